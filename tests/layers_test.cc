@@ -1,0 +1,253 @@
+// Holds every #include of the tree against the order of the rooms:
+//
+//   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor >
+//   base) > proto
+//
+// A file includes its own room and those further down. Of pserver, trainer sees only the headers of
+// the targets `client` and `in_process`. Main files (*_main.cc), tests, tools and examples include
+// what they like and are included by nobody. What a .cu file sees, through our headers too, has no
+// Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Optional;
+
+// A path from the root of the tree, to what the file includes.
+using Tree = std::map<std::string, std::vector<std::string>>;
+
+const std::map<std::string, std::set<std::string>>& RoomsBelow() {
+  static const auto* const below = [] {
+    auto* rooms = new std::map<std::string, std::set<std::string>>();
+    (*rooms)["proto"] = {};
+    (*rooms)["framework/base"] = {"proto"};
+    const auto add = [rooms](const std::string& room, const std::vector<std::string>& under) {
+      for (const std::string& each : under) {
+        (*rooms)[room].insert(each);
+        (*rooms)[room].insert(rooms->at(each).begin(), rooms->at(each).end());
+      }
+    };
+    add("framework/tensor", {"framework/base"});
+    add("framework/graph", {"framework/tensor"});
+    add("framework/runtime", {"framework/graph"});
+    add("framework/wire", {"framework/graph"});
+    add("framework/checkpoint", {"framework/graph"});
+    const std::vector<std::string> framework = {"framework/runtime", "framework/wire",
+                                                "framework/checkpoint"};
+    add("ops", framework);
+    add("transpiler", framework);
+    add("pserver", {"ops", "transpiler"});
+    add("trainer", {"pserver"});
+    return rooms;
+  }();
+  return *below;
+}
+
+std::string RoomOf(const std::string& path) {
+  const size_t first = path.find('/');
+  if (first == std::string::npos) return "";
+  const std::string top = path.substr(0, first);
+  if (top != "framework") return top;
+  const size_t second = path.find('/', first + 1);
+  return second == std::string::npos ? top : path.substr(0, second);
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool IsOurs(const std::string& include) {
+  static const std::set<std::string> tops = {"framework", "ops",        "proto",
+                                             "pserver",   "tests",      "tools",
+                                             "trainer",   "transpiler", "examples"};
+  return tops.contains(include.substr(0, include.find('/')));
+}
+
+// What is wrong with `file` including `include`, or nothing. `pserver_public`: the headers of
+// pserver that trainer may see.
+std::optional<std::string> WrongInclude(const std::string& file, const std::string& include,
+                                        const std::set<std::string>& pserver_public) {
+  if (!IsOurs(include)) return std::nullopt;
+  const std::string from = RoomOf(file);
+  const std::string to = RoomOf(include);
+  const std::set<std::string> outside = {"tests", "tools", "examples"};
+  if (outside.contains(from)) return std::nullopt;
+  if (outside.contains(to)) return file + " includes " + include + ": nothing includes " + to;
+  if (EndsWith(file, "_main.cc") || from == to) return std::nullopt;
+  const auto below = RoomsBelow().find(from);
+  if (below == RoomsBelow().end()) return file + " lies in no room that the table knows";
+  if (!below->second.contains(to)) {
+    return file + " includes " + include + ": " + to + " is not below " + from;
+  }
+  if (from == "trainer" && to == "pserver" && !pserver_public.contains(include)) {
+    return file + " includes " + include + ", which is in neither pserver:client nor " +
+           "pserver:in_process";
+  }
+  return std::nullopt;
+}
+
+// The first forbidden header that `file` sees through our own headers, as a chain of includes.
+std::optional<std::string> ForbiddenForCuda(const Tree& tree, const std::string& file,
+                                            std::set<std::string>& seen) {
+  if (!seen.insert(file).second || !tree.contains(file)) return std::nullopt;
+  for (const std::string& include : tree.at(file)) {
+    if (include.starts_with("absl/") || include.starts_with("glog/") ||
+        include.starts_with("google/protobuf/") || EndsWith(include, ".pb.h")) {
+      return file + " includes " + include;
+    }
+    if (const auto found = ForbiddenForCuda(tree, include, seen)) return file + " > " + *found;
+  }
+  return std::nullopt;
+}
+
+std::string ReadFile(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> IncludesOf(const std::string& text) {
+  static const std::regex pattern(R"re(^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">])re");
+  std::vector<std::string> includes;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (std::smatch match; std::regex_search(line, match, pattern)) includes.push_back(match[1]);
+  }
+  return includes;
+}
+
+// Headers that the BUILD text lists in `hdrs` of the target of this name.
+std::vector<std::string> HeadersOfTarget(const std::string& build, const std::string& target) {
+  const size_t name = build.find("name = \"" + target + "\"");
+  if (name == std::string::npos) return {};
+  const size_t rule_end = build.find("\n)", name);
+  const size_t hdrs = build.find("hdrs = [", name);
+  if (hdrs == std::string::npos || hdrs > rule_end) return {};
+  const std::string list = build.substr(hdrs, build.find(']', hdrs) - hdrs);
+  static const std::regex header(R"re("([^"]+)")re");
+  std::vector<std::string> headers;
+  for (std::sregex_iterator it(list.begin(), list.end(), header), end; it != end; ++it) {
+    headers.push_back((*it)[1]);
+  }
+  return headers;
+}
+
+// WORKSPACE among the test's files is a link to the real one.
+fs::path Root() {
+  return fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") /
+                       "WORKSPACE")
+      .parent_path();
+}
+
+Tree ReadTree() {
+  Tree tree;
+  const fs::path root = Root();
+  for (const char* top :
+       {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
+    if (!fs::exists(root / top)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
+      const std::string ending = entry.path().extension();
+      if (ending != ".h" && ending != ".cc" && ending != ".cu" && ending != ".cuh") continue;
+      tree[fs::relative(entry.path(), root)] = IncludesOf(ReadFile(entry.path()));
+    }
+  }
+  return tree;
+}
+
+TEST(LayersTest, EveryIncludeOfTheTreePointsDown) {
+  std::set<std::string> pserver_public;
+  const std::string pserver_build = ReadFile(Root() / "pserver/BUILD");
+  for (const char* target : {"client", "in_process"}) {
+    for (const std::string& header : HeadersOfTarget(pserver_build, target)) {
+      pserver_public.insert("pserver/" + header);
+    }
+  }
+  const Tree tree = ReadTree();
+  ASSERT_TRUE(tree.contains("tests/layers_test.cc"));
+  std::vector<std::string> wrong;
+  for (const auto& [file, includes] : tree) {
+    for (const std::string& include : includes) {
+      if (const auto found = WrongInclude(file, include, pserver_public)) wrong.push_back(*found);
+    }
+  }
+  EXPECT_THAT(wrong, IsEmpty());
+}
+
+TEST(LayersTest, CudaFilesSeeNoAbseilAndNoProtobuf) {
+  const Tree tree = ReadTree();
+  std::vector<std::string> wrong;
+  for (const auto& [file, includes] : tree) {
+    std::set<std::string> seen;
+    if (!EndsWith(file, ".cu") && !EndsWith(file, ".cuh")) continue;
+    if (const auto found = ForbiddenForCuda(tree, file, seen)) wrong.push_back(*found);
+  }
+  EXPECT_THAT(wrong, IsEmpty());
+}
+
+// The checks above can fail.
+
+TEST(LayersTest, AnIncludeOfARoomFurtherUpIsFound) {
+  EXPECT_THAT(WrongInclude("framework/base/a.cc", "framework/tensor/t.h", {}),
+              Optional(HasSubstr("framework/tensor is not below framework/base")));
+  EXPECT_THAT(WrongInclude("transpiler/a.cc", "ops/fc.h", {}),
+              Optional(HasSubstr("ops is not below transpiler")));
+  EXPECT_THAT(WrongInclude("ops/fc.h", "pserver/client.h", {}),
+              Optional(HasSubstr("pserver is not below ops")));
+  EXPECT_THAT(WrongInclude("framework/wire/a.h", "framework/runtime/scope.h", {}),
+              Optional(HasSubstr("not below framework/wire")));
+  EXPECT_THAT(WrongInclude("pserver/a.cc", "tests/testing/cluster.h", {}),
+              Optional(HasSubstr("nothing includes tests")));
+}
+
+TEST(LayersTest, AnIncludeOfARoomFurtherDownIsFine) {
+  EXPECT_EQ(WrongInclude("trainer/a.cc", "proto/job.pb.h", {}), std::nullopt);
+  EXPECT_EQ(WrongInclude("pserver/a.cc", "ops/sgd_math.h", {}), std::nullopt);
+  EXPECT_EQ(WrongInclude("ops/fc.cc", "absl/status/status.h", {}), std::nullopt);
+  EXPECT_EQ(WrongInclude("transpiler/transpile_main.cc", "pserver/in_process.h", {}), std::nullopt);
+}
+
+TEST(LayersTest, TrainerSeesOnlyTheClientAndTheServerInProcess) {
+  const std::set<std::string> allowed = {"pserver/client.h"};
+  EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/client.h", allowed), std::nullopt);
+  EXPECT_THAT(WrongInclude("trainer/a.cc", "pserver/handlers.h", allowed),
+              Optional(HasSubstr("in neither pserver:client nor pserver:in_process")));
+}
+
+TEST(LayersTest, ACudaFileIsFollowedThroughHeaders) {
+  const Tree tree = {{"ops/a.cu", {"ops/a_math.h"}}, {"ops/a_math.h", {"absl/status/status.h"}}};
+  std::set<std::string> seen;
+  EXPECT_THAT(ForbiddenForCuda(tree, "ops/a.cu", seen),
+              Optional(HasSubstr("ops/a_math.h includes absl/status/status.h")));
+}
+
+TEST(LayersTest, IncludesAndHeadersAreRead) {
+  EXPECT_THAT(IncludesOf("#include <a>\n  # include \"b/c.h\"\n// #include \"no.h\"\n"),
+              ::testing::ElementsAre("a", "b/c.h"));
+  EXPECT_THAT(HeadersOfTarget("f(\n    name = \"client\",\n    hdrs = [\"a.h\", \"b.h\"],\n)\n"
+                              "f(\n    name = \"other\",\n    hdrs = [\"c.h\"],\n)\n",
+                              "client"),
+              ::testing::ElementsAre("a.h", "b.h"));
+}
+
+}  // namespace
+}  // namespace weir

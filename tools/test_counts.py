@@ -1,0 +1,80 @@
+"""Counts the test cases of Bazel runs and prints "N passed, N failed, N skipped" as its last line.
+
+  test_counts.py --status=S EVENTS.json...
+
+EVENTS.json is what bazel writes with --build_event_json_file; S is 0 when every bazel command
+succeeded. Exit status 1 when anything failed. With WEIR_DATA_DIR set, a test case that was skipped
+for want of it counts as failed.
+"""
+
+import json
+import os
+import sys
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+
+def results(path):
+    """Yields (label, status, path of test.xml) of every test program that ran."""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if "testResult" not in event:
+                continue
+            outputs = event["testResult"].get("testActionOutput", [])
+            uris = [o.get("uri", "") for o in outputs if o["name"] == "test.xml"]
+            xml = urllib.parse.unquote(urllib.parse.urlparse(uris[0]).path) if uris else ""
+            yield event["id"]["testResult"]["label"], event["testResult"]["status"], xml
+
+
+def cases(xml):
+    """Yields (name, outcome, message) of every test case; nothing for a file that is not whole."""
+    try:
+        root = ElementTree.parse(xml).getroot()
+    except (OSError, ElementTree.ParseError):
+        return
+    for case in root.iter("testcase"):
+        if case.get("status") == "notrun":
+            continue
+        name = "%s.%s" % (case.get("classname", ""), case.get("name"))
+        bad = case.find("failure")
+        if bad is None:
+            bad = case.find("error")
+        skip = case.find("skipped")
+        if bad is not None:
+            yield name, "failed", bad.get("message", "")
+        elif skip is not None or case.get("result") == "skipped":
+            text = "" if skip is None else skip.get("message", "") + (skip.text or "")
+            yield name, "skipped", text
+        else:
+            yield name, "passed", ""
+
+
+def main():
+    status = int(sys.argv[1].removeprefix("--status="))
+    need_data = bool(os.environ.get("WEIR_DATA_DIR"))
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for path in sys.argv[2:]:
+        for label, result, xml in results(path):
+            failed_before = counts["failed"]
+            for name, outcome, message in cases(xml):
+                if outcome == "skipped" and need_data and "WEIR_DATA_DIR" in message:
+                    outcome = "failed"
+                    message = "skipped although WEIR_DATA_DIR is set"
+                counts[outcome] += 1
+                if outcome != "passed":
+                    first = message.strip().splitlines()[:1]
+                    print("%s: %s %s: %s" % (outcome, label, name, "".join(first)))
+            # A program that died or ran out of time may leave no test case that says so.
+            if result != "PASSED" and counts["failed"] == failed_before:
+                counts["failed"] += 1
+                print("failed: %s: %s" % (label, result))
+    if status != 0 and counts["failed"] == 0:
+        counts["failed"] += 1
+        print("failed: the build")
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
