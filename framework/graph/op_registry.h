@@ -1,0 +1,210 @@
+// What the framework knows about an operator without running it: signature, shapes, gradient, cost, in-place, state.
+//
+// Passes, the verifier, autodiff and `explain` use these rules; none of them names an operator of a user's model. An
+// operator registers itself from its file in ops/ with REGISTER_OP. Registration happens before main; after that the
+// registry is read-only and may be read from any thread.
+#ifndef WEIR_FRAMEWORK_GRAPH_OP_REGISTRY_H_
+#define WEIR_FRAMEWORK_GRAPH_OP_REGISTRY_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/tensor/tensor.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+// A formal argument.
+struct SlotDef {
+  std::string name;
+  // Kinds of variable it takes; empty means DENSE only.
+  std::vector<v1::VarKind> kinds = {};
+  bool optional = false;
+  // Any number of variables, at least one unless optional.
+  bool variadic = false;
+};
+
+// A typed attribute. The default's oneof case is its type; required attributes give an empty value of that type.
+struct AttrDef {
+  std::string name;
+  v1::OpAttr default_value;
+  bool required = false;
+};
+AttrDef BoolAttr(std::string name, bool default_value);
+AttrDef IntAttr(std::string name, int64_t default_value);
+AttrDef FloatAttr(std::string name, double default_value);
+AttrDef StringAttr(std::string name, std::string default_value);
+AttrDef IntsAttr(std::string name);
+AttrDef FloatsAttr(std::string name);
+AttrDef StringsAttr(std::string name);
+AttrDef BlockAttr(std::string name);
+AttrDef BlocksAttr(std::string name);
+AttrDef DTypeAttr(std::string name, DType default_value);
+AttrDef Required(AttrDef def);
+
+// How often an operator runs in one step of a trainer.
+enum class OpScope {
+  // Once for every lane, on that lane's variables. Forward and backward.
+  kLane,
+  // Once, when every lane has come to this point; sees the variables of all lanes. The lanes go on without it: nothing in a
+  // lane may depend on its outputs. send.
+  kGate,
+  // Once, when every lane has come to this point; lanes wait for it. prefetch, recv, barriers, optimizers.
+  kStep,
+};
+
+// Reads attributes with the defaults of the signature filled in. A wrong type or an unknown name is our own mistake here:
+// the verifier has refused it before.
+class AttrReader {
+ public:
+  AttrReader(const v1::OpDesc& op, const struct OpDef& def) : op_(op), def_(def) {}
+  bool Bool(std::string_view name) const;
+  int64_t Int(std::string_view name) const;
+  double Float(std::string_view name) const;
+  const std::string& String(std::string_view name) const;
+  std::vector<int64_t> Ints(std::string_view name) const;
+  std::vector<double> Floats(std::string_view name) const;
+  std::vector<std::string> Strings(std::string_view name) const;
+  std::vector<int32_t> Blocks(std::string_view name) const;
+  DType Type(std::string_view name) const;
+  bool Has(std::string_view name) const;  // written in the op, not defaulted
+
+ private:
+  const v1::OpAttr& Find(std::string_view name) const;
+  const v1::OpDesc& op_;
+  const struct OpDef& def_;
+};
+
+// For shape rules: descriptions of the inputs, to be filled in for the outputs.
+class InferContext {
+ public:
+  virtual ~InferContext() = default;
+  virtual const v1::OpDesc& op() const = 0;
+  virtual AttrReader attrs() const = 0;
+  // Number of variables given for a slot; 0 when absent.
+  virtual int InputCount(std::string_view slot) const = 0;
+  virtual int OutputCount(std::string_view slot) const = 0;
+  virtual const v1::VarDesc& Input(std::string_view slot, int i = 0) const = 0;
+  // The description to write kind, dtype and dims into. Its name is set.
+  virtual v1::VarDesc* Output(std::string_view slot, int i = 0) = 0;
+
+  Shape InputShape(std::string_view slot, int i = 0) const;
+  void SetOutput(std::string_view slot, absl::Span<const int64_t> dims, DType dtype = v1::FLOAT32, int i = 0);
+  // InvalidArgument "<type>: <text>"; the caller adds the op's place.
+  absl::Status Error(std::string_view text) const;
+};
+using ShapeRule = std::function<absl::Status(InferContext&)>;
+
+// For gradient rules: names of the gradients of the op's outputs and inputs.
+class GradContext {
+ public:
+  virtual ~GradContext() = default;
+  virtual const v1::OpDesc& op() const = 0;
+  virtual AttrReader attrs() const = 0;
+  // Name of the gradient of output i of a slot; empty when nothing downstream needs that output.
+  virtual std::string OutputGrad(std::string_view slot, int i = 0) const = 0;
+  // Name to write the gradient of input i of a slot to; empty when it is not wanted (data, stop_gradient).
+  virtual std::string InputGrad(std::string_view slot, int i = 0) = 0;
+  virtual const v1::VarDesc& Var(std::string_view name) const = 0;
+};
+// Returns the ops that compute the wanted input gradients. Roles and param_grads are filled in by autodiff, which also adds
+// gradients of a variable used several times. An op whose outputs all lack gradients is never asked.
+using GradRule = std::function<absl::StatusOr<std::vector<v1::OpDesc>>(GradContext&)>;
+
+// Arithmetic and memory traffic of one run on the given shapes (batch dimensions already replaced by a number).
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+using CostRule = std::function<Cost(InferContext&)>;
+
+// Output `output` may live in the memory of input `input` when nothing reads that input later.
+struct InPlaceRule {
+  std::string input;
+  std::string output;
+};
+
+// State of an optimizer op: input slot (its output is "<slot>Out"), shape, initial value.
+struct StateDef {
+  std::string slot;
+  // kCount: updates so far; [1] with a dense gradient, one per row of the parameter ([rows]) when the gradient comes as
+  // selected rows.
+  enum Like { kParameter, kScalar, kCount } like = kParameter;
+  // Attribute with the initial value, or "" for `initial`.
+  std::string initial_attr;
+  double initial = 0;
+};
+
+struct OpDef {
+  std::string type;
+  // One line for people.
+  std::string summary;
+  std::vector<SlotDef> inputs;
+  std::vector<SlotDef> outputs;
+  std::vector<AttrDef> attrs;
+  OpScope scope = OpScope::kLane;
+  ShapeRule shape;
+  // Empty: not differentiable. Ops without differentiable outputs (auc) leave it empty.
+  GradRule gradient;
+  CostRule cost;
+  std::vector<InPlaceRule> in_place;
+  // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".
+  bool is_optimizer = false;
+  std::vector<StateDef> state;
+
+  int InputIndex(std::string_view slot) const;   // -1 when there is none
+  int OutputIndex(std::string_view slot) const;  // -1 when there is none
+};
+
+class OpRegistry {
+ public:
+  // The operators linked into this program.
+  static OpRegistry& Global();
+  // CHECK-fails on a type registered twice.
+  void Register(OpDef def);
+  // nullptr when unknown. The pointer lives for ever.
+  const OpDef* Find(std::string_view type) const;
+  // NotFound names the nearest known type.
+  absl::StatusOr<const OpDef*> Get(std::string_view type) const;
+  // Sorted.
+  std::vector<std::string> Types() const;
+
+ private:
+  std::vector<std::pair<std::string, const OpDef*>> ops_;
+};
+
+struct OpRegistrar {
+  explicit OpRegistrar(OpDef def) { OpRegistry::Global().Register(std::move(def)); }
+};
+#define REGISTER_OP(name) static const ::weir::OpRegistrar weir_op_registrar_##name
+// At namespace scope:  REGISTER_OP(relu)({.type = "relu", ...});
+
+// Small makers for gradient rules and passes.
+v1::OpDesc MakeOp(std::string_view type,
+                  std::vector<std::pair<std::string, std::vector<std::string>>> inputs,
+                  std::vector<std::pair<std::string, std::vector<std::string>>> outputs,
+                  std::vector<v1::OpAttr> attrs = {});
+v1::OpAttr AttrB(std::string_view name, bool v);
+v1::OpAttr AttrI(std::string_view name, int64_t v);
+v1::OpAttr AttrF(std::string_view name, double v);
+v1::OpAttr AttrS(std::string_view name, std::string_view v);
+v1::OpAttr AttrInts(std::string_view name, absl::Span<const int64_t> v);
+v1::OpAttr AttrFloats(std::string_view name, absl::Span<const double> v);
+v1::OpAttr AttrStrings(std::string_view name, absl::Span<const std::string> v);
+v1::OpAttr AttrBlock(std::string_view name, int32_t v);
+v1::OpAttr AttrBlocks(std::string_view name, absl::Span<const int32_t> v);
+v1::OpAttr AttrType(std::string_view name, DType v);
+
+// "x@GRAD"
+std::string GradName(std::string_view var);
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_GRAPH_OP_REGISTRY_H_

@@ -1,0 +1,53 @@
+// Runs one block of a program, step after step, with everything looked up once.
+//
+// Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops. Every other
+// variable exists once per lane. kLane ops run lane by lane, lanes in parallel on the pool; a kGate op fires when the last
+// lane has passed its place; a kStep op waits for all lanes and all gates before it.
+//
+// Not thread-safe: one Run at a time.
+#ifndef WEIR_FRAMEWORK_RUNTIME_EXECUTOR_H_
+#define WEIR_FRAMEWORK_RUNTIME_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/runtime/kernel.h"
+#include "framework/runtime/scope.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+struct ExecutorOptions {
+  int block = 0;
+  // Lanes of this process; 1 for startup programs and server blocks.
+  int lanes = 1;
+  Device device = Device::kCpu;
+  // Variables that must survive to be fetched after a run (the others may be reused or left out).
+  std::vector<std::string> fetch = {};
+};
+
+class Executor {
+ public:
+  // Verifies nothing: the program has been verified. NotFound names an op without a kernel for the device, or a variable
+  // that nothing defines. `scope` must outlive the executor; the program is copied.
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
+                                                          ExecutorOptions options);
+  virtual ~Executor() = default;
+
+  // The variable of a lane to fill before Run (data), or to read after it. nullptr when the program has no such variable.
+  virtual Variable* Find(int lane, std::string_view name) = 0;
+
+  // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error, which
+  // names the op. ctx.channel, pool and health are borrowed for the call.
+  virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_RUNTIME_EXECUTOR_H_

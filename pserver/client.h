@@ -1,0 +1,89 @@
+// The trainer's side: joins every server, keeps its lease, pushes and pulls, and names whom it waits for.
+//
+// Thread-safe where ParamChannel is; heart-beats have a thread of their own (named "weir-heartbeat"), stopped by the
+// destructor. Every wait ends: with what was waited for, with the job's failure, or with a deadline.
+#ifndef WEIR_PSERVER_CLIENT_H_
+#define WEIR_PSERVER_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/clock.h"
+#include "framework/base/thread_pool.h"
+#include "framework/runtime/param_channel.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "proto/plan.pb.h"
+#include "pserver/transport.h"
+
+namespace weir {
+
+struct ClientOptions {
+  v1::Plan plan;
+  int trainer_id = 0;
+  std::string job_name;
+  std::string plan_text;
+  v1::Deadlines deadlines;
+  std::string checkpoint_dir;  // absolute, or empty
+  bool checkpoint_per_host = false;
+  std::string process;     // "host:pid"
+  std::string arithmetic;  // resolved
+  // Borrowed; outlive the client.
+  Transport* transport = nullptr;
+  Clock* clock = nullptr;
+  ThreadPool* pool = nullptr;
+  // false: the caller calls Heartbeat() itself (tests with a fake clock).
+  bool heartbeat_thread = true;
+};
+
+class Client : public ParamChannel {
+ public:
+  static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
+
+  // Joins every server; names those that are missing every slow_warning_s until connect_deadline_s. Refusals end at once.
+  virtual absl::Status Join() = 0;
+
+  // One round of heart-beats to all servers.
+  virtual void Heartbeat() = 0;
+
+  // The step this trainer goes on from after a resume. Before the first BeginStep.
+  virtual void SetFirstStep(int64_t step) = 0;
+
+  // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual deadlines.
+  // Any size. Keys are used once.
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution) = 0;
+  // The same without waiting: gives now; TryCollect says whether all are there (async evaluation).
+  virtual absl::Status Contribute(std::string_view key, std::string contribution) = 0;
+  virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
+
+  // To every server; answers by server index. For the chief at a step border.
+  virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) = 0;
+
+  // Ask for the end of the job at the next common step border.
+  virtual void RequestStop() = 0;
+  // Someone asked for the end (async jobs look at this at their own step borders).
+  virtual bool StopRequested() = 0;
+  // Tells every server that this trainer ends with an error, so that the others end too.
+  virtual void ReportFailure(const absl::Status& status) = 0;
+  // Tells every server that this trainer is done. Waits for the acknowledgement.
+  virtual absl::Status Done() = 0;
+  // Not OK when the job has failed elsewhere or a server is dead.
+  virtual absl::Status JobStatus() = 0;
+
+  // Bytes and messages in and out since creation.
+  struct Counters {
+    int64_t bytes_sent = 0, bytes_received = 0, messages = 0, rows_pulled = 0, rows_pushed = 0, retries = 0;
+  };
+  virtual Counters counters() const = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_H_

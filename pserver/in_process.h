@@ -1,0 +1,25 @@
+// Servers embedded in this process, behind the same Transport: local mode, verification, tests.
+#ifndef WEIR_PSERVER_IN_PROCESS_H_
+#define WEIR_PSERVER_IN_PROCESS_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "pserver/server_core.h"
+#include "pserver/transport.h"
+
+namespace weir {
+
+class InProcessServers : public Transport {
+ public:
+  // One core per element, all given the same clock. tick_thread: a thread named "weir-tick" calls Tick every 100 ms; without
+  // it the owner calls Tick.
+  static absl::StatusOr<std::unique_ptr<InProcessServers>> Create(std::vector<ServerOptions> servers, bool tick_thread);
+  virtual ServerCore& server(int i) = 0;
+  virtual void Tick() = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_IN_PROCESS_H_

@@ -1,0 +1,67 @@
+// A parameter server without its network: handlers, dense blocks, tables, consistency, leases. Thread-safe. No gRPC.
+//
+// The gRPC server, the in-process cluster and the tests all run this class. Time comes from a Clock and passes only when
+// Tick is called, so that leases and waits can be tested with a fake clock.
+#ifndef WEIR_PSERVER_SERVER_CORE_H_
+#define WEIR_PSERVER_SERVER_CORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/clock.h"
+#include "framework/base/thread_pool.h"
+#include "pserver/transport.h"
+#include "proto/job.pb.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+struct ServerOptions {
+  int server_id = 0;
+  // From the transpiler or from files.
+  v1::ProgramDesc main;
+  v1::ProgramDesc startup;
+  // What must be equal in every process of the job (transpiler/transpile.h, PlanText).
+  std::string job_name;
+  std::string plan_text;
+  bool sync = true;
+  bool reproducible = true;
+  v1::Deadlines deadlines;
+  // Absolute; empty: no checkpoints.
+  std::string checkpoint_dir;
+  // "host:pid", for messages.
+  std::string process;
+  std::string arithmetic;  // "avx2", "avx512": resolved
+  // Borrowed.
+  Clock* clock = nullptr;
+  ThreadPool* pool = nullptr;
+};
+
+class ServerCore {
+ public:
+  // Runs the startup program. InvalidArgument names what the programs lack.
+  static absl::StatusOr<std::unique_ptr<ServerCore>> Create(ServerOptions options);
+  virtual ~ServerCore() = default;
+
+  // Answers a request, at once or later from another Handle or Tick. Bytes that make no sense are an InvalidArgument answer.
+  virtual void Handle(Method method, const Slices& request, ReplyCallback reply) = 0;
+
+  // Expires leases, answers pulls whose wait is over, warns of the slow. About every 100 ms.
+  virtual void Tick() = 0;
+
+  // Ask for the end at the next common step border (SIGTERM).
+  virtual void RequestStop() = 0;
+  // Every trainer is done, or the job has failed and everyone has been told (or two leases have passed since).
+  virtual bool Finished() = 0;
+  // Why the job failed; OK while it has not.
+  virtual absl::Status JobStatus() = 0;
+  // Steps that have taken effect.
+  virtual int64_t Version() = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_CORE_H_

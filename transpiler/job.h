@@ -1,0 +1,34 @@
+// A job as read from its file, overridden and checked.
+#ifndef WEIR_TRANSPILER_JOB_H_
+#define WEIR_TRANSPILER_JOB_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/textproto.h"
+#include "proto/job.pb.h"
+
+namespace weir {
+
+struct Job {
+  v1::JobConfig config;
+  std::string file;       // as given
+  std::string directory;  // of the file; paths in the job are relative to it
+  // Where each field stands in the file; overrides are at "--set".
+  TextPositions positions;
+
+  // An absolute path stays, a relative one starts at `directory`.
+  std::string Path(std::string_view path) const;
+};
+
+// Reads, applies overrides ("distribute.servers=3", in order), checks every setting that can be checked without the data.
+// InvalidArgument "job.textproto:12:5: ...". NotFound when there is no such file.
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides);
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_JOB_H_
