@@ -15,16 +15,22 @@ import xml.etree.ElementTree as ElementTree
 
 
 def results(path):
-    """Yields (label, status, path of test.xml) of every test program that ran."""
+    """Yields (label, status, path of test.xml) of every test, run or not even built."""
+    tests = set()
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             event = json.loads(line)
-            if "testResult" not in event:
-                continue
-            outputs = event["testResult"].get("testActionOutput", [])
-            uris = [o.get("uri", "") for o in outputs if o["name"] == "test.xml"]
-            xml = urllib.parse.unquote(urllib.parse.urlparse(uris[0]).path) if uris else ""
-            yield event["id"]["testResult"]["label"], event["testResult"]["status"], xml
+            kind, key = next(iter(event["id"].items()))
+            if "testSize" in event.get("configured", {}):
+                tests.add(key["label"])
+            elif kind == "testResult" and "testResult" in event:
+                outputs = event["testResult"].get("testActionOutput", [])
+                uris = [o.get("uri", "") for o in outputs if o["name"] == "test.xml"]
+                xml = urllib.parse.unquote(urllib.parse.urlparse(uris[0]).path) if uris else ""
+                yield key["label"], event["testResult"]["status"], xml
+            elif kind == "targetCompleted" and key["label"] in tests:
+                if not event.get("completed", {}).get("success"):
+                    yield key["label"], "FAILED TO BUILD", ""
 
 
 def cases(xml):
@@ -44,8 +50,7 @@ def cases(xml):
         if bad is not None:
             yield name, "failed", bad.get("message", "")
         elif skip is not None or case.get("result") == "skipped":
-            text = "" if skip is None else skip.get("message", "") + (skip.text or "")
-            yield name, "skipped", text
+            yield name, "skipped", "" if skip is None else skip.get("message") or skip.text or ""
         else:
             yield name, "passed", ""
 
@@ -63,8 +68,7 @@ def main():
                     message = "skipped although WEIR_DATA_DIR is set"
                 counts[outcome] += 1
                 if outcome != "passed":
-                    first = message.strip().splitlines()[:1]
-                    print("%s: %s %s: %s" % (outcome, label, name, "".join(first)))
+                    print("%s: %s %s: %s" % (outcome, label, name, " ".join(message.split())))
             # A program that died or ran out of time may leave no test case that says so.
             if result != "PASSED" and counts["failed"] == failed_before:
                 counts["failed"] += 1
