@@ -1,0 +1,47 @@
+// Exit codes of every binary: a script can tell what to do without reading the text. See docs/errors.md.
+#ifndef WEIR_FRAMEWORK_BASE_EXIT_CODE_H_
+#define WEIR_FRAMEWORK_BASE_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace weir {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  // Anything not below.
+  kExitFailure = 1,
+  // The user's input is at fault: job, flags, data, a join that was refused. Running again changes nothing.
+  kExitBadInput = 2,
+  // A peer is lost, or the job failed elsewhere. Running again with --resume goes on.
+  kExitPeerLost = 3,
+  // Bytes on disk are damaged.
+  kExitDataLoss = 4,
+};
+
+inline ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+      return kExitBadInput;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+      return kExitPeerLost;
+    case absl::StatusCode::kDataLoss:
+      return kExitDataLoss;
+    default:
+      return kExitFailure;
+  }
+}
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_BASE_EXIT_CODE_H_
