@@ -51,7 +51,7 @@ def weir_cc_test(name, deps = [], copts = [], main = True, size = "small", **kwa
     )
 
 # Protocol buffers. protoc is the system's; a target name is a cc_library, name_files what
-# protoc writes for it.
+# protoc writes for it. Messages and stubs are apart, since few who know the messages need gRPC.
 
 _ProtoInfo = provider(fields = {"sources": "depset of .proto files, dependencies included"})
 
@@ -60,9 +60,7 @@ def _proto_files_impl(ctx):
         ctx.files.srcs,
         transitive = [dep[_ProtoInfo].sources for dep in ctx.attr.deps],
     )
-    endings = [".pb.h", ".pb.cc"]
-    if ctx.attr.grpc:
-        endings += [".grpc.pb.h", ".grpc.pb.cc"]
+    endings = [".grpc.pb.h", ".grpc.pb.cc"] if ctx.attr.grpc else [".pb.h", ".pb.cc"]
     outputs = [
         ctx.actions.declare_file(src.basename[:-len(".proto")] + ending)
         for src in ctx.files.srcs
@@ -71,10 +69,11 @@ def _proto_files_impl(ctx):
     args = ctx.actions.args()
     args.add("--proto_path=.")
     args.add("--proto_path=/usr/include")
-    args.add("--cpp_out=" + ctx.bin_dir.path)
     if ctx.attr.grpc:
         args.add("--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin")
         args.add("--grpc_out=" + ctx.bin_dir.path)
+    else:
+        args.add("--cpp_out=" + ctx.bin_dir.path)
     args.add_all(ctx.files.srcs)
     ctx.actions.run(
         executable = "/usr/bin/protoc",
@@ -107,13 +106,12 @@ def _files_of(label):
         return label + "_files"
     return label + ":" + label.split("/")[-1] + "_files"
 
-def weir_proto_library(name, srcs, deps = [], grpc = False, visibility = None, testonly = None):
-    """A cc_library of messages (and gRPC stubs), included as "package/file.pb.h"."""
+def _generated_library(name, srcs, proto_deps, grpc, deps, visibility, testonly):
     files = name + "_files"
     _proto_files(
         name = files,
         srcs = srcs,
-        deps = [_files_of(dep) for dep in deps],
+        deps = [_files_of(dep) for dep in proto_deps],
         grpc = grpc,
         visibility = visibility,
         testonly = testonly,
@@ -128,8 +126,16 @@ def weir_proto_library(name, srcs, deps = [], grpc = False, visibility = None, t
         linkstatic = True,
         visibility = visibility,
         testonly = testonly,
-        deps = deps + ["@protobuf"] + (["@grpc//:grpc++"] if grpc else []),
+        deps = deps,
     )
+
+def weir_proto_library(name, srcs, deps = [], visibility = None, testonly = None):
+    """A cc_library of messages, included as "package/file.pb.h"."""
+    _generated_library(name, srcs, deps, False, deps + ["@protobuf"], visibility, testonly)
+
+def weir_grpc_library(name, srcs, deps, visibility = None, testonly = None):
+    """A cc_library of a service's stubs, "package/file.grpc.pb.h". deps: its messages, a weir_proto_library."""
+    _generated_library(name, srcs, deps, True, deps + ["@grpc//:grpc++"], visibility, testonly)
 
 # CUDA. nvcc compiles to one object per file; a cc_library around them carries the runtime and
 # WEIR_HAVE_CUDA to those who depend on it.

@@ -1,0 +1,37 @@
+#include "framework/runtime/row_rule.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+RowRuleRegistry& RowRuleRegistry::Global() {
+  static RowRuleRegistry* const registry = new RowRuleRegistry();
+  return *registry;
+}
+
+void RowRuleRegistry::Register(std::string_view op_type, RowRuleFactory factory) {
+  auto at = std::lower_bound(rules_.begin(), rules_.end(), op_type,
+                             [](const auto& entry, std::string_view type) { return entry.first < type; });
+  CHECK(at == rules_.end() || at->first != op_type) << "row rule of " << op_type << " is registered twice";
+  rules_.insert(at, {std::string(op_type), std::move(factory)});
+}
+
+absl::StatusOr<std::unique_ptr<RowRule>> RowRuleRegistry::Make(const v1::OpDesc& update_op) const {
+  for (const auto& [type, factory] : rules_) {
+    if (type != update_op.type()) continue;
+    ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(type));
+    return factory(AttrReader(update_op, *def));
+  }
+  std::vector<std::string> known;
+  for (const auto& rule : rules_) known.push_back(rule.first);
+  return absl::NotFoundError(absl::StrCat("operator '", update_op.type(),
+                                          "' cannot update rows of a table; optimizers that can: ",
+                                          absl::StrJoin(known, ", ")));
+}
+
+}  // namespace weir
