@@ -29,6 +29,8 @@ struct SlotDef {
   bool optional = false;
   // Any number of variables, at least one unless optional.
   bool variadic = false;
+  // Outputs of kStep ops only: one variable per lane instead of one for all (Index of prefetch).
+  bool per_lane = false;
 };
 
 // A typed attribute. The default's oneof case is its type; required attributes give an empty value of that type.

@@ -1,8 +1,8 @@
 // Runs one block of a program, step after step, with everything looked up once.
 //
-// Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops. Every other
-// variable exists once per lane. kLane ops run lane by lane, lanes in parallel on the pool; a kGate op fires when the last
-// lane has passed its place; a kStep op waits for all lanes and all gates before it.
+// Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops, unless their
+// slot says per_lane. Every other variable exists once per lane. kLane ops run lane by lane, lanes in parallel on the pool;
+// a kGate op fires when the last lane has passed its place; a kStep op waits for all lanes and all gates before it.
 //
 // Not thread-safe: one Run at a time.
 #ifndef WEIR_FRAMEWORK_RUNTIME_EXECUTOR_H_

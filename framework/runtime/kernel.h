@@ -20,6 +20,7 @@
 namespace weir {
 
 class ParamChannel;
+struct StepOutcome;
 
 // Non-finite values met in a step. Thread-safe.
 class StepHealth {
@@ -46,6 +47,8 @@ struct StepContext {
   int job_lanes = 1;
   // nullptr in programs without servers.
   ParamChannel* channel = nullptr;
+  // Where fetch_barrier writes what the servers said of the step (framework/runtime/param_channel.h). May be nullptr.
+  StepOutcome* outcome = nullptr;
   ThreadPool* pool = nullptr;
   StepHealth* health = nullptr;
   // On servers: samples and trainers whose gradients the step holds (merge divides by them).
