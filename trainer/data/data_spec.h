@@ -1,0 +1,42 @@
+// What reading needs to know of a job.
+#ifndef WEIR_TRAINER_DATA_DATA_SPEC_H_
+#define WEIR_TRAINER_DATA_DATA_SPEC_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "framework/runtime/lane_tree.h"
+#include "proto/job.pb.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+struct DataSpec {
+  v1::Data config;
+  std::string directory;  // of the job file
+  uint64_t seed = 1;
+  int lanes = 8;  // 0: one stream per trainer
+  int trainers = 1;
+  int64_t epochs = 1;
+  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses.
+  std::vector<std::string> never_transformed;
+  // Raw padding ids by ids variable, of all embeddings that read it.
+  std::map<std::string, std::vector<int64_t>> padding_ids;
+
+  // Streams of the data set: lanes, or one per trainer.
+  int streams() const { return lanes == 0 ? trainers : lanes; }
+  // Streams that a trainer reads.
+  LaneRange StreamsOf(int trainer) const { return LanesOfTrainer(lanes, trainers, trainer); }
+  // Examples of one batch of a stream; batch_size / streams, the first ones one more when that does not divide.
+  int64_t StreamBatch(int stream) const;
+};
+
+// `losses` are those of the program (ProgramDesc.losses).
+DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory,
+                      const google::protobuf::RepeatedPtrField<v1::LossDesc>& losses);
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_DATA_SPEC_H_

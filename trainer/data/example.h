@@ -1,0 +1,48 @@
+// One example as it stands in a data file, before any transform.
+#ifndef WEIR_TRAINER_DATA_EXAMPLE_H_
+#define WEIR_TRAINER_DATA_EXAMPLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/program.pb.h"
+
+namespace weir {
+
+// A variable that data gives. DENSE: [B, width] float32. IDS: `width` slots.
+struct Column {
+  std::string name;
+  v1::VarKind kind = v1::DENSE;
+  int64_t width = 1;
+  // IDS: names of the slots, `width` of them; they salt the ids.
+  std::vector<std::string> slot_names = {};
+  bool operator==(const Column&) const = default;
+};
+
+// The values of all columns of one example. Reused from line to line: a parser writes every field of it.
+struct Example {
+  // Float columns side by side, in order of columns. NaN is missing.
+  std::vector<float> floats;
+  // Ids of all slots of all id columns, slot by slot.
+  std::vector<int64_t> ids;
+  // Number of ids in each slot, at most kMaxSlotIds.
+  std::vector<uint16_t> counts;
+  // Empty, or one per id.
+  std::vector<float> weights;
+
+  static constexpr int kMaxSlotIds = 65535;
+};
+
+// Where an example stands: (file, offset) ascends in input order over all files of a data set.
+struct InputPosition {
+  // Place of the file in the sorted list of the data set's files.
+  int64_t file = 0;
+  // Of the line's first byte in the (uncompressed) text.
+  int64_t offset = 0;
+  auto operator<=>(const InputPosition&) const = default;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_EXAMPLE_H_

@@ -1,0 +1,90 @@
+// Batches of the lanes of one process, made ahead by threads of its own.
+//
+// Stream l gives batches of its own: `StreamBatch(l)` examples, fewer in the last batch of an epoch (dropped with drop_last).
+// After the last epoch it has ended and gives no examples. Streams do not wait for each other: a shorter one begins its next
+// epoch earlier. What stream l gives as its t-th batch is a function of (job, data, seed, t) alone.
+//
+// Shuffling is one algorithm: a buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples); an
+// element of it, chosen by Philox(seed, epoch, stream, draw), is emitted and the next of the stream takes its place. While a
+// stream fits into the buffer that is a permutation of the whole stream (ALL), otherwise of a window (WINDOW).
+#ifndef WEIR_TRAINER_DATA_LANE_READER_H_
+#define WEIR_TRAINER_DATA_LANE_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/tensor/tensor.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/statistics.h"
+
+namespace weir {
+
+struct LaneBatch {
+  int64_t examples = 0;
+  // The stream has ended; examples is 0 then and for ever.
+  bool ended = false;
+  // One per column, in order of columns(): Tensor [examples, width] float32, or IdBatch. Also with 0 examples.
+  std::vector<Variable> vars;
+  // One per example, when asked for.
+  std::vector<InputPosition> positions;
+};
+
+struct LaneReaderOptions {
+  DataSpec spec;
+  // Streams to read: spec.StreamsOf(trainer).
+  LaneRange streams;
+  // Needed when NeedsStatistics(spec); copied.
+  const DataStatistics* statistics = nullptr;
+  // Evaluation and prediction: one pass in file order, whatever the job says of shuffling, epochs and drop_last.
+  bool one_pass_in_order = false;
+  bool with_positions = false;
+  ParserOptions parser;
+  // 0: as many as cores, at most one per stream. No bit depends on it.
+  int threads = 0;
+};
+
+// Next and SkipTo belong to one thread; Cancel, positions and counters may be called from any.
+class LaneReader {
+ public:
+  // Starts no thread yet. FailedPrecondition without statistics where they are needed.
+  static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
+  // Cancels and joins.
+  virtual ~LaneReader() = default;
+
+  virtual const std::vector<Column>& columns() const = 0;
+  virtual int lanes() const = 0;
+
+  // Goes to where every stream has given `step` batches: what Next gives afterwards is what it would have given then. Before
+  // the first Next. Reads up to one epoch, on the reader's threads: errors come from Next.
+  virtual void SkipTo(int64_t step) = 0;
+
+  // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled, so hand
+  // in the ones of the step before. Waits for the readers:
+  // DeadlineExceeded after `timeout`, naming the lanes it waits for and what they do; nothing is lost, call again.
+  // Cancelled after Cancel. Anything else is an error of a stream and final: InvalidArgument
+  // "data/train.tsv:17: expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.
+  virtual absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) = 0;
+
+  // Every stream of this process has ended (as of the last Next).
+  virtual bool ended() const = 0;
+
+  // Wakes Next and stops the threads.
+  virtual void Cancel() = 0;
+
+  // Lines skipped so far because of data.bad_line: SKIP, with prefetching and every epoch counted.
+  virtual int64_t skipped_lines() const = 0;
+  // "stream 0: ALL, 36826 examples, 9.4 of 256 MiB": what is known so far, a line per stream.
+  virtual std::string ShuffleDescription() const = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_LANE_READER_H_
