@@ -3,6 +3,7 @@
 #
 #   package_test.sh TOOLS_PACKAGE PROGRAM...
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin  # chroot
 
 fail() {
   echo "FAILED: $*" >&2
