@@ -1,0 +1,54 @@
+// Pieces that shape, cost and gradient rules of operators are made of. Dimensions may be -1 (the batch) in descriptions.
+#ifndef WEIR_OPS_SHAPE_RULES_H_
+#define WEIR_OPS_SHAPE_RULES_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "framework/graph/op_registry.h"
+
+namespace weir {
+
+// For absl::StrCat, which does not take std::string_view in every build.
+inline absl::string_view Av(std::string_view s) { return absl::string_view(s.data(), s.size()); }
+
+// OK when the input is dense and of the type. "relu: X must be FLOAT32, got INT64 (variable label)".
+absl::Status ExpectDense(const InferContext& ctx, std::string_view slot, DType dtype = v1::FLOAT32, int i = 0);
+// All inputs of a slot dense float32.
+absl::Status ExpectAllDense(const InferContext& ctx, std::string_view slot);
+// "softmax: X must have 2 dims, got [-1, 3, 4]"
+absl::Status ExpectRank(const InferContext& ctx, std::string_view slot, int rank, int i = 0);
+// OK when dims agree; -1 agrees with anything. "square_error: X has dims [-1, 1], Label [-1, 2]; they must be the same".
+absl::Status ExpectSameDims(const InferContext& ctx, std::string_view slot_a, std::string_view slot_b);
+bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
+
+// Copies kind, dtype and dims from an input to an output.
+void SetLike(InferContext& ctx, std::string_view output, std::string_view input, int out_i = 0, int in_i = 0);
+
+// Out (slot `output`) like a dense float32 X (slot `input`).
+ShapeRule SameShapeRule(std::string input = "X", std::string output = "Out");
+
+// Product of dims, with -1 counted as 1.
+double Elements(const v1::VarDesc& var);
+// Bytes of all dense inputs and outputs once, and `flops_per_output` for each element of the first output.
+CostRule ElementwiseCost(double flops_per_output);
+
+// The op "<type>_grad" with the forward inputs and outputs named, the gradients of all outputs and inputs that exist, and the
+// forward op's attributes. Slots: X, Out, "Out@GRAD" -> "X@GRAD".
+//   MakeGradOp(ctx, {"X"}, {"Out"}, {"Out"}, {"X"})
+// reads X, Out and Out@GRAD and writes X@GRAD. Empty result when no wanted input has a gradient.
+std::vector<v1::OpDesc> MakeGradOp(GradContext& ctx, const std::vector<std::string>& forward_inputs,
+                                   const std::vector<std::string>& forward_outputs,
+                                   const std::vector<std::string>& output_grads,
+                                   const std::vector<std::string>& input_grads);
+// The same as a rule.
+GradRule GradOpRule(std::vector<std::string> forward_inputs, std::vector<std::string> forward_outputs,
+                    std::vector<std::string> output_grads, std::vector<std::string> input_grads);
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_SHAPE_RULES_H_
