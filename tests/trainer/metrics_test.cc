@@ -1,0 +1,119 @@
+#include "trainer/metrics.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "framework/base/philox.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+Tensor Column(const std::vector<float>& values) {
+  return Tensor::Of<float>({static_cast<int64_t>(values.size()), 1}, values);
+}
+
+Metrics Binary() { return Metrics(v1::LossDesc::BINARY); }
+
+TEST(MetricsTest, AucIsTheShareOfOrderedPairs) {
+  Metrics m = Binary();
+  // Positives .9 and .3, negatives .5 and .1: of four pairs one is wrong.
+  ASSERT_TRUE(m.Add(0, Column({1, 1, 1, 1}), Column({.9f, .3f, .5f, .1f}), Column({1, 1, 0, 0})).ok());
+  EXPECT_DOUBLE_EQ(m.Result().auc, 0.75);
+  EXPECT_DOUBLE_EQ(m.Result().auc_error, 0);
+  EXPECT_DOUBLE_EQ(m.Result().loss, 1);
+}
+
+TEST(MetricsTest, PairsInOneBucketCountHalfAndAreInTheErrorBound) {
+  Metrics m = Binary();
+  ASSERT_TRUE(m.Add(0, Column({0, 0}), Column({.5f, .5f}), Column({1, 0})).ok());
+  EXPECT_DOUBLE_EQ(m.Result().auc, 0.5);
+  EXPECT_DOUBLE_EQ(m.Result().auc_error, 0.5);
+}
+
+TEST(MetricsTest, AucOfOneClassIsNotANumber) {
+  Metrics m = Binary();
+  ASSERT_TRUE(m.Add(0, Column({0}), Column({.5f}), Column({1})).ok());
+  EXPECT_TRUE(std::isnan(m.Result().auc));
+}
+
+TEST(MetricsTest, AucIsWithinItsBoundOfTheExactOne) {
+  std::vector<float> p, label, zero;
+  for (int i = 0; i < 4000; ++i) {
+    const PhiloxBlock r = Philox(7, i, 0);
+    label.push_back(r.v[0] % 4 == 0);
+    // Crowded near zero, where buckets are coarse.
+    p.push_back(std::pow(UniformFloat(r.v[1]), 8.0f) * 0.01f + 0.002f * label.back());
+    zero.push_back(0);
+  }
+  double ordered = 0, pairs = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    for (size_t j = 0; j < p.size(); ++j) {
+      if (label[i] != 1 || label[j] != 0) continue;
+      ++pairs;
+      ordered += p[i] > p[j] ? 1 : p[i] == p[j] ? 0.5 : 0;
+    }
+  }
+  Metrics m = Binary();
+  ASSERT_TRUE(m.Add(0, Column(zero), Column(p), Column(label)).ok());
+  EXPECT_GT(m.Result().auc_error, 0);
+  EXPECT_NEAR(m.Result().auc, ordered / pairs, m.Result().auc_error + 1e-12);
+}
+
+TEST(MetricsTest, ProcessesMergeToTheSameBitsInAnyOrderAndDealing) {
+  auto add = [](Metrics* m, int lane) {
+    std::vector<float> loss, p, label;
+    for (int i = 0; i < 50; ++i) {
+      const PhiloxBlock r = Philox(3, lane * 1000 + i, 0);
+      loss.push_back(UniformFloat(r.v[0]));
+      p.push_back(UniformFloat(r.v[1]));
+      label.push_back(r.v[2] % 2);
+    }
+    ASSERT_TRUE(m->Add(lane, Column(loss), Column(p), Column(label)).ok());
+  };
+  Metrics one = Binary();
+  for (int lane = 0; lane < 8; ++lane) add(&one, lane);
+  Metrics a = Binary(), b = Binary(), merged = Binary();
+  for (int lane = 0; lane < 3; ++lane) add(&a, lane);
+  for (int lane = 3; lane < 8; ++lane) add(&b, lane);
+  ASSERT_TRUE(merged.MergeSerialized(b.Serialize()).ok());
+  ASSERT_TRUE(merged.MergeSerialized(a.Serialize()).ok());
+  EXPECT_EQ(one.Result().loss, merged.Result().loss);
+  EXPECT_EQ(one.Result().auc, merged.Result().auc);
+  EXPECT_EQ(merged.Result().samples, 400);
+}
+
+TEST(MetricsTest, AccuracyCountsTheLargestClass) {
+  Metrics m(v1::LossDesc::MULTI_CLASS);
+  const Tensor p = Tensor::Of<float>({2, 3}, {.1f, .7f, .2f, .5f, .3f, .2f});
+  ASSERT_TRUE(m.Add(0, Column({1, 3}), p, Tensor::Of<int64_t>({2, 1}, {1, 2})).ok());
+  EXPECT_DOUBLE_EQ(m.Result().accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(m.Result().loss, 2);
+}
+
+TEST(MetricsTest, DifferentSizesAreRefused) {
+  Metrics m = Binary();
+  const absl::Status status = m.Add(0, Column({1, 2}), Column({.5f, .5f}), Column({1}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("label [1, 1]"), std::string::npos) << status;
+}
+
+TEST(MetricsTest, CutBytesAreDataLossAndChangeNothing) {
+  Metrics a = Binary(), b = Binary();
+  ASSERT_TRUE(a.Add(0, Column({1}), Column({.5f}), Column({1})).ok());
+  const std::string bytes = a.Serialize();
+  for (size_t cut = 0; cut < bytes.size(); ++cut) {
+    const absl::Status status = b.MergeSerialized(std::string_view(bytes).substr(0, cut));
+    // A cut right behind the lanes only lacks buckets.
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_EQ(b.Result().samples, 0);
+    } else {
+      b.Clear();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,195 @@
+#include "trainer/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/lane_tree.h"
+
+namespace weir {
+namespace {
+
+absl::StatusOr<int64_t> LabelAt(const Tensor& label, int64_t i) {
+  if (label.dtype() == v1::INT64) return label.data<int64_t>()[i];
+  if (label.dtype() == v1::FLOAT32) return static_cast<int64_t>(label.data<float>()[i]);
+  return absl::InvalidArgumentError(
+      absl::StrCat("label is ", v1::DType_Name(label.dtype()), ", expected FLOAT32 or INT64"));
+}
+
+int BucketOf(float p) {
+  // NaN and everything below 0 count as 0.
+  if (!(p > 0)) return 0;
+  return std::min<int64_t>(static_cast<int64_t>(std::min(p, 1.0f) * Metrics::kBuckets), Metrics::kBuckets - 1);
+}
+
+void Put(std::string* out, int64_t v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
+void Put(std::string* out, double v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
+
+class Cursor {
+ public:
+  explicit Cursor(std::string_view bytes) : bytes_(bytes) {}
+  template <typename T>
+  bool Get(T* v) {
+    if (bytes_.size() < sizeof *v) return false;
+    std::memcpy(v, bytes_.data(), sizeof *v);
+    bytes_.remove_prefix(sizeof *v);
+    return true;
+  }
+  bool empty() const { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+};
+
+}  // namespace
+
+std::string MetricResult::ToString() const {
+  std::string text = absl::StrFormat("loss=%.6f", loss);
+  if (kind == v1::LossDesc::BINARY) absl::StrAppendFormat(&text, " auc=%.6f auc_error=%.1e", auc, auc_error);
+  if (kind == v1::LossDesc::MULTI_CLASS) absl::StrAppendFormat(&text, " accuracy=%.6f", accuracy);
+  if (kind == v1::LossDesc::REGRESSION) absl::StrAppendFormat(&text, " rmse=%.6f", std::sqrt(loss));
+  return text;
+}
+
+Metrics::LaneSums* Metrics::Lane(int lane) {
+  auto it = std::lower_bound(lanes_.begin(), lanes_.end(), lane, [](const LaneSums& s, int l) { return s.lane < l; });
+  if (it == lanes_.end() || it->lane != lane) it = lanes_.insert(it, LaneSums{.lane = lane});
+  return &*it;
+}
+
+absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label) {
+  const int64_t n = loss.size();
+  if (n == 0) return absl::OkStatus();
+  const int64_t classes = prediction.size() / n;
+  if (label.size() != n || classes * n != prediction.size() || classes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("loss ", ShapeString(loss.dims()), ", prediction ",
+                                                   ShapeString(prediction.dims()), " and label ",
+                                                   ShapeString(label.dims()), " are not of the same examples"));
+  }
+  LaneSums* sums = Lane(lane);
+  const float* losses = loss.data<float>();
+  for (int64_t i = 0; i < n; ++i) sums->loss += losses[i];
+  sums->samples += n;
+  const float* p = prediction.data<float>();
+  if (kind_ == v1::LossDesc::BINARY) {
+    positives_.resize(kBuckets);
+    negatives_.resize(kBuckets);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSIGN_OR_RETURN(const int64_t is_positive, LabelAt(label, i));
+      ++(is_positive != 0 ? positives_ : negatives_)[BucketOf(p[i])];
+    }
+  } else if (kind_ == v1::LossDesc::MULTI_CLASS) {
+    for (int64_t i = 0; i < n; ++i) {
+      ASSIGN_OR_RETURN(const int64_t truth, LabelAt(label, i));
+      const float* row = p + i * classes;
+      sums->correct += std::max_element(row, row + classes) - row == truth;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Metrics::Clear() {
+  lanes_.clear();
+  positives_.clear();
+  negatives_.clear();
+}
+
+std::string Metrics::Serialize() const {
+  std::string out;
+  Put(&out, static_cast<int64_t>(lanes_.size()));
+  for (const LaneSums& s : lanes_) {
+    Put(&out, static_cast<int64_t>(s.lane));
+    Put(&out, s.loss);
+    Put(&out, s.samples);
+    Put(&out, s.correct);
+  }
+  for (size_t b = 0; b < positives_.size(); ++b) {
+    if (positives_[b] == 0 && negatives_[b] == 0) continue;
+    Put(&out, static_cast<int64_t>(b));
+    Put(&out, positives_[b]);
+    Put(&out, negatives_[b]);
+  }
+  return out;
+}
+
+absl::Status Metrics::MergeSerialized(std::string_view bytes) {
+  const absl::Status bad = absl::DataLossError("metrics of a trainer cannot be read: the bytes are cut or not metrics");
+  Metrics other(kind_);
+  Cursor in(bytes);
+  int64_t lanes = 0;
+  if (!in.Get(&lanes)) return bad;
+  for (int64_t i = 0; i < lanes; ++i) {
+    int64_t lane = 0, samples = 0, correct = 0;
+    double loss = 0;
+    if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct)) return bad;
+    if (lane < 0 || lane > (1 << 24)) return bad;
+    *other.Lane(static_cast<int>(lane)) = {static_cast<int>(lane), loss, samples, correct};
+  }
+  while (!in.empty()) {
+    int64_t bucket = 0, positives = 0, negatives = 0;
+    if (!in.Get(&bucket) || !in.Get(&positives) || !in.Get(&negatives)) return bad;
+    if (bucket < 0 || bucket >= kBuckets) return bad;
+    other.positives_.resize(kBuckets);
+    other.negatives_.resize(kBuckets);
+    other.positives_[bucket] += positives;
+    other.negatives_[bucket] += negatives;
+  }
+  for (const LaneSums& s : other.lanes_) {
+    LaneSums* mine = Lane(s.lane);
+    mine->loss += s.loss;
+    mine->samples += s.samples;
+    mine->correct += s.correct;
+  }
+  if (!other.positives_.empty()) {
+    positives_.resize(kBuckets);
+    negatives_.resize(kBuckets);
+    for (int b = 0; b < kBuckets; ++b) {
+      positives_[b] += other.positives_[b];
+      negatives_[b] += other.negatives_[b];
+    }
+  }
+  return absl::OkStatus();
+}
+
+MetricResult Metrics::Result() const {
+  MetricResult result{.kind = kind_};
+  std::vector<double> loss;
+  std::vector<LaneRange> nodes;
+  int64_t correct = 0;
+  for (const LaneSums& s : lanes_) {
+    result.samples += s.samples;
+    correct += s.correct;
+    nodes.push_back({s.lane, 1});
+    loss.push_back(s.loss);
+  }
+  if (result.samples == 0) {
+    result.auc = std::numeric_limits<double>::quiet_NaN();
+    return result;
+  }
+  for (const LaneAdd& add : TreeAdds(nodes, nodes.back().begin + 1)) loss[add.left] += loss[add.right];
+  result.loss = loss[0] / static_cast<double>(result.samples);
+  result.accuracy = static_cast<double>(correct) / static_cast<double>(result.samples);
+  // 128 bits: pairs of 10^11 examples do not fit into 64.
+  __int128 twice_ordered = 0, within = 0;
+  int64_t negatives_below = 0, positives = 0;
+  for (size_t b = 0; b < positives_.size(); ++b) {
+    twice_ordered += static_cast<__int128>(positives_[b]) * (2 * static_cast<__int128>(negatives_below) + negatives_[b]);
+    within += static_cast<__int128>(positives_[b]) * negatives_[b];
+    negatives_below += negatives_[b];
+    positives += positives_[b];
+  }
+  const double pairs = static_cast<double>(positives) * static_cast<double>(negatives_below);
+  if (pairs == 0) {
+    result.auc = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    result.auc = static_cast<double>(twice_ordered) / 2 / pairs;
+    result.auc_error = static_cast<double>(within) / 2 / pairs;
+  }
+  return result;
+}
+
+}  // namespace weir

@@ -1,0 +1,73 @@
+// What a model is judged by, over all trainers and exactly mergeable: whoever adds up the pieces, in whatever order, gets the
+// same bits.
+//
+// AUC counts positives and negatives in 65536 equal buckets of the prediction; counts are integers, so trainers add up without
+// rounding. Pairs within one bucket count half; auc_error bounds what that can hide. Losses are summed per lane in double, in
+// order of the examples, and lanes are added in the lane tree.
+#ifndef WEIR_TRAINER_METRICS_H_
+#define WEIR_TRAINER_METRICS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/tensor/tensor.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+struct MetricResult {
+  int64_t samples = 0;
+  // Mean loss; 0 without samples.
+  double loss = 0;
+  // BINARY: NaN when one class is missing.
+  double auc = 0;
+  // |auc - true AUC of the predictions| is at most this.
+  double auc_error = 0;
+  // MULTI_CLASS.
+  double accuracy = 0;
+  v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
+
+  // "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with what the kind has.
+  std::string ToString() const;
+};
+
+// The examples that one process has seen. Not thread-safe.
+class Metrics {
+ public:
+  static constexpr int kBuckets = 65536;
+
+  explicit Metrics(v1::LossDesc::Kind kind) : kind_(kind) {}
+
+  // Examples of one lane of the job: loss [B, 1], prediction [B, 1] or [B, C], label [B, 1] float32 or int64.
+  // InvalidArgument when sizes differ.
+  absl::Status Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
+  void Clear();
+
+  // Only what is not zero.
+  std::string Serialize() const;
+  // DataLoss when the bytes make no sense; *this is then unchanged. A lane may be in one process only.
+  absl::Status MergeSerialized(std::string_view bytes);
+  MetricResult Result() const;
+
+ private:
+  struct LaneSums {
+    int lane = 0;
+    double loss = 0;
+    int64_t samples = 0;
+    int64_t correct = 0;
+  };
+  LaneSums* Lane(int lane);
+
+  v1::LossDesc::Kind kind_;
+  std::vector<LaneSums> lanes_;     // by lane
+  std::vector<int64_t> positives_;  // empty or kBuckets
+  std::vector<int64_t> negatives_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_METRICS_H_
