@@ -1,0 +1,358 @@
+#include "framework/checkpoint/directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/file.h"
+#include "glog/logging.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kManifest[] = "MANIFEST";
+constexpr char kStepPrefix[] = "step-";
+constexpr char kTemporaryPrefix[] = "tmp-";
+// What is being removed no longer looks like a checkpoint.
+constexpr char kTrashPrefix[] = "trash-";
+// First line of a MANIFEST: a comment of the text format, with the checksum of all that follows.
+constexpr char kManifestHead[] = "# weir checkpoint manifest, xxh3 ";
+
+std::string RandomHex() {
+  std::random_device random;
+  const uint64_t bits = (uint64_t{random()} << 32) | random();
+  return absl::StrFormat("%016x", bits);
+}
+
+absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
+  std::vector<std::string> names;
+  DIR* handle = ::opendir(dir.c_str());
+  if (handle == nullptr) {
+    if (errno == ENOENT) return names;
+    return FileError("cannot read directory", dir, errno);
+  }
+  errno = 0;
+  while (const dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
+  const int error = errno;
+  ::closedir(handle);
+  if (error != 0) return FileError("cannot read directory", dir, error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Renamed first: a removal that is cut short leaves nothing that looks like a checkpoint.
+absl::Status Remove(const std::string& dir, const std::string& name) {
+  const std::string from = absl::StrCat(dir, "/", name);
+  const std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
+  if (::rename(from.c_str(), trash.c_str()) != 0) return FileError("cannot remove", from, errno);
+  std::error_code error;
+  fs::remove_all(trash, error);
+  if (error) return absl::UnavailableError(absl::StrCat("cannot remove ", trash, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest) {
+  for (const v1::CheckpointShard& shard : manifest.shards()) {
+    ASSIGN_OR_RETURN(const auto file, FileReader::Open(absl::StrCat(dir, "/", shard.file().name())));
+    RETURN_IF_ERROR(CheckFile(*file, absl::StrCat(dir, "/", shard.file().name()), shard.file(), /*check_sum=*/false));
+  }
+  for (const v1::CheckpointFile& extra : manifest.extra()) {
+    ASSIGN_OR_RETURN(const auto file, FileReader::Open(absl::StrCat(dir, "/", extra.name())));
+    RETURN_IF_ERROR(CheckFile(*file, absl::StrCat(dir, "/", extra.name()), extra, /*check_sum=*/false));
+  }
+  return SyncDirectory(dir);
+}
+
+absl::StatusOr<NewestCheckpoint> OpenStep(const std::string& path) {
+  NewestCheckpoint opened;
+  opened.found.path = path;
+  opened.found.name = fs::path(path).lexically_normal().filename().string();
+  ASSIGN_OR_RETURN(opened.manifest, VerifyCheckpoint(path));
+  opened.found.step = opened.manifest.step();
+  return opened;
+}
+
+}  // namespace
+
+std::string StepDirectoryName(int64_t step) { return absl::StrFormat("%s%012d", kStepPrefix, step); }
+
+std::optional<int64_t> ParseStepDirectoryName(std::string_view name) {
+  int64_t step = 0;
+  const std::string_view prefix = kStepPrefix;
+  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
+  const std::string digits(name.substr(prefix.size()));
+  if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos || !absl::SimpleAtoi(digits, &step)) {
+    return std::nullopt;
+  }
+  if (StepDirectoryName(step) != name) return std::nullopt;
+  return step;
+}
+
+absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
+  std::vector<CheckpointPath> found;
+  for (const std::string& name : names) {
+    if (const std::optional<int64_t> step = ParseStepDirectoryName(name)) {
+      found.push_back({.step = *step, .name = name, .path = absl::StrCat(dir, "/", name)});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; });
+  return found;
+}
+
+absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
+  const std::string file = absl::StrCat(path, "/", kManifest);
+  absl::StatusOr<std::string> text = ReadWholeFile(file);
+  if (!text.ok()) {
+    return absl::IsNotFound(text.status()) ? absl::DataLossError(absl::StrCat(file, " is missing")) : text.status();
+  }
+  const size_t line = text->find('\n');
+  const size_t head = sizeof(kManifestHead) - 1;
+  if (line != head + 16 || text->compare(0, head, kManifestHead) != 0) {
+    return absl::DataLossError(absl::StrCat(file, " does not begin with \"", kManifestHead, "...\""));
+  }
+  const std::string_view body = std::string_view(*text).substr(line + 1);
+  if (DigestHex(StableHash(body)) != text->substr(head, 16)) {
+    return absl::DataLossError(absl::StrCat(file, " does not have the checksum of its first line: it was cut or changed"));
+  }
+  v1::CheckpointManifest manifest;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  // A newer format may have fields that this build does not know; it is refused by number below.
+  parser.AllowUnknownField(true);
+  if (!parser.ParseFromString(std::string(body), &manifest)) return absl::DataLossError(absl::StrCat(file, ":", error.text()));
+  if (manifest.format_version() > kCheckpointFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(file, " has format ", manifest.format_version(),
+                                                      "; this build reads up to ", kCheckpointFormat,
+                                                      ". Use the build that wrote it: ", manifest.build()));
+  }
+  return manifest;
+}
+
+absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path, bool sizes_only) {
+  ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(path));
+  std::vector<const v1::CheckpointFile*> files;
+  for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
+  for (const v1::CheckpointFile& extra : manifest.extra()) files.push_back(&extra);
+  for (const v1::CheckpointFile* expected : files) {
+    RETURN_IF_ERROR(CheckFileName(expected->name()));
+    const std::string name = absl::StrCat(path, "/", expected->name());
+    const auto file = FileReader::Open(name);
+    if (absl::IsNotFound(file.status())) return absl::DataLossError(absl::StrCat(name, " is missing"));
+    RETURN_IF_ERROR(file.status());
+    RETURN_IF_ERROR(CheckFile(**file, name, *expected, !sizes_only));
+  }
+  return manifest;
+}
+
+absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job) {
+  NewestCheckpoint newest;
+  // A checkpoint may be pruned while it is looked at; then there is a newer one, which a second look finds.
+  for (int look = 0; look < 3; ++look) {
+    newest.refused.clear();
+    bool vanished = false;
+    ASSIGN_OR_RETURN(std::vector<CheckpointPath> found, ListCheckpoints(dir));
+    for (auto it = found.rbegin(); it != found.rend(); ++it) {
+      absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(it->path);
+      if (manifest.ok() && !job.empty() && manifest->job() != job) {
+        newest.refused.push_back(absl::StrCat(it->name, ": belongs to job '", manifest->job(), "', not to '",
+                                              absl::string_view(job.data(), job.size()), "'"));
+        continue;
+      }
+      if (manifest.ok()) {
+        newest.found = *it;
+        newest.manifest = *std::move(manifest);
+        return newest;
+      }
+      if (!fs::exists(it->path)) vanished = true;
+      newest.refused.push_back(absl::StrCat(it->name, ": ", manifest.status().message()));
+    }
+    if (!vanished) break;
+  }
+  return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", dir, newest.refused.empty() ? "" : ": ",
+                                          absl::StrJoin(newest.refused, "; ")));
+}
+
+absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path) {
+  if (fs::exists(absl::StrCat(path, "/", kManifest)) ||
+      ParseStepDirectoryName(fs::path(path).lexically_normal().filename().string()).has_value()) {
+    return OpenStep(path);
+  }
+  if (!fs::is_directory(path)) return absl::NotFoundError(absl::StrCat(path, " is no directory"));
+  return FindNewestComplete(path, "");
+}
+
+absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return absl::UnavailableError(absl::StrCat("cannot make directory ", dir, ": ", error.message()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
+    LOG(INFO) << "removing " << dir << "/" << name << ", left by a run that ended early";
+    fs::remove_all(absl::StrCat(dir, "/", name), error);
+  }
+  const std::string name = absl::StrCat(kTemporaryPrefix, StepDirectoryName(step), "-", RandomHex());
+  const std::string path = absl::StrCat(dir, "/", name);
+  if (::mkdir(path.c_str(), 0755) != 0) return FileError("cannot make directory", path, errno);
+  return name;
+}
+
+absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
+                                              v1::CheckpointManifest manifest) {
+  const std::string from = absl::StrCat(dir, "/", temporary);
+  const std::string name = StepDirectoryName(manifest.step());
+  const std::string to = absl::StrCat(dir, "/", name);
+  uint64_t values = 0, state = 0;
+  for (const v1::CheckpointShard& shard : manifest.shards()) {
+    values += shard.values_digest();
+    state += shard.state_digest();
+  }
+  manifest.set_format_version(kCheckpointFormat);
+  manifest.set_values_digest(values);
+  manifest.set_state_digest(state);
+  RETURN_IF_ERROR(CheckAllThere(from, manifest));
+
+  std::string body;
+  CHECK(google::protobuf::TextFormat::PrintToString(manifest, &body));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest),
+                                      absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body)));
+  if (::rename(from.c_str(), to.c_str()) == 0) {
+    RETURN_IF_ERROR(SyncDirectory(dir));
+    return to;
+  }
+  if (errno != ENOTEMPTY && errno != EEXIST) return FileError("cannot publish as", to, errno);
+  // One of the same step is there (a run that was resumed from before it, or ended at once). The new one takes its name; the
+  // old one goes after that.
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    RETURN_IF_ERROR(SyncDirectory(dir));
+    RETURN_IF_ERROR(Remove(dir, temporary));
+    return to;
+  }
+  // A file system without exchange: for a moment there is none of this step, never half of one.
+  RETURN_IF_ERROR(Remove(dir, name));
+  if (::rename(from.c_str(), to.c_str()) != 0) return FileError("cannot publish as", to, errno);
+  RETURN_IF_ERROR(SyncDirectory(dir));
+  return to;
+}
+
+void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
+  std::error_code error;
+  fs::remove_all(absl::StrCat(dir, "/", temporary), error);
+  if (error) LOG(WARNING) << "cannot remove " << dir << "/" << temporary << ": " << error.message();
+}
+
+absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best) {
+  struct Kept {
+    std::string name;
+    int64_t step;
+    v1::CheckpointManifest manifest;
+  };
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
+  std::vector<Kept> complete;
+  for (const CheckpointPath& each : found) {
+    absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(each.path, /*sizes_only=*/true);
+    if (manifest.ok()) complete.push_back({each.name, each.step, *std::move(manifest)});
+  }
+  std::set<std::string> keep;
+  for (size_t i = 0; i < complete.size(); ++i) {
+    if (complete.size() - i <= static_cast<size_t>(std::max(keep_last, 1))) keep.insert(complete[i].name);
+  }
+  std::vector<const Kept*> judged;
+  for (const Kept& each : complete) {
+    if (each.manifest.has_eval_auc() || each.manifest.has_eval_loss()) judged.push_back(&each);
+  }
+  std::sort(judged.begin(), judged.end(), [](const Kept* a, const Kept* b) {
+    const v1::CheckpointManifest& x = a->manifest;
+    const v1::CheckpointManifest& y = b->manifest;
+    if (x.has_eval_auc() != y.has_eval_auc()) return x.has_eval_auc();
+    if (x.has_eval_auc() && x.eval_auc() != y.eval_auc()) return x.eval_auc() > y.eval_auc();
+    if (!x.has_eval_auc() && x.eval_loss() != y.eval_loss()) return x.eval_loss() < y.eval_loss();
+    return a->step > b->step;
+  });
+  for (int i = 0; i < keep_best && i < static_cast<int>(judged.size()); ++i) keep.insert(judged[i]->name);
+  for (const Kept& each : complete) {
+    if (keep.count(each.name) == 0) RETURN_IF_ERROR(Remove(dir, each.name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
+  if (found.empty()) return std::string();
+  std::string aside;
+  for (int n = 1; aside.empty(); ++n) {
+    const std::string path = absl::StrCat(dir, "/earlier-", n);
+    if (::mkdir(path.c_str(), 0755) == 0) {
+      aside = path;
+    } else if (errno != EEXIST) {
+      return FileError("cannot make directory", path, errno);
+    }
+  }
+  for (const CheckpointPath& each : found) {
+    const std::string to = absl::StrCat(aside, "/", each.name);
+    if (::rename(each.path.c_str(), to.c_str()) != 0) return FileError("cannot move to", to, errno);
+  }
+  RETURN_IF_ERROR(SyncDirectory(dir));
+  return aside;
+}
+
+absl::StatusOr<DirectoryProbe> WriteProbe(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return absl::UnavailableError(absl::StrCat("cannot make directory ", dir, ": ", error.message()));
+  DirectoryProbe probe{.name = absl::StrCat("probe-", RandomHex()), .token = RandomHex()};
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir, "/", probe.name), probe.token));
+  return probe;
+}
+
+absl::StatusOr<std::string> ReadProbe(const std::string& dir, const std::string& name) {
+  if (!absl::StartsWith(name, "probe-") || name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no name of a probe"));
+  }
+  absl::StatusOr<std::string> token = ReadWholeFile(absl::StrCat(dir, "/", name));
+  if (absl::IsNotFound(token.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint.dir ", dir, " is not the directory that server 0 sees: its file ", name,
+                     " is not here. All processes must share one directory; checkpoint.per_host: true permits one per host"));
+  }
+  return token;
+}
+
+void RemoveProbe(const std::string& dir, const std::string& name) { ::unlink(absl::StrCat(dir, "/", name).c_str()); }
+
+}  // namespace weir

@@ -1,0 +1,210 @@
+#include "framework/checkpoint/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace weir {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+absl::string_view View(std::string_view s) { return absl::string_view(s.data(), s.size()); }
+
+absl::Status WriteAll(int fd, const char* data, size_t size, std::string_view path) {
+  while (size > 0) {
+    const ssize_t n = ::write(fd, data, size);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return FileError("cannot write", path, errno);
+    }
+    data += n;
+    size -= static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FileError(std::string_view what, std::string_view path, int error) {
+  const std::string text = absl::StrCat(View(what), " ", View(path), ": ", strerror(error));
+  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
+}
+
+struct FileWriter::Sum {
+  XXH3_state_t state;
+};
+
+FileWriter::FileWriter(std::string path) : path_(std::move(path)), sum_(std::make_unique<Sum>()) {
+  XXH3_64bits_reset(&sum_->state);
+  buffer_.reserve(kBufferBytes);
+}
+
+absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path) {
+  std::unique_ptr<FileWriter> writer(new FileWriter(path));
+  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (writer->fd_ < 0) return FileError("cannot create", path, errno);
+  return writer;
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(path_.c_str());
+}
+
+absl::Status FileWriter::Append(const void* data, size_t size) {
+  XXH3_64bits_update(&sum_->state, data, size);
+  size_ += static_cast<int64_t>(size);
+  if (buffer_.size() + size <= kBufferBytes) {
+    buffer_.append(static_cast<const char*>(data), size);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Flush());
+  if (size >= kBufferBytes) return WriteAll(fd_, static_cast<const char*>(data), size, path_);
+  buffer_.append(static_cast<const char*>(data), size);
+  return absl::OkStatus();
+}
+
+absl::Status FileWriter::AlignTo(size_t alignment) {
+  const size_t past = static_cast<size_t>(size_) % alignment;
+  if (past == 0) return absl::OkStatus();
+  const std::string zeros(alignment - past, '\0');
+  return Append(zeros.data(), zeros.size());
+}
+
+absl::Status FileWriter::Patch(int64_t offset, std::string_view bytes) {
+  RETURN_IF_ERROR(Flush());
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError("cannot write", path_, errno);
+    done += static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileWriter::Flush() {
+  absl::Status status = WriteAll(fd_, buffer_.data(), buffer_.size(), path_);
+  buffer_.clear();
+  return status;
+}
+
+absl::Status FileWriter::Close() {
+  RETURN_IF_ERROR(Flush());
+  if (::fsync(fd_) != 0) return FileError("cannot sync", path_, errno);
+  // A file system may report a failed write only here.
+  if (::close(std::exchange(fd_, -1)) != 0) return FileError("cannot close", path_, errno);
+  return absl::OkStatus();
+}
+
+uint64_t FileWriter::checksum() const { return XXH3_64bits_digest(&sum_->state); }
+
+absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return FileError("cannot open", path, errno);
+  struct stat info;
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    ::close(fd);
+    return FileError("cannot read", path, error);
+  }
+  return std::unique_ptr<FileReader>(new FileReader(path, fd, info.st_size));
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+absl::Status FileReader::Read(int64_t offset, void* data, size_t size) const {
+  char* out = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::pread(fd_, out, size, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError("cannot read", path_, errno);
+    if (n == 0) {
+      return absl::DataLossError(
+          absl::StrCat(path_, " ends at byte ", offset, "; ", size, " more bytes belong to it: the file was cut"));
+    }
+    out += n;
+    offset += n;
+    size -= static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> FileReader::Checksum() const {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  std::vector<char> buffer(kBufferBytes);
+  for (int64_t at = 0; at < size_;) {
+    const size_t n = std::min<int64_t>(size_ - at, kBufferBytes);
+    RETURN_IF_ERROR(Read(at, buffer.data(), n));
+    XXH3_64bits_update(&state, buffer.data(), n);
+    at += static_cast<int64_t>(n);
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected, bool check_sum) {
+  if (file.size() != expected.bytes()) {
+    return absl::DataLossError(
+        absl::StrCat(path, " has ", file.size(), " bytes, the manifest says ", expected.bytes(), ": the file was cut or changed"));
+  }
+  if (!check_sum) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const uint64_t sum, file.Checksum());
+  if (sum == expected.checksum()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path, " has checksum ", absl::Hex(sum, absl::kZeroPad16), ", the manifest says ",
+                                          absl::Hex(expected.checksum(), absl::kZeroPad16), ": bytes of it have changed"));
+}
+
+absl::Status CheckFileName(const std::string& name) {
+  if (!name.empty() && name.find('/') == std::string::npos && name[0] != '.') return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the manifest names a file '", name, "'; a plain name was expected"));
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<FileReader> file, FileReader::Open(path));
+  std::string contents(static_cast<size_t>(file->size()), '\0');
+  RETURN_IF_ERROR(file->Read(0, contents.data(), contents.size()));
+  return contents;
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
+  const std::string temporary = absl::StrCat(path, ".tmp.", ::getpid());
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(temporary));
+  RETURN_IF_ERROR(file->Append(contents.data(), contents.size()));
+  RETURN_IF_ERROR(file->Close());
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return FileError("cannot rename to", path, error);
+  }
+  const size_t slash = path.rfind('/');
+  return SyncDirectory(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FileError("cannot open directory", path, errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some network file systems cannot sync a directory and need not.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) return FileError("cannot sync directory", path, error);
+  return absl::OkStatus();
+}
+
+}  // namespace weir

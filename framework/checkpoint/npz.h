@@ -1,0 +1,53 @@
+// Arrays for NumPy: numpy.load(path) gives them back by name. A .npz is a zip archive, stored without compression, of .npy.
+#ifndef WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
+#define WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/checkpoint/file.h"
+
+namespace weir {
+
+// Not thread-safe. Writes beside `path` and renames in Finish, so nothing half-written replaces a good file. Any size.
+class NpzWriter {
+ public:
+  static absl::StatusOr<std::unique_ptr<NpzWriter>> Create(const std::string& path);
+
+  // An array in one go. InvalidArgument when dims and data differ or the name was used.
+  absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const float> data);
+  absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const int64_t> data);
+  // ... or in pieces: Begin, Append until full, End.
+  absl::Status BeginFloats(std::string_view name, absl::Span<const int64_t> dims);
+  absl::Status BeginInts(std::string_view name, absl::Span<const int64_t> dims);
+  absl::Status Append(const void* data, size_t bytes);
+  absl::Status End();
+
+  absl::Status Finish();
+
+ private:
+  struct Member {
+    std::string name;
+    uint32_t crc = 0;
+    uint64_t size = 0;
+    uint64_t offset = 0;
+  };
+  NpzWriter(std::string path, std::unique_ptr<FileWriter> file) : path_(std::move(path)), file_(std::move(file)) {}
+  absl::Status Begin(std::string_view name, std::string_view descr, size_t element_size, absl::Span<const int64_t> dims);
+
+  const std::string path_;
+  std::unique_ptr<FileWriter> file_;
+  std::vector<Member> members_;
+  bool open_ = false;
+  uint64_t expected_bytes_ = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
