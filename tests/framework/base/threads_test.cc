@@ -1,0 +1,87 @@
+// Pool, counters and clock under many threads; run by ThreadSanitizer too.
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "framework/base/clock.h"
+#include "framework/base/counters.h"
+#include "framework/base/mutex.h"
+#include "framework/base/thread_pool.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+TEST(ThreadPoolTest, ParallelForRunsEachIndexOnceOnAnyNumberOfThreads) {
+  for (int threads : {0, 1, 2, 4}) {
+    ThreadPool pool("test", threads);
+    std::vector<int> runs(1000, 0);
+    pool.ParallelFor(1000, [&](int64_t i) { ++runs[static_cast<size_t>(i)]; });
+    EXPECT_EQ(runs, std::vector<int>(1000, 1)) << threads;
+    pool.ParallelFor(0, [](int64_t) { FAIL(); });
+  }
+}
+
+TEST(ThreadPoolTest, ParallelForInsideParallelForDoesNotDeadLock) {
+  ThreadPool pool("test", 2);
+  std::atomic<int> sum{0};
+  pool.ParallelFor(8, [&](int64_t) { pool.ParallelFor(8, [&](int64_t) { sum.fetch_add(1); }); });
+  EXPECT_EQ(sum.load(), 64);
+}
+
+TEST(ThreadPoolTest, DestructorRunsWhatIsQueued) {
+  std::atomic<int> ran{0};
+  {
+    ThreadPool pool("test", 2);
+    for (int i = 0; i < 100; ++i) pool.Schedule([&ran] { ran.fetch_add(1); });
+  }
+  EXPECT_EQ(ran.load(), 100);
+}
+
+TEST(ThreadPoolTest, WithoutWorkersEverythingRunsOnTheCaller) {
+  ThreadPool pool("test", 0);
+  std::thread::id ran_on;
+  pool.Schedule([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+TEST(CountersTest, ThreadsAddUpAndSnapshotsAreSortedByName) {
+  Counters counters;
+  ThreadPool pool("test", 3);
+  pool.ParallelFor(100, [&](int64_t i) {
+    counters.Get("send.bytes", "bytes")->Add(i);
+    counters.Get("prefetch.rows", "rows")->Add();
+  });
+  EXPECT_EQ(counters.Value("send.bytes"), 4950);
+  EXPECT_EQ(counters.Value("nobody"), 0);
+  EXPECT_EQ(counters.ToString(), "prefetch.rows=100 rows, send.bytes=4950 bytes");
+  EXPECT_EQ(counters.Get("send.bytes", "bytes"), counters.Get("send.bytes", "bytes"));
+}
+
+TEST(CountersDeathTest, AnotherUnitIsOurMistake) {
+  Counters counters;
+  counters.Get("a", "bytes");
+  EXPECT_DEATH(counters.Get("a", "rows"), "a counts bytes, not rows");
+}
+
+TEST(CondVarTest, AWaitEndsAtItsDeadline) {
+  Mutex mu;
+  CondVar never;
+  MutexLock lock(&mu);
+  EXPECT_TRUE(never.WaitWithTimeout(&mu, absl::Milliseconds(5)));
+}
+
+TEST(FakeClockTest, StandsUntilTold) {
+  FakeClock clock;
+  const absl::Time start = clock.Now();
+  EXPECT_EQ(clock.Now(), start);
+  std::thread other([&] { clock.Advance(absl::Seconds(10)); });
+  other.join();
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(10));
+}
+
+}  // namespace
+}  // namespace weir
