@@ -1,0 +1,312 @@
+#include "pserver/cluster.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Variables = std::map<std::string, std::string>;
+
+Environment Of(Variables variables) {
+  return [variables = std::move(variables)](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(std::string(name));
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+v1::JobConfig JobOf(const std::string& text) {
+  v1::JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
+  return job;
+}
+
+struct Case {
+  std::string name;
+  Role program = Role::kTrainer;
+  ClusterFlags flags;
+  Variables variables;
+  std::string job;
+};
+
+absl::StatusOr<ClusterConfig> Resolve(const Case& c) {
+  return ResolveCluster(c.program, c.flags, Of(c.variables), JobOf(c.job));
+}
+
+// What resolves, in one line: "pserver 1/2 at 10.0.0.2:6170", "trainer 0/4 to a:1,b:2".
+std::string Line(const absl::StatusOr<ClusterConfig>& config) {
+  if (!config.ok()) return std::string(config.status().message());
+  std::string line(RoleName(config->role));
+  if (config->role == Role::kPserver) {
+    line += " " + std::to_string(config->server_id) + "/" + std::to_string(config->servers) + " at " + config->endpoint;
+  } else {
+    line += " " + std::to_string(config->trainer_id) + "/" + std::to_string(config->trainers) + " to ";
+    for (const std::string& server : config->pservers) line += server + ",";
+    if (!config->pservers.empty()) line.pop_back();
+  }
+  for (const std::string& override : config->overrides) line += " " + override;
+  return line;
+}
+
+constexpr char kTwo[] = "192.168.1.1:6170,192.168.1.2:6170";
+constexpr char kTwoInJob[] = R"(cluster { pserver: "192.168.1.1:6170" pserver: "192.168.1.2:6170" }
+                                distribute { servers: 2 trainers: 4 })";
+
+struct Good : Case {
+  std::string expected;
+};
+
+TEST(ClusterTest, EverySourceGivesTheSameCluster) {
+  const std::vector<Good> cases = {
+      {{"trainer by flags", Role::kTrainer, {.pservers = kTwo, .trainer_id = "3", .trainers = "4"}, {}, ""},
+       "trainer 3/4 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=4 distribute.servers=2"},
+      {{"trainer by environment", Role::kTrainer, {},
+        {{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_PSERVERS_IP_PORT_LIST", kTwo}, {"PADDLE_TRAINER_ID", "3"},
+         {"PADDLE_TRAINERS_NUM", "4"}}, ""},
+       "trainer 3/4 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=4 distribute.servers=2"},
+      {{"trainer by file", Role::kTrainer, {.trainer_id = "3"}, {}, kTwoInJob},
+       "trainer 3/4 to 192.168.1.1:6170,192.168.1.2:6170"},
+      {{"server by flags", Role::kPserver, {.pservers = kTwo, .current_endpoint = "192.168.1.2:6170", .trainers = "4"}, {},
+        ""},
+       "pserver 1/2 at 192.168.1.2:6170 distribute.trainers=4 distribute.servers=2"},
+      {{"server by environment", Role::kPserver, {},
+        {{"PADDLE_TRAINING_ROLE", "PSERVER"}, {"PADDLE_PSERVERS_IP_PORT_LIST", kTwo}, {"POD_IP", "192.168.1.2"},
+         {"PADDLE_PORT", "6170"}, {"PADDLE_NUM_TRAINERS", "4"}}, ""},
+       "pserver 1/2 at 192.168.1.2:6170 distribute.trainers=4 distribute.servers=2"},
+      {{"server by environment's endpoint", Role::kPserver, {},
+        {{"PADDLE_PSERVERS_IP_PORT_LIST", kTwo}, {"PADDLE_CURRENT_ENDPOINT", "192.168.1.2:6170"}},
+        "distribute { trainers: 4 }"},
+       "pserver 1/2 at 192.168.1.2:6170 distribute.servers=2"},
+      {{"server by file and index", Role::kPserver, {.server_id = "1"}, {}, kTwoInJob}, "pserver 1/2 at 192.168.1.2:6170"},
+      {{"server by file and endpoint", Role::kPserver, {.endpoint = "192.168.1.2:6170"}, {}, kTwoInJob},
+       "pserver 1/2 at 192.168.1.2:6170"},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Line(Resolve(c)), c.expected) << c.name;
+}
+
+TEST(ClusterTest, FlagBeforeEnvironmentBeforeFile) {
+  const std::vector<Good> cases = {
+      {{"list: flag", Role::kTrainer, {.pservers = "a:1,b:2", .trainer_id = "0"},
+        {{"PADDLE_PSERVERS_IP_PORT_LIST", "c:3,d:4"}}, kTwoInJob}, "trainer 0/4 to a:1,b:2"},
+      {{"list: environment", Role::kTrainer, {.trainer_id = "0"}, {{"PADDLE_PSERVERS_IP_PORT_LIST", "c:3,d:4"}}, kTwoInJob},
+       "trainer 0/4 to c:3,d:4"},
+      {{"an empty variable is not set", Role::kTrainer, {.trainer_id = "0"}, {{"PADDLE_PSERVERS_IP_PORT_LIST", ""}},
+        kTwoInJob}, "trainer 0/4 to 192.168.1.1:6170,192.168.1.2:6170"},
+      {{"id", Role::kTrainer, {.trainer_id = "2"}, {{"PADDLE_TRAINER_ID", "1"}}, kTwoInJob},
+       "trainer 2/4 to 192.168.1.1:6170,192.168.1.2:6170"},
+      {{"trainers: flag", Role::kTrainer, {.pservers = "a:1", .trainer_id = "4", .trainers = "5"},
+        {{"PADDLE_TRAINERS_NUM", "3"}}, "distribute { trainers: 2 }"},
+       "trainer 4/5 to a:1 distribute.trainers=5"},
+      {{"trainers: environment", Role::kTrainer, {.pservers = "a:1"},
+        {{"PADDLE_TRAINERS_NUM", "3"}, {"PADDLE_TRAINER_ID", "2"}}, "distribute { trainers: 2 }"},
+       "trainer 2/3 to a:1 distribute.trainers=3"},
+      {{"trainers: --set is a flag", Role::kTrainer,
+        {.pservers = "a:1", .trainer_id = "1", .overrides = {"train.seed=7", "distribute.trainers = 2"}},
+        {{"PADDLE_TRAINERS_NUM", "3"}}, "distribute { trainers: 2 }"},
+       "trainer 1/2 to a:1"},
+      {{"role", Role::kTrainer, {.role = "local"}, {{"TRAINING_ROLE", "PSERVER"}}, ""}, "local 0/1 to "},
+      {{"endpoint: flag", Role::kPserver, {.endpoint = "192.168.1.1:6170"},
+        {{"PADDLE_CURRENT_ENDPOINT", "192.168.1.2:6170"}}, kTwoInJob}, "pserver 0/2 at 192.168.1.1:6170"},
+      {{"endpoint: PADDLE_CURRENT_ENDPOINT before POD_IP", Role::kPserver, {},
+        {{"PADDLE_CURRENT_ENDPOINT", "192.168.1.2:6170"}, {"POD_IP", "192.168.1.1"}, {"PADDLE_PORT", "6170"}}, kTwoInJob},
+       "pserver 1/2 at 192.168.1.2:6170"},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Line(Resolve(c)), c.expected) << c.name;
+}
+
+TEST(ClusterTest, DefaultsOfASmallCluster) {
+  const std::vector<Good> cases = {
+      {{"one trainer is trainer 0", Role::kTrainer, {.pservers = "a:1"}, {}, ""}, "trainer 0/1 to a:1"},
+      {{"one server is server 0", Role::kPserver, {.endpoint = "a:1"}, {}, ""}, "pserver 0/1 at a:1"},
+      {{"a server that knows its index and endpoint needs no list", Role::kPserver, {.endpoint = "a:1", .server_id = "2"}, {},
+        "distribute { servers: 3 trainers: 4 }"}, "pserver 2/3 at a:1"},
+      {{"predict needs no server", Role::kTrainer, {.role = "predict"}, {}, "distribute { servers: 2 trainers: 1 }"},
+       "predict 0/1 to "},
+      {{"local reads nothing else", Role::kTrainer, {.role = "local"},
+        {{"PADDLE_PSERVERS_IP_PORT_LIST", "nonsense"}, {"PADDLE_TRAINER_ID", "x"}}, kTwoInJob}, "local 0/4 to "},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Line(Resolve(c)), c.expected) << c.name;
+}
+
+TEST(ClusterTest, RolesAreReadInAnyCase) {
+  for (const char* text : {"PSERVER", "pserver", "Pserver"}) {
+    EXPECT_EQ(Line(Resolve({"", Role::kPserver, {.endpoint = "a:1"}, {{"TRAINING_ROLE", text}}, ""})), "pserver 0/1 at a:1");
+  }
+}
+
+TEST(ClusterTest, AServerMayListenOnAnyFreePort) {
+  const ClusterFlags flags = {.endpoint = "127.0.0.1:0", .server_id = "1"};
+  EXPECT_EQ(Line(Resolve({"", Role::kPserver, flags, {}, kTwoInJob})), "pserver 1/2 at 127.0.0.1:0");
+  // The list of the job is another cluster's: this one is found through --port_file.
+  EXPECT_EQ(Line(Resolve({"", Role::kPserver, flags, {},
+                          "cluster { pserver: \"a:1\" } distribute { servers: 3 trainers: 3 }"})),
+            "pserver 1/3 at 127.0.0.1:0");
+}
+
+TEST(ClusterTest, AServerMayListenOnEveryInterface) {
+  EXPECT_EQ(Line(Resolve({"", Role::kPserver, {.endpoint = "0.0.0.0:6170", .server_id = "1"}, {}, kTwoInJob})),
+            "pserver 1/2 at 0.0.0.0:6170");
+  EXPECT_EQ(Line(Resolve({"", Role::kPserver, {.endpoint = "0.0.0.0:6171", .server_id = "1"}, {}, kTwoInJob})),
+            "--endpoint listens at port 6171, but cluster.pserver of the job says that server 1 is at 192.168.1.2:6170");
+}
+
+struct Bad : Case {
+  std::string message;
+};
+
+TEST(ClusterTest, WhatIsWrongIsNamedWithItsSource) {
+  const std::vector<Bad> cases = {
+      // Role.
+      {{"unknown role", Role::kTrainer, {.role = "worker"}, {}, ""}, "--role is 'worker', must be pserver, trainer, local"},
+      {{"unknown role in a variable", Role::kTrainer, {}, {{"TRAINING_ROLE", "WORKER"}}, ""}, "TRAINING_ROLE is 'WORKER'"},
+      {{"trainer started as a server", Role::kTrainer, {}, {{"TRAINING_ROLE", "PSERVER"}}, ""},
+       "TRAINING_ROLE is PSERVER, but this program is the trainer: start the program pserver, or change TRAINING_ROLE"},
+      {{"server started as a trainer", Role::kPserver, {.role = "trainer"}, {}, ""},
+       "--role is trainer, but this program is the pserver: start the program trainer"},
+      {{"server cannot be local", Role::kPserver, {.role = "local"}, {}, ""}, "--role is local, but this program is the"},
+      {{"two roles", Role::kTrainer, {}, {{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_TRAINING_ROLE", "PSERVER"}}, ""},
+       "TRAINING_ROLE is TRAINER but PADDLE_TRAINING_ROLE is PSERVER: give one of them"},
+      // The list.
+      {{"no servers", Role::kTrainer, {}, {}, ""}, "use --pservers=HOST:PORT,HOST:PORT or the variable "
+                                                   "PADDLE_PSERVERS_IP_PORT_LIST"},
+      {{"duplicate", Role::kTrainer, {.pservers = "a:1,b:1,a:1"}, {}, ""},
+       "endpoint 2 of --pservers is a:1, as is endpoint 0: two servers cannot share an endpoint"},
+      {{"duplicate in the job", Role::kTrainer, {}, {}, "cluster { pserver: \"a:1\" pserver: \"a:1\" }"},
+       "endpoint 1 of cluster.pserver of the job is a:1, as is endpoint 0"},
+      {{"blank between commas", Role::kTrainer, {.pservers = "a:1,,b:1"}, {}, ""},
+       "endpoint 1 of --pservers: blank, must be host:port"},
+      {{"blank at the end", Role::kTrainer, {}, {{"PADDLE_PSERVERS_IP_PORT_LIST", "a:1,"}}, ""},
+       "endpoint 1 of PADDLE_PSERVERS_IP_PORT_LIST: blank"},
+      {{"space", Role::kTrainer, {.pservers = "a:1, b:1"}, {}, ""},
+       "endpoint 1 of --pservers: ' b:1' has a blank in it, must be host:port"},
+      {{"no port", Role::kTrainer, {.pservers = "a:1,b"}, {}, ""},
+       "endpoint 1 of --pservers: 'b' has no port, must be host:port"},
+      {{"no port in the environment", Role::kTrainer, {}, {{"PADDLE_PSERVERS_IP_PORT_LIST", "10.0.0.1"}}, ""},
+       "endpoint 0 of PADDLE_PSERVERS_IP_PORT_LIST: '10.0.0.1' has no port"},
+      {{"port 0", Role::kTrainer, {.pservers = "a:0"}, {}, ""}, "a:0 has port 0, where nobody can find it"},
+      {{"wildcard", Role::kTrainer, {.pservers = "0.0.0.0:6170"}, {}, ""}, "0.0.0.0:6170 is no address that trainers can"},
+      {{"too few for the job", Role::kTrainer, {.pservers = "a:1"}, {}, "distribute { servers: 2 }"},
+       "--pservers lists 1 server (a:1), but distribute.servers is 2: they must be equal"},
+      {{"too many for the job", Role::kPserver, {.server_id = "0"}, {{"PADDLE_PSERVERS_IP_PORT_LIST", "a:1,b:1"}},
+        "distribute { servers: 1 }"},
+       "PADDLE_PSERVERS_IP_PORT_LIST lists 2 servers (a:1,b:1), but distribute.servers is 1"},
+      // Trainers.
+      {{"no id", Role::kTrainer, {.pservers = "a:1", .trainers = "4"}, {}, ""},
+       "which of the 4 trainers this is is not known: give --trainer_id or the variable PADDLE_TRAINER_ID"},
+      {{"id past the end", Role::kTrainer, {.trainer_id = "4"}, {}, kTwoInJob},
+       "--trainer_id is 4, but there are 4 trainers: 0 to 3"},
+      {{"id past the end in a variable", Role::kTrainer, {.pservers = "a:1"}, {{"PADDLE_TRAINER_ID", "1"}}, ""},
+       "PADDLE_TRAINER_ID is 1, but there is 1 trainer: 0 to 0"},
+      {{"negative id", Role::kTrainer, {.trainer_id = "-1"}, {}, kTwoInJob}, "--trainer_id is '-1', must be the id"},
+      {{"id is no number", Role::kTrainer, {.trainer_id = "one"}, {}, kTwoInJob}, "--trainer_id is 'one', must be the id"},
+      {{"id of another type", Role::kTrainer, {.trainer_id = "1.5"}, {}, kTwoInJob}, "--trainer_id is '1.5'"},
+      {{"id too large for a number", Role::kTrainer, {.trainer_id = "4294967296"}, {}, kTwoInJob}, "--trainer_id is '42949"},
+      {{"predict has ids too", Role::kTrainer, {.role = "predict", .trainer_id = "2", .trainers = "2"}, {}, ""},
+       "--trainer_id is 2, but there are 2 trainers"},
+      {{"endpoints as trainers", Role::kTrainer, {.pservers = "a:1", .trainers = "b:1,c:1"}, {}, ""},
+       "--trainers is 'b:1,c:1', must be the number of trainers (not their endpoints)"},
+      {{"no trainers", Role::kTrainer, {.pservers = "a:1", .trainers = "0"}, {}, ""}, "--trainers is 0, must be at least 1"},
+      {{"two counts in the environment", Role::kTrainer, {.pservers = "a:1"},
+        {{"PADDLE_TRAINERS_NUM", "2"}, {"PADDLE_NUM_TRAINERS", "3"}}, ""},
+       "PADDLE_TRAINERS_NUM is 2 but PADDLE_NUM_TRAINERS is 3: give one of them"},
+      {{"two counts in flags", Role::kTrainer, {.pservers = "a:1", .trainers = "2", .overrides = {"distribute.trainers=3"}},
+        {}, "distribute { trainers: 3 }"},
+       "--trainers is 2 but --set distribute.trainers is 3"},
+      // Servers.
+      {{"no endpoint", Role::kPserver, {.pservers = kTwo}, {}, ""},
+       "give --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT (or POD_IP and PADDLE_PORT), or --server_id"},
+      {{"half an endpoint", Role::kPserver, {.pservers = kTwo}, {{"POD_IP", "192.168.1.1"}}, ""}, "POD_IP and PADDLE_PORT"},
+      {{"no list", Role::kPserver, {.endpoint = "a:1"}, {}, "distribute { servers: 2 }"},
+       "which of the 2 servers a:1 is is not known: give --server_id, or the list of servers by --pservers or the variable "
+       "PADDLE_PSERVERS_IP_PORT_LIST"},
+      {{"index but no address", Role::kPserver, {.server_id = "1"}, {}, "distribute { servers: 2 }"},
+       "where server 1 listens is not known: give --current_endpoint"},
+      {{"not in the list", Role::kPserver, {.endpoint = "192.168.1.3:6170"}, {}, kTwoInJob},
+       "--endpoint is 192.168.1.3:6170, which is not in cluster.pserver of the job (192.168.1.1:6170,192.168.1.2:6170)"},
+      {{"not in the list, from the environment", Role::kPserver, {.pservers = kTwo},
+        {{"POD_IP", "192.168.1.1"}, {"PADDLE_PORT", "6171"}}, ""},
+       "POD_IP:PADDLE_PORT is 192.168.1.1:6171, which is not in --pservers"},
+      {{"index and place differ", Role::kPserver, {.current_endpoint = "192.168.1.2:6170", .server_id = "0"}, {}, kTwoInJob},
+       "--server_id is 0, but --current_endpoint 192.168.1.2:6170 is server 1 of cluster.pserver of the job"},
+      {{"index past the end", Role::kPserver, {.server_id = "2"}, {}, kTwoInJob},
+       "--server_id is 2, but there are 2 servers: 0 to 1"},
+      {{"index is no number", Role::kPserver, {.server_id = "a"}, {}, kTwoInJob}, "--server_id is 'a', must be the index"},
+      {{"both names of the flag", Role::kPserver, {.current_endpoint = "a:1", .endpoint = "a:2"}, {}, ""},
+       "--current_endpoint is a:1 but --endpoint is a:2: give one of them"},
+      {{"endpoint without port", Role::kPserver, {.endpoint = "192.168.1.1"}, {}, kTwoInJob},
+       "--endpoint: '192.168.1.1' has no port"},
+      {{"any port without an index", Role::kPserver, {.endpoint = "127.0.0.1:0"}, {}, kTwoInJob},
+       "which of the 2 servers 127.0.0.1:0 is is not known: give --server_id"},
+      {{"every interface without an index", Role::kPserver, {.endpoint = "0.0.0.0:6170"}, {}, kTwoInJob},
+       "--endpoint is 0.0.0.0:6170, which is not in cluster.pserver"},
+  };
+  for (const Bad& c : cases) {
+    const absl::StatusOr<ClusterConfig> config = Resolve(c);
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << c.name << ": " << Line(config);
+    EXPECT_THAT(Line(config), HasSubstr(c.message)) << c.name;
+  }
+}
+
+TEST(ClusterTest, OrderOfTheListIsTheOrderOfTheServers) {
+  const auto config = Resolve({"", Role::kTrainer, {.pservers = "b:2,a:1"}, {}, ""});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->pservers, ElementsAre("b:2", "a:1"));
+}
+
+TEST(ClusterTest, MoreServersThanTrainersIsAWarning) {
+  const auto many = Resolve({"", Role::kTrainer, {.pservers = "a:1,b:1"}, {}, ""});
+  ASSERT_TRUE(many.ok()) << many.status();
+  EXPECT_THAT(many->warnings, ElementsAre(HasSubstr("2 servers for 1 trainer")));
+  const auto few = Resolve({"", Role::kTrainer, {.pservers = "a:1", .trainer_id = "0", .trainers = "2"}, {}, ""});
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_THAT(few->warnings, IsEmpty());
+}
+
+TEST(ClusterTest, EndpointsHaveHostAndPort) {
+  const std::vector<std::pair<std::string, std::string>> good = {
+      {"127.0.0.1:6170", "127.0.0.1:6170"}, {"ps-0.my_cluster:1", "ps-0.my_cluster:1"}, {"[::1]:65535", "[::1]:65535"},
+      {"host:0", "host:0"},
+  };
+  for (const auto& [text, expected] : good) {
+    const auto endpoint = ParseEndpoint(text);
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    EXPECT_EQ(endpoint->ToString(), expected);
+  }
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"", "blank"},
+      {"host", "'host' has no port"},
+      {"host:", "'host:': the port must be a number from 1 to 65535"},
+      {":6170", "':6170' has no host"},
+      {"host:65536", "the port must be a number from 1 to 65535, got 65536"},
+      {"host:-1", "got -1"},
+      {"host:+1", "got +1"},
+      {"host:61 70", "has a blank in it"},
+      {"host:http", "got http"},
+      {"host:99999999999999999999", "must be a number"},
+      {"::1:6170", "more than one ':'; an IPv6 address stands in brackets"},
+      {"[::1]", "'[::1]' has no port"},
+      {"[::1]6170", "has no port"},
+      {"[]:6170", "no [IPv6 address]:port"},
+      {"[host]:6170", "no [IPv6 address]:port"},
+      {"[::1:6170", "no [IPv6 address]:port"},
+      {"http://host:6170", "more than one ':'"},
+      {"ho/st:6170", "has no host name or address"},
+      {std::string("a\0b:1", 5), "has no host name or address"},
+  };
+  for (const auto& [text, message] : bad) {
+    EXPECT_THAT(std::string(ParseEndpoint(text).status().message()), HasSubstr(message)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weir
