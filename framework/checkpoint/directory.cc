@@ -1,6 +1,5 @@
 #include "framework/checkpoint/directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -11,7 +10,6 @@
 #include <filesystem>
 #include <random>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -19,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
@@ -46,19 +45,10 @@ std::string RandomHex() {
   return absl::StrFormat("%016x", bits);
 }
 
+// Empty when there is no such directory.
 absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
-  std::vector<std::string> names;
-  DIR* handle = ::opendir(dir.c_str());
-  if (handle == nullptr) {
-    if (errno == ENOENT) return names;
-    return FileError("cannot read directory", dir, errno);
-  }
-  errno = 0;
-  while (const dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
-  const int error = errno;
-  ::closedir(handle);
-  if (error != 0) return FileError("cannot read directory", dir, error);
-  std::sort(names.begin(), names.end());
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(dir);
+  if (absl::IsNotFound(names.status())) return std::vector<std::string>();
   return names;
 }
 
@@ -67,10 +57,7 @@ absl::Status Remove(const std::string& dir, const std::string& name) {
   const std::string from = absl::StrCat(dir, "/", name);
   const std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
   if (::rename(from.c_str(), trash.c_str()) != 0) return FileError("cannot remove", from, errno);
-  std::error_code error;
-  fs::remove_all(trash, error);
-  if (error) return absl::UnavailableError(absl::StrCat("cannot remove ", trash, ": ", error.message()));
-  return absl::OkStatus();
+  return RemoveTree(trash);
 }
 
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -93,7 +80,7 @@ absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest&
     ASSIGN_OR_RETURN(const auto file, FileReader::Open(absl::StrCat(dir, "/", extra.name())));
     RETURN_IF_ERROR(CheckFile(*file, absl::StrCat(dir, "/", extra.name()), extra, /*check_sum=*/false));
   }
-  return SyncDirectory(dir);
+  return SyncPath(dir);
 }
 
 absl::StatusOr<NewestCheckpoint> OpenStep(const std::string& path) {
@@ -217,14 +204,12 @@ absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path) {
 }
 
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step) {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (error) return absl::UnavailableError(absl::StrCat("cannot make directory ", dir, ": ", error.message()));
+  RETURN_IF_ERROR(CreateDirectories(dir));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
   for (const std::string& name : names) {
     if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
     LOG(INFO) << "removing " << dir << "/" << name << ", left by a run that ended early";
-    fs::remove_all(absl::StrCat(dir, "/", name), error);
+    RETURN_IF_ERROR(RemoveTree(absl::StrCat(dir, "/", name)));
   }
   const std::string name = absl::StrCat(kTemporaryPrefix, StepDirectoryName(step), "-", RandomHex());
   const std::string path = absl::StrCat(dir, "/", name);
@@ -252,28 +237,27 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std:
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest),
                                       absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body)));
   if (::rename(from.c_str(), to.c_str()) == 0) {
-    RETURN_IF_ERROR(SyncDirectory(dir));
+    RETURN_IF_ERROR(SyncPath(dir));
     return to;
   }
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError("cannot publish as", to, errno);
   // One of the same step is there (a run that was resumed from before it, or ended at once). The new one takes its name; the
   // old one goes after that.
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    RETURN_IF_ERROR(SyncDirectory(dir));
+    RETURN_IF_ERROR(SyncPath(dir));
     RETURN_IF_ERROR(Remove(dir, temporary));
     return to;
   }
   // A file system without exchange: for a moment there is none of this step, never half of one.
   RETURN_IF_ERROR(Remove(dir, name));
   if (::rename(from.c_str(), to.c_str()) != 0) return FileError("cannot publish as", to, errno);
-  RETURN_IF_ERROR(SyncDirectory(dir));
+  RETURN_IF_ERROR(SyncPath(dir));
   return to;
 }
 
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
-  std::error_code error;
-  fs::remove_all(absl::StrCat(dir, "/", temporary), error);
-  if (error) LOG(WARNING) << "cannot remove " << dir << "/" << temporary << ": " << error.message();
+  const absl::Status status = RemoveTree(absl::StrCat(dir, "/", temporary));
+  if (!status.ok()) LOG(WARNING) << "a checkpoint that was given up is still there: " << status;
 }
 
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best) {
@@ -327,14 +311,12 @@ absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir) {
     const std::string to = absl::StrCat(aside, "/", each.name);
     if (::rename(each.path.c_str(), to.c_str()) != 0) return FileError("cannot move to", to, errno);
   }
-  RETURN_IF_ERROR(SyncDirectory(dir));
+  RETURN_IF_ERROR(SyncPath(dir));
   return aside;
 }
 
 absl::StatusOr<DirectoryProbe> WriteProbe(const std::string& dir) {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (error) return absl::UnavailableError(absl::StrCat("cannot make directory ", dir, ": ", error.message()));
+  RETURN_IF_ERROR(CreateDirectories(dir));
   DirectoryProbe probe{.name = absl::StrCat("probe-", RandomHex()), .token = RandomHex()};
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir, "/", probe.name), probe.token));
   return probe;

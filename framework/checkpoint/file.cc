@@ -175,36 +175,4 @@ absl::Status CheckFileName(const std::string& name) {
   return absl::DataLossError(absl::StrCat("the manifest names a file '", name, "'; a plain name was expected"));
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<FileReader> file, FileReader::Open(path));
-  std::string contents(static_cast<size_t>(file->size()), '\0');
-  RETURN_IF_ERROR(file->Read(0, contents.data(), contents.size()));
-  return contents;
-}
-
-absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
-  const std::string temporary = absl::StrCat(path, ".tmp.", ::getpid());
-  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(temporary));
-  RETURN_IF_ERROR(file->Append(contents.data(), contents.size()));
-  RETURN_IF_ERROR(file->Close());
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    return FileError("cannot rename to", path, error);
-  }
-  const size_t slash = path.rfind('/');
-  return SyncDirectory(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
-}
-
-absl::Status SyncDirectory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FileError("cannot open directory", path, errno);
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  // Some network file systems cannot sync a directory and need not.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) return FileError("cannot sync directory", path, error);
-  return absl::OkStatus();
-}
-
 }  // namespace weir

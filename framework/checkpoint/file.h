@@ -76,12 +76,6 @@ absl::Status CheckFile(const FileReader& file, const std::string& path, const v1
 // DataLoss for names that would lead out of a checkpoint's directory.
 absl::Status CheckFileName(const std::string& name);
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
-// Written beside `path`, synced and renamed: readers see the old file or the new one.
-absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
-// Makes renames and new names in a directory last.
-absl::Status SyncDirectory(const std::string& path);
-
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_CHECKPOINT_FILE_H_

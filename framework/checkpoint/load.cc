@@ -81,7 +81,7 @@ std::string What(const DensePiece& piece) {
                                   : absl::StrCat("state '", piece.state_name, "' of '", piece.variable, "'");
 }
 
-// Pieces wanted, or nullptr with an error that says what the checkpoint has instead.
+// Pieces of what is wanted, or an error that says what the checkpoint has instead.
 absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, const DensePiece& wanted) {
   const auto* states = source.Find(wanted.variable);
   if (states == nullptr) {
@@ -226,6 +226,7 @@ absl::Status LoadTable(const Source& source, const LoadPlan::Table& table) {
 
 absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest, const LoadPlan& plan) {
   ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest));
+  for (const LoadPlan::Dense& dense : plan.dense) RETURN_IF_ERROR(Pieces(source, dense.piece).status());
   RETURN_IF_ERROR(CheckNoStateIsLeft(source, plan));
   for (const LoadPlan::Table& table : plan.tables) RETURN_IF_ERROR(CheckTable(source, table));
   for (const LoadPlan::Dense& dense : plan.dense) {

@@ -1,0 +1,214 @@
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "tests/framework/checkpoint/fixture.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<int64_t> Steps(const std::string& dir) {
+  std::vector<int64_t> steps;
+  const auto found = ListCheckpoints(dir);
+  for (const CheckpointPath& each : *found) steps.push_back(each.step);
+  return steps;
+}
+
+TEST(DirectoryTest, NamesOfStepsAreReadBackAndNothingElseIs) {
+  EXPECT_EQ(StepDirectoryName(120), "step-000000000120");
+  EXPECT_EQ(ParseStepDirectoryName("step-000000000120"), 120);
+  for (const char* other : {"step-120", "tmp-step-000000000120-ab", "step-00000000012x", "step-", "", "step-0000000000120",
+                            "step-99999999999999999999"}) {
+    EXPECT_EQ(ParseStepDirectoryName(other), std::nullopt) << other;
+  }
+}
+
+TEST(DirectoryTest, ADirectoryThatDoesNotExistHoldsNoCheckpoints) {
+  EXPECT_THAT(Steps(FreshDir("none") + "/deeper"), IsEmpty());
+  EXPECT_TRUE(absl::IsNotFound(FindNewestComplete(FreshDir("none"), "").status()));
+}
+
+TEST(DirectoryTest, TheNewestGoodOneIsTakenAndTheBadOnesAreNamed) {
+  const std::string dir = FreshDir("newest");
+  const ToyModel model = ToyModel::Make();
+  for (const int64_t step : {10, 20, 30, 40, 50}) ASSERT_OK(model.Save(dir, step, 2).status());
+  FlipBit(dir + "/step-000000000050/shard-00001", 100);
+  CutFile(dir + "/step-000000000040/shard-00000", 100);
+  std::filesystem::remove(dir + "/step-000000000030/MANIFEST");
+  const auto newest = FindNewestComplete(dir, "toy");
+  ASSERT_OK(newest.status());
+  EXPECT_EQ(newest->found.step, 20);
+  EXPECT_THAT(newest->refused,
+              ElementsAre(HasSubstr("step-000000000050/shard-00001 has checksum"),
+                          HasSubstr("step-000000000040/shard-00000 has 100 bytes"), HasSubstr("MANIFEST is missing")));
+}
+
+TEST(DirectoryTest, EveryFlippedBitOfAManifestIsReportedAsDataLoss) {
+  const auto path = ToyModel::Make().Save(FreshDir("manifest"), 10, 1);
+  ASSERT_OK(path.status());
+  const std::string file = *path + "/MANIFEST";
+  const int64_t size = static_cast<int64_t>(std::filesystem::file_size(file));
+  for (int64_t byte = 0; byte < size; ++byte) {
+    FlipBit(file, byte);
+    EXPECT_TRUE(absl::IsDataLoss(ReadManifest(*path).status())) << byte;
+    FlipBit(file, byte);
+  }
+  ASSERT_OK(ReadManifest(*path).status());
+  CutFile(file, size / 2);
+  EXPECT_TRUE(absl::IsDataLoss(ReadManifest(*path).status()));
+}
+
+TEST(DirectoryTest, ANewerFormatIsRefusedWithBothNumbers) {
+  const std::string dir = FreshDir("newer");
+  const auto path = ToyModel::Make().Save(dir, 10, 1);
+  ASSERT_OK(path.status());
+  std::string text = *ReadWholeFile(*path + "/MANIFEST");
+  text = text.substr(text.find('\n') + 1);
+  text.replace(text.find("format_version: 1"), 17, "format_version: 9\nfield_of_tomorrow: 3");
+  ASSERT_OK(WriteFileAtomically(*path + "/MANIFEST",
+                                absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
+  const absl::Status status = ReadManifest(*path).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 1"));
+}
+
+TEST(DirectoryTest, ACheckpointOfAnotherJobIsRefusedByName) {
+  const std::string dir = FreshDir("other_job");
+  ASSERT_OK(ToyModel::Make().Save(dir, 10, 1).status());
+  const absl::Status status = FindNewestComplete(dir, "flights").status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to job 'toy', not to 'flights'"));
+}
+
+TEST(DirectoryTest, WhatWasNotPublishedDoesNotExistAndIsCleanedUpByTheNextOne) {
+  const std::string dir = FreshDir("unpublished");
+  ASSERT_OK(ToyModel::Make().Save(dir, 10, 1).status());
+  const auto dead = BeginCheckpoint(dir, 20);
+  ASSERT_OK(dead.status());
+  ASSERT_OK(ToyModel::Make().SaveShard(dir + "/" + *dead, 0, 1).status());
+  EXPECT_THAT(Steps(dir), ElementsAre(10));
+  ASSERT_OK(ToyModel::Make().Save(dir, 30, 1).status());
+  EXPECT_THAT(Steps(dir), ElementsAre(10, 30));
+  EXPECT_FALSE(std::filesystem::exists(dir + "/" + *dead));
+}
+
+TEST(DirectoryTest, AShardThatThePublisherDoesNotSeeStopsThePublication) {
+  const std::string dir = FreshDir("unseen");
+  const auto name = BeginCheckpoint(dir, 20);
+  ASSERT_OK(name.status());
+  v1::CheckpointManifest manifest;
+  manifest.set_step(20);
+  auto shard = ToyModel::Make().SaveShard(dir + "/" + *name, 0, 1);
+  ASSERT_OK(shard.status());
+  *manifest.add_shards() = *shard;
+  CutFile(dir + "/" + *name + "/shard-00000", 10);
+  EXPECT_TRUE(absl::IsDataLoss(PublishCheckpoint(dir, *name, manifest).status()));
+  std::filesystem::remove(dir + "/" + *name + "/shard-00000");
+  EXPECT_FALSE(PublishCheckpoint(dir, *name, manifest).ok());
+  EXPECT_THAT(Steps(dir), IsEmpty());
+}
+
+TEST(DirectoryTest, AStepPublishedAgainIsReplacedAsAWhole) {
+  const std::string dir = FreshDir("again");
+  ToyModel model = ToyModel::Make();
+  ASSERT_OK(model.Save(dir, 10, 3).status());
+  model.step = 99;
+  const auto path = model.Save(dir, 10, 1);
+  ASSERT_OK(path.status());
+  const auto manifest = VerifyCheckpoint(*path);
+  ASSERT_OK(manifest.status());
+  ToyModel back = ToyModel::Empty();
+  ASSERT_OK(ToyModel::LoadShare(*path, *manifest, 0, 1, &back));
+  EXPECT_TRUE(back == model);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);
+}
+
+TEST(DirectoryTest, ReadersNeverSeeHalfACheckpointWhileOthersArePublishedAndPruned) {
+  const std::string dir = FreshDir("readers");
+  const ToyModel model = ToyModel::Make();
+  ASSERT_OK(model.Save(dir, 1, 2).status());
+  std::atomic<bool> stop{false};
+  std::atomic<int> looks{0};
+  std::string trouble;
+  std::thread reader([&] {
+    while (!stop || looks == 0) {
+      const auto newest = FindNewestComplete(dir, "toy");
+      if (!newest.ok()) trouble = newest.status().ToString();
+      ++looks;
+    }
+  });
+  for (int64_t step = 2; step < 40; ++step) {
+    EXPECT_TRUE(model.Save(dir, step - step % 2, 2).ok());  // every second one replaces
+    EXPECT_TRUE(PruneCheckpoints(dir, 1, 0).ok());
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(trouble, "");
+  EXPECT_GT(looks, 0);
+}
+
+TEST(DirectoryTest, TheLastAndTheBestAreKept) {
+  const std::string dir = FreshDir("prune");
+  const double aucs[] = {0.71, 0.75, 0.73, 0.75, 0.70, 0.69};
+  for (int i = 0; i < 6; ++i) {
+    v1::CheckpointManifest manifest;
+    manifest.set_eval_auc(aucs[i]);
+    ASSERT_OK(ToyModel::Make().Save(dir, 10 * (i + 1), 1, manifest).status());
+  }
+  ASSERT_OK(PruneCheckpoints(dir, /*keep_last=*/1, /*keep_best=*/2));
+  EXPECT_THAT(Steps(dir), ElementsAre(20, 40, 60));
+  ASSERT_OK(PruneCheckpoints(dir, /*keep_last=*/0, /*keep_best=*/1));
+  EXPECT_THAT(Steps(dir), ElementsAre(40, 60));
+}
+
+TEST(DirectoryTest, WithoutAucTheLowestLossIsBest) {
+  const std::string dir = FreshDir("prune_loss");
+  const double losses[] = {0.5, 0.4, 0.6};
+  for (int i = 0; i < 3; ++i) {
+    v1::CheckpointManifest manifest;
+    manifest.set_eval_loss(losses[i]);
+    ASSERT_OK(ToyModel::Make().Save(dir, 10 * (i + 1), 1, manifest).status());
+  }
+  ASSERT_OK(PruneCheckpoints(dir, 1, 1));
+  EXPECT_THAT(Steps(dir), ElementsAre(20, 30));
+}
+
+TEST(DirectoryTest, DamagedOnesDoNotCountAsKept) {
+  const std::string dir = FreshDir("prune_damaged");
+  for (const int64_t step : {10, 20, 30}) ASSERT_OK(ToyModel::Make().Save(dir, step, 1).status());
+  CutFile(dir + "/step-000000000030/shard-00000", 5);
+  ASSERT_OK(PruneCheckpoints(dir, 1, 0));
+  EXPECT_THAT(Steps(dir), ElementsAre(20, 30));
+}
+
+TEST(DirectoryTest, AFreshRunSetsEarlierCheckpointsAside) {
+  const std::string dir = FreshDir("aside");
+  EXPECT_EQ(*SetEarlierCheckpointsAside(dir), "");
+  ASSERT_OK(ToyModel::Make().Save(dir, 2000, 1).status());
+  EXPECT_EQ(*SetEarlierCheckpointsAside(dir), dir + "/earlier-1");
+  EXPECT_THAT(Steps(dir), IsEmpty());
+  EXPECT_THAT(Steps(dir + "/earlier-1"), ElementsAre(2000));
+  ASSERT_OK(VerifyCheckpoint(dir + "/earlier-1/step-000000002000").status());
+  ASSERT_OK(ToyModel::Make().Save(dir, 100, 1).status());
+  EXPECT_EQ(*SetEarlierCheckpointsAside(dir), dir + "/earlier-2");
+}
+
+TEST(DirectoryTest, AProbeProvesOneDirectoryAndItsAbsenceIsNamed) {
+  const std::string dir = FreshDir("probe") + "/made", other = FreshDir("probe_other");
+  const auto probe = WriteProbe(dir);
+  ASSERT_OK(probe.status());
+  EXPECT_EQ(*ReadProbe(dir, probe->name), probe->token);
+  const absl::Status status = ReadProbe(other, probe->name).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("All processes must share one directory"));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadProbe(dir, "../secret").status()));
+  RemoveProbe(dir, probe->name);
+  EXPECT_FALSE(ReadProbe(dir, probe->name).ok());
+}
+
+}  // namespace
+}  // namespace weir
