@@ -22,6 +22,8 @@ struct DataSpec {
   int64_t epochs = 1;
   // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses.
   std::vector<std::string> never_transformed;
+  // Labels and sample weights: an example without one is a bad line.
+  std::vector<std::string> required;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
 

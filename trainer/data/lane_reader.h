@@ -22,7 +22,7 @@
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/line_parser.h"
+#include "trainer/data/example.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -46,7 +46,8 @@ struct LaneReaderOptions {
   // Evaluation and prediction: one pass in file order, whatever the job says of shuffling, epochs and drop_last.
   bool one_pass_in_order = false;
   bool with_positions = false;
-  ParserOptions parser;
+  // Prediction: a missing label is 0, not a bad line.
+  bool labels_may_be_missing = false;
   // 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
@@ -67,7 +68,7 @@ class LaneReader {
   virtual void SkipTo(int64_t step) = 0;
 
   // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled, so hand
-  // in the ones of the step before. Waits for the readers:
+  // in the ones of the step before; variables may be swapped with those of an executor. Waits for the readers:
   // DeadlineExceeded after `timeout`, naming the lanes it waits for and what they do; nothing is lost, call again.
   // Cancelled after Cancel. Anything else is an error of a stream and final: InvalidArgument
   // "data/train.tsv:17: expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.

@@ -42,20 +42,15 @@ class LineParser {
   int64_t slots_ = 0;
 };
 
-struct ParserOptions {
-  // Prediction: an empty label is 0, not an error.
-  bool label_may_be_missing = false;
-};
-
 using LineParserFactory =
-    std::function<absl::StatusOr<std::unique_ptr<LineParser>>(const google::protobuf::Message&, const ParserOptions&)>;
+    std::function<absl::StatusOr<std::unique_ptr<LineParser>>(const google::protobuf::Message&)>;
 
 // Adds a format; `type` is the full name of its configuration message ("weir.v1.Criteo"). CHECK-fails on a second of one
 // name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
 // The parser of the job's reader. InvalidArgument when there is none, naming what is registered.
-absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const ParserOptions& options);
+absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data);
 
 namespace internal {
 template <typename Config>
@@ -63,14 +58,14 @@ struct LineParserRegistration {
   template <typename Make>
   explicit LineParserRegistration(Make make) {
     RegisterLineParser(std::string(Config::descriptor()->full_name()),
-                       [make](const google::protobuf::Message& config, const ParserOptions& options) {
-                         return make(static_cast<const Config&>(config), options);
+                       [make](const google::protobuf::Message& config) {
+                         return make(static_cast<const Config&>(config));
                        });
   }
 };
 }  // namespace internal
 
-// WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser): make(const Config&, const ParserOptions&) returns
+// WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser): make(const Config&) returns
 // absl::StatusOr<std::unique_ptr<LineParser>>. One per file.
 #define WEIR_REGISTER_LINE_PARSER(Config, make) \
   static const ::weir::internal::LineParserRegistration<Config> weir_line_parser_registration(make)

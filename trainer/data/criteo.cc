@@ -1,0 +1,173 @@
+// The Criteo text layout: label, integers, hexadecimal categoricals, tab-separated, empty field = missing.
+//
+// Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short integer
+// takes a slower way and may be any finite decimal number.
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/data/line_parser.h"
+
+namespace weir {
+namespace {
+
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+constexpr uint64_t kBytes = 0x0101010101010101ULL;  // times b: b in every byte
+
+// Eight hexadecimal digits at once. False when one is none.
+inline bool HexDigits8(const char* p, uint32_t* value) {
+  uint64_t x;
+  std::memcpy(&x, p, 8);
+  const uint64_t letter = (x & (kBytes * 0x40)) >> 6;  // 1 in the bytes with bit 0x40: letters, if valid
+  const uint64_t letters = letter * 0xFF;
+  // High bit set where a digit is above '9', or a letter is outside a-f and A-F. No byte carries: all are below 0x80.
+  const uint64_t bad_digit = ((x ^ (kBytes * 0x30)) + kBytes * 0x76) & ~letters;
+  const uint64_t low = x & (kBytes * 0x1F);
+  const uint64_t bad_letter = ((low + kBytes * 0x79) | ~(low + kBytes * 0x7F)) & letters;
+  if (((x | bad_digit | bad_letter) & (kBytes * 0x80)) != 0) return false;
+  uint64_t v = (x & (kBytes * 0x0F)) + letter * 9;
+  // The first character is the lowest byte and the highest digit.
+  v = ((v & 0x000F000F000F000FULL) << 4) | ((v & 0x0F000F000F000F00ULL) >> 8);
+  v = ((v & 0x000000FF000000FFULL) << 8) | ((v >> 16) & 0x000000FF000000FFULL);
+  *value = static_cast<uint32_t>(((v & 0xFFFF) << 16) | ((v >> 32) & 0xFFFF));
+  return true;
+}
+
+inline int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+class CriteoParser : public LineParser {
+ public:
+  CriteoParser(std::vector<Column> columns, int integers, int categoricals)
+      : LineParser(std::move(columns)), integers_(integers), categoricals_(categoricals) {}
+
+  absl::Status Parse(std::string_view line, Example* example) const override {
+    const char* p = line.data();
+    const char* const end = p + line.size();
+    float* number = example->floats.data();
+    if (!Number(&p, end, number)) return Explain(line);
+    for (int i = 0; i < integers_; ++i) {
+      if (p == end) return Explain(line);
+      ++p;  // the tab
+      if (!Number(&p, end, ++number)) return Explain(line);
+    }
+    example->ids.resize(static_cast<size_t>(categoricals_));
+    int64_t* id = example->ids.data();
+    uint16_t* count = example->counts.data();
+    for (int i = 0; i < categoricals_; ++i) {
+      if (p == end) return Explain(line);
+      ++p;
+      uint32_t value = 0;
+      const char* const begin = p;
+      if (end - p >= 8 && HexDigits8(p, &value)) {
+        p += 8;
+      } else {
+        for (int digit; p < end && (digit = HexDigit(*p)) >= 0; ++p) value = value << 4 | static_cast<uint32_t>(digit);
+        if (p - begin > 8) return Explain(line);
+      }
+      if (p < end && *p != '\t') return Explain(line);
+      *id = value;
+      const bool present = p > begin;
+      *count++ = present;
+      id += present;
+    }
+    if (p < end) return Explain(line);
+    example->ids.resize(static_cast<size_t>(id - example->ids.data()));
+    example->weights.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  // Reads one field up to its tab or the end of the line.
+  static bool Number(const char** at, const char* end, float* out) {
+    const char* p = *at;
+    const bool negative = p < end && *p == '-';
+    const char* const digits = p + negative;
+    uint32_t value = 0;
+    p = digits;
+    for (unsigned digit; p < end && (digit = static_cast<unsigned char>(*p) - unsigned{'0'}) <= 9; ++p) {
+      value = value * 10 + digit;
+    }
+    if ((p < end && *p != '\t') || p - digits > 9 || (p == digits && negative)) return SlowNumber(at, end, out);
+    *out = p == digits ? kMissing : negative ? -static_cast<float>(value) : static_cast<float>(value);
+    *at = p;
+    return true;
+  }
+
+  static bool SlowNumber(const char** at, const char* end, float* out) {
+    const char* tab = static_cast<const char*>(std::memchr(*at, '\t', static_cast<size_t>(end - *at)));
+    if (tab == nullptr) tab = end;
+    const auto [stop, error] = std::from_chars(*at, tab, *out);
+    *at = tab;
+    return error == std::errc() && stop == tab && std::isfinite(*out);
+  }
+
+  // Off the fast path: what is wrong with a line that is wrong.
+  absl::Status Explain(std::string_view line) const {
+    std::vector<std::string_view> fields;
+    for (size_t begin = 0;;) {
+      const size_t tab = line.find('\t', begin);
+      fields.push_back(line.substr(begin, tab - begin));
+      if (tab == std::string_view::npos) break;
+      begin = tab + 1;
+    }
+    const size_t expected = static_cast<size_t>(1 + integers_ + categoricals_);
+    if (fields.size() != expected) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected ", expected, " tab-separated fields, got ", fields.size()));
+    }
+    for (size_t i = 0; i < expected; ++i) {
+      const std::string text(fields[i].substr(0, 40));
+      const int field = static_cast<int>(i);
+      if (field <= integers_) {
+        const char* p = fields[i].data();
+        float value;
+        if (Number(&p, p + fields[i].size(), &value)) continue;
+        const std::string name = i == 0 ? "label" : absl::StrCat("I", field);
+        return absl::InvalidArgumentError(absl::StrCat("field ", i + 1, " (", name, "): '", text, "' is not a number"));
+      }
+      bool hex = fields[i].size() <= 8;
+      for (const char c : fields[i]) hex = hex && HexDigit(c) >= 0;
+      if (!hex) {
+        return absl::InvalidArgumentError(absl::StrCat("field ", i + 1, " (C", field - integers_, "): '", text,
+                                                       "' is not a hexadecimal number of up to 8 digits"));
+      }
+    }
+    return absl::InternalError("a line that is right was taken for wrong");
+  }
+
+  const int integers_;
+  const int categoricals_;
+};
+
+absl::StatusOr<std::unique_ptr<LineParser>> MakeCriteoParser(const v1::Criteo& config) {
+  if (config.integers() < 0 || config.categoricals() < 0 || config.integers() + config.categoricals() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("data.criteo: integers ", config.integers(), " and categoricals ",
+                                                   config.categoricals(), " must not be negative, nor both 0"));
+  }
+  std::vector<Column> columns = {{.name = "label"}};
+  if (config.integers() > 0) columns.push_back({.name = "dense", .width = config.integers()});
+  if (config.categoricals() > 0) {
+    Column cat{.name = "cat", .kind = v1::IDS, .width = config.categoricals()};
+    for (int i = 1; i <= config.categoricals(); ++i) cat.slot_names.push_back(absl::StrCat("C", i));
+    columns.push_back(std::move(cat));
+  }
+  return std::make_unique<CriteoParser>(std::move(columns), config.integers(), config.categoricals());
+}
+
+WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser);
+
+}  // namespace
+}  // namespace weir

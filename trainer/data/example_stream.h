@@ -1,0 +1,66 @@
+// The examples of one stream, in the stream's order. One thread at a time.
+#ifndef WEIR_TRAINER_DATA_EXAMPLE_STREAM_H_
+#define WEIR_TRAINER_DATA_EXAMPLE_STREAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/line_source.h"
+
+namespace weir {
+
+class ExampleStream {
+ public:
+  struct Options {
+    // Borrowed.
+    const DataSet* data = nullptr;
+    const LineParser* parser = nullptr;
+    int stream = 0;
+    int streams = 1;
+    v1::Data::BadLine bad_line = v1::Data::ERROR;
+    // Positions in Example.floats that must be there, and what to call them.
+    std::vector<std::pair<int64_t, std::string>> required = {};
+    // Counts lines skipped. May be null.
+    std::atomic<int64_t>* skipped = nullptr;
+    // Set by others to end reading with Cancelled. May be null.
+    const std::atomic<bool>* cancelled = nullptr;
+  };
+
+  explicit ExampleStream(Options options);
+
+  // Sizes `example` for the parser.
+  static void Prepare(const LineParser& parser, Example* example);
+
+  // False at the end of the stream and on an error; then look at status(). `example` was prepared.
+  bool Next(Example* example, InputPosition* position);
+  const absl::Status& status() const { return status_; }
+  // From the start again. Not after an error.
+  void Rewind();
+
+ private:
+  bool NextLine(std::string_view* line);
+  // OkStatus when the line is skipped.
+  absl::Status BadLine(const absl::Status& error);
+
+  const Options options_;
+  const std::vector<Segment> segments_;
+  size_t segment_ = 0;
+  std::unique_ptr<LineSource> source_;  // of segments_[segment_]
+  int64_t gzip_lines_ = 0;              // lines of gzip files passed so far
+  int64_t lines_ = 0;
+  InputPosition position_;
+  absl::Status status_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_EXAMPLE_STREAM_H_

@@ -1,0 +1,198 @@
+#include "trainer/data/features.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/feature_id.h"
+#include "framework/base/status_macros.h"
+#include "trainer/data/statistics.h"
+
+namespace weir {
+namespace {
+
+struct Place {
+  const Column* column = nullptr;
+  int64_t begin = 0;  // first position in floats, or first slot
+};
+
+// Where the column of that name and kind is. InvalidArgument lists those that there are.
+absl::StatusOr<Place> Find(const std::vector<Column>& columns, const std::string& name, v1::VarKind kind,
+                           const std::string& field) {
+  int64_t begin = 0;
+  std::vector<std::string> known;
+  for (const Column& column : columns) {
+    if (column.kind != kind) continue;
+    if (column.name == name) return Place{&column, begin};
+    known.push_back(column.name);
+    begin += column.width;
+  }
+  const char* const what = kind == v1::IDS ? "ids" : "float";
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": the data has no ", what, " variable '", name, "'; it has ",
+                   known.empty() ? absl::StrCat("no ", what, " variable") : absl::StrJoin(known, ", ")));
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& field, const std::vector<Column>& columns,
+                       const std::vector<std::string>& never, std::vector<Features::Float>* floats) {
+  ASSIGN_OR_RETURN(const Place place, Find(columns, in.variable(), v1::DENSE, absl::StrCat(field, ".variable")));
+  if (in.index() < 0 || in.index() >= place.column->width) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ".index: '", in.variable(), "' has columns 0 to ",
+                                                   place.column->width - 1, ", got ", in.index()));
+  }
+  if (Contains(never, in.variable())) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": '", in.variable(),
+                                                   "' is never transformed: it is a label, a sample weight or in data.dense.except"));
+  }
+  const bool bucketize = in.transform() == v1::DenseTransform::BUCKETIZE;
+  if (bucketize != (in.boundaries_size() > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ".boundaries: ", bucketize ? "BUCKETIZE needs at least one"
+                                                                                      : "only BUCKETIZE has boundaries"));
+  }
+  std::vector<double> boundaries(in.boundaries().begin(), in.boundaries().end());
+  for (size_t i = 1; i < boundaries.size(); ++i) {
+    if (boundaries[i - 1] < boundaries[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ".boundaries: must ascend, got ", boundaries[i - 1], " before ", boundaries[i]));
+  }
+  (*floats)[static_cast<size_t>(place.begin + in.index())] = {in.transform(), std::move(boundaries)};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser& parser) {
+  Features made;
+  made.columns_ = parser.columns();
+  made.missing_id_ = spec.config.ids().empty() == v1::IdTransform::MISSING_ID;
+  const v1::DenseTransform& dense = spec.config.dense();
+  for (const std::string& name : dense.except()) {
+    RETURN_IF_ERROR(Find(made.columns_, name, v1::DENSE, "data.dense.except").status());
+  }
+  if (dense.transform() == v1::DenseTransform::BUCKETIZE) {
+    return absl::InvalidArgumentError("data.dense.transform: BUCKETIZE needs boundaries; set it per data.dense.column");
+  }
+  for (const Column& column : made.columns_) {
+    if (column.kind != v1::DENSE) continue;
+    const bool never = Contains(spec.never_transformed, column.name);
+    made.floats_.resize(made.floats_.size() + static_cast<size_t>(column.width),
+                        {never ? v1::DenseTransform::NONE : dense.transform()});
+  }
+  for (int i = 0; i < dense.column_size(); ++i) {
+    RETURN_IF_ERROR(SetColumn(dense.column(i), absl::StrCat("data.dense.column[", i, "]"), made.columns_,
+                              spec.never_transformed, &made.floats_));
+  }
+  for (const Float& f : made.floats_) made.standardizes_ |= f.transform == v1::DenseTransform::STANDARDIZE;
+  for (const std::string& name : spec.required) {
+    // A label that is an id, or no data at all, is for the program's verifier.
+    const absl::StatusOr<Place> place = Find(made.columns_, name, v1::DENSE, "label");
+    if (!place.ok()) continue;
+    for (int64_t i = 0; i < place->column->width; ++i) made.required_.emplace_back(place->begin + i, name);
+  }
+  std::vector<std::string> shared(spec.config.ids().shared().begin(), spec.config.ids().shared().end());
+  for (const std::string& name : shared) {
+    RETURN_IF_ERROR(Find(made.columns_, name, v1::IDS, "data.ids.shared").status());
+  }
+  for (const Column& column : made.columns_) {
+    if (column.kind != v1::IDS) continue;
+    const bool is_shared = Contains(shared, column.name);
+    const auto padding = spec.padding_ids.find(column.name);
+    for (const std::string& slot : column.slot_names) {
+      made.slots_.push_back({SlotSalt(column.name, is_shared ? "" : slot), is_shared,
+                             padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
+    }
+  }
+  return made;
+}
+
+float Features::Transform(size_t position, float x, const DataStatistics* statistics) const {
+  if (std::isnan(x)) return 0;
+  const double value = x;
+  switch (floats_[position].transform) {
+    case v1::DenseTransform::NONE:
+      return x;
+    case v1::DenseTransform::LOG1P:
+      return static_cast<float>(std::copysign(std::log1p(std::fabs(value)), value));
+    case v1::DenseTransform::STANDARDIZE: {
+      const Moments& moments = statistics->moments()[position];
+      return static_cast<float>((value - moments.mean) / moments.Deviation());
+    }
+    case v1::DenseTransform::BUCKETIZE: {
+      const std::vector<double>& b = floats_[position].boundaries;
+      return static_cast<float>(std::upper_bound(b.begin(), b.end(), value) - b.begin());
+    }
+  }
+  return x;
+}
+
+int64_t Features::Id(const Slot& slot, int64_t raw, const DataStatistics* statistics) const {
+  for (const int64_t padding : slot.padding) {
+    if (raw == padding) return slot.shared ? raw : PaddingId(raw);
+  }
+  const int64_t salted = SaltId(slot.salt, raw);
+  if (statistics != nullptr && !statistics->Keeps(static_cast<uint64_t>(salted))) return RareId(slot.salt);
+  return slot.shared ? raw : salted;
+}
+
+void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, Example* scratch,
+                         std::vector<Variable>* vars) const {
+  const int64_t n = static_cast<int64_t>(records.size());
+  vars->resize(columns_.size());
+  std::vector<float*> floats(columns_.size(), nullptr);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].kind == v1::DENSE) {
+      if (!std::holds_alternative<Tensor>((*vars)[c])) (*vars)[c] = Tensor();
+      Tensor& tensor = std::get<Tensor>((*vars)[c]);
+      tensor.Resize(v1::FLOAT32, {n, columns_[c].width});
+      floats[c] = tensor.data<float>();
+    } else {
+      if (!std::holds_alternative<IdBatch>((*vars)[c])) (*vars)[c] = IdBatch();
+      IdBatch& ids = std::get<IdBatch>((*vars)[c]);
+      ids.slots = columns_[c].width;
+      ids.values.clear();
+      ids.weights.clear();
+      ids.offsets.clear();
+      if (n > 0) ids.offsets.reserve(static_cast<size_t>(n * ids.slots + 1));
+      if (n > 0) ids.offsets.push_back(0);
+    }
+  }
+  for (const Record& record : records) {
+    record.CopyTo(scratch);
+    size_t position = 0;
+    size_t slot = 0;
+    size_t id = 0;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (columns_[c].kind == v1::DENSE) {
+        for (int64_t i = 0; i < columns_[c].width; ++i, ++position) {
+          *floats[c]++ = Transform(position, scratch->floats[position], statistics);
+        }
+        continue;
+      }
+      IdBatch& out = std::get<IdBatch>((*vars)[c]);
+      for (int64_t s = 0; s < columns_[c].width; ++s, ++slot) {
+        const uint16_t count = scratch->counts[slot];
+        if (!scratch->weights.empty() && out.weights.empty()) out.weights.assign(out.values.size(), 1.0f);
+        for (uint16_t i = 0; i < count; ++i, ++id) {
+          out.values.push_back(Id(slots_[slot], scratch->ids[id], statistics));
+          if (!scratch->weights.empty()) {
+            out.weights.push_back(scratch->weights[id]);
+          } else if (!out.weights.empty()) {
+            out.weights.push_back(1.0f);
+          }
+        }
+        if (count == 0 && missing_id_) {
+          out.values.push_back(MissingId(slots_[slot].salt));
+          if (!scratch->weights.empty() || !out.weights.empty()) out.weights.push_back(1.0f);
+        }
+        out.offsets.push_back(static_cast<int64_t>(out.values.size()));
+      }
+    }
+  }
+}
+
+}  // namespace weir

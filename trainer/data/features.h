@@ -1,0 +1,63 @@
+// From examples as they stand in files to variables as the program reads them: transforms of floats, ids of slots.
+#ifndef WEIR_TRAINER_DATA_FEATURES_H_
+#define WEIR_TRAINER_DATA_FEATURES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/tensor/tensor.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/record.h"
+
+namespace weir {
+
+class DataStatistics;
+
+// What the job says about each position of Example.floats and each slot. Immutable; thread-safe.
+class Features {
+ public:
+  struct Float {
+    v1::DenseTransform::Transform transform = v1::DenseTransform::NONE;
+    std::vector<double> boundaries = {};
+  };
+  struct Slot {
+    uint64_t salt = 0;
+    bool shared = false;
+    std::vector<int64_t> padding = {};  // raw
+  };
+
+  // InvalidArgument names a variable or column of the job that the reader does not give, or a setting that makes no sense.
+  static absl::StatusOr<Features> Create(const DataSpec& spec, const LineParser& parser);
+
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<Float>& floats() const { return floats_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+  // Positions in Example.floats that must not be missing, with the variable's name.
+  const std::vector<std::pair<int64_t, std::string>>& required() const { return required_; }
+  bool standardizes() const { return standardizes_; }
+
+  // Fills one Variable per column with the examples of `records`. `statistics` where the job needs them, else null.
+  // `scratch` has the parser's sizes.
+  void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, Example* scratch,
+                 std::vector<Variable>* vars) const;
+
+ private:
+  float Transform(size_t position, float x, const DataStatistics* statistics) const;
+  // The id that the program sees.
+  int64_t Id(const Slot& slot, int64_t raw, const DataStatistics* statistics) const;
+
+  std::vector<Column> columns_;
+  std::vector<Float> floats_;
+  std::vector<Slot> slots_;
+  std::vector<std::pair<int64_t, std::string>> required_;
+  bool standardizes_ = false;
+  bool missing_id_ = true;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_FEATURES_H_

@@ -1,0 +1,415 @@
+#include "trainer/data/lane_reader.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "trainer/data/features.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/shuffled_stream.h"
+
+namespace weir {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+// What the lanes of a reader share and nobody changes, but for the flags and counters.
+struct Shared {
+  LaneReaderOptions options;
+  DataSet data;
+  std::unique_ptr<LineParser> parser;
+  Features features;
+  DataStatistics statistics;
+  bool has_statistics = false;
+  std::atomic<bool> cancelled{false};   // a flag to look at between lines; the lock of the reader orders everything else
+  std::atomic<int64_t> skipped_lines{0};  // a counter that nobody waits for
+
+  int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
+  bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
+  bool shuffles() const {
+    return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE;
+  }
+  int64_t shuffle_bytes() const {
+    return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams();
+  }
+};
+
+// Makes the batches of one stream. Belongs to whichever reader thread has the lane.
+class Lane {
+ public:
+  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {
+    ExampleStream::Prepare(*shared->parser, &scratch_);
+  }
+
+  // The next batch; examples 0 and ended when there is none.
+  absl::Status Make(LaneBatch* batch) {
+    RETURN_IF_ERROR(Gather(&batch->positions));
+    batch->examples = static_cast<int64_t>(batch_.size());
+    batch->ended = ended_;
+    shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &scratch_, &batch->vars);
+    return absl::OkStatus();
+  }
+
+  // Passes `batches` batches without making them.
+  absl::Status Skip(int64_t batches) {
+    const int64_t size = shared_.options.spec.StreamBatch(stream_);
+    while (batches > 0 && !ended_) {
+      const int64_t examples = records_.epoch_examples();
+      if (examples >= 0) {
+        // Every epoch gives as many batches as the first: go straight to the one that matters.
+        const int64_t each = shared_.drop_last() ? examples / size : (examples + size - 1) / size;
+        const int64_t target = given_ + batches;
+        const int64_t epochs = std::min(target / each, shared_.epochs() - 1 - records_.epoch());
+        if (epochs > 0) {
+          StartEpoch(records_.epoch() + epochs);
+          batches = target - epochs * each;
+          continue;
+        }
+      }
+      RETURN_IF_ERROR(Gather(nullptr));
+      --batches;
+    }
+    return absl::OkStatus();
+  }
+
+  // Changes when there is something new to say.
+  int64_t epoch() const { return records_.epoch(); }
+  std::string Describe() const {
+    if (!shared_.shuffles()) return absl::StrCat("stream ", stream_, ": file order");
+    return absl::StrFormat("stream %d: %s, %d examples in the buffer, %.1f of %.1f MiB%s", stream_,
+                           records_.window() ? "WINDOW" : "ALL", records_.most_examples(),
+                           static_cast<double>(records_.most_bytes()) / kMiB,
+                           static_cast<double>(shared_.shuffle_bytes()) / kMiB,
+                           records_.epoch_examples() < 0 ? std::string()
+                                                         : absl::StrCat(", ", records_.epoch_examples(), " examples an epoch"));
+  }
+
+ private:
+  static ShuffledStream::Options MakeOptions(Shared* shared, int stream) {
+    const DataSpec& spec = shared->options.spec;
+    ShuffledStream::Options options;
+    options.stream = {.data = &shared->data,
+                      .parser = shared->parser.get(),
+                      .stream = stream,
+                      .streams = spec.streams(),
+                      .bad_line = spec.config.bad_line(),
+                      .required = {},
+                      .skipped = &shared->skipped_lines,
+                      .cancelled = &shared->cancelled};
+    if (!shared->options.labels_may_be_missing) options.stream.required = shared->features.required();
+    options.shuffle = shared->shuffles();
+    options.buffer_bytes = shared->shuffle_bytes();
+    if (spec.config.shuffle() == v1::Data::WINDOW && spec.config.shuffle_window() > 0) {
+      options.buffer_bytes = std::numeric_limits<int64_t>::max();
+      options.buffer_examples = spec.config.shuffle_window();
+    }
+    options.seed = spec.seed;
+    return options;
+  }
+
+  // Collects the records of the next batch in batch_; none when the stream has ended.
+  absl::Status Gather(std::vector<InputPosition>* positions) {
+    batch_.clear();
+    if (positions != nullptr) positions->clear();
+    const size_t size = static_cast<size_t>(shared_.options.spec.StreamBatch(stream_));
+    while (!ended_ && batch_.empty()) {
+      Record record;
+      InputPosition position;
+      while (batch_.size() < size && records_.Next(&record, &position)) {
+        batch_.push_back(std::move(record));
+        if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
+      }
+      RETURN_IF_ERROR(records_.status());
+      ++given_;
+      if (batch_.size() < size) EndEpoch();
+    }
+    return absl::OkStatus();
+  }
+
+  // The stream gave fewer records than a batch has.
+  void EndEpoch() {
+    if (shared_.drop_last()) batch_.clear();
+    const int64_t size = shared_.options.spec.StreamBatch(stream_);
+    const bool gives_batches = records_.epoch_examples() >= (shared_.drop_last() ? size : 1);
+    if (!gives_batches || records_.epoch() + 1 >= shared_.epochs()) {
+      ended_ = true;
+      return;
+    }
+    StartEpoch(records_.epoch() + 1);
+  }
+
+  void StartEpoch(int64_t epoch) {
+    records_.StartEpoch(epoch);
+    given_ = 0;
+  }
+
+  Shared& shared_;
+  const int stream_;
+  ShuffledStream records_;
+  std::vector<Record> batch_;
+  Example scratch_;
+  int64_t given_ = 0;  // batches of this epoch
+  bool ended_ = false;
+};
+
+class Reader : public LaneReader {
+ public:
+  explicit Reader(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
+    const LaneRange& streams = shared_->options.streams;
+    for (int i = 0; i < streams.count; ++i) {
+      lanes_.push_back(std::make_unique<Lane>(shared_.get(), streams.begin + i));
+    }
+    MutexLock lock(&mu_);
+    queues_.resize(lanes_.size());
+  }
+
+  ~Reader() override {
+    Cancel();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  const std::vector<Column>& columns() const override { return shared_->features.columns(); }
+  int lanes() const override { return static_cast<int>(lanes_.size()); }
+  bool ended() const override { return ended_; }
+  int64_t skipped_lines() const override { return shared_->skipped_lines.load(); }
+
+  void SkipTo(int64_t step) override {
+    CHECK(threads_.empty()) << "SkipTo after the first Next";
+    skip_ = step;
+  }
+
+  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override;
+
+  void Cancel() override {
+    MutexLock lock(&mu_);
+    shared_->cancelled.store(true);
+    work_.SignalAll();
+    ready_.SignalAll();
+  }
+
+  std::string ShuffleDescription() const override {
+    MutexLock lock(&mu_);
+    std::vector<std::string> lines;
+    for (const Queue& queue : queues_) {
+      if (!queue.description.empty()) lines.push_back(queue.description);
+    }
+    return absl::StrJoin(lines, "\n");
+  }
+
+ private:
+  // What stands between the threads and Next, for one lane.
+  struct Queue {
+    std::deque<LaneBatch> ready;
+    std::vector<LaneBatch> used;  // memory to make batches in
+    absl::Status error;           // comes after what is ready
+    std::string description;
+    int64_t made = 0;
+    bool busy = false;  // a thread is making the lane's next batch
+    bool done = false;  // ended or failed: nothing more to make
+  };
+
+  void StartThreads();
+  void Work();
+  // The lane that is furthest behind, of those that want work; -1 when there is none.
+  int PickLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Hands over what was made for a lane.
+  void Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::unique_ptr<Shared> shared_;
+  // [i] belongs to the thread that has set queues_[i].busy.
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::thread> threads_;  // of the thread that calls Next
+  int64_t skip_ = 0;                  // constant once threads run
+  bool ended_ = false;                // of the thread that calls Next
+
+  mutable Mutex mu_;
+  CondVar work_;   // a lane may want work
+  CondVar ready_;  // a batch or an error is there
+  std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
+};
+
+void Reader::StartThreads() {
+  int threads = shared_->options.threads;
+  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  threads = std::min(threads, lanes());
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, i] {
+      pthread_setname_np(pthread_self(), absl::StrCat("weir-reader-", i).c_str());
+      Work();
+    });
+  }
+}
+
+int Reader::PickLane() {
+  const size_t wanted = static_cast<size_t>(std::max(1, shared_->options.spec.config.prefetch_batches()));
+  int picked = -1;
+  for (int i = 0; i < static_cast<int>(queues_.size()); ++i) {
+    const Queue& queue = queues_[static_cast<size_t>(i)];
+    if (queue.busy || queue.done || queue.ready.size() >= wanted) continue;
+    if (picked < 0 || queue.ready.size() < queues_[static_cast<size_t>(picked)].ready.size()) picked = i;
+  }
+  return picked;
+}
+
+void Reader::Work() {
+  mu_.Lock();
+  while (!shared_->cancelled.load()) {
+    const int picked = PickLane();
+    if (picked < 0) {
+      work_.Wait(&mu_);
+      continue;
+    }
+    Queue& queue = queues_[static_cast<size_t>(picked)];
+    queue.busy = true;
+    const bool first = queue.made == 0;
+    LaneBatch batch;
+    if (!queue.used.empty()) {
+      batch = std::move(queue.used.back());
+      queue.used.pop_back();
+    }
+    mu_.Unlock();
+    Lane& lane = *lanes_[static_cast<size_t>(picked)];
+    const int64_t epoch = lane.epoch();
+    absl::Status status = first ? lane.Skip(skip_) : absl::OkStatus();
+    if (status.ok()) status = lane.Make(&batch);
+    std::string description;
+    if (status.ok() && (first || lane.epoch() != epoch || batch.ended)) description = lane.Describe();
+    if (first && status.ok() && shared_->shuffles()) LOG(INFO) << "data: " << description;
+    mu_.Lock();
+    Deliver(picked, std::move(status), std::move(batch), std::move(description));
+  }
+  mu_.Unlock();
+}
+
+void Reader::Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) {
+  Queue& queue = queues_[static_cast<size_t>(lane)];
+  queue.busy = false;
+  ++queue.made;
+  if (!description.empty()) queue.description = std::move(description);
+  if (!status.ok()) {
+    queue.error = std::move(status);
+    queue.done = true;
+  } else {
+    queue.done = batch.ended;
+    queue.ready.push_back(std::move(batch));
+  }
+  ready_.SignalAll();
+  work_.SignalAll();
+}
+
+bool Reader::AllReady() const {
+  for (const Queue& queue : queues_) {
+    if (queue.ready.empty() && queue.error.ok()) return false;
+  }
+  return true;
+}
+
+std::string Reader::Missing() const {
+  std::vector<std::string> lanes;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    const Queue& queue = queues_[i];
+    if (!queue.ready.empty() || !queue.error.ok()) continue;
+    lanes.push_back(absl::StrCat("stream ", shared_->options.streams.begin + static_cast<int>(i),
+                                 queue.made == 0 ? " (its first batch)" : ""));
+  }
+  return absl::StrJoin(lanes, ", ");
+}
+
+absl::Status Reader::Next(absl::Duration timeout, std::vector<LaneBatch>* batches) {
+  if (threads_.empty()) StartThreads();
+  const absl::Time deadline = absl::Now() + timeout;
+  batches->resize(lanes_.size());
+  MutexLock lock(&mu_);
+  while (!AllReady()) {
+    if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("waited ", absl::FormatDuration(timeout), " for data of ", Missing()));
+    }
+    ready_.WaitWithTimeout(&mu_, left);
+  }
+  if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");
+  for (const Queue& queue : queues_) {
+    if (queue.ready.empty()) return queue.error;
+  }
+  ended_ = true;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    Queue& queue = queues_[i];
+    LaneBatch& out = (*batches)[i];
+    if (queue.ready.front().ended) {  // stays in front for ever
+      out.examples = 0;
+      out.ended = true;
+      out.positions.clear();
+      out.vars = queue.ready.front().vars;
+      continue;
+    }
+    ended_ = false;
+    if (!out.vars.empty() && !out.ended) queue.used.push_back(std::move(out));
+    out = std::move(queue.ready.front());
+    queue.ready.pop_front();
+  }
+  work_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status CheckStatistics(const Shared& shared) {
+  const DataSpec& spec = shared.options.spec;
+  if (!NeedsStatistics(spec)) return absl::OkStatus();
+  if (!shared.has_statistics) {
+    return absl::FailedPreconditionError("the job standardises columns or has a min_count: data statistics are needed first");
+  }
+  if (shared.features.standardizes() && shared.statistics.moments().size() != shared.features.floats().size()) {
+    return absl::InvalidArgumentError(absl::StrCat("data statistics are of ", shared.statistics.moments().size(),
+                                                   " float columns, the data has ", shared.features.floats().size(),
+                                                   "; they were taken with another reader"));
+  }
+  if (spec.config.ids().min_count() > 1 && shared.statistics.min_count() != spec.config.ids().min_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("data statistics were taken with min_count ",
+                                                   shared.statistics.min_count(), ", the job has data.ids.min_count ",
+                                                   spec.config.ids().min_count()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, LaneReaderOptions options) {
+  auto shared = std::make_unique<Shared>();
+  CHECK(options.streams.begin >= 0 && options.streams.begin + options.streams.count <= options.spec.streams());
+  if (options.with_positions && !options.one_pass_in_order) {
+    return absl::InvalidArgumentError("positions are known only when examples are read in order");
+  }
+  if (options.spec.config.batch_size() < options.spec.streams()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.batch_size is ", options.spec.config.batch_size(), "; ",
+                                                   options.spec.streams(), " lanes need at least one example each"));
+  }
+  ASSIGN_OR_RETURN(shared->parser, MakeLineParser(options.spec.config));
+  ASSIGN_OR_RETURN(shared->features, Features::Create(options.spec, *shared->parser));
+  if (options.statistics != nullptr) {
+    shared->statistics = *options.statistics;
+    shared->has_statistics = true;
+  }
+  options.statistics = nullptr;
+  shared->options = std::move(options);
+  shared->data = std::move(data);
+  RETURN_IF_ERROR(CheckStatistics(*shared));
+  return std::make_unique<Reader>(std::move(shared));
+}
+
+}  // namespace weir

@@ -1,0 +1,87 @@
+#include "trainer/data/shuffled_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+ShuffledStream::ShuffledStream(Options options)
+    : options_(std::move(options)),
+      key_(StableHash(absl::StrCat("shuffle of stream ", options_.stream.stream)) ^ MixId(options_.seed)),
+      stream_(options_.stream) {
+  ExampleStream::Prepare(*options_.stream.parser, &example_);
+}
+
+bool ShuffledStream::Read(Record* record, InputPosition* position) {
+  if (!stream_.Next(&example_, position)) return false;
+  *record = Record(example_);
+  ++read_;
+  return true;
+}
+
+void ShuffledStream::Fill() {
+  int64_t bytes = 0;
+  InputPosition position;
+  while (Read(&waiting_, &position)) {
+    const bool fits = bytes + waiting_.bytes() <= options_.buffer_bytes &&
+                      static_cast<int64_t>(buffer_.size()) < options_.buffer_examples;
+    if (!fits && !buffer_.empty()) {
+      has_waiting_ = true;
+      window_ = true;
+      break;
+    }
+    bytes += waiting_.bytes();
+    buffer_.push_back(std::move(waiting_));
+  }
+  filled_ = true;
+  most_examples_ = std::max(most_examples_, static_cast<int64_t>(buffer_.size()));
+  most_bytes_ = std::max(most_bytes_, bytes);
+}
+
+uint64_t ShuffledStream::Draw(uint64_t n) {
+  const PhiloxBlock random = Philox(key_, draws_++, static_cast<uint64_t>(epoch_));
+  const uint64_t bits = static_cast<uint64_t>(random.v[1]) << 32 | random.v[0];
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * n >> 64);
+}
+
+bool ShuffledStream::Next(Record* record, InputPosition* position) {
+  InputPosition unused;
+  if (!options_.shuffle) {
+    if (Read(record, position == nullptr ? &unused : position)) return true;
+  } else {
+    if (!filled_) Fill();
+    if (!status().ok()) return false;
+    if (!buffer_.empty()) {
+      const size_t chosen = Draw(buffer_.size());
+      *record = std::move(buffer_[chosen]);
+      if (has_waiting_) {
+        buffer_[chosen] = std::move(waiting_);
+        has_waiting_ = Read(&waiting_, &unused);
+        return status().ok();
+      }
+      buffer_[chosen] = std::move(buffer_.back());
+      buffer_.pop_back();
+      return true;
+    }
+  }
+  if (status().ok()) epoch_examples_ = read_;
+  return false;
+}
+
+void ShuffledStream::StartEpoch(int64_t epoch) {
+  CHECK(status().ok() && epoch_examples_ >= 0 && epoch > epoch_);
+  buffer_.clear();
+  has_waiting_ = false;
+  stream_.Rewind();
+  epoch_ = epoch;
+  draws_ = 0;
+  read_ = 0;
+  filled_ = false;
+}
+
+}  // namespace weir

@@ -1,0 +1,71 @@
+// The records of one stream, epoch after epoch, in the order in which they are trained on. One thread at a time.
+#ifndef WEIR_TRAINER_DATA_SHUFFLED_STREAM_H_
+#define WEIR_TRAINER_DATA_SHUFFLED_STREAM_H_
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "trainer/data/example_stream.h"
+#include "trainer/data/record.h"
+
+namespace weir {
+
+class ShuffledStream {
+ public:
+  struct Options {
+    ExampleStream::Options stream;
+    bool shuffle = true;
+    // The buffer holds at least one record, and never more than these.
+    int64_t buffer_bytes = 0;
+    int64_t buffer_examples = std::numeric_limits<int64_t>::max();
+    uint64_t seed = 1;
+  };
+
+  explicit ShuffledStream(Options options);
+
+  // The next record of the epoch. False at its end and on an error; then look at status(). `position` may be null; with
+  // shuffling it is not set.
+  bool Next(Record* record, InputPosition* position);
+  const absl::Status& status() const { return stream_.status(); }
+
+  // Once the first epoch has ended, at any time: the start of a later one.
+  void StartEpoch(int64_t epoch);
+  int64_t epoch() const { return epoch_; }
+  // Examples of a whole epoch; -1 until the first has ended.
+  int64_t epoch_examples() const { return epoch_examples_; }
+  // Whether the buffer has had to give up elements before the end of the stream: known from the first Next of an epoch on.
+  bool window() const { return window_; }
+  // The most examples and bytes that the buffer has held.
+  int64_t most_examples() const { return most_examples_; }
+  int64_t most_bytes() const { return most_bytes_; }
+
+ private:
+  // Reads one record; false at the end of the stream.
+  bool Read(Record* record, InputPosition* position);
+  void Fill();
+  // Uniform in [0, n): draw number draws_ of this (seed, stream, epoch).
+  uint64_t Draw(uint64_t n);
+
+  const Options options_;
+  const uint64_t key_;
+  ExampleStream stream_;
+  Example example_;
+  std::vector<Record> buffer_;
+  Record waiting_;  // did not fit any more when the buffer was filled
+  bool has_waiting_ = false;
+  bool filled_ = false;
+  bool window_ = false;
+  int64_t epoch_ = 0;
+  uint64_t draws_ = 0;
+  int64_t read_ = 0;  // in this epoch
+  int64_t epoch_examples_ = -1;
+  int64_t most_examples_ = 0;
+  int64_t most_bytes_ = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_SHUFFLED_STREAM_H_
