@@ -1,0 +1,197 @@
+#include "framework/wire/frame.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+// Wire types of protobuf.
+enum { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+constexpr uint8_t kHeaderTag = 1 << 3 | kBytes;
+constexpr uint8_t kPaddingTag = 2 << 3 | kBytes;
+constexpr uint8_t kPayloadTag = 3 << 3 | kBytes;
+
+void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+size_t VarintSize(uint64_t value) {
+  size_t size = 1;
+  while (value >= 0x80) {
+    value >>= 7;
+    ++size;
+  }
+  return size;
+}
+
+// Reads through slices as if they were one array.
+class Reader {
+ public:
+  explicit Reader(const Slices& bytes) : bytes_(bytes), left_(TotalSize(bytes)) {}
+
+  size_t left() const { return left_; }
+
+  absl::StatusOr<uint64_t> Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (left_ == 0) return Cut();
+      const uint8_t byte = static_cast<uint8_t>(Next());
+      // The tenth byte has room for one bit.
+      if (shift == 63 && byte > 1) break;
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return absl::InvalidArgumentError("frame: a number has more than 64 bits");
+  }
+
+  // The next `size` bytes as pieces of the input; nullptr skips them.
+  absl::Status Take(uint64_t size, Slices* out) {
+    if (size > left_) return Cut();
+    if (out != nullptr) out->clear();
+    left_ -= size;
+    while (size > 0) {
+      SkipEmpty();
+      const Slice& slice = bytes_[index_];
+      const size_t here = std::min<uint64_t>(size, slice.size - at_);
+      if (out != nullptr) out->push_back({slice.data + at_, here, slice.owner});
+      at_ += here;
+      size -= here;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void SkipEmpty() {
+    while (at_ == bytes_[index_].size) {
+      ++index_;
+      at_ = 0;
+    }
+  }
+  char Next() {
+    SkipEmpty();
+    --left_;
+    return bytes_[index_].data[at_++];
+  }
+  absl::Status Cut() const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: cut short, a field runs past the end of ", TotalSize(bytes_), " bytes"));
+  }
+
+  const Slices& bytes_;
+  size_t index_ = 0;
+  size_t at_ = 0;
+  size_t left_;
+};
+
+// Skips one unknown field. Groups are not skipped: nobody writes them.
+absl::Status SkipField(uint64_t tag, Reader* reader) {
+  switch (tag & 7) {
+    case kVarint:
+      return reader->Varint().status();
+    case kFixed64:
+      return reader->Take(8, nullptr);
+    case kFixed32:
+      return reader->Take(4, nullptr);
+    case kBytes: {
+      ASSIGN_OR_RETURN(const uint64_t size, reader->Varint());
+      return reader->Take(size, nullptr);
+    }
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("frame: field tag ", tag, " has no wire type that a frame may hold"));
+  }
+}
+
+}  // namespace
+
+size_t TotalSize(const Slices& slices) {
+  size_t size = 0;
+  for (const Slice& slice : slices) size += slice.size;
+  return size;
+}
+
+Slices EncodeFrame(std::string_view header, const Slices& payload) {
+  const size_t payload_size = TotalSize(payload);
+  std::string prefix;
+  prefix.reserve(header.size() + 2 * kAlignment + 32);
+  prefix.push_back(static_cast<char>(kHeaderTag));
+  AppendVarint(header.size(), &prefix);
+  prefix.append(header.data(), header.size());
+  if (payload_size > 0) {
+    // Two bytes for tag and length of the padding, which is below 64 and so has a length of one byte.
+    const size_t fixed = prefix.size() + 2 + 1 + VarintSize(payload_size);
+    const size_t padding = AlignUp(fixed) - fixed;
+    prefix.push_back(static_cast<char>(kPaddingTag));
+    AppendVarint(padding, &prefix);
+    prefix.append(padding, '\0');
+    prefix.push_back(static_cast<char>(kPayloadTag));
+    AppendVarint(payload_size, &prefix);
+    CHECK_EQ(prefix.size() % kAlignment, 0u);
+  }
+  CHECK_LE(prefix.size() + payload_size, kMaxMessageBytes) << "a transfer was not cut into messages";
+  Slices frame;
+  frame.push_back(Slice::Own(std::move(prefix)));
+  for (const Slice& slice : payload) {
+    if (slice.size > 0) frame.push_back(slice);
+  }
+  return frame;
+}
+
+absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
+  if (TotalSize(bytes) > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: ", TotalSize(bytes), " bytes; a message has at most ",
+                                                   kMaxMessageBytes, ", larger transfers are several calls"));
+  }
+  Reader reader(bytes);
+  Frame frame;
+  Slices header;
+  while (reader.left() > 0) {
+    ASSIGN_OR_RETURN(const uint64_t tag, reader.Varint());
+    if (tag >> 3 == 0) return absl::InvalidArgumentError("frame: field number 0");
+    if (tag != kHeaderTag && tag != kPayloadTag) {
+      RETURN_IF_ERROR(SkipField(tag, &reader));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const uint64_t size, reader.Varint());
+    RETURN_IF_ERROR(reader.Take(size, tag == kHeaderTag ? &header : &frame.payload));
+  }
+  frame.header = Flatten(header);
+  return frame;
+}
+
+Slice Contiguous(const Slices& slices, BufferPool* pool) {
+  const size_t size = TotalSize(slices);
+  if (size == 0) return {};
+  for (const Slice& slice : slices) {
+    // One piece holds everything when the others are empty.
+    if (slice.size != size) continue;
+    if (slice.owner != nullptr && reinterpret_cast<uintptr_t>(slice.data) % 8 == 0) return slice;
+  }
+  const WireBuffer buffer = pool->Get(size);
+  size_t at = 0;
+  for (const Slice& slice : slices) {
+    if (slice.size > 0) std::memcpy(buffer.data + at, slice.data, slice.size);
+    at += slice.size;
+  }
+  return buffer.Piece(0, size);
+}
+
+std::string Flatten(const Slices& slices) {
+  std::string bytes;
+  bytes.reserve(TotalSize(slices));
+  for (const Slice& slice : slices) bytes.append(slice.data, slice.size);
+  return bytes;
+}
+
+}  // namespace weir
