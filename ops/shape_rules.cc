@@ -102,6 +102,36 @@ CostRule ElementwiseCost(double flops_per_output) {
   };
 }
 
+absl::Status MatrixProductDims(const InferContext& ctx, std::string_view x_slot, std::string_view y_slot, Shape* out) {
+  const Shape x = ctx.InputShape(x_slot), y = ctx.InputShape(y_slot);
+  if (x.size() < 2) {
+    return ctx.Error(absl::StrCat(Av(x_slot), " must have the batch and at least one more dim, got ", ShapeString(x),
+                                  " (variable ", ctx.Input(x_slot).name(), ")"));
+  }
+  int64_t k = 1;
+  for (size_t i = 1; i < x.size(); ++i) {
+    if (x[i] < 0) {
+      return ctx.Error(absl::StrCat(Av(x_slot), " has dims ", ShapeString(x), "; only the first may be unknown"));
+    }
+    k *= x[i];
+  }
+  if (k != y[0]) {
+    return ctx.Error(absl::StrCat(Av(x_slot), " has dims ", ShapeString(x), ", ", k, " values per example; ", Av(y_slot),
+                                  " has dims ", ShapeString(y), " and takes ", y[0]));
+  }
+  *out = {x[0], y[1]};
+  return absl::OkStatus();
+}
+
+CostRule MatrixProductCost(std::string x_slot, std::string y_slot, int products) {
+  return [x_slot = std::move(x_slot), y_slot = std::move(y_slot), products](InferContext& ctx) {
+    Cost cost = ElementwiseCost(0)(ctx);
+    const Shape y = ctx.InputShape(y_slot);
+    cost.flops = 2.0 * products * Elements(ctx.Input(x_slot)) * static_cast<double>(y[1]);
+    return cost;
+  };
+}
+
 std::vector<v1::OpDesc> MakeGradOp(GradContext& ctx, const std::vector<std::string>& forward_inputs,
                                    const std::vector<std::string>& forward_outputs,
                                    const std::vector<std::string>& output_grads,

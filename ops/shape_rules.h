@@ -15,6 +15,7 @@ namespace weir {
 
 // For absl::StrCat, which does not take std::string_view in every build.
 inline absl::string_view Av(std::string_view s) { return absl::string_view(s.data(), s.size()); }
+inline std::string_view ToStd(absl::string_view s) { return std::string_view(s.data(), s.size()); }
 
 // OK when the input is dense and of the type. "relu: X must be FLOAT32, got INT64 (variable label)".
 absl::Status ExpectDense(const InferContext& ctx, std::string_view slot, DType dtype = v1::FLOAT32, int i = 0);
@@ -31,6 +32,11 @@ void SetLike(InferContext& ctx, std::string_view output, std::string_view input,
 
 // Out (slot `output`) like a dense float32 X (slot `input`).
 ShapeRule SameShapeRule(std::string input = "X", std::string output = "Out");
+
+// For X [B, K..] times the matrix Y [K, N]: writes [B, N]. Errors name both shapes.
+absl::Status MatrixProductDims(const InferContext& ctx, std::string_view x_slot, std::string_view y_slot, Shape* out);
+// 2 * B * K * N flops per product, and the bytes of all variables.
+CostRule MatrixProductCost(std::string x_slot, std::string y_slot, int products);
 
 // Product of dims, with -1 counted as 1.
 double Elements(const v1::VarDesc& var);

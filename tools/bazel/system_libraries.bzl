@@ -128,7 +128,8 @@ def system_libraries():
     _system_library(
         name = "dnnl",
         header = "/usr/include/dnnl.hpp",
-        targets = {"dnnl": [_AS_NEEDED, "-ldnnl"]},
+        # Its threads are OpenMP's, which callers turn off.
+        targets = {"dnnl": [_AS_NEEDED, "-ldnnl", "-lgomp"]},
     )
     _system_library(
         name = "openblas",

@@ -1,0 +1,92 @@
+// mul: product of matrices. X's dimensions after the first are taken as one.
+//
+//   X    [B, K..]  f32, product of K.. is K
+//   Y    [K, N]    f32
+//   Out  [B, N]    f32
+//
+// Gradient (mul_grad): dX = dOut * Y^T, dY = X^T * dOut.
+#include <memory>
+
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/gemm.h"
+#include "ops/shape_rules.h"
+
+namespace weir {
+namespace {
+
+absl::Status MulShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  RETURN_IF_ERROR(ExpectDense(ctx, "Y"));
+  RETURN_IF_ERROR(ExpectRank(ctx, "Y", 2));
+  Shape out;
+  RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "Y", &out));
+  ctx.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+class MulKernel : public OpKernel {
+ public:
+  explicit MulKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x = ctx.input(0);
+    const Tensor& y = ctx.input(1);
+    const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
+    Tensor* out = ctx.output(0);
+    out->Resize(v1::FLOAT32, {rows, n});
+    Gemm(rows, n, k, x.data<float>(), y.data<float>(), out->data<float>(), {});
+    return absl::OkStatus();
+  }
+};
+
+// Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
+absl::Status MulGradShape(InferContext& ctx) {
+  if (ctx.OutputCount("X@GRAD") > 0) SetLike(ctx, "X@GRAD", "X");
+  if (ctx.OutputCount("Y@GRAD") > 0) SetLike(ctx, "Y@GRAD", "Y");
+  return absl::OkStatus();
+}
+
+class MulGradKernel : public OpKernel {
+ public:
+  explicit MulGradKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x = ctx.input(0);
+    const Tensor& y = ctx.input(1);
+    const Tensor& dout = ctx.input(2);
+    const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
+    if (ctx.has_output(1)) {
+      Tensor* dy = ctx.output(1);
+      dy->Resize(v1::FLOAT32, {k, n});
+      Gemm(k, n, rows, x.data<float>(), dout.data<float>(), dy->data<float>(), {.transpose_a = true});
+    }
+    if (ctx.has_output(0)) {
+      Tensor* dx = ctx.output(0);
+      dx->Resize(v1::FLOAT32, x.dims());
+      Gemm(rows, k, n, dout.data<float>(), y.data<float>(), dx->data<float>(), {.transpose_b = true});
+    }
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_OP(mul)
+({.type = "mul",
+  .summary = "product of X [B, K..] and Y [K, N]",
+  .inputs = {{"X"}, {"Y"}},
+  .outputs = {{"Out"}},
+  .shape = MulShape,
+  .gradient = GradOpRule({"X", "Y"}, {}, {"Out"}, {"X", "Y"}),
+  .cost = MatrixProductCost("X", "Y", 1)});
+REGISTER_OP(mul_grad)
+({.type = "mul_grad",
+  .summary = "gradients of mul",
+  .inputs = {{"X"}, {"Y"}, {"Out@GRAD"}},
+  .outputs = {{.name = "X@GRAD", .optional = true}, {.name = "Y@GRAD", .optional = true}},
+  .shape = MulGradShape,
+  .cost = MatrixProductCost("X", "Y", 2)});
+
+REGISTER_KERNEL(mul, kCpu, MakeKernel<MulKernel>);
+REGISTER_KERNEL(mul_grad, kCpu, MakeKernel<MulGradKernel>);
+
+}  // namespace
+}  // namespace weir
