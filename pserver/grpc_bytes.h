@@ -1,0 +1,25 @@
+// Our slices as gRPC's and back, without copying what has an owner.
+#ifndef WEIR_PSERVER_GRPC_BYTES_H_
+#define WEIR_PSERVER_GRPC_BYTES_H_
+
+#include "absl/status/status.h"
+#include "framework/wire/slices.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+
+namespace weir {
+
+// gRPC may hold bytes a little longer than a call lasts (a write in progress when a deadline passes), so a slice without an
+// owner is copied.
+grpc::ByteBuffer ToByteBuffer(const Slices& slices);
+// Pieces share the buffer's memory and keep it alive.
+Slices FromByteBuffer(const grpc::ByteBuffer& buffer);
+
+// The text is cut at a little under 2 KB: gRPC sends it in a header, and large headers are dropped with the status.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+// Codes that gRPC gives to broken connections and cancelled calls become Unavailable.
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_GRPC_BYTES_H_

@@ -1,0 +1,126 @@
+#include "pserver/grpc_transport.h"
+
+#include <array>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/mutex.h"
+#include "glog/logging.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "pserver/credentials.h"
+#include "pserver/grpc_bytes.h"
+
+namespace weir {
+namespace {
+
+using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+// A frame is at most kMaxMessageBytes; other messages carry at most that in one field.
+constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kMaxGrpcMessage);
+  args.SetMaxSendMessageSize(kMaxGrpcMessage);
+  // An http_proxy in the environment is meant for the web, not for the cluster.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Without it all channels to one address are one connection.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A machine that vanished without a word.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return args;
+}
+
+bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull; }
+
+class GrpcTransport : public Transport {
+ public:
+  explicit GrpcTransport(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {
+    for (const std::string& endpoint : endpoints_) {
+      servers_.push_back({});
+      for (std::unique_ptr<Stub>& stub : servers_.back()) {
+        stub = std::make_unique<Stub>(grpc::CreateCustomChannel(endpoint, ChannelCredentials(), Arguments()));
+      }
+    }
+  }
+
+  ~GrpcTransport() override {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    for (Pending* call : calls_) call->context.TryCancel();
+    while (!calls_.empty()) none_left_.Wait(&mu_);
+  }
+
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    CHECK(server >= 0 && server < servers()) << "no server " << server;
+    auto* call = new Pending;
+    call->request = ToByteBuffer(request);
+    call->done = std::move(done);
+    call->context.set_wait_for_ready(false);
+    call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    {
+      MutexLock lock(&mu_);
+      calls_.insert(call);
+      if (closing_) call->context.TryCancel();
+    }
+    const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
+    servers_[static_cast<size_t>(server)][IsBulk(method) ? 0 : 1]->UnaryCall(
+        &call->context, path, {}, &call->request, &call->reply,
+        [this, call, server](grpc::Status status) { Finish(call, server, status); });
+  }
+
+  std::string Describe(int server) const override {
+    return absl::StrCat("server ", server, " at ", endpoints_[static_cast<size_t>(server)]);
+  }
+  int servers() const override { return static_cast<int>(endpoints_.size()); }
+
+ private:
+  struct Pending {
+    grpc::ClientContext context;
+    grpc::ByteBuffer request, reply;
+    ReplyCallback done;
+  };
+
+  void Finish(Pending* call, int server, const grpc::Status& status) {
+    if (status.ok()) {
+      call->done(FromByteBuffer(call->reply));
+    } else {
+      const absl::Status error = FromGrpcStatus(status);
+      // What the server says stands alone; what the network says needs a name.
+      const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+      call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
+    }
+    call->done = nullptr;
+    MutexLock lock(&mu_);
+    calls_.erase(call);
+    delete call;
+    if (calls_.empty()) none_left_.SignalAll();
+  }
+
+  const std::vector<std::string> endpoints_;
+  // By server: for tensors, for the rest.
+  std::vector<std::array<std::unique_ptr<Stub>, 2>> servers_;  // constant after construction
+  Mutex mu_;
+  CondVar none_left_;
+  std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
+  if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
+  return std::make_unique<GrpcTransport>(std::move(options.endpoints));
+}
+
+}  // namespace weir

@@ -1,0 +1,29 @@
+// The client's side of the network: one request, one reply, over gRPC.
+#ifndef WEIR_PSERVER_GRPC_TRANSPORT_H_
+#define WEIR_PSERVER_GRPC_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "pserver/transport.h"
+
+namespace weir {
+
+struct GrpcTransportOptions {
+  // host:port of the servers by index.
+  std::vector<std::string> endpoints;
+};
+
+// Connects nothing yet: the first call to a server does. Each server has a connection for Push and Pull and one for all else,
+// so that a heart-beat never waits behind tensors. No retries: callers repeat (Unavailable comes within about a second when
+// nobody listens). Slices with an owner are sent without a copy. `done` runs on a thread of gRPC and should not block for long.
+//
+// The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when endpoints
+// is empty.
+absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_GRPC_TRANSPORT_H_
