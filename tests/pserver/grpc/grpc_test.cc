@@ -1,0 +1,212 @@
+// The network by itself: a core that echoes, refuses or keeps still, and real sockets.
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/mutex.h"
+#include "framework/wire/frame.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pserver/grpc_server.h"
+#include "pserver/grpc_transport.h"
+
+namespace weir {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// What a request says is what happens: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
+// "hold" is kept.
+class ScriptedCore : public ServerCore {
+ public:
+  void Handle(Method method, const Slices& request, ReplyCallback reply) override {
+    if (TotalSize(request) > 1000) {
+      reply(request);
+      return;
+    }
+    const std::string text = Flatten(request);
+    if (text.rfind("fail:", 0) == 0) {
+      const size_t colon = text.find(':', 5);
+      reply(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(5, colon - 5))), text.substr(colon + 1)));
+    } else if (text == "long") {
+      reply(absl::FailedPreconditionError(std::string(100'000, 'x')));
+    } else if (text == "hold") {
+      MutexLock lock(&mu_);
+      held_.push_back(std::move(reply));
+      arrived_.SignalAll();
+    } else {
+      reply(Slices{Slice::Own(std::string(MethodName(method)) + " "), Slice::Own(text)});
+    }
+  }
+  std::vector<ReplyCallback> WaitForHeld(size_t n) {
+    MutexLock lock(&mu_);
+    while (held_.size() < n) arrived_.Wait(&mu_);
+    return held_;
+  }
+  void Tick() override {}
+  void RequestStop() override {}
+  bool Finished() override { return false; }
+  absl::Status JobStatus() override { return absl::OkStatus(); }
+  int64_t Version() override { return 0; }
+
+ private:
+  Mutex mu_;
+  CondVar arrived_;
+  std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
+};
+
+class GrpcTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
+  }
+
+  std::future<absl::StatusOr<std::string>> Start(Method method, Slices request, absl::Duration timeout = absl::Seconds(30)) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<std::string>>>();
+    transport_->Call(0, method, std::move(request), timeout, [promise](absl::StatusOr<Slices> reply) {
+      if (reply.ok()) {
+        promise->set_value(Flatten(*reply));
+      } else {
+        promise->set_value(reply.status());
+      }
+    });
+    return promise->get_future();
+  }
+  absl::StatusOr<std::string> Ask(std::string text, Method method = Method::kControl) {
+    return Start(method, {Slice::Own(std::move(text))}).get();
+  }
+
+  ScriptedCore core_;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
+  for (const Method method :
+       {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange, Method::kControl}) {
+    const auto reply = Ask("echo", method);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(*reply, std::string(MethodName(method)) + " echo");
+  }
+}
+
+TEST_F(GrpcTest, AMessageOfTheLargestSizeGoesBothWays) {
+  std::string bytes(kMaxMessageBytes, '\0');
+  for (size_t i = 0; i < bytes.size(); i += 997) bytes[i] = static_cast<char>(i / 997);
+  const auto reply = Ask(bytes, Method::kPush);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(*reply == bytes);
+}
+
+TEST_F(GrpcTest, PiecesArriveInOrderAndTheirOwnersAreLetGo) {
+  auto owner = std::make_shared<const std::string>(5000, 'a');
+  std::string borrowed(300, 'b');
+  const auto reply = Start(Method::kPush, {{owner->data(), owner->size(), owner},
+                                           Slice::Borrow(borrowed.data(), borrowed.size()),
+                                           Slice::Own("end")})
+                         .get();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(*reply, *owner + borrowed + "end");
+  transport_ = nullptr;
+  server_ = nullptr;
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+TEST_F(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted,
+        absl::StatusCode::kDataLoss, absl::StatusCode::kAlreadyExists, absl::StatusCode::kNotFound}) {
+    const auto reply = Ask("fail:" + std::to_string(static_cast<int>(code)) + ":job.textproto:3:5: größer als 0");
+    EXPECT_EQ(reply.status(), absl::Status(code, "job.textproto:3:5: größer als 0"));
+  }
+}
+
+TEST_F(GrpcTest, ALongTextIsCutAndStillArrives) {
+  const auto reply = Ask("long");
+  EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
+  EXPECT_LT(reply.status().message().size(), 2048u);
+  EXPECT_THAT(std::string(reply.status().message()), EndsWith("xxx ..."));
+}
+
+TEST_F(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto reply = Start(Method::kPull, {Slice::Own("hold")}, absl::Milliseconds(200)).get();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(reply.status())) << reply.status();
+  EXPECT_THAT(std::string(reply.status().message()), StartsWith("server 0 at " + server_->endpoint()));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
+  core_.WaitForHeld(1)[0](Slices{Slice::Own("too late")});
+  EXPECT_EQ(*Ask("still here"), "Control still here");
+}
+
+TEST_F(GrpcTest, ShutdownEndsCallsThatTheCoreStillHolds) {
+  auto held = Start(Method::kPull, {Slice::Own("hold")});
+  const std::vector<ReplyCallback> replies = core_.WaitForHeld(1);
+  server_->Shutdown(absl::Milliseconds(50));
+  EXPECT_TRUE(absl::IsUnavailable(held.get().status()));
+  server_ = nullptr;
+  replies[0](Slices{Slice::Own("nobody listens")});
+}
+
+TEST_F(GrpcTest, AHeldCallThatIsAnsweredWithinTheGraceIsNotCut) {
+  auto held = Start(Method::kPull, {Slice::Own("hold")});
+  const std::vector<ReplyCallback> replies = core_.WaitForHeld(1);
+  auto shutdown = std::async(std::launch::async, [this] { server_->Shutdown(absl::Seconds(30)); });
+  replies[0](Slices{Slice::Own("in time")});
+  EXPECT_EQ(*held.get(), "in time");
+  shutdown.get();
+}
+
+TEST_F(GrpcTest, TheTransportsEndEndsItsCalls) {
+  auto held = Start(Method::kPull, {Slice::Own("hold")});
+  core_.WaitForHeld(1);
+  transport_ = nullptr;
+  EXPECT_TRUE(absl::IsUnavailable(held.get().status()));
+}
+
+TEST_F(GrpcTest, NobodyListeningIsUnavailableSoonAndAServerThatComesBackIsFound) {
+  const std::string endpoint = server_->endpoint();
+  EXPECT_TRUE(Ask("echo").ok());
+  server_ = nullptr;
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(absl::IsUnavailable(Ask("echo").status()));
+  const auto gone = Ask("echo");
+  EXPECT_TRUE(absl::IsUnavailable(gone.status())) << gone.status();
+  EXPECT_THAT(std::string(gone.status().message()), StartsWith("server 0 at " + endpoint + ": "));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
+
+  auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_});
+  ASSERT_TRUE(again.ok()) << again.status();
+  absl::StatusOr<std::string> reply;
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do {
+    reply = Ask("echo");
+  } while (!reply.ok() && std::chrono::steady_clock::now() < patience);
+  EXPECT_TRUE(reply.ok()) << reply.status();
+}
+
+TEST_F(GrpcTest, APortInUseIsRefusedWithItsReason) {
+  const auto second = GrpcServer::Start({.endpoint = server_->endpoint(), .core = &core_});
+  EXPECT_EQ(second.status(), absl::FailedPreconditionError("cannot listen on " + server_->endpoint() +
+                                                           ": Address already in use"));
+}
+
+TEST_F(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
+  const auto server = GrpcServer::Start({.endpoint = "192.0.2.1:0", .core = &core_});
+  EXPECT_TRUE(absl::IsFailedPrecondition(server.status())) << server.status();
+  EXPECT_THAT(std::string(server.status().message()), HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
+}
+
+TEST(GrpcTransportTest, NoEndpointsAreRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(MakeGrpcTransport({}).status()));
+}
+
+}  // namespace
+}  // namespace weir
