@@ -1,0 +1,34 @@
+#include "ops/finite.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/vectorized.h"
+
+namespace weir {
+namespace {
+
+// Enough to keep vectors busy, little enough that a bad number early is found early.
+constexpr int64_t kBlock = 4096;
+
+// Infinities and NaNs have all exponent bits set. Integer arithmetic: order does not matter.
+WEIR_VECTORIZED uint32_t CountNonFinite(const float* x, int64_t n) {
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, sizeof(bits));
+    bad += (bits & 0x7f800000u) == 0x7f800000u ? 1 : 0;
+  }
+  return bad;
+}
+
+}  // namespace
+
+bool AllFinite(const float* x, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    if (CountNonFinite(x + begin, std::min(kBlock, n - begin)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace weir

@@ -1,0 +1,29 @@
+// For arithmetic that CPU and CUDA share (ops/<name>_math.h): functions that the caller's loop absorbs, so that a loop compiled
+// for AVX2 is AVX2 throughout.
+#ifndef WEIR_OPS_INLINE_H_
+#define WEIR_OPS_INLINE_H_
+
+#include <cmath>
+
+#ifdef __CUDACC__
+#define WEIR_MATH __host__ __device__ __forceinline__
+#else
+#define WEIR_MATH inline __attribute__((always_inline))
+#endif
+
+namespace weir {
+
+// Correctly rounded on every machine. Files that include this are compiled with -fno-math-errno, or it is a call.
+WEIR_MATH float SquareRoot(float x) {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+WEIR_MATH float Absolute(float x) { return x < 0 ? -x : x; }
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_INLINE_H_

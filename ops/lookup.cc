@@ -1,0 +1,232 @@
+#include "ops/lookup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+// Rows are asked for this many ids ahead.
+constexpr int64_t kAhead = 16;
+
+Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t width) {
+  if (attrs.pooling != Pooling::kNone && !attrs.per_slot) return {batch, width};
+  return {batch, slots, width};
+}
+
+// Calls fn(group, begin, end) for the ids [begin, end) of every group, in order.
+template <typename Fn>
+void ForGroups(const LookupAttrs& attrs, const IdBatch& ids, Fn fn) {
+  const bool by_slot = attrs.pooling == Pooling::kNone || attrs.per_slot;
+  const int64_t slots_a_group = by_slot ? 1 : ids.slots;
+  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
+  for (int64_t g = 0; g < groups; ++g) fn(g, ids.offsets[g * slots_a_group], ids.offsets[(g + 1) * slots_a_group]);
+}
+
+float Divisor(const LookupAttrs& attrs, const IdBatch& ids, int64_t begin, int64_t end) {
+  if (attrs.pooling == Pooling::kNone || attrs.pooling == Pooling::kSum) return 1;
+  float sum = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    if (attrs.has_padding && ids.values[i] == attrs.padding_id) continue;
+    const float weight = ids.weights.empty() ? 1.0f : ids.weights[i];
+    sum += attrs.pooling == Pooling::kMean ? weight : weight * weight;
+  }
+  return attrs.pooling == Pooling::kMean ? sum : std::sqrt(sum);
+}
+
+// One id a slot, no weights, no padding: a gather.
+template <int kWidth, typename Index>
+void Gather(const Index* row, int64_t n, const float* __restrict rows, int64_t width, float* __restrict out) {
+  if (kWidth > 0) width = kWidth;
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
+    std::memcpy(out + i * width, rows + static_cast<int64_t>(row[i]) * width, sizeof(float) * static_cast<size_t>(width));
+  }
+}
+
+template <int kWidth, typename Index>
+void Pool(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, int64_t width,
+          float* __restrict out) {
+  if (kWidth > 0) width = kWidth;
+  const int64_t total = static_cast<int64_t>(ids.values.size());
+  ForGroups(attrs, ids, [&](int64_t group, int64_t begin, int64_t end) {
+    float* __restrict sum = out + group * width;
+    for (int64_t j = 0; j < width; ++j) sum[j] = 0;
+    const float divisor = Divisor(attrs, ids, begin, end);
+    if (divisor == 0) return;
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + kAhead < total) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
+      if (attrs.has_padding && ids.values[i] == attrs.padding_id) continue;
+      const float* __restrict from = rows + static_cast<int64_t>(row[i]) * width;
+      if (ids.weights.empty()) {
+        for (int64_t j = 0; j < width; ++j) sum[j] += from[j];
+      } else {
+        const float weight = ids.weights[i];
+        for (int64_t j = 0; j < width; ++j) sum[j] += weight * from[j];
+      }
+    }
+    if (divisor != 1) {
+      for (int64_t j = 0; j < width; ++j) sum[j] /= divisor;
+    }
+  });
+}
+
+template <int kWidth, typename Index>
+void Scatter(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
+             int64_t width, float* __restrict grad) {
+  if (kWidth > 0) width = kWidth;
+  std::vector<float> scaled(static_cast<size_t>(width));
+  Index next = 0;
+  ForGroups(attrs, ids, [&](int64_t group, int64_t begin, int64_t end) {
+    const float* __restrict from = out_grad + group * width;
+    const float divisor = Divisor(attrs, ids, begin, end);
+    for (int64_t i = begin; i < end; ++i) {
+      if (place[i] < 0) continue;
+      float weight = ids.weights.empty() ? 1.0f : ids.weights[i];
+      const float* __restrict term = from;
+      if (weight != 1 || divisor != 1) {
+        // d = 0: the output was the constant zero.
+        for (int64_t j = 0; j < width; ++j) scaled[j] = divisor == 0 ? 0 : weight * (from[j] / divisor);
+        term = scaled.data();
+      }
+      float* __restrict to = grad + static_cast<int64_t>(place[i]) * width;
+      if (fresh && place[i] == next) {
+        ++next;
+        for (int64_t j = 0; j < width; ++j) to[j] = term[j];
+      } else {
+        for (int64_t j = 0; j < width; ++j) to[j] += term[j];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<LookupAttrs> ReadLookupAttrs(const AttrReader& attrs) {
+  LookupAttrs result;
+  const std::string& pooling = attrs.String("pooling");
+  if (pooling == "none") {
+    result.pooling = Pooling::kNone;
+  } else if (pooling == "sum") {
+    result.pooling = Pooling::kSum;
+  } else if (pooling == "mean") {
+    result.pooling = Pooling::kMean;
+  } else if (pooling == "sqrt_n") {
+    result.pooling = Pooling::kSqrtN;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pooling must be none, sum, mean or sqrt_n, got '", pooling, "'"));
+  }
+  result.per_slot = attrs.Bool("per_slot");
+  result.has_padding = attrs.Bool("has_padding");
+  result.padding_id = attrs.Int("padding_id");
+  return result;
+}
+
+std::vector<AttrDef> LookupAttrDefs() {
+  return {StringAttr("pooling", "none"), BoolAttr("per_slot", false), BoolAttr("has_padding", false),
+          IntAttr("padding_id", 0)};
+}
+
+absl::Status InferLookup(InferContext& ctx, int64_t width) {
+  absl::StatusOr<LookupAttrs> attrs = ReadLookupAttrs(ctx.attrs());
+  if (!attrs.ok()) return ctx.Error(std::string_view(attrs.status().message().data(), attrs.status().message().size()));
+  const Shape ids = ctx.InputShape("Ids");
+  if (ids.size() != 2 || ids[1] < 1) {
+    return ctx.Error(absl::StrCat("Ids must be [batch, slots], got ", ShapeString(ids)));
+  }
+  if (width < 1) return ctx.Error(absl::StrCat("rows must have a positive width, got ", width));
+  ctx.SetOutput("Out", OutShape(*attrs, ids[0], ids[1], width));
+  return absl::OkStatus();
+}
+
+Cost LookupCost(InferContext& ctx, int64_t width) {
+  // An id a slot is the least, and the common case.
+  const Shape ids = ctx.InputShape("Ids");
+  const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]);
+  const double floats = n * static_cast<double>(width);
+  return {.flops = floats, .bytes = 8 * floats + 8 * n};
+}
+
+absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs) {
+  const int64_t n = static_cast<int64_t>(ids.values.size());
+  if (ids.offsets.empty()) {
+    if (n == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(n, " ids without offsets"));
+  }
+  const int64_t groups = static_cast<int64_t>(ids.offsets.size()) - 1;
+  if (ids.slots < 1 || groups % ids.slots != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(groups + 1, " offsets do not fit ", ids.slots, " slots"));
+  }
+  if (!ids.weights.empty() && static_cast<int64_t>(ids.weights.size()) != n) {
+    return absl::InvalidArgumentError(absl::StrCat(n, " ids have ", ids.weights.size(), " weights"));
+  }
+  bool ordered = ids.offsets[0] == 0 && ids.offsets[groups] == n;
+  bool one_each = true;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t count = ids.offsets[g + 1] - ids.offsets[g];
+    ordered &= count >= 0;
+    one_each &= count == 1;
+  }
+  if (!ordered) return absl::InvalidArgumentError(absl::StrCat("offsets do not rise from 0 to ", n, ", the number of ids"));
+  if (attrs.pooling != Pooling::kNone || one_each) return absl::OkStatus();
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t count = ids.offsets[g + 1] - ids.offsets[g];
+    if (count == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("pooling none needs exactly one id a slot; example ", g / ids.slots,
+                                                   " has ", count, " in slot ", g % ids.slots, "; use sum, mean or sqrt_n"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Index>
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out) {
+  out->Resize(v1::FLOAT32, OutShape(attrs, ids.batch(), ids.slots, width));
+  float* to = out->data<float>();
+  const int64_t n = static_cast<int64_t>(ids.values.size());
+  const bool gather = attrs.pooling == Pooling::kNone && ids.weights.empty() && !attrs.has_padding;
+  switch (width) {
+    case 1:
+      return gather ? Gather<1>(row, n, rows, width, to) : Pool<1>(attrs, ids, row, rows, width, to);
+    case 8:
+      return gather ? Gather<8>(row, n, rows, width, to) : Pool<8>(attrs, ids, row, rows, width, to);
+    case 16:
+      return gather ? Gather<16>(row, n, rows, width, to) : Pool<16>(attrs, ids, row, rows, width, to);
+    default:
+      return gather ? Gather<0>(row, n, rows, width, to) : Pool<0>(attrs, ids, row, rows, width, to);
+  }
+}
+
+template <typename Index>
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const Tensor& out_grad,
+                     int64_t width, float* grad) {
+  const float* from = out_grad.data<float>();
+  switch (width) {
+    case 1:
+      return Scatter<1>(attrs, ids, place, fresh, from, width, grad);
+    case 8:
+      return Scatter<8>(attrs, ids, place, fresh, from, width, grad);
+    case 16:
+      return Scatter<16>(attrs, ids, place, fresh, from, width, grad);
+    default:
+      return Scatter<0>(attrs, ids, place, fresh, from, width, grad);
+  }
+}
+
+absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, const Tensor& out_grad) {
+  const Shape want = OutShape(attrs, ids.batch(), ids.slots, width);
+  if (out_grad.initialized() && out_grad.dims() == absl::MakeConstSpan(want)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Out@GRAD must be ", ShapeString(want), ", got ", ShapeString(out_grad.dims())));
+}
+
+template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, Tensor*);
+template void PoolRows<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, const float*, int64_t, Tensor*);
+template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const Tensor&, int64_t, float*);
+template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, bool, const Tensor&, int64_t, float*);
+
+}  // namespace weir

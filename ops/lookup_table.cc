@@ -1,0 +1,196 @@
+// lookup_table: rows of a matrix by the ids of the batch, pooled (ops/lookup.h)
+//
+//   Ids  [B, S] ids
+//   W    [rows, W] f32; ids are in [0, rows). Of a distributed table only the description exists: the transpiler makes
+//        prefetch and lookup_rows of it
+//   Out  [B, S, W], or [B, W]
+//
+// Gradient of W: selected rows, merged in order of first appearance, when is_sparse; else dense.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/kernel.h"
+#include "ops/id_deduper.h"
+#include "ops/lookup.h"
+#include "ops/shape_rules.h"
+
+namespace weir {
+namespace {
+
+absl::Status CheckWeights(InferContext& ctx) {
+  const v1::VarDesc& w = ctx.Input("W");
+  if (w.dims_size() != 2 || w.dtype() != v1::FLOAT32) {
+    return ctx.Error(absl::StrCat("W must be FLOAT32 [rows, width], got ", v1::DType_Name(w.dtype()), " ",
+                                  ShapeString(ctx.InputShape("W"))));
+  }
+  const bool distributed = ctx.attrs().Bool("is_distributed");
+  if (distributed && !ctx.attrs().Bool("is_sparse")) return ctx.Error("is_distributed needs is_sparse");
+  if (distributed != (w.kind() == v1::TABLE)) {
+    return ctx.Error(distributed ? "is_distributed needs a table for W" : "W is a table: is_distributed must be true");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Infer(InferContext& ctx) {
+  RETURN_IF_ERROR(CheckWeights(ctx));
+  return InferLookup(ctx, ctx.Input("W").dims(1));
+}
+
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows) {
+  // One pass without branches; the culprit is looked for only when there is one.
+  uint64_t most = 0;
+  if (attrs.has_padding) {
+    for (int64_t id : ids.values) most = std::max(most, id == attrs.padding_id ? 0 : static_cast<uint64_t>(id));
+  } else {
+    for (int64_t id : ids.values) most = std::max(most, static_cast<uint64_t>(id));
+  }
+  if (ids.values.empty() || most < static_cast<uint64_t>(rows)) return absl::OkStatus();
+  for (size_t i = 0; i < ids.values.size(); ++i) {
+    const int64_t id = ids.values[i];
+    if ((id >= 0 && id < rows) || (attrs.has_padding && id == attrs.padding_id)) continue;
+    const int64_t slot =
+        std::upper_bound(ids.offsets.begin(), ids.offsets.end(), static_cast<int64_t>(i)) - ids.offsets.begin() - 1;
+    return absl::InvalidArgumentError(absl::StrCat("id ", id, " in example ", slot / ids.slots, ", slot ", slot % ids.slots,
+                                                   "; the table has rows 0 to ", rows - 1,
+                                                   "; raise its dict_size or set is_distributed"));
+  }
+  return absl::OkStatus();
+}
+
+// The ids with padding replaced: by row 0 to look up (PoolRows leaves it out), by -1 to scatter. Points at the ids themselves
+// when nothing is to be replaced.
+const int64_t* WithoutPadding(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement,
+                              std::vector<int64_t>* scratch) {
+  if (!attrs.has_padding) return ids.values.data();
+  *scratch = ids.values;
+  std::replace(scratch->begin(), scratch->end(), attrs.padding_id, replacement);
+  return scratch->data();
+}
+
+class LookupTableKernel : public OpKernel {
+ public:
+  explicit LookupTableKernel(LookupAttrs attrs) : attrs_(attrs) {}
+
+  absl::Status Run(KernelContext& ctx) override {
+    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
+    const Tensor& w = ctx.input(1);
+    RETURN_IF_ERROR(CheckIds(ids, attrs_));
+    RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
+    std::vector<int64_t> scratch;
+    PoolRows(attrs_, ids, WithoutPadding(ids, attrs_, 0, &scratch), w.data<float>(), w.dim(1), ctx.output(0));
+    return absl::OkStatus();
+  }
+
+ private:
+  const LookupAttrs attrs_;
+};
+
+class LookupTableGradKernel : public OpKernel {
+ public:
+  LookupTableGradKernel(LookupAttrs attrs, bool is_sparse) : attrs_(attrs), is_sparse_(is_sparse) {}
+
+  absl::Status Run(KernelContext& ctx) override {
+    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
+    const Tensor& w = ctx.input(1);
+    const Tensor& out_grad = ctx.input(2);
+    RETURN_IF_ERROR(CheckIds(ids, attrs_));
+    RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
+    RETURN_IF_ERROR(CheckOutGrad(attrs_, ids, w.dim(1), out_grad));
+    if (is_sparse_) {
+      Sparse(ids, w, out_grad, ctx.OutputAs<SelectedRows>(0));
+    } else {
+      Dense(ids, w, out_grad, ctx.output(0));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Dense(const IdBatch& ids, const Tensor& w, const Tensor& out_grad, Tensor* grad) {
+    grad->Resize(v1::FLOAT32, w.dims());
+    std::fill_n(grad->data<float>(), grad->size(), 0.0f);
+    std::vector<int64_t> scratch;
+    ScatterGradient(attrs_, ids, WithoutPadding(ids, attrs_, -1, &scratch), /*fresh=*/false, out_grad, w.dim(1),
+                    grad->data<float>());
+  }
+
+  void Sparse(const IdBatch& ids, const Tensor& w, const Tensor& out_grad, SelectedRows* grad) {
+    // Memory kept from step to step; lanes run on several threads.
+    thread_local IdDeduper deduper;
+    thread_local std::vector<int32_t> place;
+    const int64_t n = static_cast<int64_t>(ids.values.size());
+    place.resize(ids.values.size());
+    grad->ids.clear();
+    deduper.Start(n);
+    // Runs of ids between paddings.
+    for (int64_t begin = 0, end = 0; begin < n; begin = end) {
+      const bool padding = attrs_.has_padding && ids.values[begin] == attrs_.padding_id;
+      for (end = begin + 1; end < n && attrs_.has_padding && (ids.values[end] == attrs_.padding_id) == padding;) ++end;
+      if (!attrs_.has_padding) end = n;
+      if (padding) {
+        std::fill(place.begin() + begin, place.begin() + end, -1);
+      } else {
+        deduper.Add(ids.values.data() + begin, end - begin, place.data() + begin, &grad->ids);
+      }
+    }
+    grad->height = w.dim(0);
+    grad->step_rows.clear();
+    grad->merged = true;
+    grad->present = true;
+    grad->values.Resize(v1::FLOAT32, {static_cast<int64_t>(grad->ids.size()), w.dim(1)});
+    ScatterGradient(attrs_, ids, place.data(), /*fresh=*/true, out_grad, w.dim(1), grad->values.data<float>());
+  }
+
+  const LookupAttrs attrs_;
+  const bool is_sparse_;
+};
+
+absl::StatusOr<LookupAttrs> AttrsOfLocalTable(const KernelInit& init) {
+  if (init.attrs.Bool("is_distributed")) {
+    return absl::InvalidArgumentError("W is distributed: its rows are on servers; transpile the program first");
+  }
+  return ReadLookupAttrs(init.attrs);
+}
+
+std::vector<AttrDef> Attrs() {
+  std::vector<AttrDef> attrs = LookupAttrDefs();
+  attrs.push_back(BoolAttr("is_sparse", false));
+  attrs.push_back(BoolAttr("is_distributed", false));
+  return attrs;
+}
+
+REGISTER_OP(lookup_table)
+({.type = "lookup_table",
+  .summary = "rows of a matrix by id, pooled",
+  .inputs = {{.name = "Ids", .kinds = {v1::IDS}}, {.name = "W", .kinds = {v1::DENSE, v1::TABLE}}},
+  .outputs = {{.name = "Out"}},
+  .attrs = Attrs(),
+  .shape = Infer,
+  .gradient = GradOpRule({"Ids", "W"}, {}, {"Out"}, {"W"}),
+  .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("W").dims(1)); }});
+
+REGISTER_OP(lookup_table_grad)
+({.type = "lookup_table_grad",
+  .summary = "gradient of lookup_table by W",
+  .inputs = {{.name = "Ids", .kinds = {v1::IDS}}, {.name = "W", .kinds = {v1::DENSE, v1::TABLE}}, {.name = "Out@GRAD"}},
+  .outputs = {{.name = "W@GRAD", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
+  .attrs = Attrs(),
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(CheckWeights(ctx));
+    ctx.SetOutput("W@GRAD", ctx.InputShape("W"));
+    ctx.Output("W@GRAD")->set_kind(ctx.attrs().Bool("is_sparse") ? v1::SELECTED_ROWS : v1::DENSE);
+    return absl::OkStatus();
+  },
+  .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("W").dims(1)); }});
+
+REGISTER_KERNEL(lookup_table, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+  ASSIGN_OR_RETURN(const LookupAttrs attrs, AttrsOfLocalTable(init));
+  return std::unique_ptr<OpKernel>(new LookupTableKernel(attrs));
+});
+REGISTER_KERNEL(lookup_table_grad, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+  ASSIGN_OR_RETURN(const LookupAttrs attrs, AttrsOfLocalTable(init));
+  return std::unique_ptr<OpKernel>(new LookupTableGradKernel(attrs, init.attrs.Bool("is_sparse")));
+});
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,77 @@
+// merge: the mean gradient of a step, on servers
+//
+//   X    sum over the samples of the step; dense or selected rows
+//   Out  X / samples, the same variable. An absent gradient stays absent
+//
+// True division, as in the row form of the optimizers: a row gets the same bits here and there. A step without samples has no
+// mean and is never merged.
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/kernel.h"
+#include "ops/shape_rules.h"
+#include "ops/vectorized.h"
+
+namespace weir {
+namespace {
+
+WEIR_VECTORIZED void DivideBy(float divisor, int64_t n, const float* x, float* y) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] / divisor;
+}
+
+class MergeKernel : public OpKernel {
+ public:
+  explicit MergeKernel(const KernelInit&) {}
+
+  absl::Status Run(KernelContext& ctx) override {
+    if (ctx.step->samples <= 0) {
+      return absl::FailedPreconditionError(absl::StrCat("merge at step ", ctx.step->step, " with ", ctx.step->samples,
+                                                        " samples; a step without samples changes nothing"));
+    }
+    const float divisor = static_cast<float>(ctx.step->samples);
+    const Variable& in = ctx.input_var(0);
+    if (const Tensor* x = std::get_if<Tensor>(&in)) {
+      if (x->initialized()) {
+        Divide(divisor, *x, ctx.output(0));
+      } else {
+        ctx.output(0)->Clear();
+      }
+      return absl::OkStatus();
+    }
+    const SelectedRows& x = std::get<SelectedRows>(in);
+    SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
+    if (out != &x) {
+      out->height = x.height;
+      out->ids = x.ids;
+      out->step_rows = x.step_rows;
+      out->merged = x.merged;
+      out->present = x.present;
+    }
+    if (x.present && x.values.initialized()) Divide(divisor, x.values, &out->values);
+    return absl::OkStatus();
+  }
+
+ private:
+  static void Divide(float divisor, const Tensor& x, Tensor* out) {
+    if (out != &x) out->Resize(v1::FLOAT32, x.dims());
+    DivideBy(divisor, x.size(), x.data<float>(), out->data<float>());
+  }
+};
+
+REGISTER_OP(merge)
+({.type = "merge",
+  .summary = "divides a gradient by the samples of the step",
+  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
+  .outputs = {{.name = "Out", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
+  .scope = OpScope::kStep,
+  .shape = [](InferContext& ctx) -> absl::Status {
+    if (ctx.Input("X").dtype() != v1::FLOAT32) return ctx.Error("X must be FLOAT32");
+    SetLike(ctx, "Out", "X");
+    return absl::OkStatus();
+  },
+  .cost = ElementwiseCost(1),
+  .in_place = {{"X", "Out"}}});
+REGISTER_KERNEL(merge, kCpu, MakeKernel<MergeKernel>);
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,181 @@
+// prefetch: the rows that a step needs, of all tables at once
+//
+//   Ids*    [B, S] ids, of every lane; each belongs to one table (`tables`)
+//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes
+//   Index*  [N] i32, one per Ids, per lane: place of each id value in the Rows of its table
+//
+// Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable, then by
+// place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all tables.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "ops/channel_op.h"
+#include "ops/id_deduper.h"
+
+namespace weir {
+namespace {
+
+constexpr int kRowsSlot = 0, kIndexSlot = 1;
+
+absl::Status Infer(InferContext& ctx) {
+  const std::vector<std::string> tables = ctx.attrs().Strings("tables");
+  const std::vector<std::string> row_tables = ctx.attrs().Strings("row_tables");
+  const std::vector<int64_t> widths = ctx.attrs().Ints("widths");
+  const size_t ids = static_cast<size_t>(ctx.InputCount("Ids")), rows = static_cast<size_t>(ctx.OutputCount("Rows"));
+  if (tables.size() != ids || static_cast<size_t>(ctx.OutputCount("Index")) != ids) {
+    return ctx.Error(std::string(absl::StrCat(ids, " Ids need as many tables and Index, got ", tables.size(), " and ",
+                                              ctx.OutputCount("Index"))));
+  }
+  if (row_tables.size() != rows || widths.size() != rows) {
+    return ctx.Error(std::string(
+        absl::StrCat(rows, " Rows need as many row_tables and widths, got ", row_tables.size(), " and ", widths.size())));
+  }
+  for (const std::string& table : tables) {
+    if (std::count(row_tables.begin(), row_tables.end(), table) != 1) {
+      return ctx.Error("table '" + table + "' must have exactly one Rows");
+    }
+  }
+  for (size_t i = 0; i < rows; ++i) {
+    if (widths[i] < 1) return ctx.Error(std::string(absl::StrCat("widths must be positive, got ", widths[i])));
+    if (std::count(tables.begin(), tables.end(), row_tables[i]) == 0) {
+      return ctx.Error("table '" + row_tables[i] + "' has Rows but no Ids");
+    }
+    ctx.SetOutput("Rows", {-1, widths[i]}, v1::FLOAT32, static_cast<int>(i));
+    ctx.Output("Rows", static_cast<int>(i))->set_kind(v1::SELECTED_ROWS);
+  }
+  for (size_t i = 0; i < ids; ++i) ctx.SetOutput("Index", {-1}, v1::INT32, static_cast<int>(i));
+  return absl::OkStatus();
+}
+
+class PrefetchKernel : public OpKernel {
+ public:
+  explicit PrefetchKernel(const KernelInit& init) {
+    const std::vector<std::string> ids = VarsOfInput(init.op, "Ids");
+    const std::vector<std::string> tables = init.attrs.Strings("tables");
+    const std::vector<std::string> row_tables = init.attrs.Strings("row_tables");
+    const std::vector<int64_t> widths = init.attrs.Ints("widths");
+    // Tables with the same Ids variables in the same order share a group.
+    std::map<std::vector<std::string>, size_t> group_of;
+    for (size_t r = 0; r < row_tables.size(); ++r) {
+      std::vector<int> places;
+      std::vector<std::string> names;
+      for (size_t i = 0; i < tables.size(); ++i) {
+        if (tables[i] != row_tables[r]) continue;
+        places.push_back(static_cast<int>(i));
+        names.push_back(ids[i]);
+      }
+      const auto [it, fresh] = group_of.emplace(names, groups_.size());
+      if (fresh) groups_.emplace_back();
+      groups_[it->second].members.push_back(
+          {.table = row_tables[r], .width = widths[r], .rows = static_cast<int>(r), .ids = std::move(places)});
+    }
+  }
+
+  absl::Status Run(KernelContext& ctx) override {
+    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    const auto dedup = [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx); };
+    if (ctx.step->pool != nullptr) {
+      ctx.step->pool->ParallelFor(static_cast<int64_t>(groups_.size()), dedup);
+    } else {
+      for (size_t g = 0; g < groups_.size(); ++g) dedup(static_cast<int64_t>(g));
+    }
+    std::vector<ParamChannel::TableRows> pulls;
+    for (Group& group : groups_) {
+      for (const Member& member : group.members) {
+        SelectedRows* rows = ctx.OutputAs<SelectedRows>(kRowsSlot, member.rows);
+        pulls.push_back({.table = member.table,
+                         .width = static_cast<int>(member.width),
+                         .ids = &rows->ids,
+                         .rows = rows->values.data<float>()});
+      }
+    }
+    return channel->PullRows(pulls);
+  }
+
+ private:
+  struct Member {
+    std::string table;
+    int64_t width = 0;
+    int rows = 0;          // place in Rows
+    std::vector<int> ids;  // places in Ids and Index
+  };
+  struct Group {
+    std::vector<Member> members;
+    IdDeduper deduper;
+
+    void Deduplicate(KernelContext& ctx) {
+      const Member& first = members[0];
+      const auto ids_of = [&](int lane, int i) -> const IdBatch& { return std::get<IdBatch>(ctx.lane_input(lane, 0, i)); };
+      int64_t total = 0;
+      for (int lane = 0; lane < ctx.lanes(); ++lane) {
+        for (int i : first.ids) total += static_cast<int64_t>(ids_of(lane, i).values.size());
+      }
+      SelectedRows* rows = ctx.OutputAs<SelectedRows>(kRowsSlot, first.rows);
+      rows->ids.clear();
+      deduper.Start(total);
+      for (int lane = 0; lane < ctx.lanes(); ++lane) {
+        for (size_t k = 0; k < first.ids.size(); ++k) {
+          const std::vector<int64_t>& values = ids_of(lane, first.ids[k]).values;
+          const int64_t n = static_cast<int64_t>(values.size());
+          int32_t* index = IndexOf(ctx, lane, first.ids[k], n);
+          deduper.Add(values.data(), n, index, &rows->ids);
+          for (size_t m = 1; m < members.size(); ++m) {
+            if (n > 0) std::memcpy(IndexOf(ctx, lane, members[m].ids[k], n), index, sizeof(int32_t) * values.size());
+            else IndexOf(ctx, lane, members[m].ids[k], 0);
+          }
+        }
+      }
+      for (const Member& member : members) {
+        SelectedRows* of_table = ctx.OutputAs<SelectedRows>(kRowsSlot, member.rows);
+        if (of_table != rows) of_table->ids = rows->ids;
+        of_table->height = -1;
+        of_table->step_rows.clear();
+        of_table->merged = true;
+        of_table->present = true;
+        of_table->values.Resize(v1::FLOAT32, {static_cast<int64_t>(rows->ids.size()), member.width});
+      }
+    }
+
+    static int32_t* IndexOf(KernelContext& ctx, int lane, int i, int64_t n) {
+      Variable* var = ctx.lane_output(lane, kIndexSlot, i);
+      if (!std::holds_alternative<Tensor>(*var)) *var = Tensor();
+      Tensor& index = std::get<Tensor>(*var);
+      index.Resize(v1::INT32, {n});
+      return index.data<int32_t>();
+    }
+  };
+
+  // A step op never runs twice at once, so its memory may live here, from step to step.
+  std::vector<Group> groups_;
+};
+
+REGISTER_OP(prefetch)
+({.type = "prefetch",
+  .summary = "pulls the rows of a step from the servers",
+  .inputs = {{.name = "Ids", .kinds = {v1::IDS}, .variadic = true}},
+  .outputs = {{.name = "Rows", .kinds = {v1::SELECTED_ROWS}, .variadic = true},
+              {.name = "Index", .variadic = true, .per_lane = true}},
+  .attrs = {Required(StringsAttr("tables")), Required(StringsAttr("row_tables")), Required(IntsAttr("widths"))},
+  .scope = OpScope::kStep,
+  .shape = Infer,
+  .cost = [](InferContext& ctx) {
+    // As if no id came twice.
+    Cost cost;
+    const std::vector<std::string> tables = ctx.attrs().Strings("tables"), row_tables = ctx.attrs().Strings("row_tables");
+    const std::vector<int64_t> widths = ctx.attrs().Ints("widths");
+    for (int i = 0; i < ctx.InputCount("Ids"); ++i) {
+      const Shape ids = ctx.InputShape("Ids", i);
+      const size_t r = static_cast<size_t>(
+          std::find(row_tables.begin(), row_tables.end(), tables[static_cast<size_t>(i)]) - row_tables.begin());
+      const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]);
+      cost.bytes += n * (16 + 4 * static_cast<double>(widths[r]));
+    }
+    return cost;
+  }});
+REGISTER_KERNEL(prefetch, kCpu, MakeKernel<PrefetchKernel>);
+
+}  // namespace
+}  // namespace weir

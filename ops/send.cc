@@ -1,0 +1,112 @@
+// send: gradients of all lanes on their way to the servers
+//
+//   X*  gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed table
+//
+// `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for dense.
+// Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is sent: absent
+// is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier.
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "ops/channel_op.h"
+#include "ops/finite.h"
+
+namespace weir {
+namespace {
+
+class SendKernel : public OpKernel {
+ public:
+  explicit SendKernel(const KernelInit& init)
+      : vars_(VarsOfInput(init.op, "X")), blocks_(BlocksOf(init.attrs)), width_(init.attrs.Int("width")) {
+    CHECK_EQ(vars_.size(), blocks_.size());
+  }
+
+  absl::Status Run(KernelContext& ctx) override {
+    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    for (size_t i = 0; i < vars_.size(); ++i) {
+      RETURN_IF_ERROR(width_ > 0 ? SendRows(ctx, i, channel) : SendDense(ctx, i, channel));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value) const {
+    if (ctx.step->health == nullptr || value.size() == 0) return;
+    if (!AllFinite(value.data<float>(), value.size())) ctx.step->health->ReportNonFinite(vars_[i]);
+  }
+
+  absl::Status SendDense(KernelContext& ctx, size_t i, ParamChannel* channel) const {
+    std::vector<ParamChannel::LaneTensor> lanes;
+    BlockRef block = blocks_[i];
+    for (int lane = 0; lane < ctx.lanes(); ++lane) {
+      const Tensor* grad = std::get_if<Tensor>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
+      if (ctx.lane_batch[lane] == 0 || grad == nullptr || !grad->initialized()) continue;
+      if (!lanes.empty() && grad->size() != block.count) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(vars_[i], " has ", block.count, " elements in one lane and ", grad->size(), " in another"));
+      }
+      block.count = grad->size();
+      Inspect(ctx, i, *grad);
+      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad});
+    }
+    if (lanes.empty()) return absl::OkStatus();
+    return channel->SendDense(block, lanes);
+  }
+
+  absl::Status SendRows(KernelContext& ctx, size_t i, ParamChannel* channel) const {
+    std::vector<ParamChannel::LaneRows> lanes;
+    BlockRef block = blocks_[i];
+    for (int lane = 0; lane < ctx.lanes(); ++lane) {
+      const SelectedRows* grad = std::get_if<SelectedRows>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
+      if (ctx.lane_batch[lane] == 0 || grad == nullptr || !grad->present) continue;
+      const int64_t rows = static_cast<int64_t>(grad->ids.size());
+      if (grad->values.size() != rows * width_) {
+        return absl::InvalidArgumentError(absl::StrCat(vars_[i], " has ", grad->values.size(), " values; ", rows,
+                                                       " rows of width ", width_, " need ", rows * width_));
+      }
+      if (grad->height > 0) block.count = grad->height * width_;
+      Inspect(ctx, i, grad->values);
+      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad});
+    }
+    if (lanes.empty()) return absl::OkStatus();
+    return channel->SendRows(block, static_cast<int>(width_), lanes);
+  }
+
+  const std::vector<std::string> vars_;
+  const std::vector<BlockRef> blocks_;
+  const int64_t width_;
+};
+
+REGISTER_OP(send)
+({.type = "send",
+  .summary = "gradients to their servers",
+  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}},
+  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0)},
+  .scope = OpScope::kGate,
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));
+    const int64_t width = ctx.attrs().Int("width");
+    if (width < 0) return ctx.Error("width must not be negative, got " + std::to_string(width));
+    for (int i = 0; i < ctx.InputCount("X"); ++i) {
+      const v1::VarDesc& x = ctx.Input("X", i);
+      if ((x.kind() == v1::SELECTED_ROWS) != (width > 0)) {
+        return ctx.Error(x.name() + (width > 0 ? " is dense: width must be 0" : " is selected rows: width must be theirs"));
+      }
+      if (width > 0 && (x.dims_size() != 2 || x.dims(1) != width)) {
+        return ctx.Error(x.name() + " is " + ShapeString(ctx.InputShape("X", i)) + ", width " + std::to_string(width));
+      }
+    }
+    return absl::OkStatus();
+  },
+  .cost = [](InferContext& ctx) {
+    Cost cost;
+    for (int i = 0; i < ctx.InputCount("X"); ++i) {
+      double bytes = 4;
+      for (int64_t d : ctx.InputShape("X", i)) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
+      cost.bytes += bytes;
+    }
+    return cost;
+  }});
+REGISTER_KERNEL(send, kCpu, MakeKernel<SendKernel>);
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,25 @@
+// sgd: w -= lr * g. CPU and CUDA.
+//
+// The form of every <optimizer>_math.h. kStates: floats of state per element. kCounts: the rule knows how often a parameter
+// (dense) or a row was updated. Step: what is the same for all elements of one update; At(lr, count) makes it, count being the
+// number of updates with this one. Element: the update of one element by its gradient g.
+#ifndef WEIR_OPS_SGD_MATH_H_
+#define WEIR_OPS_SGD_MATH_H_
+
+#include "ops/inline.h"
+
+namespace weir {
+
+struct SgdMath {
+  static constexpr int kStates = 0;
+  static constexpr bool kCounts = false;
+  struct Step {
+    float lr;
+  };
+  WEIR_MATH Step At(float lr, float /*count*/) const { return {lr}; }
+  WEIR_MATH static void Element(const Step& c, float g, float& w) { w = w - c.lr * g; }
+};
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_SGD_MATH_H_

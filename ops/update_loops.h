@@ -1,0 +1,130 @@
+// The loops around an optimizer's arithmetic (ops/<name>_math.h), compiled three times (ops/vector_unit.h).
+//
+// Every element is computed by itself, so a dense parameter, a row of one and a row of a table get the same bits from the same
+// values, on every vector unit.
+#ifndef WEIR_OPS_UPDATE_LOOPS_H_
+#define WEIR_OPS_UPDATE_LOOPS_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "ops/inline.h"
+#include "ops/vector_unit.h"
+#include "ops/vectorized.h"
+
+namespace weir {
+
+// Rows touched ahead of time: their lines are far apart. 8 was best on the bench machine among 0, 4, 8, 16.
+inline constexpr int64_t kRowsAhead = 8;
+
+// Updates elements [0, n). kWidth: n when it is a constant, else 0. kDivide: the gradient is g / divisor. state[s]: the
+// elements' s-th state.
+template <typename Math, int kWidth, bool kDivide>
+WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64_t n, const float* __restrict g,
+                              float* __restrict w, float* __restrict state0, float* __restrict state1) {
+  const int64_t count = kWidth > 0 ? kWidth : n;
+  // Unrolled before it is vectorised, a short loop would stay scalar.
+#pragma GCC unroll 1
+  WEIR_INDEPENDENT
+  for (int64_t j = 0; j < count; ++j) {
+    const float gradient = kDivide ? g[j] / divisor : g[j];
+    if constexpr (Math::kStates == 0) {
+      Math::Element(c, gradient, w[j]);
+    } else if constexpr (Math::kStates == 1) {
+      Math::Element(c, gradient, w[j], state0[j]);
+    } else {
+      static_assert(Math::kStates == 2);
+      Math::Element(c, gradient, w[j], state0[j], state1[j]);
+    }
+  }
+}
+
+// Rows [w | state0 | state1 | count], as far as the rule has them.
+template <typename Math, int kWidth>
+WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
+                               const float* const* grads) {
+  if (kWidth > 0) width = kWidth;
+  const int64_t floats = width * (1 + Math::kStates) + (Math::kCounts ? 1 : 0);
+  typename Math::Step c = math.At(lr, 1);
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kRowsAhead < n) {
+      const float* ahead = rows[i + kRowsAhead];
+      for (int64_t j = 0; j < floats; j += 16) __builtin_prefetch(ahead + j, 1);
+    }
+    float* w = rows[i];
+    if constexpr (Math::kCounts) {
+      float* count = w + floats - 1;
+      *count += 1;
+      c = math.At(lr, *count);
+    }
+    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, w + width, w + 2 * width);
+  }
+}
+
+template <typename Math>
+WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+                                         float* const* rows, const float* const* grads) {
+  switch (width) {
+    case 1:
+      return UpdateTableRows<Math, 1>(math, width, lr, divisor, n, rows, grads);
+    case 8:
+      return UpdateTableRows<Math, 8>(math, width, lr, divisor, n, rows, grads);
+    case 16:
+      return UpdateTableRows<Math, 16>(math, width, lr, divisor, n, rows, grads);
+    case 32:
+      return UpdateTableRows<Math, 32>(math, width, lr, divisor, n, rows, grads);
+    case 64:
+      return UpdateTableRows<Math, 64>(math, width, lr, divisor, n, rows, grads);
+    default:
+      return UpdateTableRows<Math, 0>(math, width, lr, divisor, n, rows, grads);
+  }
+}
+
+// A compilation of the loops for each unit.
+template <typename Math>
+struct UpdateLoops {
+  using Step = typename Math::Step;
+
+  static void Dense(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1) {
+    switch (CurrentVectorUnit()) {
+      case VectorUnit::kAvx512:
+        return DenseAvx512(c, n, g, w, state0, state1);
+      case VectorUnit::kAvx2:
+        return DenseAvx2(c, n, g, w, state0, state1);
+      case VectorUnit::kPlain:
+        return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+    }
+  }
+  static void TableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
+                        const float* const* grads) {
+    switch (CurrentVectorUnit()) {
+      case VectorUnit::kAvx512:
+        return TableRowsAvx512(math, width, lr, divisor, n, rows, grads);
+      case VectorUnit::kAvx2:
+        return TableRowsAvx2(math, width, lr, divisor, n, rows, grads);
+      case VectorUnit::kPlain:
+        return UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+    }
+  }
+
+ private:
+  WEIR_FOR_AVX2 static void DenseAvx2(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1) {
+    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+  }
+  WEIR_FOR_AVX512 static void DenseAvx512(const Step& c, int64_t n, const float* g, float* w, float* state0,
+                                          float* state1) {
+    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+  }
+  WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+                                          float* const* rows, const float* const* grads) {
+    UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+  }
+  WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+                                              float* const* rows, const float* const* grads) {
+    UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+  }
+};
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_UPDATE_LOOPS_H_
