@@ -28,11 +28,12 @@ int64_t Count(absl::Span<const int64_t> dims) {
 // All shards of a checkpoint, and where the pieces of each variable stand.
 class Source {
  public:
-  static absl::StatusOr<Source> Open(const std::string& directory, const v1::CheckpointManifest& manifest) {
+  static absl::StatusOr<Source> Open(const std::string& directory, const v1::CheckpointManifest& manifest,
+                                     bool check_sums = true) {
     Source source;
     source.name_ = directory;
     for (const v1::CheckpointShard& shard : manifest.shards()) {
-      ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard));
+      ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, check_sums));
       source.readers_.push_back(std::move(reader));
     }
     for (const auto& reader : source.readers_) {
@@ -251,7 +252,7 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
   for (const v1::CheckpointShard& shard : manifest.shards()) {
     for (const v1::DenseEntry& e : shard.dense()) {
       if ((e.has_state_of() ? e.state_of() : e.variable()) != variable || e.state_name() != state_name) continue;
-      ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest));
+      ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest, /*check_sums=*/false));
       WholeVariable whole;
       whole.dims.assign(e.whole_dims().begin(), e.whole_dims().end());
       DensePiece piece{.variable = std::string(variable), .whole_dims = whole.dims, .state_name = std::string(state_name),

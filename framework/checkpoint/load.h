@@ -43,7 +43,8 @@ absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointMa
 // Names of parameters and tables (not state) in a checkpoint, sorted.
 std::vector<std::string> CheckpointVariables(const v1::CheckpointManifest& manifest);
 
-// A whole dense variable (or its state) put together from all shards. NotFound, DataLoss.
+// A whole dense variable (or its state) put together from all shards of a checkpoint that was verified before: sizes are
+// checked here, checksums are not. NotFound, DataLoss.
 struct WholeVariable {
   std::vector<int64_t> dims;
   std::vector<float> values;

@@ -1,0 +1,63 @@
+#!/bin/bash
+# The checkpoint tool on the golden checkpoint and on damaged copies of it: output, exit codes, nothing half-written.
+set -u
+tool=$PWD/tools/checkpoint
+golden=$PWD/tests/framework/checkpoint/testdata/golden
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/checkpoint_tool.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# expect <exit code> <pattern in the output> <arguments of the tool>
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  local out rc
+  out=$("$tool" "$@" 2>&1)
+  rc=$?
+  if [ "$rc" -ne "$code" ] || ! grep -Eq -- "$pattern" <<<"$out"; then
+    echo "FAILED: checkpoint $*: exit code $rc, expected $code and /$pattern/ in:"
+    echo "$out"
+    failures=$((failures + 1))
+  fi
+}
+
+mkdir "$work/ckpt"
+cp -rL "$golden/." "$work/ckpt/"
+chmod -R u+w "$work"
+good="$work/ckpt/step-000000000042"
+
+expect 0 '^step-000000000042 step=42 job=toy shards=3 .*eval_auc=0.75$' list "$work/ckpt"
+expect 0 '^step-000000000042 OK ' verify "$work/ckpt"
+expect 0 '^step-000000000042 OK ' verify "$good"
+expect 0 '^w values=[0-9a-f]{16} state=[0-9a-f]{16}$' digest "$work/ckpt"
+[ "$("$tool" digest "$good" | tail -1)" = "values=e668949ec9d4ffdb state=f86ef3c561bdffed" ] || { echo "FAILED: last line of digest"; failures=$((failures + 1)); }
+expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/a.npz"
+grep -q 't.ids.npy' "$work/a.npz" || { echo "FAILED: the export has no t.ids"; failures=$((failures + 1)); }
+grep -q 'w.moment1.npy' "$work/a.npz" && { echo "FAILED: the export has state that nobody asked for"; failures=$((failures + 1)); }
+expect 0 'step 42' export "$good" --output="$work/s.npz" --state
+grep -q 'w.moment1.npy' "$work/s.npz" || { echo "FAILED: --state exports no state"; failures=$((failures + 1)); }
+
+# A newer one that is damaged: named, and the older one is used.
+cp -r "$good" "$work/ckpt/step-000000000050"
+printf 'X' | dd of="$work/ckpt/step-000000000050/shard-00001" bs=1 seek=70 conv=notrunc status=none
+expect 4 'step-000000000050 BAD .*shard-00001 has checksum' verify "$work/ckpt"
+expect 0 'refused step-000000000050: .*shard-00001 has checksum' digest "$work/ckpt"
+expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/b.npz"
+expect 4 'shard-00001 has checksum' digest "$work/ckpt" --step=50
+expect 4 'shard-00001 has checksum' export "$work/ckpt" --step=50 --output="$work/c.npz"
+[ -e "$work/c.npz" ] && { echo "FAILED: an export of damaged data left a file"; failures=$((failures + 1)); }
+truncate -s 100 "$work/ckpt/step-000000000050/shard-00000"
+expect 0 'step-000000000050 BAD .*shard-00000 has 100 bytes' list "$work/ckpt"
+rm "$work/ckpt/step-000000000050/MANIFEST"
+expect 4 'MANIFEST is missing' verify "$work/ckpt/step-000000000050"
+
+expect 2 'is no directory' digest "$work/nowhere"
+expect 2 'no complete checkpoint|no checkpoint' digest "$work"
+expect 2 "unknown command 'lst'; expected list, verify, digest or export" lst "$work/ckpt"
+expect 2 'expected a command and a directory' list
+expect 2 'export needs --output' export "$work/ckpt"
+expect 2 'unknown flag --outptu \(did you mean --output\?\)' export "$work/ckpt" --outptu=x
+expect 0 'checkpoint verify DIR' --help
+
+[ "$failures" -eq 0 ] && echo "all expectations met"
+exit "$((failures > 0))"
