@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -100,6 +101,13 @@ std::unique_ptr<Message> NewByUrl(std::string_view url) {
   const Descriptor* type = google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(name);
   if (type == nullptr) return nullptr;
   return std::unique_ptr<Message>(MessageFactory::generated_factory()->GetPrototype(type)->New());
+}
+
+absl::Status UnlinkedType(std::string_view place, std::string_view url) {
+  absl::Status status = absl::InvalidArgumentError(
+      absl::StrCat(Absl(place), ": no message type '", Absl(url), "' is linked into this program"));
+  status.SetPayload(kUnlinkedType, absl::Cord(Absl(url)));
+  return status;
 }
 
 void PackInto(const Message& inner, Message* any) {
@@ -370,10 +378,7 @@ class TextParser {
     }
     RETURN_IF_ERROR(Next());
     std::unique_ptr<Message> inner = NewByUrl(url);
-    if (inner == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(place, ": no message type '", url, "' is linked into this program"));
-    }
+    if (inner == nullptr) return UnlinkedType(place, url);
     const auto [other, fresh] =
         seen_[static_cast<size_t>(depth)].emplace(any->GetDescriptor(), std::make_pair(url, place));
     if (!fresh) return absl::InvalidArgumentError(absl::StrCat(place, ": a second message in one Any"));
@@ -542,7 +547,7 @@ absl::Status Override(Message* message, absl::Span<const PathStep> steps, std::s
     std::unique_ptr<Message> inner = NewByUrl(url);
     if (inner == nullptr ||
         !inner->ParseFromString(reflection->GetString(*message, message->GetDescriptor()->FindFieldByName("value")))) {
-      return absl::InvalidArgumentError(absl::StrCat(place, ": no message type '", url, "' is linked into this program"));
+      return UnlinkedType(place, url);
     }
     RETURN_IF_ERROR(Override(inner.get(), steps, value, place));
     PackInto(*inner, message);

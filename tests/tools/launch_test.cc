@@ -1,0 +1,497 @@
+// launch as a process, with stand-ins for pserver and trainer (fakes/fake_process.cc).
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// Longer than anything here takes on a busy machine, short enough to find out.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+std::string Runfile(const std::string& path) {
+  return absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/", path);
+}
+
+std::string ReadFile(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+struct Result {
+  // Exit code, or minus the signal.
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+// One launch. Every process of its cluster holds a "life line": a pipe that ends when the last of them is gone.
+class Launched {
+ public:
+  Launched(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& variables) {
+    int out[2], err[2], life[2];
+    EXPECT_EQ(pipe2(out, O_CLOEXEC) + pipe2(err, O_CLOEXEC) + pipe2(life, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(err[1], STDERR_FILENO);
+      fcntl(life[1], F_SETFD, 0);
+      for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+      std::vector<std::string> texts = {Runfile("tools/launch")};
+      texts.insert(texts.end(), arguments.begin(), arguments.end());
+      std::vector<char*> argv;
+      for (std::string& text : texts) argv.push_back(text.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    for (const int fd : {out[1], err[1], life[1]}) close(fd);
+    out_ = out[0];
+    err_ = err[0];
+    life_ = life[0];
+  }
+  ~Launched() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    for (const int fd : {out_, err_, life_}) {
+      if (fd >= 0) close(fd);
+    }
+  }
+
+  pid_t pid() const { return pid_; }
+
+  // Reads until one of the outputs holds `text` so many times.
+  void Await(const std::string& text, int times = 1) {
+    const absl::Time end = absl::Now() + kPatience;
+    const auto count = [&] {
+      int n = 0;
+      for (const std::string* output : {&result_.out, &result_.err}) {
+        for (size_t at = output->find(text); at != std::string::npos; at = output->find(text, at + 1)) ++n;
+      }
+      return n;
+    };
+    while (count() < times) {
+      ASSERT_LT(absl::Now(), end) << "no '" << text << "' in " << result_.out << result_.err;
+      ASSERT_TRUE(Read()) << "no '" << text << "' in " << result_.out << result_.err;
+    }
+  }
+
+  // Reads the rest and waits for the end, then for the end of everyone.
+  Result Finish(bool read_stdout = true) {
+    if (!read_stdout) {
+      waitpid(pid_, &status_, 0);
+      pid_ = -1;
+    }
+    while (Read()) {
+    }
+    if (pid_ > 0) waitpid(pid_, &status_, 0);
+    pid_ = -1;
+    result_.code = WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+    AwaitEveryonesEnd();
+    return result_;
+  }
+
+ private:
+  // False at the end of both outputs.
+  bool Read() {
+    std::vector<pollfd> fds;
+    for (const int fd : {out_, err_}) {
+      if (fd >= 0) fds.push_back({fd, POLLIN, 0});
+    }
+    if (fds.empty()) return false;
+    const int ready = poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(kPatience)));
+    EXPECT_GT(ready, 0) << "silence after " << result_.out << result_.err;
+    if (ready <= 0) return false;
+    char buffer[4096];
+    for (const pollfd& fd : fds) {
+      if (fd.revents == 0) continue;
+      const ssize_t n = read(fd.fd, buffer, sizeof buffer);
+      std::string& output = fd.fd == out_ ? result_.out : result_.err;
+      if (n > 0) {
+        output.append(buffer, static_cast<size_t>(n));
+      } else {
+        int& closed = fd.fd == out_ ? out_ : err_;
+        close(closed);
+        closed = -1;
+      }
+    }
+    return true;
+  }
+
+  void AwaitEveryonesEnd() {
+    pollfd end = {life_, POLLIN, 0};
+    ASSERT_EQ(poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1) << "a process is left over";
+    char byte;
+    EXPECT_EQ(read(life_, &byte, 1), 0);
+  }
+
+  pid_t pid_ = -1;
+  int status_ = 0;
+  int out_ = -1;
+  int err_ = -1;
+  int life_ = -1;
+  Result result_;
+};
+
+class LaunchTest : public ::testing::Test {
+ protected:
+  LaunchTest() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = fs::path(::testing::TempDir()) / test->name();
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+    logs_ = directory_ / "some" / "logs";
+    job_ = directory_ / "job.textproto";
+    WriteJob("deadlines { lease_s: 0.3 connect_deadline_s: 20 slow_warning_s: 0.1 }");
+  }
+
+  void WriteJob(const std::string& text) { std::ofstream(job_) << text; }
+
+  std::vector<std::string> Arguments(int servers, int trainers, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {
+        "--job=" + job_.string(), absl::StrCat("--servers=", servers), absl::StrCat("--trainers=", trainers),
+        "--log_dir=" + logs_.string(),
+        "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  Result Run(int servers, int trainers, const std::map<std::string, std::string>& scripts,
+             const std::vector<std::string>& more = {}) {
+    return Launched(Arguments(servers, trainers, more), scripts).Finish();
+  }
+
+  std::string Log(const std::string& name) { return ReadFile(logs_ / (name + ".log")); }
+
+  fs::path directory_, logs_, job_;
+};
+
+std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+
+int CoresHere() {
+  cpu_set_t set;
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return CPU_COUNT(&set);
+}
+
+TEST_F(LaunchTest, LinesCarryTheNameOfTheirProcessAndGoToItsLog) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_1", "out hello;err trouble;partial cut short"}});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.1] hello"), Contains("[trainer.1] cut short"),
+                                       Contains(StartsWith("[pserver.0] ready server=0 endpoint=127.0.0.1:"))));
+  EXPECT_THAT(Lines(result.err), Contains("[trainer.1] trouble"));
+  EXPECT_THAT(Log("trainer.1"), AllOf(HasSubstr("hello\n"), HasSubstr("trouble\n"), HasSubstr("cut short\n")));
+  EXPECT_THAT(Log("trainer.1"), Not(HasSubstr("[trainer.1]")));
+  EXPECT_EQ(Log("trainer.0"), "");
+  EXPECT_THAT(Log("pserver.0"), StartsWith("ready server=0"));
+}
+
+TEST_F(LaunchTest, ARunWithFewerTrainersTruncatesTheLogsItUses) {
+  Run(1, 1, {{"FAKE_TRAINER", "out first run"}});
+  Run(1, 1, {{"FAKE_TRAINER", "out second run"}});
+  EXPECT_EQ(Log("trainer.0"), "second run\n");
+}
+
+TEST_F(LaunchTest, TheChiefsDoneLineIsTheLastLineUnprefixed) {
+  const Result result = Run(2, 2, {{"FAKE_TRAINER_0", "out done steps=1 loss=9;out done steps=10 loss=0.5;out bye"},
+                                   {"FAKE_TRAINER_1", "out done steps=7"}});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Lines(result.out).back(), "done steps=10 loss=0.5");
+  EXPECT_THAT(Lines(result.out), Not(Contains("done steps=7")));
+}
+
+TEST_F(LaunchTest, TheFirstFailureIsNamedWithItsCodeAndLastLines) {
+  const Result result = Run(2, 3, {{"FAKE_TRAINER", "wait"},
+                                   {"FAKE_TRAINER_2", "repeat 20 line;err no such file: train.tsv;exit 7"}});
+  EXPECT_EQ(result.code, 7);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.2 failed: exit code 7; ending the others\n"));
+  const std::string log = (logs_ / "trainer.2.log").string();
+  const size_t report = result.err.find("launch: trainer.2 failed: exit code 7; the last lines of " + log + ":\n");
+  ASSERT_NE(report, std::string::npos) << result.err;
+  EXPECT_THAT(result.err.substr(report), AllOf(HasSubstr("launch:   no such file: train.tsv\n"),
+                                               HasSubstr("launch:   19 line\n"), Not(HasSubstr("launch:   3 line\n"))));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[trainer.0] got signal 15"), HasSubstr("[trainer.1] got signal 15")));
+}
+
+TEST_F(LaunchTest, AKilledProcessGivesItsSignal) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER", "wait"}, {"FAKE_TRAINER_0", "raise 9"}});
+  EXPECT_EQ(result.code, 128 + 9);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.0 failed: killed by signal 9 (Killed); the last lines"));
+  EXPECT_THAT(result.err, HasSubstr("(it said nothing)"));
+}
+
+TEST_F(LaunchTest, AServerThatFailsIsNamed) {
+  const Result result = Run(2, 1, {{"FAKE_TRAINER", "wait"}, {"FAKE_PSERVER_1", "exit 4"}});
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.1 failed: exit code 4"));
+}
+
+TEST_F(LaunchTest, TheBearerOfBadNewsIsNotBlamed) {
+  // trainer.0 notices that trainer.1 is lost before trainer.1 has ended.
+  const std::string news = (directory_ / "news").string();
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "touch " + news + ";exit 3"},
+                                   {"FAKE_TRAINER_1", "await " + news + ";err the culprit;exit 2"}});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 2; the last lines"));
+  EXPECT_THAT(result.err, HasSubstr("launch:   the culprit"));
+}
+
+TEST_F(LaunchTest, ALostPeerThatNobodyIsIsTheMessengersFailure) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "exit 3"}, {"FAKE_TRAINER_1", "wait"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.0 failed: exit code 3; the last lines"));
+}
+
+TEST_F(LaunchTest, WhoDoesNotEndWithinTwoLeasesIsKilled) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "child;ignore"}, {"FAKE_TRAINER_1", "exit 5"}});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("did not end within two leases"));
+}
+
+TEST_F(LaunchTest, KeepGoingLetsTheOthersFinish) {
+  const std::string dead = (directory_ / "dead").string();
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "await " + dead + ";out done steps=3"},
+                                   {"FAKE_TRAINER_1", "touch " + dead + ";exit 6"}}, {"--keep_going"});
+  EXPECT_EQ(result.code, 6);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 6; the others go on"));
+  EXPECT_EQ(Lines(result.out).back(), "done steps=3");
+}
+
+TEST_F(LaunchTest, ASignalIsPassedOnOnceAndACleanEndIsZero) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Launched launched(Arguments(2, 2), {{"FAKE_TRAINER", "wait"}});
+    launched.Await("waiting", 2);
+    kill(launched.pid(), signal);
+    const Result result = launched.Finish();
+    EXPECT_EQ(result.code, 0) << result.err;
+    const std::string got = absl::StrCat("got signal ", signal);
+    EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.0] " + got), Contains("[trainer.1] " + got)));
+    EXPECT_THAT(result.out, Not(HasSubstr("second signal")));
+  }
+}
+
+TEST_F(LaunchTest, AnEndThatIsNotCleanAfterASignalIsNot) {
+  Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "wait"}, {"FAKE_TRAINER_1", "out waiting;ignore"}});
+  launched.Await("waiting", 2);
+  launched.Await("ignoring");
+  kill(launched.pid(), SIGTERM);
+  launched.Await("got signal");
+  kill(launched.pid(), SIGTERM);
+  EXPECT_EQ(launched.Finish().code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchTest, ASecondSignalKillsEveryoneAtOnce) {
+  Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "child;ignore"}});
+  launched.Await("ignoring", 2);
+  kill(launched.pid(), SIGINT);
+  launched.Await("a second signal stops them at once");
+  kill(launched.pid(), SIGINT);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 128 + SIGINT);
+  EXPECT_THAT(result.err, HasSubstr("second signal"));
+}
+
+TEST_F(LaunchTest, ASignalBeforeTheTrainersStartEndsTheServers) {
+  Launched launched(Arguments(2, 1), {{"FAKE_PSERVER", "unready"}});
+  launched.Await("waiting for pserver.0, pserver.1 to be ready");
+  kill(launched.pid(), SIGTERM);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 128 + SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("before the trainers were started"));
+}
+
+TEST_F(LaunchTest, NobodyOutlivesALaunchThatIsKilled) {
+  Launched launched(Arguments(2, 2), {{"FAKE_TRAINER", "ignore"}});
+  launched.Await("ignoring", 2);
+  kill(launched.pid(), SIGKILL);
+  EXPECT_EQ(launched.Finish().code, -SIGKILL);
+}
+
+TEST_F(LaunchTest, WhatAProcessLeavesBehindEndsWithIt) {
+  EXPECT_EQ(Run(1, 1, {{"FAKE_TRAINER", "child;exit 0"}}).code, 0);
+}
+
+TEST_F(LaunchTest, CoresAreDividedAmongProcessesOfAKind) {
+  const int cores = CoresHere();
+  const Result one = Run(1, 1, {{"FAKE_TRAINER", "args"}, {"FAKE_PSERVER", "args"}});
+  EXPECT_THAT(Lines(one.out), AllOf(Contains(absl::StrCat("[trainer.0] arg --threads=", cores)),
+                                    Contains(absl::StrCat("[pserver.0] arg --threads=", cores))));
+  EXPECT_THAT(one.err, HasSubstr(absl::StrCat("1 server and 1 trainer on ", cores, cores == 1 ? " core" : " cores")));
+  const Result many = Run(1, cores + 1, {{"FAKE_TRAINER", "args"}});
+  EXPECT_THAT(Lines(many.out), Contains("[trainer.0] arg --threads=1"));
+  const Result own = Run(1, 1, {{"FAKE_TRAINER", "args"}}, {"--set=train.threads=3"});
+  EXPECT_THAT(own.out, Not(HasSubstr("--threads=")));
+}
+
+TEST_F(LaunchTest, EveryoneGetsTheSettingsAndOnlyTrainersTheRest) {
+  const Result result = Run(2, 2, {{"FAKE_TRAINER", "args"}, {"FAKE_PSERVER", "args"}},
+                            {"--set", "train.seed=7", "--set=name=\"a b\"", "--", "--role=predict", "--output=x"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* name : {"[pserver.0]", "[pserver.1]", "[trainer.0]", "[trainer.1]"}) {
+    for (const char* flag : {"--set=train.seed=7", "--set=name=\"a b\"", "--set=distribute.servers=2",
+                             "--set=distribute.trainers=2"}) {
+      EXPECT_THAT(Lines(result.out), Contains(absl::StrCat(name, " arg ", flag)));
+    }
+    EXPECT_THAT(Lines(result.out), Contains(absl::StrCat(name, " arg --job=", job_.string())));
+  }
+  EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.1] arg --role=predict"), Contains("[trainer.1] arg --output=x"),
+                                       Contains("[trainer.1] arg --trainer_id=1"),
+                                       Contains(StartsWith("[trainer.1] arg --pservers=127.0.0.1:"))));
+  EXPECT_THAT(Lines(result.out), AllOf(Not(Contains("[pserver.1] arg --role=predict")),
+                                       Contains("[pserver.1] arg --server_id=1"),
+                                       Contains("[pserver.1] arg --endpoint=127.0.0.1:0")));
+}
+
+TEST_F(LaunchTest, ChildrenSeeThisClustersVariablesAndNoOthers) {
+  const std::string ask =
+      "env TRAINING_ROLE;env PADDLE_TRAINING_ROLE;env PADDLE_TRAINER_ID;env PADDLE_TRAINERS_NUM;env LOCAL_RANK;"
+      "env PADDLE_PSERVERS_IP_PORT_LIST;env POD_IP;env PADDLE_PORT;env PADDLE_CURRENT_ENDPOINT;env OTHER";
+  const Result result = Run(1, 2, {{"FAKE_TRAINER", ask}, {"FAKE_PSERVER", ask}, {"PADDLE_TRAINING_ROLE", "PSERVER"},
+                                   {"PADDLE_TRAINER_ID", "9"}, {"POD_IP", "10.0.0.1"}, {"PADDLE_PORT", "1"},
+                                   {"PADDLE_PSERVERS_IP_PORT_LIST", "x:1"}, {"PADDLE_CURRENT_ENDPOINT", "x:1"},
+                                   {"OTHER", "kept"}});
+  for (const char* line : {"[trainer.1] TRAINING_ROLE=TRAINER", "[trainer.1] PADDLE_TRAINER_ID=1",
+                           "[trainer.1] PADDLE_TRAINERS_NUM=2", "[trainer.1] LOCAL_RANK=1", "[trainer.1] OTHER=kept",
+                           "[trainer.1] PADDLE_TRAINING_ROLE unset", "[trainer.1] POD_IP unset",
+                           "[trainer.1] PADDLE_PORT unset", "[trainer.1] PADDLE_CURRENT_ENDPOINT unset",
+                           "[pserver.0] TRAINING_ROLE=PSERVER", "[pserver.0] PADDLE_TRAINER_ID unset",
+                           "[pserver.0] PADDLE_TRAINERS_NUM=2", "[pserver.0] LOCAL_RANK unset",
+                           "[pserver.0] PADDLE_PSERVERS_IP_PORT_LIST unset"}) {
+    EXPECT_THAT(Lines(result.out), Contains(line));
+  }
+  EXPECT_THAT(Lines(result.out), Contains(StartsWith("[trainer.1] PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:")));
+}
+
+TEST_F(LaunchTest, TheJobSaysHowManyWhenNoFlagDoes) {
+  WriteJob("distribute { servers: 2 trainers: 3 } deadlines { lease_s: 0.3 }");
+  std::vector<std::string> arguments = Arguments(0, 0);
+  arguments.erase(arguments.begin() + 1, arguments.begin() + 3);
+  const Result result = Launched(arguments, {}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("2 servers and 3 trainers on "));
+}
+
+TEST_F(LaunchTest, AJobWithTypesOfTheUsersOwnIsLeftToTheProgramsThatKnowThem) {
+  WriteJob("model { layer { name: \"a\" custom { [type.googleapis.com/my.own.Layer] { size: 3 } } } }");
+  EXPECT_EQ(Run(1, 1, {}).code, 0);
+}
+
+TEST_F(LaunchTest, AServerThatIsNeverReadyIsNamed) {
+  WriteJob("deadlines { lease_s: 0.3 connect_deadline_s: 0.5 slow_warning_s: 0.2 }");
+  const Result result = Run(3, 1, {{"FAKE_PSERVER_1", "unready"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: waiting for pserver.1 to be ready"));
+  EXPECT_THAT(result.err, HasSubstr("pserver.1 was not ready within 1 s (deadlines.connect_deadline_s of the job)"));
+  EXPECT_FALSE(fs::exists(logs_ / "trainer.0.log"));
+}
+
+TEST_F(LaunchTest, AServerThatFailsAtStartStopsBeforeTheTrainers) {
+  const Result result = Run(2, 1, {{"FAKE_PSERVER_0", "unready"},
+                                   {"FAKE_PSERVER_1", "unready;err job.textproto:3:1: unknown field 'nam';exit 2"}});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.1 failed: exit code 2; the last lines"));
+  EXPECT_THAT(result.err, HasSubstr("launch:   job.textproto:3:1: unknown field 'nam'"));
+  EXPECT_FALSE(fs::exists(logs_ / "trainer.0.log"));
+}
+
+TEST_F(LaunchTest, AnOldPortFileIsNotBelieved) {
+  fs::create_directories(logs_);
+  std::ofstream(logs_ / "pserver.0.port") << "1\n";
+  EXPECT_EQ(Run(1, 1, {}).code, 0);
+  EXPECT_FALSE(fs::exists(logs_ / "pserver.0.port"));
+}
+
+TEST_F(LaunchTest, AServerThatOutlivesTheTrainersIsNamed) {
+  const Result result = Run(2, 1, {{"FAKE_PSERVER_1", "ignore"}});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.1 did not end within three leases"));
+}
+
+TEST_F(LaunchTest, TwoLaunchesDoNotShareALogDirectory) {
+  Launched first(Arguments(1, 1), {{"FAKE_TRAINER", "wait"}});
+  first.Await("waiting");
+  const Result second = Run(1, 1, {});
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another launch uses it"));
+  kill(first.pid(), SIGTERM);
+  EXPECT_EQ(first.Finish().code, 0);
+}
+
+TEST_F(LaunchTest, AConsoleThatNobodyReadsHoldsNothingUp) {
+  Launched launched(Arguments(1, 1), {{"FAKE_TRAINER", "repeat 20000 a line that is repeated many times over"}});
+  EXPECT_EQ(launched.Finish(/*read_stdout=*/false).code, 0);
+  EXPECT_EQ(Lines(Log("trainer.0")).size(), 20000u);
+}
+
+TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const std::string job = "--job=" + job_.string();
+  const std::vector<Case> cases = {
+      {{}, "--job=FILE is required"},
+      {{"--job=" + (directory_ / "none").string(), "--servers=1", "--trainers=1"}, "No such file"},
+      {{job, "--servers=0", "--trainers=1"}, "--servers=0: at least 1 is needed"},
+      {{job, "--servers=1", "--trainers=0"}, "--trainers=0: at least 1 is needed"},
+      {{job, "--servers=1000", "--trainers=1"}, "--servers=1000: at most 256"},
+      {{job, "--server=1"}, "unknown flag --server (did you mean --servers?)"},
+      {{job, "--servers=two"}, "--servers=two"},
+      {{job, "train.py"}, "'train.py' is no flag; arguments for the trainers stand after --"},
+      {{job, "--servers=2", "--trainers=1", "--set=distribute.servers=3"},
+       "--set distribute.servers=3, but launch starts 2: use --servers=3"},
+      {{job, "--set=train.sede=3"}, "sede"},
+      {{job, "--servers=1", "--trainers=1", "--bin_dir=" + directory_.string()}, "no program pserver: looked for "},
+      {{job, "--servers=1", "--trainers=1", "--log_dir=" + job_.string(),
+        "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()}, job_.string()},
+  };
+  for (const Case& c : cases) {
+    const Result result = Launched(c.arguments, {}).Finish();
+    EXPECT_EQ(result.code, 2) << c.message << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr(c.message));
+  }
+  WriteJob("nam: \"x\"");
+  const Result result = Run(1, 1, {});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("job.textproto:1:1: unknown field 'nam' (did you mean 'name'?)"));
+}
+
+TEST_F(LaunchTest, HelpNamesTheFlags) {
+  const Result result = Launched({"--help"}, {}).Finish();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("--servers"), HasSubstr("--log_dir"), HasSubstr("--set")));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,101 @@
+// A process that cannot outlive the one that started it, and whose output arrives in lines.
+#ifndef WEIR_TOOLS_CHILD_PROCESS_H_
+#define WEIR_TOOLS_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weir {
+
+struct ChildOptions {
+  // "trainer.0", for messages.
+  std::string name;
+  std::vector<std::string> command;
+  // Over this process's own; nullopt removes a variable.
+  std::map<std::string, std::optional<std::string>> environment;
+  // Both outputs go here, line by line. The directory exists.
+  std::string log_file;
+};
+
+// How a process ended, as waitpid says.
+class Ending {
+ public:
+  explicit Ending(int wait_status) : status_(wait_status) {}
+  bool ok() const;
+  // The exit code, or 128 + signal.
+  int code() const;
+  // "exit code 2", "killed by signal 9 (Killed)".
+  std::string ToString() const;
+
+ private:
+  int status_;
+};
+
+// Used by one thread, which must be the one that started it: the child is killed when that thread ends, in whatever way.
+class ChildProcess {
+ public:
+  // line: of stdout (else stderr), without its newline; what is longer than 64 KiB arrives in pieces.
+  using OnLine = std::function<void(const ChildProcess& child, bool is_stdout, std::string_view line)>;
+
+  // In a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the program or the file.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
+  // Kills what is left of its group.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  const std::string& name() const { return options_.name; }
+  const std::string& log_file() const { return options_.log_file; }
+  pid_t pid() const { return pid_; }
+
+  // Descriptors to poll; -1 when closed.
+  int output(bool is_stdout) const { return is_stdout ? stdout_.fd : stderr_.fd; }
+  // Reads what is there now.
+  void ReadOutput();
+
+  // To the whole group.
+  void Signal(int signal);
+
+  // For one that has ended (waitid with WNOWAIT): ends what is left of its group, reaps it, reads the rest of its output.
+  void Reap();
+  const std::optional<Ending>& ending() const { return ending_; }
+
+  // The last lines of both outputs, at most kLastLines.
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+  static constexpr size_t kLastLines = 10;
+
+ private:
+  struct Output {
+    int fd = -1;
+    std::string partial;
+  };
+
+  ChildProcess(ChildOptions options, OnLine on_line) : options_(std::move(options)), on_line_(std::move(on_line)) {}
+  absl::Status Spawn();
+  void Read(Output* output);
+  void EndLine(Output* output);
+
+  const ChildOptions options_;
+  const OnLine on_line_;
+  int log_ = -1;
+  pid_t pid_ = -1;
+  Output stdout_;
+  Output stderr_;
+  std::optional<Ending> ending_;
+  std::deque<std::string> last_lines_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TOOLS_CHILD_PROCESS_H_

@@ -1,0 +1,193 @@
+// launch: a whole cluster on this machine. See `launch --help`.
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
+#include "framework/base/command_line.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
+#include "proto/job.pb.h"
+#include "tools/launcher.h"
+
+ABSL_FLAG(std::string, job, "", "the job file; required");
+ABSL_FLAG(int, servers, -1, "parameter servers to start; default: distribute.servers of the job");
+ABSL_FLAG(int, trainers, -1, "trainers to start; default: distribute.trainers of the job");
+ABSL_FLAG(std::string, log_dir, "./mylog", "directory for one log file per process; created if missing");
+ABSL_FLAG(std::string, bin_dir, "", "where the programs pserver and trainer are; default: beside launch");
+ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
+
+namespace weir {
+namespace {
+
+constexpr char kUsage[] =
+    "launch --job=FILE --servers=S --trainers=T [--set path=value ...] [-- arguments of every trainer]\n"
+    "\n"
+    "Starts a cluster on this machine, shows its output (\"[trainer.0] ...\") and ends with its exit code: 0, or that of\n"
+    "the process that failed first (128 + signal). SIGTERM and SIGINT end the job in good order; a second one at once.\n";
+
+struct CommandLineOfLaunch {
+  std::vector<std::string> overrides;
+  std::vector<std::string> trainer_arguments;
+  bool help = false;
+};
+
+absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
+  // What follows "--" is the trainers'.
+  char** const end = argv + argc;
+  char** const dashes = std::find_if(argv + 1, end, [](const char* arg) { return std::strcmp(arg, "--") == 0; });
+  ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(static_cast<int>(dashes - argv), argv));
+  if (!line.rest.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", line.rest[0], "' is no flag; arguments for the trainers stand after --"));
+  }
+  CommandLineOfLaunch result{.overrides = std::move(line.overrides), .help = line.help};
+  if (dashes != end) result.trainer_arguments.assign(dashes + 1, end);
+  return result;
+}
+
+// What launch wants to know of the job. A job with types of a program of the user's own can be read only there: nullopt.
+absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file, const std::vector<std::string>& overrides) {
+  if (file.empty()) return absl::InvalidArgumentError("--job=FILE is required");
+  constexpr uint64_t kLargestJob = uint64_t{64} << 20;
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file, kLargestJob));
+  v1::JobConfig job;
+  absl::Status status = ParseTextProto(text, file, &job, nullptr);
+  for (size_t i = 0; status.ok() && i < overrides.size(); ++i) status = ApplyOverride(overrides[i], &job, nullptr);
+  if (status.GetPayload(kUnlinkedType).has_value()) return std::optional<v1::JobConfig>();
+  RETURN_IF_ERROR(status);
+  return std::optional<v1::JobConfig>(std::move(job));
+}
+
+// From the flag or the job.
+absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job) {
+  const int count = flag >= 0 ? flag : in_job.value_or(0);
+  if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
+  if (count < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
+  }
+  // Ports, descriptors and patience of one machine end long before.
+  constexpr int kMost = 256;
+  if (count > kMost) return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at most ", kMost));
+  return count;
+}
+
+// --set must not say another number than launch starts.
+absl::Status CheckOverride(const std::vector<std::string>& overrides, const std::string& field, int count) {
+  for (const std::string& override : overrides) {
+    const size_t equals = override.find('=');
+    if (equals == std::string::npos || absl::StripAsciiWhitespace(override.substr(0, equals)) != field) continue;
+    const std::string value(absl::StripAsciiWhitespace(override.substr(equals + 1)));
+    if (value != absl::StrCat(count)) {
+      return absl::InvalidArgumentError(absl::StrCat("--set ", override, ", but launch starts ", count, ": use --",
+                                                     field.substr(field.find('.') + 1), "=", value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsProgram(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+}
+
+// In the package all programs are in one directory, in a build each is in its room's.
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  std::vector<std::string> candidates;
+  if (const std::string bin_dir = absl::GetFlag(FLAGS_bin_dir); !bin_dir.empty()) {
+    candidates = {JoinPath(bin_dir, name), JoinPath(bin_dir, name + "/" + name)};
+  } else {
+    std::error_code error;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    candidates = {(self / name).string(), (self.parent_path() / name / name).string()};
+  }
+  for (const std::string& candidate : candidates) {
+    if (IsProgram(candidate)) return candidate;
+  }
+  return absl::NotFoundError(absl::StrCat("no program ", name, ": looked for ", candidates[0], " and ", candidates[1],
+                                          "; build it, or give --bin_dir"));
+}
+
+// That this process may use.
+int Cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
+
+// Servers wait while trainers compute and the other way round, so each kind gets all cores.
+void DivideThreads(LaunchOptions* options) {
+  const std::string cluster = absl::StrCat("launch: ", Count(options->servers, "server"), " and ",
+                                           Count(options->trainers, "trainer"), " on ", Count(Cores(), "core"), ", ");
+  for (const std::string& override : options->overrides) {
+    if (override.starts_with("train.threads")) {
+      std::fprintf(stderr, "%sthreads by --set %s; logs in %s\n", cluster.c_str(), override.c_str(),
+                   options->log_dir.c_str());
+      return;
+    }
+  }
+  options->server_threads = std::max(1, Cores() / options->servers);
+  options->trainer_threads = std::max(1, Cores() / options->trainers);
+  std::fprintf(stderr, "%s%s a server, %s a trainer; logs in %s\n", cluster.c_str(),
+               Count(options->server_threads, "thread").c_str(), Count(options->trainer_threads, "thread").c_str(),
+               options->log_dir.c_str());
+}
+
+absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
+  LaunchOptions options{.job = absl::GetFlag(FLAGS_job),
+                        .log_dir = absl::GetFlag(FLAGS_log_dir),
+                        .overrides = line.overrides,
+                        .trainer_arguments = line.trainer_arguments,
+                        .keep_going = absl::GetFlag(FLAGS_keep_going)};
+  ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ReadJob(options.job, options.overrides));
+  std::optional<int> servers, trainers;
+  if (job.has_value()) {
+    servers = job->distribute().servers();
+    trainers = job->distribute().trainers();
+    options.lease = absl::Seconds(job->deadlines().lease_s());
+    options.slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
+    options.connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
+  }
+  ASSIGN_OR_RETURN(options.servers, CountOf("servers", absl::GetFlag(FLAGS_servers), servers));
+  ASSIGN_OR_RETURN(options.trainers, CountOf("trainers", absl::GetFlag(FLAGS_trainers), trainers));
+  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", options.servers));
+  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", options.trainers));
+  ASSIGN_OR_RETURN(options.pserver, FindProgram("pserver"));
+  ASSIGN_OR_RETURN(options.trainer, FindProgram("trainer"));
+  return options;
+}
+
+int Main(int argc, char** argv) {
+  absl::StatusOr<CommandLineOfLaunch> line = ReadCommandLine(argc, argv);
+  if (line.ok() && line->help) {
+    std::fputs(HelpText(kUsage).c_str(), stdout);
+    return kExitOk;
+  }
+  absl::StatusOr<LaunchOptions> options = line.ok() ? MakeOptions(*line) : line.status();
+  if (!options.ok()) {
+    std::fprintf(stderr, "launch: %s\n", std::string(options.status().message()).c_str());
+    return ExitCodeOf(options.status());
+  }
+  DivideThreads(&*options);
+  return Launch(*options);
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) { return weir::Main(argc, argv); }
