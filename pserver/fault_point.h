@@ -1,0 +1,53 @@
+// A process that dies, freezes or stalls at a named moment, so that tests can show what the others do. Off unless the
+// environment variable WEIR_FAULT_POINT asks for it:
+//
+//   WEIR_FAULT_POINT=<action>:<role>.<id>:<point>[:<step>]      kill:server.1:last_part:20
+//
+// All processes of a job may have the same variable; the one that is named obeys, once.
+//
+//   actions        kill            SIGKILL to itself
+//                  stop            SIGSTOP to itself; somebody else continues it, or not
+//                  stall           the thread that came by never goes on; heart-beats do
+//
+//   points         of a trainer                                      of a server
+//   connecting     its first join is about to be sent                a join has come, not answered
+//   first_part     the first part of a step is about to be sent      the first part of a step has come, not yet taken
+//   between_parts  the first acknowledgement of a part has come      the first part of a step is taken, not answered
+//   last_part      a last part is acknowledged, nobody knows yet     a last part is taken, not answered
+//   publishing     all shards are written, nothing is published      its shard is written, not answered
+#ifndef WEIR_PSERVER_FAULT_POINT_H_
+#define WEIR_PSERVER_FAULT_POINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "pserver/server_core.h"
+#include "pserver/transport.h"
+
+namespace weir {
+
+enum class FaultAction { kKill, kStop, kStall };
+enum class FaultMoment { kConnecting, kFirstPart, kBetweenParts, kLastPart, kPublishing };
+
+struct FaultPoint {
+  FaultAction action = FaultAction::kKill;
+  std::string role;  // "server", "trainer"
+  int id = 0;
+  FaultMoment moment = FaultMoment::kConnecting;
+  int64_t step = 0;
+};
+
+// InvalidArgument says what was expected.
+absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text);
+
+// Wraps when the environment names this process and returns what it was given otherwise. InvalidArgument for a variable that
+// cannot be read.
+absl::StatusOr<std::unique_ptr<ServerCore>> WithFaultPoint(std::unique_ptr<ServerCore> core, int server);
+absl::StatusOr<std::unique_ptr<Transport>> WithFaultPoint(std::unique_ptr<Transport> transport, int trainer);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_FAULT_POINT_H_

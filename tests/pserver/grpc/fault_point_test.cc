@@ -1,0 +1,71 @@
+#include "pserver/fault_point.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include "framework/wire/frame.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/parameter_server.pb.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AnsweringTransport : public Transport {
+ public:
+  void Call(int, Method, Slices, absl::Duration, ReplyCallback done) override { done(Slices()); }
+  std::string Describe(int server) const override { return std::to_string(server); }
+  int servers() const override { return 2; }
+};
+
+Slices Part(int64_t step, bool last) {
+  v1::PushRequest push;
+  push.set_step(step);
+  if (last) push.set_part_count(1);
+  return EncodeFrame(push.SerializeAsString(), {});
+}
+
+// What trainer `trainer` does under `variable`: joins, pushes a part and a last part of steps 0 to 2.
+void Train(const char* variable, int trainer) {
+  setenv("WEIR_FAULT_POINT", variable, 1);
+  auto transport = WithFaultPoint(std::make_unique<AnsweringTransport>(), trainer);
+  if (!transport.ok()) exit(2);
+  const auto send = [&](Method method, Slices request, const std::string& what) {
+    (*transport)->Call(0, method, std::move(request), absl::Seconds(1), [](absl::StatusOr<Slices>) {});
+    fprintf(stderr, "%s;", what.c_str());
+  };
+  send(Method::kJoin, {}, "joined");
+  for (int64_t step = 0; step < 3; ++step) {
+    send(Method::kPush, Part(step, false), "part" + std::to_string(step));
+    send(Method::kPush, Part(step, true), "last" + std::to_string(step));
+  }
+  exit(0);
+}
+
+TEST(FaultPointTest, TheNamedProcessDiesAtTheNamedMoment) {
+  EXPECT_EXIT(Train("kill:trainer.1:connecting", 1), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EXIT(Train("kill:trainer.1:first_part:1", 1), testing::KilledBySignal(SIGKILL), "last0;W[^;]*the fault point is reached");
+  EXPECT_EXIT(Train("kill:trainer.1:between_parts:0", 1), testing::KilledBySignal(SIGKILL), "joined;W[^;]*the fault point is reached");
+  EXPECT_EXIT(Train("kill:trainer.1:last_part:2", 1), testing::KilledBySignal(SIGKILL), "part2;W[^;]*the fault point is reached");
+}
+
+TEST(FaultPointTest, EveryOtherProcessGoesOn) {
+  EXPECT_EXIT(Train("kill:trainer.1:last_part:2", 0), testing::ExitedWithCode(0), "last2");
+  EXPECT_EXIT(Train("kill:server.1:last_part:2", 1), testing::ExitedWithCode(0), "last2");
+  EXPECT_EXIT(Train("", 1), testing::ExitedWithCode(0), "last2");
+}
+
+TEST(FaultPointTest, WhatCannotBeReadIsRefusedWithTheForm) {
+  for (const char* text : {"kill", "kill:trainer.1", "burn:trainer.1:last_part:2", "kill:worker.1:last_part:2",
+                           "kill:trainer:last_part:2", "kill:trainer.x:last_part:2", "kill:trainer.1:lunch:2",
+                           "kill:trainer.1:last_part", "kill:trainer.1:last_part:x", "kill:trainer.1:connecting:2"}) {
+    const auto point = ParseFaultPoint(text);
+    EXPECT_TRUE(absl::IsInvalidArgument(point.status())) << text;
+    EXPECT_THAT(std::string(point.status().message()), HasSubstr("expected <kill|stop|stall>")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weir
