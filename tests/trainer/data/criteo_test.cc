@@ -1,0 +1,126 @@
+// Lines of the Criteo layout, good and bad.
+
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "trainer/data/example_stream.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::NanSensitiveFloatEq;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+std::unique_ptr<LineParser> Parser(const std::string& reader) {
+  auto parser = MakeLineParser(ParseData(reader));
+  CHECK(parser.ok()) << parser.status();
+  return std::move(parser).value();
+}
+
+class CriteoTest : public ::testing::Test {
+ protected:
+  absl::Status Parse(const std::string& line) {
+    // The bytes behind the line are as misleading as can be.
+    const std::string padded = line + "9f9f9f9f9f9f9f9f9f9f";
+    return parser_->Parse(std::string_view(padded).substr(0, line.size()), &example_);
+  }
+
+  void SetUp() override { ExampleStream::Prepare(*parser_, &example_); }
+
+  std::unique_ptr<LineParser> parser_ = Parser("criteo { integers: 3 categoricals: 4 }");
+  Example example_;
+};
+
+TEST_F(CriteoTest, FieldsOfALineArriveInTheirColumns) {
+  ASSERT_TRUE(Parse("1\t5\t\t-2\t68fd1e64\t\tF\t00000001").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 5, NanSensitiveFloatEq(kNan), -2));
+  EXPECT_THAT(example_.ids, ElementsAre(0x68fd1e64, 0xF, 1));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 0, 1, 1));
+  EXPECT_TRUE(example_.weights.empty());
+}
+
+TEST_F(CriteoTest, ColumnsAreLabelDenseAndCat) {
+  ASSERT_EQ(parser_->columns().size(), 3u);
+  EXPECT_EQ(parser_->columns()[0], (Column{.name = "label"}));
+  EXPECT_EQ(parser_->columns()[1], (Column{.name = "dense", .width = 3}));
+  EXPECT_EQ(parser_->columns()[2],
+            (Column{.name = "cat", .kind = v1::IDS, .width = 4, .slot_names = {"C1", "C2", "C3", "C4"}}));
+  EXPECT_EQ(parser_->floats(), 4);
+  EXPECT_EQ(parser_->slots(), 4);
+}
+
+TEST_F(CriteoTest, EveryHexadecimalDigitInEveryPlaceIsRead) {
+  for (int place = 0; place < 8; ++place) {
+    for (const char c : std::string("0123456789abcdefABCDEF")) {
+      std::string hex = "13579bdf";
+      hex[static_cast<size_t>(place)] = c;
+      ASSERT_TRUE(Parse("0\t\t\t\t" + hex + "\t\t\t" + hex).ok()) << hex;
+      EXPECT_THAT(example_.ids, ElementsAre(std::stoll(hex, nullptr, 16), std::stoll(hex, nullptr, 16)));
+    }
+  }
+}
+
+TEST_F(CriteoTest, NoOtherByteIsAHexadecimalDigit) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    if (std::isxdigit(byte) || c == '\t') continue;
+    for (int place = 0; place < 8; ++place) {
+      std::string hex = "13579bdf";
+      hex[static_cast<size_t>(place)] = c;
+      EXPECT_FALSE(Parse("0\t\t\t\t" + hex + "\t\t\t").ok()) << byte << " at " << place;
+    }
+  }
+}
+
+TEST_F(CriteoTest, NumbersMayBeLongOrDecimal) {
+  ASSERT_TRUE(Parse("0\t12345678901\t-0.25\t1e3\t\t\t\t").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(0, 12345678901.0f, -0.25f, 1000));
+}
+
+TEST_F(CriteoTest, AShortLineIsReportedWithItsFields) {
+  EXPECT_THAT(Parse("1\t5\t\t-2\t68fd1e64\t\tF"), StatusIs(kInvalid, "expected 8 tab-separated fields, got 7"));
+  EXPECT_THAT(Parse("1"), StatusIs(kInvalid, "expected 8 tab-separated fields, got 1"));
+}
+
+TEST_F(CriteoTest, ALongLineIsReportedWithItsFields) {
+  EXPECT_THAT(Parse("1\t5\t\t-2\t68fd1e64\t\tF\t\t"), StatusIs(kInvalid, "expected 8 tab-separated fields, got 9"));
+}
+
+TEST_F(CriteoTest, ABadFieldIsNamed) {
+  EXPECT_THAT(Parse("x\t\t\t\t\t\t\t"), StatusIs(kInvalid, "field 1 (label): 'x' is not a number"));
+  EXPECT_THAT(Parse("1\t\t7a\t\t\t\t\t"), StatusIs(kInvalid, "field 3 (I2): '7a' is not a number"));
+  EXPECT_THAT(Parse("1\t-\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): '-' is not a number"));
+  EXPECT_THAT(Parse("1\tinf\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'inf' is not a number"));
+  EXPECT_THAT(Parse("1\tnan\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'nan' is not a number"));
+  EXPECT_THAT(Parse("1\t\t\t\t\tabc-ef01\t\t"),
+              StatusIs(kInvalid, "field 6 (C2): 'abc-ef01' is not a hexadecimal number of up to 8 digits"));
+  EXPECT_THAT(Parse("1\t\t\t\t\t\t\t123456789"),
+              StatusIs(kInvalid, "field 8 (C4): '123456789' is not a hexadecimal number of up to 8 digits"));
+}
+
+TEST(CriteoConfigTest, TheUsualLayoutHasFortyFields) {
+  const auto parser = Parser("criteo {}");
+  EXPECT_EQ(parser->floats(), 14);
+  EXPECT_EQ(parser->slots(), 26);
+  Example example;
+  ExampleStream::Prepare(*parser, &example);
+  const std::string line = "1" + std::string(38, '\t');
+  EXPECT_THAT(parser->Parse(line, &example), StatusIs(kInvalid, "expected 40 tab-separated fields, got 39"));
+}
+
+TEST(CriteoConfigTest, ANegativeNumberOfFieldsIsRefused) {
+  EXPECT_THAT(MakeLineParser(ParseData("criteo { integers: -1 }")).status(),
+              StatusIs(kInvalid, "data.criteo: integers -1 and categoricals 26 must not be negative, nor both 0"));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,286 @@
+// Files, their lines, and the rule that cuts them into streams.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "trainer/data/line_source.h"
+
+namespace weir {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+
+absl::StatusOr<DataSet> OpenIn(const TempDir& dir, const std::vector<std::string>& patterns) {
+  v1::DataSource source;
+  for (const std::string& pattern : patterns) source.add_files(pattern);
+  return DataSet::Open(source, dir.path(), "data.train");
+}
+
+// The lines of one stream.
+absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int stream, int streams) {
+  std::vector<std::string> lines;
+  int64_t gzip_lines = 0;
+  for (const Segment& segment : set.Stream(stream, streams)) {
+    const DataFile& file = set.files()[static_cast<size_t>(segment.file)];
+    auto source = LineSource::Open(file, segment);
+    if (!source.ok()) return source.status();
+    std::string_view line;
+    int64_t offset;
+    while ((*source)->Next(&line, &offset)) {
+      if (file.gzip && gzip_lines++ % segment.modulus != segment.remainder) continue;
+      lines.emplace_back(line);
+    }
+    if (!(*source)->status().ok()) return (*source)->status();
+  }
+  return lines;
+}
+
+std::vector<std::string> Lines(const DataSet& set, int stream, int streams) {
+  auto lines = ReadLines(set, stream, streams);
+  CHECK(lines.ok()) << lines.status();
+  return *lines;
+}
+
+class DataSetTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<DataSet> Open(const std::vector<std::string>& patterns) { return OpenIn(dir_, patterns); }
+  static absl::Status ReadAll(const absl::StatusOr<DataSet>& set) {
+    CHECK(set.ok()) << set.status();
+    return ReadLines(*set, 0, 1).status();
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(DataSetTest, StreamsCoverEveryLineExactlyOnceForAnyLanesAndFiles) {
+  // Lines of many lengths, one of them longer than a stream.
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < 60; ++i) lines.push_back(absl::StrCat("line", i, std::string(i * i % 37, 'x')));
+  lines[17] += std::string(2000, 'y');
+  std::vector<std::string> sorted = lines;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t plain = 0; plain <= 3; ++plain) {
+    for (size_t compressed = 0; compressed <= 9; compressed += 3) {
+      const size_t files = plain + compressed;
+      if (files == 0) continue;
+      TempDir dir;
+      for (size_t f = 0; f < files; ++f) {
+        std::string text;
+        for (size_t i = f; i < lines.size(); i += files) text += lines[i] + "\n";
+        if (f % 2 == 1) text.pop_back();
+        const bool is_plain = f * plain / files != (f + 1) * plain / files;  // spread among the others
+        dir.Write(absl::StrCat("f", f), is_plain ? text : Gzip(text));
+      }
+      const auto set = OpenIn(dir, {"f*"});
+      ASSERT_TRUE(set.ok()) << set.status();
+      for (const int streams : {1, 2, 3, 4, 8, 64}) {
+        std::vector<std::string> seen;
+        for (int s = 0; s < streams; ++s) {
+          for (const std::string& line : Lines(*set, s, streams)) seen.push_back(line);
+        }
+        std::sort(seen.begin(), seen.end());
+        EXPECT_EQ(seen, sorted) << plain << " plain, " << compressed << " gzip, " << streams << " streams";
+      }
+    }
+  }
+}
+
+TEST_F(DataSetTest, PlainTextIsCutIntoEqualBytesAtLineEnds) {
+  // 24 bytes; the cut at 12 falls into "ccccccc", which begins before it.
+  dir_.Write("a", "aaaa\nbbbb\n");
+  dir_.Write("b", "ccccccc\nddddd\n");
+  const auto set = Open({"*"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("aaaa", "bbbb", "ccccccc"));
+  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("ddddd"));
+}
+
+TEST_F(DataSetTest, ALineThatBeginsAtTheCutBelongsToTheLaterStream) {
+  dir_.Write("a", "aaaa\nbbbb\n");
+  const auto set = Open({"a"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("aaaa"));
+  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("bbbb"));
+}
+
+TEST_F(DataSetTest, CompressedFilesAreDealtInTurn) {
+  for (int f = 0; f < 5; ++f) dir_.Write(absl::StrCat("f", f), Gzip(absl::StrCat(f, "\n")));
+  const auto set = Open({"f*"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("0", "2", "4"));
+  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("1", "3"));
+}
+
+TEST_F(DataSetTest, LinesOfFewCompressedFilesAreDealtInTurn) {
+  dir_.Write("f0", Gzip("0\n1\n2\n3\n4\n"));
+  dir_.Write("f1", Gzip("5\n6\n7\n"));
+  const auto set = Open({"f*"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 4), ElementsAre("0", "4"));
+  EXPECT_THAT(Lines(*set, 1, 4), ElementsAre("1", "5"));
+  EXPECT_THAT(Lines(*set, 3, 4), ElementsAre("3", "7"));
+}
+
+TEST_F(DataSetTest, CarriageReturnsAndAMissingLastNewlineChangeNothing) {
+  dir_.Write("unix", "a\tb\nc\n");
+  dir_.Write("dos", "a\tb\r\nc");
+  dir_.Write("gz", Gzip("a\tb\r\nc"));
+  for (const char* name : {"unix", "dos", "gz"}) {
+    const auto set = Open({name});
+    ASSERT_TRUE(set.ok());
+    EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a\tb", "c")) << name;
+  }
+}
+
+TEST_F(DataSetTest, AnEmptyFileAmongOthersIsFine) {
+  dir_.Write("f0", "");
+  dir_.Write("f1", "a\n");
+  dir_.Write("f2", Gzip(""));
+  const auto set = Open({"f*"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a"));
+}
+
+TEST_F(DataSetTest, ConcatenatedGzipFilesAreOneText) {
+  dir_.Write("f.gz", Gzip("a\nb") + Gzip("") + Gzip("c\nd\n"));
+  const auto set = Open({"f.gz"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a", "bc", "d"));
+}
+
+TEST_F(DataSetTest, GzipIsKnownByContent) {
+  dir_.Write("f.tsv", Gzip("a\n"));
+  const auto set = Open({"f.tsv"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_TRUE(set->files()[0].gzip);
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a"));
+}
+
+TEST_F(DataSetTest, LinesLongerThanABlockAreWhole) {
+  const std::string line(3 << 20, 'x');
+  dir_.Write("f", line + "\nb\n");
+  dir_.Write("g", Gzip(line + "\nb\n"));
+  const auto set = Open({"f", "g"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre(line, "b", line, "b"));
+}
+
+TEST_F(DataSetTest, ALineWithoutEndIsRefused) {
+  dir_.Write("f", "a\n" + std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x'));
+  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kInvalid, "f: the line at byte 2 is longer than 16777216 bytes"));
+}
+
+TEST_F(DataSetTest, FilesAreSortedByNameAndNamedOnce) {
+  dir_.Write("b", "b\n");
+  dir_.Write("a", "a\n");
+  dir_.Write("c", Gzip("c\n"));
+  const auto set = Open({"b", "?"});
+  ASSERT_TRUE(set.ok());
+  ASSERT_EQ(set->files().size(), 3u);
+  EXPECT_EQ(set->files()[0].name, "a");
+  EXPECT_EQ(set->Description(),
+            absl::StrCat("a: 2 bytes\nb: 2 bytes\nc: ", Gzip("c\n").size(), " bytes, gzip\n"));
+}
+
+TEST_F(DataSetTest, AMissingFileIsReportedWithWhereItWasLookedFor) {
+  EXPECT_THAT(Open({"train-*.tsv"}).status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       absl::StrCat("data.train.files: no file matches 'train-*.tsv' (looked for ", dir_.path(),
+                                    "/train-*.tsv)")));
+}
+
+TEST_F(DataSetTest, NoFilesAtAllIsRefused) {
+  EXPECT_THAT(Open({}).status(), StatusIs(kInvalid, "data.train: no files; write files: \"data/train-*.tsv\""));
+}
+
+TEST_F(DataSetTest, NothingButEmptyFilesIsRefused) {
+  dir_.Write("f", "");
+  EXPECT_THAT(Open({"f"}).status(), StatusIs(kInvalid, "data.train.files: f is empty"));
+  dir_.Write("g", "");
+  EXPECT_THAT(Open({"?"}).status(), StatusIs(kInvalid, "data.train.files: every file is empty"));
+}
+
+TEST_F(DataSetTest, ADirectoryIsRefused) {
+  std::filesystem::create_directory(dir_.path() + "/sub");
+  EXPECT_THAT(Open({"sub"}).status(), StatusIs(kInvalid, "sub: is no regular file"));
+}
+
+TEST_F(DataSetTest, ANameThatPromisesGzipMustKeepIt) {
+  dir_.Write("f.tsv.gz", "1\t2\n");
+  EXPECT_THAT(Open({"f.tsv.gz"}).status(),
+              StatusIs(kInvalid, "f.tsv.gz: is not gzip though its name says so; rename it if it is plain text"));
+  dir_.Write("g.gz", "");
+  EXPECT_THAT(Open({"g.gz"}).status(),
+              StatusIs(kDataLoss, "g.gz: cut: 0 bytes are no gzip file; get the file again"));
+}
+
+TEST_F(DataSetTest, ACutGzipFileIsDataLossWithTheOffset) {
+  const std::string whole = Gzip(NumberLines(0, 5000));
+  dir_.Write("f.gz", whole.substr(0, whole.size() / 2));
+  EXPECT_THAT(ReadAll(Open({"f.gz"})),
+              StatusIs(kDataLoss, absl::StrCat("f.gz: cut: the compressed data ends at byte ", whole.size() / 2,
+                                               " in the middle of a stream; get the file again")));
+  // The last bytes are the checksum and the length.
+  dir_.Write("f.gz", whole.substr(0, whole.size() - 1));
+  EXPECT_THAT(ReadAll(Open({"f.gz"})), StatusIs(kDataLoss, HasSubstr("cut")));
+}
+
+TEST_F(DataSetTest, AFlippedBitInAGzipFileIsDataLoss) {
+  std::string bytes = Gzip(NumberLines(0, 5000));
+  bytes[bytes.size() / 2] ^= 0x10;
+  dir_.Write("f.gz", bytes);
+  EXPECT_THAT(ReadAll(Open({"f.gz"})), StatusIs(kDataLoss, AllOf(StartsWith("f.gz: damaged gzip at byte "),
+                                                                 HasSubstr("get the file again"))));
+}
+
+TEST_F(DataSetTest, AFileThatShrinksIsDataLoss) {
+  dir_.Write("f", NumberLines(0, 1000));
+  const auto set = Open({"f"});
+  ASSERT_TRUE(set.ok());
+  dir_.Write("f", "1 0\n");
+  EXPECT_THAT(ReadAll(set), StatusIs(kDataLoss, absl::StrCat("f: ends at byte 4, had ", NumberLines(0, 1000).size(),
+                                                             " bytes when the job started")));
+}
+
+TEST_F(DataSetTest, AFileThatGrowsIsReadUpToWhereItWas) {
+  dir_.Write("f", "a\nb\n");
+  const auto set = Open({"f"});
+  ASSERT_TRUE(set.ok());
+  dir_.Write("f", "a\nb\nc\n");
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a", "b"));
+}
+
+TEST_F(DataSetTest, AFileThatVanishesIsNotFound) {
+  dir_.Write("f", "a\n");
+  const auto set = Open({"f"});
+  ASSERT_TRUE(set.ok());
+  std::filesystem::remove(dir_.path() + "/f");
+  EXPECT_THAT(ReadAll(set),
+              StatusIs(absl::StatusCode::kNotFound, "f: cannot open: No such file or directory"));
+}
+
+TEST_F(DataSetTest, LineNumbersCountFromOne) {
+  dir_.Write("f", "a\nbb\nccc\n");
+  dir_.Write("g", Gzip("a\nbb\nccc\n"));
+  const auto set = Open({"f", "g"});
+  ASSERT_TRUE(set.ok());
+  for (const DataFile& file : set->files()) {
+    EXPECT_EQ(LineNumber(file, 0).value(), 1);
+    EXPECT_EQ(LineNumber(file, 2).value(), 2);
+    EXPECT_EQ(LineNumber(file, 5).value(), 3);
+  }
+}
+
+}  // namespace
+}  // namespace weir

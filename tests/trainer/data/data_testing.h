@@ -1,0 +1,117 @@
+// Files and jobs for tests of trainer/data.
+#ifndef WEIR_TESTS_TRAINER_DATA_DATA_TESTING_H_
+#define WEIR_TESTS_TRAINER_DATA_DATA_TESTING_H_
+
+#include <zlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/data/line_parser.h"
+
+namespace weir {
+
+MATCHER_P2(StatusIs, code, message, "") {
+  *result_listener << arg.ToString();
+  return arg.code() == code && ::testing::Matches(message)(std::string(arg.message()));
+}
+
+// A fresh directory that goes with the test.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = absl::StrCat(::testing::TempDir(), "/data_test_XXXXXX");
+    CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
+    path_ = pattern;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  void Write(const std::string& name, std::string_view text) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string Gzip(std::string_view text) {
+  z_stream z = {};
+  CHECK_EQ(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&z, text.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  CHECK_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+inline v1::Data ParseData(const std::string& text) {
+  v1::Data data;
+  CHECK(google::protobuf::TextFormat::ParseFromString(text, &data)) << text;
+  return data;
+}
+
+inline DataSpec MakeSpec(const std::string& data, const TempDir& dir) {
+  DataSpec spec;
+  spec.config = ParseData(data);
+  spec.directory = dir.path();
+  return spec;
+}
+
+inline DataSet OpenTrain(const DataSpec& spec) {
+  absl::StatusOr<DataSet> set = DataSet::Open(spec.config.train(), spec.directory, "data.train");
+  CHECK(set.ok()) << set.status();
+  return *set;
+}
+
+// One float slot "x" and nothing else: "1 <value>".
+inline constexpr char kOneNumber[] = "multi_slot { slot { name: \"x\" type: FLOAT } } ";
+
+// Lines "1 <begin>" up to "1 <end - 1>".
+inline std::string NumberLines(int begin, int end) {
+  std::string text;
+  for (int i = begin; i < end; ++i) absl::StrAppend(&text, "1 ", i, "\n");
+  return text;
+}
+
+// All batches of all streams, as the values of the first float column: [stream][batch][example].
+using Numbers = std::vector<std::vector<std::vector<float>>>;
+
+inline absl::StatusOr<Numbers> ReadNumbers(const LaneReaderOptions& options, const DataSet& data, int64_t skip = 0) {
+  absl::StatusOr<std::unique_ptr<LaneReader>> reader = LaneReader::Create(data, options);
+  if (!reader.ok()) return reader.status();
+  if (skip > 0) (*reader)->SkipTo(skip);
+  Numbers numbers(static_cast<size_t>((*reader)->lanes()));
+  std::vector<LaneBatch> batches;
+  while (true) {
+    const absl::Status status = (*reader)->Next(absl::Seconds(60), &batches);
+    if (!status.ok()) return status;
+    if ((*reader)->ended()) return numbers;
+    for (size_t lane = 0; lane < batches.size(); ++lane) {
+      if (batches[lane].ended) continue;
+      const Tensor& x = std::get<Tensor>(batches[lane].vars[0]);
+      numbers[lane].emplace_back(x.span<float>().begin(), x.span<float>().end());
+      CHECK_EQ(x.dim(0), batches[lane].examples);
+    }
+  }
+}
+
+}  // namespace weir
+
+#endif  // WEIR_TESTS_TRAINER_DATA_DATA_TESTING_H_
