@@ -58,7 +58,7 @@ class Lane {
   absl::Status Make(LaneBatch* batch) {
     RETURN_IF_ERROR(Gather(&batch->positions));
     batch->examples = static_cast<int64_t>(batch_.size());
-    batch->ended = ended_;
+    batch->ended = batch_.empty();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &scratch_, &batch->vars);
     return absl::OkStatus();
   }
@@ -85,8 +85,9 @@ class Lane {
     return absl::OkStatus();
   }
 
-  // Changes when there is something new to say.
   int64_t epoch() const { return records_.epoch(); }
+  bool window() const { return records_.window(); }
+  int64_t buffered() const { return records_.most_examples(); }
   std::string Describe() const {
     if (!shared_.shuffles()) return absl::StrCat("stream ", stream_, ": file order");
     return absl::StrFormat("stream %d: %s, %d examples in the buffer, %.1f of %.1f MiB%s", stream_,
@@ -216,6 +217,8 @@ class Reader : public LaneReader {
     std::vector<LaneBatch> used;  // memory to make batches in
     absl::Status error;           // comes after what is ready
     std::string description;
+    bool window = false;
+    int64_t buffered = 0;  // examples in the shuffle buffer
     int64_t made = 0;
     bool busy = false;  // a thread is making the lane's next batch
     bool done = false;  // ended or failed: nothing more to make
@@ -227,6 +230,8 @@ class Reader : public LaneReader {
   int PickLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands over what was made for a lane.
   void Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One line for the log: whether streams are shuffled as a whole.
+  std::string ShuffleSummary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -241,6 +246,7 @@ class Reader : public LaneReader {
   CondVar work_;   // a lane may want work
   CondVar ready_;  // a batch or an error is there
   std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
+  int lanes_begun_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 void Reader::StartThreads() {
@@ -289,9 +295,13 @@ void Reader::Work() {
     if (status.ok()) status = lane.Make(&batch);
     std::string description;
     if (status.ok() && (first || lane.epoch() != epoch || batch.ended)) description = lane.Describe();
-    if (first && status.ok() && shared_->shuffles()) LOG(INFO) << "data: " << description;
+    const bool window = lane.window();
+    const int64_t buffered = lane.buffered();
     mu_.Lock();
+    queue.window = window;
+    queue.buffered = buffered;
     Deliver(picked, std::move(status), std::move(batch), std::move(description));
+    if (first && ++lanes_begun_ == lanes() && shared_->shuffles()) LOG(INFO) << ShuffleSummary();
   }
   mu_.Unlock();
 }
@@ -310,6 +320,19 @@ void Reader::Deliver(int lane, absl::Status status, LaneBatch batch, std::string
   }
   ready_.SignalAll();
   work_.SignalAll();
+}
+
+std::string Reader::ShuffleSummary() const {
+  std::vector<int> windows;
+  int64_t buffered = 0;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    if (queues_[i].window) windows.push_back(shared_->options.streams.begin + static_cast<int>(i));
+    buffered += queues_[i].buffered;
+  }
+  std::string text = absl::StrCat("data: shuffle ", windows.empty() ? "ALL" : "WINDOW", ": ", buffered, " examples of ",
+                                  queues_.size(), " streams in memory");
+  if (!windows.empty()) absl::StrAppend(&text, "; too long to be shuffled as a whole: streams ", absl::StrJoin(windows, ", "));
+  return text;
 }
 
 bool Reader::AllReady() const {

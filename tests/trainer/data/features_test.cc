@@ -1,0 +1,249 @@
+// Transforms of floats, and what ids become.
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/feature_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "trainer/data/features.h"
+#include "trainer/data/statistics.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+// Reads the files of a job in order as one batch.
+absl::StatusOr<LaneBatch> ReadAll(const DataSpec& job) {
+  DataSpec spec = job;
+  spec.lanes = 1;
+  spec.config.set_batch_size(1000);
+  absl::StatusOr<DataSet> data = DataSet::Open(spec.config.train(), spec.directory, "data.train");
+  if (!data.ok()) return data.status();
+  DataStatistics statistics;
+  LaneReaderOptions options{.spec = spec, .streams = {0, 1}, .one_pass_in_order = true};
+  if (NeedsStatistics(spec)) {
+    absl::StatusOr<std::string> mine = CollectStatistics(spec, *data, {0, 1}, nullptr);
+    if (!mine.ok()) return mine.status();
+    absl::StatusOr<DataStatistics> merged = MergeStatistics(spec, {*mine});
+    if (!merged.ok()) return merged.status();
+    statistics = *std::move(merged);
+    options.statistics = &statistics;
+  }
+  absl::StatusOr<std::unique_ptr<LaneReader>> reader = LaneReader::Create(*data, options);
+  if (!reader.ok()) return reader.status();
+  std::vector<LaneBatch> batches;
+  const absl::Status status = (*reader)->Next(absl::Seconds(60), &batches);
+  if (!status.ok()) return status;
+  return batches[0];
+}
+
+class FeaturesTest : public ::testing::Test {
+ protected:
+  // "click" and "x" are floats (x has two columns), "a" and "b" slots of one variable "ids", "c" one of its own.
+  DataSpec Spec(const std::string& text, const std::string& settings) {
+    dir_.Write("f", text);
+    DataSpec spec = MakeSpec(absl::StrCat(R"(
+        train { files: "f" }
+        multi_slot { slot { name: "click" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 }
+                     slot { name: "a" output: "ids" } slot { name: "b" output: "ids" } slot { name: "c" } } )", settings),
+                             dir_);
+    spec.required = {"click"};
+    spec.never_transformed = {"click"};
+    return spec;
+  }
+  LaneBatch Read(const std::string& text, const std::string& settings) {
+    auto batch = ReadAll(Spec(text, settings));
+    CHECK(batch.ok()) << batch.status();
+    return *batch;
+  }
+  absl::Status Refusal(const std::string& settings) { return ReadAll(Spec("1 1 2 3 4 0 0 0\n", settings)).status(); }
+
+  static absl::Span<const float> Floats(const LaneBatch& batch, size_t column) {
+    return std::get<Tensor>(batch.vars[column]).span<float>();
+  }
+  static const IdBatch& Ids(const LaneBatch& batch, size_t column) { return std::get<IdBatch>(batch.vars[column]); }
+
+  TempDir dir_;
+};
+
+TEST_F(FeaturesTest, VariablesHaveTheShapesOfTheirColumns) {
+  const LaneBatch batch = Read("1 1 2 3 4 1 5 2 6 7 0\n1 0 2 3 4 0 1 8 1 9\n", "");
+  EXPECT_EQ(batch.examples, 2);
+  EXPECT_THAT(std::get<Tensor>(batch.vars[0]).dims(), ElementsAre(2, 1));
+  EXPECT_THAT(std::get<Tensor>(batch.vars[1]).dims(), ElementsAre(2, 2));
+  EXPECT_EQ(Ids(batch, 2).slots, 2);
+  EXPECT_EQ(Ids(batch, 2).batch(), 2);
+  EXPECT_EQ(Ids(batch, 3).slots, 1);
+  EXPECT_EQ(Ids(batch, 3).batch(), 2);
+}
+
+TEST_F(FeaturesTest, Log1pKeepsTheSign) {
+  const LaneBatch batch = Read("1 1 2 1.718281828 -1.718281828 0 0 0\n", "dense { transform: LOG1P }");
+  EXPECT_THAT(Floats(batch, 0), ElementsAre(1));
+  EXPECT_THAT(Floats(batch, 1), ElementsAre(FloatNear(1, 1e-6), FloatNear(-1, 1e-6)));
+}
+
+TEST_F(FeaturesTest, StandardizeUsesMeanAndDeviationOfWhatIsThere) {
+  // Column 0: 1, 3 and missing: mean 2, deviation 1. Column 1 is constant.
+  const LaneBatch batch =
+      Read("1 1 2 1 7 0 0 0\n1 0 2 3 7 0 0 0\n1 0 0 0 0 0\n", "dense { transform: STANDARDIZE }");
+  EXPECT_THAT(Floats(batch, 1), ElementsAre(-1, 0, 1, 0, 0, 0));
+  EXPECT_THAT(Floats(batch, 0), ElementsAre(1, 0, 0));
+}
+
+TEST_F(FeaturesTest, BucketizeCountsBoundariesBelow) {
+  const LaneBatch batch = Read("1 1 2 0 0 0 0 0\n1 1 2 1 0 0 0 0\n1 1 2 1.5 0 0 0 0\n1 1 2 9 0 0 0 0\n1 1 0 0 0 0\n",
+                               "dense { column { variable: 'x' index: 0 transform: BUCKETIZE boundaries: [1, 2] } }");
+  EXPECT_THAT(Floats(batch, 1), ElementsAre(0, 0, 1, 0, 1, 0, 2, 0, 0, 0));
+}
+
+TEST_F(FeaturesTest, AColumnMayDifferFromTheRest) {
+  const LaneBatch batch = Read("1 1 2 1.718281828 5 0 0 0\n",
+                               "dense { transform: LOG1P column { variable: 'x' index: 1 transform: NONE } }");
+  EXPECT_THAT(Floats(batch, 1), ElementsAre(FloatNear(1, 1e-6), 5));
+}
+
+TEST_F(FeaturesTest, WhatIsExceptedStaysAsItIs) {
+  DataSpec spec = Spec("1 1 2 8 5 0 0 0\n", "dense { transform: LOG1P except: 'x' }");
+  spec.never_transformed = {"x"};
+  const auto batch = ReadAll(spec);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT(Floats(*batch, 1), ElementsAre(8, 5));
+  EXPECT_THAT(Floats(*batch, 0), ElementsAre(FloatNear(0.693147f, 1e-6)));
+}
+
+TEST_F(FeaturesTest, IdsAreSaltedBySlot) {
+  const LaneBatch batch = Read("1 1 2 0 0 1 5 1 5 1 5\n", "");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(SaltId(SlotSalt("ids", "a"), 5), SaltId(SlotSalt("ids", "b"), 5)));
+  EXPECT_THAT(Ids(batch, 2).offsets, ElementsAre(0, 1, 2));
+  EXPECT_THAT(Ids(batch, 3).values, ElementsAre(SaltId(SlotSalt("c", "c"), 5)));
+  EXPECT_NE(Ids(batch, 2).values[0], Ids(batch, 2).values[1]);
+}
+
+TEST_F(FeaturesTest, SaltedIdsNeverChange) {
+  // Rows of checkpoints are found by them.
+  EXPECT_EQ(SaltId(SlotSalt("cat", "C1"), 0x68fd1e64), 4323790104948703207);
+  EXPECT_EQ(MissingId(SlotSalt("cat", "C1")), -6958548935140564875);
+  EXPECT_EQ(RareId(SlotSalt("cat", "C1")), 1315957216837291717);
+  EXPECT_EQ(PaddingId(0), 6775518580633609020);
+}
+
+TEST_F(FeaturesTest, SharedSlotsKeepRawIds) {
+  const LaneBatch batch = Read("1 1 2 0 0 2 5 -6 1 5 1 5\n", "ids { shared: 'ids' }");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(5, -6, 5));
+  EXPECT_THAT(Ids(batch, 2).offsets, ElementsAre(0, 2, 3));
+  EXPECT_NE(Ids(batch, 3).values[0], 5);
+}
+
+TEST_F(FeaturesTest, AnEmptySlotHasItsOwnMissingId) {
+  const LaneBatch batch = Read("1 1 2 0 0 0 0 0\n", "ids { shared: 'c' }");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(MissingId(SlotSalt("ids", "a")), MissingId(SlotSalt("ids", "b"))));
+  EXPECT_THAT(Ids(batch, 3).values, ElementsAre(MissingId(SlotSalt("c", ""))));
+}
+
+TEST_F(FeaturesTest, AnEmptySlotStaysEmptyWhenTheJobSaysZero) {
+  const LaneBatch batch = Read("1 1 2 0 0 0 1 5 0\n1 1 2 0 0 0 0 0\n", "ids { empty: ZERO }");
+  EXPECT_EQ(Ids(batch, 2).values.size(), 1u);
+  EXPECT_THAT(Ids(batch, 2).offsets, ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_THAT(Ids(batch, 3).values, IsEmpty());
+  EXPECT_THAT(Ids(batch, 3).offsets, ElementsAre(0, 0, 0));
+}
+
+TEST_F(FeaturesTest, RareValuesShareTheirSlotsRareId) {
+  // Slot a: 5 twice, 6 once. Slot b: 5 once. min_count 2.
+  const LaneBatch batch = Read("1 1 2 0 0 1 5 1 5 0\n1 1 2 0 0 2 5 6 0 0\n", "ids { min_count: 2 empty: ZERO }");
+  const uint64_t a = SlotSalt("ids", "a");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(SaltId(a, 5), RareId(SlotSalt("ids", "b")), SaltId(a, 5), RareId(a)));
+}
+
+TEST_F(FeaturesTest, ValuesOfSharedSlotsAreCountedTogether) {
+  const LaneBatch batch =
+      Read("1 1 2 0 0 1 5 1 5 0\n1 1 2 0 0 1 6 0 0\n", "ids { min_count: 2 shared: 'ids' empty: ZERO }");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(5, 5, RareId(SlotSalt("ids", ""))));
+}
+
+TEST_F(FeaturesTest, PaddingIsOneIdInEverySlotAndNeverRare) {
+  DataSpec spec = Spec("1 1 2 0 0 1 0 2 0 5 1 0\n", "ids { min_count: 3 shared: 'c' }");
+  spec.padding_ids = {{"ids", {0}}, {"c", {0}}};
+  const auto batch = ReadAll(spec);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT(Ids(*batch, 2).values, ElementsAre(PaddingId(0), PaddingId(0), RareId(SlotSalt("ids", "b"))));
+  EXPECT_THAT(Ids(*batch, 3).values, ElementsAre(0));
+}
+
+TEST_F(FeaturesTest, WeightsOfABatchAreOneWhereALineHasNone) {
+  const LaneBatch batch = Read("1 1 2 0 0 1 1 0 1 3\n1 1 2 0 0 2 1:0.5 2 0 0\n1 1 2 0 0 0 1 4 0\n", "");
+  EXPECT_THAT(Ids(batch, 2).weights, ElementsAre(1, 1, 0.5, 1, 1, 1, 1));
+  EXPECT_EQ(Ids(batch, 2).weights.size(), Ids(batch, 2).values.size());
+  EXPECT_EQ(Ids(batch, 3).weights.size(), Ids(batch, 3).values.size());
+  EXPECT_THAT(Ids(Read("1 1 2 0 0 1 1 0 1 3\n", ""), 2).weights, IsEmpty());
+}
+
+TEST_F(FeaturesTest, AMissingLabelIsABadLine) {
+  EXPECT_THAT(ReadAll(Spec("1 1 0 0 0 0\n0 0 0 0 0\n", "")).status(), StatusIs(kInvalid, "f:2: 'click' is missing"));
+}
+
+TEST_F(FeaturesTest, SettingsThatMakeNoSenseAreRefusedByName) {
+  EXPECT_THAT(Refusal("dense { transform: BUCKETIZE }"),
+              StatusIs(kInvalid, "data.dense.transform: BUCKETIZE needs boundaries; set it per data.dense.column"));
+  EXPECT_THAT(Refusal("dense { column { index: 0 } }"),
+              StatusIs(kInvalid, "data.dense.column[0].variable: the data has no float variable 'dense'; it has click, x"));
+  EXPECT_THAT(Refusal("dense { column { variable: 'x' index: 2 } }"),
+              StatusIs(kInvalid, "data.dense.column[0].index: 'x' has columns 0 to 1, got 2"));
+  EXPECT_THAT(Refusal("dense { column { variable: 'click' index: 0 transform: LOG1P } }"),
+              StatusIs(kInvalid, HasSubstr("'click' is never transformed")));
+  EXPECT_THAT(Refusal("dense { column { variable: 'x' transform: BUCKETIZE } }"),
+              StatusIs(kInvalid, "data.dense.column[0].boundaries: BUCKETIZE needs at least one"));
+  EXPECT_THAT(Refusal("dense { column { variable: 'x' transform: LOG1P boundaries: 1 } }"),
+              StatusIs(kInvalid, "data.dense.column[0].boundaries: only BUCKETIZE has boundaries"));
+  EXPECT_THAT(Refusal("dense { column { variable: 'x' transform: BUCKETIZE boundaries: [1, 1] } }"),
+              StatusIs(kInvalid, "data.dense.column[0].boundaries: must ascend, got 1 before 1"));
+  EXPECT_THAT(Refusal("dense { except: 'y' }"),
+              StatusIs(kInvalid, "data.dense.except: the data has no float variable 'y'; it has click, x"));
+  EXPECT_THAT(Refusal("ids { shared: 'x' }"),
+              StatusIs(kInvalid, "data.ids.shared: the data has no ids variable 'x'; it has ids, c"));
+}
+
+TEST(DataSpecTest, LabelsAndPaddingComeFromTheJob) {
+  v1::JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+      data { criteo {} batch_size: 10 }
+      model { layer { name: "e" embedding { ids: "cat" ids: "more" table: "t" padding_id: -3 } }
+              layer { name: "f" embedding { ids: "cat" table: "t" padding_id: 0 } }
+              layer { name: "g" embedding { ids: "cat" table: "t" } } }
+      train { seed: 5 lanes: 4 epochs: 3 } distribute { trainers: 2 })", &job));
+  v1::ProgramDesc program;
+  program.add_losses()->set_label("label");
+  program.mutable_losses(0)->set_sample_weight("weight");
+  const DataSpec spec = MakeDataSpec(job, "/jobs", program.losses());
+  EXPECT_THAT(spec.required, ElementsAre("label", "weight"));
+  EXPECT_THAT(spec.never_transformed, ElementsAre("label", "weight"));
+  EXPECT_EQ(spec.padding_ids, (std::map<std::string, std::vector<int64_t>>{{"cat", {-3, 0}}, {"more", {-3}}}));
+  EXPECT_EQ(spec.seed, 5u);
+  EXPECT_EQ(spec.epochs, 3);
+  EXPECT_EQ(spec.StreamsOf(1), (LaneRange{2, 2}));
+  EXPECT_EQ(spec.StreamBatch(0), 3);
+  EXPECT_EQ(spec.StreamBatch(3), 2);
+}
+
+TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {
+  DataSpec spec;
+  spec.config.set_batch_size(9);
+  spec.lanes = 0;
+  spec.trainers = 2;
+  EXPECT_EQ(spec.streams(), 2);
+  EXPECT_EQ(spec.StreamsOf(1), (LaneRange{1, 1}));
+  EXPECT_EQ(spec.StreamBatch(0), 5);
+  EXPECT_EQ(spec.StreamBatch(1), 4);
+}
+
+}  // namespace
+}  // namespace weir
