@@ -623,6 +623,23 @@ absl::Status ParseTextProto(std::string_view text, const std::string& file, Mess
   return absl::OkStatus();
 }
 
+absl::Status ParseTextProtoFragment(std::string_view text, const std::string& file, int line, int column,
+                                    Message* message) {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", text.size(), " bytes are too many for a text message"));
+  }
+  message->Clear();
+  TextParser parser(
+      text,
+      [&](int l, int c) { return absl::StrCat(file, ":", line + l, ":", l == 0 ? column + c : c + 1); }, nullptr);
+  RETURN_IF_ERROR(parser.ParseWhole(message, ""));
+  if (!message->IsInitialized()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", line, ":", column, ": missing ", message->InitializationErrorString()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPositions* positions) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
@@ -653,7 +670,7 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& k
   // Names from outside may be of any length; nobody means something by one of a thousand characters.
   if (name.size() > 200) return "";
   std::string best;
-  int best_distance = static_cast<int>(std::max<size_t>(2, name.size() / 3)) + 1;
+  int best_distance = static_cast<int>(std::max<size_t>(1, (name.size() + 1) / 3)) + 1;
   for (const std::string& candidate : known) {
     const int distance = EditDistance(name, candidate);
     if (distance < best_distance && distance < static_cast<int>(candidate.size())) {

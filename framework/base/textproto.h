@@ -39,6 +39,11 @@ inline constexpr char kUnlinkedType[] = "weir.v1/unlinked_type";
 absl::Status ParseTextProto(std::string_view text, const std::string& file, google::protobuf::Message* message,
                             TextPositions* positions);
 
+// The same for a message that stands inside another text: its first character is at `line` and `column` of the file, both
+// from 1.
+absl::Status ParseTextProtoFragment(std::string_view text, const std::string& file, int line, int column,
+                                    google::protobuf::Message* message);
+
 // "path.to.field=value", value a text-format literal (strings may come without quotes), "table[0].width=8" for repeated
 // messages; a repeated scalar is replaced by "field=[a, b]". The same messages as in a file, at "--set path".
 absl::Status ApplyOverride(std::string_view assignment, google::protobuf::Message* message, TextPositions* positions);

@@ -144,6 +144,15 @@ struct StateDef {
   double initial = 0;
 };
 
+// What an op does to per-sample losses, so that autodiff can tell what a scalar loss is (docs/program.md, "Gradients").
+enum class LossForm {
+  kOther,
+  // Out [] is the mean over X.
+  kMean,
+  // Out is a weighted sum of its dense inputs, element by element, perhaps plus a constant.
+  kWeightedSum,
+};
+
 struct OpDef {
   std::string type;
   // One line for people.
@@ -157,6 +166,7 @@ struct OpDef {
   GradRule gradient;
   CostRule cost;
   std::vector<InPlaceRule> in_place;
+  LossForm loss_form = LossForm::kOther;
   // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".
   bool is_optimizer = false;
   std::vector<StateDef> state;

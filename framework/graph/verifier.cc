@@ -1,0 +1,337 @@
+#include "framework/graph/verifier.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
+#include "framework/graph/infer.h"
+#include "framework/graph/op_registry.h"
+#include "framework/tensor/tensor.h"
+
+namespace weir {
+namespace {
+
+absl::Span<const int64_t> Dims(const v1::VarDesc& var) {
+  return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
+}
+
+absl::Status At(std::string_view place, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat(absl::string_view(place.data(), place.size()), ": ", status.message()));
+}
+
+absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
+
+// Elements of dims that are all known; -1 when some are not or the product overflows.
+int64_t KnownCount(absl::Span<const int64_t> dims) {
+  int64_t count = 1;
+  for (int64_t d : dims) {
+    if (d < 0 || __builtin_mul_overflow(count, d, &count)) return -1;
+  }
+  return count;
+}
+
+const std::string& OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  static const std::string* const none = new std::string();
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name && slot.vars_size() == 1) return slot.vars(0);
+  }
+  return *none;
+}
+
+class Verifier {
+ public:
+  explicit Verifier(const v1::ProgramDesc& program) : program_(program), index_(program) {}
+
+  absl::Status Run() {
+    if (program_.format_version() > static_cast<uint32_t>(kProgramFormatVersion)) {
+      return Invalid(absl::StrCat("program format version ", program_.format_version(), " is newer than ",
+                                  kProgramFormatVersion, ", the newest that this build reads"));
+    }
+    if (program_.blocks_size() == 0) return Invalid("a program has at least block 0, this one has no blocks");
+    RETURN_IF_ERROR(CheckBlocks());
+    for (int b = 0; b < program_.blocks_size(); ++b) {
+      for (const v1::VarDesc& var : program_.blocks(b).vars()) RETURN_IF_ERROR(CheckVar(b, var));
+    }
+    FindFed();
+    for (int b = 0; b < program_.blocks_size(); ++b) RETURN_IF_ERROR(CheckOps(b));
+    return CheckLosses();
+  }
+
+ private:
+  absl::Status CheckBlocks() const {
+    for (int b = 0; b < program_.blocks_size(); ++b) {
+      const v1::BlockDesc& block = program_.blocks(b);
+      if (block.index() != b) {
+        return Invalid(absl::StrCat("block ", b, " of the program says that it has index ", block.index()));
+      }
+      if (b == 0 ? block.parent() != -1 : block.parent() < 0 || block.parent() >= b) {
+        return Invalid(absl::StrCat("block ", b, ": parent ", block.parent(),
+                                    b == 0 ? "; block 0 has none (-1)" : "; a parent stands before its block"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckVar(int b, const v1::VarDesc& var) {
+    const std::string place = absl::StrCat("block ", b, ": variable '", var.name(), "'");
+    if (var.name().empty()) return Invalid(absl::StrCat("block ", b, ": a variable without a name"));
+    if (index_.Find(b, var.name()) != &var) return Invalid(place + " is declared twice");
+    if (b > 0 && index_.Find(program_.blocks(b).parent(), var.name()) != nullptr) {
+      return Invalid(place + " hides one of the same name in an enclosing block");
+    }
+    for (int64_t d : var.dims()) {
+      if (d < -1) return Invalid(absl::StrCat(place, " has dims ", ShapeString(Dims(var)), "; a dimension is -1 or a count"));
+    }
+    if (var.dtype() == v1::DTYPE_UNSET) return Invalid(place + " has no dtype");
+    if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
+    switch (var.kind()) {
+      case v1::DENSE:
+        break;
+      case v1::SELECTED_ROWS:
+        if (var.dims_size() < 2) {
+          return Invalid(absl::StrCat(place, " holds rows and has dims ", ShapeString(Dims(var)), "; expected [height, width]"));
+        }
+        break;
+      case v1::IDS:
+        if (var.dims_size() != 2 || var.dims(0) != -1 || var.dims(1) < 1) {
+          return Invalid(absl::StrCat(place, " holds ids and has dims ", ShapeString(Dims(var)), "; expected [-1, slots]"));
+        }
+        break;
+      case v1::TABLE:
+        if (var.dims_size() != 2 || var.dims(1) < 1) {
+          return Invalid(absl::StrCat(place, " is a table and has dims ", ShapeString(Dims(var)), "; expected [-1, width]"));
+        }
+        if (var.logical_shards() < 1 || (var.logical_shards() & (var.logical_shards() - 1)) != 0) {
+          return Invalid(absl::StrCat(place, " has ", var.logical_shards(), " logical shards; expected a power of two"));
+        }
+        break;
+    }
+    if (var.has_block_of()) RETURN_IF_ERROR(CheckPiece(place, var));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckPiece(const std::string& place, const v1::VarDesc& var) const {
+    const v1::BlockOf& piece = var.block_of();
+    const int64_t whole = KnownCount(absl::MakeConstSpan(piece.whole_dims().data(), static_cast<size_t>(piece.whole_dims_size())));
+    if (piece.element_begin() < 0 || piece.element_count() < 0 || whole < piece.element_count() ||
+        piece.element_begin() > whole - piece.element_count()) {
+      return Invalid(absl::StrCat(place, " is elements ", piece.element_begin(), " + ", piece.element_count(), " of '",
+                                  piece.variable(), "', which has ", whole));
+    }
+    if (var.kind() == v1::DENSE && KnownCount(Dims(var)) >= 0 && KnownCount(Dims(var)) != piece.element_count()) {
+      return Invalid(absl::StrCat(place, " has dims ", ShapeString(Dims(var)), " and is ", piece.element_count(),
+                                  " elements of '", piece.variable(), "'"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Variables that come from outside: every op that writes one also reads it.
+  void FindFed() {
+    for (int b = 0; b < program_.blocks_size(); ++b) {
+      for (const v1::OpDesc& op : program_.blocks(b).ops()) {
+        std::unordered_set<std::string_view> read;
+        for (const v1::OpSlot& slot : op.inputs()) read.insert(slot.vars().begin(), slot.vars().end());
+        for (const v1::OpSlot& slot : op.outputs()) {
+          for (const std::string& name : slot.vars()) {
+            if (!read.contains(name)) made_.insert(index_.Find(b, name));
+          }
+        }
+      }
+    }
+  }
+
+  bool Fed(const v1::VarDesc* var) const { return var->stop_gradient() && !made_.contains(var); }
+
+  absl::Status CheckOps(int b) {
+    const VarLookup find = index_.Lookup(b);
+    // Of this block; an enclosing block has run as far as it needs to when an op runs this one.
+    std::unordered_set<const v1::VarDesc*> written;
+    std::unordered_map<const v1::VarDesc*, int> gate_written;
+    const std::unordered_set<const v1::VarDesc*> own = OwnVars(b);
+    for (int i = 0; i < program_.blocks(b).ops_size(); ++i) {
+      const v1::OpDesc& op = program_.blocks(b).ops(i);
+      const std::string place = OpPlace(b, i, op);
+      const absl::StatusOr<const OpDef*> def = CheckSignature(op, find, /*outputs_may_be_new=*/false);
+      if (!def.ok()) return At(place, WithSuggestion(b, op, def.status()));
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = find(name);
+          if (own.contains(var) && !var->persistable() && !written.contains(var) && !Fed(var)) {
+            return Invalid(absl::StrCat(place, ": input ", slot.name(), ": variable '", name, "' is read ",
+                                        made_.contains(var) ? "before it is written"
+                                                            : "and nothing writes it; what is fed has stop_gradient"));
+          }
+          if (const auto gate = gate_written.find(var); gate != gate_written.end() && (*def)->scope == OpScope::kLane) {
+            return Invalid(absl::StrCat(place, ": input ", slot.name(), ": variable '", name, "' is written by op ",
+                                        gate->second, ", for which no lane waits"));
+          }
+        }
+      }
+      RETURN_IF_ERROR(CheckBlockRefs(b, place, op));
+      RETURN_IF_ERROR(CheckShapes(place, op, **def, find));
+      if ((*def)->is_optimizer) RETURN_IF_ERROR(CheckUpdate(place, op, **def, find));
+      RETURN_IF_ERROR(CheckParamGrads(place, op, **def, find));
+      for (const v1::OpSlot& slot : op.outputs()) {
+        for (const std::string& name : slot.vars()) {
+          written.insert(find(name));
+          if ((*def)->scope == OpScope::kGate) gate_written.emplace(find(name), i);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::unordered_set<const v1::VarDesc*> OwnVars(int b) const {
+    std::unordered_set<const v1::VarDesc*> own;
+    for (const v1::VarDesc& var : program_.blocks(b).vars()) own.insert(&var);
+    return own;
+  }
+
+  // A variable that is not declared is nearly always one that is spelt otherwise.
+  absl::Status WithSuggestion(int b, const v1::OpDesc& op, const absl::Status& status) const {
+    if (status.code() != absl::StatusCode::kNotFound) return status;
+    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) {
+        for (const std::string& name : slot.vars()) {
+          if (index_.Find(b, name) != nullptr) continue;
+          const std::string near = NearestName(name, index_.Names(b));
+          return Invalid(absl::StrCat(status.message(), near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
+        }
+      }
+    }
+    return Invalid(std::string(status.message()));
+  }
+
+  absl::Status CheckBlockRefs(int b, const std::string& place, const v1::OpDesc& op) const {
+    const auto check = [&](const std::string& attr, int32_t ref) -> absl::Status {
+      if (ref <= b || ref >= program_.blocks_size()) {
+        return Invalid(absl::StrCat(place, ": attribute '", attr, "' names block ", ref, "; blocks inside block ", b,
+                                    " are ", b + 1, " to ", program_.blocks_size() - 1));
+      }
+      return absl::OkStatus();
+    };
+    for (const v1::OpAttr& attr : op.attrs()) {
+      if (attr.has_block()) RETURN_IF_ERROR(check(attr.name(), attr.block()));
+      for (int32_t ref : attr.blocks().v()) RETURN_IF_ERROR(check(attr.name(), ref));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckShapes(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+    const absl::StatusOr<std::vector<v1::VarDesc>> outputs = InferOutputs(op, def, find);
+    if (!outputs.ok()) return At(place, outputs.status());
+    for (const v1::VarDesc& inferred : *outputs) {
+      const v1::VarDesc* declared = find(inferred.name());
+      if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() &&
+          DimsAgree(Dims(*declared), Dims(inferred))) {
+        continue;
+      }
+      return Invalid(absl::StrCat(place, ": output '", inferred.name(), "' is declared as ", DescribeVar(*declared),
+                                  "; the op gives ", DescribeVar(inferred)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckUpdate(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+    const v1::VarDesc* param = find(OnlyVar(op.inputs(), "Param"));
+    const v1::VarDesc* grad = find(OnlyVar(op.inputs(), "Grad"));
+    const v1::VarDesc* rate = find(OnlyVar(op.inputs(), "LearningRate"));
+    if (param == nullptr || grad == nullptr || rate == nullptr) {
+      return Invalid(place + ": an update op needs Param, Grad and LearningRate");
+    }
+    if (!param->persistable()) return Invalid(absl::StrCat(place, ": Param '", param->name(), "' is not persistable"));
+    RETURN_IF_ERROR(CheckPair(place, *param, *grad));
+    if (KnownCount(Dims(*rate)) != 1) {
+      return Invalid(absl::StrCat(place, ": LearningRate '", rate->name(), "' is ", DescribeVar(*rate), "; expected [1]"));
+    }
+    if (OnlyVar(op.outputs(), "ParamOut") != param->name()) {
+      return Invalid(absl::StrCat(place, ": ParamOut is '", OnlyVar(op.outputs(), "ParamOut"), "'; it is Param, '",
+                                  param->name(), "'"));
+    }
+    for (const StateDef& state : def.state) RETURN_IF_ERROR(CheckState(place, op, state, *param, *grad, find));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckState(const std::string& place, const v1::OpDesc& op, const StateDef& state, const v1::VarDesc& param,
+                          const v1::VarDesc& grad, const VarLookup& find) const {
+    const std::string& name = OnlyVar(op.inputs(), state.slot);
+    if (name.empty() && param.kind() == v1::TABLE) return absl::OkStatus();
+    const v1::VarDesc* var = find(name);
+    if (var == nullptr) return Invalid(absl::StrCat(place, ": state ", state.slot, " is missing"));
+    if (!var->persistable()) return Invalid(absl::StrCat(place, ": state '", name, "' is not persistable"));
+    if (OnlyVar(op.outputs(), state.slot + "Out") != name) {
+      return Invalid(absl::StrCat(place, ": ", state.slot, "Out is '", OnlyVar(op.outputs(), state.slot + "Out"),
+                                  "'; it is ", state.slot, ", '", name, "'"));
+    }
+    const int64_t count = KnownCount(Dims(*var));
+    const int64_t rows = param.dims_size() > 0 ? param.dims(0) : 1;
+    const bool fits = state.like == StateDef::kParameter ? DimsAgree(Dims(*var), Dims(param))
+                      : state.like == StateDef::kScalar  ? count == 1
+                      : grad.kind() == v1::SELECTED_ROWS ? count == rows
+                                                         : count == 1;
+    if (fits) return absl::OkStatus();
+    return Invalid(absl::StrCat(place, ": state ", state.slot, " '", name, "' is ", DescribeVar(*var), "; Param '",
+                                param.name(), "' is ", DescribeVar(param)));
+  }
+
+  // A parameter and its gradient have the same shape; rows agree but for the height.
+  absl::Status CheckPair(const std::string& place, const v1::VarDesc& param, const v1::VarDesc& grad) const {
+    const bool agree = grad.kind() == v1::SELECTED_ROWS
+                           ? param.dims_size() >= 2 && grad.dims_size() >= 2 &&
+                                 DimsAgree(Dims(param).subspan(1), Dims(grad).subspan(1))
+                           : grad.kind() == v1::DENSE && param.kind() == v1::DENSE && DimsAgree(Dims(param), Dims(grad));
+    if (agree) return absl::OkStatus();
+    return Invalid(absl::StrCat(place, ": gradient '", grad.name(), "' is ", DescribeVar(grad), "; parameter '",
+                                param.name(), "' is ", DescribeVar(param)));
+  }
+
+  absl::Status CheckParamGrads(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+    for (const v1::ParamGrad& pair : op.param_grads()) {
+      if (pair.param().empty() || pair.grad().empty()) return Invalid(place + ": param_grads with an empty name");
+      const v1::VarDesc* param = find(pair.param());
+      const v1::VarDesc* grad = find(pair.grad());
+      if (op.role() == v1::BACKWARD || op.role() == v1::OPTIMIZE) {
+        for (const auto& [name, var] : {std::pair(pair.param(), param), std::pair(pair.grad(), grad)}) {
+          if (var == nullptr) return Invalid(absl::StrCat(place, ": param_grads names '", name, "', which is not declared"));
+        }
+        RETURN_IF_ERROR(CheckPair(place, *param, *grad));
+      }
+      if (def.is_optimizer &&
+          (pair.param() != OnlyVar(op.inputs(), "Param") || pair.grad() != OnlyVar(op.inputs(), "Grad"))) {
+        return Invalid(absl::StrCat(place, ": param_grads says '", pair.param(), "', '", pair.grad(), "'; Param and Grad are '",
+                                    OnlyVar(op.inputs(), "Param"), "', '", OnlyVar(op.inputs(), "Grad"), "'"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckLosses() const {
+    for (const v1::LossDesc& loss : program_.losses()) {
+      for (const std::string* name : {&loss.var(), &loss.prediction(), &loss.label(), &loss.sample_weight()}) {
+        if (name->empty() && name != &loss.var()) continue;
+        if (index_.Find(0, *name) == nullptr) {
+          return Invalid(absl::StrCat("loss '", loss.name(), "' names variable '", *name, "', which is not declared"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::ProgramDesc& program_;
+  const ProgramIndex index_;
+  // Written by an op that does not read them.
+  std::unordered_set<const v1::VarDesc*> made_;
+};
+
+}  // namespace
+
+absl::Status VerifyProgram(const v1::ProgramDesc& program) { return Verifier(program).Run(); }
+
+}  // namespace weir
