@@ -74,7 +74,7 @@ absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic) {
   return Choose(Best());
 }
 
-std::string_view ResolvedArithmetic() {
+std::string ResolvedArithmetic() {
   const absl::Status status = SetArithmetic(v1::Train::AUTO);
   CHECK(status.ok()) << status;
   MutexLock lock(&mu);

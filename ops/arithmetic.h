@@ -5,7 +5,7 @@
 #ifndef WEIR_OPS_ARITHMETIC_H_
 #define WEIR_OPS_ARITHMETIC_H_
 
-#include <string_view>
+#include <string>
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
@@ -17,7 +17,7 @@ namespace weir {
 absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic);
 
 // "avx512", "avx2" or "sse41": what products use from now on. Resolves AUTO if nothing was set. Thread-safe.
-std::string_view ResolvedArithmetic();
+std::string ResolvedArithmetic();
 
 }  // namespace weir
 

@@ -80,7 +80,7 @@ TEST(GemmTest, ManyThreadsAtOnceGetTheSameBits) {
 
 TEST(ArithmeticTest, AutoResolvesToWhatTheProcessorHasAndStays) {
   EXPECT_TRUE(SetArithmetic(v1::Train::AUTO).ok());
-  const std::string_view resolved = ResolvedArithmetic();
+  const std::string resolved = ResolvedArithmetic();
   EXPECT_THAT(resolved, AnyOf("avx512", "avx2", "sse41"));
   EXPECT_TRUE(SetArithmetic(v1::Train::AUTO).ok());
   if (resolved == "avx512") {

@@ -1,0 +1,20 @@
+// What losses of one number per example have in common.
+#ifndef WEIR_OPS_LOSS_SHAPE_H_
+#define WEIR_OPS_LOSS_SHAPE_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "framework/graph/op_registry.h"
+
+namespace weir {
+
+// The input is dense f32 [B, 1]; says what a loss needs when it is not.
+absl::Status ExpectColumn(const InferContext& ctx, std::string_view slot);
+
+// X (slot `x`), Label and, if given, Weight are [B, 1]; the output is too.
+absl::Status ColumnLossShape(InferContext& ctx, std::string_view x, std::string_view out);
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_LOSS_SHAPE_H_

@@ -1,0 +1,121 @@
+// reshape: the same elements under other dims.
+//
+//   X      any shape  f32
+//   Out    `shape`    f32
+//   shape  ints; -1, first only, stands for the batch (or, where all sizes are known, for what is left)
+//
+// Gradient (reshape_grad): dOut under X's dims.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/shape_rules.h"
+
+namespace weir {
+namespace {
+
+// Elements after the first dim. 0 dims are allowed.
+int64_t PerExample(absl::Span<const int64_t> dims) {
+  int64_t n = 1;
+  for (size_t d = 1; d < dims.size(); ++d) n *= dims[d];
+  return n;
+}
+
+absl::Status ReshapeShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  const Shape x = ctx.InputShape("X");
+  const std::vector<int64_t> wanted = ctx.attrs().Ints("shape");
+  Shape out(wanted.begin(), wanted.end());
+  for (size_t d = 0; d < out.size(); ++d) {
+    if (out[d] < -1 || (out[d] == -1 && d > 0)) {
+      return ctx.Error(absl::StrCat("shape ", ShapeString(out), ": only the first size may be -1"));
+    }
+  }
+  const auto mismatch = [&] {
+    return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), ", which ", ShapeString(out), " cannot hold"));
+  };
+  const bool x_batch = !x.empty() && x[0] == -1, out_batch = !out.empty() && out[0] == -1;
+  if (x_batch) {
+    if (!out_batch || PerExample(x) != PerExample(out)) return mismatch();
+  } else if (out_batch) {
+    const int64_t total = ElementCount(x), rest = PerExample(out);
+    if (rest == 0 || total % rest != 0) return mismatch();
+    out[0] = total / rest;
+  } else if (ElementCount(x) != ElementCount(out)) {
+    return mismatch();
+  }
+  ctx.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+absl::Status CopyReshaped(const Tensor& from, absl::Span<const int64_t> dims, Tensor* to) {
+  // Same variable: nothing moves.
+  if (to == &from) {
+    to->Reshape(dims);
+    return absl::OkStatus();
+  }
+  to->Resize(v1::FLOAT32, dims);
+  if (from.bytes() > 0 && to->raw() != from.raw()) std::memcpy(to->raw(), from.raw(), from.bytes());
+  return absl::OkStatus();
+}
+
+class ReshapeKernel : public OpKernel {
+ public:
+  explicit ReshapeKernel(const KernelInit& init) : shape_(init.attrs.Ints("shape")) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x = ctx.input(0);
+    Shape dims(shape_.begin(), shape_.end());
+    if (!dims.empty() && dims[0] == -1) {
+      const int64_t rest = PerExample(dims);
+      dims[0] = rest > 0 ? x.size() / rest : x.dim(0);
+    }
+    if (ElementCount(dims) != x.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("X has dims ", ShapeString(x.dims()), ", which ", ShapeString(dims), " cannot hold"));
+    }
+    return CopyReshaped(x, dims, ctx.output(0));
+  }
+
+ private:
+  const std::vector<int64_t> shape_;
+};
+
+// Inputs X (for its dims), Out@GRAD; output X@GRAD.
+class ReshapeGradKernel : public OpKernel {
+ public:
+  explicit ReshapeGradKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x = ctx.input(0);
+    const Shape dims(x.dims().begin(), x.dims().end());
+    return CopyReshaped(ctx.input(1), dims, ctx.output(0));
+  }
+};
+
+REGISTER_OP(reshape)
+({.type = "reshape",
+  .summary = "the same elements under other dims",
+  .inputs = {{"X"}},
+  .outputs = {{"Out"}},
+  .attrs = {Required(IntsAttr("shape"))},
+  .shape = ReshapeShape,
+  .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
+  .cost = ElementwiseCost(0),
+  .in_place = {{"X", "Out"}}});
+REGISTER_OP(reshape_grad)
+({.type = "reshape_grad",
+  .summary = "a gradient under the dims of reshape's X",
+  .inputs = {{"X"}, {"Out@GRAD"}},
+  .outputs = {{"X@GRAD"}},
+  .attrs = {IntsAttr("shape")},
+  .shape = SameShapeRule("X", "X@GRAD"),
+  .cost = ElementwiseCost(0),
+  .in_place = {{"Out@GRAD", "X@GRAD"}}});
+
+REGISTER_KERNEL(reshape, kCpu, MakeKernel<ReshapeKernel>);
+REGISTER_KERNEL(reshape_grad, kCpu, MakeKernel<ReshapeGradKernel>);
+
+}  // namespace
+}  // namespace weir

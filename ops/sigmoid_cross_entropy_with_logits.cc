@@ -1,0 +1,64 @@
+// sigmoid_cross_entropy_with_logits: loss = weight * (log(1 + e^x) - x * label), computed as
+// max(x, 0) - x * label + log(1 + e^-|x|), so that no logit overflows.
+//
+//   X        [B, 1]  f32, logits
+//   Label    [B, 1]  f32, probabilities (0 or 1)
+//   Weight?  [B, 1]  f32
+//   Out      [B, 1]  f32
+//
+// Gradient: dx = dout * weight * (sigmoid(x) - label).
+#include <memory>
+
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/column_loss.h"
+#include "ops/loss_shape.h"
+#include "ops/shape_rules.h"
+#include "ops/vector_math.h"
+#include "ops/vectorized.h"
+
+namespace weir {
+namespace {
+
+WEIR_VECTORIZED void Forward(int64_t n, const float* x, const float* label, float* loss) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) loss[i] = Softplus(x[i]) - x[i] * label[i];
+}
+
+WEIR_VECTORIZED void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) dx[i] = dloss[i] * (Sigmoid(x[i]) - label[i]);
+}
+
+struct Loops {
+  explicit Loops(const KernelInit&) {}
+  void Forward(int64_t n, const float* x, const float* label, float* loss) const {
+    weir::Forward(n, x, label, loss);
+  }
+  void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) const {
+    weir::Backward(n, x, label, dloss, dx);
+  }
+};
+
+REGISTER_OP(sigmoid_cross_entropy_with_logits)
+({.type = "sigmoid_cross_entropy_with_logits",
+  .summary = "log(1 + e^x) - x * label, per example",
+  .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}},
+  .outputs = {{"Out"}},
+  .shape = [](InferContext& ctx) { return ColumnLossShape(ctx, "X", "Out"); },
+  .gradient = GradOpRule({"X", "Label", "Weight"}, {}, {"Out"}, {"X"}),
+  .cost = ElementwiseCost(60)});
+REGISTER_OP(sigmoid_cross_entropy_with_logits_grad)
+({.type = "sigmoid_cross_entropy_with_logits_grad",
+  .summary = "dloss * weight * (sigmoid(x) - label)",
+  .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}, {"Out@GRAD"}},
+  .outputs = {{"X@GRAD"}},
+  .shape = SameShapeRule("X", "X@GRAD"),
+  .cost = ElementwiseCost(30),
+  .in_place = {{"Out@GRAD", "X@GRAD"}}});
+
+REGISTER_KERNEL(sigmoid_cross_entropy_with_logits, kCpu, MakeKernel<ColumnLossKernel<Loops>>);
+REGISTER_KERNEL(sigmoid_cross_entropy_with_logits_grad, kCpu, MakeKernel<ColumnLossGradKernel<Loops>>);
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,168 @@
+// split: cuts a tensor along an axis.
+//
+//   X         any shape  f32
+//   Out*      like X but for `axis`  f32
+//   axis      int = 1; negative counts from the end; not the batch
+//   sections  ints: sizes along `axis`, one per output; empty: equal parts
+//
+// Gradient (split_grad): dX joined from the dOut's; a piece without a gradient is 0. Attribute `present` of split_grad: which
+// pieces Out@GRAD has.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/pieces.h"
+#include "ops/shape_rules.h"
+
+namespace weir {
+namespace {
+
+absl::Status SplitShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  const Shape x = ctx.InputShape("X");
+  const int64_t given = ctx.attrs().Int("axis");
+  const int64_t axis = NormalAxis(given, x.size());
+  if (axis < 0) return ctx.Error(absl::StrCat("axis ", given, " is outside of X's dims ", ShapeString(x)));
+  if (x[axis] < 0) {
+    return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), "; its size along axis ", axis, " must be known"));
+  }
+  std::vector<int64_t> sections = ctx.attrs().Ints("sections");
+  const int count = ctx.OutputCount("Out");
+  if (sections.empty()) {
+    if (x[axis] % count != 0) {
+      return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), "; ", x[axis], " does not divide into ", count,
+                                    " equal parts: give sections"));
+    }
+    sections.assign(count, x[axis] / count);
+  }
+  int64_t sum = 0;
+  for (int64_t s : sections) {
+    if (s < 0) return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " has a negative size"));
+    sum += s;
+  }
+  if (static_cast<int>(sections.size()) != count || sum != x[axis]) {
+    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " of ", count, " outputs must be one per output and add up to ",
+                                  x[axis], ", the size of X ", ShapeString(x), " along axis ", axis));
+  }
+  for (int i = 0; i < count; ++i) {
+    Shape dims = x;
+    dims[axis] = sections[i];
+    ctx.SetOutput("Out", dims, v1::FLOAT32, i);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::OpDesc>> SplitGradient(GradContext& ctx) {
+  const std::string dx = ctx.InputGrad("X");
+  if (dx.empty()) return std::vector<v1::OpDesc>();
+  const auto& outs = ctx.op().outputs(0).vars();
+  const int64_t axis = NormalAxis(ctx.attrs().Int("axis"), ctx.Var(outs[0]).dims_size());
+  std::vector<int64_t> sections, present;
+  std::vector<std::string> grads;
+  for (int i = 0; i < outs.size(); ++i) {
+    sections.push_back(ctx.Var(outs[i]).dims(static_cast<int>(axis)));
+    const std::string grad = ctx.OutputGrad("Out", i);
+    if (grad.empty()) continue;
+    present.push_back(i);
+    grads.push_back(grad);
+  }
+  return std::vector<v1::OpDesc>{
+      MakeOp("split_grad", {{"Out@GRAD", grads}}, {{"X@GRAD", {dx}}},
+             {AttrI("axis", axis), AttrInts("sections", sections), AttrInts("present", present)})};
+}
+
+absl::Status SplitGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectAllDense(ctx, "Out@GRAD"));
+  Shape dims = ctx.InputShape("Out@GRAD");
+  const int64_t axis = NormalAxis(ctx.attrs().Int("axis"), dims.size());
+  const std::vector<int64_t> sections = ctx.attrs().Ints("sections"), present = ctx.attrs().Ints("present");
+  bool fits = axis >= 0 && static_cast<int>(present.size()) == ctx.InputCount("Out@GRAD");
+  for (size_t i = 0; fits && i < present.size(); ++i) {
+    fits = present[i] >= 0 && present[i] < static_cast<int64_t>(sections.size()) &&
+           ctx.InputShape("Out@GRAD", static_cast<int>(i))[axis] == sections[present[i]];
+  }
+  if (!fits) return ctx.Error("sections and present do not fit to the gradients given");
+  dims[axis] = 0;
+  for (int64_t s : sections) dims[axis] += s;
+  ctx.SetOutput("X@GRAD", dims);
+  return absl::OkStatus();
+}
+
+class SplitKernel : public OpKernel {
+ public:
+  explicit SplitKernel(const KernelInit& init) : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x = ctx.input(0);
+    const int64_t axis = NormalAxis(axis_, x.rank());
+    const int count = ctx.output_count(0);
+    int64_t begin = 0;
+    for (int i = 0; i < count; ++i) {
+      const int64_t size = sections_.empty() ? x.dim(static_cast<int>(axis)) / count : sections_[i];
+      Shape dims(x.dims().begin(), x.dims().end());
+      dims[axis] = size;
+      Tensor* out = ctx.output(0, i);
+      out->Resize(v1::FLOAT32, dims);
+      CopyFromPiece(x.dims(), axis, begin, size, x.data<float>(), out->data<float>());
+      begin += size;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t axis_;
+  const std::vector<int64_t> sections_;
+};
+
+class SplitGradKernel : public OpKernel {
+ public:
+  explicit SplitGradKernel(const KernelInit& init)
+      : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")), present_(init.attrs.Ints("present")) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& first = ctx.input(0);
+    Shape dims(first.dims().begin(), first.dims().end());
+    dims[axis_] = 0;
+    for (int64_t s : sections_) dims[axis_] += s;
+    Tensor* dx = ctx.output(0);
+    dx->Resize(v1::FLOAT32, dims);
+    if (present_.size() < sections_.size()) std::fill_n(dx->data<float>(), dx->size(), 0.0f);
+    for (size_t i = 0; i < present_.size(); ++i) {
+      int64_t begin = 0;
+      for (int64_t p = 0; p < present_[i]; ++p) begin += sections_[p];
+      CopyIntoPiece(dims, axis_, begin, sections_[present_[i]], ctx.input(0, static_cast<int>(i)).data<float>(),
+                    dx->data<float>());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t axis_;
+  const std::vector<int64_t> sections_;
+  const std::vector<int64_t> present_;
+};
+
+REGISTER_OP(split)
+({.type = "split",
+  .summary = "cuts a tensor along an axis",
+  .inputs = {{"X"}},
+  .outputs = {{.name = "Out", .variadic = true}},
+  .attrs = {IntAttr("axis", 1), IntsAttr("sections")},
+  .shape = SplitShape,
+  .gradient = SplitGradient,
+  .cost = ElementwiseCost(0)});
+REGISTER_OP(split_grad)
+({.type = "split_grad",
+  .summary = "joins the gradients of the pieces of a split",
+  .inputs = {{.name = "Out@GRAD", .variadic = true}},
+  .outputs = {{"X@GRAD"}},
+  .attrs = {Required(IntAttr("axis", 1)), Required(IntsAttr("sections")), Required(IntsAttr("present"))},
+  .shape = SplitGradShape,
+  .cost = ElementwiseCost(0)});
+
+REGISTER_KERNEL(split, kCpu, MakeKernel<SplitKernel>);
+REGISTER_KERNEL(split_grad, kCpu, MakeKernel<SplitGradKernel>);
+
+}  // namespace
+}  // namespace weir

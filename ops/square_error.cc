@@ -1,0 +1,62 @@
+// square_error: loss = weight * (x - label)^2.
+//
+//   X        [B, 1]  f32
+//   Label    [B, 1]  f32
+//   Weight?  [B, 1]  f32
+//   Out      [B, 1]  f32
+//
+// Gradient: dx = dout * weight * 2 * (x - label).
+#include <memory>
+
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/column_loss.h"
+#include "ops/loss_shape.h"
+#include "ops/shape_rules.h"
+#include "ops/vectorized.h"
+
+namespace weir {
+namespace {
+
+WEIR_VECTORIZED void Forward(int64_t n, const float* x, const float* label, float* loss) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) loss[i] = (x[i] - label[i]) * (x[i] - label[i]);
+}
+
+WEIR_VECTORIZED void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) dx[i] = dloss[i] * (2.0f * (x[i] - label[i]));
+}
+
+struct Loops {
+  explicit Loops(const KernelInit&) {}
+  void Forward(int64_t n, const float* x, const float* label, float* loss) const {
+    weir::Forward(n, x, label, loss);
+  }
+  void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) const {
+    weir::Backward(n, x, label, dloss, dx);
+  }
+};
+
+REGISTER_OP(square_error)
+({.type = "square_error",
+  .summary = "(x - label)^2, per example",
+  .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}},
+  .outputs = {{"Out"}},
+  .shape = [](InferContext& ctx) { return ColumnLossShape(ctx, "X", "Out"); },
+  .gradient = GradOpRule({"X", "Label", "Weight"}, {}, {"Out"}, {"X"}),
+  .cost = ElementwiseCost(3)});
+REGISTER_OP(square_error_grad)
+({.type = "square_error_grad",
+  .summary = "dloss * weight * 2 * (x - label)",
+  .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}, {"Out@GRAD"}},
+  .outputs = {{"X@GRAD"}},
+  .shape = SameShapeRule("X", "X@GRAD"),
+  .cost = ElementwiseCost(4),
+  .in_place = {{"Out@GRAD", "X@GRAD"}}});
+
+REGISTER_KERNEL(square_error, kCpu, MakeKernel<ColumnLossKernel<Loops>>);
+REGISTER_KERNEL(square_error_grad, kCpu, MakeKernel<ColumnLossGradKernel<Loops>>);
+
+}  // namespace
+}  // namespace weir
