@@ -1,0 +1,345 @@
+#include "framework/runtime/executor.h"
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+// How an op is run. The scope of its definition, but for ops that work on variables of the whole step: see RunOf.
+enum class Run_ {
+  kLane,
+  kGate,
+  kStep,
+  // A lane op with an output that all lanes share (a running count): once per lane, in order of lanes, lanes waiting.
+  kLanesInOrder,
+};
+
+struct PreparedOp {
+  int index = 0;
+  const v1::OpDesc* desc = nullptr;
+  const OpDef* def = nullptr;
+  Run_ run = Run_::kLane;
+  std::unique_ptr<OpKernel> kernel;
+  // One per lane for kLane and kLanesInOrder, else one that sees all lanes.
+  std::vector<KernelContext> contexts;
+  // kGate: lanes that have not passed in this run.
+  std::unique_ptr<std::atomic<int>> lanes_to_come;
+};
+
+// Ops between two that all lanes wait for: [begin, end) of the ops, lane and gate ops only; or one other op.
+struct Segment {
+  int begin = 0;
+  int end = 0;
+  bool lanes = false;
+};
+
+class ExecutorImpl : public Executor {
+ public:
+  ExecutorImpl(const v1::ProgramDesc& program, Scope* scope, ExecutorOptions options)
+      : program_(program), scope_(scope), options_(std::move(options)), batch_(options_.lanes, 0), lane_vars_(options_.lanes) {}
+
+  absl::Status Prepare();
+  Variable* Find(int lane, std::string_view name) override;
+  absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) override;
+
+ private:
+  using VarMap = std::map<std::string, Variable, std::less<>>;
+
+  const v1::VarDesc* Describe(std::string_view name) const;
+  bool IsShared(std::string_view name) const;
+  Run_ RunOf(const v1::OpDesc& op, const OpDef& def) const;
+  absl::Status PrepareOp(int index);
+  absl::StatusOr<Variable*> Locate(int lane, const std::string& name);
+  absl::StatusOr<std::vector<KernelContext::Slot>> Slots(int lane, const std::vector<SlotDef>& defs,
+                                                         const google::protobuf::RepeatedPtrField<v1::OpSlot>& given);
+  void MakeSegments();
+
+  absl::Status RunOne(PreparedOp& op, KernelContext& ctx);
+  absl::Status RunLanes(const Segment& segment);
+  void RunLane(const Segment& segment, int lane);
+  void PassGate(PreparedOp& gate);
+  void Fail(absl::Status status);
+
+  const v1::ProgramDesc program_;
+  Scope* const scope_;
+  const ExecutorOptions options_;
+  std::map<std::string, const v1::VarDesc*, std::less<>> descs_;
+  // Outputs of step ops that are not persistable: one variable for all lanes.
+  std::set<std::string, std::less<>> step_names_;
+  VarMap step_vars_;
+  std::vector<PreparedOp> ops_;
+  std::vector<Segment> segments_;
+
+  // Of the present run.
+  StepContext ctx_;
+  std::vector<int64_t> batch_;
+  std::vector<VarMap> lane_vars_;
+  // Makes the other lanes stop; the status is behind the lock.
+  std::atomic<bool> failed_{false};
+  Mutex mu_;
+  CondVar gate_done_;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  int gates_running_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+const v1::VarDesc* ExecutorImpl::Describe(std::string_view name) const {
+  const auto it = descs_.find(name);
+  return it == descs_.end() ? nullptr : it->second;
+}
+
+// One variable for all lanes.
+bool ExecutorImpl::IsShared(std::string_view name) const {
+  const v1::VarDesc* desc = Describe(name);
+  return (desc != nullptr && desc->persistable()) || step_names_.contains(name);
+}
+
+Run_ ExecutorImpl::RunOf(const v1::OpDesc& op, const OpDef& def) const {
+  if (def.scope == OpScope::kStep) return Run_::kStep;
+  if (def.scope == OpScope::kGate) return Run_::kGate;
+  const auto any_shared = [this](const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots) {
+    for (const v1::OpSlot& slot : slots) {
+      for (const std::string& var : slot.vars()) {
+        if (IsShared(var)) return true;
+      }
+    }
+    return false;
+  };
+  switch (op.role()) {
+    case v1::OPTIMIZE:
+    case v1::INIT:
+    case v1::LR_SCHEDULE:
+      return Run_::kStep;
+    case v1::DIST:
+      // Joining the blocks of a parameter is once per step; cutting a lane's gradient is not.
+      return any_shared(op.inputs()) || any_shared(op.outputs()) ? Run_::kStep : Run_::kLane;
+    default:
+      return any_shared(op.outputs()) ? Run_::kLanesInOrder : Run_::kLane;
+  }
+}
+
+absl::StatusOr<Variable*> ExecutorImpl::Locate(int lane, const std::string& name) {
+  const v1::VarDesc* desc = Describe(name);
+  if (desc == nullptr) return absl::NotFoundError(absl::StrCat("variable '", name, "' is not declared"));
+  if (desc->persistable()) return scope_->FindOrCreate(name);
+  VarMap& vars = step_names_.contains(name) ? step_vars_ : lane_vars_[lane];
+  const auto [it, fresh] = vars.try_emplace(name);
+  if (fresh && desc->kind() == v1::SELECTED_ROWS) it->second = SelectedRows();
+  if (fresh && desc->kind() == v1::IDS) it->second = IdBatch();
+  return &it->second;
+}
+
+absl::StatusOr<std::vector<KernelContext::Slot>> ExecutorImpl::Slots(
+    int lane, const std::vector<SlotDef>& defs, const google::protobuf::RepeatedPtrField<v1::OpSlot>& given) {
+  std::vector<KernelContext::Slot> slots(defs.size());
+  for (const v1::OpSlot& slot : given) {
+    size_t i = 0;
+    while (i < defs.size() && defs[i].name != slot.name()) ++i;
+    if (i == defs.size()) return absl::NotFoundError(absl::StrCat("there is no slot '", slot.name(), "'"));
+    for (const std::string& name : slot.vars()) {
+      ASSIGN_OR_RETURN(Variable * var, Locate(lane, name));
+      slots[i].vars.push_back(var);
+    }
+  }
+  return slots;
+}
+
+absl::Status ExecutorImpl::PrepareOp(int index) {
+  PreparedOp& op = ops_[index];
+  op.index = index;
+  op.desc = &program_.blocks(options_.block).ops(index);
+  ASSIGN_OR_RETURN(op.def, OpRegistry::Global().Get(op.desc->type()));
+  op.run = RunOf(*op.desc, *op.def);
+  if (op.run == Run_::kStep) {
+    for (const v1::OpSlot& slot : op.desc->outputs()) {
+      const int i = op.def->OutputIndex(slot.name());
+      if (i >= 0 && op.def->outputs[i].per_lane) continue;
+      for (const std::string& name : slot.vars()) {
+        const v1::VarDesc* desc = Describe(name);
+        if (desc == nullptr || !desc->persistable()) step_names_.insert(name);
+      }
+    }
+  }
+  const bool per_lane = op.run == Run_::kLane || op.run == Run_::kLanesInOrder;
+  op.contexts.resize(per_lane ? options_.lanes : 1);
+  for (int lane = 0; lane < options_.lanes; ++lane) {
+    KernelContext& ctx = op.contexts[per_lane ? lane : 0];
+    ASSIGN_OR_RETURN(std::vector<KernelContext::Slot> inputs, Slots(lane, op.def->inputs, op.desc->inputs()));
+    ASSIGN_OR_RETURN(std::vector<KernelContext::Slot> outputs, Slots(lane, op.def->outputs, op.desc->outputs()));
+    ctx.inputs.push_back(std::move(inputs));
+    ctx.outputs.push_back(std::move(outputs));
+    ctx.step = &ctx_;
+    ctx.lane_batch = batch_.data() + (per_lane ? lane : 0);
+  }
+  if (op.run == Run_::kGate) op.lanes_to_come = std::make_unique<std::atomic<int>>(0);
+
+  const KernelFactory* factory = KernelRegistry::Global().Find(op.desc->type(), options_.device);
+  if (factory == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no kernel for ", options_.device == Device::kCpu ? "CPU" : "CUDA"));
+  }
+  ASSIGN_OR_RETURN(op.kernel, (*factory)(KernelInit{.op = *op.desc,
+                                                    .def = *op.def,
+                                                    .attrs = AttrReader(*op.desc, *op.def),
+                                                    .vars = [this](std::string_view name) { return Describe(name); }}));
+  return absl::OkStatus();
+}
+
+// "op 12 (fc) making deep.0: ..."
+absl::Status Annotate(const absl::Status& status, int index, const v1::OpDesc& op) {
+  std::string out;
+  for (const v1::OpSlot& slot : op.outputs()) {
+    if (!out.empty() || slot.vars().empty()) continue;
+    out = absl::StrCat(" making ", slot.vars(0));
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat("op ", index, " (", op.type(), ")", out, ": ", std::string(status.message())));
+}
+
+void ExecutorImpl::MakeSegments() {
+  const int n = static_cast<int>(ops_.size());
+  for (int i = 0; i < n;) {
+    const auto in_lanes = [this](int k) { return ops_[k].run == Run_::kLane || ops_[k].run == Run_::kGate; };
+    Segment segment{.begin = i, .end = i + 1, .lanes = in_lanes(i)};
+    while (segment.lanes && segment.end < n && in_lanes(segment.end)) ++segment.end;
+    segments_.push_back(segment);
+    i = segment.end;
+  }
+}
+
+absl::Status ExecutorImpl::Prepare() {
+  if (options_.block < 0 || options_.block >= program_.blocks_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("program '", program_.name(), "' has ", program_.blocks_size(), " blocks; there is no block ", options_.block));
+  }
+  CHECK_GE(options_.lanes, 1);
+  // From the outermost block inwards: the nearest declaration counts.
+  std::vector<int> chain;
+  for (int b = options_.block; b >= 0 && b < program_.blocks_size() && chain.size() <= static_cast<size_t>(program_.blocks_size());
+       b = program_.blocks(b).parent()) {
+    chain.push_back(b);
+  }
+  for (auto b = chain.rbegin(); b != chain.rend(); ++b) {
+    for (const v1::VarDesc& var : program_.blocks(*b).vars()) descs_[var.name()] = &var;
+  }
+  ops_.resize(program_.blocks(options_.block).ops_size());
+  for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
+    const absl::Status status = PrepareOp(i);
+    if (!status.ok()) return Annotate(status, i, program_.blocks(options_.block).ops(i));
+  }
+  MakeSegments();
+  return absl::OkStatus();
+}
+
+Variable* ExecutorImpl::Find(int lane, std::string_view name) {
+  CHECK(lane >= 0 && lane < options_.lanes) << lane;
+  if (const v1::VarDesc* desc = Describe(name); desc != nullptr && desc->persistable()) return scope_->Find(name);
+  VarMap& vars = step_names_.contains(name) ? step_vars_ : lane_vars_[lane];
+  const auto it = vars.find(name);
+  return it == vars.end() ? nullptr : &it->second;
+}
+
+absl::Status ExecutorImpl::RunOne(PreparedOp& op, KernelContext& ctx) {
+  absl::Status status = op.kernel->Run(ctx);
+  return status.ok() ? status : Annotate(status, op.index, *op.desc);
+}
+
+void ExecutorImpl::Fail(absl::Status status) {
+  failed_.store(true, std::memory_order_relaxed);
+  MutexLock lock(&mu_);
+  if (status_.ok()) status_ = std::move(status);
+}
+
+void ExecutorImpl::PassGate(PreparedOp& gate) {
+  // Release: what this lane wrote is seen by whoever runs the gate.
+  if (gate.lanes_to_come->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  {
+    MutexLock lock(&mu_);
+    ++gates_running_;
+  }
+  const auto fire = [this, &gate] {
+    absl::Status status = failed_.load(std::memory_order_relaxed) ? absl::OkStatus() : RunOne(gate, gate.contexts[0]);
+    if (!status.ok()) Fail(std::move(status));
+    MutexLock lock(&mu_);
+    if (--gates_running_ == 0) gate_done_.SignalAll();
+  };
+  // The lane goes on; another thread sends.
+  if (ctx_.pool != nullptr) {
+    ctx_.pool->Schedule(fire);
+  } else {
+    fire();
+  }
+}
+
+void ExecutorImpl::RunLane(const Segment& segment, int lane) {
+  for (int i = segment.begin; i < segment.end; ++i) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    PreparedOp& op = ops_[i];
+    if (op.run == Run_::kGate) {
+      PassGate(op);
+      continue;
+    }
+    absl::Status status = RunOne(op, op.contexts[lane]);
+    if (!status.ok()) {
+      Fail(std::move(status));
+      return;
+    }
+  }
+}
+
+absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
+  for (int i = segment.begin; i < segment.end; ++i) {
+    if (ops_[i].run == Run_::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
+  }
+  if (ctx_.pool != nullptr) {
+    ctx_.pool->ParallelFor(options_.lanes, [&](int64_t lane) { RunLane(segment, static_cast<int>(lane)); });
+  } else {
+    for (int lane = 0; lane < options_.lanes; ++lane) RunLane(segment, lane);
+  }
+  MutexLock lock(&mu_);
+  // Gates are calls of a ParamChannel, which end by their own deadlines.
+  while (gates_running_ > 0) gate_done_.Wait(&mu_);
+  return status_;
+}
+
+absl::Status ExecutorImpl::Run(const StepContext& ctx, absl::Span<const int64_t> batch) {
+  CHECK_EQ(batch.size(), batch_.size());
+  std::copy(batch.begin(), batch.end(), batch_.begin());
+  ctx_ = ctx;
+  failed_.store(false, std::memory_order_relaxed);
+  {
+    MutexLock lock(&mu_);
+    status_ = absl::OkStatus();
+  }
+  for (PreparedOp& op : ops_) {
+    for (size_t lane = 0; lane < op.contexts.size(); ++lane) op.contexts[lane].lane = ctx.first_lane + static_cast<int>(lane);
+  }
+  for (const Segment& segment : segments_) {
+    if (segment.lanes) {
+      RETURN_IF_ERROR(RunLanes(segment));
+      continue;
+    }
+    PreparedOp& op = ops_[segment.begin];
+    for (KernelContext& context : op.contexts) RETURN_IF_ERROR(RunOne(op, context));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const v1::ProgramDesc& program, Scope* scope,
+                                                           ExecutorOptions options) {
+  auto executor = std::make_unique<ExecutorImpl>(program, scope, std::move(options));
+  RETURN_IF_ERROR(executor->Prepare());
+  return executor;
+}
+
+}  // namespace weir
