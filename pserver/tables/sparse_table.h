@@ -79,6 +79,7 @@ class SparseTable {
   int stripes() const { return stripe_count_; }
   // Smallest MixId(id) of the stripe's ids.
   uint64_t StripeBegin(int stripe) const;
+  bool OwnsShard(uint32_t shard) const { return shard >= options_.shard_begin && shard < options_.shard_end; }
   // True when the id belongs to a shard of this server.
   bool Owns(int64_t id) const;
 

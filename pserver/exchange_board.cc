@@ -1,0 +1,88 @@
+#include "pserver/exchange_board.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir {
+
+namespace {
+// 64 GiB in chunks of 64 MiB; a number beyond it is a mistake.
+constexpr int kMaxChunks = 1024;
+}  // namespace
+
+ExchangeBoard::Entry& ExchangeBoard::Find(const std::string& key) {
+  Entry& entry = entries_[key];
+  if (entry.contributions.empty()) {
+    entry.contributions.resize(static_cast<size_t>(trainers_));
+    entry.read.resize(static_cast<size_t>(trainers_), false);
+  }
+  return entry;
+}
+
+absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer) {
+  if (request.chunks() < 1 || request.chunks() > kMaxChunks || request.chunk() < 0 || request.chunk() >= request.chunks()) {
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": chunk ", request.chunk(), " of ",
+                                                   request.chunks(), "; at most ", kMaxChunks, " are possible"));
+  }
+  Contribution& contribution = Find(request.key()).contributions[static_cast<size_t>(trainer)];
+  const size_t chunks = static_cast<size_t>(request.chunks());
+  if (contribution.chunks.empty()) {
+    contribution.chunks.resize(chunks);
+    contribution.have.resize(chunks, false);
+  }
+  if (contribution.chunks.size() != chunks) {
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": trainer ", trainer, " announces ", chunks,
+                                                   " chunks now and ", contribution.chunks.size(),
+                                                   " before; a key is used once"));
+  }
+  const size_t chunk = static_cast<size_t>(request.chunk());
+  if (contribution.have[chunk]) return absl::OkStatus();
+  contribution.have[chunk] = true;
+  contribution.chunks[chunk] = request.contribution();
+  contribution.complete = std::find(contribution.have.begin(), contribution.have.end(), false) == contribution.have.end();
+  return absl::OkStatus();
+}
+
+std::vector<int> ExchangeBoard::Missing(const std::string& key, const std::function<bool(int)>& excused) const {
+  const auto entry = entries_.find(key);
+  std::vector<int> missing;
+  for (int t = 0; t < trainers_; ++t) {
+    const bool there = entry != entries_.end() && entry->second.contributions[static_cast<size_t>(t)].complete;
+    if (!there && !excused(t)) missing.push_back(t);
+  }
+  return missing;
+}
+
+absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply) {
+  if (request.read_trainer() < 0 || request.read_trainer() >= trainers_) {
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ", request.read_trainer(),
+                                                   ", the job has ", trainers_));
+  }
+  Entry& entry = Find(request.key());
+  const Contribution& contribution = entry.contributions[static_cast<size_t>(request.read_trainer())];
+  const int chunks = contribution.complete ? static_cast<int>(contribution.chunks.size()) : 1;
+  if (request.chunk() < 0 || request.chunk() >= chunks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange ", request.key(), ": reads chunk ", request.chunk(), " of ", chunks));
+  }
+  reply->set_chunks(chunks);
+  reply->set_contribution(contribution.complete ? contribution.chunks[static_cast<size_t>(request.chunk())] : "");
+  if (request.read_trainer() == trainers_ - 1 && request.chunk() == chunks - 1) entry.read[static_cast<size_t>(trainer)] = true;
+  return absl::OkStatus();
+}
+
+void ExchangeBoard::Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused) {
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    bool all = true;
+    for (int t = 0; t < trainers_; ++t) all &= entry->second.read[static_cast<size_t>(t)] || excused(t);
+    if (all && entry->second.all_read == absl::InfiniteFuture()) entry->second.all_read = now;
+    if (all && now - entry->second.all_read > keep) {
+      entry = entries_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+}
+
+}  // namespace weir

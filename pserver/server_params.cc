@@ -1,0 +1,581 @@
+#include "pserver/server_params.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/load.h"
+#include "framework/checkpoint/shard.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/row_rule.h"
+#include "glog/logging.h"
+#include "pserver/merge_gradients.h"
+
+namespace weir {
+
+namespace {
+
+constexpr int kStripesPerCore = 8;
+
+absl::Status Prefixed(const std::string& what, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+}
+
+std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
+  }
+  return {};
+}
+
+std::string OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  const std::vector<std::string> vars = SlotVars(slots, name);
+  return vars.size() == 1 ? vars[0] : "";
+}
+
+const v1::OpAttr* FindAttr(const v1::OpDesc& op, std::string_view name) {
+  for (const v1::OpAttr& attr : op.attrs()) {
+    if (attr.name() == name) return &attr;
+  }
+  return nullptr;
+}
+
+const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name) {
+  for (const v1::VarDesc& var : block.vars()) {
+    if (var.name() == name) return &var;
+  }
+  return nullptr;
+}
+
+// 4-byte units of a state variable, whatever its type: state is saved and digested as bits.
+absl::Span<float> Bits(Variable* var) {
+  Tensor& tensor = std::get<Tensor>(*var);
+  return absl::MakeSpan(static_cast<float*>(tensor.raw()), tensor.bytes() / sizeof(float));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
+                                                                   const v1::ProgramDesc& startup, int server_id,
+                                                                   ThreadPool* pool) {
+  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool));
+  RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
+  return params;
+}
+
+absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup) {
+  if (!main.has_plan()) return absl::InvalidArgumentError("the main program holds no plan; it was not made by the transpiler");
+  if (main.blocks_size() == 0) return absl::InvalidArgumentError("the main program has no block");
+  const v1::Plan& plan = main.plan();
+  trainers_ = plan.trainers();
+  lanes_ = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
+  seed_ = main.seed();
+
+  const v1::OpDesc* serve = nullptr;
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    if (op.type() == "listen_and_serv") serve = &op;
+  }
+  if (serve == nullptr) {
+    return absl::InvalidArgumentError("block 0 has no listen_and_serv; this is not the main program of a server");
+  }
+  const v1::OpAttr* const id = FindAttr(*serve, "server_id");
+  if (id != nullptr && id->i() != server_id_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program is server ", id->i(), "'s, this process is server ", server_id_));
+  }
+  const v1::OpAttr* const average = FindAttr(*serve, "average");
+  average_by_trainers_ = average != nullptr ? average->s() == "trainers" : plan.average_by_trainers();
+
+  // Param of each optimize block.
+  struct Update {
+    int block;
+    const v1::OpDesc* op;
+  };
+  std::map<std::string, Update> updates;
+  if (const v1::OpAttr* const blocks = FindAttr(*serve, "optimize_blocks")) {
+    for (const int32_t b : blocks->blocks().v()) {
+      if (b <= 0 || b >= main.blocks_size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("listen_and_serv names optimize block ", b, " of ", main.blocks_size()));
+      }
+      for (const v1::OpDesc& op : main.blocks(b).ops()) {
+        const std::string param = OnlyVar(op.inputs(), "Param");
+        if (!param.empty()) updates[param] = {b, &op};
+      }
+    }
+  }
+
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executor> start, Executor::Create(startup, &scope_, {.block = 0, .lanes = 1}));
+  StepContext context;
+  context.seed = seed_;
+  context.pool = pool_;
+  const int64_t no_examples = 0;
+  RETURN_IF_ERROR(Prefixed("startup", start->Run(context, absl::MakeConstSpan(&no_examples, 1))));
+
+  for (const v1::PlacedBlock& placed : plan.blocks()) {
+    if (placed.server() != server_id_) continue;
+    const auto update = updates.find(placed.name());
+    RETURN_IF_ERROR(Prefixed(absl::StrCat("block ", placed.name()),
+                             AddBlock(placed, main, update == updates.end() ? -1 : update->second.block,
+                                      update == updates.end() ? nullptr : update->second.op)));
+  }
+  for (const v1::VarDesc& var : main.blocks(0).vars()) {
+    if (var.kind() != v1::TABLE) continue;
+    const auto update = updates.find(var.name());
+    RETURN_IF_ERROR(
+        Prefixed(absl::StrCat("table ", var.name()), AddTable(var, plan, update == updates.end() ? nullptr : update->second.op)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
+                                    const v1::OpDesc* update) {
+  auto block = std::make_unique<DenseBlock>();
+  block->placed = placed;
+  block->info.name = placed.name();
+  Variable* const var = scope_.Find(placed.name());
+  if (var == nullptr || !std::holds_alternative<Tensor>(*var) || !std::get<Tensor>(*var).initialized()) {
+    return absl::InvalidArgumentError("the startup program gives it no value");
+  }
+  block->value = &std::get<Tensor>(*var);
+  if (block->value->dtype() != v1::FLOAT32 || block->value->size() != placed.element_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("the startup program makes ", v1::DType_Name(block->value->dtype()), " ",
+                                                   ShapeString(block->value->dims()), ", the plan says ",
+                                                   placed.element_count(), " float32 elements"));
+  }
+  block->info.count = block->value->size();
+  const v1::VarDesc* const desc = FindVar(main.blocks(0), placed.name());
+  if (desc != nullptr && desc->has_block_of()) {
+    block->whole_dims.assign(desc->block_of().whole_dims().begin(), desc->block_of().whole_dims().end());
+  }
+  if (block->whole_dims.empty()) {
+    block->whole_dims.assign(block->value->dims().begin(), block->value->dims().end());
+  }
+  if (placed.sparse_gradient()) {
+    if (block->value->rank() != 2) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient rows need a matrix, got ", ShapeString(block->value->dims())));
+    }
+    block->info.rows = block->value->dim(0);
+    block->info.sparse_width = static_cast<int>(block->value->dim(1));
+  }
+
+  if (update != nullptr) {
+    MutexLock lock(&block->mu);
+    ASSIGN_OR_RETURN(block->update, Executor::Create(main, &scope_, {.block = optimize_block, .lanes = 1}));
+    const std::string gradient = OnlyVar(update->inputs(), "Grad");
+    std::vector<std::string> names = {gradient};
+    if (average_by_trainers_) {
+      names.clear();
+      for (int t = 0; t < trainers_; ++t) names.push_back(absl::StrCat(gradient, ".trainer_", t));
+    }
+    for (const std::string& name : names) {
+      Variable* found = block->update->Find(0, name);
+      if (found == nullptr) found = scope_.Find(name);
+      if (found == nullptr) return absl::InvalidArgumentError(absl::StrCat("optimize block ", optimize_block, " has no variable ", name));
+      block->gradients.push_back(found);
+    }
+    // State: the inputs of the update that its operator declares as state.
+    ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(update->type()));
+    for (const StateDef& state : def->state) {
+      const std::string name = OnlyVar(update->inputs(), state.slot);
+      Variable* const state_var = scope_.Find(name);
+      if (state_var == nullptr || !std::holds_alternative<Tensor>(*state_var) || !std::get<Tensor>(*state_var).initialized()) {
+        return absl::InvalidArgumentError(absl::StrCat("the startup program gives its state ", state.slot, " (", name, ") no value"));
+      }
+      // "fc_0.w.block1.moment1" is moment1.
+      const std::string prefix = placed.name() + ".";
+      const std::string short_name = name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : state.slot;
+      const bool scalar =
+          state.like == StateDef::kScalar || (state.like == StateDef::kCount && block->info.sparse_width == 0);
+      block->states.push_back({short_name, state_var, scalar});
+    }
+  }
+  block_index_[placed.name()] = static_cast<int>(blocks_.size());
+  blocks_.push_back(std::move(block));
+  return absl::OkStatus();
+}
+
+absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::OpDesc* update) {
+  if (var.dims_size() != 2) return absl::InvalidArgumentError("a table has dims [-1, width]");
+  const uint32_t shards = static_cast<uint32_t>(var.logical_shards());
+  // The shards s with ShardServer(s) == server_id.
+  const auto begin = [&](int server) {
+    return static_cast<uint32_t>((static_cast<uint64_t>(server) * shards + static_cast<uint64_t>(plan.servers()) - 1) /
+                                 static_cast<uint64_t>(plan.servers()));
+  };
+  auto table = std::make_unique<Table>();
+  SparseTableOptions options{.name = var.name(),
+                             .width = static_cast<int>(var.dims(1)),
+                             .logical_shards = shards,
+                             .shard_begin = begin(server_id_),
+                             .shard_end = begin(server_id_ + 1),
+                             .capacity = var.capacity(),
+                             .stripes = kStripesPerCore * std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                             .initializer = RowInitializer(var.initializer(), seed_, var.name())};
+  if (update != nullptr) {
+    ASSIGN_OR_RETURN(options.rule, RowRuleRegistry::Global().Make(*update));
+    const std::string rate = OnlyVar(update->inputs(), "LearningRate");
+    table->learning_rate = scope_.Find(rate);
+    if (table->learning_rate == nullptr || !std::holds_alternative<Tensor>(*table->learning_rate) ||
+        std::get<Tensor>(*table->learning_rate).size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("the startup program gives its learning rate ", rate, " no value"));
+    }
+  }
+  ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
+  table_index_[var.name()] = static_cast<int>(tables_.size());
+  tables_.push_back(std::move(table));
+  return absl::OkStatus();
+}
+
+int ServerParams::FindBlock(std::string_view name) const {
+  const auto found = block_index_.find(name);
+  return found == block_index_.end() ? -1 : found->second;
+}
+
+int ServerParams::FindTable(std::string_view name) const {
+  const auto found = table_index_.find(name);
+  return found == table_index_.end() ? -1 : found->second;
+}
+
+absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers) {
+  int64_t samples = 0;
+  std::set<int> blocks, tables;
+  for (const TrainerGradients& trainer : trainers) {
+    samples += trainer.samples;
+    for (const Gradient& gradient : trainer.gradients) (gradient.of_table ? tables : blocks).insert(gradient.target);
+  }
+  CHECK_GT(samples, 0);
+  // Blocks first: they are few and large, and one left for the end would keep every other core waiting.
+  struct Unit {
+    int block;
+    int table;
+    int stripe;
+  };
+  std::vector<Unit> units;
+  for (int block : blocks) units.push_back({block, -1, -1});
+  for (int table : tables) {
+    for (int s = 0; s < tables_[static_cast<size_t>(table)]->table->stripes(); ++s) units.push_back({-1, table, s});
+  }
+  Mutex mu;
+  absl::Status first_error;
+  pool_->ParallelFor(static_cast<int64_t>(units.size()), [&](int64_t i) {
+    const Unit& unit = units[static_cast<size_t>(i)];
+    absl::Status status = unit.block >= 0 ? ApplyBlock(step, unit.block, trainers, samples)
+                                          : ApplyStripe(unit.table, unit.stripe, trainers, samples);
+    if (status.ok()) return;
+    MutexLock lock(&mu);
+    if (first_error.ok()) first_error = std::move(status);
+  });
+  return first_error;
+}
+
+absl::Status ServerParams::ApplyBlock(int64_t step, int index, absl::Span<const TrainerGradients> trainers, int64_t samples) {
+  DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  const std::string what = absl::StrCat("block ", block.info.name);
+  MutexLock lock(&block.mu);
+  if (block.update == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": has no optimizer, yet a gradient came"));
+  }
+
+  // Sum over the given trainers' nodes into a variable; false when no node is there.
+  const auto sum_into = [&](absl::Span<const TrainerGradients> from, Variable* to) -> absl::StatusOr<bool> {
+    if (block.info.sparse_width == 0) {
+      std::vector<DenseRun> runs;
+      for (const TrainerGradients& trainer : from) {
+        for (const Gradient& g : trainer.gradients) {
+          if (!g.of_table && g.target == index) {
+            runs.push_back({g.node, g.begin, absl::MakeConstSpan(g.values, static_cast<size_t>(g.count))});
+          }
+        }
+      }
+      if (runs.empty()) return false;
+      if (!std::holds_alternative<Tensor>(*to)) *to = Tensor();
+      Tensor& tensor = std::get<Tensor>(*to);
+      tensor.Resize(v1::FLOAT32, block.value->dims());
+      RETURN_IF_ERROR(SumDense(std::move(runs), lanes_, tensor.span<float>()));
+      return true;
+    }
+    std::vector<RowRun> runs;
+    for (const TrainerGradients& trainer : from) {
+      for (const Gradient& g : trainer.gradients) {
+        if (g.of_table || g.target != index) continue;
+        runs.push_back({g.node, absl::MakeConstSpan(g.ids, static_cast<size_t>(g.count)), g.values,
+                        g.order.empty() ? nullptr : g.order.data()});
+      }
+    }
+    MergedRows merged;
+    RETURN_IF_ERROR(MergeRows(runs, lanes_, block.info.sparse_width, 0, UINT64_MAX, &merged));
+    if (!std::holds_alternative<SelectedRows>(*to)) *to = SelectedRows();
+    SelectedRows& rows = std::get<SelectedRows>(*to);
+    rows.height = block.info.rows;
+    rows.merged = true;
+    rows.present = true;
+    rows.step_rows.clear();
+    rows.ids = merged.ids;
+    rows.values.Resize(v1::FLOAT32, {static_cast<int64_t>(merged.ids.size()), block.info.sparse_width});
+    float* out = rows.values.data<float>();
+    for (const float* grad : merged.grads) {
+      std::memcpy(out, grad, static_cast<size_t>(block.info.sparse_width) * sizeof(float));
+      out += block.info.sparse_width;
+    }
+    return !runs.empty();
+  };
+
+  if (!average_by_trainers_) {
+    const absl::StatusOr<bool> present = sum_into(trainers, block.gradients[0]);
+    if (!present.ok()) return Prefixed(what, present.status());
+    if (!*present) return absl::OkStatus();
+  } else {
+    // The mean over trainers of each one's mean: who brings nothing counts as zero.
+    for (int t = 0; t < trainers_; ++t) {
+      Variable* const to = block.gradients[static_cast<size_t>(t)];
+      const TrainerGradients* own = nullptr;
+      for (const TrainerGradients& trainer : trainers) {
+        if (trainer.trainer == t) own = &trainer;
+      }
+      bool present = false;
+      if (own != nullptr && own->samples > 0) {
+        const absl::StatusOr<bool> summed = sum_into(absl::MakeConstSpan(own, 1), to);
+        if (!summed.ok()) return Prefixed(what, summed.status());
+        present = *summed;
+      }
+      if (block.info.sparse_width > 0) {
+        if (!present) {
+          const absl::StatusOr<bool> none = sum_into({}, to);
+          if (!none.ok()) return Prefixed(what, none.status());
+        }
+        for (float& v : std::get<SelectedRows>(*to).values.span<float>()) v /= static_cast<float>(own->samples);
+        continue;
+      }
+      if (!present) {
+        if (!std::holds_alternative<Tensor>(*to)) *to = Tensor();
+        std::get<Tensor>(*to).Resize(v1::FLOAT32, block.value->dims());
+        for (float& v : std::get<Tensor>(*to).span<float>()) v = 0;
+        continue;
+      }
+      for (float& v : std::get<Tensor>(*to).span<float>()) v /= static_cast<float>(own->samples);
+    }
+  }
+  StepContext context;
+  context.step = step;
+  context.seed = seed_;
+  context.pool = pool_;
+  context.samples = samples;
+  context.trainers = trainers_;
+  const int64_t no_examples = 0;
+  return Prefixed(what, block.update->Run(context, absl::MakeConstSpan(&no_examples, 1)));
+}
+
+absl::Status ServerParams::ApplyStripe(int index, int stripe, absl::Span<const TrainerGradients> trainers, int64_t samples) {
+  Table& table = *tables_[static_cast<size_t>(index)];
+  const int width = table.table->width();
+  if (table.learning_rate == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table.table->name(), ": has no optimizer, yet gradient rows came"));
+  }
+  const uint64_t first = table.table->StripeBegin(stripe);
+  const uint64_t last = stripe + 1 < table.table->stripes() ? table.table->StripeBegin(stripe + 1) - 1 : UINT64_MAX;
+  const auto runs_of = [&](const TrainerGradients& trainer, std::vector<RowRun>* runs) {
+    for (const Gradient& g : trainer.gradients) {
+      if (!g.of_table || g.target != index) continue;
+      runs->push_back({g.node, absl::MakeConstSpan(g.ids, static_cast<size_t>(g.count)), g.values,
+                       g.order.empty() ? nullptr : g.order.data()});
+    }
+  };
+  // Kept between steps so that a step allocates nothing; nothing below comes back here.
+  static thread_local MergedRows merged;
+  std::vector<RowRun> runs;
+  const std::string what = absl::StrCat("table ", table.table->name());
+  float divisor = static_cast<float>(samples);
+  std::vector<MergedRows> means;
+  if (!average_by_trainers_) {
+    for (const TrainerGradients& trainer : trainers) runs_of(trainer, &runs);
+    RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, lanes_, width, first, last, &merged)));
+  } else {
+    // Each trainer's mean first; then their sum in a tree with one leaf per trainer.
+    divisor = static_cast<float>(trainers_);
+    means.resize(trainers.size());
+    std::vector<std::vector<float>> values(trainers.size());
+    for (size_t t = 0; t < trainers.size(); ++t) {
+      std::vector<RowRun> own;
+      runs_of(trainers[t], &own);
+      RETURN_IF_ERROR(Prefixed(what, MergeRows(own, lanes_, width, first, last, &means[t])));
+      values[t].reserve(means[t].ids.size() * static_cast<size_t>(width));
+      for (const float* grad : means[t].grads) {
+        for (int j = 0; j < width; ++j) values[t].push_back(grad[j] / static_cast<float>(trainers[t].samples));
+      }
+      runs.push_back({{trainers[t].trainer, 1}, means[t].ids, values[t].data(), nullptr});
+    }
+    RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, trainers_, width, first, last, &merged)));
+    if (merged.ids.empty()) return absl::OkStatus();
+    return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
+                                     *std::get<Tensor>(*table.learning_rate).data<float>());
+  }
+  if (merged.ids.empty()) return absl::OkStatus();
+  return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
+                                   *std::get<Tensor>(*table.learning_rate).data<float>());
+}
+
+void ServerParams::CopyBlock(int index, int64_t begin, int64_t count, float* out) {
+  DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  MutexLock lock(&block.mu);
+  std::memcpy(out, block.value->data<float>() + begin, static_cast<size_t>(count) * sizeof(float));
+}
+
+namespace {
+
+// Where a piece of state stands in the whole state variable. Shaped like the parameter, or one unit (of 4 bytes or more) per
+// row of it.
+struct StatePlace {
+  std::vector<int64_t> whole_dims;
+  int64_t element_begin = 0;
+};
+StatePlace PlaceState(const v1::PlacedBlock& placed, const std::vector<int64_t>& whole_dims, int64_t units) {
+  if (units == placed.element_count()) return {whole_dims, placed.element_begin()};
+  int64_t row = 1;
+  for (size_t i = 1; i < whole_dims.size(); ++i) row *= whole_dims[i];
+  const int64_t rows = std::max<int64_t>(1, placed.element_count() / row);
+  const int64_t per_row = units / rows;
+  return {{whole_dims.empty() ? 1 : whole_dims[0], per_row}, placed.element_begin() / row * per_row};
+}
+
+TableLayout LayoutOf(const SparseTable& table) {
+  TableLayout layout{.table = table.name(), .width = table.width(), .logical_shards = static_cast<int>(table.logical_shards())};
+  if (table.rule() == nullptr) return layout;
+  for (const RowRule::State& state : table.rule()->states(table.width())) layout.states.emplace_back(state.name, state.width);
+  return layout;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer, ShardWriter::Create(path));
+  for (const auto& block : blocks_) {
+    DensePiece piece{.variable = block->placed.parameter(),
+                     .whole_dims = block->whole_dims,
+                     .element_begin = block->placed.element_begin()};
+    RETURN_IF_ERROR(writer->AddDense(piece, block->value->span<float>()));
+    for (const State& state : block->states) {
+      const absl::Span<const float> bits = Bits(state.var);
+      DensePiece state_piece = piece;
+      state_piece.state_name = state.name;
+      state_piece.scalar = state.scalar;
+      if (!state.scalar) {
+        const StatePlace place = PlaceState(block->placed, block->whole_dims, static_cast<int64_t>(bits.size()));
+        state_piece.whole_dims = place.whole_dims;
+        state_piece.element_begin = place.element_begin;
+      }
+      RETURN_IF_ERROR(writer->AddDense(state_piece, bits));
+    }
+  }
+  for (const auto& entry : tables_) {
+    const SparseTable& table = *entry->table;
+    RETURN_IF_ERROR(writer->BeginTable(LayoutOf(table)));
+    // A stripe at a time: the lock is not held while the disk works, and the copy stays small.
+    std::vector<int64_t> ids;
+    std::vector<float> rows;
+    for (int s = 0; s < table.stripes(); ++s) {
+      table.CopyStripe(s, &ids, &rows);
+      RETURN_IF_ERROR(writer->AddRows(ids, rows));
+    }
+    RETURN_IF_ERROR(writer->EndTable());
+  }
+  return writer->Finish();
+}
+
+absl::Status ServerParams::Load(const std::string& directory, const v1::CheckpointManifest& manifest) {
+  LoadPlan plan;
+  // Read beside what is there: a checkpoint that turns out not to fit changes no block.
+  std::vector<std::pair<absl::Span<float>, std::vector<float>>> read;
+  const auto want = [&](DensePiece piece, absl::Span<float> to) {
+    read.emplace_back(to, std::vector<float>(to.size()));
+    plan.dense.push_back({std::move(piece), {}});
+  };
+  for (const auto& block : blocks_) {
+    DensePiece piece{.variable = block->placed.parameter(),
+                     .whole_dims = block->whole_dims,
+                     .element_begin = block->placed.element_begin()};
+    want(piece, block->value->span<float>());
+    for (const State& state : block->states) {
+      const absl::Span<float> bits = Bits(state.var);
+      DensePiece state_piece = piece;
+      state_piece.state_name = state.name;
+      state_piece.scalar = state.scalar;
+      if (!state.scalar) {
+        const StatePlace place = PlaceState(block->placed, block->whole_dims, static_cast<int64_t>(bits.size()));
+        state_piece.whole_dims = place.whole_dims;
+        state_piece.element_begin = place.element_begin;
+      }
+      want(std::move(state_piece), bits);
+    }
+  }
+  for (size_t i = 0; i < read.size(); ++i) plan.dense[i].out = absl::MakeSpan(read[i].second);
+  for (const auto& entry : tables_) {
+    SparseTable* const table = entry->table.get();
+    table->Clear();
+    plan.tables.push_back({LayoutOf(*table),
+                           [table](uint32_t shard) { return table->OwnsShard(shard); },
+                           [table](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
+                             return table->SetRows(ids, rows.data());
+                           }});
+  }
+  RETURN_IF_ERROR(LoadCheckpoint(directory, manifest, plan));
+  for (const auto& [to, values] : read) {
+    std::memcpy(to.data(), values.data(), values.size() * sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+void ServerParams::Digest(v1::ControlReply* reply) {
+  DigestTable digests;
+  for (const auto& block : blocks_) {
+    int64_t whole = 1;
+    for (int64_t dim : block->whole_dims) whole *= dim;
+    VariableDigester digester(block->placed.parameter(), whole);
+    digester.AddValues(block->placed.element_begin(), block->value->span<float>());
+    for (const State& state : block->states) {
+      const absl::Span<const float> bits = Bits(state.var);
+      if (state.scalar) {
+        digester.AddScalarState(state.name, block->placed.element_begin(), bits);
+      } else {
+        const StatePlace place = PlaceState(block->placed, block->whole_dims, static_cast<int64_t>(bits.size()));
+        digester.AddState(state.name, place.element_begin, bits);
+      }
+    }
+    digests[block->placed.parameter()] += digester.sum();
+  }
+  for (const auto& entry : tables_) {
+    const SparseTable& table = *entry->table;
+    const size_t width = static_cast<size_t>(table.width()), state_width = static_cast<size_t>(table.state_width());
+    std::vector<VariableDigestSum> sums(static_cast<size_t>(table.stripes()));
+    pool_->ParallelFor(table.stripes(), [&](int64_t s) {
+      VariableDigester digester(table.name(), table.logical_shards());
+      table.VisitStripe(static_cast<int>(s), [&](int64_t id, const float* row) {
+        digester.AddRow(id, absl::MakeConstSpan(row, width), absl::MakeConstSpan(row + width, state_width));
+      });
+      sums[static_cast<size_t>(s)] = digester.sum();
+    });
+    VariableDigestSum& sum = digests[table.name()];
+    for (const VariableDigestSum& each : sums) sum += each;
+  }
+  const VariableDigestSum total = Total(digests);
+  reply->set_values(total.values);
+  reply->set_state(total.state);
+  for (const auto& [name, sum] : digests) {
+    v1::VariableDigest* const variable = reply->add_variables();
+    variable->set_name(name);
+    variable->set_values(sum.values);
+    variable->set_state(sum.state);
+    for (uint64_t range : sum.ranges) variable->add_ranges(range);
+  }
+}
+
+}  // namespace weir

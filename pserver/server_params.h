@@ -1,0 +1,133 @@
+// What one server owns, and how a step changes it: dense blocks with their optimize programs, tables with their row rules.
+// Knows no trainers' sessions, no versions, no messages. Thread-safe where said.
+#ifndef WEIR_PSERVER_SERVER_PARAMS_H_
+#define WEIR_PSERVER_SERVER_PARAMS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/base/thread_pool.h"
+#include "framework/runtime/executor.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/runtime/scope.h"
+#include "framework/wire/slices.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "proto/program.pb.h"
+#include "pserver/tables/sparse_table.h"
+
+namespace weir {
+
+// One tensor of a push, checked: part of a node's gradient of one block or table.
+struct Gradient {
+  bool of_table = false;
+  int target = 0;  // index of the block or table
+  LaneRange node;
+  // Dense: elements [begin, begin + count) of the block. Rows: count rows, ids beside them.
+  int64_t begin = 0;
+  int64_t count = 0;
+  int width = 0;  // 0 = dense
+  const float* values = nullptr;
+  const int64_t* ids = nullptr;
+  // Positions by ascending MixId; empty when the ids already lie that way.
+  std::vector<uint32_t> order;
+  std::shared_ptr<const void> keep;  // of values and ids
+};
+
+// What one trainer pushed in one step.
+struct TrainerGradients {
+  int trainer = 0;
+  int64_t samples = 0;
+  std::vector<Gradient> gradients;
+};
+
+class ServerParams {
+ public:
+  // Runs the startup program. InvalidArgument names what the programs lack. `main` holds the plan.
+  static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main, const v1::ProgramDesc& startup,
+                                                              int server_id, ThreadPool* pool);
+
+  struct BlockInfo {
+    std::string name;
+    int64_t count = 0;
+    // Gradient rows of this width and ids in [0, rows); 0 = dense gradient.
+    int sparse_width = 0;
+    int64_t rows = 0;
+  };
+  // -1 when this server has no such block (table).
+  int FindBlock(std::string_view name) const;
+  int FindTable(std::string_view name) const;
+  const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info; }
+  SparseTable& table(int i) { return *tables_[static_cast<size_t>(i)]->table; }
+  int blocks() const { return static_cast<int>(blocks_.size()); }
+  int tables() const { return static_cast<int>(tables_.size()); }
+  bool average_by_trainers() const { return average_by_trainers_; }
+
+  // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
+  // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and each
+  // stripe is changed by one at a time. The error names the block or table.
+  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers);
+
+  // Elements [begin, begin + count) of a block as they are between two updates. Thread-safe.
+  void CopyBlock(int block, int64_t begin, int64_t count, float* out);
+
+  // The following three: no Apply meanwhile.
+  absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
+  absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
+  void Digest(v1::ControlReply* reply);
+
+ private:
+  struct State {
+    std::string name;   // "moment1"
+    Variable* var = nullptr;
+    bool scalar = false;
+  };
+  struct DenseBlock {
+    BlockInfo info;
+    v1::PlacedBlock placed;
+    std::vector<int64_t> whole_dims;
+    std::vector<State> states;
+    Mutex mu;  // held while the block is updated or copied
+    Tensor* value = nullptr;  // elements guarded by mu
+    // Null: the block is never updated.
+    std::unique_ptr<Executor> update ABSL_GUARDED_BY(mu);
+    // The variable that takes the sum; BY_TRAINERS: one per trainer.
+    std::vector<Variable*> gradients ABSL_GUARDED_BY(mu);
+  };
+  struct Table {
+    std::unique_ptr<SparseTable> table;
+    Variable* learning_rate = nullptr;  // null without an optimizer
+  };
+
+  ServerParams(int server_id, ThreadPool* pool) : server_id_(server_id), pool_(pool) {}
+  absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
+  absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::OpDesc* update);
+  absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
+                        const v1::OpDesc* update);
+  absl::Status ApplyBlock(int64_t step, int block, absl::Span<const TrainerGradients> trainers, int64_t samples);
+  absl::Status ApplyStripe(int table, int stripe, absl::Span<const TrainerGradients> trainers, int64_t samples);
+
+  const int server_id_;
+  ThreadPool* const pool_;
+  int lanes_ = 1;
+  int trainers_ = 1;
+  uint64_t seed_ = 1;
+  bool average_by_trainers_ = false;
+  Scope scope_;
+  std::vector<std::unique_ptr<DenseBlock>> blocks_;
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::map<std::string, int, std::less<>> block_index_;
+  std::map<std::string, int, std::less<>> table_index_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_PARAMS_H_
