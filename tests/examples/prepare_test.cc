@@ -1,0 +1,131 @@
+// The converters of the examples, on the real data.
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "trainer/data/line_source.h"
+
+namespace weir {
+namespace {
+
+class PrepareTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const dir = std::getenv("WEIR_DATA_DIR");
+    if (dir == nullptr) GTEST_SKIP() << "WEIR_DATA_DIR does not say where the shared data is";
+    data_ = dir;
+  }
+  // Exit status of a converter that writes to out_.
+  int Run(const std::string& program, const std::string& flags) {
+    return std::system(absl::StrCat("examples/", program, " --output=", out_.path(), " ", flags, " > ", out_.path(),
+                                    "/log 2>&1").c_str());
+  }
+  std::vector<std::string> Lines(const std::string& path) {
+    v1::DataSource source;
+    source.add_files(path);
+    auto set = DataSet::Open(source, "", "test");
+    CHECK(set.ok()) << set.status();
+    auto lines = LineSource::Open(set->files()[0], set->Stream(0, 1)[0]);
+    CHECK(lines.ok()) << lines.status();
+    std::vector<std::string> all;
+    std::string_view line;
+    int64_t offset;
+    while ((*lines)->Next(&line, &offset)) all.emplace_back(line);
+    CHECK((*lines)->status().ok()) << (*lines)->status();
+    return all;
+  }
+
+  std::string data_;
+  TempDir out_;
+};
+
+TEST_F(PrepareTest, FlightsComeOutAsInTheSampleEveryTenthAsTest) {
+  ASSERT_EQ(Run("flights/prepare", absl::StrCat("--rows=2000 --data=", data_)), 0);
+  const std::vector<std::string> sample = Lines(data_ + "/nycflights-late/sample_criteo_layout_2k.tsv.gz");
+  ASSERT_EQ(sample.size(), 2000u);
+  const std::vector<std::string> test = Lines(out_.path() + "/test.tsv");
+  std::vector<std::vector<std::string>> train;
+  for (int f = 0; f < 8; ++f) train.push_back(Lines(absl::StrCat(out_.path(), "/train-", f, ".tsv")));
+  ASSERT_EQ(test.size(), 200u);
+  size_t trained = 0;
+  for (size_t i = 0; i < sample.size(); ++i) {
+    if (i % 10 == 0) {
+      ASSERT_EQ(test[i / 10], sample[i]) << i;
+    } else {
+      ASSERT_LT(trained / 8, train[trained % 8].size());
+      ASSERT_EQ(train[trained % 8][trained / 8], sample[i]) << i;
+      ++trained;
+    }
+  }
+}
+
+TEST_F(PrepareTest, FlightsParseAsCriteoLines) {
+  ASSERT_EQ(Run("flights/prepare", absl::StrCat("--rows=2000 --data=", data_)), 0);
+  DataSpec spec = MakeSpec("train { files: 'train-*.tsv' } criteo {} batch_size: 8", out_);
+  spec.required = {"label"};
+  const auto numbers = ReadNumbers({.spec = spec, .streams = {0, 8}, .one_pass_in_order = true}, OpenTrain(spec));
+  ASSERT_TRUE(numbers.ok()) << numbers.status();
+  size_t examples = 0;
+  for (const auto& stream : *numbers) {
+    for (const auto& batch : stream) examples += batch.size();
+  }
+  EXPECT_EQ(examples, 1800u);
+}
+
+TEST_F(PrepareTest, AdultHasItsRowsAndPositivesAndFitsItsJob) {
+  ASSERT_EQ(Run("adult/prepare", "--data=" + data_), 0);
+  std::ifstream in("examples/adult/job.textproto");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  v1::JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
+  const struct {
+    const char* file;
+    int rows;
+    double positives;
+  } parts[] = {{"train.txt", 32561, 0.2408}, {"test.txt", 16281, 0.2362}};
+  for (const auto& part : parts) {
+    DataSpec spec;
+    spec.config = job.data();
+    spec.config.mutable_train()->set_files(0, part.file);
+    spec.config.clear_dense();
+    spec.directory = out_.path();
+    spec.required = {"label"};
+    const auto labels = ReadNumbers({.spec = spec, .streams = {0, 8}, .one_pass_in_order = true}, OpenTrain(spec));
+    ASSERT_TRUE(labels.ok()) << labels.status();
+    int rows = 0;
+    double positives = 0;
+    for (const auto& stream : *labels) {
+      for (const auto& batch : stream) {
+        for (const float label : batch) {
+          ++rows;
+          positives += label;
+        }
+      }
+    }
+    EXPECT_EQ(rows, part.rows);
+    EXPECT_NEAR(positives / rows, part.positives, 0.00005);
+  }
+}
+
+TEST(PrepareWithoutDataTest, MissingDataIsNamed) {
+  TempDir dir;
+  for (const char* program : {"flights/prepare", "adult/prepare"}) {
+    const std::string log = dir.path() + "/log";
+    EXPECT_NE(std::system(absl::StrCat("examples/", program, " --data=/nowhere --output=", dir.path(), " > ", log,
+                                       " 2>&1").c_str()),
+              0);
+    std::ifstream in(log);
+    const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    EXPECT_THAT(text, ::testing::HasSubstr("prepare: there is no /nowhere/"));
+    EXPECT_THAT(text, ::testing::HasSubstr("say --data=DIR or set WEIR_DATA_DIR"));
+  }
+}
+
+}  // namespace
+}  // namespace weir
