@@ -119,7 +119,7 @@ absl::StatusOr<Role> ResolveRole(Role program, const Settings& settings) {
   }
   if ((program == Role::kPserver) != (*role == Role::kPserver)) {
     const std::string other = *role == Role::kPserver ? "pserver" : "trainer";
-    return Invalid(setting->source, " is ", setting->value, ", but this program is the ", std::string(RoleName(program)),
+    return Invalid(setting->source, " is ", setting->value, ", but the role of this program is ", std::string(RoleName(program)),
                    ": start the program ", other, ", or change ", setting->source);
   }
   return *role;
@@ -160,7 +160,7 @@ absl::StatusOr<ServerList> ResolveList(const Settings& settings, const v1::JobCo
       return Invalid(where, ": ", texts[i], " is no address that trainers can reach; name the server's host");
     }
     if (const std::optional<int> first = list.PlaceOf(*endpoint)) {
-      return Invalid(where, " is ", texts[i], ", as is endpoint ", *first, ": two servers cannot share an endpoint");
+      return Invalid(where, " is ", texts[i], ", the same as endpoint ", *first, ": two servers cannot share it");
     }
     list.endpoints.push_back(*std::move(endpoint));
   }
