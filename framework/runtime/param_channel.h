@@ -42,6 +42,10 @@ class ParamChannel {
   // (evaluation, prediction).
   virtual absl::Status BeginStep(int64_t step, bool read_only) = 0;
 
+  // Samples of this process in the step, when they are known before its gradients. Optional; with async_apply EAGER it is what
+  // lets parts take effect on arrival, before FinishSends. After BeginStep.
+  virtual void SetStepSamples(int64_t samples) { (void)samples; }
+
   // Rows of all tables at once. For each table: distinct ids in; rows [ids.size(), width] out, already sized by the caller.
   // Blocks until they are there, in sync at the version of this step.
   struct TableRows {

@@ -1,0 +1,37 @@
+// Ids in the order in which servers, shards and stripes cut them: ascending by MixId(id).
+#ifndef WEIR_PSERVER_ID_ORDER_H_
+#define WEIR_PSERVER_ID_ORDER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace weir {
+
+// Positions of the (distinct) ids by ascending MixId, and where each server's ids begin in that order. Keeps its memory from
+// call to call. Not thread-safe.
+class IdOrder {
+ public:
+  // `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
+  void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers);
+
+  // Position in `ids` of the i-th in order.
+  uint32_t operator[](size_t i) const { return entries_[i].position; }
+  size_t size() const { return entries_.size(); }
+  // Ids of server s stand at [begin(s), begin(s + 1)) of the order.
+  size_t begin(int server) const { return server_begins_[static_cast<size_t>(server)]; }
+
+ private:
+  struct Entry {
+    uint64_t key;
+    uint32_t position;
+  };
+  std::vector<Entry> entries_, scratch_;
+  std::vector<uint32_t> buckets_;
+  std::vector<size_t> server_begins_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_ID_ORDER_H_

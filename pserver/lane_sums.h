@@ -1,0 +1,44 @@
+// The trainer's half of the lane tree: sums of lanes over the largest aligned nodes that a trainer owns.
+#ifndef WEIR_PSERVER_LANE_SUMS_H_
+#define WEIR_PSERVER_LANE_SUMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/tensor/tensor.h"
+#include "pserver/id_order.h"
+
+namespace weir {
+
+// Rows of one table that the lanes of one node bring, by position in an order of ids. Knows no values until Write.
+class RowUnion {
+ public:
+  // `lanes`: all lanes of the process; those outside the node are left out. `order`: of `ids`; the rows of a lane point into ids
+  // by their step_rows. False when a lane's rows do not (no step_rows, or out of range).
+  bool Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, size_t ids);
+
+  // Places in the order, of [begin, end), where some lane has a row.
+  void Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* places) const;
+
+  // ids [places], then sums [places, width], both in order; a sum is taken in the node's tree, absent lanes skipped.
+  void WriteIds(const IdOrder& order, absl::Span<const uint32_t> places, absl::Span<const int64_t> ids, int64_t* out) const;
+  void WriteSums(const IdOrder& order, absl::Span<const uint32_t> places, int width, float* out) const;
+
+  bool empty() const { return lanes_.empty(); }
+
+ private:
+  struct Lane {
+    int leaf;  // place in the node
+    const float* values;
+    std::vector<uint32_t> row;  // by position in ids: row + 1, or 0
+  };
+  int leaves_ = 1;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_LANE_SUMS_H_
