@@ -14,7 +14,7 @@
 
 namespace weir {
 
-// Rows touched ahead of time: their lines are far apart. 8 was best on the bench machine among 0, 4, 8, 16.
+// Rows touched ahead of time: their lines are far apart.
 inline constexpr int64_t kRowsAhead = 8;
 
 // Updates elements [0, n). kWidth: n when it is a constant, else 0. kDivide: the gradient is g / divisor. state[s]: the
