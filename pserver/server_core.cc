@@ -1235,13 +1235,14 @@ void ServerCoreImpl::RequestStop() {
 
 bool ServerCoreImpl::Finished() {
   MutexLock lock(&mu_);
-  const bool all_gone = std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) {
-    return t.state == Trainer::kDone || t.state == Trainer::kDead;
-  });
-  if (failure_.ok()) return all_gone;
-  const bool all_told = std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) {
-    return t.told || t.state == Trainer::kDone || t.state == Trainer::kDead;
-  });
+  // Asked to stop, it waits for nobody who has not come yet.
+  const bool stopping = stop_requested_;
+  const auto gone = [stopping](const Trainer& t) {
+    return t.state == Trainer::kDone || t.state == Trainer::kDead || (stopping && t.state == Trainer::kAbsent);
+  };
+  if (failure_.ok()) return std::all_of(trainers_.begin(), trainers_.end(), gone);
+  const bool all_told =
+      std::all_of(trainers_.begin(), trainers_.end(), [&](const Trainer& t) { return t.told || gone(t); });
   return all_told || options_.clock->Now() - failed_at_ > 2 * lease_;
 }
 

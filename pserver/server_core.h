@@ -54,7 +54,8 @@ class ServerCore {
 
   // Ask for the end at the next common step border (SIGTERM).
   virtual void RequestStop() = 0;
-  // Every trainer is done, or the job has failed and everyone has been told (or two leases have passed since).
+  // Every trainer is done, or the job has failed and everyone has been told (or two leases have passed since). After
+  // RequestStop it waits for nobody who has not joined.
   virtual bool Finished() = 0;
   // Why the job failed; OK while it has not.
   virtual absl::Status JobStatus() = 0;
