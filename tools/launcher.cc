@@ -174,7 +174,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   environment["PADDLE_NUM_TRAINERS"] = absl::StrCat(options_.trainers);
   const auto on_line = [this, prefix = absl::StrCat("[", name, "] "), chief = !server && id == 0](
                            const ChildProcess&, bool is_stdout, std::string_view line) {
-    if (chief && is_stdout && line.starts_with("done ")) done_line_ = line;
+    if (chief && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "))) done_line_ = line;
     (is_stdout ? out_ : err_).Line(prefix + std::string(line));
   };
   ChildOptions child = {.name = name,

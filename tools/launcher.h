@@ -42,7 +42,7 @@ struct LaunchOptions {
 //    later. A process that says "peer lost" (exit code 3) is blamed only if no other fails within two seconds.
 //  * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. The same when one arrives before the
 //    trainers are started.
-//  * The last line of stdout is the chief's "done ..." line.
+//  * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files.
 //  * Whatever happens to this process, its children are killed with it.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays.

@@ -231,6 +231,11 @@ TEST_F(LaunchTest, TheChiefsDoneLineIsTheLastLineUnprefixed) {
   EXPECT_THAT(Lines(result.out), Not(Contains("done steps=7")));
 }
 
+TEST_F(LaunchTest, WhatTheChiefPredictedIsTheLastLineUnprefixed) {
+  const Result result = Run(1, 1, {{"FAKE_TRAINER_0", "out predicted examples=9 output=x;out bye"}});
+  EXPECT_EQ(Lines(result.out).back(), "predicted examples=9 output=x");
+}
+
 TEST_F(LaunchTest, TheFirstFailureIsNamedWithItsCodeAndLastLines) {
   const Result result = Run(2, 3, {{"FAKE_TRAINER", "wait"},
                                    {"FAKE_TRAINER_2", "repeat 20 line;err no such file: train.tsv;exit 7"}});
