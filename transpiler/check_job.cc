@@ -1,0 +1,368 @@
+#include "transpiler/check_job.h"
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/data_schema.h"
+#include "transpiler/optimizers/optimizer.h"
+#include "transpiler/setting.h"
+
+namespace weir {
+namespace {
+
+Setting Root(const Job& job) { return Setting(&job.config, "", &job.positions); }
+
+bool IsPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+absl::Status AtLeast(const Setting& at, std::string_view field, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return at.Error(field, absl::StrCat("must be at least ", least, ", got ", value));
+}
+
+// A name stands in programs, messages and files: letters, digits and _ - . /, beginning with a letter or _.
+absl::Status CheckName(const Setting& at, std::string_view field, const std::string& name) {
+  if (name.empty()) return at.Error(field, "is required");
+  for (size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    const bool later = (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '/';
+    if (letter || (i > 0 && later)) continue;
+    return at.Error(field, absl::StrCat("'", name, "' must begin with a letter or _ and hold only letters, digits and ",
+                                        "_ - . /"));
+  }
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------------------------------------------------------- data
+
+absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dense,
+                             const std::vector<v1::VarDesc>& schema) {
+  const auto float_columns = [&](const std::string& name) -> int64_t {
+    for (const v1::VarDesc& var : schema) {
+      if (var.name() == name && var.kind() == v1::DENSE) return var.dims(1);
+    }
+    return -1;
+  };
+  if (dense.transform() == v1::DenseTransform::BUCKETIZE) {
+    return data.Error("dense.transform", "BUCKETIZE needs boundaries of its own for every column: use dense.column");
+  }
+  std::set<std::pair<std::string, int>> seen;
+  for (int i = 0; i < dense.column_size(); ++i) {
+    const v1::DenseTransform::Column& column = dense.column(i);
+    const std::string path = absl::StrCat("dense.column[", i, "]");
+    const int64_t columns = float_columns(column.variable());
+    if (columns < 0) {
+      return data.Error(path + ".variable", absl::StrCat("'", column.variable(), "' is no float variable of the data"));
+    }
+    if (!column.has_index()) return data.Error(path, "needs an index");
+    if (column.index() < 0 || column.index() >= columns) {
+      return data.Error(path + ".index", absl::StrCat("must be in [0, ", columns, "), got ", column.index()));
+    }
+    if (!seen.insert({column.variable(), column.index()}).second) {
+      return data.Error(path, absl::StrCat("is the second transform of ", column.variable(), "[", column.index(), "]"));
+    }
+    const bool buckets = column.transform() == v1::DenseTransform::BUCKETIZE;
+    if (buckets != (column.boundaries_size() > 0)) {
+      return data.Error(path, buckets ? "needs boundaries for BUCKETIZE" : "has boundaries, which only BUCKETIZE uses");
+    }
+    for (int k = 0; k < column.boundaries_size(); ++k) {
+      if (!std::isfinite(column.boundaries(k)) || (k > 0 && column.boundaries(k) <= column.boundaries(k - 1))) {
+        return data.Error(path + ".boundaries", "must be finite and ascend");
+      }
+    }
+  }
+  for (const std::string& name : dense.except()) {
+    if (float_columns(name) < 0) {
+      return data.Error("dense.except", absl::StrCat("'", name, "' is no float variable of the data"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(const Setting& data, const v1::IdTransform& ids, const std::vector<v1::VarDesc>& schema) {
+  for (const std::string& name : ids.shared()) {
+    bool known = false;
+    for (const v1::VarDesc& var : schema) known |= var.name() == name && var.kind() == v1::IDS;
+    if (!known) return data.Error("ids.shared", absl::StrCat("'", name, "' is no ids variable of the data"));
+  }
+  return AtLeast(data, "ids.min_count", ids.min_count(), 0);
+}
+
+absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
+  const v1::Data& data = job.config.data();
+  const Setting at(&data, "data", &job.positions);
+  RETURN_IF_ERROR(AtLeast(at, "batch_size", data.batch_size(), 1));
+  const int lanes = job.config.train().lanes();
+  if (lanes > 0 && data.batch_size() % lanes != 0) {
+    return at.Error("batch_size", absl::StrCat("must be a multiple of train.lanes, ", lanes, ", got ", data.batch_size(),
+                                               "; it counts the examples of the whole cluster"));
+  }
+  RETURN_IF_ERROR(AtLeast(at, "shuffle_memory_mb", data.shuffle_memory_mb(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "shuffle_window", data.shuffle_window(), 0));
+  RETURN_IF_ERROR(AtLeast(at, "prefetch_batches", data.prefetch_batches(), 1));
+  if (data.has_train() && data.train().files_size() == 0) return at.Error("train", "names no files");
+  if (data.has_eval() && data.eval().files_size() == 0) return at.Error("eval", "names no files");
+  RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
+  return CheckIds(at, data.ids(), schema);
+}
+
+// --------------------------------------------------------------------------------------------------------------- model
+
+absl::Status CheckInitializer(const Setting& at, std::string_view field, const v1::Initializer& init) {
+  const std::string path(field);
+  switch (init.kind_case()) {
+    case v1::Initializer::kConstant:
+      if (!std::isfinite(init.constant().value())) return at.Error(path + ".constant.value", "must be finite");
+      break;
+    case v1::Initializer::kUniform:
+      if (!(init.uniform().min() < init.uniform().max()) || !std::isfinite(init.uniform().max() - init.uniform().min())) {
+        return at.Error(path + ".uniform",
+                        absl::StrCat("needs min below max, got ", init.uniform().min(), " and ", init.uniform().max()));
+      }
+      break;
+    case v1::Initializer::kGaussian:
+      if (!std::isfinite(init.gaussian().mean())) return at.Error(path + ".gaussian.mean", "must be finite");
+      RETURN_IF_ERROR(CheckNotNegative(at, path + ".gaussian.stddev", init.gaussian().stddev()));
+      break;
+    case v1::Initializer::kXavier:
+      RETURN_IF_ERROR(AtLeast(at, path + ".xavier.fan_in", init.xavier().fan_in(), 0));
+      RETURN_IF_ERROR(AtLeast(at, path + ".xavier.fan_out", init.xavier().fan_out(), 0));
+      break;
+    case v1::Initializer::KIND_NOT_SET:
+      return at.Error(path, "needs one of constant, uniform, gaussian, xavier");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
+  const v1::Table& table = job.config.table(i);
+  const Setting at(&table, absl::StrCat("table[", i, "]"), &job.positions);
+  RETURN_IF_ERROR(CheckName(at, "name", table.name()));
+  if (!names->insert(table.name()).second) {
+    return at.Error("name", absl::StrCat("'", table.name(), "' is the name of an earlier table"));
+  }
+  RETURN_IF_ERROR(AtLeast(at, "width", table.width(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "dict_size", table.dict_size(), 0));
+  if (table.is_distributed() && !table.is_sparse()) {
+    return at.Error("is_distributed", absl::StrCat("needs is_sparse: true: rows of table '", table.name(),
+                                                   "' on the servers can only be updated by row"));
+  }
+  if (!table.is_distributed() && table.dict_size() == 0) {
+    return at.Error("dict_size", absl::StrCat("is required for table '", table.name(),
+                                              "': without is_distributed that many rows are held, ids in [0, dict_size)"));
+  }
+  const int servers = job.config.distribute().servers();
+  if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
+    return at.Error("logical_shards",
+                    absl::StrCat("must be a power of two up to 1048576, got ", table.logical_shards()));
+  }
+  if (table.is_distributed() && table.logical_shards() < servers) {
+    return at.Error("logical_shards", absl::StrCat("must be at least distribute.servers, ", servers, ", got ",
+                                                   table.logical_shards()));
+  }
+  if (table.has_initializer()) {
+    RETURN_IF_ERROR(CheckInitializer(at, "initializer", table.initializer()));
+    const v1::XavierInitializer& xavier = table.initializer().xavier();
+    if (table.is_distributed() && table.initializer().has_xavier() && (xavier.fan_in() == 0 || xavier.fan_out() == 0)) {
+      return at.Error("initializer.xavier", "needs fan_in and fan_out: a distributed table has no height to take them from");
+    }
+  }
+  if (table.has_optimizer()) {
+    RETURN_IF_ERROR(MakeUpdateRule(at.Member(&table.optimizer(), at.path() + ".optimizer")).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(const Job& job, const std::vector<v1::VarDesc>& schema) {
+  const v1::Model& model = job.config.model();
+  const Setting at(&model, "model", &job.positions);
+  std::map<std::string, std::string> names;  // to what has it
+  for (const v1::VarDesc& var : schema) names[var.name()] = "a variable of the data";
+  for (const v1::Table& table : job.config.table()) {
+    if (names.contains(table.name())) {
+      return Root(job).Error("table", absl::StrCat("'", table.name(), "' has the name of ", names[table.name()]));
+    }
+    names[table.name()] = "a table";
+  }
+  for (int i = 0; i < model.layer_size(); ++i) {
+    const std::string path = absl::StrCat("layer[", i, "].name");
+    const std::string& name = model.layer(i).name();
+    RETURN_IF_ERROR(CheckName(at, path, name));
+    const auto [found, inserted] = names.emplace(name, absl::StrCat("layer[", i, "]"));
+    if (!inserted) return at.Error(path, absl::StrCat("'", name, "' is the name of ", found->second, " too"));
+  }
+  if (model.layer_size() == 0) return at.Error("layer", "must have at least one layer");
+  if (model.loss_size() == 0) return at.Error("loss", "must have at least one loss: there is nothing to minimise");
+  for (int i = 0; i < model.loss_size(); ++i) {
+    const std::string path = absl::StrCat("loss[", i, "]");
+    if (model.loss(i).has_name()) RETURN_IF_ERROR(CheckName(at, path + ".name", model.loss(i).name()));
+    if (!std::isfinite(model.loss(i).weight())) return at.Error(path + ".weight", "must be finite");
+  }
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------------------------------------------------- distribute
+
+absl::Status CheckSync(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const bool by_trainers = distribute.average() == v1::Distribute::BY_TRAINERS;
+  const bool eager = distribute.async_apply() == v1::Distribute::EAGER;
+  if (distribute.sync() && eager) {
+    return at.Error("async_apply", "EAGER contradicts sync: true; a synchronous step takes effect as a whole");
+  }
+  if (eager && job.config.train().nan_policy() == v1::Train::SKIP_STEP) {
+    return at.Error("async_apply", "EAGER contradicts train.nan_policy SKIP_STEP: parts that have been applied cannot be "
+                                   "taken back by a verdict");
+  }
+  if (!distribute.sync() && by_trainers) {
+    return at.Error("average", "BY_TRAINERS contradicts sync: false: an asynchronous push is divided by its own samples");
+  }
+  if (!distribute.sync() || !distribute.reproducible()) return absl::OkStatus();
+  if (by_trainers) {
+    return at.Error("average", "BY_TRAINERS makes the result depend on the number of trainers: set distribute.reproducible: "
+                               "false to permit that");
+  }
+  if (job.config.train().lanes() == 0) {
+    return Root(job).Error("train.lanes", "0 makes the result depend on the number of trainers and threads: set "
+                                          "distribute.reproducible: false to permit that");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDistribute(const Job& job) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const Setting at(&distribute, "distribute", &job.positions);
+  RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "trainers", distribute.trainers(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "min_block_size", distribute.min_block_size(), 8192));
+  const int lanes = job.config.train().lanes();
+  const Setting root = Root(job);
+  if (lanes != 0 && (!IsPowerOfTwo(lanes) || lanes > 65536)) {
+    return root.Error("train.lanes", absl::StrCat("must be a power of two up to 65536, or 0 to turn lanes off, got ", lanes));
+  }
+  if (lanes != 0 && distribute.trainers() > lanes) {
+    return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
+                                             ": a trainer without a lane has nothing to do; raise train.lanes"));
+  }
+  return CheckSync(job, at);
+}
+
+// --------------------------------------------------------------------------------------------------------------- train
+
+absl::Status CheckTrain(const Job& job) {
+  const v1::Train& train = job.config.train();
+  const Setting at(&train, "train", &job.positions);
+  RETURN_IF_ERROR(AtLeast(at, "epochs", train.epochs(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "max_steps", train.max_steps(), 0));
+  RETURN_IF_ERROR(AtLeast(at, "threads", train.threads(), 0));
+  RETURN_IF_ERROR(AtLeast(at, "device_id", train.device_id(), -1));
+  RETURN_IF_ERROR(AtLeast(at, "eval_every_steps", train.eval_every_steps(), 0));
+  RETURN_IF_ERROR(AtLeast(at, "digest_every_steps", train.digest_every_steps(), 0));
+  RETURN_IF_ERROR(CheckPositive(at, "log_every_seconds", train.log_every_seconds()));
+  const bool has_eval = job.config.data().eval().files_size() > 0;
+  if (train.eval_every_steps() > 0 && !has_eval) {
+    return at.Error("eval_every_steps", "is set, but data.eval names no files");
+  }
+  const v1::CheckpointConfig& checkpoint = job.config.checkpoint();
+  const Setting checkpoint_at(&checkpoint, "checkpoint", &job.positions);
+  RETURN_IF_ERROR(AtLeast(checkpoint_at, "every_steps", checkpoint.every_steps(), 0));
+  RETURN_IF_ERROR(AtLeast(checkpoint_at, "keep_last", checkpoint.keep_last(), 1));
+  RETURN_IF_ERROR(AtLeast(checkpoint_at, "keep_best", checkpoint.keep_best(), 0));
+  if (checkpoint.every_steps() > 0 && checkpoint.dir().empty()) {
+    return checkpoint_at.Error("every_steps", "is set, but checkpoint.dir is empty");
+  }
+  if (checkpoint.keep_best() > 0 && !has_eval) {
+    return checkpoint_at.Error("keep_best", "is set, but data.eval names no files to judge checkpoints by");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDeadlines(const Job& job) {
+  const v1::Deadlines& deadlines = job.config.deadlines();
+  const Setting at(&deadlines, "deadlines", &job.positions);
+  RETURN_IF_ERROR(CheckPositive(at, "heartbeat_s", deadlines.heartbeat_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "lease_s", deadlines.lease_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "slow_warning_s", deadlines.slow_warning_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "progress_deadline_s", deadlines.progress_deadline_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "connect_deadline_s", deadlines.connect_deadline_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "rpc_s", deadlines.rpc_s()));
+  if (deadlines.heartbeat_s() >= deadlines.lease_s()) {
+    return at.Error("heartbeat_s", absl::StrCat("must be below lease_s, ", deadlines.lease_s(), ", got ",
+                                                deadlines.heartbeat_s(), ": else every process is taken for dead"));
+  }
+  return absl::OkStatus();
+}
+
+// "host:port", "[::1]:port".
+bool IsEndpoint(const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size() || endpoint.size() - colon > 6) return false;
+  int64_t port = 0;
+  for (size_t i = colon + 1; i < endpoint.size(); ++i) {
+    if (endpoint[i] < '0' || endpoint[i] > '9') return false;
+    port = port * 10 + (endpoint[i] - '0');
+  }
+  return port <= 65535 && endpoint.find_first_of(" \t,") == std::string::npos;
+}
+
+absl::Status CheckCluster(const Job& job) {
+  const v1::Cluster& cluster = job.config.cluster();
+  const Setting at(&cluster, "cluster", &job.positions);
+  std::map<std::string, int> seen;
+  for (int i = 0; i < cluster.pserver_size(); ++i) {
+    const std::string& endpoint = cluster.pserver(i);
+    if (!IsEndpoint(endpoint)) {
+      return at.Error("pserver", absl::StrCat("'", endpoint, "' is no host:port"));
+    }
+    const auto [found, inserted] = seen.emplace(endpoint, i);
+    if (!inserted) {
+      return at.Error("pserver", absl::StrCat("'", endpoint, "' is the address of server ", found->second, " and of server ",
+                                              i));
+    }
+  }
+  const int servers = job.config.distribute().servers();
+  if (cluster.pserver_size() > 0 && cluster.pserver_size() != servers) {
+    return at.Error("pserver",
+                    absl::StrCat("names ", cluster.pserver_size(), " servers; distribute.servers is ", servers));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckJob(const Job& job) {
+  const v1::JobConfig& config = job.config;
+  const Setting root = Root(job);
+  RETURN_IF_ERROR(CheckName(root, "name", config.name()));
+  if (config.has_model() && config.has_program()) {
+    return root.Error("program", "is set and so is model; a job has one or the other");
+  }
+  if (!config.has_model() && !config.has_program()) {
+    return root.Place("", "the job has neither a model nor a program");
+  }
+  if (!config.has_data()) return root.Place("", "the job has no data");
+  ASSIGN_OR_RETURN(const std::vector<v1::VarDesc> schema,
+                   DataSchema(Setting(&config.data(), "data", &job.positions)));
+  RETURN_IF_ERROR(CheckDistribute(job));
+  RETURN_IF_ERROR(CheckData(job, schema));
+  std::set<std::string> tables;
+  for (int i = 0; i < config.table_size(); ++i) RETURN_IF_ERROR(CheckTable(job, i, &tables));
+  if (config.has_model()) RETURN_IF_ERROR(CheckModel(job, schema));
+  if (config.has_optimizer()) {
+    RETURN_IF_ERROR(MakeUpdateRule(root.Member(&config.optimizer(), "optimizer")).status());
+  } else if (config.has_model()) {
+    return root.Place("", "the job has no optimizer");
+  }
+  RETURN_IF_ERROR(CheckTrain(job));
+  RETURN_IF_ERROR(CheckDeadlines(job));
+  return CheckCluster(job);
+}
+
+}  // namespace weir

@@ -1,0 +1,62 @@
+#include "transpiler/job.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/check_job.h"
+
+namespace weir {
+namespace {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  errno = 0;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::NotFoundError(absl::StrCat(path, ": is a directory, not a file"));
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in.good()) text << in.rdbuf();
+  if (!in.good()) {
+    return absl::NotFoundError(absl::StrCat(path, ": ", errno == 0 ? "cannot be read" : std::strerror(errno)));
+  }
+  return std::move(text).str();
+}
+
+}  // namespace
+
+std::string Job::Path(std::string_view path) const {
+  const std::filesystem::path given(path);
+  if (given.is_absolute() || directory.empty()) return std::string(path);
+  return (std::filesystem::path(directory) / given).string();
+}
+
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
+                             const std::vector<std::string>& overrides) {
+  Job job;
+  job.file = file;
+  job.directory = std::filesystem::path(file).parent_path().string();
+  RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
+  for (const std::string& assignment : overrides) {
+    RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
+  }
+  if (job.config.has_program()) {
+    absl::StatusOr<std::string> program = ReadFile(job.Path(job.config.program()));
+    if (!program.ok()) return job.positions.Error("program", std::string(program.status().message()));
+    job.program_text = *std::move(program);
+  }
+  RETURN_IF_ERROR(CheckJob(job));
+  return job;
+}
+
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  return ParseJob(text, file, overrides);
+}
+
+}  // namespace weir
