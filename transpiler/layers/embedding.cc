@@ -1,0 +1,75 @@
+// embedding: rows of a table by ids. NONE: [B, slots, width]; with a pooling [B, width], or [B, slots, width] per_slot.
+// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/layers/layer.h"
+
+namespace weir {
+namespace {
+
+const char* PoolingName(v1::Embedding::Pooling pooling) {
+  switch (pooling) {
+    case v1::Embedding::SUM:
+      return "sum";
+    case v1::Embedding::MEAN:
+      return "mean";
+    case v1::Embedding::SQRT_N:
+      return "sqrt_n";
+    case v1::Embedding::NONE:
+      break;
+  }
+  return "none";
+}
+
+// Rows held densely are addressed by [0, dict_size); salted ids lie anywhere.
+absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids, ModelContext& ctx) {
+  const auto& shared = ctx.job().data().ids().shared();
+  if (table.is_distributed() || std::find(shared.begin(), shared.end(), ids) != shared.end()) return absl::OkStatus();
+  return ctx.Error("ids", absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
+                                       table.name(), "': add data { ids { shared: \"", ids,
+                                       "\" } }, or is_sparse: true is_distributed: true to the table"));
+}
+
+absl::Status AppendLookup(const v1::Embedding& m, const v1::Table& table, const std::string& ids,
+                          const std::string& output, ModelContext& ctx) {
+  std::vector<v1::OpAttr> attrs = {AttrS("pooling", PoolingName(m.pooling())), AttrB("per_slot", m.per_slot())};
+  if (m.has_padding_id()) {
+    attrs.push_back(AttrB("has_padding", true));
+    attrs.push_back(AttrI("padding_id", m.padding_id()));
+  }
+  attrs.push_back(AttrB("is_sparse", table.is_sparse()));
+  attrs.push_back(AttrB("is_distributed", table.is_distributed()));
+  return ctx.Append(MakeOp("lookup_table", {{"Ids", {ids}}, {"W", {table.name()}}}, {{"Out", {output}}}, attrs));
+}
+
+absl::Status BuildEmbedding(const v1::Embedding& m, ModelContext& ctx) {
+  if (m.ids_size() == 0) return ctx.Error("ids", "is required");
+  if (m.table().empty()) return ctx.Error("table", "is required");
+  if (m.per_slot() && m.pooling() == v1::Embedding::NONE) {
+    return ctx.Error("per_slot", "needs a pooling; without one every slot has a vector of its own already");
+  }
+  ASSIGN_OR_RETURN(const v1::Table* table, ctx.UseTable("table", m.table()));
+  const bool whole = m.pooling() != v1::Embedding::NONE && !m.per_slot();
+  if (m.ids_size() > 1 && whole && m.pooling() != v1::Embedding::SUM) {
+    return ctx.Error("pooling", absl::StrCat(v1::Embedding::Pooling_Name(m.pooling()), " over ", m.ids_size(),
+                                             " ids variables is not defined: use SUM or per_slot: true, or give their slots "
+                                             "one output in data.multi_slot"));
+  }
+  std::vector<std::string> outputs;
+  for (int i = 0; i < m.ids_size(); ++i) {
+    ASSIGN_OR_RETURN(const v1::VarDesc ids, ctx.Input("ids", m.ids(i)));
+    if (ids.kind() != v1::IDS) return ctx.Error("ids", absl::StrCat("'", m.ids(i), "' holds floats, not ids"));
+    RETURN_IF_ERROR(CheckIdsOfDenseTable(*table, m.ids(i), ctx));
+    outputs.push_back(m.ids_size() == 1 ? ctx.name() : absl::StrCat(ctx.name(), ".", i));
+    RETURN_IF_ERROR(AppendLookup(m, *table, m.ids(i), outputs.back(), ctx));
+  }
+  if (outputs.size() == 1) return absl::OkStatus();
+  if (whole) return ctx.Append(MakeOp("sum", {{"X", outputs}}, {{"Out", {ctx.name()}}}));
+  return ctx.Append(MakeOp("concat", {{"X", outputs}}, {{"Out", {ctx.name()}}}, {AttrI("axis", 1)}));
+}
+REGISTER_LAYER(embedding, v1::Embedding, BuildEmbedding);
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,34 @@
+// What fc and mlp share.
+#ifndef WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
+#define WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transpiler/model_context.h"
+
+namespace weir {
+
+struct FcParts {
+  // Field of the layer's message that names the inputs.
+  std::string field = "input";
+  std::vector<std::string> inputs = {};
+  int64_t size = 0;
+  v1::Activation activation = v1::IDENTITY;
+  bool bias = true;
+  // nullptr: the default.
+  const v1::Initializer* weight = nullptr;
+  const v1::Initializer* bias_value = nullptr;
+  // Between the layer's name and the parameter's: "" or "0".
+  std::string part = "";
+  std::string output;
+};
+
+// output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters "<layer>.<part>.w" ("w1", "w2" for further
+// inputs) and "<layer>.<part>.b".
+absl::Status AppendFc(ModelContext& ctx, const FcParts& parts);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_LAYERS_FC_PARTS_H_

@@ -1,0 +1,38 @@
+// Layers of a job, by message. One file per kind. A user's own layer is a message of his own and
+//   REGISTER_CUSTOM_LAYER(my_layer, my::Layer, [](const my::Layer& m, ModelContext& ctx) -> absl::Status {...});
+// linked into the programs; a job then says  custom { [type.googleapis.com/my.Layer] { ... } }.
+#ifndef WEIR_TRANSPILER_LAYERS_LAYER_H_
+#define WEIR_TRANSPILER_LAYERS_LAYER_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+#include "transpiler/model_context.h"
+#include "transpiler/setting.h"
+
+namespace weir {
+
+// Appends the layer's operators; the last one writes the variable ctx.name().
+using LayerRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&)>;
+KindRegistry<LayerRule>& LayerRegistry();
+
+template <typename M>
+struct LayerRegistrar {
+  using Function = absl::Status (*)(const M&, ModelContext&);
+  LayerRegistrar(const std::string& key, Function rule) {
+    LayerRegistry().Register(key, [rule](const google::protobuf::Message& message, ModelContext& ctx) {
+      return rule(static_cast<const M&>(message), ctx);
+    });
+  }
+};
+// At namespace scope. `name`: the member of v1::Layer.kind.
+#define REGISTER_LAYER(name, Message, ...) \
+  static const ::weir::LayerRegistrar<Message> weir_layer_##name(#name, __VA_ARGS__)
+#define REGISTER_CUSTOM_LAYER(name, Message, ...) \
+  static const ::weir::LayerRegistrar<Message> weir_layer_##name(Message::descriptor()->full_name(), __VA_ARGS__)
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_LAYERS_LAYER_H_

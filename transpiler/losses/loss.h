@@ -1,0 +1,55 @@
+// Losses of a job, by message. One file per kind; a user's own is registered like a layer (transpiler/layers/layer.h).
+#ifndef WEIR_TRANSPILER_LOSSES_LOSS_H_
+#define WEIR_TRANSPILER_LOSSES_LOSS_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+#include "transpiler/model_context.h"
+#include "transpiler/setting.h"
+
+namespace weir {
+
+// Appends the loss's operators and says in `loss` what they give: var [B, 1] (ctx.name() + ".loss" by custom), prediction,
+// label, sample_weight, kind. name and weight are set. Operators of role LOSS are those that compute the loss itself.
+using LossRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&, v1::LossDesc* loss)>;
+KindRegistry<LossRule>& LossRegistry();
+
+template <typename M>
+struct LossRegistrar {
+  using Function = absl::Status (*)(const M&, ModelContext&, v1::LossDesc*);
+  LossRegistrar(const std::string& key, Function rule) {
+    LossRegistry().Register(
+        key, [rule](const google::protobuf::Message& message, ModelContext& ctx, v1::LossDesc* loss) {
+          return rule(static_cast<const M&>(message), ctx, loss);
+        });
+  }
+};
+// At namespace scope. `name`: the member of v1::Loss.kind.
+#define REGISTER_LOSS(name, Message, ...) \
+  static const ::weir::LossRegistrar<Message> weir_loss_##name(#name, __VA_ARGS__)
+#define REGISTER_CUSTOM_LOSS(name, Message, ...) \
+  static const ::weir::LossRegistrar<Message> weir_loss_##name(Message::descriptor()->full_name(), __VA_ARGS__)
+
+// The operator that computes a loss of each sample: `x` in slot x_slot, label, sample weight when it is named.
+struct LossOp {
+  std::string type;
+  std::string x_slot;
+  std::string x;
+  // Fields of the loss's message, for errors.
+  std::string x_field;
+  std::string label;
+  std::string sample_weight;
+  std::string loss_slot = "Out";
+  // Further outputs.
+  std::vector<std::pair<std::string, std::vector<std::string>>> outputs = {};
+  std::vector<v1::OpAttr> attrs = {};
+};
+// Appends it with role LOSS and fills in var, label and sample_weight of `loss`.
+absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_LOSSES_LOSS_H_
