@@ -19,7 +19,7 @@ struct Job {
   std::string directory;  // of the file; paths in the job are relative to it
   // Where each field stands in the file; overrides are at "--set".
   TextPositions positions;
-  // Contents of config.program; empty without one.
+  // Bytes of config.program, for the fingerprint; empty without one.
   std::string program_text;
 
   // An absolute path stays, a relative one starts at `directory`.

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/graph/infer_outputs.h"
+#include "framework/graph/infer.h"
 
 namespace weir {
 namespace {
@@ -146,9 +146,14 @@ absl::Status ModelContext::Append(v1::OpDesc op) { return AppendFor(std::move(op
 
 absl::StatusOr<v1::VarDesc> ModelContext::AppendFor(v1::OpDesc op) {
   v1::BlockDesc* block = state_->program.mutable_blocks(0);
-  auto outputs = InferOutputs(op, [block](std::string_view name) { return FindIn(*block, name); });
+  const VarLookup find = [block](std::string_view name) { return FindIn(*block, name); };
+  const auto infer = [&]() -> absl::StatusOr<std::vector<v1::VarDesc>> {
+    ASSIGN_OR_RETURN(const OpDef* def, CheckSignature(op, find, /*outputs_may_be_new=*/true));
+    return InferOutputs(op, *def, find);
+  };
+  const absl::StatusOr<std::vector<v1::VarDesc>> outputs = infer();
   if (!outputs.ok()) return Error("", std::string(outputs.status().message()));
-  if (outputs->empty()) return Error("", absl::StrCat(op.type(), " writes nothing"));
+  CHECK(!outputs->empty()) << op.type() << " writes nothing";
   for (const v1::VarDesc& var : *outputs) RETURN_IF_ERROR(Declare(var));
   *block->add_ops() = std::move(op);
   return outputs->front();

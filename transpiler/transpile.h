@@ -7,17 +7,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/job.h"
+#include "transpiler/programs.h"
 
 namespace weir {
-
-struct Programs {
-  v1::ProgramDesc main;
-  v1::ProgramDesc startup;
-};
 
 // The single-machine program of the job's model: forward, backward, optimizer ops.
 absl::StatusOr<Programs> BuildSingleMachine(const Job& job);
@@ -27,11 +22,12 @@ class Transpiled {
   const v1::Plan& plan() const { return plan_; }
   // Trainers differ in nothing but their id, which is no part of the program.
   const Programs& trainer() const { return trainer_; }
-  // 0 <= server < plan().servers().
+  // InvalidArgument unless 0 <= server < plan().servers().
   absl::StatusOr<Programs> Server(int server) const;
 
  private:
   friend absl::StatusOr<Transpiled> Transpile(const Job& job);
+  Job job_;
   v1::Plan plan_;
   Programs single_;
   Programs trainer_;

@@ -1,0 +1,19 @@
+// Initial values of what a process holds.
+#ifndef WEIR_TRANSPILER_BUILD_STARTUP_H_
+#define WEIR_TRANSPILER_BUILD_STARTUP_H_
+
+#include "absl/status/statusor.h"
+#include "transpiler/job.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+// Before: a main program whose persistable variables carry initializers. After: a startup program with one INIT op per
+// persistable dense variable of block 0: first what is no parameter (learning rates, then state), then parameters. Pieces
+// (block_of) get the values of their place in the whole variable. Tables have none: their rows are made on first use.
+// InvalidArgument: a persistable variable without an initializer. false when the startup program has blocks already.
+absl::StatusOr<bool> BuildStartup(const Job& job, Programs* programs);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_BUILD_STARTUP_H_

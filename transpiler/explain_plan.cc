@@ -1,0 +1,62 @@
+#include "transpiler/explain_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+std::string Server(const v1::Plan& plan, int server) {
+  int blocks = 0;
+  int64_t elements = 0;
+  std::string list;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (block.server() != server) continue;
+    ++blocks;
+    elements += block.element_count();
+    absl::StrAppend(&list, "  ", block.name(), " [", absl::StrJoin(block.dims(), ", "), "]",
+                    block.sparse_gradient() ? ", gradient by rows" : "", "\n");
+  }
+  for (const v1::PlacedTable& table : plan.tables()) {
+    uint32_t first = 0, end = 0;
+    const uint32_t shards = static_cast<uint32_t>(table.logical_shards());
+    while (first < shards && ShardServer(first, shards, plan.servers()) != server) ++first;
+    for (end = first; end < shards && ShardServer(end, shards, plan.servers()) == server;) ++end;
+    absl::StrAppend(&list, "  table ", table.name(), ", shards ", first, " to ", end, " of ", shards, ", ",
+                    (table.width() + table.state_width()) * kFloatBytes, " bytes a row\n");
+  }
+  return absl::StrCat("server ", server, ": ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ",
+                      plan.tables_size(), " tables\n", list);
+}
+
+}  // namespace
+
+std::string ExplainPlan(const Job& job, const v1::Plan& plan) {
+  const uint64_t fingerprint = PlanFingerprint(PlanText(job, plan));
+  std::string text = absl::StrCat(
+      "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(), " lanes, ",
+      plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
+      absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
+  int64_t dense = 0;
+  for (int server = 0; server < plan.servers(); ++server) text += Server(plan, server);
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
+  }
+  // One push and one pull of dense blocks, one pull of rows, to every server.
+  const int64_t messages = plan.servers() * (plan.tables_size() > 0 ? 3 : 2);
+  absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
+                  " bytes of dense gradients up per lane subtree, ", dense, " bytes of dense parameters down");
+  for (const v1::PlacedTable& table : plan.tables()) {
+    absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ", table.name());
+  }
+  return text + "\n";
+}
+
+}  // namespace weir

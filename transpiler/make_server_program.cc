@@ -1,0 +1,228 @@
+#include "transpiler/make_server_program.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "transpiler/build_startup.h"
+#include "transpiler/slice_variables.h"
+#include "transpiler/state_name.h"
+
+namespace weir {
+namespace {
+
+// Clones what updates one owned block or table, under the block's names.
+class BlockCloner {
+ public:
+  BlockCloner(const v1::ProgramDesc& single, const v1::ParamGrad& pair, const v1::PlacedBlock* placed, int blocks,
+              v1::ProgramDesc* main)
+      : single_(single.blocks(0)), plan_(single.plan()), pair_(pair), placed_(placed), blocks_(blocks), main_(main) {
+    param_ = FindVar(single_, pair.param());
+    CHECK(param_ != nullptr);
+  }
+
+  // Adds the optimize block; its index.
+  absl::StatusOr<int> Clone() {
+    FindStates();
+    ASSIGN_OR_RETURN(const std::string param, Map(pair_.param()));
+    ASSIGN_OR_RETURN(const std::string grad, Map(pair_.grad()));
+    mapped_pair_ = Pair(param, grad);
+    // Gradients come from trainers.
+    FindVar(main_->mutable_blocks(0), grad)->set_stop_gradient(true);
+    const int index = main_->blocks_size();
+    v1::BlockDesc* block = main_->add_blocks();
+    block->set_index(index);
+    block->set_parent(0);
+    AppendAverage(grad, block);
+    for (const v1::OpDesc& op : single_.ops()) {
+      if (op.role() == v1::OPTIMIZE && IsOfParam(op)) RETURN_IF_ERROR(CloneOp(op, index));
+    }
+    return index;
+  }
+
+ private:
+  bool IsOfParam(const v1::OpDesc& op) const {
+    for (const v1::ParamGrad& pair : op.param_grads()) {
+      if (pair.param() == pair_.param()) return true;
+    }
+    return false;
+  }
+
+  // State variables of the update op, by their slots in its registration.
+  void FindStates() {
+    for (const v1::OpDesc& op : single_.ops()) {
+      if (op.role() != v1::OPTIMIZE || !IsOfParam(op)) continue;
+      const OpDef* def = OpRegistry::Global().Find(op.type());
+      if (def == nullptr || !def->is_optimizer) continue;
+      for (const StateDef& state : def->state) {
+        const std::string name = InputOf(op, state.slot);
+        if (!name.empty()) states_[name] = state;
+      }
+    }
+  }
+
+  bool cut() const { return placed_ != nullptr && blocks_ > 1; }
+  std::string suffix() const { return cut() ? absl::StrCat(".block", placed_->block()) : ""; }
+
+  // The name of a variable on this server; declares it on first use.
+  absl::StatusOr<std::string> Map(const std::string& name) {
+    const auto known = names_.find(name);
+    if (known != names_.end()) return known->second;
+    const v1::VarDesc* var = FindVar(single_, name);
+    CHECK(var != nullptr) << name << " passed the verifier";
+    ASSIGN_OR_RETURN(const v1::VarDesc mapped, MapVar(*var));
+    names_[name] = mapped.name();
+    if (FindVar(main_->blocks(0), mapped.name()) == nullptr) *main_->mutable_blocks(0)->add_vars() = mapped;
+    return mapped.name();
+  }
+
+  absl::StatusOr<v1::VarDesc> MapVar(const v1::VarDesc& var) const {
+    v1::VarDesc mapped = var;
+    if (var.kind() == v1::TABLE || !cut()) return mapped;
+    const auto state = states_.find(var.name());
+    const bool is_param = var.name() == pair_.param();
+    const bool like_param = is_param || var.name() == pair_.grad() ||
+                            std::equal(var.dims().begin(), var.dims().end(), param_->dims().begin(), param_->dims().end());
+    const bool by_row = state != states_.end() && state->second.like == StateDef::kCount && var.dims_size() == 1 &&
+                        param_->dims_size() > 0 && var.dims(0) == param_->dims(0) && var.dims(0) > 1;
+    if (state == states_.end() && !like_param) {
+      // Learning rates and other scalars are whole on every server.
+      if (ElementCountOf(var) == 1) return mapped;
+      return absl::InvalidArgumentError(
+          absl::StrCat("the update of '", pair_.param(), "' ", ShapeString(Dims(*param_)), " uses '", var.name(), "' ",
+                       ShapeString(Dims(var)), ", which cannot be cut into the same rows: set distribute.slice_var_up: "
+                                               "false"));
+    }
+    const bool from_param = var.name().starts_with(pair_.param() + ".");
+    mapped.set_name(is_param || from_param
+                        ? absl::StrCat(pair_.param(), suffix(), var.name().substr(pair_.param().size()))
+                        : var.name() + suffix());
+    if (!like_param && !by_row) return mapped;  // a scalar state: one per block
+    *mapped.mutable_dims() = placed_->dims();
+    if (by_row) mapped.mutable_dims()->Truncate(1);
+    SetPiece(var, by_row, &mapped);
+    return mapped;
+  }
+
+  static int64_t ElementCountOf(const v1::VarDesc& var) {
+    int64_t count = 1;
+    for (const int64_t d : var.dims()) count *= d;
+    return count;
+  }
+
+  void SetPiece(const v1::VarDesc& whole, bool by_row, v1::VarDesc* mapped) const {
+    const int64_t row = by_row ? ElementCount(Dims(*param_).subspan(1)) : 1;
+    v1::BlockOf* of = mapped->mutable_block_of();
+    of->set_variable(whole.name());
+    of->set_block(placed_->block());
+    of->set_element_begin(placed_->element_begin() / row);
+    of->set_element_count(placed_->element_count() / row);
+    *of->mutable_whole_dims() = whole.dims();
+  }
+
+  // The sum over samples becomes the average.
+  void AppendAverage(const std::string& grad, v1::BlockDesc* block) {
+    if (!plan_.average_by_trainers()) {
+      *block->add_ops() = WithRole(MakeOp("merge", {{"X", {grad}}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
+      return;
+    }
+    std::vector<std::string> parts;
+    for (int t = 0; t < plan_.trainers(); ++t) {
+      v1::VarDesc part = *FindVar(main_->blocks(0), grad);
+      part.set_name(absl::StrCat(grad, ".trainer_", t));
+      parts.push_back(part.name());
+      *main_->mutable_blocks(0)->add_vars() = std::move(part);
+    }
+    // It is computed here now.
+    FindVar(main_->mutable_blocks(0), grad)->set_stop_gradient(false);
+    *block->add_ops() = WithRole(MakeOp("sum", {{"X", parts}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
+    *block->add_ops() = WithRole(
+        MakeOp("scale", {{"X", {grad}}}, {{"Out", {grad}}}, {AttrF("scale", 1.0 / plan_.trainers())}), v1::OPTIMIZE,
+        &mapped_pair_);
+  }
+
+  absl::Status CloneOp(const v1::OpDesc& op, int index) {
+    v1::OpDesc clone = op;
+    for (v1::OpSlot& slot : *clone.mutable_inputs()) RETURN_IF_ERROR(MapSlot(&slot));
+    for (v1::OpSlot& slot : *clone.mutable_outputs()) RETURN_IF_ERROR(MapSlot(&slot));
+    clone.clear_param_grads();
+    *clone.add_param_grads() = mapped_pair_;
+    *main_->mutable_blocks(index)->add_ops() = std::move(clone);
+    return absl::OkStatus();
+  }
+
+  absl::Status MapSlot(v1::OpSlot* slot) {
+    for (std::string& name : *slot->mutable_vars()) {
+      ASSIGN_OR_RETURN(name, Map(name));
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::BlockDesc& single_;
+  const v1::Plan& plan_;
+  const v1::ParamGrad pair_;
+  const v1::PlacedBlock* const placed_;  // nullptr for a table
+  const int blocks_;
+  v1::ProgramDesc* const main_;
+  const v1::VarDesc* param_ = nullptr;
+  v1::ParamGrad mapped_pair_;
+  std::map<std::string, StateDef> states_;
+  std::map<std::string, std::string> names_;
+};
+
+v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks) {
+  return WithRole(MakeOp("listen_and_serv", {}, {},
+                         {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
+                          AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
+                          AttrBlocks("optimize_blocks", blocks)}),
+                  v1::RPC);
+}
+
+// Tables that nothing updates are served all the same.
+void AddUntrainedTables(const v1::BlockDesc& single, v1::BlockDesc* block) {
+  for (const v1::VarDesc& var : single.vars()) {
+    if (var.kind() == v1::TABLE && FindVar(*block, var.name()) == nullptr) *block->add_vars() = var;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc& single, int server) {
+  const v1::Plan& plan = single.plan();
+  Programs programs;
+  v1::ProgramDesc* main = &programs.main;
+  main->set_format_version(single.format_version());
+  main->set_name(absl::StrCat(job.config.name(), ".server", server, ".main"));
+  main->set_seed(single.seed());
+  *main->mutable_plan() = plan;
+  v1::BlockDesc* block = main->add_blocks();
+  block->set_index(0);
+  std::vector<int32_t> optimize_blocks;
+  for (const v1::ParamGrad& pair : UpdatedParameters(single)) {
+    std::vector<const v1::PlacedBlock*> owned;
+    int blocks = 0;
+    for (const v1::PlacedBlock& placed : plan.blocks()) {
+      if (placed.parameter() != pair.param()) continue;
+      ++blocks;
+      if (placed.server() == server) owned.push_back(&placed);
+    }
+    if (blocks == 0) owned.push_back(nullptr);  // a table: every server has shards of it
+    for (const v1::PlacedBlock* placed : owned) {
+      ASSIGN_OR_RETURN(const int index, BlockCloner(single, pair, placed, blocks, main).Clone());
+      optimize_blocks.push_back(index);
+    }
+  }
+  AddUntrainedTables(single.blocks(0), main->mutable_blocks(0));
+  *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks);
+  RETURN_IF_ERROR(BuildStartup(job, &programs).status());
+  programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));
+  return programs;
+}
+
+}  // namespace weir

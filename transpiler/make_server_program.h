@@ -1,0 +1,21 @@
+// What one server runs.
+#ifndef WEIR_TRANSPILER_MAKE_SERVER_PROGRAM_H_
+#define WEIR_TRANSPILER_MAKE_SERVER_PROGRAM_H_
+
+#include "absl/status/statusor.h"
+#include "transpiler/job.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+// `single`: the placed program of the single machine. The server's main program has in block 0 the variables it owns and
+// listen_and_serv; then, in order of the update ops, one block per parameter block or table it owns: the average (merge; by
+// trainers sum and scale) and all ops with role OPTIMIZE of that parameter, with the names and shapes of the block. State
+// variables of block "w.block1" are "w.block1.<state>". Gradients are variables that arrive from outside (stop_gradient). A
+// server that owns nothing has no optimize blocks and serves nonetheless. Errors: an update op that mixes a cut parameter
+// with a variable that cannot be cut along. Precondition: 0 <= server < plan.servers.
+absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc& single, int server);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_MAKE_SERVER_PROGRAM_H_

@@ -1,0 +1,18 @@
+// Gives every block its server and every table its shards.
+#ifndef WEIR_TRANSPILER_PLACE_BLOCKS_H_
+#define WEIR_TRANSPILER_PLACE_BLOCKS_H_
+
+#include "absl/status/statusor.h"
+#include "transpiler/job.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+// Before: a plan with blocks (SliceVariables). After: every block has a server, by distribute.custom_dispatcher or
+// split_method, and plan.tables holds the distributed tables in order of their variables. Errors: a dispatcher that answers
+// for another number of blocks or names a server that does not exist. false when every block has a server already.
+absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_PLACE_BLOCKS_H_

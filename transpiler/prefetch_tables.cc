@@ -1,0 +1,145 @@
+#include "transpiler/prefetch_tables.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+
+namespace weir {
+namespace {
+
+// Gradient rule of lookup_rows in the place of that of lookup_table: the gradient of the rows has the name that the gradient
+// of the table had.
+class RowsGradContext : public GradContext {
+ public:
+  RowsGradContext(const v1::OpDesc& op, const OpDef& def, const v1::BlockDesc& block, std::string out_grad,
+                  std::string rows_grad)
+      : op_(op), def_(def), block_(block), out_grad_(std::move(out_grad)), rows_grad_(std::move(rows_grad)) {}
+  const v1::OpDesc& op() const override { return op_; }
+  AttrReader attrs() const override { return AttrReader(op_, def_); }
+  std::string OutputGrad(std::string_view, int) const override { return out_grad_; }
+  std::string InputGrad(std::string_view slot, int) override { return slot == "Rows" ? rows_grad_ : ""; }
+  const v1::VarDesc& Var(std::string_view name) const override {
+    const v1::VarDesc* var = FindVar(block_, name);
+    CHECK(var != nullptr) << name;
+    return *var;
+  }
+
+ private:
+  const v1::OpDesc& op_;
+  const OpDef& def_;
+  const v1::BlockDesc& block_;
+  const std::string out_grad_;
+  const std::string rows_grad_;
+};
+
+class Rewriter {
+ public:
+  explicit Rewriter(v1::BlockDesc* block) : block_(block) {}
+
+  absl::StatusOr<bool> Run() {
+    for (int i = 0; i < block_->ops_size(); ++i) {
+      if (TableOf(block_->ops(i)) != nullptr) RETURN_IF_ERROR(Replace(i));
+    }
+    if (ids_.empty()) return false;
+    InsertPrefetch();
+    return true;
+  }
+
+ private:
+  // The distributed table that a look-up or its gradient reads.
+  const v1::VarDesc* TableOf(const v1::OpDesc& op) const {
+    if (op.type() != "lookup_table" && op.type() != "lookup_table_grad") return nullptr;
+    const v1::VarDesc* var = FindVar(*block_, InputOf(op, "W"));
+    return var != nullptr && var->kind() == v1::TABLE ? var : nullptr;
+  }
+
+  absl::Status Replace(int i) {
+    const v1::OpDesc old = block_->ops(i);
+    const v1::VarDesc table = *TableOf(old);
+    const std::string ids = InputOf(old, "Ids");
+    for (const v1::OpDesc& op : block_->ops()) {
+      if (!Writes(op, ids)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(), "' come from operator ",
+                                                     op.type(), "; rows can only be prefetched for ids of the data"));
+    }
+    Ask(ids, table);
+    ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get("lookup_rows"));
+    std::vector<v1::OpAttr> attrs;
+    for (const v1::OpAttr& attr : old.attrs()) {
+      for (const AttrDef& known : def->attrs) {
+        if (known.name == attr.name()) attrs.push_back(attr);
+      }
+    }
+    const bool backward = old.type() == "lookup_table_grad";
+    const std::string out = backward ? "" : OutputOf(old, "Out");
+    const v1::OpDesc lookup = MakeOp("lookup_rows",
+                                     {{"Ids", {ids}}, {"Index", {IndexName(ids, table)}}, {"Rows", {RowsName(table)}}},
+                                     {{"Out", {out}}}, attrs);
+    if (!backward) {
+      *block_->mutable_ops(i) = WithRole(lookup, old.role());
+      return absl::OkStatus();
+    }
+    RowsGradContext context(lookup, *def, *block_, InputOf(old, "Out@GRAD"), OutputOf(old, "W@GRAD"));
+    ASSIGN_OR_RETURN(std::vector<v1::OpDesc> grads, def->gradient(context));
+    CHECK_EQ(grads.size(), 1u) << "lookup_rows has one gradient op";
+    grads[0].set_role(old.role());
+    *grads[0].mutable_param_grads() = old.param_grads();
+    *block_->mutable_ops(i) = std::move(grads[0]);
+    return absl::OkStatus();
+  }
+
+  static std::string RowsName(const v1::VarDesc& table) { return table.name() + "@ROWS"; }
+  static std::string IndexName(const std::string& ids, const v1::VarDesc& table) {
+    return absl::StrCat(ids, "@INDEX.", table.name());
+  }
+
+  // Each pair of ids and table is fetched once, however many look-ups read it.
+  void Ask(const std::string& ids, const v1::VarDesc& table) {
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (ids_[i] == ids && tables_[i] == table.name()) return;
+    }
+    ids_.push_back(ids);
+    tables_.push_back(table.name());
+    indexes_.push_back(IndexName(ids, table));
+    v1::VarDesc* index = block_->add_vars();
+    index->set_name(indexes_.back());
+    index->set_dtype(v1::INT32);
+    index->add_dims(-1);
+    if (std::find(row_tables_.begin(), row_tables_.end(), table.name()) != row_tables_.end()) return;
+    row_tables_.push_back(table.name());
+    widths_.push_back(table.dims(1));
+    rows_.push_back(RowsName(table));
+    v1::VarDesc* rows = block_->add_vars();
+    rows->set_name(rows_.back());
+    rows->set_kind(v1::SELECTED_ROWS);
+    rows->set_dtype(v1::FLOAT32);
+    rows->add_dims(-1);
+    rows->add_dims(table.dims(1));
+  }
+
+  void InsertPrefetch() {
+    *block_->add_ops() =
+        WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}},
+                        {AttrStrings("tables", tables_), AttrStrings("row_tables", row_tables_), AttrInts("widths", widths_)}),
+                 v1::RPC);
+    for (int i = block_->ops_size() - 1; i > 0; --i) block_->mutable_ops()->SwapElements(i, i - 1);
+  }
+
+  v1::BlockDesc* const block_;
+  std::vector<std::string> ids_, tables_, indexes_;    // one each per pair of ids and table
+  std::vector<std::string> row_tables_, rows_;         // one each per table
+  std::vector<int64_t> widths_;
+};
+
+}  // namespace
+
+absl::StatusOr<bool> PrefetchTables(const Job&, Programs* programs) {
+  return Rewriter(programs->main.mutable_blocks(0)).Run();
+}
+
+}  // namespace weir

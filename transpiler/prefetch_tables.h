@@ -1,0 +1,19 @@
+// The rows of a step are fetched at once, before anything reads them.
+#ifndef WEIR_TRANSPILER_PREFETCH_TABLES_H_
+#define WEIR_TRANSPILER_PREFETCH_TABLES_H_
+
+#include "absl/status/statusor.h"
+#include "transpiler/job.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+// Before: lookup_table (and its gradient) on tables of kind TABLE. After: one prefetch of all of them at the front, giving
+// "<table>@ROWS" and "<ids>@INDEX.<table>"; each look-up is a lookup_rows with the same attributes, each gradient the one that
+// lookup_rows has registered, under the name that the gradient of the table had. Errors: ids that an operator computes.
+// false when no operator reads a table.
+absl::StatusOr<bool> PrefetchTables(const Job& job, Programs* programs);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_PREFETCH_TABLES_H_

@@ -1,0 +1,50 @@
+// The two programs of a process, and what passes need to read and edit them.
+#ifndef WEIR_TRANSPILER_PROGRAMS_H_
+#define WEIR_TRANSPILER_PROGRAMS_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/tensor/tensor.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+struct Programs {
+  v1::ProgramDesc main;
+  v1::ProgramDesc startup;
+};
+
+// A variable of this very block; nullptr when there is none.
+const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name);
+v1::VarDesc* FindVar(v1::BlockDesc* block, std::string_view name);
+
+// The only variable of a slot; "" when the op does not have it.
+std::string InputOf(const v1::OpDesc& op, std::string_view slot);
+std::string OutputOf(const v1::OpDesc& op, std::string_view slot);
+bool Reads(const v1::OpDesc& op, std::string_view var);
+bool Writes(const v1::OpDesc& op, std::string_view var);
+const v1::OpAttr* FindAttr(const v1::OpDesc& op, std::string_view name);
+
+// (parameter, gradient) pairs of the update ops of block 0, each parameter once, in program order.
+std::vector<v1::ParamGrad> UpdatedParameters(const v1::ProgramDesc& main);
+v1::ParamGrad Pair(std::string_view param, std::string_view grad);
+
+// `op` with a role and, when given, its parameter and gradient.
+v1::OpDesc WithRole(v1::OpDesc op, v1::OpRole role, const v1::ParamGrad* pair = nullptr);
+
+inline absl::Span<const int64_t> Dims(const v1::VarDesc& var) {
+  return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
+}
+
+// Keeps the ops of a block for which `keep` says so.
+void FilterOps(v1::BlockDesc* block, const std::function<bool(const v1::OpDesc&)>& keep);
+// Drops variables of block 0 that no op and no loss names.
+void DropUnusedVars(v1::ProgramDesc* program);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_PROGRAMS_H_

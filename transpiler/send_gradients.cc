@@ -1,0 +1,92 @@
+#include "transpiler/send_gradients.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "transpiler/slice_variables.h"
+
+namespace weir {
+namespace {
+
+// What sends the gradient of one parameter: the split if there is one, then the send.
+std::vector<v1::OpDesc> SendOps(const v1::ProgramDesc& main, const v1::ParamGrad& pair) {
+  const v1::VarDesc* grad = FindVar(main.blocks(0), pair.grad());
+  CHECK(grad != nullptr) << pair.grad();
+  const bool rows = grad->kind() == v1::SELECTED_ROWS;
+  const int64_t width = rows ? ElementCount(Dims(*grad).subspan(1)) : 0;
+  if (FindVar(main.blocks(0), pair.param())->kind() == v1::TABLE) {
+    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {},
+                            {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)}),
+                     v1::RPC, &pair)};
+  }
+  std::vector<std::string> blocks;
+  std::vector<int64_t> servers, sections;
+  for (const v1::PlacedBlock& block : main.plan().blocks()) {
+    if (block.parameter() != pair.param()) continue;
+    blocks.push_back(block.name());
+    servers.push_back(block.server());
+    sections.push_back(rows ? block.dims(0) : block.element_count());
+  }
+  std::vector<std::string> pieces;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    pieces.push_back(BlockName(pair.grad(), static_cast<int>(i), static_cast<int>(blocks.size())));
+  }
+  std::vector<v1::OpDesc> ops;
+  if (blocks.size() > 1) {
+    ops.push_back(WithRole(
+        rows ? MakeOp("split_selected_rows", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("height_sections", sections)})
+             : MakeOp("split_byref", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("sections", sections)}),
+        v1::DIST, &pair));
+  }
+  ops.push_back(WithRole(MakeOp("send", {{"X", pieces}}, {},
+                                {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)}),
+                         v1::RPC, &pair));
+  return ops;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
+  v1::ProgramDesc* main = &programs->main;
+  v1::BlockDesc* block = main->mutable_blocks(0);
+  std::map<int, std::vector<v1::OpDesc>> behind;  // by index of the op they follow
+  for (const v1::OpDesc& op : block->ops()) {
+    if (op.type() == "send_barrier") return false;
+    if (op.role() != v1::LR_SCHEDULE) continue;
+    return job.positions.Error("program", absl::StrCat("operator ", op.type(), " has role LR_SCHEDULE: learning rates are "
+                                                                              "constant on servers"));
+  }
+  for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
+    int last = -1;
+    for (int i = 0; i < block->ops_size(); ++i) {
+      if (block->ops(i).role() != v1::OPTIMIZE && Writes(block->ops(i), pair.grad())) last = i;
+    }
+    if (last < 0) {
+      return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
+                                                         pair.param(), "'"));
+    }
+    std::vector<v1::OpDesc> ops = SendOps(*main, pair);
+    behind[last].insert(behind[last].end(), ops.begin(), ops.end());
+  }
+  google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+  for (int i = 0; i < block->ops_size(); ++i) {
+    if (block->ops(i).role() != v1::OPTIMIZE) *ops.Add() = block->ops(i);
+    const auto sends = behind.find(i);
+    if (sends == behind.end()) continue;
+    for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);
+  }
+  std::vector<std::string> losses;
+  for (const v1::LossDesc& loss : main->losses()) losses.push_back(loss.var());
+  const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
+  *ops.Add() = WithRole(
+      MakeOp("send_barrier", {{"X", losses}}, {}, {AttrS("nan_policy", skip ? "skip" : "stop")}), v1::RPC);
+  block->mutable_ops()->Swap(&ops);
+  return true;
+}
+
+}  // namespace weir
