@@ -1,0 +1,122 @@
+// transpile: prints what a process of a job runs, or the plan.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/command_line.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/program_text.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/json_util.h"
+#include "transpiler/explain_plan.h"
+#include "transpiler/transpile.h"
+
+ABSL_FLAG(std::string, job, "", "the job file");
+ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed for --print=plan and --print=single");
+ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program");
+ABSL_FLAG(int, server, 0, "which server, from 0");
+ABSL_FLAG(std::string, print, "main",
+          "main, startup, plan (who owns what), agreement (all that processes must have in common), or single (the program "
+          "before it is split)");
+ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json");
+ABSL_FLAG(std::string, out, "", "write here instead of to the standard output");
+
+namespace weir {
+namespace {
+
+constexpr char kUsage[] =
+    "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] [--format=text|textproto|json]\n"
+    "transpile --job=F --print=plan|agreement|single\n"
+    "\n"
+    "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints can be\n"
+    "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program and\n"
+    "--startup_program.";
+
+absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::Plan& plan, const std::string& format) {
+  std::string text;
+  if (format == "text") return ExplainPlan(job, plan);
+  if (format == "textproto") {
+    google::protobuf::TextFormat::PrintToString(plan, &text);
+    return text;
+  }
+  if (format == "json") {
+    google::protobuf::util::JsonPrintOptions options;
+    options.add_whitespace = true;
+    options.preserve_proto_field_names = true;
+    const auto printed = google::protobuf::util::MessageToJsonString(plan, &text, options);
+    if (!printed.ok()) return absl::InternalError(printed.ToString());
+    return text;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--format must be text, textproto or json, got '", format, "'"));
+}
+
+absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
+  const std::string role = absl::GetFlag(FLAGS_role);
+  if (role == "trainer") {
+    const int id = absl::GetFlag(FLAGS_trainer_id);
+    if (id < 0 || id >= transpiled.plan().trainers()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--trainer_id must be in [0, ", transpiled.plan().trainers(), "), got ", id));
+    }
+    return transpiled.trainer();
+  }
+  if (role == "pserver" || role == "server") return transpiled.Server(absl::GetFlag(FLAGS_server));
+  return absl::InvalidArgumentError(role.empty() ? "--role=trainer or --role=pserver is required"
+                                                 : absl::StrCat("--role must be trainer or pserver, got '", role, "'"));
+}
+
+absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
+  const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print), format = absl::GetFlag(FLAGS_format);
+  if (file.empty()) return absl::InvalidArgumentError("--job is required");
+  if (print != "main" && print != "startup" && print != "plan" && print != "agreement" && print != "single") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--print must be main, startup, plan, agreement or single, got '", print, "'"));
+  }
+  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides));
+  if (print == "single") {
+    ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
+    return FormatProgram(single.main, format);
+  }
+  ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
+  if (print == "plan") return FormatPlan(job, transpiled.plan(), format);
+  if (print == "agreement") return PlanText(job, transpiled.plan());
+  ASSIGN_OR_RETURN(const Programs programs, ProgramsOf(transpiled));
+  return FormatProgram(print == "main" ? programs.main : programs.startup, format);
+}
+
+absl::Status Write(const std::string& text) {
+  const std::string path = absl::GetFlag(FLAGS_out);
+  if (path.empty()) {
+    std::cout << text << std::flush;
+    return std::cout.good() ? absl::OkStatus() : absl::DataLossError("the standard output cannot be written");
+  }
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text << std::flush;
+  return out.good() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("--out=", path, " cannot be written"));
+}
+
+absl::Status Run(int argc, char** argv) {
+  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(argc, argv));
+  if (line.help) {
+    std::cout << HelpText(kUsage);
+    return absl::OkStatus();
+  }
+  if (!line.rest.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", line.rest[0], "' is no flag; --help lists them"));
+  }
+  ASSIGN_OR_RETURN(const std::string text, Print(line.overrides));
+  return Write(text);
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) {
+  const absl::Status status = weir::Run(argc, argv);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return weir::ExitCodeOf(status);
+}
