@@ -48,11 +48,6 @@ absl::Status ExpectRank(const InferContext& ctx, std::string_view slot, int rank
   return ctx.Error(absl::StrCat(Av(slot), " must have ", rank, " dims, got ", DimsString(var), " (variable ", var.name(), ")"));
 }
 
-bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
-                                            [](int64_t x, int64_t y) { return x == y || x < 0 || y < 0; });
-}
-
 absl::Status ExpectSameDims(const InferContext& ctx, std::string_view slot_a, std::string_view slot_b) {
   const Shape a = ctx.InputShape(slot_a), b = ctx.InputShape(slot_b);
   if (DimsAgree(a, b)) return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -25,7 +26,6 @@ absl::Status ExpectAllDense(const InferContext& ctx, std::string_view slot);
 absl::Status ExpectRank(const InferContext& ctx, std::string_view slot, int rank, int i = 0);
 // OK when dims agree; -1 agrees with anything. "square_error: X has dims [-1, 1], Label [-1, 2]; they must be the same".
 absl::Status ExpectSameDims(const InferContext& ctx, std::string_view slot_a, std::string_view slot_b);
-bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
 
 // Copies kind, dtype and dims from an input to an output.
 void SetLike(InferContext& ctx, std::string_view output, std::string_view input, int out_i = 0, int in_i = 0);

@@ -53,12 +53,12 @@ v1::Initializer TableInitializer(const v1::Table& table) {
 v1::VarDesc TableVar(const v1::Table& table) {
   v1::VarDesc var =
       ParameterVar(table.name(), {table.is_distributed() ? -1 : table.dict_size(), table.width()}, TableInitializer(table));
-  var.set_trainable(table.trainable());
+  if (!table.trainable()) var.set_trainable(false);
   var.set_is_sparse(table.is_sparse());
   if (!table.is_distributed()) return var;
   var.set_kind(v1::TABLE);
   var.set_is_distributed(true);
-  var.set_capacity(table.dict_size());
+  if (table.dict_size() > 0) var.set_capacity(table.dict_size());
   var.set_logical_shards(table.logical_shards());
   return var;
 }

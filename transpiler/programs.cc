@@ -93,6 +93,7 @@ void DropUnusedVars(v1::ProgramDesc* program) {
     for (const v1::OpDesc& op : block.ops()) {
       Collect(op.inputs(), &used);
       Collect(op.outputs(), &used);
+      for (const v1::ParamGrad& pair : op.param_grads()) used.insert({pair.param(), pair.grad()});
     }
   }
   for (const v1::LossDesc& loss : program->losses()) {
