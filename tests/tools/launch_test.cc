@@ -237,8 +237,11 @@ TEST_F(LaunchTest, WhatTheChiefPredictedIsTheLastLineUnprefixed) {
 }
 
 TEST_F(LaunchTest, TheFirstFailureIsNamedWithItsCodeAndLastLines) {
-  const Result result = Run(2, 3, {{"FAKE_TRAINER", "wait"},
-                                   {"FAKE_TRAINER_2", "repeat 20 line;err no such file: train.tsv;exit 7"}});
+  const std::string a = (directory_ / "a").string(), b = (directory_ / "b").string();
+  const Result result =
+      Run(2, 3, {{"FAKE_TRAINER_0", "block;touch " + a + ";wait"},
+                 {"FAKE_TRAINER_1", "block;touch " + b + ";wait"},
+                 {"FAKE_TRAINER_2", "await " + a + ";await " + b + ";repeat 20 line;err no such file: train.tsv;exit 7"}});
   EXPECT_EQ(result.code, 7);
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.2 failed: exit code 7; ending the others\n"));
   const std::string log = (logs_ / "trainer.2.log").string();
@@ -279,7 +282,9 @@ TEST_F(LaunchTest, ALostPeerThatNobodyIsIsTheMessengersFailure) {
 }
 
 TEST_F(LaunchTest, WhoDoesNotEndWithinTwoLeasesIsKilled) {
-  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "child;ignore"}, {"FAKE_TRAINER_1", "exit 5"}});
+  const std::string ready = (directory_ / "ready").string();
+  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "block;child;touch " + ready + ";ignore"},
+                                   {"FAKE_TRAINER_1", "await " + ready + ";exit 5"}});
   EXPECT_EQ(result.code, 5);
   EXPECT_THAT(result.err, HasSubstr("did not end within two leases"));
 }

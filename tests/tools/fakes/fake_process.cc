@@ -10,6 +10,7 @@
 //   args                    every argument, a line each
 //   env NAME                "NAME=value" or "NAME unset"
 //   exit N    raise N       ends
+//   block                   SIGTERM and SIGINT stay pending from now on
 //   wait                    for a signal, says which and ends with 0
 //   ignore                  stays for ever, through SIGTERM and SIGINT
 //   child                   leaves a process behind that does the same
@@ -145,6 +146,9 @@ void Do(const std::string& command) {
     exit(atoi(rest.c_str()));
   } else if (verb == "raise") {
     raise(atoi(rest.c_str()));
+  } else if (verb == "block") {
+    sigset_t set;
+    BlockStopSignals(&set);
   } else if (verb == "wait") {
     WaitForSignal();
     exit(0);
