@@ -1,0 +1,164 @@
+// pserver: one parameter server. See `pserver --help`.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/atomic_file.h"
+#include "framework/base/clock.h"
+#include "framework/base/command_line.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/stop_signals.h"
+#include "framework/base/thread_pool.h"
+#include "glog/logging.h"
+#include "ops/arithmetic.h"
+#include "pserver/cluster.h"
+#include "pserver/cluster_flags.h"
+#include "pserver/fault_point.h"
+#include "pserver/grpc_server.h"
+#include "pserver/server_core.h"
+#include "transpiler/job.h"
+#include "transpiler/process_programs.h"
+#include "transpiler/transpile.h"
+
+ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
+ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");
+ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
+ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
+ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
+
+namespace weir {
+namespace {
+
+constexpr char kUsage[] =
+    "pserver --job=FILE --endpoint=HOST:PORT [--server_id=I] [--pservers=H:P,H:P]\n"
+    "\n"
+    "Serves blocks of parameters and rows of tables until every trainer is done. It prints\n"
+    "\"ready server=<index> endpoint=<host:port>\" when it listens; port 0 takes a free one and needs --server_id.\n"
+    "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
+    "Exit codes: 0 done, 2 bad input, 3 a peer is lost, 4 damaged data.\n";
+
+// How often waits are looked at; a small part of every deadline.
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+// For last answers to leave when the job is over.
+constexpr absl::Duration kGrace = absl::Seconds(2);
+
+std::string ProcessName() {
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+// What one run needs, in the order in which it must be taken down (backwards).
+struct Runtime {
+  Job job;
+  ClusterConfig cluster;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<ServerCore> core;
+  std::unique_ptr<GrpcServer> server;
+};
+
+absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
+  const std::string file = absl::GetFlag(FLAGS_job);
+  if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
+  ASSIGN_OR_RETURN(r->job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kPserver, ClusterFlagsOfThisProcess(overrides),
+                                              EnvironmentOfThisProcess(), r->job.config));
+  for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
+  if (r->cluster.overrides.empty()) return absl::OkStatus();
+  std::vector<std::string> all = overrides;
+  all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
+  ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
+  return absl::OkStatus();
+}
+
+absl::Status MakeCore(Runtime* r) {
+  const v1::JobConfig& config = r->job.config;
+  RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic()));
+  int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : config.train().threads();
+  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  r->pool = std::make_unique<ThreadPool>("weir-server", threads);
+  const int id = r->cluster.server_id;
+  ASSIGN_OR_RETURN(Programs programs,
+                   ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
+  const std::string plan_text = PlanText(r->job, programs.main.plan());
+  const std::string& checkpoint_dir = config.checkpoint().dir();
+  ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core,
+                   ServerCore::Create({.server_id = id,
+                                       .main = std::move(programs.main),
+                                       .startup = std::move(programs.startup),
+                                       .job_name = config.name(),
+                                       .plan_text = plan_text,
+                                       .sync = config.distribute().sync(),
+                                       .reproducible = config.distribute().reproducible(),
+                                       .deadlines = config.deadlines(),
+                                       .checkpoint_dir = checkpoint_dir.empty() ? "" : r->job.Path(checkpoint_dir),
+                                       .process = ProcessName(),
+                                       .arithmetic = std::string(ResolvedArithmetic()),
+                                       .clock = Clock::Real(),
+                                       .pool = r->pool.get()}));
+  ASSIGN_OR_RETURN(r->core, WithFaultPoint(std::move(core), id));
+  return absl::OkStatus();
+}
+
+absl::Status Listen(Runtime* r) {
+  ASSIGN_OR_RETURN(r->server, GrpcServer::Start({.endpoint = r->cluster.endpoint, .core = r->core.get()}));
+  if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
+  }
+  std::printf("ready server=%d endpoint=%s\n", r->cluster.server_id, r->server->endpoint().c_str());
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
+  Runtime r;
+  RETURN_IF_ERROR(ReadJob(overrides, &r));
+  RETURN_IF_ERROR(MakeCore(&r));
+  RETURN_IF_ERROR(Listen(&r));
+  signals->OnStop([core = r.core.get()] { core->RequestStop(); });
+  while (!r.core->Finished()) {
+    r.core->Tick();
+    absl::SleepFor(kTick);
+  }
+  signals->OnStop({});
+  r.server->Shutdown(kGrace);
+  return r.core->JobStatus();
+}
+
+int Main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  StopSignals signals;
+  const absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
+  if (!command.ok()) {
+    std::fprintf(stderr, "pserver: %s\n", std::string(command.status().message()).c_str());
+    return kExitBadInput;
+  }
+  if (command->help) {
+    std::fputs(HelpText(kUsage).c_str(), stdout);
+    return kExitOk;
+  }
+  if (!command->rest.empty()) {
+    std::fprintf(stderr, "pserver: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
+    return kExitBadInput;
+  }
+  const absl::Status status = Run(command->overrides, &signals);
+  if (!status.ok()) std::fprintf(stderr, "pserver: %s\n", std::string(status.message()).c_str());
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) { return weir::Main(argc, argv); }
