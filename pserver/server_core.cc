@@ -177,6 +177,9 @@ class ServerCoreImpl : public ServerCore {
                                          std::vector<Gradient>* eager, bool* wait, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // The planted fault: what a repeated part brings counts twice.
+  static void AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending);
+
   // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in it.
   void Advance();
   void ApplySync();
@@ -215,6 +218,7 @@ class ServerCoreImpl : public ServerCore {
   absl::Time connecting_since_ ABSL_GUARDED_BY(mu_);
   absl::Time connect_warning_ ABSL_GUARDED_BY(mu_);
   uint64_t sessions_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
   std::list<WaitingPull> pulls_ ABSL_GUARDED_BY(mu_);
   std::list<WaitingExchange> exchanges_ ABSL_GUARDED_BY(mu_);
   ExchangeBoard board_ ABSL_GUARDED_BY(mu_);
@@ -227,7 +231,8 @@ class ServerCoreImpl : public ServerCore {
 
 absl::Status ServerCoreImpl::Init() {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
-  ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool));
+  ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
+                                                  options_.planted.add_in_arrival_order));
   const v1::Plan& plan = options_.main.plan();
   sync_ = options_.sync;
   if (plan.has_sync() && plan.sync() != sync_) {
@@ -521,8 +526,10 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   if (part < pending.parts.size() && pending.parts[part]) {
     // The answer to a repeat of a step in the middle of taking effect means what the first answer will.
     *wait = !sync_ && pending.Complete();
+    if (options_.planted.count_repeats) AddAgain(gradients, &pending);
     return duplicate();
   }
+  for (Gradient& gradient : gradients) gradient.arrival = arrivals_++;
   if (request.has_part_count()) {
     if (request.part_count() != request.part() + 1 || static_cast<size_t>(request.part_count()) < pending.parts.size()) {
       return absl::InvalidArgumentError(absl::StrCat(part_name, ": says it is the last of ", request.part_count(), " parts, after ",
@@ -552,6 +559,24 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   }
   *wait = !sync_ && pending.Complete();
   return reply;
+}
+
+void ServerCoreImpl::AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending) {
+  for (Gradient& booked : pending->gradients) {
+    for (const Gradient& again : gradients) {
+      if (booked.of_table != again.of_table || booked.target != again.target || !(booked.node == again.node) ||
+          booked.begin != again.begin || booked.count != again.count) {
+        continue;
+      }
+      const size_t n = static_cast<size_t>(booked.count) * static_cast<size_t>(std::max(1, booked.width));
+      // What keeps the ids alive stays with the new values.
+      auto doubled = std::make_shared<std::pair<std::vector<float>, std::shared_ptr<const void>>>();
+      doubled->second = booked.keep;
+      for (size_t i = 0; i < n; ++i) doubled->first.push_back(booked.values[i] + again.values[i]);
+      booked.values = doubled->first.data();
+      booked.keep = doubled;
+    }
+  }
 }
 
 void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply) {

@@ -1,5 +1,8 @@
 // A parameter server without its network: handlers, dense blocks, tables, consistency, leases. Thread-safe. No gRPC.
 //
+// A row of a table comes into being when its first update takes effect; until then it reads as its initial values. So what
+// exists at a version is a function of the steps before it, not of who has read ahead.
+//
 // The gRPC server, the in-process cluster and the tests all run this class. Time comes from a Clock and passes only when
 // Tick is called, so that leases and waits can be tested with a fake clock.
 #ifndef WEIR_PSERVER_SERVER_CORE_H_
@@ -18,6 +21,14 @@
 #include "proto/program.pb.h"
 
 namespace weir {
+
+// Faults for tests that must see a comparison of digests fail.
+struct PlantedFaults {
+  // A part that comes again is added again.
+  bool count_repeats = false;
+  // Dense gradients are added as they came instead of in the lane tree.
+  bool add_in_arrival_order = false;
+};
 
 struct ServerOptions {
   int server_id = 0;
@@ -38,6 +49,7 @@ struct ServerOptions {
   // Borrowed.
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
+  PlantedFaults planted = {};
 };
 
 class ServerCore {

@@ -61,12 +61,27 @@ absl::Span<float> Bits(Variable* var) {
   return absl::MakeSpan(static_cast<float*>(tensor.raw()), tensor.bytes() / sizeof(float));
 }
 
+// The planted fault: a sum whose order is that of arrival.
+void SumAsTheyCame(absl::Span<const TrainerGradients> trainers, int block, absl::Span<float> out) {
+  std::vector<const Gradient*> all;
+  for (const TrainerGradients& trainer : trainers) {
+    for (const Gradient& g : trainer.gradients) {
+      if (!g.of_table && g.target == block) all.push_back(&g);
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Gradient* a, const Gradient* b) { return a->arrival < b->arrival; });
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (const Gradient* g : all) {
+    for (int64_t i = 0; i < g->count; ++i) out[static_cast<size_t>(g->begin + i)] += g->values[i];
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,
-                                                                   ThreadPool* pool) {
-  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool));
+                                                                   ThreadPool* pool, bool add_in_arrival_order) {
+  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, add_in_arrival_order));
   RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
   return params;
 }
@@ -301,6 +316,7 @@ absl::Status ServerParams::ApplyBlock(int64_t step, int index, absl::Span<const 
       Tensor& tensor = std::get<Tensor>(*to);
       tensor.Resize(v1::FLOAT32, block.value->dims());
       RETURN_IF_ERROR(SumDense(std::move(runs), lanes_, tensor.span<float>()));
+      if (add_in_arrival_order_) SumAsTheyCame(from, index, tensor.span<float>());
       return true;
     }
     std::vector<RowRun> runs;

@@ -40,6 +40,7 @@ struct Gradient {
   // Positions by ascending MixId; empty when the ids already lie that way.
   std::vector<uint32_t> order;
   std::shared_ptr<const void> keep;  // of values and ids
+  int64_t arrival = 0;               // among all of this server
 };
 
 // What one trainer pushed in one step.
@@ -53,7 +54,8 @@ class ServerParams {
  public:
   // Runs the startup program. InvalidArgument names what the programs lack. `main` holds the plan.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main, const v1::ProgramDesc& startup,
-                                                              int server_id, ThreadPool* pool);
+                                                              int server_id, ThreadPool* pool,
+                                                              bool add_in_arrival_order = false);
 
   struct BlockInfo {
     std::string name;
@@ -107,7 +109,8 @@ class ServerParams {
     Variable* learning_rate = nullptr;  // null without an optimizer
   };
 
-  ServerParams(int server_id, ThreadPool* pool) : server_id_(server_id), pool_(pool) {}
+  ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order)
+      : server_id_(server_id), pool_(pool), add_in_arrival_order_(add_in_arrival_order) {}
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
   absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::OpDesc* update);
   absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
@@ -117,6 +120,7 @@ class ServerParams {
 
   const int server_id_;
   ThreadPool* const pool_;
+  const bool add_in_arrival_order_;  // planted
   int lanes_ = 1;
   int trainers_ = 1;
   uint64_t seed_ = 1;
