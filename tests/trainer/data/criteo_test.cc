@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -105,6 +106,36 @@ TEST_F(CriteoTest, ABadFieldIsNamed) {
               StatusIs(kInvalid, "field 6 (C2): 'abc-ef01' is not a hexadecimal number of up to 8 digits"));
   EXPECT_THAT(Parse("1\t\t\t\t\t\t\t123456789"),
               StatusIs(kInvalid, "field 8 (C4): '123456789' is not a hexadecimal number of up to 8 digits"));
+}
+
+TEST_F(CriteoTest, WhateverStandsInALineItIsParsedOrRefused) {
+  const std::string good = "1\t5\t\t-2\t68fd1e64\t\tF\t00000001";
+  int refused = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    std::string line = good;
+    const PhiloxBlock r = Philox(7, i, 0);
+    for (uint32_t change = 0; change <= r.v[0] % 3; ++change) {
+      const PhiloxBlock c = Philox(7, i, change + 1);
+      const size_t at = c.v[0] % line.size();
+      if (c.v[1] % 3 == 0) {
+        line.erase(at, 1 + c.v[2] % 5);
+      } else {
+        line[at] = "\t-.0f \xff"[c.v[2] % 7];
+      }
+      if (line.empty()) line = "\t";
+    }
+    const absl::Status status = Parse(line);
+    refused += !status.ok();
+    ASSERT_TRUE(status.ok() || status.code() == kInvalid) << line << ": " << status;
+    ASSERT_EQ(example_.floats.size(), 4u);
+    ASSERT_EQ(example_.counts.size(), 4u);
+    if (status.ok()) {
+      ASSERT_EQ(static_cast<int>(example_.ids.size()),
+                example_.counts[0] + example_.counts[1] + example_.counts[2] + example_.counts[3]);
+    }
+  }
+  EXPECT_GT(refused, 5000);
+  EXPECT_LT(refused, 19000);
 }
 
 TEST(CriteoConfigTest, TheUsualLayoutHasFortyFields) {

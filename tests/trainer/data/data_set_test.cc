@@ -244,6 +244,21 @@ TEST_F(DataSetTest, AFlippedBitInAGzipFileIsDataLoss) {
                                                                  HasSubstr("get the file again"))));
 }
 
+TEST_F(DataSetTest, EveryDamageOfAGzipFileIsSeen) {
+  const std::string whole = Gzip(NumberLines(0, 60));
+  // Bytes 3 to 9 of the header (flags, time, system) carry no data: some may change without harm, none may crash.
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string bytes = whole;
+    bytes[at] ^= 0x55;
+    dir_.Write("f", bytes);
+    if (at < 2) continue;  // no gzip file at all
+    const absl::Status status = ReadAll(Open({"f"}));
+    EXPECT_TRUE(at < 10 || status.code() == kDataLoss) << "byte " << at << ": " << status;
+    dir_.Write("f", whole.substr(0, at));
+    EXPECT_EQ(ReadAll(Open({"f"})).code(), kDataLoss) << "cut at " << at;
+  }
+}
+
 TEST_F(DataSetTest, AFileThatShrinksIsDataLoss) {
   dir_.Write("f", NumberLines(0, 1000));
   const auto set = Open({"f"});

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/any.pb.h"
 #include "gtest/gtest.h"
@@ -123,6 +124,27 @@ TEST_F(MultiSlotTest, ASkippedSlotIsParsedAndThrownAway) {
   EXPECT_THAT(example_.ids, ElementsAre(1, 3));
   EXPECT_THAT(example_.weights, IsEmpty());
   EXPECT_THAT(Parse("1 1 1 x 0 1 3"), Invalid("slot 'no': 'x' is not a 64-bit integer"));
+}
+
+TEST_F(MultiSlotTest, WhateverStandsInALineItIsParsedOrRefused) {
+  const std::string good = "1 1 3 10 20:0.5 10 2 0.5 -1e2 1 7";
+  int refused = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    std::string line = good;
+    const PhiloxBlock r = Philox(8, i, 0);
+    for (uint32_t change = 0; change <= r.v[0] % 3; ++change) {
+      const PhiloxBlock c = Philox(8, i, change + 1);
+      line[c.v[0] % line.size()] = "0123 :-.e\t\xff"[c.v[1] % 11];
+    }
+    const absl::Status status = Parse(line);
+    refused += !status.ok();
+    ASSERT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << line << ": " << status;
+    if (!status.ok()) continue;
+    ASSERT_EQ(static_cast<int>(example_.ids.size()), example_.counts[0] + example_.counts[1]);
+    ASSERT_TRUE(example_.weights.empty() || example_.weights.size() == example_.ids.size());
+  }
+  EXPECT_GT(refused, 5000);
+  EXPECT_LT(refused, 19500);
 }
 
 TEST_F(MultiSlotTest, BadConfigurationsAreRefused) {
