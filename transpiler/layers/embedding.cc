@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/feature_id.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/layer.h"
 
@@ -23,10 +24,15 @@ const char* PoolingName(v1::Embedding::Pooling pooling) {
   return "none";
 }
 
+// Ids of the variable stay raw; otherwise they are salted by slot.
+bool Shared(const std::string& ids, const ModelContext& ctx) {
+  const auto& shared = ctx.job().data().ids().shared();
+  return std::find(shared.begin(), shared.end(), ids) != shared.end();
+}
+
 // Rows held densely are addressed by [0, dict_size); salted ids lie anywhere.
 absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids, ModelContext& ctx) {
-  const auto& shared = ctx.job().data().ids().shared();
-  if (table.is_distributed() || std::find(shared.begin(), shared.end(), ids) != shared.end()) return absl::OkStatus();
+  if (table.is_distributed() || Shared(ids, ctx)) return absl::OkStatus();
   return ctx.Error("ids", absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
                                        table.name(), "': add data { ids { shared: \"", ids,
                                        "\" } }, or is_sparse: true is_distributed: true to the table"));
@@ -37,7 +43,8 @@ absl::Status AppendLookup(const v1::Embedding& m, const v1::Table& table, const 
   std::vector<v1::OpAttr> attrs = {AttrS("pooling", PoolingName(m.pooling())), AttrB("per_slot", m.per_slot())};
   if (m.has_padding_id()) {
     attrs.push_back(AttrB("has_padding", true));
-    attrs.push_back(AttrI("padding_id", m.padding_id()));
+    // As the reader gives it: one id for all slots.
+    attrs.push_back(AttrI("padding_id", Shared(ids, ctx) ? m.padding_id() : PaddingId(m.padding_id())));
   }
   attrs.push_back(AttrB("is_sparse", table.is_sparse()));
   attrs.push_back(AttrB("is_distributed", table.is_distributed()));
