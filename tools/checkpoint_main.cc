@@ -19,6 +19,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/digest_log.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/npz.h"
@@ -35,9 +36,10 @@ constexpr char kUsage[] =
     "checkpoint verify DIR                 reads every byte of every checkpoint (or of one step)\n"
     "checkpoint digest DIR                 one line per variable, then the digests of all: values=... state=...\n"
     "checkpoint export DIR --output=F.npz  dense parameters by name; tables as <table>.ids and <table>.values\n"
+    "checkpoint compare LOG LOG            two logs of trainer --digest_log: the first step, variables and ranges that differ\n"
     "\n"
     "DIR is a directory of checkpoints (the newest complete one is taken, or --step) or a step's directory.\n"
-    "Exit codes: 0 done, 2 bad input, 4 damaged data.\n";
+    "Exit codes: 0 done (compare: equal), 1 compare: they differ, 2 bad input, 4 damaged data.\n";
 
 int64_t TotalBytes(const v1::CheckpointManifest& manifest) {
   int64_t bytes = 0;
@@ -204,7 +206,20 @@ absl::Status Export(const std::string& dir) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const CommandLine& line) {
+// kExitFailure when the logs differ.
+absl::StatusOr<ExitCode> Compare(const std::string& file_a, const std::string& file_b) {
+  ASSIGN_OR_RETURN(const DigestComparison comparison, CompareDigestLogs(file_a, file_b));
+  std::printf("%s\n", comparison.text.c_str());
+  return comparison.equal ? kExitOk : kExitFailure;
+}
+
+absl::StatusOr<ExitCode> OkOr(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return kExitOk;
+}
+
+absl::StatusOr<ExitCode> Run(const CommandLine& line) {
+  if (line.rest.size() == 3 && line.rest[0] == "compare") return Compare(line.rest[1], line.rest[2]);
   if (line.rest.size() != 2) {
     return absl::InvalidArgumentError(absl::StrCat("expected a command and a directory, got ", line.rest.size(),
                                                    " words; see checkpoint --help"));
@@ -212,11 +227,11 @@ absl::Status Run(const CommandLine& line) {
   if (!line.overrides.empty()) return absl::InvalidArgumentError("--set is for jobs; checkpoint has none");
   const std::string& command = line.rest[0];
   const std::string& dir = line.rest[1];
-  if (command == "list") return List(dir);
-  if (command == "verify") return Verify(dir);
-  if (command == "digest") return Digest(dir);
-  if (command == "export") return Export(dir);
-  return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected list, verify, digest or export"));
+  if (command == "list") return OkOr(List(dir));
+  if (command == "verify") return OkOr(Verify(dir));
+  if (command == "digest") return OkOr(Digest(dir));
+  if (command == "export") return OkOr(Export(dir));
+  return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected list, verify, digest, export or compare"));
 }
 
 int Main(int argc, char** argv) {
@@ -225,9 +240,10 @@ int Main(int argc, char** argv) {
     std::printf("%s", HelpText(kUsage).c_str());
     return kExitOk;
   }
-  const absl::Status status = line.ok() ? Run(*line) : line.status();
-  if (!status.ok()) std::fprintf(stderr, "checkpoint: %s\n", std::string(status.message()).c_str());
-  return ExitCodeOf(status);
+  const absl::StatusOr<ExitCode> code = line.ok() ? Run(*line) : line.status();
+  if (code.ok()) return *code;
+  std::fprintf(stderr, "checkpoint: %s\n", std::string(code.status().message()).c_str());
+  return ExitCodeOf(code.status());
 }
 
 }  // namespace

@@ -53,11 +53,21 @@ expect 4 'MANIFEST is missing' verify "$work/ckpt/step-000000000050"
 
 expect 2 'is no directory' digest "$work/nowhere"
 expect 2 'no complete checkpoint|no checkpoint' digest "$work"
-expect 2 "unknown command 'lst'; expected list, verify, digest or export" lst "$work/ckpt"
+expect 2 "unknown command 'lst'; expected list, verify, digest, export or compare" lst "$work/ckpt"
 expect 2 'expected a command and a directory' list
 expect 2 'export needs --output' export "$work/ckpt"
 expect 2 'unknown flag --outptu \(did you mean --output\?\)' export "$work/ckpt" --outptu=x
 expect 0 'checkpoint verify DIR' --help
+
+# Two logs of digests that part at step 100, in ranges 3 and 4 of one variable.
+line() { printf 'step=%s variable=%s values=%s state=%016x ranges=' "$1" "$2" "$3" 7; for i in $(seq 0 63); do printf '%s%016x' "$([ "$i" = 0 ] || echo ,)" "$([[ " ${4:-} " == *" $i "* ]] && echo 1 || echo 0)"; done; echo; }
+{ line 50 w 000000000000000a; line 50 b 000000000000000b; line 100 w 000000000000000c; line 100 b 000000000000000d; } > "$work/a.log"
+{ line 50 w 000000000000000a; line 50 b 000000000000000b; line 100 w 00000000000000ff "3 4"; line 100 b 000000000000000d; line 150 w 00000000000000ee; } > "$work/b.log"
+expect 0 '^equal at 2 steps, 50 to 100$' compare "$work/a.log" "$work/a.log"
+expect 1 '^first difference at step 100 \(equal until step 50\):$' compare "$work/a.log" "$work/b.log"
+expect 1 '^  w: values differ in ranges 3-4 of 64$' compare "$work/a.log" "$work/b.log"
+head -1 "$work/a.log" | cut -c1-60 > "$work/cut.log"
+expect 2 'cut.log:1: expected step=' compare "$work/a.log" "$work/cut.log"
 
 [ "$failures" -eq 0 ] && echo "all expectations met"
 exit "$((failures > 0))"
