@@ -1,5 +1,5 @@
 // sigmoid_cross_entropy_with_logits: loss = weight * (log(1 + e^x) - x * label), computed as
-// max(x, 0) - x * label + log(1 + e^-|x|), so that no logit overflows.
+// (max(x, 0) - x * label) + log(1 + e^-|x|), so that no logit overflows and a small loss keeps its digits.
 //
 //   X        [B, 1]  f32, logits
 //   Label    [B, 1]  f32, probabilities (0 or 1)
@@ -22,7 +22,10 @@ namespace {
 
 WEIR_VECTORIZED void Forward(int64_t n, const float* x, const float* label, float* loss) {
   WEIR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) loss[i] = Softplus(x[i]) - x[i] * label[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const float linear = (x[i] > 0.0f ? x[i] : 0.0f) - x[i] * label[i];
+    loss[i] = linear + Log1p(Exp(-Abs(x[i])));
+  }
 }
 
 WEIR_VECTORIZED void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) {

@@ -103,9 +103,9 @@ class SumKernel : public OpKernel {
                                                        "; they must be the same"));
       }
     }
-    // Block by block, because the result may stand in the place of any input.
-    if (!std::holds_alternative<Tensor>(*out_var)) *out_var = Tensor();
-    Tensor* out = &std::get<Tensor>(*out_var);
+    // The result may stand in the place of any input: dense ones are added block by block, rows kept until they are in.
+    Tensor own;
+    Tensor* out = std::holds_alternative<Tensor>(*out_var) ? &std::get<Tensor>(*out_var) : &own;
     out->Resize(v1::FLOAT32, dims);
     constexpr int64_t kBlock = 2048;  // 8 KiB: stays in the first-level cache
     float sum[kBlock];
@@ -125,6 +125,7 @@ class SumKernel : public OpKernel {
         AddTo(width, x->values.data<float>() + r * width, out->data<float>() + x->ids[r] * width);
       }
     }
+    if (out == &own) *out_var = std::move(own);
     return absl::OkStatus();
   }
 

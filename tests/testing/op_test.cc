@@ -226,6 +226,12 @@ OpTest& OpTest::Rows(std::string_view slot, SelectedRows value, int64_t width) {
   return Add(slot, std::move(value), std::move(desc));
 }
 
+OpTest& OpTest::Absent(std::string_view slot, absl::Span<const int64_t> declared_dims) {
+  v1::VarDesc desc;
+  desc.mutable_dims()->Assign(declared_dims.begin(), declared_dims.end());
+  return Add(slot, Tensor(), std::move(desc));
+}
+
 OpTest& OpTest::Outputs(std::string_view slot, int count) {
   CHECK_GE(def_->OutputIndex(slot), 0) << op_.type() << " has no output slot " << slot;
   output_counts_[Str(slot)] = count;
@@ -577,7 +583,8 @@ absl::StatusOr<Variable> OpTest::Gradient(std::string_view input_slot, int input
   return std::move(it->second);
 }
 
-void OpTest::CheckBatchZero() {
+void OpTest::CheckBatchZero(std::vector<std::string> outputs) {
+  if (outputs.empty()) outputs = {def_->outputs[0].name};
   OpTest empty = *this;
   for (auto& [name, value] : empty.inputs_) {
     if (!batched_.contains(name)) {
@@ -597,8 +604,10 @@ void OpTest::CheckBatchZero() {
   ASSERT_OK(empty.Run());
   if (!def_->gradient) return;
   std::vector<std::pair<std::string, Tensor>> seeds;
-  for (const std::string& name : empty.Vars(/*outputs=*/true, def_->outputs[0].name)) {
-    seeds.emplace_back(name, SeedTensor(std::get<Tensor>(empty.values_.at(name))));
+  for (const std::string& slot : outputs) {
+    for (const std::string& name : empty.Vars(/*outputs=*/true, slot)) {
+      seeds.emplace_back(name, SeedTensor(std::get<Tensor>(empty.values_.at(name))));
+    }
   }
   std::vector<std::string> wanted;
   for (const auto& [name, value] : empty.inputs_) {

@@ -53,6 +53,8 @@ class OpTest {
   OpTest& Ids(std::string_view slot, IdBatch value);
   // Declared as [value.height, width].
   OpTest& Rows(std::string_view slot, SelectedRows value, int64_t width);
+  // A dense input that nobody has written: a gradient that is absent.
+  OpTest& Absent(std::string_view slot, absl::Span<const int64_t> declared_dims);
   // How many variables an output slot has; without it 1, and none for optional slots.
   OpTest& Outputs(std::string_view slot, int count);
   // The output is the same variable as the input: optimizers (ParamOut is Param).
@@ -61,6 +63,8 @@ class OpTest {
   // What kernels know of the step; training, seed 1, step 0, unless changed.
   StepContext& step() { return step_; }
   void set_lane(int lane) { lane_ = lane; }
+  // Examples in the lane, where no input says so.
+  void set_batch(int64_t batch) { batch_ = batch; }
   const v1::OpDesc& op() const { return op_; }
 
   // Infers shapes and runs the kernel. Also fails when outputs do not have the inferred shape, or when running in place (as
@@ -95,8 +99,9 @@ class OpTest {
   absl::StatusOr<Variable> Gradient(std::string_view input_slot, int input_index,
                                     const std::vector<std::pair<std::string, Tensor>>& output_grads);
 
-  // Forward, and backward when there is a gradient rule, with no examples: no error, and shapes with 0 for the batch.
-  void CheckBatchZero();
+  // Forward, and backward when there is a gradient rule, with no examples: no error, and shapes with 0 for the batch. Backward
+  // starts from the output slots given; empty means the first one.
+  void CheckBatchZero(std::vector<std::string> outputs = {});
 
  private:
   // Everything the op and its gradient ops read and write.
