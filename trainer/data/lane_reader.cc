@@ -59,6 +59,7 @@ class Lane {
     RETURN_IF_ERROR(Gather(&batch->positions));
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
+    batch->fraction = Fraction();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &scratch_, &batch->vars);
     return absl::OkStatus();
   }
@@ -85,6 +86,13 @@ class Lane {
     return absl::OkStatus();
   }
 
+  double Fraction() const {
+    if (ended_) return 1;
+    const int64_t examples = records_.expected_examples();
+    if (examples <= 0) return 0;
+    const double of_epoch = static_cast<double>(given_ * shared_.options.spec.StreamBatch(stream_)) / static_cast<double>(examples);
+    return (static_cast<double>(records_.epoch()) + std::min(1.0, of_epoch)) / static_cast<double>(shared_.epochs());
+  }
   int64_t epoch() const { return records_.epoch(); }
   bool window() const { return records_.window(); }
   int64_t buffered() const { return records_.most_examples(); }

@@ -35,6 +35,9 @@ struct LaneBatch {
   std::vector<Variable> vars;
   // One per example, when asked for.
   std::vector<InputPosition> positions;
+  // Share of the stream's run, all epochs, that has been given with this batch; 0 while nobody can tell (a first epoch in
+  // WINDOW or in file order).
+  double fraction = 0;
 };
 
 struct LaneReaderOptions {

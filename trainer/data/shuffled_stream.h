@@ -36,6 +36,10 @@ class ShuffledStream {
   int64_t epoch() const { return epoch_; }
   // Examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
+  // The same as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
+  int64_t expected_examples() const {
+    return epoch_examples_ < 0 && filled_ && !window_ ? read_ : epoch_examples_;
+  }
   // Whether the buffer has had to give up elements before the end of the stream: known from the first Next of an epoch on.
   bool window() const { return window_; }
   // The most examples and bytes that the buffer has held.
