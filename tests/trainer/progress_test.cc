@@ -1,0 +1,80 @@
+#include "trainer/progress.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  ProgressTest() : out_(open_memstream(&text_, &size_)) {}
+  ~ProgressTest() override {
+    std::fclose(out_);
+    std::free(text_);
+  }
+  std::string Text() {
+    std::fflush(out_);
+    return std::string(text_, size_);
+  }
+  static double Auc() { return 0.75; }
+  static double NoAuc() { return std::numeric_limits<double>::quiet_NaN(); }
+
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* out_;
+  FakeClock clock_;
+};
+
+TEST_F(ProgressTest, ALineIsPrintedWhenTheIntervalHasPassed) {
+  Progress progress(out_, /*live=*/false, absl::Seconds(5), &clock_);
+  clock_.Advance(absl::Seconds(2));
+  progress.Step({.step = 1, .examples = 100, .loss_sum = 60, .loss_examples = 100}, Auc);
+  EXPECT_EQ(Text(), "");
+  clock_.Advance(absl::Seconds(3));
+  progress.Step({.step = 2, .examples = 100, .loss_sum = 40, .loss_examples = 100}, Auc);
+  EXPECT_EQ(Text(), "step=2 examples=200 examples_per_s=40 loss=0.500000 auc=0.750000\n");
+}
+
+TEST_F(ProgressTest, AnIntervalForgetsTheOneBefore) {
+  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  clock_.Advance(absl::Seconds(5));
+  progress.Step({.step = 1, .examples = 100, .loss_sum = 100, .loss_examples = 100}, NoAuc);
+  clock_.Advance(absl::Seconds(10));
+  progress.Step({.step = 2, .examples = 100, .loss_sum = 20, .loss_examples = 100}, NoAuc);
+  EXPECT_EQ(Text(),
+            "step=1 examples=100 examples_per_s=20 loss=1.000000\n"
+            "step=2 examples=200 examples_per_s=10 loss=0.200000\n");
+  EXPECT_DOUBLE_EQ(progress.mean_loss(), 0.6);
+}
+
+TEST_F(ProgressTest, TimeLeftCountsFromWhereThisRunBegan) {
+  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  // A resumed run begins at 40 %; a tenth of the whole took 5 s, half of it is left.
+  progress.Step({.step = 40, .fraction = 0.4}, NoAuc);
+  clock_.Advance(absl::Seconds(5));
+  progress.Step({.step = 50, .fraction = 0.5}, NoAuc);
+  EXPECT_NE(Text().find("left_s=25"), std::string::npos) << Text();
+}
+
+TEST_F(ProgressTest, ALiveLineIsRewrittenAndOtherLinesStandAboveIt) {
+  Progress progress(out_, /*live=*/true, absl::Seconds(1), &clock_);
+  clock_.Advance(absl::Seconds(1));
+  progress.Step({.step = 1, .examples = 10, .loss_sum = 5, .loss_examples = 10}, Auc);
+  progress.Say("eval step=1");
+  EXPECT_EQ(Text(), "\rstep 1  10 examples/s  loss 0.5000  auc 0.7500\033[K\r\033[Keval step=1\n");
+}
+
+TEST(ShortDurationTest, PicksItsUnits) {
+  EXPECT_EQ(ShortDuration(absl::Seconds(12)), "12s");
+  EXPECT_EQ(ShortDuration(absl::Seconds(187)), "3m07s");
+  EXPECT_EQ(ShortDuration(absl::Minutes(62)), "1h02m");
+  EXPECT_EQ(ShortDuration(absl::Seconds(-1)), "0s");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,38 @@
+// Scores files with a trained model: one line per example, in input order, on any number of trainers.
+#ifndef WEIR_TRAINER_PREDICT_H_
+#define WEIR_TRAINER_PREDICT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/base/thread_pool.h"
+#include "pserver/client.h"
+#include "transpiler/job.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+
+struct PredictOptions {
+  // All borrowed for the call.
+  const Job* job = nullptr;
+  const Programs* programs = nullptr;
+  Client* client = nullptr;  // joined
+  ThreadPool* pool = nullptr;
+  int trainer_id = 0;
+  int reader_threads = 0;
+  // A checkpoint directory (newest complete one) or a step's directory. The servers must see it as <checkpoint.dir>/<step>.
+  std::string checkpoint;
+  // Files to score, as a pattern relative to the working directory; empty: data.eval of the job. Labels may be empty.
+  std::string input;
+  // Written by the chief, whole or not at all. A line holds the prediction of the first loss: one number, or one per class
+  // separated by blanks; nine significant digits, so that float32 comes back to the bit.
+  std::string output;
+};
+
+// Number of examples scored, over all trainers. Every trainer of the job calls it.
+absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_PREDICT_H_

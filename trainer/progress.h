@@ -1,0 +1,70 @@
+// How a run shows itself: on a terminal one live line, otherwise one `key=value` line per interval.
+#ifndef WEIR_TRAINER_PROGRESS_H_
+#define WEIR_TRAINER_PROGRESS_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "absl/time/time.h"
+#include "framework/base/clock.h"
+#include "trainer/metrics.h"
+
+namespace weir {
+
+// What a step adds.
+struct StepProgress {
+  int64_t step = 0;        // steps done
+  int64_t examples = 0;    // of the whole cluster where known, in this step
+  double loss_sum = 0;     // over `loss_examples`
+  int64_t loss_examples = 0;
+  double fraction = 0;     // of the run, in [0, 1]; 0 when unknown
+};
+
+// "1h02m", "3m07s", "12s".
+std::string ShortDuration(absl::Duration d);
+
+// Not thread-safe.
+class Progress {
+ public:
+  // `out` is borrowed. live: rewrite one line.
+  Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock);
+  ~Progress();
+
+  // Adds a step; prints when an interval has passed. `auc` over the examples trained on since the last line, NaN when unknown:
+  // called only when a line is due.
+  template <typename AucFn>
+  void Step(const StepProgress& step, AucFn auc) {
+    Add(step);
+    if (Due()) Print(auc());
+  }
+  // A line of its own, past the live one.
+  void Say(const std::string& line);
+
+  int64_t examples() const { return examples_; }
+  absl::Duration elapsed() const { return clock_->Now() - start_; }
+  // Mean loss since the start.
+  double mean_loss() const { return all_loss_examples_ == 0 ? 0 : all_loss_sum_ / all_loss_examples_; }
+
+ private:
+  void Add(const StepProgress& step);
+  bool Due() const;
+  void Print(double auc);
+
+  std::FILE* const out_;
+  const bool live_;
+  const absl::Duration interval_;
+  Clock* const clock_;
+  const absl::Time start_;
+  absl::Time last_;
+  bool line_open_ = false;
+  StepProgress now_;
+  int64_t examples_ = 0, last_examples_ = 0;
+  double loss_sum_ = 0, all_loss_sum_ = 0;
+  int64_t loss_examples_ = 0, all_loss_examples_ = 0;
+  double first_fraction_ = -1;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_PROGRESS_H_

@@ -1,0 +1,134 @@
+#include "trainer/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options) {
+  auto session = std::unique_ptr<Session>(new Session(std::move(options)));
+  const SessionOptions& o = session->options_;
+  const v1::Plan& plan = o.main.plan();
+  if (o.main.losses().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), " has no loss: nothing to train or judge"));
+  }
+  session->loss_ = o.main.losses(0);
+  session->lanes_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o.trainer_id);
+  ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1, .device = o.device}));
+  const std::vector<std::string> fetch = {session->loss_.var(), session->loss_.prediction(), session->loss_.label()};
+  ASSIGN_OR_RETURN(session->train_,
+                   Executor::Create(o.main, &session->scope_,
+                                    {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
+  ASSIGN_OR_RETURN(session->forward_,
+                   Executor::Create(EvaluationProgram(o.main), &session->scope_,
+                                    {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
+  return session;
+}
+
+StepContext Session::Context(int64_t step, bool training) {
+  return {.step = step,
+          .seed = options_.main.seed(),
+          .training = training,
+          .first_lane = lanes_.begin,
+          .job_lanes = std::max(1, options_.main.plan().lanes()),
+          .channel = options_.channel,
+          .outcome = &outcome_,
+          .pool = options_.pool,
+          .health = &health_};
+}
+
+absl::Status Session::Start(int64_t step) {
+  RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/true));
+  const std::vector<int64_t> batch = {0};
+  return startup_->Run(Context(step, /*training=*/false), batch);
+}
+
+absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) {
+  CHECK_EQ(static_cast<int>(batches->size()), lanes_.count);
+  batch_sizes_.resize(batches->size());
+  for (int lane = 0; lane < lanes_.count; ++lane) {
+    LaneBatch& batch = (*batches)[lane];
+    batch_sizes_[lane] = batch.examples;
+    for (size_t i = 0; i < options_.columns.size(); ++i) {
+      // A program may leave columns of the data unread.
+      if (Variable* var = executor->Find(lane, options_.columns[i].name); var != nullptr) std::swap(*var, batch.vars[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Session::Train(int64_t step, std::vector<LaneBatch>* batches) {
+  RETURN_IF_ERROR(Feed(train_.get(), batches));
+  health_.Reset();
+  outcome_ = StepOutcome();
+  RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/false));
+  RETURN_IF_ERROR(train_->Run(Context(step, /*training=*/true), batch_sizes_));
+  StepResult result{.outcome = outcome_};
+  for (int lane = 0; lane < lanes_.count; ++lane) {
+    if (batch_sizes_[lane] == 0) continue;
+    result.examples += batch_sizes_[lane];
+    for (const float loss : std::get<Tensor>(*train_->Find(lane, loss_.var())).span<float>()) result.loss_sum += loss;
+  }
+  return result;
+}
+
+absl::Status Session::AddMetrics(Executor& executor, Metrics* metrics) {
+  for (int lane = 0; lane < lanes_.count; ++lane) {
+    if (batch_sizes_[lane] == 0) continue;
+    RETURN_IF_ERROR(metrics->Add(lanes_.begin + lane, std::get<Tensor>(*executor.Find(lane, loss_.var())),
+                                 std::get<Tensor>(*executor.Find(lane, loss_.prediction())),
+                                 std::get<Tensor>(*executor.Find(lane, loss_.label()))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::AddTrainMetrics(Metrics* metrics) { return AddMetrics(*train_, metrics); }
+
+absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
+                                  const std::function<absl::Status()>& keep_waiting) {
+  const absl::Time start = absl::Now();
+  absl::Time warn = start + options_.slow_warning;
+  while (true) {
+    absl::Status status = reader->Next(absl::Seconds(1), batches);
+    if (!absl::IsDeadlineExceeded(status)) return status;
+    if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
+    const absl::Time now = absl::Now();
+    if (now - start >= options_.progress_deadline) {
+      return absl::UnavailableError(absl::StrCat("no data for ", absl::FormatDuration(options_.progress_deadline),
+                                                 " (deadlines.progress_deadline_s): ", status.message()));
+    }
+    if (now >= warn) {
+      LOG(WARNING) << "slow: trainer " << options_.trainer_id << " " << status.message();
+      warn += options_.slow_warning;
+    }
+  }
+}
+
+absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                              const Use& use) {
+  std::vector<LaneBatch> batches;
+  while (true) {
+    RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
+    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; })) return absl::OkStatus();
+    RETURN_IF_ERROR(Feed(forward_.get(), &batches));
+    health_.Reset();
+    RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/true));
+    RETURN_IF_ERROR(forward_->Run(Context(step, /*training=*/false), batch_sizes_));
+    RETURN_IF_ERROR(use(*forward_, batches));
+  }
+}
+
+absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                               Metrics* metrics) {
+  return Forward(step, reader, keep_waiting, [&](Executor& executor, const std::vector<LaneBatch>&) {
+    return AddMetrics(executor, metrics);
+  });
+}
+
+}  // namespace weir

@@ -1,0 +1,100 @@
+// One trainer's programs on one trainer's data: the scope, the executors, and what a step, an evaluation and a prediction
+// are. The loop that strings them together is trainer/train_loop.h.
+//
+// Not thread-safe; runs its lanes on the pool given.
+#ifndef WEIR_TRAINER_SESSION_H_
+#define WEIR_TRAINER_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/base/thread_pool.h"
+#include "framework/runtime/executor.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/runtime/scope.h"
+#include "proto/program.pb.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/metrics.h"
+
+namespace weir {
+
+struct SessionOptions {
+  // A trainer's programs; main.plan() says lanes, trainers, sync.
+  v1::ProgramDesc main;
+  v1::ProgramDesc startup;
+  int trainer_id = 0;
+  Device device = Device::kCpu;
+  // What the readers give.
+  std::vector<Column> columns;
+  // A wait for data that lasts this long is reported, ...
+  absl::Duration slow_warning = absl::Seconds(10);
+  // ... and one that lasts this long is an error.
+  absl::Duration progress_deadline = absl::Minutes(30);
+  // Borrowed.
+  ParamChannel* channel = nullptr;
+  ThreadPool* pool = nullptr;
+};
+
+struct StepResult {
+  StepOutcome outcome;
+  // Of this process's lanes.
+  int64_t examples = 0;
+  double loss_sum = 0;
+};
+
+class Session {
+ public:
+  static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
+
+  // Receives every parameter as it is before step `step`.
+  absl::Status Start(int64_t step);
+
+  // Waits for the next batches. `keep_waiting` (may be empty) is asked every second; its error ends the wait.
+  absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
+                           const std::function<absl::Status()>& keep_waiting);
+
+  // One training step on one batch per lane of this process. The batches' memory is swapped with that of the step before.
+  absl::StatusOr<StepResult> Train(int64_t step, std::vector<LaneBatch>* batches);
+  // Adds the predictions of the last Train to `metrics`.
+  absl::Status AddTrainMetrics(Metrics* metrics);
+
+  // Forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader` has ended.
+  // Calls `use` after each batch, with the executor to read predictions from.
+  using Use = std::function<absl::Status(Executor&, const std::vector<LaneBatch>&)>;
+  absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting, const Use& use);
+
+  // Forward over everything `reader` gives, into metrics of the first loss.
+  absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                        Metrics* metrics);
+
+  LaneRange lanes() const { return lanes_; }
+  // The loss that evaluation and prediction are about: the first.
+  const v1::LossDesc& loss() const { return loss_; }
+
+ private:
+  explicit Session(SessionOptions options) : options_(std::move(options)) {}
+  StepContext Context(int64_t step, bool training);
+  // Swaps the batches' variables with the executor's.
+  absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
+  absl::Status AddMetrics(Executor& executor, Metrics* metrics);
+
+  SessionOptions options_;
+  LaneRange lanes_;
+  v1::LossDesc loss_;
+  Scope scope_;
+  StepHealth health_;
+  StepOutcome outcome_;
+  std::unique_ptr<Executor> startup_, train_, forward_;
+  std::vector<int64_t> batch_sizes_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_SESSION_H_

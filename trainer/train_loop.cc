@@ -1,0 +1,376 @@
+#include "trainer/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/digest.h"
+#include "glog/logging.h"
+#include "trainer/checkpointing.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/data/statistics.h"
+#include "trainer/progress.h"
+#include "trainer/session.h"
+
+namespace weir {
+namespace {
+
+constexpr int kChief = 0;
+
+// What the chief tells everyone before the first step: where to begin, and statistics that a checkpoint already holds.
+struct Beginning {
+  bool resumed = false;
+  ResumePoint point;
+
+  std::string Serialize() const {
+    v1::CheckpointManifest m;  // a message that has these fields; it never reaches a disk
+    m.set_step(resumed ? point.step : -1);
+    for (int64_t s : point.trainer_steps) m.mutable_data()->add_trainer_steps(s);
+    m.set_job_text(point.statistics);
+    return m.SerializeAsString();
+  }
+  static absl::StatusOr<Beginning> Parse(const std::string& bytes) {
+    v1::CheckpointManifest m;
+    if (!m.ParseFromString(bytes)) return absl::InternalError("what the chief says of the beginning cannot be read");
+    Beginning b;
+    b.resumed = m.step() >= 0;
+    b.point.step = std::max<int64_t>(0, m.step());
+    b.point.trainer_steps.assign(m.data().trainer_steps().begin(), m.data().trainer_steps().end());
+    b.point.statistics = m.job_text();
+    return b;
+  }
+};
+
+class TrainLoop {
+ public:
+  explicit TrainLoop(const TrainOptions& options)
+      : o_(options),
+        config_(options.job->config),
+        plan_(options.programs->main.plan()),
+        chief_(options.trainer_id == kChief),
+        train_metrics_(options.programs->main.losses(0).kind()) {}
+
+  absl::StatusOr<TrainSummary> Run();
+
+ private:
+  absl::Status OpenData();
+  absl::Status Begin();
+  absl::Status LearnStatistics();
+  absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass);
+  absl::Status Steps();
+  absl::StatusOr<bool> OneStep();
+  absl::Status AtBorder();
+  absl::Status SyncEvaluation(const std::string& key);
+  absl::Status StartAsyncEvaluation();
+  absl::Status CollectAsyncEvaluations();
+  absl::Status Digest();
+  absl::Status Save();
+  absl::Status End();
+
+  // Ends a wait for data when the job has failed elsewhere.
+  std::function<absl::Status()> KeepWaiting() {
+    return [this] { return o_.client->JobStatus(); };
+  }
+  bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  const TrainOptions& o_;
+  const v1::JobConfig& config_;
+  const v1::Plan& plan_;
+  const bool chief_;
+  DataSpec spec_;
+  std::optional<DataSet> train_, eval_;
+  std::optional<DataStatistics> statistics_;
+  std::unique_ptr<Checkpointing> checkpoints_;  // chief only
+  std::unique_ptr<LaneReader> reader_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Progress> progress_;
+  Metrics train_metrics_;
+  std::vector<LaneBatch> batches_;
+  Beginning beginning_;
+  int64_t step_ = 0;  // steps done
+  // Of the servers at this border: steps done, and one more when a step without examples has ended the run.
+  int64_t version_ = 0;
+  bool stop_ = false;
+  // Evaluations of this very step, for the checkpoint's manifest.
+  std::optional<MetricResult> eval_result_;
+  int64_t eval_step_ = -1;
+  int64_t saved_step_ = -1;
+  // Async: evaluations whose contributions are not all there yet, by the step of this trainer.
+  std::vector<int64_t> open_evaluations_;
+  TrainSummary summary_;
+};
+
+absl::StatusOr<TrainSummary> TrainLoop::Run() {
+  RETURN_IF_ERROR(OpenData());
+  RETURN_IF_ERROR(Begin());
+  RETURN_IF_ERROR(Steps());
+  RETURN_IF_ERROR(End());
+  return summary_;
+}
+
+absl::Status TrainLoop::OpenData() {
+  spec_ = MakeDataSpec(config_, o_.job->directory, o_.programs->main.losses());
+  ASSIGN_OR_RETURN(train_, DataSet::Open(config_.data().train(), o_.job->directory, "data.train"));
+  if (config_.data().has_eval()) {
+    ASSIGN_OR_RETURN(eval_, DataSet::Open(config_.data().eval(), o_.job->directory, "data.eval"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::Begin() {
+  if (chief_ && !config_.checkpoint().dir().empty()) {
+    checkpoints_ = std::make_unique<Checkpointing>(o_.job->Path(config_.checkpoint().dir()), config_, plan_, o_.client);
+  }
+  if (o_.resume && config_.checkpoint().dir().empty()) {
+    return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
+  }
+  Beginning mine;
+  if (checkpoints_ != nullptr) {
+    if (o_.resume) {
+      ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, checkpoints_->Resume());
+      mine.resumed = point.has_value();
+      if (point.has_value()) mine.point = *point;
+      if (!point.has_value()) LOG(WARNING) << "--resume: no checkpoint in " << config_.checkpoint().dir() << ", starts at step 0";
+    } else {
+      RETURN_IF_ERROR(checkpoints_->StartAfresh());
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : ""));
+  ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
+  step_ = beginning_.point.step;
+  if (!plan_.sync() && beginning_.resumed) {
+    const std::vector<int64_t>& steps = beginning_.point.trainer_steps;
+    if (static_cast<int>(steps.size()) == plan_.trainers()) {
+      step_ = steps[o_.trainer_id];
+    } else {
+      // Nobody knows which lane had come how far: from where all of them had come at least.
+      step_ = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
+      LOG(WARNING) << "the checkpoint is of " << steps.size() << " trainers, the job has " << plan_.trainers()
+                   << ": reading goes on at step " << step_ << ", some examples are seen twice";
+    }
+  }
+  RETURN_IF_ERROR(LearnStatistics());
+  ASSIGN_OR_RETURN(reader_, MakeReader(*train_, /*one_pass=*/false));
+  version_ = step_;
+  if (step_ > 0) reader_->SkipTo(step_);
+  o_.client->SetFirstStep(step_);
+  ASSIGN_OR_RETURN(session_, Session::Create({.main = o_.programs->main,
+                                              .startup = o_.programs->startup,
+                                              .trainer_id = o_.trainer_id,
+                                              .columns = reader_->columns(),
+                                              .slow_warning = absl::Seconds(config_.deadlines().slow_warning_s()),
+                                              .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
+                                              .channel = o_.client,
+                                              .pool = o_.pool}));
+  return session_->Start(step_);
+}
+
+absl::Status TrainLoop::LearnStatistics() {
+  if (!NeedsStatistics(spec_)) return absl::OkStatus();
+  if (!beginning_.point.statistics.empty()) {
+    ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(beginning_.point.statistics));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::string mine,
+                   CollectStatistics(spec_, *train_, spec_.StreamsOf(o_.trainer_id), o_.pool,
+                                     [this] { return !o_.client->JobStatus().ok(); }));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", mine));
+  ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LaneReader>> TrainLoop::MakeReader(const DataSet& data, bool one_pass) {
+  return LaneReader::Create(data, {.spec = spec_,
+                                   .streams = spec_.StreamsOf(o_.trainer_id),
+                                   .statistics = statistics_.has_value() ? &*statistics_ : nullptr,
+                                   .one_pass_in_order = one_pass,
+                                   .threads = o_.reader_threads});
+}
+
+absl::Status TrainLoop::Steps() {
+  progress_ = std::make_unique<Progress>(o_.out, o_.live, absl::Seconds(config_.train().log_every_seconds()), o_.clock);
+  const int64_t max_steps = config_.train().max_steps();
+  while (!stop_ && (max_steps == 0 || step_ < max_steps)) {
+    ASSIGN_OR_RETURN(const bool more, OneStep());
+    if (!more) break;
+    RETURN_IF_ERROR(AtBorder());
+  }
+  summary_.steps = step_;
+  summary_.stopped = stop_;
+  summary_.examples = progress_->examples();
+  summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
+  summary_.train_loss = progress_->mean_loss();
+  if (const int64_t skipped = reader_->skipped_lines(); skipped > 0) {
+    LOG(WARNING) << skipped << " lines did not parse and were skipped (data.bad_line: SKIP)";
+  }
+  // The readers' threads and memory are not needed any more.
+  reader_.reset();
+  return absl::OkStatus();
+}
+
+// False when there are no more examples: in sync anywhere, in async in this trainer's streams.
+absl::StatusOr<bool> TrainLoop::OneStep() {
+  RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &batches_, KeepWaiting()));
+  const bool mine_ended = std::all_of(batches_.begin(), batches_.end(), [](const LaneBatch& b) { return b.ended; });
+  if (!plan_.sync() && mine_ended) return false;
+  ASSIGN_OR_RETURN(const StepResult result, session_->Train(step_, &batches_));
+  if (plan_.sync()) version_ = result.outcome.version;
+  if (plan_.sync() && result.outcome.samples == 0) return false;
+  ++step_;
+  stop_ = plan_.sync() ? result.outcome.stop : o_.client->StopRequested();
+  if (result.outcome.skipped) LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite";
+  if (!result.outcome.skipped) RETURN_IF_ERROR(session_->AddTrainMetrics(&train_metrics_));
+  const int64_t max_steps = config_.train().max_steps();
+  double read = 0;
+  for (const LaneBatch& batch : batches_) read += batch.fraction / static_cast<double>(batches_.size());
+  progress_->Step({.step = step_,
+                   .examples = plan_.sync() ? result.outcome.samples : result.examples,
+                   .loss_sum = result.loss_sum,
+                   .loss_examples = result.examples,
+                   // Whichever ends the run first.
+                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read},
+                  [this] {
+                    const double auc = train_metrics_.Result().auc;
+                    train_metrics_.Clear();
+                    return session_->loss().kind() == v1::LossDesc::BINARY ? auc
+                                                                           : std::numeric_limits<double>::quiet_NaN();
+                  });
+  return true;
+}
+
+absl::Status TrainLoop::AtBorder() {
+  if (Due(config_.train().digest_every_steps()) && plan_.sync()) RETURN_IF_ERROR(Digest());
+  if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
+  // A stop goes straight to the last checkpoint.
+  if (stop_) return absl::OkStatus();
+  if (Due(config_.train().eval_every_steps()) && eval_.has_value()) {
+    RETURN_IF_ERROR(plan_.sync() ? SyncEvaluation(absl::StrCat("eval.", step_)) : StartAsyncEvaluation());
+  }
+  if (Due(config_.checkpoint().every_steps())) RETURN_IF_ERROR(Save());
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
+  Metrics metrics(session_->loss().kind());
+  RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(key, metrics.Serialize()));
+  metrics.Clear();
+  for (const std::string& bytes : all) {
+    // A trainer that died in async has said nothing.
+    if (!bytes.empty()) RETURN_IF_ERROR(metrics.MergeSerialized(bytes));
+  }
+  eval_result_ = metrics.Result();
+  eval_step_ = step_;
+  if (chief_) {
+    progress_->Say(absl::StrCat("eval step=", step_, " examples=", eval_result_->samples, " ", eval_result_->ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::StartAsyncEvaluation() {
+  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
+  Metrics metrics(session_->loss().kind());
+  RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
+  open_evaluations_.push_back(step_);
+  return o_.client->Contribute(absl::StrCat("eval.", step_), metrics.Serialize());
+}
+
+absl::Status TrainLoop::CollectAsyncEvaluations() {
+  if (!chief_) return absl::OkStatus();
+  std::vector<int64_t> still_open;
+  for (const int64_t step : open_evaluations_) {
+    std::vector<std::string> all;
+    ASSIGN_OR_RETURN(const bool complete, o_.client->TryCollect(absl::StrCat("eval.", step), &all));
+    if (!complete) {
+      still_open.push_back(step);
+      continue;
+    }
+    Metrics metrics(session_->loss().kind());
+    for (const std::string& bytes : all) {
+      if (!bytes.empty()) RETURN_IF_ERROR(metrics.MergeSerialized(bytes));
+    }
+    const MetricResult result = metrics.Result();
+    progress_->Say(absl::StrCat("eval step=", step, " examples=", result.samples, " ", result.ToString(),
+                                " live=1 (parameters moved while it ran: async)"));
+  }
+  open_evaluations_ = std::move(still_open);
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::Digest() {
+  if (!chief_) return absl::OkStatus();
+  v1::ControlRequest request;
+  request.mutable_digest()->set_step(version_);
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, o_.client->Control(request));
+  DigestTable table;
+  for (const v1::ControlReply& reply : replies) {
+    for (const v1::VariableDigest& v : reply.variables()) {
+      VariableDigestSum sum{.values = v.values(), .state = v.state()};
+      for (int i = 0; i < std::min(kDigestRanges, v.ranges_size()); ++i) sum.ranges[i] = v.ranges(i);
+      table[v.name()] += sum;
+    }
+  }
+  const VariableDigestSum total = Total(table);
+  progress_->Say(absl::StrCat("digest step=", step_, " values=", DigestHex(total.values), " state=", DigestHex(total.state)));
+  if (o_.digest_log.empty()) return absl::OkStatus();
+  std::FILE* log = std::fopen(o_.digest_log.c_str(), "a");
+  if (log == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
+  for (const auto& [name, sum] : table) {
+    std::fprintf(log, "step=%lld variable=%s values=%s state=%s ranges=", static_cast<long long>(step_), name.c_str(),
+                 DigestHex(sum.values).c_str(), DigestHex(sum.state).c_str());
+    for (int i = 0; i < kDigestRanges; ++i) std::fprintf(log, "%s%s", i == 0 ? "" : ",", DigestHex(sum.ranges[i]).c_str());
+    std::fputc('\n', log);
+  }
+  if (std::fclose(log) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::Save() {
+  if (checkpoints_ == nullptr || saved_step_ == step_) return absl::OkStatus();
+  const std::optional<MetricResult> eval = eval_step_ == step_ ? eval_result_ : std::nullopt;
+  ASSIGN_OR_RETURN(const std::string path,
+                   checkpoints_->Save(step_, version_, statistics_.has_value() ? statistics_->Serialize() : "", eval));
+  saved_step_ = step_;
+  progress_->Say(absl::StrCat("checkpoint step=", step_, " path=", path));
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::End() {
+  // In async the last evaluation and the last checkpoint come after everyone's last step.
+  RETURN_IF_ERROR(o_.client->Exchange("end", "").status());
+  if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
+  if (!stop_ && eval_.has_value() && eval_step_ != step_) RETURN_IF_ERROR(SyncEvaluation("eval.end"));
+  RETURN_IF_ERROR(Save());
+  summary_.eval = stop_ ? std::nullopt : eval_result_;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string TrainSummary::DoneLine() const {
+  std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps, examples,
+                                     seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
+                                     eval.has_value() ? eval->loss : train_loss);
+  if (eval.has_value() && eval->kind == v1::LossDesc::BINARY) absl::StrAppendFormat(&line, " auc=%.6f", eval->auc);
+  if (eval.has_value() && eval->kind == v1::LossDesc::MULTI_CLASS) {
+    absl::StrAppendFormat(&line, " accuracy=%.6f", eval->accuracy);
+  }
+  if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION) {
+    absl::StrAppendFormat(&line, " rmse=%.6f", std::sqrt(eval->loss));
+  }
+  if (stopped) line += " stopped=1";
+  return line;
+}
+
+absl::StatusOr<TrainSummary> RunTraining(const TrainOptions& options) { return TrainLoop(options).Run(); }
+
+}  // namespace weir

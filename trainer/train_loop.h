@@ -1,0 +1,59 @@
+// The life of a trainer after it has joined: statistics, resume, steps, evaluations, digests, checkpoints, the end.
+#ifndef WEIR_TRAINER_TRAIN_LOOP_H_
+#define WEIR_TRAINER_TRAIN_LOOP_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/base/clock.h"
+#include "framework/base/thread_pool.h"
+#include "proto/plan.pb.h"
+#include "pserver/client.h"
+#include "trainer/metrics.h"
+#include "transpiler/job.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+
+struct TrainOptions {
+  // All borrowed for the call.
+  const Job* job = nullptr;
+  const Programs* programs = nullptr;
+  Client* client = nullptr;  // joined
+  ThreadPool* pool = nullptr;
+  Clock* clock = nullptr;
+  int trainer_id = 0;
+  // Threads that read and parse; 0 = the reader's choice.
+  int reader_threads = 0;
+  bool resume = false;
+  // Progress lines; only the chief's say the whole.
+  std::FILE* out = nullptr;
+  bool live = false;
+  // Digest lines with ranges go here besides, if not empty.
+  std::string digest_log;
+};
+
+struct TrainSummary {
+  int64_t steps = 0;
+  // Of the whole cluster in sync; of this trainer in async.
+  int64_t examples = 0;
+  double seconds = 0;
+  double train_loss = 0;
+  // The evaluation at the end, if the job has eval data and was not stopped.
+  std::optional<MetricResult> eval;
+  bool stopped = false;
+
+  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…"
+  std::string DoneLine() const;
+};
+
+// Runs to the end of the data, train.max_steps, or a stop request. Errors name what failed; the caller reports them to the
+// servers.
+absl::StatusOr<TrainSummary> RunTraining(const TrainOptions& options);
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_TRAIN_LOOP_H_

@@ -1,0 +1,253 @@
+// trainer: trains, scores, or does the whole job in one process. See `trainer --help`.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/command_line.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/stop_signals.h"
+#include "framework/base/thread_pool.h"
+#include "glog/logging.h"
+#include "ops/arithmetic.h"
+#include "pserver/client.h"
+#include "pserver/cluster.h"
+#include "pserver/cluster_flags.h"
+#include "pserver/grpc_transport.h"
+#include "pserver/in_process.h"
+#include "trainer/predict.h"
+#include "trainer/train_loop.h"
+#include "transpiler/job.h"
+#include "transpiler/process_programs.h"
+#include "transpiler/transpile.h"
+
+ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
+ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");
+ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
+ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in checkpoint.dir");
+ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
+ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
+ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
+ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
+ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
+ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
+
+namespace weir {
+namespace {
+
+constexpr char kUsage[] =
+    "trainer --job=FILE [--role=trainer] --trainer_id=N --pservers=H:P,H:P   one trainer of a cluster\n"
+    "trainer --job=FILE --role=local                                         the whole job in this process\n"
+    "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
+    "\n"
+    "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
+    "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
+
+std::string ProcessName() {
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+// What one run needs, in the order in which it must be taken down (backwards).
+struct Runtime {
+  Job job;
+  ClusterConfig cluster;
+  Programs programs;
+  std::string plan_text;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Client> client;
+};
+
+// The whole job in this process: one server, one trainer, whatever the job's cluster is.
+bool IsEmbedded(const ClusterConfig& cluster) {
+  return cluster.role == Role::kLocal || (cluster.role == Role::kPredict && cluster.pservers.empty());
+}
+
+absl::Status CheckFlags(const ClusterConfig& cluster) {
+  if (cluster.role == Role::kPredict) {
+    if (absl::GetFlag(FLAGS_checkpoint).empty() || absl::GetFlag(FLAGS_output).empty()) {
+      return absl::InvalidArgumentError("--role=predict needs --checkpoint=DIR and --output=FILE");
+    }
+    return absl::OkStatus();
+  }
+  for (const auto& [name, value] : {std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)},
+                                    std::pair{"output", absl::GetFlag(FLAGS_output)},
+                                    std::pair{"input", absl::GetFlag(FLAGS_input)}}) {
+    if (!value.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, " goes with --role=predict, the role is ",
+                                                     std::string(RoleName(cluster.role))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
+  const std::string file = absl::GetFlag(FLAGS_job);
+  if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
+  ASSIGN_OR_RETURN(r->job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kTrainer, ClusterFlagsOfThisProcess(overrides),
+                                              EnvironmentOfThisProcess(), r->job.config));
+  RETURN_IF_ERROR(CheckFlags(r->cluster));
+  std::vector<std::string> all = overrides;
+  all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
+  if (IsEmbedded(r->cluster)) {
+    all.push_back("distribute.servers=1");
+    all.push_back("distribute.trainers=1");
+    r->cluster.trainer_id = 0;
+  }
+  if (r->cluster.role == Role::kPredict) {
+    // The servers read the checkpoint out of their checkpoint.dir.
+    std::string dir = std::filesystem::absolute(absl::GetFlag(FLAGS_checkpoint)).lexically_normal().string();
+    while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+    if (std::filesystem::path(dir).filename().string().starts_with("step-")) dir = std::filesystem::path(dir).parent_path();
+    if (IsEmbedded(r->cluster)) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
+  }
+  ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
+  for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
+  return absl::OkStatus();
+}
+
+absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
+  RETURN_IF_ERROR(ReadJob(overrides, r));
+  const v1::Train& train = r->job.config.train();
+  if (train.device() != v1::Train::CPU) {
+    return r->job.positions.Error("train.device", "device: CUDA is not available in this build: trainers compute on the CPU");
+  }
+  RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
+  int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : train.threads();
+  if (threads <= 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  // The calling thread computes too.
+  r->pool = std::make_unique<ThreadPool>("weir-compute", threads - 1);
+
+  ASSIGN_OR_RETURN(r->programs, TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
+  r->plan_text = PlanText(r->job, r->programs.main.plan());
+  if (IsEmbedded(r->cluster)) {
+    ASSIGN_OR_RETURN(Programs server, ServerPrograms(r->job, 0, "", ""));
+    std::vector<ServerOptions> servers(1);
+    servers[0] = {.server_id = 0,
+                  .main = std::move(server.main),
+                  .startup = std::move(server.startup),
+                  .job_name = r->job.config.name(),
+                  .plan_text = r->plan_text,
+                  .sync = r->job.config.distribute().sync(),
+                  .reproducible = r->job.config.distribute().reproducible(),
+                  .deadlines = r->job.config.deadlines(),
+                  .checkpoint_dir = r->job.config.checkpoint().dir().empty() ? "" : r->job.Path(r->job.config.checkpoint().dir()),
+                  .process = ProcessName(),
+                  .arithmetic = ResolvedArithmetic(),
+                  .clock = Clock::Real(),
+                  .pool = r->pool.get()};
+    ASSIGN_OR_RETURN(r->transport, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
+  } else {
+    ASSIGN_OR_RETURN(r->transport, MakeGrpcTransport({.endpoints = r->cluster.pservers}));
+  }
+  const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
+  ASSIGN_OR_RETURN(r->client, Client::Create({.plan = r->programs.main.plan(),
+                                              .trainer_id = r->cluster.trainer_id,
+                                              .job_name = r->job.config.name(),
+                                              .plan_text = r->plan_text,
+                                              .deadlines = r->job.config.deadlines(),
+                                              .checkpoint_dir = checkpoint.dir().empty() ? "" : r->job.Path(checkpoint.dir()),
+                                              .checkpoint_per_host = checkpoint.per_host(),
+                                              .process = ProcessName(),
+                                              .arithmetic = ResolvedArithmetic(),
+                                              .transport = r->transport.get(),
+                                              .clock = Clock::Real(),
+                                              .pool = r->pool.get()}));
+  return absl::OkStatus();
+}
+
+absl::Status Work(Runtime* r, std::string* last_line) {
+  if (r->cluster.role == Role::kPredict) {
+    ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
+                                                         .programs = &r->programs,
+                                                         .client = r->client.get(),
+                                                         .pool = r->pool.get(),
+                                                         .trainer_id = r->cluster.trainer_id,
+                                                         .checkpoint = absl::GetFlag(FLAGS_checkpoint),
+                                                         .input = absl::GetFlag(FLAGS_input),
+                                                         .output = absl::GetFlag(FLAGS_output)}));
+    *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const TrainSummary summary, RunTraining({.job = &r->job,
+                                                            .programs = &r->programs,
+                                                            .client = r->client.get(),
+                                                            .pool = r->pool.get(),
+                                                            .clock = Clock::Real(),
+                                                            .trainer_id = r->cluster.trainer_id,
+                                                            .resume = absl::GetFlag(FLAGS_resume),
+                                                            .out = stdout,
+                                                            .live = isatty(STDOUT_FILENO) == 1,
+                                                            .digest_log = absl::GetFlag(FLAGS_digest_log)}));
+  *last_line = summary.DoneLine();
+  return absl::OkStatus();
+}
+
+absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
+  Runtime runtime;
+  RETURN_IF_ERROR(Prepare(overrides, &runtime));
+  signals->OnStop([client = runtime.client.get()] { client->RequestStop(); });
+  std::string last_line;
+  absl::Status status = runtime.client->Join();
+  if (status.ok()) {
+    status = Work(&runtime, &last_line);
+    if (status.ok()) {
+      status = runtime.client->Done();
+    } else {
+      // When the job failed elsewhere, that is the story; an error of ours ends the others.
+      const absl::Status job = runtime.client->JobStatus();
+      if (job.ok()) {
+        runtime.client->ReportFailure(status);
+      } else {
+        status = job;
+      }
+    }
+  }
+  signals->OnStop({});
+  RETURN_IF_ERROR(status);
+  std::printf("%s\n", last_line.c_str());
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  StopSignals signals;
+  absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
+  if (!command.ok()) {
+    std::fprintf(stderr, "trainer: %s\n", std::string(command.status().message()).c_str());
+    return kExitBadInput;
+  }
+  if (command->help) {
+    std::fputs(HelpText(kUsage).c_str(), stdout);
+    return kExitOk;
+  }
+  if (!command->rest.empty()) {
+    std::fprintf(stderr, "trainer: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
+    return kExitBadInput;
+  }
+  const absl::Status status = Run(command->overrides, &signals);
+  if (!status.ok()) std::fprintf(stderr, "trainer: %s\n", std::string(status.message()).c_str());
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) { return weir::Main(argc, argv); }
