@@ -623,8 +623,10 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
 }
 
 bool ServerCoreImpl::AllComplete() const {
-  return std::all_of(trainers_.begin(), trainers_.end(), [this](const Trainer& t) {
-    return t.pending.step == version_.version && t.pending.Complete();
+  // The analysis of locks does not know that the lambda runs under the one held here.
+  const int64_t version = version_.version;
+  return std::all_of(trainers_.begin(), trainers_.end(), [version](const Trainer& t) {
+    return t.pending.step == version && t.pending.Complete();
   });
 }
 
