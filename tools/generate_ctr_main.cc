@@ -30,14 +30,14 @@
 #include "framework/base/status_macros.h"
 
 ABSL_FLAG(std::string, output, "", "directory for train-<i>.tsv and eval.tsv; made if it is not there");
-ABSL_FLAG(int64_t, rows, 200000, "lines to train on");
+ABSL_FLAG(int64_t, rows, 300000, "lines to train on");
 ABSL_FLAG(int64_t, eval_rows, 40000, "lines to evaluate on");
 ABSL_FLAG(int64_t, files, 8, "train files");
 ABSL_FLAG(int64_t, ids, 1000, "values of each categorical field");
-ABSL_FLAG(double, zipf, 1.1, "popularity of the n-th value is n to the power of minus this");
+ABSL_FLAG(double, zipf, 1.2, "popularity of the n-th value is n to the power of minus this");
 ABSL_FLAG(double, positives, 0.25, "share of positives aimed at");
-ABSL_FLAG(double, weight_scale, 0.25, "standard deviation of the weights of values");
-ABSL_FLAG(double, vector_scale, 0.17, "standard deviation of the elements of their vectors");
+ABSL_FLAG(double, weight_scale, 0.3, "standard deviation of the weights of values");
+ABSL_FLAG(double, vector_scale, 0.1, "standard deviation of the elements of their vectors");
 ABSL_FLAG(uint64_t, seed, 1, "the same seed gives the same bytes");
 
 namespace weir {
