@@ -265,7 +265,7 @@ TEST_F(ServerCoreTest, JoinsThatDoNotFitAreRefusedWithBothSidesNamed) {
   EXPECT_STATUS(refused([](auto& r) { r.set_server_index(1); }), kFailedPrecondition, "expects server 1");
   EXPECT_STATUS(refused([](auto& r) { r.set_arithmetic("avx512"); }), kFailedPrecondition, "avx512");
   EXPECT_STATUS(refused([](auto& r) { r.mutable_caller()->set_trainer(2); }), kInvalidArgument, "trainers 0 to 1");
-  EXPECT_STATUS(refused([this](auto& r) {
+  EXPECT_STATUS(refused([](auto& r) {
                   const std::string other = HandMadeJob{.trainers = 3}.PlanText();
                   r.set_plan_text(other);
                   r.set_plan_fingerprint(StableHash(other));

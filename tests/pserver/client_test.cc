@@ -1,0 +1,494 @@
+// Clients and servers together, by threads and the real clock (short deadlines), through a seam that loses, repeats and kills at
+// named moments.
+#include "pserver/client.h"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <thread>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/hand_made_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ClusterOptions OptionsFor(const HandMadeJob& job) {
+  ClusterOptions options;
+  options.plan = job.Plan();
+  options.main = [job](int s) { return job.Main(s); };
+  options.startup = [job](int s) { return job.Startup(s); };
+  options.plan_text = job.PlanText();
+  options.deadlines.set_lease_s(60);
+  return options;
+}
+
+// A lease of a second; a call is given up after half of that.
+ClusterOptions ShortLeases(const HandMadeJob& job) {
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_heartbeat_s(0.1);
+  options.deadlines.set_lease_s(1);
+  options.deadlines.set_rpc_s(0.4);
+  return options;
+}
+
+std::unique_ptr<InProcessCluster> MakeCluster(ClusterOptions options) {
+  absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster = InProcessCluster::Create(std::move(options));
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return *std::move(cluster);
+}
+
+// Joins, receives, and steps from `first` until `steps` or the end that somebody asks for.
+absl::Status TrainSteps(InProcessCluster& cluster, const HandMadeJob& job, int trainer, int first, int steps,
+                        std::vector<StepOutcome>* outcomes = nullptr) {
+  Client& client = cluster.client(trainer);
+  HandMadeParams params;
+  RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+  for (int step = first; step < steps; ++step) {
+    ASSIGN_OR_RETURN(const StepOutcome outcome, RunHandMadeStep(job, trainer, {.step = step}, &client, &params));
+    if (outcomes != nullptr) outcomes->push_back(outcome);
+    if (outcome.stop) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JoinAndTrain(InProcessCluster& cluster, const HandMadeJob& job, int trainer, int steps) {
+  RETURN_IF_ERROR(cluster.client(trainer).Join());
+  return TrainSteps(cluster, job, trainer, 0, steps);
+}
+
+#define EXPECT_STATUS(expression, wanted, text)                                           \
+  do {                                                                                    \
+    const absl::Status status_ = (expression);                                            \
+    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_;                       \
+    EXPECT_THAT(std::string(status_.message()), HasSubstr(text));                         \
+  } while (false)
+
+TEST(ClientTest, WrongIdsAndServerCountsAreRefusedAtOnce) {
+  const HandMadeJob job{.servers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  ClientOptions options{.plan = job.Plan(), .trainer_id = 1, .transport = &cluster->transport(0), .clock = Clock::Real(), .pool = cluster->pool()};
+  EXPECT_STATUS(Client::Create(options).status(), kInvalidArgument, "trainers 0 to 0");
+  options.trainer_id = 0;
+  options.plan.set_servers(3);
+  EXPECT_STATUS(Client::Create(options).status(), kInvalidArgument, "2 servers are given, the plan has 3");
+}
+
+TEST(ClientTest, AnotherProcessWithTheSameIdIsRefusedAndTheFirstGoesOn) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  auto second = cluster->MakeClient(0, "other:9");
+  ASSERT_TRUE(second.ok());
+  EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "held by host:2000 and claimed by other:9");
+  EXPECT_TRUE(TrainSteps(*cluster, job, 0, 0, 2).ok());
+}
+
+TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
+  const HandMadeJob job{.servers = 2};
+  ClusterOptions options = ShortLeases(job);
+  options.deadlines.set_connect_deadline_s(0.5);
+  auto cluster = MakeCluster(std::move(options));
+  cluster->transport(0).KillServer(1);
+  EXPECT_STATUS(cluster->client(0).Join(), kDeadlineExceeded, "server 1");
+}
+
+TEST(ClientTest, ALastPartWhoseReplyIsLostCountsOnce) {
+  const HandMadeJob job{.servers = 2, .trainers = 2};
+  InProcessCluster::Digest digests[2];
+  for (bool lossy : {false, true}) {
+    ClusterOptions options = OptionsFor(job);
+    options.deadlines.set_rpc_s(0.2);
+    auto cluster = MakeCluster(std::move(options));
+    std::atomic<int> lost{0};
+    for (int t = 0; lossy && t < 2; ++t) {
+      cluster->transport(t).OnCall([&lost](const CallInfo& info) {
+        if (!info.last || info.tries > 0 || info.step % 2 == 0) return Fate::kPass;
+        ++lost;
+        return Fate::kDropReply;
+      });
+    }
+    ASSERT_TRUE(cluster->RunTrainers([&](int t) { return JoinAndTrain(*cluster, job, t, 4); }).ok());
+    auto digest = cluster->GetDigest();
+    ASSERT_TRUE(digest.ok());
+    digests[lossy ? 1 : 0] = *digest;
+    EXPECT_EQ(lost, lossy ? 8 : 0);
+    if (lossy) {
+      EXPECT_GE(cluster->client(0).counters().retries, 4);
+    }
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(ClientTest, ADeadServerIsNamedByEveryTrainerWithinTwoLeases) {
+  const HandMadeJob job{.servers = 2, .trainers = 2};
+  auto cluster = MakeCluster(ShortLeases(job));
+  for (int t = 0; t < 2; ++t) {
+    cluster->transport(t).OnCall([](const CallInfo& info) {
+      return info.server == 1 && info.step == 3 ? Fate::kKillServer : Fate::kPass;
+    });
+  }
+  std::vector<absl::Status> statuses(2);
+  const absl::Time start = absl::Now();
+  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
+  // One may hear of it from server 0, to which the other has told it.
+  for (const absl::Status& status : statuses) {
+    EXPECT_STATUS(status, kUnavailable, "server 1");
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is dead"));
+  }
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+  // The other server has been told too.
+  EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1");
+}
+
+TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {
+  const HandMadeJob job{.servers = 2, .trainers = 3};
+  auto cluster = MakeCluster(ShortLeases(job));
+  cluster->transport(1).OnCall([](const CallInfo& info) {
+    return info.method == Method::kPush && info.step == 2 && info.server == 1 ? Fate::kKillTrainer : Fate::kPass;
+  });
+  std::vector<absl::Status> statuses(3);
+  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
+  for (int t : {0, 2}) EXPECT_STATUS(statuses[static_cast<size_t>(t)], kUnavailable, "trainer 1 (host:2001) is dead");
+  EXPECT_FALSE(statuses[1].ok());
+  for (int s = 0; s < 2; ++s) EXPECT_EQ(cluster->servers().server(s).Version(), 2);
+}
+
+TEST(ClientTest, ATrainerSilentForLessThanALeaseChangesNothing) {
+  const HandMadeJob job{.trainers = 2};
+  InProcessCluster::Digest digests[2];
+  for (bool silent : {false, true}) {
+    ClusterOptions options = ShortLeases(job);
+    options.deadlines.set_lease_s(4);
+    options.deadlines.set_rpc_s(0.2);
+    auto cluster = MakeCluster(std::move(options));
+    std::atomic<bool> slept{false};
+    std::thread waker;
+    if (silent) {
+      FaultyTransport& transport = cluster->transport(1);
+      transport.OnCall([&](const CallInfo& info) {
+        if (info.step != 3 || slept.exchange(true)) return Fate::kPass;
+        waker = std::thread([&transport] {
+          absl::SleepFor(absl::Seconds(1));
+          transport.Revive();
+        });
+        return Fate::kKillTrainer;
+      });
+    }
+    const absl::Status status = cluster->RunTrainers([&](int t) { return JoinAndTrain(*cluster, job, t, 6); });
+    if (waker.joinable()) waker.join();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(slept, silent);
+    auto digest = cluster->GetDigest();
+    ASSERT_TRUE(digest.ok());
+    digests[silent ? 1 : 0] = *digest;
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(ClientTest, AFailureReportedByOneTrainerEndsAllWithItsTextAndCode) {
+  const HandMadeJob job{.servers = 2, .trainers = 3};
+  auto cluster = MakeCluster(ShortLeases(job));
+  std::vector<absl::Status> statuses(3);
+  (void)cluster->RunTrainers([&](int t) -> absl::Status {
+    absl::Status& status = statuses[static_cast<size_t>(t)];
+    status = JoinAndTrain(*cluster, job, t, t == 2 ? 3 : 1000000);
+    if (t == 2) cluster->client(t).ReportFailure(absl::DataLossError("part-7.gz ends in the middle of a line"));
+    return status;
+  });
+  for (int t : {0, 1}) {
+    EXPECT_STATUS(statuses[static_cast<size_t>(t)], kDataLoss, "trainer 2 (host:2002): part-7.gz ends in the middle");
+  }
+}
+
+TEST(ClientTest, AnErrorOfAServerReachesEveryTrainerWithServerStepAndTable) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .table_capacity = 60};
+  auto cluster = MakeCluster(ShortLeases(job));
+  std::vector<absl::Status> statuses(2);
+  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 50); });
+  for (const absl::Status& status : statuses) {
+    EXPECT_STATUS(status, kResourceExhausted, "is full");
+    EXPECT_THAT(std::string(status.message()), HasSubstr(": step "));
+  }
+}
+
+TEST(ClientTest, AnEndThatOneAsksForComesToAllAtOneStepBorder) {
+  const HandMadeJob job{.servers = 2, .trainers = 3};
+  auto cluster = MakeCluster(OptionsFor(job));
+  std::vector<std::vector<StepOutcome>> outcomes(3);
+  const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(cluster->client(t).Join());
+    if (t == 1) cluster->client(t).RequestStop();
+    RETURN_IF_ERROR(TrainSteps(*cluster, job, t, 0, 1000, &outcomes[static_cast<size_t>(t)]));
+    return cluster->client(t).Done();
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  for (const auto& each : outcomes) {
+    ASSERT_EQ(each.size(), outcomes[0].size());
+    EXPECT_LT(each.size(), 1000u);
+    EXPECT_TRUE(each.back().stop);
+  }
+}
+
+TEST(ClientTest, AServerAskedToStopTellsItToServer0ThroughTheTrainers) {
+  const HandMadeJob job{.servers = 2, .trainers = 2};
+  auto cluster = MakeCluster(ShortLeases(job));
+  cluster->servers().server(1).RequestStop();
+  std::vector<std::vector<StepOutcome>> outcomes(2);
+  const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(cluster->client(t).Join());
+    return TrainSteps(*cluster, job, t, 0, 1000000, &outcomes[static_cast<size_t>(t)]);
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(outcomes[0].size(), outcomes[1].size());
+  EXPECT_TRUE(outcomes[0].back().stop);
+}
+
+TEST(ClientTest, ExchangesOfAnySizeGiveEveryoneEverything) {
+  const HandMadeJob job{.trainers = 3};
+  auto cluster = MakeCluster(OptionsFor(job));
+  const std::string large(size_t{70} << 20, 'x');
+  const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+    Client& client = cluster->client(t);
+    RETURN_IF_ERROR(client.Join());
+    ASSIGN_OR_RETURN(const std::vector<std::string> small, client.Exchange("a", absl::StrCat("of ", t)));
+    EXPECT_THAT(small, ElementsAre("of 0", "of 1", "of 2"));
+    ASSIGN_OR_RETURN(const std::vector<std::string> sizes, client.Exchange("b", t == 1 ? large : ""));
+    EXPECT_EQ(sizes[0], "");
+    EXPECT_TRUE(sizes[1] == large);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(ClientTest, AContributionIsCollectedWhenAllAreThere) {
+  const HandMadeJob job{.trainers = 2, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  std::vector<std::string> all;
+  ASSERT_TRUE(cluster->client(0).Contribute("eval.1", "zero").ok());
+  EXPECT_FALSE(*cluster->client(0).TryCollect("eval.1", &all));
+  ASSERT_TRUE(cluster->client(1).Contribute("eval.1", "one").ok());
+  EXPECT_TRUE(*cluster->client(0).TryCollect("eval.1", &all));
+  EXPECT_THAT(all, ElementsAre("zero", "one"));
+}
+
+TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
+  const HandMadeJob job{.servers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 2).ok());
+  const auto before = cluster->GetDigest();
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.BeginStep(2, /*read_only=*/true).ok());
+  const std::vector<int64_t> ids = {123456789, INT64_MIN, 77};
+  std::vector<float> rows(12, -9);
+  const ParamChannel::TableRows pull{"t", 4, &ids, rows.data()};
+  ASSERT_TRUE(client.PullRows({&pull, 1}).ok());
+  for (float v : rows) EXPECT_NE(v, -9);
+  Tensor gradient(v1::FLOAT32, {5});
+  const ParamChannel::LaneTensor lane{0, &gradient};
+  EXPECT_STATUS(client.SendDense({"b", 1, 5}, {&lane, 1}), kFailedPrecondition, "read-only");
+  EXPECT_STATUS(client.FinishSends(1, v1::APPLY), kFailedPrecondition, "read-only");
+  EXPECT_EQ(*cluster->GetDigest(), *before);
+}
+
+TEST(ClientTest, WhatThePlanDoesNotHaveIsRefusedBeforeItLeaves) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.Join().ok());
+  ASSERT_TRUE(client.BeginStep(0, false).ok());
+  Tensor wrong(v1::FLOAT32, {4});
+  const ParamChannel::LaneTensor lane{0, &wrong};
+  EXPECT_STATUS(client.SendDense({"nothing", 0, 4}, {&lane, 1}), kInvalidArgument, "no block nothing");
+  EXPECT_STATUS(client.SendDense({"b", 0, 5}, {&lane, 1}), kInvalidArgument, "has 4 elements, the block has 5");
+  EXPECT_STATUS(client.Receive({"b", 0, 5}, &wrong), kInvalidArgument, "has 5 floats");
+  const std::vector<int64_t> ids = {1};
+  const ParamChannel::TableRows pull{"nothing", 4, &ids, nullptr};
+  EXPECT_STATUS(client.PullRows({&pull, 1}), kInvalidArgument, "table nothing");
+}
+
+TEST(ClientTest, AsyncTrainersGoTheirOwnWayAndEnd) {
+  for (bool eager : {false, true}) {
+    const HandMadeJob job{.servers = 2, .trainers = 3, .sync = false, .eager = eager};
+    ClusterOptions options = OptionsFor(job);
+    options.deadlines.set_rpc_s(0.3);
+    options.faults = {.drop_request = 0.02, .drop_reply = 0.02, .duplicate = 0.05, .delay = 0.05};
+    auto cluster = MakeCluster(std::move(options));
+    const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+      // Another number of steps each: nobody waits for anybody.
+      RETURN_IF_ERROR(JoinAndTrain(*cluster, job, t, 5 + 3 * t));
+      return cluster->client(t).Done();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    for (int s = 0; s < 2; ++s) {
+      EXPECT_TRUE(cluster->servers().server(s).Finished());
+      EXPECT_EQ(cluster->servers().server(s).Version(), 5 + 8 + 11);
+    }
+  }
+}
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/checkpoints." + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  ClusterOptions WithDirectory(const HandMadeJob& job) {
+    ClusterOptions options = OptionsFor(job);
+    options.checkpoint_dir = dir_;
+    return options;
+  }
+
+  // As the chief does it at a step border.
+  absl::StatusOr<std::string> Save(InProcessCluster& cluster, int64_t step) {
+    ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
+    v1::ControlRequest request;
+    request.mutable_save()->set_name(temporary);
+    request.mutable_save()->set_step(step);
+    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, cluster.client(0).Control(request));
+    v1::CheckpointManifest manifest;
+    manifest.set_job("job");
+    manifest.set_step(step);
+    for (const v1::ControlReply& reply : replies) {
+      if (!manifest.add_shards()->ParseFromString(reply.shard())) return absl::DataLossError("no CheckpointShard");
+    }
+    return PublishCheckpoint(dir_, temporary, manifest);
+  }
+  absl::Status Load(InProcessCluster& cluster, int64_t step) {
+    v1::ControlRequest request;
+    request.mutable_load()->set_name(StepDirectoryName(step));
+    return cluster.client(0).Control(request).status();
+  }
+
+  std::string dir_;
+};
+
+TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun) {
+  const HandMadeJob job{.servers = 2, .trainers = 2};
+  auto undisturbed = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(undisturbed->RunTrainers([&](int t) { return JoinAndTrain(*undisturbed, job, t, 8); }).ok());
+  const auto wanted = undisturbed->GetDigest();
+  ASSERT_TRUE(wanted.ok());
+
+  InProcessCluster::Digest at_five;
+  {
+    auto first = MakeCluster(WithDirectory(job));
+    ASSERT_TRUE(first->RunTrainers([&](int t) { return JoinAndTrain(*first, job, t, 5); }).ok());
+    const auto path = Save(*first, 5);
+    ASSERT_TRUE(path.ok()) << path.status();
+    at_five = *first->GetDigest();
+    const auto manifest = VerifyCheckpoint(*path);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->values_digest(), at_five.values);
+    EXPECT_EQ(manifest->state_digest(), at_five.state);
+  }
+  for (const HandMadeJob& other : {HandMadeJob{.servers = 3, .trainers = 4}, HandMadeJob{.servers = 1, .trainers = 1}, job}) {
+    auto second = MakeCluster(WithDirectory(other));
+    const absl::Status status = second->RunTrainers([&](int t) -> absl::Status {
+      RETURN_IF_ERROR(second->client(t).Join());
+      if (t == 0) RETURN_IF_ERROR(Load(*second, 5));
+      second->client(t).SetFirstStep(5);
+      RETURN_IF_ERROR(second->client(t).Exchange("loaded", "").status());
+      if (t == 0) {
+        ASSIGN_OR_RETURN(const InProcessCluster::Digest loaded, second->GetDigest());
+        EXPECT_EQ(loaded, at_five);
+      }
+      RETURN_IF_ERROR(second->client(t).Exchange("checked", "").status());
+      return TrainSteps(*second, other, t, 5, 8);
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(*second->GetDigest(), *wanted) << other.servers << " servers, " << other.trainers << " trainers";
+  }
+}
+
+TEST_F(CheckpointTest, AStateThatIsNotRestoredIsSeenInTheDigest) {
+  const HandMadeJob job;
+  auto first = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(JoinAndTrain(*first, job, 0, 5).ok());
+  const auto path = Save(*first, 5);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const auto before = first->GetDigest();
+  // The planted fault: the checkpoint says nothing of Adam's second moment.
+  v1::CheckpointManifest manifest = *ReadManifest(*path);
+  v1::CheckpointShard* const shard = manifest.mutable_shards(0);
+  int removed = 0;
+  for (int i = shard->dense_size() - 1; i >= 0; --i) {
+    if (shard->dense(i).state_name() != "moment2") continue;
+    shard->mutable_dense()->DeleteSubrange(i, 1);
+    ++removed;
+  }
+  ASSERT_EQ(removed, 1);
+  const std::string temporary = *BeginCheckpoint(dir_, 6);
+  std::filesystem::copy_file(*path + "/" + shard->file().name(), dir_ + "/" + temporary + "/" + shard->file().name());
+  manifest.set_step(6);
+  ASSERT_TRUE(PublishCheckpoint(dir_, temporary, manifest).ok());
+
+  auto second = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(second->client(0).Join().ok());
+  EXPECT_STATUS(Load(*second, 6), kFailedPrecondition, "moment2");
+  EXPECT_TRUE(Load(*second, 5).ok());
+  EXPECT_EQ(*second->GetDigest(), *before);
+}
+
+TEST_F(CheckpointTest, ADirectoryThatIsNotSharedIsRefusedAtJoin) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(WithDirectory(job));
+  const std::string other = dir_ + ".elsewhere";
+  std::filesystem::create_directories(other);
+  ClientOptions options{.plan = job.Plan(),
+                        .job_name = "job",
+                        .plan_text = job.PlanText(),
+                        .checkpoint_dir = other,
+                        .process = "host:2000",
+                        .arithmetic = "avx2",
+                        .transport = &cluster->transport(0),
+                        .clock = Clock::Real(),
+                        .pool = cluster->pool()};
+  {
+    auto client = Client::Create(options);
+    EXPECT_STATUS((*client)->Join(), kFailedPrecondition, "checkpoint.per_host");
+  }
+  options.checkpoint_per_host = true;
+  {
+    auto client = Client::Create(options);
+    EXPECT_TRUE((*client)->Join().ok());
+  }
+  std::filesystem::remove_all(other);
+}
+
+TEST_F(CheckpointTest, ASaveThatIsAskedForAgainIsDoneOnce) {
+  const HandMadeJob job;
+  ClusterOptions options = WithDirectory(job);
+  options.deadlines.set_rpc_s(0.2);
+  auto cluster = MakeCluster(std::move(options));
+  std::atomic<int> controls{0};
+  cluster->transport(0).OnCall([&](const CallInfo& info) {
+    if (info.method != Method::kControl) return Fate::kPass;
+    ++controls;
+    return info.tries == 0 ? Fate::kDropReply : Fate::kPass;
+  });
+  ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 1).ok());
+  const auto path = Save(*cluster, 1);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_GE(controls, 2);
+  EXPECT_TRUE(VerifyCheckpoint(*path).ok());
+}
+
+}  // namespace
+}  // namespace weir

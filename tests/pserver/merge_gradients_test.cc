@@ -1,0 +1,149 @@
+#include "pserver/merge_gradients.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(SumDenseTest, NodesAreAddedInTheTreeAndAbsentOnesSkipped) {
+  // Chosen so that another order gives another float: (big + small) + -big = 0, big + (small + -big) = ... in pairs.
+  const std::vector<float> a = {1e8f}, b = {1.0f}, c = {-1e8f};
+  std::vector<float> out(1);
+  // Leaves 0, 1, 2: (a + b) + c.
+  ASSERT_TRUE(SumDense({{{2, 1}, 0, c}, {{0, 1}, 0, a}, {{1, 1}, 0, b}}, 4, absl::MakeSpan(out)).ok());
+  EXPECT_EQ(out[0], (a[0] + b[0]) + c[0]);
+  // Leaves 1, 2, 3: b + (a + c).
+  ASSERT_TRUE(SumDense({{{2, 1}, 0, a}, {{1, 1}, 0, b}, {{3, 1}, 0, c}}, 4, absl::MakeSpan(out)).ok());
+  EXPECT_EQ(out[0], b[0] + (a[0] + c[0]));
+  EXPECT_EQ(out[0], 1.0f);
+}
+
+TEST(SumDenseTest, OneNodeIsCopiedToTheBit) {
+  const std::vector<float> a = {-0.0f, 3.0f};
+  std::vector<float> out(2, 9);
+  ASSERT_TRUE(SumDense({{{4, 4}, 0, a}}, 8, absl::MakeSpan(out)).ok());
+  EXPECT_TRUE(std::signbit(out[0]));
+}
+
+TEST(SumDenseTest, PiecesOfAnySizeGiveTheSumOfTheWhole) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const size_t count = 1 + random() % 5000;
+    std::vector<std::vector<float>> nodes(1 + random() % 8);
+    std::vector<DenseRun> whole, cut;
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      for (size_t i = 0; i < count; ++i) nodes[n].push_back(static_cast<float>(random() % 1000003) * 1e-3f);
+      const LaneRange node{static_cast<int>(n), 1};
+      whole.push_back({node, 0, nodes[n]});
+      for (size_t begin = 0; begin < count;) {
+        const size_t size = std::min<size_t>(count - begin, 1 + random() % 2000);
+        cut.push_back({node, static_cast<int64_t>(begin), absl::MakeConstSpan(nodes[n]).subspan(begin, size)});
+        begin += size;
+      }
+    }
+    std::shuffle(cut.begin(), cut.end(), random);
+    std::vector<float> one(count), other(count);
+    ASSERT_TRUE(SumDense(whole, 8, absl::MakeSpan(one)).ok());
+    ASSERT_TRUE(SumDense(cut, 8, absl::MakeSpan(other)).ok());
+    ASSERT_EQ(one, other);
+  }
+}
+
+TEST(SumDenseTest, GapsAndOverlapsAreRefused) {
+  const std::vector<float> two = {1, 2}, three = {1, 2, 3};
+  std::vector<float> out(4);
+  for (const std::vector<DenseRun>& runs : std::vector<std::vector<DenseRun>>{
+           {{{0, 1}, 0, two}},
+           {{{0, 1}, 0, two}, {{0, 1}, 1, three}},
+           {{{0, 1}, 0, two}, {{0, 1}, 0, two}},
+           {{{0, 1}, 0, three}, {{1, 1}, 0, two}, {{1, 1}, 2, two}},
+       }) {
+    EXPECT_EQ(SumDense(runs, 2, absl::MakeSpan(out)).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+bool ByMixedId(int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); }
+
+// Sum of the present leaves of a tree, as its definition says.
+const std::vector<float>* TreeSum(std::vector<std::vector<float>>& leaves, size_t begin, size_t size) {
+  if (size == 1) return leaves[begin].empty() ? nullptr : &leaves[begin];
+  const std::vector<float>* const left = TreeSum(leaves, begin, size / 2);
+  const std::vector<float>* const right = TreeSum(leaves, begin + size / 2, size / 2);
+  if (left == nullptr || right == nullptr) return left == nullptr ? right : left;
+  std::vector<float> sum(left->size());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = (*left)[i] + (*right)[i];
+  leaves[begin] = sum;
+  return &leaves[begin];
+}
+
+TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
+  std::mt19937_64 random(6);
+  MergedRows merged;  // used again and again, as on a server
+  for (int round = 0; round < 300; ++round) {
+    const int width = 1 + static_cast<int>(random() % 5);
+    const size_t lanes = size_t{1} << random() % 4;
+    struct Run {
+      std::vector<int64_t> ids;
+      std::vector<float> values;
+      std::vector<uint32_t> order;
+    };
+    std::vector<Run> runs(lanes);
+    std::vector<RowRun> inputs;
+    std::map<int64_t, std::vector<std::vector<float>>> model;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (random() % 4 == 0) continue;
+      Run& run = runs[lane];
+      for (size_t i = random() % 60; i > 0; --i) run.ids.push_back(static_cast<int64_t>(random() % 80) - 40);
+      std::sort(run.ids.begin(), run.ids.end(), ByMixedId);
+      run.ids.erase(std::unique(run.ids.begin(), run.ids.end()), run.ids.end());
+      const bool shuffled = random() % 2 == 0;
+      if (shuffled) {
+        std::shuffle(run.ids.begin(), run.ids.end(), random);
+        for (size_t i = 0; i < run.ids.size(); ++i) run.order.push_back(static_cast<uint32_t>(i));
+        std::sort(run.order.begin(), run.order.end(), [&](uint32_t a, uint32_t b) { return ByMixedId(run.ids[a], run.ids[b]); });
+      }
+      for (int64_t id : run.ids) {
+        auto& leaves = model.try_emplace(id, lanes).first->second;
+        for (int j = 0; j < width; ++j) {
+          run.values.push_back(static_cast<float>(random() % 1000003) * 1e-3f);
+          leaves[lane].push_back(run.values.back());
+        }
+      }
+      inputs.push_back({{static_cast<int>(lane), 1}, run.ids, run.values.data(), run.order.empty() ? nullptr : run.order.data()});
+    }
+    std::shuffle(inputs.begin(), inputs.end(), random);
+    // In two halves of the order of ids, as two stripes would.
+    const uint64_t middle = random();
+    std::map<int64_t, std::vector<float>> got;
+    for (const auto& [first, last] : std::vector<std::pair<uint64_t, uint64_t>>{{0, middle}, {middle + 1, UINT64_MAX}}) {
+      ASSERT_TRUE(MergeRows(inputs, static_cast<int>(lanes), width, first, last, &merged).ok());
+      EXPECT_TRUE(std::is_sorted(merged.ids.begin(), merged.ids.end(), ByMixedId));
+      for (size_t i = 0; i < merged.ids.size(); ++i) {
+        EXPECT_TRUE(got.emplace(merged.ids[i], std::vector<float>(merged.grads[i], merged.grads[i] + width)).second);
+      }
+    }
+    ASSERT_EQ(got.size(), model.size());
+    for (auto& [id, leaves] : model) EXPECT_EQ(got[id], *TreeSum(leaves, 0, lanes)) << id;
+  }
+}
+
+TEST(MergeRowsTest, AnIdTwiceInOneNodeIsRefused) {
+  const std::vector<int64_t> ids = {7};
+  const std::vector<float> values = {1};
+  MergedRows merged;
+  EXPECT_EQ(MergeRows({{{0, 1}, ids, values.data()}, {{0, 1}, ids, values.data()}}, 2, 1, 0, UINT64_MAX, &merged).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace weir
