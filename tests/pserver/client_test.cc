@@ -163,7 +163,8 @@ TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {
   (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
   for (int t : {0, 2}) EXPECT_STATUS(statuses[static_cast<size_t>(t)], kUnavailable, "trainer 1 (host:2001) is dead");
   EXPECT_FALSE(statuses[1].ok());
-  for (int s = 0; s < 2; ++s) EXPECT_EQ(cluster->servers().server(s).Version(), 2);
+  // The step that was cut in two has not taken effect where its part is missing.
+  EXPECT_EQ(cluster->servers().server(1).Version(), 2);
 }
 
 TEST(ClientTest, ATrainerSilentForLessThanALeaseChangesNothing) {
