@@ -8,6 +8,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/counters.h"
 #include "framework/base/mutex.h"
+#include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,6 +47,24 @@ TEST(ThreadPoolTest, WithoutWorkersEverythingRunsOnTheCaller) {
   std::thread::id ran_on;
   pool.Schedule([&] { ran_on = std::this_thread::get_id(); });
   EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+TEST(ThreadBudgetTest, QuotasAreRoundedUpAndNoQuotaIsNoLimit) {
+  EXPECT_EQ(CoresOfQuota("200000 100000\n"), 2);
+  EXPECT_EQ(CoresOfQuota("150000 100000"), 2);
+  EXPECT_EQ(CoresOfQuota("50000 100000"), 1);
+  EXPECT_EQ(CoresOfQuota("max 100000"), 0);
+  EXPECT_EQ(CoresOfQuota("-1 100000"), 0);
+  EXPECT_EQ(CoresOfQuota("5 0"), 0);
+  EXPECT_EQ(CoresOfQuota(""), 0);
+}
+
+TEST(ThreadBudgetTest, TheStepsOwnThreadCounts) {
+  EXPECT_GE(UsableCores(), 1);
+  EXPECT_EQ(ComputeThreads(0), UsableCores());
+  EXPECT_EQ(ComputeThreads(3), 3);
+  EXPECT_EQ(PoolWorkers(3), 2);
+  EXPECT_EQ(PoolWorkers(1), 0);
 }
 
 TEST(CountersTest, ThreadsAddUpAndSnapshotsAreSortedByName) {
