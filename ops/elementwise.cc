@@ -156,8 +156,9 @@ class ElementwiseGradKernel : public OpKernel {
   const int64_t axis_;
 };
 
-OpDef Elementwise(std::string type, std::string summary) {
+OpDef Elementwise(std::string type, std::string summary, LossForm loss_form) {
   OpDef def;
+  def.loss_form = loss_form;
   def.type = std::move(type);
   def.summary = std::move(summary);
   def.inputs = {{"X"}, {"Y"}};
@@ -183,13 +184,13 @@ OpDef ElementwiseGrad(std::string type) {
   return def;
 }
 
-REGISTER_OP(elementwise_add)(Elementwise("elementwise_add", "x + y, Y broadcast"));
+REGISTER_OP(elementwise_add)(Elementwise("elementwise_add", "x + y, Y broadcast", LossForm::kWeightedSum));
 REGISTER_OP(elementwise_add_grad)(ElementwiseGrad("elementwise_add"));
-REGISTER_OP(elementwise_sub)(Elementwise("elementwise_sub", "x - y, Y broadcast"));
+REGISTER_OP(elementwise_sub)(Elementwise("elementwise_sub", "x - y, Y broadcast", LossForm::kWeightedSum));
 REGISTER_OP(elementwise_sub_grad)(ElementwiseGrad("elementwise_sub"));
-REGISTER_OP(elementwise_mul)(Elementwise("elementwise_mul", "x * y, Y broadcast"));
+REGISTER_OP(elementwise_mul)(Elementwise("elementwise_mul", "x * y, Y broadcast", LossForm::kOther));
 REGISTER_OP(elementwise_mul_grad)(ElementwiseGrad("elementwise_mul"));
-REGISTER_OP(elementwise_div)(Elementwise("elementwise_div", "x / y, Y broadcast"));
+REGISTER_OP(elementwise_div)(Elementwise("elementwise_div", "x / y, Y broadcast", LossForm::kOther));
 REGISTER_OP(elementwise_div_grad)(ElementwiseGrad("elementwise_div"));
 
 REGISTER_KERNEL(elementwise_add, kCpu, MakeKernel<ElementwiseKernel<kAddMathLoops>>);

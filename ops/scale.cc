@@ -97,7 +97,8 @@ REGISTER_OP(scale)
   .shape = ScaleShape,
   .gradient = ScaleGradient,
   .cost = ElementwiseCost(2),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .loss_form = LossForm::kWeightedSum});
 
 REGISTER_KERNEL(scale, kCpu, MakeKernel<ScaleKernel>);
 

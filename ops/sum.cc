@@ -185,7 +185,8 @@ REGISTER_OP(sum)
   .shape = SumShape,
   .gradient = SumGradient,
   .cost = ElementwiseCost(1),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .loss_form = LossForm::kWeightedSum});
 
 REGISTER_KERNEL(sum, kCpu, MakeKernel<SumKernel>);
 

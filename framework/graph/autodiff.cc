@@ -168,12 +168,9 @@ class Backward {
         return absl::InvalidArgumentError(absl::StrCat(title, ": variable '", loss.var(), "' is not declared"));
       }
       VarState& var = at->second;
-      std::string like = loss.var();
-      bool scalar = false;
-      if (IsScalar(*var.desc)) {
-        scalar = true;
+      const bool scalar = IsScalar(*var.desc);
+      if (scalar) {
         RETURN_IF_ERROR(CheckScalar(title, loss.var()));
-        ASSIGN_OR_RETURN(like, BatchVar(title, loss.var()));
       } else if (!IsPerSample(*var.desc)) {
         return absl::InvalidArgumentError(absl::StrCat(title, ": variable '", loss.var(), "' is ", DescribeVar(*var.desc),
                                                        "; a loss is [B, 1], the mean of one, or a weighted sum of such"));
@@ -183,7 +180,7 @@ class Backward {
             absl::StrCat(title, ": variable '", loss.var(), "' depends on no trainable parameter"));
       }
       const std::string seed = Fresh(loss.var());
-      Append(MakeOp("fill_like_batch", {{"X", {like}}}, {{"Out", {seed}}},
+      Append(MakeOp("fill_like_batch", {{"X", {loss.var()}}}, {{"Out", {seed}}},
                     {AttrF("value", loss.weight()), AttrB("scalar_times_batch", scalar)}));
       // Behind every use by an op.
       var.uses.emplace(std::make_tuple(ops_, 0, i), seed);
@@ -221,32 +218,6 @@ class Backward {
       }
     }
     return absl::OkStatus();
-  }
-
-  // A dense variable with a batch dimension that exists before backward: one that the scalar is made of, else any.
-  absl::StatusOr<std::string> BatchVar(const std::string& title, const std::string& name) const {
-    std::vector<std::string> open = {name};
-    std::set<std::string> done;
-    while (!open.empty()) {
-      const std::string current = open.back();
-      open.pop_back();
-      if (!done.insert(current).second) continue;
-      const VarState& var = vars_.at(current);
-      if (HasBatch(var)) return current;
-      if (var.producer < 0) continue;
-      for (const v1::OpSlot& slot : block_.ops(var.producer).inputs()) {
-        open.insert(open.end(), slot.vars().begin(), slot.vars().end());
-      }
-    }
-    for (const auto& [other, var] : vars_) {
-      if (HasBatch(var)) return other;
-    }
-    return absl::InvalidArgumentError(absl::StrCat(title, ": no dense variable of the program has a batch dimension"));
-  }
-
-  static bool HasBatch(const VarState& var) {
-    return var.from_data && var.desc->kind() == v1::DENSE && var.desc->dims_size() > 0 && var.desc->dims(0) == -1 &&
-           IsFloat(*var.desc);
   }
 
   // Makes the whole gradient of a variable whose uses have all been seen.

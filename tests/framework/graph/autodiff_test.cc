@@ -171,7 +171,7 @@ TEST(AutodiffTest, AMeanIsSeededWithTheNumberOfSamples) {
 )");
   EXPECT_EQ(r.error, "");
   EXPECT_EQ(r.backward,
-            "Out=m@GRAD <- fill_like_batch(X=l) value=1.0 scalar_times_batch=true @BACKWARD\n"
+            "Out=m@GRAD <- fill_like_batch(X=m) value=1.0 scalar_times_batch=true @BACKWARD\n"
             "Out=l@GRAD <- average_grad(X=l, Out@GRAD=m@GRAD) @BACKWARD\n"
             "W@GRAD=w@GRAD <- dot_grad(X=x, W=w, Out@GRAD=l@GRAD) @BACKWARD grads(w=w@GRAD)\n");
 }

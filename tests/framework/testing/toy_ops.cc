@@ -163,13 +163,7 @@ REGISTER_OP(fill_like_batch)({.type = "fill_like_batch",
                               .inputs = {{"X"}},
                               .outputs = {{"Out"}},
                               .attrs = {FloatAttr("value", 1), BoolAttr("scalar_times_batch", false)},
-                              .shape = [](InferContext& c) {
-                                if (c.attrs().Bool("scalar_times_batch")) {
-                                  c.SetOutput("Out", {});
-                                  return absl::OkStatus();
-                                }
-                                return SameAsX(c);
-                              }});
+                              .shape = SameAsX});
 
 REGISTER_OP(fail)({.type = "fail",
                    .inputs = {{"X"}},
