@@ -705,16 +705,22 @@ absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view k
   Slices bytes;
   bytes.push_back(Slice::Own(request.SerializeAsString()));
   const absl::Time start = options_.clock->Now();
+  std::string missing;  // whoever had not given anything when the server last answered
   const CallPtr call =
       NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
         v1::ExchangeReply reply;
         if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+        missing = reply.missing().empty() ? "" : absl::StrCat("trainer ", absl::StrJoin(reply.missing(), ", trainer "));
         if (!reply.ready() && options_.clock->Now() - start >= slow_warning_) {
-          LOG(WARNING) << Self() << ": exchange " << std::string(key) << " waits for trainers " << absl::StrJoin(reply.missing(), ", ");
+          LOG(WARNING) << Self() << ": exchange " << std::string(key) << " waits for " << missing;
         }
         return reply.ready();
       });
-  RETURN_IF_ERROR(Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_));
+  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_);
+  if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
+    status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
+  }
+  RETURN_IF_ERROR(status);
   std::vector<std::string> all;
   RETURN_IF_ERROR(ReadAll(key, &all));
   return all;

@@ -25,6 +25,7 @@
 #include "pserver/client.h"
 #include "pserver/cluster.h"
 #include "pserver/cluster_flags.h"
+#include "pserver/fault_point.h"
 #include "pserver/grpc_transport.h"
 #include "pserver/in_process.h"
 #include "trainer/predict.h"
@@ -153,7 +154,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
                   .pool = r->pool.get()};
     ASSIGN_OR_RETURN(r->transport, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
   } else {
-    ASSIGN_OR_RETURN(r->transport, MakeGrpcTransport({.endpoints = r->cluster.pservers}));
+    ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, MakeGrpcTransport({.endpoints = r->cluster.pservers}));
+    ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(network), r->cluster.trainer_id));
   }
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client, Client::Create({.plan = r->programs.main.plan(),

@@ -1,0 +1,93 @@
+#!/bin/bash
+# What a user can get wrong about a cluster, on real processes: each is refused soon, by name, with exit code 2 (3 when the
+# fault is a peer that is not there), and nothing hangs.
+source tests/e2e/processes/cluster.sh
+
+job=$work/job.textproto
+make_data "$work/train.txt"
+make_job "$job"
+two=(--set distribute.servers=2 --set distribute.trainers=2)
+
+scene "endpoints and ids"
+refuse 2 'duplicate|twice|same' "$trainer" --job="$job" --trainer_id=0 --pservers=127.0.0.1:6171,127.0.0.1:6171
+refuse 2 'blank|empty' "$trainer" --job="$job" --trainer_id=0 --pservers=127.0.0.1:6171,
+refuse 2 'port' "$trainer" --job="$job" --trainer_id=0 --pservers=127.0.0.1:6171,127.0.0.1
+refuse 2 '3.*distribute.servers|distribute.servers.*3' "$trainer" --job="$job" --trainer_id=0 --pservers=a:1,b:2,c:3
+refuse 2 '--pservers' "$trainer" --job="$job" --trainer_id=0
+refuse 2 '--trainer_id' "$trainer" --job="$job" --trainer_id=2 --pservers=a:1,b:2
+refuse 2 '--trainer_id' "$trainer" --job="$job" --trainer_id=-1 --pservers=a:1,b:2
+refuse 2 '--trainer_id' "$trainer" --job="$job" --pservers=a:1,b:2
+refuse 2 '--server_id' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=2
+refuse 2 '--server_id|--endpoint' "$pserver" --job="$job"
+refuse 2 'server_id' "$pserver" --job="$job" --endpoint=127.0.0.1:6171 --server_id=1 --pservers=127.0.0.1:6171,127.0.0.1:6172
+refuse 2 'not in|not one of|is not' "$pserver" --job="$job" --endpoint=127.0.0.1:6173 --pservers=127.0.0.1:6171,127.0.0.1:6172
+
+scene "a wrong role for the binary"
+refuse 2 'role' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 --role=trainer
+refuse 2 'role' "$trainer" --job="$job" --trainer_id=0 --pservers=a:1,b:2 --role=pserver
+refuse 2 'TRAINING_ROLE' env TRAINING_ROLE=TRAINER "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0
+refuse 2 'role' env TRAINING_ROLE=PSERVER "$trainer" --job="$job" --trainer_id=0 --pservers=a:1,b:2
+
+scene "job files and flags"
+refuse 2 '--job' "$pserver" --endpoint=127.0.0.1:0 --server_id=0
+refuse 2 'nowhere.textproto' "$pserver" --job="$work/nowhere.textproto" --endpoint=127.0.0.1:0 --server_id=0
+sed 's/learning_rate: 0.001/learnig_rate: 0.001/' "$job" > "$work/typo.textproto"
+for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --trainer_id=0 --pservers=a:1,b:2"; do
+  # shellcheck disable=SC2086
+  refuse 2 "typo.textproto:[0-9]+:[0-9]+: .*learnig_rate.*did you mean .?learning_rate" $program --job="$work/typo.textproto"
+  # shellcheck disable=SC2086
+  refuse 2 "unknown flag --jbo \(did you mean --job\?\)" $program --jbo="$job"
+  # shellcheck disable=SC2086
+  refuse 2 "WEIR_FAULT_POINT='nonsense': expected <kill\|stop\|stall>" env WEIR_FAULT_POINT=nonsense $program --job="$job"
+done
+refuse 2 'learning_rate.*-0.1|-0.1.*learning_rate' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 \
+  --set optimizer.adam.learning_rate=-0.1
+
+scene "a port in use"
+start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
+start_server 1 "${two[@]}" --set deadlines.connect_deadline_s=60
+wait_ready 2
+refuse 2 'cannot listen on 127.0.0.1:[0-9]+: Address already in use' "$pserver" --job="$job" --endpoint="${pservers%,*}" --server_id=0
+
+scene "trainers that do not belong"
+start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
+start_server 1 "${two[@]}" --set deadlines.connect_deadline_s=60
+wait_ready 2
+swapped=${pservers#*,},${pservers%,*}
+refuse 2 'this is server 1 .*expects server 0 at this address|this is server 0 .*expects server 1 at this address' \
+  "$trainer" --job="$job" --trainer_id=0 --pservers="$swapped"
+refuse 2 'runs job e2e, .*belongs to job another' "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set name=another
+refuse 2 'is not that of server [01].*learning_rate' \
+  "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set optimizer.adam.learning_rate=0.002
+refuse 2 'is not that of server [01].*seed' "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set train.seed=2
+start_trainer 0 "${two[@]}"
+wait_log server.0 'trainer 0 \(.*\) has joined'
+wait_log server.1 'trainer 0 \(.*\) has joined'
+refuse 2 "trainer id 0 is held by .*:${pid[trainer.0]} and claimed by .*:[0-9]+" \
+  "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers"
+# Whoever was refused has done no harm: the job goes on with the one that belongs.
+start_trainer 1 "${two[@]}"
+wait_end 60 trainer.0 trainer.1 server.0 server.1
+expect_rc 0 trainer.0 trainer.1 server.0 server.1
+expect_log trainer.0 '^done steps=6[01] '
+
+scene "a server that never appears is named"
+start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
+wait_ready 1
+pservers+=,127.0.0.1:9
+start_trainer 0 "${two[@]}" --set deadlines.connect_deadline_s=3
+wait_end 15 trainer.0
+expect_rc 3 trainer.0
+expect_log trainer.0 'server 1 at 127.0.0.1:9'
+
+scene "a trainer that never appears is named"
+start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=3
+start_server 1 "${two[@]}" --set deadlines.connect_deadline_s=3
+wait_ready 2
+start_trainer 0 "${two[@]}" --set deadlines.connect_deadline_s=3
+wait_end 20 trainer.0 server.0 server.1
+expect_rc 3 trainer.0 server.0 server.1
+expect_log server.0 'trainer 1'
+expect_log trainer.0 'trainer 1'
+
+conclude

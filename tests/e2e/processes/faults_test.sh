@@ -1,0 +1,204 @@
+#!/bin/bash
+# Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes, how long it
+# took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends with the bits of a run
+# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, frozen, stopped, async.
+source tests/e2e/processes/cluster.sh
+
+job=$work/job.textproto
+make_data "$work/train.txt"
+make_job "$job"
+
+fresh() { rm -rf "$work/checkpoints"; }
+
+# The run that nothing disturbs.
+undisturbed() {
+  scene "undisturbed"
+  fresh
+  cluster 2 2
+  wait_end 60 trainer.0 trainer.1 server.0 server.1
+  expect_rc 0 trainer.0 trainer.1 server.0 server.1
+  expect_log trainer.0 '^done steps=6[01] '
+  reference=$(digest)
+  [ -n "$reference" ] || fail "the undisturbed run left no checkpoint"
+}
+
+# resume <servers> <trainers>: goes on from what is there and ends with the bits of the undisturbed run
+resume() {
+  trainer_flags=(--resume)
+  cluster "$1" "$2"
+  local all=() i
+  for ((i = 0; i < $1; ++i)); do all+=("server.$i"); done
+  for ((i = 0; i < $2; ++i)); do all+=("trainer.$i"); done
+  wait_end 60 "${all[@]}"
+  expect_rc 0 "${all[@]}"
+  trainer_flags=()
+  expect_digest "$reference"
+}
+
+# killed <fault> <victim> <the others' pattern> <step of the newest checkpoint> [seconds, else two leases]: the victim dies, all
+# others end with 3 and name it
+killed() {
+  local fault=$1 victim=$2 pattern=$3 step=$4 limit=${5:-$((2 * lease))} others=() name died
+  scene "$fault"
+  fresh
+  export WEIR_FAULT_POINT=$fault
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  for name in server.0 server.1 trainer.0 trainer.1; do [ "$name" = "$victim" ] || others+=("$name"); done
+  wait_end 60 "$victim"
+  expect_rc 137 "$victim"
+  died=${ended_at[$victim]}
+  wait_end 30 "${others[@]}"
+  expect_rc 3 "${others[@]}"
+  for name in "${others[@]}"; do
+    expect_log "$name" "$pattern"
+    # Three seconds more than promised: this machine may be busy.
+    awk -v d="$died" -v e="${ended_at[$name]}" -v l="$limit" 'BEGIN { exit !(e - d <= l + 3) }' ||
+      fail "$name took more than $limit s (and 3) to end"
+  done
+  expect_no_orphans
+  if [ "$step" = none ]; then
+    ls "$work/checkpoints" 2>/dev/null | grep -q '^step-' && fail "there is a checkpoint"
+    return
+  fi
+  [ "$(newest)" = "$(printf 'step-%012d' "$step")" ] || fail "newest checkpoint is '$(newest)', expected step $step"
+  "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
+}
+
+part_killed() {
+  undisturbed
+  killed kill:server.1:last_part:30 server.1 'server 1' 20
+  resume 2 2
+  killed kill:server.0:between_parts:30 server.0 'server 0' 20
+  resume 1 2
+  killed kill:trainer.1:between_parts:30 trainer.1 'trainer 1' 20
+  resume 3 1
+  killed kill:trainer.0:last_part:45 trainer.0 'trainer 0' 40
+  resume 2 3
+  # While a checkpoint is published: the half-written one of step 40 counts for nothing.
+  killed kill:server.1:publishing:40 server.1 'server 1' 20
+  resume 2 2
+  killed kill:trainer.0:publishing:40 trainer.0 'trainer 0' 20
+  resume 2 2
+  # While connecting: whoever has not come is waited for until connect_deadline_s.
+  killed kill:server.1:connecting server.1 'server 1' none 15
+  killed kill:trainer.1:connecting trainer.1 'trainer 1' none 15
+  killed kill:trainer.1:first_part:0 trainer.1 'trainer 1' none
+}
+
+# A process that sleeps for less than a lease changes nothing; for longer, it is dead and stays dead.
+part_frozen() {
+  undisturbed
+  scene "half a lease"
+  fresh
+  export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'the fault point is reached'
+  sleep "$(awk -v l="$lease" 'BEGIN { print l / 2 }')"
+  kill -CONT "${pid[trainer.1]}"
+  wait_end 60 trainer.0 trainer.1 server.0 server.1
+  expect_rc 0 trainer.0 trainer.1 server.0 server.1
+  expect_digest "$reference"
+
+  scene "longer than a lease"
+  fresh
+  export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'the fault point is reached'
+  wait_end 20 trainer.0
+  expect_rc 3 trainer.0
+  expect_log trainer.0 'trainer 1 .*is dead'
+  kill -CONT "${pid[trainer.1]}"
+  wait_end 20 trainer.1 server.0 server.1
+  expect_rc 3 server.0 server.1
+  [ "${rc[trainer.1]}" != 0 ] || fail "a trainer that was declared dead ended with 0"
+  expect_log trainer.1 'dead|cannot go on|lease'
+  resume 2 2
+
+  scene "alive without progress"
+  fresh
+  export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  wait_log server.0 'trainer 1 .*is slow'
+  wait_end 30 trainer.0 server.0 server.1
+  expect_rc 3 trainer.0 server.0 server.1
+  expect_log trainer.0 'trainer 1'
+  kill -KILL "${pid[trainer.1]}"
+  wait_end 5 trainer.1
+  resume 2 2
+}
+
+# SIGTERM to any process: one common step border, a checkpoint, every exit code 0; resumed, the bits are the same.
+part_stopped() {
+  undisturbed
+  local victim step
+  for victim in server.1 trainer.0 trainer.1; do
+    scene "SIGTERM to $victim"
+    fresh
+    # The other trainer waits while the signal is on its way: so it certainly comes in mid-training.
+    export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
+    cluster 2 2
+    unset WEIR_FAULT_POINT
+    wait_log trainer.1 'the fault point is reached'
+    kill -TERM "${pid[$victim]}"
+    sleep 0.4
+    kill -CONT "${pid[trainer.1]}"
+    wait_end 30 trainer.0 trainer.1 server.0 server.1
+    expect_rc 0 trainer.0 trainer.1 server.0 server.1
+    expect_log trainer.0 '^done steps=3[0-9] '
+    step=$(newest)
+    [[ "$step" == step-00000000003[0-9] ]] || fail "newest checkpoint is '$step', expected one of steps 30 to 39"
+    resume 2 2
+  done
+
+  scene "a second SIGTERM stops at once"
+  fresh
+  export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'the fault point is reached'
+  kill -TERM "${pid[trainer.0]}"
+  sleep 0.3
+  kill -TERM "${pid[trainer.0]}"
+  wait_end 2 trainer.0
+  [ "${rc[trainer.0]}" != 0 ] || fail "stopped at once, yet exit code 0"
+
+  scene "servers without trainers end on SIGTERM"
+  start_server 0 --set distribute.servers=1
+  wait_ready 1
+  kill -TERM "${pid[server.0]}"
+  wait_end 5 server.0
+  expect_rc 0 server.0
+}
+
+# Async: the dead one is named, the others go on to the end.
+part_async() {
+  scene "a trainer dies in async"
+  fresh
+  export WEIR_FAULT_POINT=kill:trainer.1:between_parts:20
+  cluster 2 2 --set distribute.sync=false
+  unset WEIR_FAULT_POINT
+  wait_end 60 trainer.1
+  expect_rc 137 trainer.1
+  wait_end 60 trainer.0 server.0 server.1
+  expect_rc 0 trainer.0 server.0 server.1
+  expect_log server.0 'trainer 1 .*is dead.*the others go on'
+  expect_log trainer.0 '^done steps='
+  "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
+
+  scene "a server dies in async"
+  fresh
+  export WEIR_FAULT_POINT=kill:server.1:last_part:20
+  cluster 2 2 --set distribute.sync=false
+  unset WEIR_FAULT_POINT
+  wait_end 60 server.1
+  wait_end 30 trainer.0 trainer.1 server.0
+  expect_rc 3 trainer.0 trainer.1
+  expect_log trainer.0 'server 1'
+}
+
+"part_$1"
+conclude
