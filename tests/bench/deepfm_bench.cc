@@ -1,0 +1,343 @@
+// Criteo-shaped DeepFM: 26 fields of 100,000 ids, width 16, 13 dense values, tower 400-400-400, global batch 2048, Adagrad
+// rows and Adam tower, 8 lanes, sync. Examples per second of the whole cluster:
+//
+//   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real processes
+//   deepfm_bench --only=local|cluster
+//
+// Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it.
+// Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
+// equal, which also makes them equal to an untimed run of the same job.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/command_line.h"
+#include "framework/base/exit_code.h"
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/thread_pool.h"
+#include "framework/checkpoint/digest.h"
+#include "glog/logging.h"
+#include "ops/arithmetic.h"
+#include "pserver/client.h"
+#include "pserver/grpc_transport.h"
+#include "pserver/in_process.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/session.h"
+#include "transpiler/job.h"
+#include "transpiler/process_programs.h"
+#include "transpiler/transpile.h"
+
+ABSL_FLAG(std::string, only, "", "local or cluster; empty: both, and compare their digests");
+ABSL_FLAG(int, steps, 60, "timed steps");
+ABSL_FLAG(int, warmup, 10, "steps before the timer");
+ABSL_FLAG(int, threads, 0, "threads of the machine to use; 0 = all");
+ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this one in bazel-bin");
+// What the parent gives its trainers.
+ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
+ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
+
+namespace weir {
+namespace {
+
+constexpr int kFields = 26;
+constexpr int64_t kIdsPerField = 100'000;
+constexpr int kDense = 13;
+
+constexpr char kJob[] = R"(
+name: "deepfm_bench"
+data {
+  train { files: "none" }
+  criteo {}
+  batch_size: 2048
+}
+model {
+  layer { name: "fields" embedding { ids: "cat" table: "field_vectors" } }
+  layer { name: "wide" embedding { ids: "cat" table: "field_weights" pooling: SUM } }
+  layer { name: "fm" fm_interaction { input: "fields" } }
+  layer { name: "input" concat { input: "fields" input: "dense" } }
+  layer { name: "deep" mlp { input: "input" sizes: [400, 400, 400] activation: RELU } }
+  layer { name: "out" fc { input: "deep" size: 1 } }
+  layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
+  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
+}
+table { name: "field_vectors" width: 16 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+table { name: "field_weights" width: 1 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+optimizer { adam { learning_rate: 0.001 } }
+distribute { sync: true }
+train { seed: 1 lanes: 8 }
+)";
+
+// One lane's part of one step: a function of (step, lane) alone.
+LaneBatch MakeBatch(int64_t step, int lane, int64_t examples) {
+  LaneBatch batch{.examples = examples};
+  Tensor label(v1::FLOAT32, {examples, 1}), dense(v1::FLOAT32, {examples, kDense});
+  IdBatch ids{.slots = kFields};
+  ids.values.resize(examples * kFields);
+  ids.offsets.resize(examples * kFields + 1);
+  for (int64_t i = 0; i < examples; ++i) {
+    const uint64_t example = (static_cast<uint64_t>(step) * 1024 + lane) * 65536 + i;
+    label.data<float>()[i] = Philox(1, example, 0).v[0] % 4 == 0;
+    for (int j = 0; j < kDense; ++j) dense.data<float>()[i * kDense + j] = UniformFloat(Philox(2, example, j).v[0]) - 0.5f;
+    for (int f = 0; f < kFields; ++f) {
+      const int64_t raw = Philox(3, example, f).v[0] % kIdsPerField;
+      // Spread over all of int64, as salted ids are.
+      ids.values[i * kFields + f] = static_cast<int64_t>(MixId(f * kIdsPerField + raw));
+      ids.offsets[i * kFields + f + 1] = i * kFields + f + 1;
+    }
+  }
+  batch.vars = {std::move(label), std::move(dense), std::move(ids)};
+  return batch;
+}
+
+struct RunResult {
+  double examples_per_s = 0;
+  uint64_t values = 0, state = 0;
+};
+
+absl::StatusOr<Job> MakeJob(int servers, int trainers) {
+  return ParseJob(kJob, "deepfm_bench.textproto",
+                  {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)});
+}
+
+ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int trainer, Transport* transport, ThreadPool* pool) {
+  return {.plan = programs.main.plan(),
+          .trainer_id = trainer,
+          .job_name = job.config.name(),
+          .plan_text = PlanText(job, programs.main.plan()),
+          .deadlines = job.config.deadlines(),
+          .process = absl::StrCat("localhost:", getpid()),
+          .arithmetic = ResolvedArithmetic(),
+          .transport = transport,
+          .clock = Clock::Real(),
+          .pool = pool};
+}
+
+// Joins, trains, and, on trainer 0, reads the digest at the end.
+absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, int trainer, Client* client, ThreadPool* pool) {
+  RETURN_IF_ERROR(client->Join());
+  std::vector<Column> columns;
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(job.config.data()));
+    columns = parser->columns();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create({.main = programs.main,
+                                                                      .startup = programs.startup,
+                                                                      .trainer_id = trainer,
+                                                                      .columns = columns,
+                                                                      .channel = client,
+                                                                      .pool = pool}));
+  const int64_t warmup = absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
+  const LaneRange lanes = session->lanes();
+  const int64_t per_lane = job.config.data().batch_size() / job.config.train().lanes();
+  std::vector<std::vector<LaneBatch>> batches(steps);
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int lane = 0; lane < lanes.count; ++lane) batches[step].push_back(MakeBatch(step, lanes.begin + lane, per_lane));
+  }
+  RETURN_IF_ERROR(client->Exchange("ready", "").status());
+  RETURN_IF_ERROR(session->Start(0));
+  absl::Time start = absl::Now();
+  int64_t examples = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    if (step == warmup) {
+      start = absl::Now();
+      examples = 0;
+    }
+    ASSIGN_OR_RETURN(const StepResult result, session->Train(step, &batches[step]));
+    examples += result.outcome.samples;
+  }
+  RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start)};
+  RETURN_IF_ERROR(client->Exchange("end", "").status());
+  if (trainer == 0) {
+    v1::ControlRequest request;
+    request.mutable_digest()->set_step(steps);
+    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client->Control(request));
+    for (const v1::ControlReply& reply : replies) {
+      result.values += reply.values();
+      result.state += reply.state();
+    }
+  }
+  RETURN_IF_ERROR(client->Done());
+  return result;
+}
+
+int Threads() {
+  const int given = absl::GetFlag(FLAGS_threads);
+  return given > 0 ? given : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+absl::StatusOr<RunResult> RunLocal() {
+  ASSIGN_OR_RETURN(const Job job, MakeJob(1, 1));
+  ThreadPool pool("weir-compute", Threads() - 1);
+  ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
+  ASSIGN_OR_RETURN(const Programs server, ServerPrograms(job, 0, "", ""));
+  std::vector<ServerOptions> servers(1);
+  servers[0] = {.main = server.main,
+                .startup = server.startup,
+                .job_name = job.config.name(),
+                .plan_text = PlanText(job, programs.main.plan()),
+                .deadlines = job.config.deadlines(),
+                .process = "embedded",
+                .arithmetic = ResolvedArithmetic(),
+                .clock = Clock::Real(),
+                .pool = &pool};
+  ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> transport, InProcessServers::Create(std::move(servers), true));
+  ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
+                   Client::Create(MakeClientOptions(job, programs, 0, transport.get(), &pool)));
+  return RunTrainer(job, programs, 0, client.get(), &pool);
+}
+
+// A trainer process of the cluster.
+absl::Status RunClusterTrainer() {
+  const std::vector<std::string> endpoints = absl::StrSplit(absl::GetFlag(FLAGS_pservers), ',');
+  ASSIGN_OR_RETURN(const Job job, MakeJob(static_cast<int>(endpoints.size()), 2));
+  ThreadPool pool("weir-compute", std::max(1, Threads() / 2) - 1);
+  ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeGrpcTransport({.endpoints = endpoints}));
+  const int id = absl::GetFlag(FLAGS_trainer_id);
+  ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
+                   Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
+  ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, id, client.get(), &pool));
+  std::printf("result %.1f %s %s\n", result.examples_per_s, DigestHex(result.values).c_str(), DigestHex(result.state).c_str());
+  return absl::OkStatus();
+}
+
+// Starts a program with its output in a file.
+pid_t Spawn(const std::vector<std::string>& args, const std::string& output) {
+  const pid_t pid = fork();
+  CHECK_GE(pid, 0);
+  if (pid == 0) {
+    CHECK(std::freopen(output.c_str(), "w", stdout) != nullptr);
+    CHECK(std::freopen((output + ".err").c_str(), "w", stderr) != nullptr);
+    std::vector<char*> argv;
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  return pid;
+}
+
+std::string Contents(const std::string& file) {
+  std::ifstream in(file);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+absl::StatusOr<RunResult> RunCluster(const std::string& self) {
+  char pattern[] = "/tmp/deepfm_bench.XXXXXX";
+  CHECK(mkdtemp(pattern) != nullptr);
+  const std::string dir = pattern;
+  std::ofstream(dir + "/job.textproto") << kJob;
+  std::string pserver = absl::GetFlag(FLAGS_pserver);
+  if (pserver.empty()) {
+    pserver = std::filesystem::path(self).parent_path().parent_path().parent_path() / "pserver" / "pserver";
+  }
+  std::vector<pid_t> children;
+  std::vector<std::string> endpoints;
+  const std::string threads = absl::StrCat("--threads=", std::max(1, Threads() / 2));
+  for (int i = 0; i < 2; ++i) {
+    children.push_back(Spawn({pserver, absl::StrCat("--job=", dir, "/job.textproto"), "--set", "distribute.servers=2", "--set",
+                              "distribute.trainers=2", absl::StrCat("--server_id=", i), "--endpoint=127.0.0.1:0", threads,
+                              absl::StrCat("--port_file=", dir, "/port.", i)},
+                             absl::StrCat(dir, "/pserver.", i)));
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  for (int i = 0; i < 2; ++i) {
+    std::string port;
+    while ((port = Contents(absl::StrCat(dir, "/port.", i))).empty()) {
+      if (absl::Now() > deadline) {
+        return absl::UnavailableError(absl::StrCat("server ", i, " did not start:\n",
+                                                   Contents(absl::StrCat(dir, "/pserver.", i, ".err"))));
+      }
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    endpoints.push_back(std::string(absl::StripAsciiWhitespace(port)));
+  }
+  for (int i = 0; i < 2; ++i) {
+    children.push_back(Spawn({self, absl::StrCat("--trainer_id=", i), absl::StrCat("--pservers=", absl::StrJoin(endpoints, ",")),
+                              absl::StrCat("--threads=", Threads()), absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
+                              absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup))},
+                             absl::StrCat(dir, "/trainer.", i)));
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed |= status != 0;
+  }
+  const std::string out = Contents(dir + "/trainer.0");
+  if (failed || out.rfind("result ", 0) != 0) {
+    return absl::InternalError(absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir + "/trainer.0.err")));
+  }
+  const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
+  RunResult result;
+  CHECK(fields.size() == 4 && absl::SimpleAtod(fields[1], &result.examples_per_s));
+  result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
+  result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
+  std::filesystem::remove_all(dir);
+  return result;
+}
+
+void Print(const char* name, const RunResult& result) {
+  std::printf("%-28s %8.0f examples/s   values=%s state=%s\n", name, result.examples_per_s, DigestHex(result.values).c_str(),
+              DigestHex(result.state).c_str());
+  std::fflush(stdout);
+}
+
+absl::Status Bench(const std::string& self) {
+  RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
+  if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
+  std::printf("DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, sync; %d threads, %s, %d steps\n",
+              Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
+  const std::string only = absl::GetFlag(FLAGS_only);
+  std::vector<RunResult> results;
+  if (only != "cluster") {
+    ASSIGN_OR_RETURN(const RunResult local, RunLocal());
+    Print("local", local);
+    results.push_back(local);
+  }
+  if (only != "local") {
+    ASSIGN_OR_RETURN(const RunResult cluster, RunCluster(self));
+    Print("2 servers + 2 trainers", cluster);
+    results.push_back(cluster);
+  }
+  for (const RunResult& r : results) {
+    if (r.values != results[0].values || r.state != results[0].state) {
+      return absl::InternalError("digests differ: the figures above are of different computations and count for nothing");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  absl::StatusOr<weir::CommandLine> command = weir::ParseCommandLine(argc, argv);
+  absl::Status status = command.status();
+  if (status.ok()) status = weir::Bench(std::filesystem::canonical("/proc/self/exe"));
+  if (!status.ok()) std::fprintf(stderr, "deepfm_bench: %s\n", std::string(status.message()).c_str());
+  return weir::ExitCodeOf(status);
+}
