@@ -39,6 +39,7 @@ class FlightsTest : public ::testing::Test {
     run.job_text = Contents("examples/flights/job.textproto");
     run.directory = dir_;
     run.overrides.push_back("checkpoint.dir=\"\"");
+    run.overrides.push_back("checkpoint.every_steps=0");
     run.overrides.push_back("train.digest_every_steps=100");
     absl::StatusOr<InProcessResult> result = TrainInProcess(run);
     EXPECT_TRUE(result.ok()) << result.status();
