@@ -274,7 +274,9 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
   }
   const MaybeSourced setting = settings.TrainerId();
   if (!setting.has_value()) {
-    if (config->trainers > 1) {
+    // Prediction without servers is one process, whatever the cluster that trained.
+    const bool alone = config->role == Role::kPredict && config->pservers.empty();
+    if (config->trainers > 1 && !alone) {
       return Invalid("which of the ", config->trainers, " trainers this is is not known: give --trainer_id or the variable ",
                      "PADDLE_TRAINER_ID");
     }

@@ -132,6 +132,8 @@ TEST(ClusterTest, DefaultsOfASmallCluster) {
         "distribute { servers: 3 trainers: 4 }"}, "pserver 2/3 at a:1"},
       {{"predict needs no server", Role::kTrainer, {.role = "predict"}, {}, "distribute { servers: 2 trainers: 1 }"},
        "predict 0/1 to "},
+      {{"predict without servers is one process of any job", Role::kTrainer, {.role = "predict"}, {},
+        "distribute { servers: 2 trainers: 4 }"}, "predict 0/4 to "},
       {{"local reads nothing else", Role::kTrainer, {.role = "local"},
         {{"PADDLE_PSERVERS_IP_PORT_LIST", "nonsense"}, {"PADDLE_TRAINER_ID", "x"}}, kTwoInJob}, "local 0/4 to "},
   };
