@@ -51,6 +51,18 @@ void ThreadPool::Work() {
   }
 }
 
+bool ThreadPool::TryRunOne() {
+  std::function<void()> fn;
+  {
+    MutexLock lock(&mu_);
+    if (queue_.empty()) return false;
+    fn = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  fn();
+  return true;
+}
+
 void ThreadPool::ParallelFor(int64_t n, const std::function<void(int64_t)>& fn) {
   if (n <= 0) return;
   if (n == 1 || workers_.empty()) {

@@ -29,6 +29,9 @@ class ThreadPool {
   // from inside a task: the caller works too, so it cannot dead-lock.
   void ParallelFor(int64_t n, const std::function<void(int64_t)>& fn);
 
+  // Runs one queued task on the calling thread; false when none is queued. For a thread that waits for tasks anyway.
+  bool TryRunOne();
+
   int threads() const { return static_cast<int>(workers_.size()); }
 
  private:

@@ -68,6 +68,7 @@ class ExecutorImpl : public Executor {
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
   void PassGate(PreparedOp& gate);
+  bool GatesRunning();
   void Fail(absl::Status status);
 
   const v1::ProgramDesc program_;
@@ -279,6 +280,11 @@ void ExecutorImpl::PassGate(PreparedOp& gate) {
   }
 }
 
+bool ExecutorImpl::GatesRunning() {
+  MutexLock lock(&mu_);
+  return gates_running_ > 0;
+}
+
 void ExecutorImpl::RunLane(const Segment& segment, int lane) {
   for (int i = segment.begin; i < segment.end; ++i) {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -303,6 +309,9 @@ absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
     ctx_.pool->ParallelFor(options_.lanes, [&](int64_t lane) { RunLane(segment, static_cast<int>(lane)); });
   } else {
     for (int lane = 0; lane < options_.lanes; ++lane) RunLane(segment, lane);
+  }
+  // The lanes are done; what is left are gates that no worker has begun, and this thread has nothing better to do.
+  while (ctx_.pool != nullptr && GatesRunning() && ctx_.pool->TryRunOne()) {
   }
   MutexLock lock(&mu_);
   // Gates are calls of a ParamChannel, which end by their own deadlines.

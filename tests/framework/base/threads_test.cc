@@ -49,6 +49,38 @@ TEST(ThreadPoolTest, WithoutWorkersEverythingRunsOnTheCaller) {
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
+TEST(ThreadPoolTest, AWaitingThreadMayRunWhatIsQueued) {
+  struct {
+    Mutex mu;
+    CondVar changed;
+    bool started ABSL_GUARDED_BY(mu) = false;
+    bool go ABSL_GUARDED_BY(mu) = false;
+  } gate;
+  std::thread::id ran_on;
+  {
+    ThreadPool pool("test", 1);
+    // Holds up the only worker.
+    pool.Schedule([&] {
+      MutexLock lock(&gate.mu);
+      gate.started = true;
+      gate.changed.SignalAll();
+      while (!gate.go) gate.changed.WaitWithTimeout(&gate.mu, absl::Seconds(10));
+    });
+    {
+      MutexLock lock(&gate.mu);
+      while (!gate.started) gate.changed.WaitWithTimeout(&gate.mu, absl::Seconds(10));
+    }
+    EXPECT_FALSE(pool.TryRunOne());
+    pool.Schedule([&] { ran_on = std::this_thread::get_id(); });
+    EXPECT_TRUE(pool.TryRunOne());
+    EXPECT_FALSE(pool.TryRunOne());
+    MutexLock lock(&gate.mu);
+    gate.go = true;
+    gate.changed.SignalAll();
+  }
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
 TEST(ThreadBudgetTest, QuotasAreRoundedUpAndNoQuotaIsNoLimit) {
   EXPECT_EQ(CoresOfQuota("200000 100000\n"), 2);
   EXPECT_EQ(CoresOfQuota("150000 100000"), 2);
