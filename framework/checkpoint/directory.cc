@@ -71,14 +71,21 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// Whoever wrote a file that is not here has another directory.
 absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest) {
-  for (const v1::CheckpointShard& shard : manifest.shards()) {
-    ASSIGN_OR_RETURN(const auto file, FileReader::Open(absl::StrCat(dir, "/", shard.file().name())));
-    RETURN_IF_ERROR(CheckFile(*file, absl::StrCat(dir, "/", shard.file().name()), shard.file(), /*check_sum=*/false));
-  }
-  for (const v1::CheckpointFile& extra : manifest.extra()) {
-    ASSIGN_OR_RETURN(const auto file, FileReader::Open(absl::StrCat(dir, "/", extra.name())));
-    RETURN_IF_ERROR(CheckFile(*file, absl::StrCat(dir, "/", extra.name()), extra, /*check_sum=*/false));
+  std::vector<const v1::CheckpointFile*> files;
+  for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
+  for (const v1::CheckpointFile& extra : manifest.extra()) files.push_back(&extra);
+  for (const v1::CheckpointFile* expected : files) {
+    const std::string path = absl::StrCat(dir, "/", expected->name());
+    const auto file = FileReader::Open(path);
+    if (absl::IsNotFound(file.status())) {
+      return absl::FailedPreconditionError(absl::StrCat(path, " was written, and is not here: the server that wrote it sees "
+                                                        "another directory under this name. All processes must share "
+                                                        "checkpoint.dir"));
+    }
+    RETURN_IF_ERROR(file.status());
+    RETURN_IF_ERROR(CheckFile(**file, path, *expected, /*check_sum=*/false));
   }
   return SyncPath(dir);
 }

@@ -108,7 +108,9 @@ TEST(DirectoryTest, AShardThatThePublisherDoesNotSeeStopsThePublication) {
   CutFile(dir + "/" + *name + "/shard-00000", 10);
   EXPECT_TRUE(absl::IsDataLoss(PublishCheckpoint(dir, *name, manifest).status()));
   std::filesystem::remove(dir + "/" + *name + "/shard-00000");
-  EXPECT_FALSE(PublishCheckpoint(dir, *name, manifest).ok());
+  const absl::Status status = PublishCheckpoint(dir, *name, manifest).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard-00000 was written, and is not here"));
   EXPECT_THAT(Steps(dir), IsEmpty());
 }
 
