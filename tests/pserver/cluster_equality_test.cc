@@ -136,7 +136,7 @@ ClusterOptions WithFaults(const HandMadeJob& job, uint64_t seed) {
 }
 
 TEST(ClusterEqualityTest, DropsDuplicatesAndDelaysChangeNothing) {
-  for (uint64_t seed : {1, 2, 3}) {
+  for (uint64_t seed : {1, 2}) {
     const HandMadeJob job{.servers = 2, .trainers = 3};
     const absl::StatusOr<TrainingRun> run = Train(job, WithFaults(job, seed));
     ASSERT_TRUE(run.ok()) << run.status();

@@ -147,7 +147,10 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
   };
   bool drop_request = chance(options_.drop_request), drop_reply = chance(options_.drop_reply);
   bool duplicate = chance(options_.duplicate);
-  const absl::Duration request_delay = some_delay(), reply_delay = some_delay(), duplicate_delay = some_delay();
+  const absl::Duration request_delay = some_delay(), reply_delay = some_delay();
+  // A repeat that comes late, behind calls that were made after it, is the one that hurts.
+  dice = MixId(dice);
+  const absl::Duration duplicate_delay = options_.max_delay * (static_cast<double>(dice >> 11) / 9007199254740992.0);
 
   if (fate_) {
     if (method == Method::kPush) {
