@@ -45,7 +45,8 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
   }
-  if (job.config.has_program()) {
+  // With both there is an error to come that says more than a missing file.
+  if (job.config.has_program() && !job.config.has_model()) {
     absl::StatusOr<std::string> program = ReadFile(job.Path(job.config.program()));
     if (!program.ok()) return job.positions.Error("program", std::string(program.status().message()));
     job.program_text = *std::move(program);

@@ -23,7 +23,7 @@ absl::StatusOr<Programs> ServerPrograms(const Job& job, int server, const std::s
 // block received from there. So a lost or doubled send or recv is an error here and not a wrong model.
 absl::Status CheckExchange(const v1::ProgramDesc& trainer_main);
 
-// A server's main program updates every block and every trained table that the plan gives it in exactly one optimize block.
+// A server's main program is that of this server and updates every block that the plan gives it in exactly one optimize block.
 absl::Status CheckOwnership(const v1::ProgramDesc& server_main, int server);
 
 }  // namespace weir

@@ -1,0 +1,26 @@
+// The jobs in examples/ are good ones.
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+class ExamplesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ExamplesTest, Transpiles) {
+  const auto job = LoadJob(std::string("examples/") + GetParam() + "/job.textproto", {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto transpiled = Transpile(*job);
+  ASSERT_TRUE(transpiled.ok()) << transpiled.status();
+  for (int server = 0; server < transpiled->plan().servers(); ++server) {
+    EXPECT_TRUE(transpiled->Server(server).ok()) << transpiled->Server(server).status();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest, ::testing::Values("flights", "adult", "synthetic_ctr", "multi_host"));
+
+}  // namespace
+}  // namespace weir

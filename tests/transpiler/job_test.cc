@@ -1,0 +1,210 @@
+#include "transpiler/job.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JobTest, AGoodJobIsRead) {
+  const Job job = JobOf(kDeepFm);
+  EXPECT_EQ(job.config.name(), "deepfm");
+  EXPECT_EQ(job.config.distribute().servers(), 2);
+}
+
+TEST(JobTest, OverridesApplyInOrderAndAreChecked) {
+  const Job job = JobOf(kDeepFm, {"distribute.servers=3", "distribute.servers=5", "table[0].width=16"});
+  EXPECT_EQ(job.config.distribute().servers(), 5);
+  EXPECT_EQ(job.config.table(0).width(), 16);
+  const auto wrong = ParseJob(kDeepFm, "job.textproto", {"distribute.servers=0"});
+  EXPECT_THAT(std::string(wrong.status().message()),
+              HasSubstr("--set distribute.servers: distribute.servers must be at least 1, got 0"));
+}
+
+TEST(JobTest, PathsAreRelativeToTheFile) {
+  const auto job = ParseJob(kDeepFm, "/somewhere/jobs/job.textproto", {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->Path("data/train.tsv"), "/somewhere/jobs/data/train.tsv");
+  EXPECT_EQ(job->Path("/absolute"), "/absolute");
+  EXPECT_EQ(JobOf(kDeepFm).Path("train.tsv"), "train.tsv");
+}
+
+TEST(JobTest, AMissingFileIsNotFound) {
+  const auto job = LoadJob("/nowhere/job.textproto", {});
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("/nowhere/job.textproto: No such file"));
+}
+
+struct Wrong {
+  const char* what;
+  const char* from;
+  const char* to;
+  const char* message;  // a part of it
+};
+
+class WrongJobTest : public ::testing::TestWithParam<Wrong> {};
+
+// Errors of the job itself and of its transpiling read alike.
+TEST_P(WrongJobTest, IsNamedAtItsPlace) {
+  const std::string text = Replaced(kDeepFm, GetParam().from, GetParam().to);
+  const auto job = ParseJob(text, "job.textproto", {});
+  const absl::Status status = job.ok() ? Transpile(*job).status() : job.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, WrongJobTest,
+    ::testing::Values(
+        Wrong{"UnknownField", "batch_size: 64", "batch_sise: 64", "job.textproto:5:3: "},
+        Wrong{"WrongEnum", "pooling: SUM", "pooling: SUMM", "job.textproto:9:"},
+        Wrong{"WrongType", "batch_size: 64", "batch_size: \"x\"", "job.textproto:5:"},
+        Wrong{"NoName", "name: \"deepfm\"", "", "name is required"},
+        Wrong{"OddName", "name: \"deepfm\"", "name: \"a b\"", "job.textproto:1:1: name 'a b' must begin with a letter"},
+        Wrong{"NegativeLearningRate", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: -0.1 }",
+              "job.textproto:19:19: optimizer.sgd.learning_rate must be positive, got -0.1"},
+        Wrong{"LearningRateIsNoNumber", "learning_rate: 0.05", "learning_rate: nan",
+              "table[0].optimizer.adagrad.learning_rate must be positive, got nan"},
+        Wrong{"MomentumOutOfRange", "sgd { learning_rate: 0.1 }", "momentum { mu: 1 }",
+              "optimizer.momentum.mu must be at least 0 and below 1, got 1"},
+        Wrong{"AdagradWithoutEpsilon", "adagrad { learning_rate: 0.05 }", "adagrad { epsilon: 0 }",
+              "adagrad.epsilon must be positive when initial_accumulator is 0"},
+        Wrong{"NoOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "", "the job has no optimizer"},
+        Wrong{"EmptyOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
+              "optimizer needs one of sgd, momentum, adagrad, adam, ftrl, custom"},
+        Wrong{"NoLoss", "  loss { name: \"ctr\" sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n", "",
+              "model.loss must have at least one loss"},
+        Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "", "data needs one of criteo, multi_slot, custom"},
+        Wrong{"DistributedWithoutSparse", "width: 4 is_sparse: true", "width: 4",
+              "job.textproto:17:34: table[0].is_distributed needs is_sparse: true"},
+        Wrong{"DenseTableWithoutSize", "is_sparse: true is_distributed: true }", "is_sparse: true }",
+              "table[1].dict_size is required for table 'weights'"},
+        Wrong{"TableWithoutWidth", "width: 4 ", "", "table[0].width must be at least 1, got 0"},
+        Wrong{"TwoTablesOfOneName", "name: \"weights\"", "name: \"vectors\"", "'vectors' is the name of an earlier table"},
+        Wrong{"UnknownTable", "table: \"vectors\"", "table: \"vektors\"",
+              "layer 'fields': table 'vektors' is no table of the job (did you mean 'vectors'?)"},
+        Wrong{"UnusedTable", "table: \"vectors\"", "table: \"weights\"", "no embedding reads table 'vectors'"},
+        Wrong{"ShardsAreNoPowerOfTwo", "width: 4", "width: 4 logical_shards: 1000",
+              "table[0].logical_shards must be a power of two up to 1048576, got 1000"},
+        Wrong{"FewerShardsThanServers", "width: 4", "width: 4 logical_shards: 1",
+              "table[0].logical_shards must be at least distribute.servers, 2, got 1"},
+        Wrong{"UniformWithoutWidth", "width: 4", "width: 4 initializer { uniform { min: 1 max: 1 } }",
+              "initializer.uniform needs min below max, got 1 and 1"},
+        Wrong{"XavierWithoutHeight", "width: 4", "width: 4 initializer { xavier { } }",
+              "initializer.xavier needs fan_in and fan_out"},
+        Wrong{"LayerWithoutName", "name: \"fm\" ", "", "model.layer[2].name is required"},
+        Wrong{"TwoLayersOfOneName", "name: \"wide\"", "name: \"fields\"",
+              "job.textproto:9:11: model.layer[1].name 'fields' is the name of layer[0] too"},
+        Wrong{"LayerNamedLikeData", "name: \"fm\"", "name: \"dense\"", "'dense' is the name of a variable of the data too"},
+        Wrong{"LayerNamedLikeATable", "name: \"fm\"", "name: \"vectors\"", "'vectors' is the name of a table too"},
+        Wrong{"LayerWithoutKind", "fm_interaction { input: \"fields\" }", "", "model.layer[2] needs one of embedding, fc"},
+        Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
+              "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above (did "
+              "you mean 'input'?)"},
+        Wrong{"LayerFurtherDown", "input: \"fields\" }", "input: \"deep\" }",
+              "layer 'fm': input 'deep' is a layer further down"},
+        Wrong{"IdsIntoALayer", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"cat\" }",
+              "'cat' holds ids; only an embedding reads them"},
+        Wrong{"FloatsIntoAnEmbedding", "ids: \"cat\"", "ids: \"dense\"", "'dense' holds floats, not ids"},
+        Wrong{"SizeZero", "size: 1", "size: 0", "layer 'out': size must be at least 1, got 0"},
+        Wrong{"ShapesDoNotFit", "input: \"wide\" input: \"fm\"", "input: \"fm\" input: \"deep\"", "[-1, 8]"},
+        Wrong{"LossShapesDoNotFit", "logits: \"logit\"", "logits: \"deep\"", "loss 'ctr': "},
+        Wrong{"UnknownLabel", "label: \"label\"", "label: \"lable\"", "loss 'ctr': label 'lable' is neither"},
+        Wrong{"TwoLossesOfOneName", "  loss {", "  loss { name: \"ctr\" square_error { input: \"logit\" label: \"label\" } }\n  loss {",
+              "model.loss[1] has the name 'ctr' of an earlier loss"},
+        Wrong{"NothingDependsOnALayer", "add { input: \"wide\" input: \"fm\" input: \"out\" }",
+              "add { input: \"wide\" input: \"fm\" }", "no loss depends on parameter 'deep.0.b'"},
+        Wrong{"BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",
+              "job.textproto:5:3: data.batch_size must be a multiple of train.lanes, 8, got 100"},
+        Wrong{"BatchZero", "batch_size: 64", "batch_size: 0", "data.batch_size must be at least 1, got 0"},
+        Wrong{"NoFiles", "files: \"train.tsv\"", "", "data.train names no files"},
+        Wrong{"LanesNoPowerOfTwo", "distribute {", "train { lanes: 6 } distribute {",
+              "train.lanes must be a power of two up to 65536, or 0"},
+        Wrong{"MoreTrainersThanLanes", "trainers: 2", "trainers: 9", "distribute.trainers is 9, more than train.lanes, 8"},
+        Wrong{"ServersZero", "servers: 2", "servers: 0", "distribute.servers must be at least 1, got 0"},
+        Wrong{"TrainersZero", "trainers: 2", "trainers: 0", "distribute.trainers must be at least 1, got 0"},
+        Wrong{"SmallBlocks", "trainers: 2", "trainers: 2 min_block_size: 8191",
+              "job.textproto:20:37: distribute.min_block_size must be at least 8192, got 8191"},
+        Wrong{"EagerInSync", "trainers: 2", "trainers: 2 async_apply: EAGER", "EAGER contradicts sync: true"},
+        Wrong{"EagerWithVerdicts", "distribute { servers: 2",
+              "train { nan_policy: SKIP_STEP } distribute { sync: false async_apply: EAGER servers: 2",
+              "EAGER contradicts train.nan_policy SKIP_STEP"},
+        Wrong{"ByTrainersInAsync", "trainers: 2", "trainers: 2 sync: false average: BY_TRAINERS",
+              "BY_TRAINERS contradicts sync: false"},
+        Wrong{"ByTrainersIsNotReproducible", "trainers: 2", "trainers: 2 average: BY_TRAINERS",
+              "set distribute.reproducible: false"},
+        Wrong{"NoLanesIsNotReproducible", "distribute {", "train { lanes: 0 } distribute {",
+              "train.lanes 0 makes the result depend on the number of trainers"},
+        Wrong{"DeadlineZero", "distribute {", "deadlines { rpc_s: 0 } distribute {", "deadlines.rpc_s must be positive, got 0"},
+        Wrong{"HeartbeatAsLongAsLease", "distribute {", "deadlines { heartbeat_s: 10 } distribute {",
+              "deadlines.heartbeat_s must be below lease_s, 10, got 10"},
+        Wrong{"EvaluationWithoutData", "distribute {", "train { eval_every_steps: 5 } distribute {",
+              "train.eval_every_steps is set, but data.eval names no files"},
+        Wrong{"CheckpointsWithoutDirectory", "distribute {", "checkpoint { every_steps: 5 } distribute {",
+              "checkpoint.every_steps is set, but checkpoint.dir is empty"},
+        Wrong{"TwoServersAtOneAddress", "distribute {", "cluster { pserver: [\"a:1\", \"a:1\"] } distribute {",
+              "'a:1' is the address of server 0 and of server 1"},
+        Wrong{"AddressWithoutPort", "distribute {", "cluster { pserver: [\"a:1\", \"b\"] } distribute {",
+              "'b' is no host:port"},
+        Wrong{"OtherNumberOfAddresses", "distribute {", "cluster { pserver: \"a:1\" } distribute {",
+              "cluster.pserver names 1 servers; distribute.servers is 2"},
+        Wrong{"ModelAndProgram", "model {", "program: \"job.textproto\" model {",
+              "job.textproto:7:1: program is set and so is model"},
+        Wrong{"TransformOfAnUnknownColumn", "batch_size: 64", "batch_size: 64 dense { column { index: 6 } }",
+              "data.dense.column[0].index must be in [0, 6), got 6"},
+        Wrong{"BucketsDescend", "batch_size: 64",
+              "batch_size: 64 dense { column { index: 1 transform: BUCKETIZE boundaries: [2, 1] } }",
+              "data.dense.column[0].boundaries must be finite and ascend"},
+        Wrong{"SharedIsNoIds", "batch_size: 64", "batch_size: 64 ids { shared: \"dense\" }",
+              "data.ids.shared 'dense' is no ids variable"},
+        Wrong{"SaltedIdsOfADenseTable", "is_sparse: true is_distributed: true }", "is_sparse: true dict_size: 100 }",
+              "'cat' are salted by slot and do not lie in [0, dict_size) of table 'weights'"}),
+    [](const ::testing::TestParamInfo<Wrong>& info) { return info.param.what; });
+
+TEST(JobTest, NeitherModelNorProgramIsAnError) {
+  const auto job = ParseJob("name: \"a\" data { criteo {} } optimizer { sgd {} }", "job.textproto", {});
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("the job has neither a model nor a program"));
+}
+
+TEST(JobTest, AMissingProgramFileIsNamed) {
+  const auto job = ParseJob("name: \"a\" data { criteo {} } optimizer { sgd {} }\nprogram: \"nowhere.program\"",
+                            "job.textproto", {});
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("job.textproto:2:1: nowhere.program: No such file"));
+}
+
+TEST(JobTest, MultiSlotGivesOneVariablePerOutput) {
+  const std::string text = Replaced(kDeepFm, "criteo { integers: 6 categoricals: 30 }", R"(multi_slot {
+    slot { name: "label" type: FLOAT }
+    slot { name: "age" type: FLOAT output: "dense" }
+    slot { name: "trash" skip: true }
+    slot { name: "hours" type: FLOAT dim: 5 output: "dense" }
+    slot { name: "work" output: "cat" }
+    slot { name: "home" output: "cat" }
+  })");
+  const auto single = BuildSingleMachine(JobOf(text));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const v1::BlockDesc& block = single->main.blocks(0);
+  EXPECT_EQ(FindVar(block, "dense")->dims(1), 6);
+  EXPECT_EQ(FindVar(block, "cat")->dims(1), 2);
+  EXPECT_EQ(FindVar(block, "cat")->kind(), v1::IDS);
+  EXPECT_TRUE(FindVar(block, "label")->stop_gradient());
+  EXPECT_EQ(FindVar(block, "trash"), nullptr);
+}
+
+TEST(JobTest, SlotsOfTwoTypesCannotShareAnOutput) {
+  const std::string text = Replaced(kDeepFm, "criteo { integers: 6 categoricals: 30 }",
+                                    "multi_slot { slot { name: \"a\" type: FLOAT output: \"x\" } slot { name: \"b\" output: "
+                                    "\"x\" } }");
+  const auto job = ParseJob(text, "job.textproto", {});
+  EXPECT_THAT(std::string(job.status().message()),
+              HasSubstr("data.multi_slot.slot[1] gives ids to 'x', which earlier slots fill with floats"));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,206 @@
+// Each kind of layer and loss by what it appends, and its errors.
+#include <string>
+
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+#include "transpiler/passes.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+// dense [B, 6], cat ids of 4 slots, label [B, 1]; layers given; `x` of them feeds an fc and a loss.
+std::string LayerJob(const std::string& layers, const std::string& x = "x") {
+  const bool reads_table = layers.find("\"t\"") != std::string::npos;
+  return R"(name: "layers"
+data { criteo { integers: 6 categoricals: 4 } ids { shared: "cat" } batch_size: 8 }
+model {
+)" + layers + R"(
+  layer { name: "last" fc { input: ")" + x + R"(" size: 1 } }
+  loss { name: "l" square_error { input: "last" label: "label" } }
+}
+optimizer { sgd {} }
+)" + (reads_table ? R"(table { name: "t" width: 3 is_sparse: true is_distributed: true })" : "");
+}
+
+constexpr char kFields[] = R"(layer { name: "fields" embedding { ids: "cat" table: "t" } })";
+
+// Ops before the last fc, and the dims of what they write first.
+std::string Built(const std::string& text) {
+  const auto single = BuildSingleMachine(JobOf(text));
+  if (!single.ok()) return std::string(single.status().message());
+  std::vector<std::string> lines;
+  for (const v1::OpDesc& op : single->main.blocks(0).ops()) {
+    const std::string& out = op.outputs(0).vars(0);
+    if (out == "last") break;
+    std::vector<std::string> inputs;
+    for (const v1::OpSlot& slot : op.inputs()) inputs.insert(inputs.end(), slot.vars().begin(), slot.vars().end());
+    lines.push_back(absl::StrCat(out, " [", absl::StrJoin(FindVar(single->main.blocks(0), out)->dims(), ", "), "] = ", op.type(),
+                                 "(", absl::StrJoin(inputs, ", "), ")"));
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+const std::string& F() {
+  static const auto* const fields = new std::string("fields [-1, 4, 3] = lookup_table(cat, t)\n");
+  return *fields;
+}
+
+TEST(LayersTest, EmbeddingPoolsOverTheExampleOrTheSlot) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" pooling: MEAN } })")),
+            "x [-1, 3] = lookup_table(cat, t)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" pooling: SUM per_slot: true } })")),
+            "x [-1, 4, 3] = lookup_table(cat, t)");
+}
+
+TEST(LayersTest, EmbeddingOfSeveralIdsPutsSlotsSideBySideOrAddsThem) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" } })")),
+            "x.0 [-1, 4, 3] = lookup_table(cat, t)\nx.1 [-1, 4, 3] = lookup_table(cat, t)\nx [-1, 8, 3] = concat(x.0, x.1)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" pooling: SUM } })")),
+              HasSubstr("x [-1, 3] = sum(x.0, x.1)"));
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" pooling: MEAN } })")),
+              HasSubstr("layer 'x': pooling MEAN over 2 ids variables is not defined"));
+}
+
+TEST(LayersTest, EmbeddingKeepsItsPadding) {
+  const auto single =
+      BuildSingleMachine(JobOf(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" padding_id: 0 } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const v1::OpDesc lookup = OnlyOp(single->main, "lookup_table");
+  EXPECT_TRUE(FindAttr(lookup, "has_padding")->b());
+  EXPECT_EQ(FindAttr(lookup, "padding_id")->i(), 0);
+}
+
+TEST(LayersTest, FcOfOneInputIsOneOperator) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" fc { input: "fields" size: 5 activation: TANH } })")),
+            F() + "x [-1, 5] = fc(fields, x.w, x.b)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" fc { input: "dense" size: 5 activation: SOFTMAX bias: false } })")),
+            "x.linear [-1, 5] = fc(dense, x.w)\nx [-1, 5] = softmax(x.linear)");
+}
+
+TEST(LayersTest, FcOfSeveralInputsAddsTheirProducts) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" fc { input: "dense" input: "fields" size: 5 activation: RELU } })")),
+            F() + "x.product0 [-1, 5] = mul(dense, x.w)\nx.product1 [-1, 5] = mul(fields, x.w1)\n"
+                  "x.sum1 [-1, 5] = elementwise_add(x.product0, x.product1)\n"
+                  "x.linear [-1, 5] = elementwise_add(x.sum1, x.b)\nx [-1, 5] = relu(x.linear)");
+}
+
+TEST(LayersTest, FansOfAMatrixAreFilledIn) {
+  const auto single = BuildSingleMachine(JobOf(LayerJob(R"(layer { name: "x" fc { input: "dense" size: 5 } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const v1::XavierInitializer& xavier = FindVar(single->main.blocks(0), "x.w")->initializer().xavier();
+  EXPECT_EQ(xavier.fan_in(), 6);
+  EXPECT_EQ(xavier.fan_out(), 5);
+}
+
+TEST(LayersTest, MlpNamesItsLayersAndDropsOut) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" mlp { input: "dense" sizes: [4, 2] dropout: 0.5 } })")),
+            "x.0.dense [-1, 4] = fc(dense, x.0.w, x.0.b)\nx.0 [-1, 4] = dropout(x.0.dense)\n"
+            "x.dense [-1, 2] = fc(x.0, x.1.w, x.1.b)\nx [-1, 2] = dropout(x.dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" mlp { input: "dense" sizes: [4] dropout: 1 } })")),
+              HasSubstr("layer 'x': dropout must be at least 0 and below 1, got 1"));
+}
+
+TEST(LayersTest, ConcatJoinsTheLastAxisAndFlattensDifferentRanks) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" concat { input: "fields" input: "fields" } })")),
+            F() + "x [-1, 4, 6] = concat(fields, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" concat { input: "fields" input: "fields" axis: 1 } })")),
+            F() + "x [-1, 8, 3] = concat(fields, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" concat { input: "dense" input: "fields" } })")),
+            F() + "x.flat1 [-1, 12] = reshape(fields)\nx [-1, 18] = concat(dense, x.flat1)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" concat { input: "dense" axis: 0 } })")),
+              HasSubstr("layer 'x': axis must be in [1, 1]"));
+}
+
+TEST(LayersTest, ArithmeticFoldsFromLeftToRight) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" sub { input: "dense" input: "dense" input: "label" } })")),
+            "x.1 [-1, 6] = elementwise_sub(dense, dense)\nx [-1, 6] = elementwise_sub(x.1, label)");
+  for (const std::string kind : {"add", "mul", "div"}) {
+    EXPECT_EQ(Built(LayerJob("layer { name: \"x\" " + kind + " { input: \"dense\" input: \"dense\" } }")),
+              "x [-1, 6] = elementwise_" + kind + "(dense, dense)");
+  }
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" add { input: "dense" } })")), HasSubstr("input needs at least two names"));
+}
+
+TEST(LayersTest, ShapeErrorsNameBothShapesAndTheLayersPlace) {
+  const std::string error = Built(LayerJob(std::string(kFields) + R"(
+  layer { name: "x" add { input: "dense" input: "fields" } })"));
+  EXPECT_THAT(error, HasSubstr("job.textproto:5:21: layer 'x': "));
+  EXPECT_THAT(error, HasSubstr("[-1, 6]"));
+  EXPECT_THAT(error, HasSubstr("[-1, 4, 3]"));
+}
+
+TEST(LayersTest, SmallLayersAreOneOperatorEach) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" activation { input: "dense" type: SIGMOID } })")), "x [-1, 6] = sigmoid(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" dropout { input: "dense" } })")), "x [-1, 6] = dropout(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" scale { input: "dense" scale: 2 } })")), "x [-1, 6] = scale(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" square { input: "dense" } })")), "x [-1, 6] = square(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" cast { input: "dense" } })")), "x [-1, 6] = cast(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reduce_sum { input: "dense" axis: 1 keep_dim: true } })")),
+            "x [-1, 1] = reduce_sum(dense)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" fm_interaction { input: "fields" } })")),
+            F() + "x [-1, 1] = fm_interaction(fields)");
+}
+
+TEST(LayersTest, ReshapeInfersOneAxis) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [2, -1] } })")), "x [-1, 2, 3] = reshape(dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [4, -1] } })")),
+              HasSubstr("layer 'x': dims [4, -1] does not hold the 6 elements of 'dense' [-1, 6]"));
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [-1, -1] } })")),
+              HasSubstr("has more than one -1"));
+}
+
+TEST(LayersTest, SplitNumbersItsOutputs) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" split { input: "dense" sizes: [2, 4] } })", "x.1")),
+            "x.0 [-1, 2] = split(dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" split { input: "dense" sizes: [2, 5] } })", "x.1")), HasSubstr("layer 'x': "));
+}
+
+TEST(LayersTest, ANameThatALayerMakesBesideItsOutputCannotBeTaken) {
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x.w" square { input: "dense" } } layer { name: "x" fc { input: "x.w" size: 2 } })")),
+              HasSubstr("layer 'x': would make a second variable 'x.w': rename the layer"));
+}
+
+std::string LossOps(const std::string& loss, v1::LossDesc* desc) {
+  const std::string text = R"(name: "losses" data { criteo { integers: 6 categoricals: 4 } batch_size: 8 }
+      model { layer { name: "x" fc { input: "dense" size: 1 } } layer { name: "p" activation { input: "x" type: SIGMOID } }
+              layer { name: "c" fc { input: "dense" size: 3 } }
+      )" + loss + " } optimizer { sgd {} }";
+  Programs programs;
+  const Job job = JobOf(text);
+  const absl::Status built = RunPasses(absl::MakeConstSpan(SingleMachinePasses()).subspan(0, 1), job, &programs);
+  if (!built.ok()) return std::string(built.message());
+  *desc = programs.main.losses(0);
+  std::vector<std::string> ops;
+  const auto& all = programs.main.blocks(0).ops();
+  for (int i = 3; i < all.size(); ++i) ops.push_back(OpText(all.Get(i)));
+  return absl::StrJoin(ops, "\n");
+}
+
+TEST(LossesTest, EachSaysWhatItPredicts) {
+  v1::LossDesc desc;
+  EXPECT_EQ(LossOps(R"(loss { sigmoid_cross_entropy { logits: "x" label: "label" } })", &desc),
+            "Out=sigmoid_cross_entropy.loss <- sigmoid_cross_entropy_with_logits(X=x, Label=label) @LOSS\n"
+            "Out=sigmoid_cross_entropy.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
+  EXPECT_EQ(desc.prediction(), "sigmoid_cross_entropy.prediction");
+  LossOps(R"(loss { name: "m" weight: 3 softmax_cross_entropy { logits: "c" label: "label" } })", &desc);
+  EXPECT_EQ(desc.kind(), v1::LossDesc::MULTI_CLASS);
+  EXPECT_EQ(desc.prediction(), "m.prediction");
+  EXPECT_EQ(desc.weight(), 3);
+  LossOps(R"(loss { square_error { input: "x" label: "label" sample_weight: "p" } })", &desc);
+  EXPECT_EQ(desc.kind(), v1::LossDesc::REGRESSION);
+  EXPECT_EQ(desc.prediction(), "x");
+  EXPECT_EQ(desc.sample_weight(), "p");
+  LossOps(R"(loss { log_loss { probability: "p" label: "label" } })", &desc);
+  EXPECT_EQ(desc.prediction(), "p");
+  EXPECT_EQ(desc.var(), "log_loss.loss");
+  EXPECT_EQ(desc.label(), "label");
+}
+
+}  // namespace
+}  // namespace weir
