@@ -2,6 +2,8 @@
 # The programs of the package start where there is nothing but the package and glibc.
 #
 #   package_test.sh TOOLS_PACKAGE PROGRAM...
+#
+# With launch among them, a small job trains there too.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin  # chroot
 
@@ -60,3 +62,28 @@ for program in "$root"/weir/bin/*; do
   "${inside[@]}" "/weir/bin/$name" --help > "$TEST_TMPDIR/out" 2>&1 ||
     { status=$?; cat "$TEST_TMPDIR/out"; fail "$name --help exits $status"; }
 done
+
+[ -x "$root/weir/bin/launch" ] || exit 0
+mkdir -p "$root/job" "$root/dev"
+[ -e "$root/dev/null" ] || mknod -m 666 "$root/dev/null" c 1 3 2>/dev/null || touch "$root/dev/null"
+awk 'BEGIN {
+  for (i = 0; i < 2000; ++i) printf "%d\t%d\t%x\t%x\n", (i * 7 % 13) < 5, i % 50, i * 7 % 13, i % 101
+}' > "$root/job/train.tsv"
+cat > "$root/job/job.textproto" <<'JOB'
+name: "package"
+data { train { files: "train.tsv" } criteo { integers: 1 categoricals: 2 } batch_size: 64 }
+model {
+  layer { name: "fields" embedding { ids: "cat" table: "rows" } }
+  layer { name: "input" concat { input: "fields" input: "dense" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "rows" width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.1 } } }
+optimizer { adam { learning_rate: 0.01 } }
+checkpoint { dir: "checkpoints" }
+JOB
+"${inside[@]}" /weir/bin/launch --job=/job/job.textproto --servers=2 --trainers=2 --log_dir=/job/logs \
+  > "$TEST_TMPDIR/out" 2>&1 || { cat "$TEST_TMPDIR/out"; fail "the package does not train"; }
+grep -q '^done steps=' "$TEST_TMPDIR/out" || { cat "$TEST_TMPDIR/out"; fail "launch does not end with done"; }
+"${inside[@]}" /weir/bin/checkpoint verify /job/checkpoints > "$TEST_TMPDIR/out" 2>&1 ||
+  { cat "$TEST_TMPDIR/out"; fail "the checkpoint does not verify"; }
