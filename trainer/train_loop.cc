@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/digest_log.h"
 #include "glog/logging.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
@@ -324,12 +325,7 @@ absl::Status TrainLoop::Digest() {
   if (o_.digest_log.empty()) return absl::OkStatus();
   std::FILE* log = std::fopen(o_.digest_log.c_str(), "a");
   if (log == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
-  for (const auto& [name, sum] : table) {
-    std::fprintf(log, "step=%lld variable=%s values=%s state=%s ranges=", static_cast<long long>(step_), name.c_str(),
-                 DigestHex(sum.values).c_str(), DigestHex(sum.state).c_str());
-    for (int i = 0; i < kDigestRanges; ++i) std::fprintf(log, "%s%s", i == 0 ? "" : ",", DigestHex(sum.ranges[i]).c_str());
-    std::fputc('\n', log);
-  }
+  for (const auto& [name, sum] : table) std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum).c_str());
   if (std::fclose(log) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
   return absl::OkStatus();
 }

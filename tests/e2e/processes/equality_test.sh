@@ -28,8 +28,11 @@ same() {
 }
 
 scene "reference"
-run 2 2
+trainer_flags=(--digest_log="$work/reference.digests")
+run 2 2 --set train.digest_every_steps=20
+trainer_flags=()
 reference=$got
+expect_log trainer.0 '^digest step=20 values=[0-9a-f]{16} state=[0-9a-f]{16}'
 for ((i = 0; i < 2; ++i)); do
   "$checkpoint" list "$work/checkpoints" | tail -n 1 | grep -q 'shards=2 .*rows=[1-9]' || fail "not two shards with rows"
 done
@@ -37,6 +40,11 @@ done
 grep -c 'variable: "tower.0.w"$' "$work"/checkpoints/step-*61/MANIFEST | grep -qx 2 || fail "tower.0.w is not cut in two"
 
 same 1 1
+trainer_flags=(--digest_log="$work/other.digests")
+same 2 3 --set train.digest_every_steps=20
+trainer_flags=()
+"$checkpoint" compare "$work/reference.digests" "$work/other.digests" | grep -qx 'equal at 3 steps, 20 to 60' ||
+  fail "the logs of digests are not equal: $("$checkpoint" compare "$work/reference.digests" "$work/other.digests")"
 same 3 4 --set distribute.split_method=HASH_NAME
 same 5 3 --set train.threads=2
 same 2 1 --set distribute.slice_var_up=false
@@ -97,7 +105,10 @@ from_files
 expect_log trainer.0 'trainer.main.textproto'
 
 scene "another seed"
-run 2 2 --set train.seed=2
+trainer_flags=(--digest_log="$work/seed.digests")
+run 2 2 --set train.seed=2 --set train.digest_every_steps=20
+"$checkpoint" compare "$work/reference.digests" "$work/seed.digests" | grep -q '^first difference at step 20:' ||
+  fail "the logs of digests of two seeds do not differ at step 20"
 [ -n "$got" ] && [ "$got" != "$reference" ] || fail "another seed ended with the same bits"
 
 conclude
