@@ -39,6 +39,9 @@ constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
 // Longest wait of one call, whatever the caller asks for: it asks again.
 constexpr absl::Duration kMaxWait = absl::Seconds(60);
 
+// Of a caller's own words in our messages, which end up in status texts.
+constexpr size_t kMaxText = 500;
+
 // Runs after the lock is released: no lock across a callback.
 using Actions = std::vector<std::function<void()>>;
 void RunAll(Actions* actions) {
@@ -377,7 +380,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
       const bool again = trainer.state == Trainer::kDead;
       trainer = Trainer();
       trainer.state = Trainer::kJoined;
-      trainer.process = request->process();
+      trainer.process = request->process().substr(0, kMaxText);
       ++sessions_;
       trainer.session = StableHash(absl::StrCat(request->process(), "/", sessions_, "/", options_.process)) | 1;
       trainer.progress = trainer.last_warning = now;
@@ -446,12 +449,13 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
         trainer.step = request->step();
         trainer.progress = now;
       }
-      trainer.waiting_for = request->waiting_for();
+      trainer.waiting_for = request->waiting_for().substr(0, kMaxText);
       if (request->stop_requested()) stop_requested_ = true;
       if (!request->failure().empty()) {
         const int code = request->failure_code();
         const bool known_code = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-        Fail(absl::Status(known_code ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, request->failure()),
+        Fail(absl::Status(known_code ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                          request->failure().substr(0, kMaxText)),
              &actions);
       }
       if (request->done() && trainer.state == Trainer::kJoined) {
@@ -1202,7 +1206,8 @@ void ServerCoreImpl::WatchConnecting(absl::Time now, Actions* actions) {
 }
 
 void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
-  if (!AllJoined()) return;
+  // While a checkpoint is written or read everyone waits for this server.
+  if (!AllJoined() || control_ != nullptr || !controls_.empty()) return;
   for (int t = 0; t < trainer_count_; ++t) {
     Trainer& trainer = trainers_[static_cast<size_t>(t)];
     // Who has given its part of the step waits for others and is not waited for.

@@ -421,6 +421,7 @@ absl::Status ServerParams::ApplyStripe(int index, int stripe, absl::Span<const T
     means.resize(trainers.size());
     std::vector<std::vector<float>> values(trainers.size());
     for (size_t t = 0; t < trainers.size(); ++t) {
+      if (trainers[t].samples == 0) continue;
       std::vector<RowRun> own;
       runs_of(trainers[t], &own);
       RETURN_IF_ERROR(Prefixed(what, MergeRows(own, lanes_, width, first, last, &means[t])));
@@ -510,16 +511,21 @@ absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) 
 absl::Status ServerParams::Load(const std::string& directory, const v1::CheckpointManifest& manifest) {
   LoadPlan plan;
   // Read beside what is there: a checkpoint that turns out not to fit changes no block.
-  std::vector<std::pair<absl::Span<float>, std::vector<float>>> read;
-  const auto want = [&](DensePiece piece, absl::Span<float> to) {
-    read.emplace_back(to, std::vector<float>(to.size()));
+  struct Read {
+    DenseBlock* block;
+    absl::Span<float> to;
+    std::vector<float> values;
+  };
+  std::vector<Read> read;
+  const auto want = [&](DenseBlock* block, DensePiece piece, absl::Span<float> to) {
+    read.push_back({block, to, std::vector<float>(to.size())});
     plan.dense.push_back({std::move(piece), {}});
   };
   for (const auto& block : blocks_) {
     DensePiece piece{.variable = block->placed.parameter(),
                      .whole_dims = block->whole_dims,
                      .element_begin = block->placed.element_begin()};
-    want(piece, block->value->span<float>());
+    want(block.get(), piece, block->value->span<float>());
     for (const State& state : block->states) {
       const absl::Span<float> bits = Bits(state.var);
       DensePiece state_piece = piece;
@@ -530,10 +536,10 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
         state_piece.whole_dims = place.whole_dims;
         state_piece.element_begin = place.element_begin;
       }
-      want(std::move(state_piece), bits);
+      want(block.get(), std::move(state_piece), bits);
     }
   }
-  for (size_t i = 0; i < read.size(); ++i) plan.dense[i].out = absl::MakeSpan(read[i].second);
+  for (size_t i = 0; i < read.size(); ++i) plan.dense[i].out = absl::MakeSpan(read[i].values);
   for (const auto& entry : tables_) {
     SparseTable* const table = entry->table.get();
     table->Clear();
@@ -544,8 +550,9 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
                            }});
   }
   RETURN_IF_ERROR(LoadCheckpoint(directory, manifest, plan));
-  for (const auto& [to, values] : read) {
-    std::memcpy(to.data(), values.data(), values.size() * sizeof(float));
+  for (const Read& each : read) {
+    MutexLock lock(&each.block->mu);
+    std::memcpy(each.to.data(), each.values.data(), each.values.size() * sizeof(float));
   }
   return absl::OkStatus();
 }

@@ -418,6 +418,22 @@ TEST_F(ServerCoreTest, AGradientIsTheSumOverSamplesDividedOnce) {
   for (size_t i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(after[i], before[i] - 0.05f * 2);
 }
 
+TEST_F(ServerCoreTest, ByTrainersTheMeansOfTrainersAreAveraged) {
+  Start({.trainers = 2, .average_by_trainers = true});
+  JoinAll();
+  const std::vector<float> before = Bias(0);
+  // (6 / 1 + 2 / 2) / 2 = 3.5 where samples would give 8 / 3.
+  ASSERT_TRUE(PushStep(0, 0, {{.lane = 0, .lanes = 4, .values = {6, 6, 6, 6, 6}}}, 1).ok());
+  ASSERT_TRUE(PushStep(1, 0, {{.lane = 4, .lanes = 4, .values = {2, 2, 2, 2, 2}}}, 2).ok());
+  for (size_t i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(Bias(0)[i], before[i] - 0.05f * 3.5f);
+  // Who brings nothing counts as a mean of zero. Momentum 0.9 of 3.5, and (4 / 1 + 0) / 2.
+  const std::vector<float> then = Bias(0);
+  ASSERT_TRUE(PushStep(0, 1, {{.lane = 0, .lanes = 4, .values = {4, 4, 4, 4, 4}}}, 1).ok());
+  ASSERT_TRUE(PushStep(1, 1, {}, 0).ok());
+  const float velocity = 0.9f * 3.5f + 2.0f;
+  for (size_t i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(Bias(0)[i], then[i] - 0.05f * velocity);
+}
+
 TEST_F(ServerCoreTest, PartsComeInAnyOrderAndCountOnce) {
   Start({});
   JoinAll();
