@@ -74,11 +74,13 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
   overrides.push_back(absl::StrCat("distribute.servers=", run.servers));
   overrides.push_back(absl::StrCat("distribute.trainers=", run.trainers));
   ASSIGN_OR_RETURN(const Job job, ParseJob(run.job_text, run.directory + "/job.textproto", overrides));
-  ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
+  ASSIGN_OR_RETURN(Programs programs, TrainerPrograms(job, "", ""));
+  if (run.edit) run.edit(-1, &programs);
   ThreadPool pool("servers", run.threads - 1);
   std::vector<ServerOptions> options(run.servers);
   for (int i = 0; i < run.servers; ++i) {
     ASSIGN_OR_RETURN(Programs server, ServerPrograms(job, i, "", ""));
+    if (run.edit) run.edit(i, &server);
     options[i] = {.server_id = i,
                   .main = std::move(server.main),
                   .startup = std::move(server.startup),

@@ -13,6 +13,7 @@
 #include "pserver/client.h"
 #include "pserver/transport.h"
 #include "trainer/train_loop.h"
+#include "transpiler/programs.h"
 
 namespace weir {
 
@@ -29,6 +30,8 @@ struct InProcessRun {
   bool resume = false;
   // Put between each client and the servers; empty: nothing. Owned by the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
+  // Programs are edited before they run; empty: not. The trainers' has server -1.
+  std::function<void(int server, Programs* programs)> edit = {};
 };
 
 struct InProcessResult {

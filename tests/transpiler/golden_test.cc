@@ -33,6 +33,9 @@ std::string AllPrograms(const Variant& variant) {
                                   absl::StrCat("distribute.sync=", variant.sync ? "true" : "false")});
   const Transpiled transpiled = TranspiledOf(job);
   std::string all = ExplainPlan(job, transpiled.plan());
+  // The fingerprint covers every setting that a job can have: a new one changes it, and no program.
+  const size_t fingerprint = all.find("fingerprint ");
+  all.erase(fingerprint, all.find('\n', fingerprint) + 1 - fingerprint);
   all += "\n" + Text(transpiled.trainer().main) + "\n" + Text(transpiled.trainer().startup);
   for (int s = 0; s < variant.servers; ++s) {
     const auto server = transpiled.Server(s);
