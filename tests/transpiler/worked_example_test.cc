@@ -109,6 +109,13 @@ TEST(WorkedExampleTest, AverageByTrainersIsFluidsSumAndScale) {
             "grads(fc_b=fc_b@GRAD)\n");
 }
 
+TEST(WorkedExampleTest, AJobThatDoesNotSayIsSync) {
+  const Transpiled transpiled = TranspiledOf(ExampleJob());
+  EXPECT_TRUE(transpiled.plan().sync());
+  EXPECT_THAT(Ops(transpiled.trainer().main), HasSubstr("fetch_barrier() sync=true"));
+  EXPECT_THAT(Ops(transpiled.Server(0)->main), HasSubstr("sync=true"));
+}
+
 TEST(WorkedExampleTest, AsyncDiffersInItsMarksOnly) {
   const Transpiled async = TranspiledOf(ExampleJob({"distribute.sync=false"}));
   EXPECT_EQ(Types(async.trainer().main), Types(TranspiledOf(ExampleJob()).trainer().main));

@@ -40,6 +40,8 @@ for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --train
   # shellcheck disable=SC2086
   refuse 2 "WEIR_FAULT_POINT='nonsense': expected <kill\|stop\|stall>" env WEIR_FAULT_POINT=nonsense $program --job="$job"
 done
+refuse 2 'device: CUDA is not available in this build: trainers compute on the CPU' "$trainer" --job="$job" --role=local \
+  --set train.device=CUDA
 refuse 2 'learning_rate.*-0.1|-0.1.*learning_rate' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 \
   --set optimizer.adam.learning_rate=-0.1
 

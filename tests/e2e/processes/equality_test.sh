@@ -40,6 +40,7 @@ done
 grep -c 'variable: "tower.0.w"$' "$work"/checkpoints/step-*61/MANIFEST | grep -qx 2 || fail "tower.0.w is not cut in two"
 
 same 1 1
+same 2 4
 trainer_flags=(--digest_log="$work/other.digests")
 same 2 3 --set train.digest_every_steps=20
 trainer_flags=()
