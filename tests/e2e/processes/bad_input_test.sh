@@ -62,6 +62,12 @@ refuse 2 'runs job e2e, .*belongs to job another' "$trainer" --job="$job" --trai
 refuse 2 'is not that of server [01].*learning_rate' \
   "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set optimizer.adam.learning_rate=0.002
 refuse 2 'is not that of server [01].*seed' "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set train.seed=2
+# Somebody who does not even speak the language.
+for endpoint in ${pservers//,/ }; do
+  for bytes in "head -c 100000 /dev/urandom" "printf GET\\x20/\\x20HTTP/1.1\\r\\n\\r\\n" "printf PRI\\x20*\\x20HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n%0999d 7"; do
+    (exec 3<> "/dev/tcp/${endpoint%:*}/${endpoint#*:}" && $bytes >&3) 2>/dev/null
+  done
+done
 start_trainer 0 "${two[@]}"
 wait_log server.0 'trainer 0 \(.*\) has joined'
 wait_log server.1 'trainer 0 \(.*\) has joined'
