@@ -7,39 +7,41 @@ namespace weir {
 
 bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, size_t ids) {
   leaves_ = node.count;
-  size_t used = 0;
+  lanes_.clear();
+  entries_.clear();
+  std::vector<const SelectedRows*> rows;
+  size_t total = 0;
   for (const ParamChannel::LaneRows& lane : lanes) {
-    if (lane.lane < node.begin || lane.lane >= node.begin + node.count) continue;
-    const SelectedRows& rows = *lane.value;
-    if (rows.ids.empty()) continue;
-    if (rows.step_rows.size() != rows.ids.size()) return false;
-    // Memory of an earlier step is used again.
-    if (used == lanes_.size()) lanes_.emplace_back();
-    Lane& mine = lanes_[used++];
-    mine.leaf = lane.lane - node.begin;
-    mine.values = rows.values.data<float>();
-    mine.row.assign(ids, 0);
-    for (size_t r = 0; r < rows.step_rows.size(); ++r) {
-      const int32_t position = rows.step_rows[r];
+    if (lane.lane < node.begin || lane.lane >= node.begin + node.count || lane.value->ids.empty()) continue;
+    if (lane.value->step_rows.size() != lane.value->ids.size()) return false;
+    // Lanes come ascending.
+    if (!lanes_.empty() && lanes_.back().leaf >= lane.lane - node.begin) return false;
+    lanes_.push_back({lane.lane - node.begin, lane.value->values.data<float>()});
+    rows.push_back(lane.value);
+    total += lane.value->ids.size();
+  }
+  if (lanes_.empty()) return true;
+  heads_.assign(ids, 0);
+  entries_.reserve(total);
+  // From the last lane to the first, each in front of what is there: so every chain ascends.
+  for (size_t l = lanes_.size(); l-- > 0;) {
+    const std::vector<int32_t>& positions = rows[l]->step_rows;
+    for (size_t r = 0; r < positions.size(); ++r) {
+      if (positions[r] < 0 || static_cast<size_t>(positions[r]) >= ids) return false;
+      uint32_t& head = heads_[static_cast<size_t>(positions[r])];
       // Within a lane each id stands once.
-      if (position < 0 || static_cast<size_t>(position) >= ids || mine.row[static_cast<size_t>(position)] != 0) return false;
-      mine.row[static_cast<size_t>(position)] = static_cast<uint32_t>(r) + 1;
+      if (head != 0 && entries_[head - 1].lane == l) return false;
+      entries_.push_back({static_cast<uint32_t>(l), static_cast<uint32_t>(r), head});
+      head = static_cast<uint32_t>(entries_.size());
     }
   }
-  lanes_.resize(used);
-  std::sort(lanes_.begin(), lanes_.end(), [](const Lane& a, const Lane& b) { return a.leaf < b.leaf; });
   return true;
 }
 
 void RowUnion::Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* places) const {
   places->clear();
   for (size_t i = begin; i < end; ++i) {
-    for (const Lane& lane : lanes_) {
-      if (lane.row[order[i]] != 0) {
-        places->push_back(static_cast<uint32_t>(i));
-        break;
-      }
-    }
+    if (heads_[order[i]] != 0) places->push_back(static_cast<uint32_t>(i));
   }
 }
 
@@ -52,31 +54,21 @@ void RowUnion::WriteSums(const IdOrder& order, absl::Span<const uint32_t> places
   const size_t w = static_cast<size_t>(width);
   std::vector<const float*> leaf(static_cast<size_t>(leaves_));
   std::vector<float> inner(leaves_ > 2 ? static_cast<size_t>(leaves_) * w : 0);
+  const auto values = [&](const Entry& entry) { return lanes_[entry.lane].values + entry.row * w; };
   for (uint32_t place : places) {
-    const uint32_t position = order[place];
-    int present = 0;
-    const float* first = nullptr;
-    const float* second = nullptr;
-    for (const Lane& lane : lanes_) {
-      const uint32_t row = lane.row[position];
-      if (row == 0) continue;
-      const float* const values = lane.values + (row - 1) * w;
-      if (++present == 1) {
-        first = values;
-      } else if (present == 2) {
-        second = values;
-      }
-    }
-    if (present == 1) {
-      std::memcpy(out, first, w * sizeof(float));
-    } else if (present == 2) {
+    const Entry& first = entries_[heads_[order[place]] - 1];
+    if (first.next == 0) {
+      std::memcpy(out, values(first), w * sizeof(float));
+    } else if (entries_[first.next - 1].next == 0) {
       // Two lanes meet once in the tree, the lower on the left.
-      for (size_t j = 0; j < w; ++j) out[j] = first[j] + second[j];
+      const float* const left = values(first);
+      const float* const right = values(entries_[first.next - 1]);
+      for (size_t j = 0; j < w; ++j) out[j] = left[j] + right[j];
     } else {
       std::fill(leaf.begin(), leaf.end(), nullptr);
-      for (const Lane& lane : lanes_) {
-        const uint32_t row = lane.row[position];
-        if (row != 0) leaf[static_cast<size_t>(lane.leaf)] = lane.values + (row - 1) * w;
+      for (const Entry* entry = &first;; entry = &entries_[entry->next - 1]) {
+        leaf[static_cast<size_t>(lanes_[entry->lane].leaf)] = values(*entry);
+        if (entry->next == 0) break;
       }
       for (size_t step = 1; step < leaf.size(); step *= 2) {
         for (size_t i = 0; i + step < leaf.size(); i += 2 * step) {

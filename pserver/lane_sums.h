@@ -27,16 +27,23 @@ class RowUnion {
   void WriteIds(const IdOrder& order, absl::Span<const uint32_t> places, absl::Span<const int64_t> ids, int64_t* out) const;
   void WriteSums(const IdOrder& order, absl::Span<const uint32_t> places, int width, float* out) const;
 
-  bool empty() const { return lanes_.empty(); }
+  bool empty() const { return entries_.empty(); }
 
  private:
   struct Lane {
     int leaf;  // place in the node
     const float* values;
-    std::vector<uint32_t> row;  // by position in ids: row + 1, or 0
+  };
+  // A row of a lane; the rows of one id hang together, lower lanes first.
+  struct Entry {
+    uint32_t lane;  // in lanes_
+    uint32_t row;
+    uint32_t next;  // place in entries_ + 1, or 0
   };
   int leaves_ = 1;
   std::vector<Lane> lanes_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> heads_;  // by position in ids: place in entries_ + 1, or 0
 };
 
 }  // namespace weir

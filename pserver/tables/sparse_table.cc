@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -74,15 +73,11 @@ void PrefetchRow(const char* row, int64_t bytes) {
 // another id is seldom mistaken for ours and its row seldom touched in vain.
 struct alignas(64) SparseTable::Stripe {
   mutable Mutex mu;
-  std::vector<uint32_t> index ABSL_GUARDED_BY(mu);
+  SlotArray index ABSL_GUARDED_BY(mu);
   int row_bits ABSL_GUARDED_BY(mu) = 1;
   uint64_t rows ABSL_GUARDED_BY(mu) = 0;
   uint64_t max_rows ABSL_GUARDED_BY(mu) = 0;
-  std::vector<char*> chunks ABSL_GUARDED_BY(mu);
-
-  ~Stripe() {
-    for (char* chunk : chunks) ::operator delete(chunk, std::align_val_t(64));
-  }
+  std::vector<char*> chunks ABSL_GUARDED_BY(mu);  // of chunks_
 
   char* Row(uint64_t row, int chunk_log2, int64_t row_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const uint64_t within = row & ((uint64_t{1} << chunk_log2) - 1);
@@ -137,8 +132,7 @@ struct alignas(64) SparseTable::Stripe {
   }
 
   void Resize(uint64_t slots, int chunk_log2, int64_t row_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    index = std::vector<uint32_t>();  // the old one goes first: two at once would be the peak of memory
-    index.resize(slots, 0);
+    index.Reset(slots);
     max_rows = static_cast<uint64_t>(static_cast<double>(slots) * kMaxLoad);
     row_bits = std::bit_width(max_rows);  // row + 1 <= max_rows
     uint64_t pending[kIndexAhead];
@@ -174,6 +168,7 @@ SparseTable::SparseTable(SparseTableOptions options)
       state_width_(options_.rule == nullptr ? 0 : options_.rule->state_width(options_.width)),
       row_bytes_((static_cast<int64_t>(sizeof(int64_t)) + 4 * (int64_t{options_.width} + state_width_) + 7) / 8 * 8) {
   while (chunk_log2_ < 20 && (row_bytes_ << (chunk_log2_ + 1)) <= kChunkBytes) ++chunk_log2_;
+  chunks_ = std::make_unique<ChunkMemory>(static_cast<size_t>(row_bytes_) << chunk_log2_);
 
   const uint32_t owned = options_.shard_end - options_.shard_begin;
   while ((owned >> (group_log2_ + 1)) >= static_cast<uint32_t>(std::max(1, options_.stripes))) ++group_log2_;
@@ -235,8 +230,7 @@ absl::StatusOr<char*> SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t m
   }
   const uint64_t number = stripe.rows;
   if (number >> chunk_log2_ == stripe.chunks.size()) {
-    stripe.chunks.push_back(
-        static_cast<char*>(::operator new(static_cast<size_t>(row_bytes_) << chunk_log2_, std::align_val_t(64))));
+    stripe.chunks.push_back(chunks_->Take());
   }
   ++stripe.rows;
   char* const row = stripe.Row(number, chunk_log2_, row_bytes_);
@@ -438,10 +432,10 @@ void SparseTable::Clear() {
     MutexLock lock(&stripe.mu);
     rows_.fetch_sub(static_cast<int64_t>(stripe.rows), std::memory_order_relaxed);
     stripe.rows = 0;
-    std::fill(stripe.index.begin(), stripe.index.end(), 0);
-    for (char* chunk : stripe.chunks) ::operator delete(chunk, std::align_val_t(64));
+    stripe.index.Reset(stripe.index.size());
     stripe.chunks.clear();
   }
+  chunks_->Clear();
 }
 
 void SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
@@ -479,12 +473,11 @@ void SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_
 }
 
 int64_t SparseTable::bytes() const {
-  int64_t sum = 0;
+  int64_t sum = static_cast<int64_t>(chunks_->bytes());
   for (int s = 0; s < stripe_count_; ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    sum += static_cast<int64_t>(stripe.index.capacity() * sizeof(uint32_t) + stripe.chunks.capacity() * sizeof(char*)) +
-           (static_cast<int64_t>(stripe.chunks.size()) * row_bytes_ << chunk_log2_);
+    sum += static_cast<int64_t>(stripe.index.bytes() + stripe.chunks.capacity() * sizeof(char*));
   }
   return sum;
 }

@@ -26,6 +26,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/row_rule.h"
+#include "pserver/tables/row_memory.h"
 
 namespace weir {
 
@@ -67,7 +68,7 @@ class SparseTable {
 
   // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
-  // Forgets every row.
+  // Forgets every row. Nobody makes rows meanwhile; reading is possible.
   void Clear();
 
   // Copies of all rows of a stripe by (logical shard, id). Going through stripes 0, 1, ... gives the whole order.
@@ -123,6 +124,7 @@ class SparseTable {
   uint32_t first_group_ = 0;
   int stripe_count_ = 0;
   int64_t limit_ = 0;
+  std::unique_ptr<ChunkMemory> chunks_;  // of all stripes
   std::unique_ptr<Stripe[]> stripes_;
   // Only ever compared with the limit and reported; no other memory hangs on it.
   std::atomic<int64_t> rows_{0};
