@@ -23,7 +23,7 @@ class SendBarrierKernel : public OpKernel {
     if (!bad.empty() && !skip_) {
       return absl::FailedPreconditionError(
           absl::StrCat("'", bad, "' is not finite at step ", ctx.step->step,
-                       "; a smaller learning rate or checked data may help, nan_policy SKIP leaves such steps out"));
+                       "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
     }
     int64_t samples = 0;
     for (int lane = 0; lane < ctx.lanes(); ++lane) samples += ctx.lane_batch[lane];

@@ -86,6 +86,11 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
   if (o.trainer_id == kChief) {
     ASSIGN_OR_RETURN(const NewestCheckpoint newest, OpenCheckpoint(o.checkpoint));
     for (const std::string& reason : newest.refused) LOG(WARNING) << "checkpoint refused: " << reason;
+    if (newest.manifest.job() != o.job->config.name()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the checkpoint ", newest.found.path, " is of job '", newest.manifest.job(), "', and this is job '",
+                       o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
+    }
     RETURN_IF_ERROR(LoadIntoServers(o.client, newest.found.name));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;

@@ -227,15 +227,19 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   if (plan_.sync() && result.outcome.samples == 0) return false;
   ++step_;
   stop_ = plan_.sync() ? result.outcome.stop : o_.client->StopRequested();
-  if (result.outcome.skipped) LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite";
+  if (result.outcome.skipped) {
+    ++summary_.skipped_steps;
+    LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite";
+  }
   if (!result.outcome.skipped) RETURN_IF_ERROR(session_->AddTrainMetrics(&train_metrics_));
   const int64_t max_steps = config_.train().max_steps();
   double read = 0;
   for (const LaneBatch& batch : batches_) read += batch.fraction / static_cast<double>(batches_.size());
   progress_->Step({.step = step_,
                    .examples = plan_.sync() ? result.outcome.samples : result.examples,
-                   .loss_sum = result.loss_sum,
-                   .loss_examples = result.examples,
+                   // A skipped step has no loss that says anything.
+                   .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
+                   .loss_examples = result.outcome.skipped ? 0 : result.examples,
                    // Whichever ends the run first.
                    .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read},
                   [this] {
@@ -363,6 +367,7 @@ std::string TrainSummary::DoneLine() const {
   if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION) {
     absl::StrAppendFormat(&line, " rmse=%.6f", std::sqrt(eval->loss));
   }
+  if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
   if (stopped) line += " stopped=1";
   return line;
 }

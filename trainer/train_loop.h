@@ -40,13 +40,15 @@ struct TrainSummary {
   int64_t steps = 0;
   // Of the whole cluster in sync; of this trainer in async.
   int64_t examples = 0;
+  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP).
+  int64_t skipped_steps = 0;
   double seconds = 0;
   double train_loss = 0;
   // The evaluation at the end, if the job has eval data and was not stopped.
   std::optional<MetricResult> eval;
   bool stopped = false;
 
-  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…"
+  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", and " skipped_steps=…" if there are any
   std::string DoneLine() const;
 };
 

@@ -1,12 +1,7 @@
 // Sync is reproducible: the same bits for any number of servers and trainers, any slicing and placement, any thread count,
 // lost and repeated messages, and after a resume. One job, many clusters, digests of every 50th of 200 steps.
-//
-// The job cuts its largest parameter (221 x 256) into as many blocks as there are servers, reads 26 fields of a distributed
-// table with Adagrad rows, and updates the tower with Adam.
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,62 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/philox.h"
 #include "gtest/gtest.h"
+#include "tests/testing/click_job.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
 namespace {
-
-constexpr char kJob[] = R"(
-name: "equality"
-data {
-  train { files: "train-*.tsv" }
-  criteo {}
-  dense { transform: STANDARDIZE }
-  ids { min_count: 2 }
-  shuffle: ALL
-  batch_size: 64
-}
-model {
-  layer { name: "fields" embedding { ids: "cat" table: "field_vectors" } }
-  layer { name: "wide" embedding { ids: "cat" table: "field_weights" pooling: SUM } }
-  layer { name: "fm" fm_interaction { input: "fields" } }
-  layer { name: "input" concat { input: "fields" input: "dense" } }
-  layer { name: "deep" mlp { input: "input" sizes: [256, 64] activation: RELU dropout: 0.1 } }
-  layer { name: "out" fc { input: "deep" size: 1 } }
-  layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
-  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
-}
-table { name: "field_vectors" width: 8 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
-table { name: "field_weights" width: 1 is_sparse: true is_distributed: true optimizer { ftrl {} } }
-optimizer { adam { learning_rate: 0.001 } }
-distribute { sync: true }
-train { seed: 5 lanes: 8 epochs: 100 max_steps: 200 digest_every_steps: 50 }
-)";
-
-// Three files of uneven length, 5,000 examples in all.
-void WriteData(const std::string& dir) {
-  int64_t example = 0;
-  for (int file = 0; file < 3; ++file) {
-    std::ofstream out(absl::StrCat(dir, "/train-", file, ".tsv"));
-    for (int i = 0; i < 1000 * (file + 1) - 333 * (file == 2); ++i, ++example) {
-      std::string line = absl::StrCat(Philox(1, example, 0).v[0] % 4 == 0 ? 1 : 0);
-      for (int j = 0; j < 13; ++j) {
-        const uint32_t r = Philox(2, example, j).v[0];
-        absl::StrAppend(&line, "\t", r % 7 == 0 ? "" : absl::StrCat(r % 1000));
-      }
-      for (int f = 0; f < 26; ++f) {
-        const uint32_t r = Philox(3, example, f).v[0];
-        char hex[16];
-        std::snprintf(hex, sizeof hex, "%x", r % (10 + 40 * f));
-        absl::StrAppend(&line, "\t", r % 31 == 0 ? "" : hex);
-      }
-      out << line << "\n";
-    }
-  }
-}
 
 class EqualityTest : public ::testing::Test {
  protected:
@@ -77,7 +23,7 @@ class EqualityTest : public ::testing::Test {
     dir_ = ::testing::TempDir() + "/equality";
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
-    WriteData(dir_);
+    WriteClickData(dir_);
     reference_ = new InProcessResult(Run({}));
   }
   static void TearDownTestSuite() {
@@ -86,7 +32,7 @@ class EqualityTest : public ::testing::Test {
   }
 
   static InProcessResult Run(InProcessRun run) {
-    run.job_text = kJob;
+    run.job_text = kClickJob;
     run.directory = dir_;
     absl::StatusOr<InProcessResult> result = TrainInProcess(run);
     EXPECT_TRUE(result.ok()) << result.status();

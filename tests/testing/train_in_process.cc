@@ -1,5 +1,6 @@
 #include "tests/testing/train_in_process.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/arithmetic.h"
 #include "pserver/in_process.h"
+#include "trainer/predict.h"
 #include "transpiler/job.h"
 #include "transpiler/process_programs.h"
 #include "transpiler/transpile.h"
@@ -19,67 +21,58 @@
 namespace weir {
 namespace {
 
-struct Trainer {
-  absl::Status status;
-  TrainSummary summary;
-  std::string output;
-  Client::Counters counters;
+// What one trainer works with.
+struct Seat {
+  const Job& job;
+  const Programs& programs;
+  Client* client;
+  ThreadPool* pool;
+  int id;
 };
+using Work = std::function<absl::Status(const Seat&)>;
 
-absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs& programs, int id, Transport* transport,
-                        Trainer* trainer) {
-  ThreadPool pool("compute", run.threads - 1);
-  ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
-                   Client::Create({.plan = programs.main.plan(),
-                                   .trainer_id = id,
-                                   .job_name = job.config.name(),
-                                   .plan_text = PlanText(job, programs.main.plan()),
-                                   .deadlines = job.config.deadlines(),
-                                   .checkpoint_dir = job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir()),
-                                   .process = absl::StrCat("test:", id),
-                                   .arithmetic = ResolvedArithmetic(),
-                                   .transport = transport,
-                                   .clock = Clock::Real(),
-                                   .pool = &pool}));
-  RETURN_IF_ERROR(client->Join());
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* out = open_memstream(&text, &size);
-  absl::StatusOr<TrainSummary> summary = RunTraining({.job = &job,
-                                                      .programs = &programs,
-                                                      .client = client.get(),
-                                                      .pool = &pool,
-                                                      .clock = Clock::Real(),
-                                                      .trainer_id = id,
-                                                      .reader_threads = 1,
-                                                      .resume = run.resume,
-                                                      .out = out});
-  std::fclose(out);
-  trainer->output.assign(text, size);
-  std::free(text);
-  trainer->counters = client->counters();
-  if (!summary.ok()) {
-    client->ReportFailure(summary.status());
-    return summary.status();
-  }
-  trainer->summary = *summary;
-  return client->Done();
+std::string CheckpointDir(const Job& job) {
+  return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
 }
 
-}  // namespace
+absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs& programs, int id, Transport* transport,
+                        const Work& work) {
+  ThreadPool pool("compute", run.threads - 1);
+  ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create({.plan = programs.main.plan(),
+                                                                   .trainer_id = id,
+                                                                   .job_name = job.config.name(),
+                                                                   .plan_text = PlanText(job, programs.main.plan()),
+                                                                   .deadlines = job.config.deadlines(),
+                                                                   .checkpoint_dir = CheckpointDir(job),
+                                                                   .process = absl::StrCat("test:", id),
+                                                                   .arithmetic = ResolvedArithmetic(),
+                                                                   .transport = transport,
+                                                                   .clock = Clock::Real(),
+                                                                   .pool = &pool}));
+  RETURN_IF_ERROR(client->Join());
+  const absl::Status status = work({job, programs, client.get(), &pool, id});
+  if (status.ok()) return client->Done();
+  // When the job failed elsewhere, that is the story; an error of ours ends the others.
+  RETURN_IF_ERROR(client->JobStatus());
+  client->ReportFailure(status);
+  return status;
+}
 
-absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
+// The whole cluster: servers, then `work` on a thread per trainer. The first error of any trainer, by id.
+absl::StatusOr<v1::Plan> RunCluster(const InProcessRun& run, std::vector<std::string> overrides, const Work& work) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
-  std::vector<std::string> overrides = run.overrides;
   overrides.push_back(absl::StrCat("distribute.servers=", run.servers));
   overrides.push_back(absl::StrCat("distribute.trainers=", run.trainers));
   ASSIGN_OR_RETURN(const Job job, ParseJob(run.job_text, run.directory + "/job.textproto", overrides));
-  ASSIGN_OR_RETURN(Programs programs, TrainerPrograms(job, "", ""));
+  ASSIGN_OR_RETURN(Programs programs, TrainerPrograms(job, run.trainer_programs.main, run.trainer_programs.startup));
   if (run.edit) run.edit(-1, &programs);
   ThreadPool pool("servers", run.threads - 1);
   std::vector<ServerOptions> options(run.servers);
   for (int i = 0; i < run.servers; ++i) {
-    ASSIGN_OR_RETURN(Programs server, ServerPrograms(job, i, "", ""));
+    const auto files = run.server_programs.find(i);
+    ASSIGN_OR_RETURN(Programs server, files == run.server_programs.end()
+                                          ? ServerPrograms(job, i, "", "")
+                                          : ServerPrograms(job, i, files->second.main, files->second.startup));
     if (run.edit) run.edit(i, &server);
     options[i] = {.server_id = i,
                   .main = std::move(server.main),
@@ -89,31 +82,95 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
                   .sync = job.config.distribute().sync(),
                   .reproducible = job.config.distribute().reproducible(),
                   .deadlines = job.config.deadlines(),
-                  .checkpoint_dir = job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir()),
+                  .checkpoint_dir = CheckpointDir(job),
                   .process = absl::StrCat("server:", i),
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),
                   .pool = &pool};
   }
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, InProcessServers::Create(std::move(options), true));
-  std::vector<Trainer> trainers(run.trainers);
+  std::vector<absl::Status> ends(run.trainers);
   std::vector<std::unique_ptr<Transport>> between(run.trainers);
   std::vector<std::thread> threads;
   for (int id = 0; id < run.trainers; ++id) {
     if (run.between) between[id] = run.between(id, servers.get());
     Transport* transport = between[id] != nullptr ? between[id].get() : servers.get();
-    threads.emplace_back([&, id, transport] {
-      trainers[id].status = RunTrainer(run, job, programs, id, transport, &trainers[id]);
-    });
+    threads.emplace_back([&, id, transport] { ends[id] = RunTrainer(run, job, programs, id, transport, work); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const Trainer& trainer : trainers) RETURN_IF_ERROR(trainer.status);
-  InProcessResult result{.summary = trainers[0].summary, .output = trainers[0].output, .plan = programs.main.plan()};
+  if (run.trainer_ends != nullptr) *run.trainer_ends = ends;
+  for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
+  return programs.main.plan();
+}
+
+// The lines that training writes.
+class Lines {
+ public:
+  Lines() : file_(open_memstream(&text_, &size_)) {}
+  ~Lines() {
+    std::fclose(file_);
+    std::free(text_);
+  }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+  std::FILE* file() { return file_; }
+  std::string Text() {
+    std::fflush(file_);
+    return std::string(text_, size_);
+  }
+
+ private:
+  char* text_ = nullptr;
+  size_t size_ = 0;
+  std::FILE* file_;
+};
+
+}  // namespace
+
+absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
+  InProcessResult result;
+  result.counters.resize(run.trainers);
+  result.summaries.resize(run.trainers);
+  ASSIGN_OR_RETURN(result.plan, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
+                     Lines lines;
+                     ASSIGN_OR_RETURN(result.summaries[seat.id], RunTraining({.job = &seat.job,
+                                                                              .programs = &seat.programs,
+                                                                              .client = seat.client,
+                                                                              .pool = seat.pool,
+                                                                              .clock = Clock::Real(),
+                                                                              .trainer_id = seat.id,
+                                                                              .reader_threads = 1,
+                                                                              .resume = run.resume,
+                                                                              .out = lines.file(),
+                                                                              .digest_log = run.digest_log}));
+                     if (seat.id == 0) result.output = lines.Text();
+                     result.counters[seat.id] = seat.client->counters();
+                     return absl::OkStatus();
+                   }));
+  result.summary = result.summaries[0];
   for (const auto line : absl::StrSplit(result.output, '\n')) {
     if (line.substr(0, 7) == "digest ") result.digests.emplace_back(line);
   }
-  for (const Trainer& trainer : trainers) result.counters.push_back(trainer.counters);
   return result;
+}
+
+absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProcessPrediction& prediction) {
+  std::vector<std::string> overrides = run.overrides;
+  overrides.push_back(absl::StrCat("checkpoint.dir=\"", prediction.checkpoints, "\""));
+  std::vector<int64_t> scored(run.trainers);
+  RETURN_IF_ERROR(RunCluster(run, std::move(overrides), [&](const Seat& seat) -> absl::Status {
+                    ASSIGN_OR_RETURN(scored[seat.id], RunPredict({.job = &seat.job,
+                                                                  .programs = &seat.programs,
+                                                                  .client = seat.client,
+                                                                  .pool = seat.pool,
+                                                                  .trainer_id = seat.id,
+                                                                  .reader_threads = 1,
+                                                                  .checkpoint = prediction.checkpoints,
+                                                                  .input = prediction.input,
+                                                                  .output = prediction.output}));
+                    return absl::OkStatus();
+                  }).status());
+  return *std::max_element(scored.begin(), scored.end());
 }
 
 }  // namespace weir

@@ -2,7 +2,9 @@
 #ifndef WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 #define WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +19,11 @@
 
 namespace weir {
 
+// As the flags --program and --startup_program; empty: made from the job.
+struct ProgramFiles {
+  std::string main, startup;
+};
+
 struct InProcessRun {
   std::string job_text;
   // Paths in the job are relative to it.
@@ -28,6 +35,14 @@ struct InProcessRun {
   // Of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
+  // Of every trainer.
+  ProgramFiles trainer_programs = {};
+  // By server.
+  std::map<int, ProgramFiles> server_programs = {};
+  // The chief's --digest_log.
+  std::string digest_log = {};
+  // How each trainer ended, if not null; filled in whatever the result is, but not when no trainer started.
+  std::vector<absl::Status>* trainer_ends = nullptr;
   // Put between each client and the servers; empty: nothing. Owned by the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // Programs are edited before they run; empty: not. The trainers' has server -1.
@@ -41,10 +56,19 @@ struct InProcessResult {
   std::string output;  // all of the chief's lines
   v1::Plan plan;
   std::vector<Client::Counters> counters;  // by trainer
+  std::vector<TrainSummary> summaries;     // by trainer
 };
 
 // The first error of any trainer, by id.
 absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run);
+
+// --role=predict on every trainer of the cluster, whose checkpoint.dir is `checkpoints`. Number of examples scored.
+struct InProcessPrediction {
+  std::string checkpoints;
+  std::string input;  // empty: data.eval
+  std::string output;
+};
+absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProcessPrediction& prediction);
 
 }  // namespace weir
 

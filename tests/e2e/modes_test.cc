@@ -1,0 +1,381 @@
+// The ways to train besides sync with lanes, and what can go wrong in a step, on the real train loop: async, average by
+// trainers, lanes off, optimizers side by side, values that are not finite, tables that are full, dense tables, weights of ids.
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/load.h"
+#include "gtest/gtest.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+class ModesTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = ::testing::TempDir() + "/modes";
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    WriteSlotData(dir_);
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
+
+  static std::string Path(const std::string& name) { return absl::StrCat(dir_, "/", name); }
+
+  static absl::StatusOr<InProcessResult> TryRun(InProcessRun run) {
+    if (run.job_text.empty()) run.job_text = kSlotJob;
+    run.directory = dir_;
+    return TrainInProcess(run);
+  }
+  static InProcessResult Run(InProcessRun run) {
+    absl::StatusOr<InProcessResult> result = TryRun(std::move(run));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : InProcessResult();
+  }
+
+  // The checkpoint at the end of a run.
+  struct Trained {
+    InProcessResult result;
+    NewestCheckpoint checkpoint;
+    uint64_t values = 0, state = 0;
+    std::vector<float> Whole(const std::string& variable) const {
+      const absl::StatusOr<WholeVariable> whole = ReadWhole(checkpoint.found.path, checkpoint.manifest, variable, "");
+      EXPECT_TRUE(whole.ok()) << whole.status();
+      return whole.ok() ? whole->values : std::vector<float>();
+    }
+  };
+  static Trained Train(InProcessRun run) {
+    static int runs = 0;
+    const std::string checkpoints = Path(absl::StrCat("checkpoints", runs++));
+    run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
+    Trained trained{.result = Run(std::move(run))};
+    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    if (!newest.ok()) return trained;
+    trained.checkpoint = *newest;
+    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
+    EXPECT_TRUE(digests.ok()) << digests.status();
+    if (digests.ok()) trained.values = Total(*digests).values;
+    if (digests.ok()) trained.state = Total(*digests).state;
+    return trained;
+  }
+
+  static void ExpectLearned(const InProcessResult& result) {
+    ASSERT_TRUE(result.summary.eval.has_value());
+    EXPECT_EQ(result.summary.eval->samples, 1000);
+    EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
+  }
+
+  static std::string dir_;
+};
+std::string ModesTest::dir_;
+
+TEST_F(ModesTest, SyncLearnsTheJob) {
+  const InProcessResult result = Run({.servers = 2, .trainers = 2});
+  ExpectLearned(result);
+  EXPECT_EQ(result.summary.examples, 8 * 2000);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- async
+
+TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
+  for (const char* apply : {"TRANSACTION", "EAGER"}) {
+    const InProcessResult result =
+        Run({.overrides = {"distribute.sync=false", absl::StrCat("distribute.async_apply=", apply)},
+             .servers = 2,
+             .trainers = 3});
+    ExpectLearned(result);
+    int64_t examples = 0;
+    for (const TrainSummary& summary : result.summaries) {
+      EXPECT_GT(summary.examples, 0) << apply;
+      examples += summary.examples;
+    }
+    EXPECT_EQ(examples, 8 * 2000) << apply;
+  }
+}
+
+// With nobody beside it, a trainer of an async job sees its own step before the next one begins: that is sync.
+TEST_F(ModesTest, OneAsyncTrainerComesToTheBitsOfSync) {
+  const std::string steps = "train.max_steps=40";
+  const Trained sync = Train({.overrides = {steps}, .servers = 2});
+  const Trained transaction = Train({.overrides = {steps, "distribute.sync=false"}, .servers = 2});
+  const Trained eager =
+      Train({.overrides = {steps, "distribute.sync=false", "distribute.async_apply=EAGER"}, .servers = 3});
+  EXPECT_EQ(transaction.values, sync.values);
+  EXPECT_EQ(transaction.state, sync.state);
+  EXPECT_EQ(eager.values, sync.values);
+  EXPECT_EQ(eager.state, sync.state);
+}
+
+// ------------------------------------------------------------------------------------------------- average by trainers
+
+constexpr char kLinearJob[] = R"(
+name: "linear"
+data {
+  train { files: "linear.txt" }
+  multi_slot { slot { name: "y" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } }
+  shuffle: NO_SHUFFLE
+  batch_size: 8
+}
+model {
+  layer { name: "out" fc { input: "x" size: 1 bias: false weight_initializer { constant { value: 0 } } } }
+  loss { square_error { input: "out" label: "y" } }
+}
+optimizer { sgd { learning_rate: 0.5 } }
+train { max_steps: 1 lanes: 8 }
+)";
+
+// Lane l's first example of eight lines of equal length is line l.
+TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
+  double y[8], x[8][2];
+  std::ofstream out(Path("linear.txt"));
+  for (int i = 0; i < 8; ++i) {
+    y[i] = i + 1;
+    x[i][0] = 0.1 * (i % 3 + 1);
+    x[i][1] = 0.2 * (i % 4 + 1);
+    out << absl::StrFormat("1 %.1f 2 %.1f %.1f\n", y[i], x[i][0], x[i][1]);
+  }
+  out.close();
+  const std::vector<std::string> by_trainers = {"distribute.average=BY_TRAINERS", "distribute.reproducible=false"};
+  const Trained three = Train({.job_text = kLinearJob, .overrides = by_trainers, .servers = 2, .trainers = 3});
+  const Trained samples = Train({.job_text = kLinearJob, .servers = 2, .trainers = 3});
+  const Trained one = Train({.job_text = kLinearJob, .overrides = by_trainers});
+  // Lanes of the three trainers: 0-2, 3-5, 6-7. The prediction is 0, so a sample's gradient is -2 y x.
+  const int begin[] = {0, 3, 6, 8};
+  for (int j = 0; j < 2; ++j) {
+    double of_means = 0, of_samples = 0;
+    for (int t = 0; t < 3; ++t) {
+      double mean = 0;
+      for (int i = begin[t]; i < begin[t + 1]; ++i) {
+        mean += 2 * y[i] * x[i][j] / (begin[t + 1] - begin[t]);
+        of_samples += 2 * y[i] * x[i][j] / 8;
+      }
+      of_means += mean / 3;
+    }
+    ASSERT_GT(std::abs(of_means - of_samples), 0.01);
+    EXPECT_NEAR(three.Whole("out.w").at(j), 0.5 * of_means, 1e-5);
+    EXPECT_NEAR(samples.Whole("out.w").at(j), 0.5 * of_samples, 1e-5);
+    EXPECT_NEAR(one.Whole("out.w").at(j), 0.5 * of_samples, 1e-5);
+  }
+}
+
+TEST_F(ModesTest, AverageByTrainersLearnsTheJob) {
+  ExpectLearned(Run({.overrides = {"distribute.average=BY_TRAINERS", "distribute.reproducible=false"},
+                     .servers = 2,
+                     .trainers = 3}));
+}
+
+TEST_F(ModesTest, OneTrainersAverageIsThatOfItsSamples) {
+  const std::string steps = "train.max_steps=40";
+  const Trained by_samples = Train({.overrides = {steps}, .servers = 2});
+  const Trained by_trainers =
+      Train({.overrides = {steps, "distribute.average=BY_TRAINERS", "distribute.reproducible=false"}, .servers = 2});
+  const std::vector<float> expected = by_samples.Whole("deep.w"), got = by_trainers.Whole("deep.w");
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << i;
+}
+
+// ------------------------------------------------------------------------------------------------------------ lanes: 0
+
+TEST_F(ModesTest, WithoutLanesItLearnsTheJob) {
+  const InProcessResult result =
+      Run({.overrides = {"train.lanes=0", "distribute.reproducible=false"}, .servers = 2, .trainers = 3});
+  ExpectLearned(result);
+  EXPECT_EQ(result.summary.examples, 8 * 2000);
+}
+
+// A step over the whole data set is the same step, whoever does which part of it.
+TEST_F(ModesTest, WithoutLanesOneStepFromOneStateIsTheSame) {
+  const std::vector<std::string> one_step = {"data.batch_size=2048", "train.max_steps=1"};
+  std::vector<std::string> no_lanes = one_step;
+  no_lanes.insert(no_lanes.end(), {"train.lanes=0", "distribute.reproducible=false"});
+  // SGD: its step is the gradient.
+  const std::string job = absl::StrReplaceAll(kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"}});
+  const Trained lanes = Train({.job_text = job, .overrides = one_step});
+  const Trained one = Train({.job_text = job, .overrides = no_lanes});
+  const Trained two = Train({.job_text = job, .overrides = no_lanes, .servers = 2, .trainers = 2});
+  for (const Trained* trained : {&lanes, &one, &two}) EXPECT_EQ(trained->result.summary.examples, 2000);
+  for (const char* variable : {"deep.w", "out.w"}) {
+    const std::vector<float> expected = lanes.Whole(variable), a = one.Whole(variable), b = two.Whole(variable);
+    ASSERT_EQ(a.size(), expected.size());
+    ASSERT_EQ(b.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(a[i], expected[i], 1e-5) << variable << " " << i;
+      EXPECT_NEAR(b[i], expected[i], 1e-5) << variable << " " << i;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------- tables
+
+TEST_F(ModesTest, TablesWithDifferentOptimizersTrainSideBySide) {
+  std::string layers, tables, logit = "layer { name: \"logit\" add {";
+  const std::map<std::string, std::string> rules = {{"sgd", "sgd { learning_rate: 0.5 }"},
+                                                    {"momentum", "momentum { learning_rate: 0.1 }"},
+                                                    {"adagrad", "adagrad { learning_rate: 0.1 }"},
+                                                    {"adam", "adam { learning_rate: 0.01 }"},
+                                                    {"ftrl", "ftrl {}"}};
+  for (const auto& [name, rule] : rules) {
+    absl::StrAppend(&layers, "layer { name: \"sum_", name, "\" embedding { ids: \"cat\" table: \"by_", name,
+                    "\" pooling: SUM } } layer { name: \"out_", name, "\" fc { input: \"sum_", name, "\" size: 1 } }\n");
+    absl::StrAppend(&logit, " input: \"out_", name, "\"");
+    absl::StrAppend(&tables, "table { name: \"by_", name, "\" width: 3 is_sparse: true is_distributed: true optimizer { ", rule,
+                    " } }\n");
+  }
+  const std::string base(kSlotJob);
+  const size_t model = base.find("model {"), optimizer = base.find("optimizer { adam { learning_rate: 0.005");
+  ASSERT_NE(optimizer, std::string::npos);
+  const std::string job = absl::StrCat(base.substr(0, model), "model {\n", layers, logit, " } }\n",
+                                       "loss { sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n}\n", tables,
+                                       base.substr(optimizer));
+  const InProcessResult alone = Run({.job_text = job});
+  const InProcessResult cluster = Run({.job_text = job, .servers = 3, .trainers = 4});
+  ExpectLearned(alone);
+  EXPECT_EQ(alone.digests.size(), 5u);
+  EXPECT_EQ(cluster.digests, alone.digests);
+  const std::map<std::string, int> states = {
+      {"by_sgd", 0}, {"by_momentum", 3}, {"by_adagrad", 3}, {"by_adam", 7}, {"by_ftrl", 6}};
+  ASSERT_EQ(alone.plan.tables_size(), 5);
+  for (const v1::PlacedTable& table : alone.plan.tables()) EXPECT_EQ(table.state_width(), states.at(table.name())) << table.name();
+}
+
+TEST_F(ModesTest, AFullTableEndsEveryTrainerWithItsName) {
+  std::vector<absl::Status> ends;
+  const std::string job = absl::StrReplaceAll(kSlotJob, {{"width: 4 is_sparse", "width: 4 dict_size: 20 is_sparse"}});
+  const auto result = TryRun({.job_text = job, .servers = 2, .trainers = 3, .trainer_ends = &ends});
+  EXPECT_FALSE(result.ok());
+  ASSERT_EQ(ends.size(), 3u);
+  for (const absl::Status& end : ends) {
+    EXPECT_EQ(end.code(), absl::StatusCode::kResourceExhausted) << end;
+    EXPECT_NE(end.message().find("table vectors is full"), absl::string_view::npos) << end;
+    EXPECT_NE(end.message().find("table's capacity 20; raise dict_size"), absl::string_view::npos) << end;
+  }
+}
+
+TEST_F(ModesTest, ASparseTableThatIsHeldDenseTrainsToTheBitsOfADenseGradient) {
+  const std::string held = absl::StrReplaceAll(
+      kSlotJob, {{"width: 4 is_sparse: true is_distributed: true", "width: 4 dict_size: 150 is_sparse: true"},
+                 {"width: 1 is_sparse: true is_distributed: true optimizer { ftrl {} }",
+                  "width: 1 dict_size: 150 is_sparse: true optimizer { sgd { learning_rate: 0.5 } }"},
+                 {"adagrad { learning_rate: 0.05 }", "sgd { learning_rate: 0.5 }"}});
+  const InProcessResult alone = Run({.job_text = held});
+  ExpectLearned(alone);
+  EXPECT_EQ(alone.plan.tables_size(), 0);
+  EXPECT_EQ(Run({.job_text = held, .servers = 2, .trainers = 3}).digests, alone.digests);
+  // SGD moves nothing where the gradient is zero, so rows and the whole matrix come to the same values.
+  const std::string dense = absl::StrReplaceAll(held, {{"is_sparse: true", "is_sparse: false"}});
+  EXPECT_EQ(Run({.job_text = dense, .servers = 2, .trainers = 2}).digests, alone.digests);
+}
+
+// ---------------------------------------------------------------------------------------------------- not finite values
+
+// One of 256 lines holds a number whose square is no float.
+constexpr char kSquareJob[] = R"(
+name: "square"
+data {
+  train { files: "square.txt" }
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } slot { name: "id" } }
+  shuffle: NO_SHUFFLE
+  batch_size: 32
+}
+model {
+  layer { name: "squared" square { input: "x" } }
+  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
+  layer { name: "input" concat { input: "squared" input: "vector" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer { adagrad {} } }
+optimizer { adam { learning_rate: 0.01 } }
+train { lanes: 8 digest_every_steps: 1 }
+)";
+
+// Lines of equal length; `planted` holds the large number.
+void WriteSquares(const std::string& file, int planted) {
+  std::ofstream out(file);
+  for (int i = 0; i < 256; ++i) {
+    out << "1 " << i % 2 << " 2 0." << i % 10 << " " << (i == planted ? "3e38" : "0.25") << " 1 " << i % 2 << "\n";
+  }
+}
+
+// What a digest line says behind its step.
+std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
+
+TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
+  // Lane 4 reads lines 128 to 159, four a step: line 138 is in the third step, of the second trainer.
+  WriteSquares(Path("square.txt"), 138);
+  const InProcessResult result =
+      Run({.job_text = kSquareJob, .overrides = {"train.nan_policy=SKIP_STEP"}, .servers = 3, .trainers = 2});
+  ASSERT_EQ(result.digests.size(), 8u);
+  for (int step = 1; step < 8; ++step) {
+    const std::string before = Values(result.digests[step - 1]), after = Values(result.digests[step]);
+    EXPECT_EQ(after == before, step == 2) << "step " << step << "\n" << before << "\n" << after;
+  }
+  EXPECT_EQ(result.summary.steps, 8);
+  for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.skipped_steps, 1);
+  EXPECT_NE(result.summary.DoneLine().find(" skipped_steps=1"), std::string::npos) << result.summary.DoneLine();
+  // The mean loss is that of the steps that took effect.
+  for (const TrainSummary& summary : result.summaries) EXPECT_TRUE(std::isfinite(summary.train_loss)) << summary.train_loss;
+}
+
+TEST_F(ModesTest, AStepThatIsNotFiniteStopsTheJobWithTheVariablesName) {
+  WriteSquares(Path("square.txt"), 138);
+  std::vector<absl::Status> ends;
+  EXPECT_FALSE(TryRun({.job_text = kSquareJob, .servers = 2, .trainers = 2, .trainer_ends = &ends}).ok());
+  ASSERT_EQ(ends.size(), 2u);
+  for (const absl::Status& end : ends) {
+    EXPECT_NE(end.message().find("'sigmoid_cross_entropy.loss' is not finite at step 2"), absl::string_view::npos) << end;
+    EXPECT_NE(end.message().find("SKIP_STEP"), absl::string_view::npos) << end;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------ weights of ids
+
+constexpr char kWeightedJob[] = R"(
+name: "weighted"
+data {
+  train { files: "weighted.txt" }
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "ids" } }
+  shuffle: NO_SHUFFLE
+  batch_size: 32
+}
+model {
+  layer { name: "vector" embedding { ids: "ids" table: "vectors" pooling: SUM } }
+  layer { name: "out" fc { input: "vector" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 4 is_sparse: true is_distributed: true optimizer { sgd { learning_rate: 0.5 } } }
+optimizer { sgd { learning_rate: 0.1 } }
+train { digest_every_steps: 10 }
+)";
+
+// An id of weight 2 is the id given twice: doubling is exact, in the sum and in the gradient. Lines have equal length, so that
+// lanes read the same examples.
+TEST_F(ModesTest, AWeightOfTwoIsTheIdGivenTwice) {
+  const auto digests = [&](const std::function<std::string(int64_t)>& ids) {
+    std::ofstream out(Path("weighted.txt"));
+    for (int64_t i = 0; i < 640; ++i) out << absl::StrFormat("1 %d %-20s\n", SlotLabel(i), ids(10 + i * i % 37));
+    out.close();
+    return Run({.job_text = kWeightedJob, .servers = 2, .trainers = 3}).digests;
+  };
+  const auto weighted = digests([](int64_t id) { return absl::StrCat("2 ", id, ":2 ", id + 40, ":1"); });
+  const auto twice = digests([](int64_t id) { return absl::StrCat("3 ", id, " ", id, " ", id + 40); });
+  const auto once = digests([](int64_t id) { return absl::StrCat("2 ", id, " ", id + 40); });
+  ASSERT_EQ(weighted.size(), 2u);
+  EXPECT_EQ(weighted, twice);
+  EXPECT_NE(weighted, once);
+}
+
+}  // namespace
+}  // namespace weir
