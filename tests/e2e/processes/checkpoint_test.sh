@@ -76,7 +76,7 @@ scene "a directory that is not shared"
 rm -rf "$work/checkpoints"
 for i in 0 1; do start_server $i; done
 wait_ready 2
-refuse 2 "is not the one of server 0 .*Share the directory, or set checkpoint.per_host" \
+refuse 2 "is not the one of server [01] .*Share the directory, or set checkpoint.per_host" \
   "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set "checkpoint.dir=\"$work/elsewhere\""
 
 conclude
