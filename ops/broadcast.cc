@@ -40,7 +40,7 @@ Broadcast::Broadcast(absl::Span<const int64_t> x, absl::Span<const int64_t> y) {
 absl::StatusOr<Shape> AlignDims(absl::Span<const int64_t> x, absl::Span<const int64_t> y, int64_t axis) {
   const int64_t rank = static_cast<int64_t>(x.size()), y_rank = static_cast<int64_t>(y.size());
   const int64_t from = axis < 0 ? rank - y_rank : axis;
-  if (from < 0 || from + y_rank > rank) {
+  if (from < 0 || from > rank - y_rank) {
     return absl::InvalidArgumentError(absl::StrCat("Y has dims ", ShapeString(y), ", which from axis ", axis,
                                                    " on do not fit into X's ", ShapeString(x), "; Y must be the smaller one"));
   }

@@ -78,6 +78,15 @@ absl::Status ConcatGradShape(InferContext& ctx) {
     return ctx.Error(absl::StrCat("axis ", axis, " and ", wanted.size(), " wanted pieces do not fit to Out@GRAD of dims ",
                                   ShapeString(out), " and ", ctx.OutputCount("X@GRAD"), " outputs"));
   }
+  int64_t left = out[axis];
+  for (int64_t s : sections) {
+    if (s < 0 || s > left) left = -1;
+    if (left >= 0) left -= s;
+  }
+  if (left != 0) {
+    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " do not add up to the size of Out@GRAD ", ShapeString(out),
+                                  " along axis ", axis));
+  }
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] < 0 || wanted[i] >= static_cast<int64_t>(sections.size())) {
       return ctx.Error(absl::StrCat("piece ", wanted[i], " of ", sections.size(), " does not exist"));

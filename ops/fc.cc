@@ -132,6 +132,13 @@ class FcKernel : public OpKernel {
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 absl::Status FcGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectRank(ctx, "W", 2));
+  Shape out;
+  RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "W", &out));
+  for (const char* slot : {"Out", "Out@GRAD"}) {
+    if (DimsAgree(out, ctx.InputShape(slot))) continue;
+    return ctx.Error(absl::StrCat(slot, " has dims ", ShapeString(ctx.InputShape(slot)), "; the product has ", ShapeString(out)));
+  }
   for (const char* slot : {"X", "W", "Bias"}) {
     if (ctx.OutputCount(GradName(slot)) > 0) SetLike(ctx, GradName(slot), slot);
   }

@@ -42,6 +42,13 @@ class MulKernel : public OpKernel {
 
 // Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
 absl::Status MulGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectRank(ctx, "Y", 2));
+  Shape out;
+  RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "Y", &out));
+  if (!DimsAgree(out, ctx.InputShape("Out@GRAD"))) {
+    return ctx.Error(absl::StrCat("Out@GRAD has dims ", ShapeString(ctx.InputShape("Out@GRAD")), "; the product has ",
+                                  ShapeString(out)));
+  }
   if (ctx.OutputCount("X@GRAD") > 0) SetLike(ctx, "X@GRAD", "X");
   if (ctx.OutputCount("Y@GRAD") > 0) SetLike(ctx, "Y@GRAD", "Y");
   return absl::OkStatus();

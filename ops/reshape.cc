@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/shape_rules.h"
@@ -17,12 +18,8 @@
 namespace weir {
 namespace {
 
-// Elements after the first dim. 0 dims are allowed.
-int64_t PerExample(absl::Span<const int64_t> dims) {
-  int64_t n = 1;
-  for (size_t d = 1; d < dims.size(); ++d) n *= dims[d];
-  return n;
-}
+// Elements after the first dim, -1 when they are too many. 0 dims are allowed.
+int64_t PerExample(absl::Span<const int64_t> dims) { return dims.empty() ? 1 : KnownCount(dims.subspan(1)); }
 
 absl::Status ReshapeShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
@@ -41,10 +38,10 @@ absl::Status ReshapeShape(InferContext& ctx) {
   if (x_batch) {
     if (!out_batch || PerExample(x) != PerExample(out)) return mismatch();
   } else if (out_batch) {
-    const int64_t total = ElementCount(x), rest = PerExample(out);
-    if (rest == 0 || total % rest != 0) return mismatch();
+    const int64_t total = KnownCount(x), rest = PerExample(out);
+    if (rest <= 0 || total < 0 || total % rest != 0) return mismatch();
     out[0] = total / rest;
-  } else if (ElementCount(x) != ElementCount(out)) {
+  } else if (KnownCount(x) < 0 || KnownCount(x) != KnownCount(out)) {
     return mismatch();
   }
   ctx.SetOutput("Out", out);

@@ -40,8 +40,9 @@ absl::Status SplitShape(InferContext& ctx) {
   }
   int64_t sum = 0;
   for (int64_t s : sections) {
-    if (s < 0) return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " has a negative size"));
-    sum += s;
+    if (s < 0 || __builtin_add_overflow(sum, s, &sum)) {
+      return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " has a size that is negative or too large"));
+    }
   }
   if (static_cast<int>(sections.size()) != count || sum != x[axis]) {
     return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " of ", count, " outputs must be one per output and add up to ",

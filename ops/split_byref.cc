@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
 #include "framework/runtime/kernel.h"
 #include "ops/shape_rules.h"
 
@@ -66,9 +67,9 @@ REGISTER_OP(split_byref)
     int64_t total = 0;
     for (int64_t s : sections) {
       if (s < 1) return ctx.Error("sections must be positive, got " + std::to_string(s));
-      total += s;
+      if (__builtin_add_overflow(total, s, &total)) return ctx.Error("sections add up to more than any X has");
     }
-    if (static_cast<int>(sections.size()) != ctx.OutputCount("Out") || total != ElementCount(x)) {
+    if (static_cast<int>(sections.size()) != ctx.OutputCount("Out") || total != KnownCount(x)) {
       return ctx.Error(std::string(absl::StrCat(sections.size(), " sections of ", total, " elements in all for X ",
                                                 ShapeString(x), " and ", ctx.OutputCount("Out"), " Out")));
     }

@@ -1,5 +1,7 @@
 #include "ops/update_op.h"
 
+#include "framework/graph/dims.h"
+
 namespace weir {
 namespace {
 
@@ -20,7 +22,7 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   if (!fit) {
     return ctx.Error(absl::StrCat("Grad ", ShapeString(grad_dims), " does not fit Param ", ShapeString(dims)));
   }
-  if (ElementCount(ctx.InputShape("LearningRate")) != 1) {
+  if (KnownCount(ctx.InputShape("LearningRate")) != 1) {
     return ctx.Error(absl::StrCat("LearningRate must have one element, got ", ShapeString(ctx.InputShape("LearningRate"))));
   }
   const auto pass_on = [&](const std::string& slot) {

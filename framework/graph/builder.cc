@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -21,6 +22,7 @@ int ProgramBuilder::AddBlock(int parent) {
 
 absl::StatusOr<v1::VarDesc*> ProgramBuilder::AddVar(v1::VarDesc var) {
   if (var.name().empty()) return absl::InvalidArgumentError("a variable needs a name");
+  RETURN_IF_ERROR(CheckDims(var));
   if (FindVar(var.name()) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("variable '", var.name(), "' is declared already"));
   }

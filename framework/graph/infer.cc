@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/dims.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -65,6 +66,9 @@ class Inference : public InferContext {
   }
   v1::VarDesc* Output(std::string_view slot, int i) override { return Var(&outputs_, slot, i); }
 
+  // The slot that a rule asked for in vain; empty when there is none.
+  const std::string& missing() const { return missing_; }
+
   std::vector<v1::VarDesc> TakeOutputs() {
     std::vector<v1::VarDesc> all;
     for (auto& [name, vars] : outputs_) {
@@ -98,19 +102,25 @@ class Inference : public InferContext {
     }
     return 0;
   }
+  // A rule may ask for an optional slot that this op lacks; it then sees a variable without name and dims, and the op is
+  // refused.
   v1::VarDesc* Var(Slots* slots, std::string_view name, int i) {
     for (auto& slot : *slots) {
-      if (slot.first != name) continue;
-      CHECK_LT(static_cast<size_t>(i), slot.second.size()) << op_.type() << "." << name;
-      return &slot.second[static_cast<size_t>(i)];
+      if (slot.first == name && i >= 0 && static_cast<size_t>(i) < slot.second.size()) {
+        return &slot.second[static_cast<size_t>(i)];
+      }
     }
-    LOG(FATAL) << "a rule of " << op_.type() << " asks for the absent slot " << name;
+    if (missing_.empty()) missing_ = std::string(name);
+    none_.Clear();
+    return &none_;
   }
 
   const v1::OpDesc& op_;
   const OpDef& def_;
   Slots inputs_;
   Slots outputs_;
+  std::string missing_;
+  v1::VarDesc none_;
 };
 
 absl::Status CheckSlots(const v1::OpDesc& op, const OpDef& def, bool input, bool table_update, const VarLookup& find,
@@ -244,8 +254,16 @@ absl::StatusOr<const OpDef*> CheckSignature(const v1::OpDesc& op, const VarLooku
 absl::StatusOr<std::vector<v1::VarDesc>> InferOutputs(const v1::OpDesc& op, const OpDef& def, const VarLookup& find) {
   Inference context(op, def, find, /*batch=*/-1);
   // A table's update takes no state and changes no shape; rules of update ops are written for tensors.
-  if (def.shape && !UpdatesTable(op, def, find)) RETURN_IF_ERROR(def.shape(context));
-  return context.TakeOutputs();
+  if (def.shape && !UpdatesTable(op, def, find)) {
+    const absl::Status status = def.shape(context);
+    if (!context.missing().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("slot '", context.missing(), "' is missing or too short for this op"));
+    }
+    RETURN_IF_ERROR(status);
+  }
+  std::vector<v1::VarDesc> outputs = context.TakeOutputs();
+  for (const v1::VarDesc& output : outputs) RETURN_IF_ERROR(CheckDims(output));
+  return outputs;
 }
 
 Cost CostOf(const v1::OpDesc& op, const OpDef& def, const VarLookup& find, int64_t batch) {
@@ -256,6 +274,30 @@ Cost CostOf(const v1::OpDesc& op, const OpDef& def, const VarLookup& find, int64
 
 bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](int64_t x, int64_t y) { return x == y || x < 0 || y < 0; });
+}
+
+int64_t KnownCount(absl::Span<const int64_t> dims) {
+  int64_t count = 1;
+  for (int64_t d : dims) {
+    if (d < 0 || __builtin_mul_overflow(count, d, &count)) return -1;
+  }
+  return count;
+}
+
+absl::Status CheckDims(const v1::VarDesc& var) {
+  int64_t elements = 1;
+  for (int i = 0; i < var.dims_size(); ++i) {
+    const int64_t d = var.dims(i);
+    if (d < -1 || (d == -1 && i > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("variable '", var.name(), "' is ", DescribeVar(var),
+                                                     "; a dimension is a count, the first may be -1"));
+    }
+    if (d > 0 && (__builtin_mul_overflow(elements, d, &elements) || elements > int64_t{1} << 48)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable '", var.name(), "' is ", DescribeVar(var), ", more than 2^48 elements"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string DescribeVar(const v1::VarDesc& var) {

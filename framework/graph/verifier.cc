@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/tensor/tensor.h"
@@ -27,15 +28,6 @@ absl::Status At(std::string_view place, const absl::Status& status) {
 }
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
-
-// Elements of dims that are all known; -1 when some are not or the product overflows.
-int64_t KnownCount(absl::Span<const int64_t> dims) {
-  int64_t count = 1;
-  for (int64_t d : dims) {
-    if (d < 0 || __builtin_mul_overflow(count, d, &count)) return -1;
-  }
-  return count;
-}
 
 const std::string& OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
   static const std::string* const none = new std::string();
@@ -86,9 +78,7 @@ class Verifier {
     if (b > 0 && index_.Find(program_.blocks(b).parent(), var.name()) != nullptr) {
       return Invalid(place + " hides one of the same name in an enclosing block");
     }
-    for (int64_t d : var.dims()) {
-      if (d < -1) return Invalid(absl::StrCat(place, " has dims ", ShapeString(Dims(var)), "; a dimension is -1 or a count"));
-    }
+    if (const absl::Status dims = CheckDims(var); !dims.ok()) return At(absl::StrCat("block ", b), dims);
     if (var.dtype() == v1::DTYPE_UNSET) return Invalid(place + " has no dtype");
     if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
     switch (var.kind()) {

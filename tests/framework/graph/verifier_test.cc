@@ -76,7 +76,11 @@ TEST(VerifierTest, Variables) {
             "block 1: variable 'w' hides one of the same name in an enclosing block");
   EXPECT_EQ(With("var x [-1, 4]", "var \"\" [-1, 4]"), "block 0: a variable without a name");
   EXPECT_EQ(With("var x [-1, 4]", "var x [-2, 4]"),
-            "block 0: variable 'x' has dims [-2, 4]; a dimension is -1 or a count");
+            "block 0: variable 'x' is float32 [-2, 4]; a dimension is a count, the first may be -1");
+  EXPECT_EQ(With("var x [-1, 4]", "var x [4, -1]"),
+            "block 0: variable 'x' is float32 [4, -1]; a dimension is a count, the first may be -1");
+  EXPECT_EQ(With("var x [-1, 4]", "var x [-1, 1099511627776, 1024]"),
+            "block 0: variable 'x' is float32 [-1, 1099511627776, 1024], more than 2^48 elements");
   EXPECT_EQ(With("var x [-1, 4]", "var x dtype_unset [-1, 4]"), "block 0: variable 'x' has no dtype");
   EXPECT_EQ(With("persistable: true is_parameter", "is_parameter"),
             "block 0: variable 'w' is a parameter and not persistable");
