@@ -116,11 +116,6 @@ def system_libraries():
         targets = {"xxhash": [_AS_NEEDED, "-lxxhash"]},
     )
     _system_library(
-        name = "zstd",
-        header = "/usr/include/zstd.h",
-        targets = {"zstd": [_AS_NEEDED, "-lzstd"]},
-    )
-    _system_library(
         name = "zlib",
         header = "/usr/include/zlib.h",
         targets = {"zlib": [_AS_NEEDED, "-lz"]},
@@ -130,16 +125,6 @@ def system_libraries():
         header = "/usr/include/dnnl.hpp",
         # Its threads are OpenMP's, which callers turn off.
         targets = {"dnnl": [_AS_NEEDED, "-ldnnl", "-lgomp"]},
-    )
-    _system_library(
-        name = "openblas",
-        header = "/usr/include/x86_64-linux-gnu/cblas.h",
-        targets = {"openblas": [_AS_NEEDED, "-lopenblas"]},
-    )
-    _system_library(
-        name = "highway",
-        header = "/usr/include/hwy/highway.h",
-        targets = {"highway": [_AS_NEEDED, "-lhwy"]},
     )
     _system_library(
         name = "googletest",
