@@ -19,6 +19,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
+#include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
@@ -85,9 +86,8 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
 absl::Status MakeCore(Runtime* r) {
   const v1::JobConfig& config = r->job.config;
   RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic()));
-  int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : config.train().threads();
-  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  r->pool = std::make_unique<ThreadPool>("weir-server", threads);
+  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : config.train().threads();
+  r->pool = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
   const int id = r->cluster.server_id;
   ASSIGN_OR_RETURN(Programs programs,
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/thread_budget.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
@@ -233,7 +234,7 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .shard_begin = begin(server_id_),
                              .shard_end = begin(server_id_ + 1),
                              .capacity = var.capacity(),
-                             .stripes = kStripesPerCore * std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                             .stripes = kStripesPerCore * UsableCores(),
                              .initializer = RowInitializer(var.initializer(), seed_, var.name())};
   if (update != nullptr) {
     ASSIGN_OR_RETURN(options.rule, RowRuleRegistry::Global().Make(*update));

@@ -1,6 +1,5 @@
 // launch: a whole cluster on this machine. See `launch --help`.
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/base/thread_budget.h"
 #include "proto/job.pb.h"
 #include "tools/launcher.h"
 
@@ -121,19 +121,12 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                                           "; build it, or give --bin_dir"));
 }
 
-// That this process may use.
-int Cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
 std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
 // Servers wait while trainers compute and the other way round, so each kind gets all cores.
 void DivideThreads(LaunchOptions* options) {
   const std::string cluster = absl::StrCat("launch: ", Count(options->servers, "server"), " and ",
-                                           Count(options->trainers, "trainer"), " on ", Count(Cores(), "core"), ", ");
+                                           Count(options->trainers, "trainer"), " on ", Count(UsableCores(), "core"), ", ");
   for (const std::string& override : options->overrides) {
     if (override.starts_with("train.threads")) {
       std::fprintf(stderr, "%sthreads by --set %s; logs in %s\n", cluster.c_str(), override.c_str(),
@@ -141,8 +134,8 @@ void DivideThreads(LaunchOptions* options) {
       return;
     }
   }
-  options->server_threads = std::max(1, Cores() / options->servers);
-  options->trainer_threads = std::max(1, Cores() / options->trainers);
+  options->server_threads = std::max(1, UsableCores() / options->servers);
+  options->trainer_threads = std::max(1, UsableCores() / options->trainers);
   std::fprintf(stderr, "%s%s a server, %s a trainer; logs in %s\n", cluster.c_str(),
                Count(options->server_threads, "thread").c_str(), Count(options->trainer_threads, "thread").c_str(),
                options->log_dir.c_str());

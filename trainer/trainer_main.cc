@@ -19,6 +19,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
+#include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
@@ -129,10 +130,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
     return r->job.positions.Error("train.device", "device: CUDA is not available in this build: trainers compute on the CPU");
   }
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
-  int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : train.threads();
-  if (threads <= 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  // The calling thread computes too.
-  r->pool = std::make_unique<ThreadPool>("weir-compute", threads - 1);
+  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : train.threads();
+  r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
 
   ASSIGN_OR_RETURN(r->programs, TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/thread_budget.h"
 #include "glog/logging.h"
 #include "trainer/data/features.h"
 #include "trainer/data/line_parser.h"
@@ -259,7 +260,7 @@ class Reader : public LaneReader {
 
 void Reader::StartThreads() {
   int threads = shared_->options.threads;
-  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (threads <= 0) threads = UsableCores();
   threads = std::min(threads, lanes());
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, i] {
