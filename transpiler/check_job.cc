@@ -236,7 +236,30 @@ absl::Status CheckSync(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
+// What the format has and this build cannot do is refused, never ignored.
+absl::Status CheckAvailable(const Job& job) {
+  constexpr char kNot[] = "is not available in this build";
+  const v1::Distribute& distribute = job.config.distribute();
+  const Setting at(&distribute, "distribute", &job.positions);
+  if (distribute.split_method() > v1::Distribute::HASH_NAME) return at.Error("split_method", kNot);
+  if (distribute.assign_size() > 0) return at.Error("assign", kNot);
+  if (distribute.has_half_async()) return at.Error("half_async", kNot);
+  if (distribute.has_geo()) return at.Error("geo", kNot);
+  if (distribute.has_bounded_staleness()) return at.Error("bounded_staleness", kNot);
+  if (distribute.has_delay_compensation()) return at.Error("delay_compensation", kNot);
+  if (distribute.async_tables()) return at.Error("async_tables", kNot);
+  if (distribute.memory_optimize()) return at.Error("memory_optimize", kNot);
+  const Setting root = Root(job);
+  if (job.config.train().accumulate_steps() != 1) return root.Error("train.accumulate_steps", kNot);
+  if (job.config.train().workers() != 1) return root.Error("train.workers", kNot);
+  for (int i = 0; i < job.config.table_size(); ++i) {
+    if (job.config.table(i).has_fetch()) return root.Error(absl::StrCat("table[", i, "].fetch"), kNot);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckDistribute(const Job& job) {
+  RETURN_IF_ERROR(CheckAvailable(job));
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
   RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 1));

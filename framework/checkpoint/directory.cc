@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -34,6 +36,9 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporaryPrefix[] = "tmp-";
+// Of a reader while a writer publishes and prunes; 2 seconds in all.
+constexpr int kLooks = 100;
+constexpr std::chrono::milliseconds kBetweenLooks{20};
 // What is being removed no longer looks like a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
 // First line of a MANIFEST: a comment of the text format, with the checksum of all that follows.
@@ -52,11 +57,17 @@ absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
   return names;
 }
 
-// Renamed first: a removal that is cut short leaves nothing that looks like a checkpoint.
-absl::Status Remove(const std::string& dir, const std::string& name) {
+// Renames what is to be removed, so that a removal that is cut short leaves nothing that looks like a checkpoint. Returns the
+// path it has now.
+absl::StatusOr<std::string> MoveToTrash(const std::string& dir, const std::string& name) {
   const std::string from = absl::StrCat(dir, "/", name);
-  const std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
+  std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
   if (::rename(from.c_str(), trash.c_str()) != 0) return FileError("cannot remove", from, errno);
+  return trash;
+}
+
+absl::Status Remove(const std::string& dir, const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string trash, MoveToTrash(dir, name));
   return RemoveTree(trash);
 }
 
@@ -88,6 +99,24 @@ absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest&
     RETURN_IF_ERROR(CheckFile(**file, path, *expected, /*check_sum=*/false));
   }
   return SyncPath(dir);
+}
+
+// Which directory a name stands for: another one under the same name is another checkpoint.
+using Inode = std::pair<dev_t, ino_t>;
+std::optional<Inode> InodeOf(const std::string& path) {
+  struct stat found;
+  if (::stat(path.c_str(), &found) != 0) return std::nullopt;
+  return Inode(found.st_dev, found.st_ino);
+}
+
+// A temporary directory has its MANIFEST only between the last write and the rename: on a file system that cannot exchange
+// two directories, a checkpoint that is replaced is away for that moment.
+bool PublishingNow(const std::string& dir) {
+  const absl::StatusOr<std::vector<std::string>> names = Names(dir);
+  if (!names.ok()) return false;
+  return std::any_of(names->begin(), names->end(), [&](const std::string& name) {
+    return absl::StartsWith(name, kTemporaryPrefix) && fs::exists(absl::StrCat(dir, "/", name, "/", kManifest));
+  });
 }
 
 absl::StatusOr<NewestCheckpoint> OpenStep(const std::string& path) {
@@ -175,12 +204,15 @@ absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path,
 
 absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job) {
   NewestCheckpoint newest;
-  // A checkpoint may be pruned while it is looked at; then there is a newer one, which a second look finds.
-  for (int look = 0; look < 3; ++look) {
+  // A checkpoint may be pruned or replaced while it is looked at; then there is a newer one, which another look finds. Each
+  // look in vain has met one such change, so a writer that stands still never costs more than one.
+  for (int look = 0; look < kLooks; ++look) {
+    if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
     newest.refused.clear();
-    bool vanished = false;
     ASSIGN_OR_RETURN(std::vector<CheckpointPath> found, ListCheckpoints(dir));
+    bool changed = found.empty() && PublishingNow(dir);
     for (auto it = found.rbegin(); it != found.rend(); ++it) {
+      const std::optional<Inode> before = InodeOf(it->path);
       absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(it->path);
       if (manifest.ok() && !job.empty() && manifest->job() != job) {
         newest.refused.push_back(absl::StrCat(it->name, ": belongs to job '", manifest->job(), "', not to '",
@@ -192,10 +224,10 @@ absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std:
         newest.manifest = *std::move(manifest);
         return newest;
       }
-      if (!fs::exists(it->path)) vanished = true;
+      if (!before || InodeOf(it->path) != before) changed = true;
       newest.refused.push_back(absl::StrCat(it->name, ": ", manifest.status().message()));
     }
-    if (!vanished) break;
+    if (!changed) break;
   }
   return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", dir, newest.refused.empty() ? "" : ": ",
                                           absl::StrJoin(newest.refused, "; ")));
@@ -256,9 +288,10 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std:
     return to;
   }
   // A file system without exchange: for a moment there is none of this step, never half of one.
-  RETURN_IF_ERROR(Remove(dir, name));
+  ASSIGN_OR_RETURN(const std::string replaced, MoveToTrash(dir, name));
   if (::rename(from.c_str(), to.c_str()) != 0) return FileError("cannot publish as", to, errno);
   RETURN_IF_ERROR(SyncPath(dir));
+  RETURN_IF_ERROR(RemoveTree(replaced));
   return to;
 }
 

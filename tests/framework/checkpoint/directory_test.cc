@@ -153,6 +153,37 @@ TEST(DirectoryTest, ReadersNeverSeeHalfACheckpointWhileOthersArePublishedAndPrun
   EXPECT_GT(looks, 0);
 }
 
+// The moves of PublishCheckpoint where two directories cannot be exchanged: the name is away for a moment, and comes back.
+TEST(DirectoryTest, ReadersOutlastAReplacementByTwoMoves) {
+  const std::string dir = FreshDir("moves");
+  const std::string other = FreshDir("moves_other");
+  const ToyModel model = ToyModel::Make();
+  const auto path = model.Save(dir, 10, 2);
+  ASSERT_OK(path.status());
+  std::atomic<bool> stop{false};
+  std::atomic<int> looks{0};
+  std::string trouble;
+  std::thread reader([&] {
+    while (!stop || looks == 0) {
+      const auto newest = FindNewestComplete(dir, "toy");
+      if (!newest.ok()) trouble = newest.status().ToString();
+      ++looks;
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const auto again = model.Save(other, 10, 2);
+    EXPECT_TRUE(again.ok());
+    if (!again.ok()) break;
+    std::filesystem::rename(*again, dir + "/tmp-step-000000000010-x");
+    std::filesystem::rename(*path, dir + "/trash-step-000000000010-x");
+    std::filesystem::rename(dir + "/tmp-step-000000000010-x", *path);
+    std::filesystem::remove_all(dir + "/trash-step-000000000010-x");
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(trouble, "");
+}
+
 TEST(DirectoryTest, TheLastAndTheBestAreKept) {
   const std::string dir = FreshDir("prune");
   const double aucs[] = {0.71, 0.75, 0.73, 0.75, 0.70, 0.69};
