@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -91,6 +95,7 @@ struct Call {
   // Of the thread that waits:
   bool finished = false;
   bool reread = false;
+  absl::Status trouble;  // why the last try was repeated
   absl::Duration backoff = kFirstBackoff;
   absl::Time next_try = absl::InfinitePast();
   // Guarded by Shared::mu: an answer that nobody has looked at, and whether a try is under way.
@@ -114,6 +119,11 @@ struct Shared {
   std::string waiting_for ABSL_GUARDED_BY(mu);
   bool done ABSL_GUARDED_BY(mu) = false;
   bool closing ABSL_GUARDED_BY(mu) = false;
+  // Newest version that any server has told of.
+  int64_t version ABSL_GUARDED_BY(mu) = 0;
+  // Next step of the dead trainer whose place this one takes.
+  std::optional<int64_t> takes_over ABSL_GUARDED_BY(mu);
+  std::set<int> dead ABSL_GUARDED_BY(mu);  // trainers, as server 0 says
 
   // Counters, read at any time.
   std::atomic<int64_t> bytes_sent{0}, bytes_received{0}, messages{0}, rows_pulled{0}, rows_pushed{0}, retries{0};
@@ -134,8 +144,9 @@ class ClientImpl : public Client {
   absl::Status Join() override;
   void Heartbeat() override;
   void SetFirstStep(int64_t step) override { version_wanted_ = first_step_ = step; }
-  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution) override;
-  absl::Status Contribute(std::string_view key, std::string contribution) override;
+  std::optional<int64_t> TakesOver() override;
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept) override;
+  absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
   absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;
   absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
   void RequestStop() override;
@@ -169,7 +180,9 @@ class ClientImpl : public Client {
   void Issue(const CallPtr& call);
   CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
   // Until all calls have their answers. `what` says for what, in messages; `deadline` ends it.
-  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline);
+  // while_others_work: it begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
+  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                    bool while_others_work = false);
   // One look at a call; sets `issue` when it is to be tried (again). Accepts answers outside the lock.
   absl::Status Look(const CallPtr& call, bool* issue);
   absl::Status FailureOfJob(const absl::Status& aborted);
@@ -177,7 +190,8 @@ class ClientImpl : public Client {
   void HeartbeatLoop();
   absl::Status JoinServers();
   absl::Status CheckProbe(int server, const v1::JoinReply& reply);
-  absl::Status Upload(std::string_view key, const std::string& contribution);
+  // `kept`: ExchangeRequest.keep. `reader`: ExchangeRequest.reader.
+  absl::Status Upload(std::string_view key, const std::string& contribution, bool kept, int reader);
   absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
   absl::Status PushRowsOfNode(const std::string& name, int server, int width, const LaneRange& node,
                               absl::Span<const LaneRows> lanes, const RowUnion& rows, const IdOrder& order,
@@ -188,7 +202,9 @@ class ClientImpl : public Client {
                   std::function<absl::Status(const v1::PullReply&, const Slices&)> take);
 
   const ClientOptions options_;
-  const absl::Duration rpc_, lease_, slow_warning_, progress_deadline_;
+  const absl::Duration rpc_, lease_, heartbeat_period_, slow_warning_, progress_deadline_;
+  // Drawn at random: another process of the same host and pid is another claimant.
+  const uint64_t incarnation_ = (uint64_t{std::random_device()()} << 32) | std::random_device()();
   const std::vector<LaneRange> nodes_;
   const int tree_lanes_;
   const bool eager_;
@@ -226,6 +242,7 @@ ClientImpl::ClientImpl(ClientOptions options)
     : options_(std::move(options)),
       rpc_(OfSeconds(options_.deadlines.rpc_s())),
       lease_(OfSeconds(options_.deadlines.lease_s())),
+      heartbeat_period_(OfSeconds(options_.deadlines.heartbeat_s())),
       slow_warning_(OfSeconds(options_.deadlines.slow_warning_s())),
       progress_deadline_(OfSeconds(options_.deadlines.progress_deadline_s())),
       nodes_(AlignedNodes(LanesOfTrainer(options_.plan.lanes(), options_.plan.trainers(), options_.trainer_id))),
@@ -357,6 +374,7 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
   const bool reread = status.code() == absl::StatusCode::kDataLoss && !call->reread;
   if (Retryable(status) || reread) {
     call->reread |= reread;
+    call->trouble = status;
     shared_->retries.fetch_add(1, std::memory_order_relaxed);
     call->next_try = options_.clock->Now() + call->backoff;
     call->backoff = std::min(2 * call->backoff, kLongestBackoff);
@@ -366,9 +384,11 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
   return absl::Status(status.code(), absl::StrCat(options_.transport->Describe(call->server), ": ", status.message()));
 }
 
-absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {
-  const absl::Time start = options_.clock->Now();
+absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                              bool while_others_work) {
+  absl::Time start = options_.clock->Now();
   absl::Time warned = start;
+  int64_t version = -1;
   const absl::Duration look = options_.clock == Clock::Real() ? kRealLook : kLook;
   absl::Status result;
   while (true) {
@@ -386,14 +406,24 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
     if (issued) continue;  // an answer may be there already
 
     const absl::Time now = options_.clock->Now();
+    if (while_others_work) {
+      MutexLock lock(&shared_->mu);
+      if (shared_->version > version) {
+        version = shared_->version;
+        start = now;
+      }
+    }
     std::vector<std::string> missing;
+    std::string trouble;
     for (const CallPtr& call : calls) {
-      if (!call->finished) missing.push_back(options_.transport->Describe(call->server));
+      if (call->finished) continue;
+      missing.push_back(options_.transport->Describe(call->server));
+      if (trouble.empty() && !call->trouble.ok()) trouble = absl::StrCat("; the last try: ", call->trouble.message());
     }
     missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
     const std::string text = absl::StrCat(absl::StrJoin(missing, ", "), ": ", what);
     if (now - start > deadline) {
-      result = absl::DeadlineExceededError(absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text));
+      result = absl::DeadlineExceededError(absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text, trouble));
       break;
     }
     if (now - warned >= slow_warning_) {
@@ -445,6 +475,7 @@ absl::Status ClientImpl::JoinServers() {
     request.set_arithmetic(options_.arithmetic);
     request.set_process(options_.process);
     request.set_wire_version(kWireVersion);
+    request.set_incarnation(incarnation_);
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
     calls.push_back(NewCall(s, Method::kJoin, std::move(bytes), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
@@ -454,6 +485,10 @@ absl::Status ClientImpl::JoinServers() {
       MutexLock lock(&shared_->mu);
       shared_->sessions[static_cast<size_t>(s)] = reply.session();
       shared_->processes[static_cast<size_t>(s)] = reply.process();
+      if (reply.has_next_step()) {
+        std::optional<int64_t>& next = shared_->takes_over;
+        next = std::min(next.value_or(reply.next_step()), reply.next_step());
+      }
       shared_->last_heard[static_cast<size_t>(s)] = options_.clock->Now();
       return true;
     }));
@@ -501,6 +536,12 @@ void ClientImpl::SendHeartbeat(int server) {
         v1::HeartbeatReply reply;
         if (!reply.ParseFromString(Flatten(*answer))) return;
         if (reply.stop_requested()) shared->stop_requested = true;
+        shared->version = std::max(shared->version, reply.version());
+        for (const int trainer : reply.dead()) {
+          if (server == 0 && shared->dead.insert(trainer).second) {
+            LOG(WARNING) << "trainer " << trainer << " is dead, says server 0; the others go on";
+          }
+        }
         if (!reply.failure().empty()) {
           const int code = reply.failure_code();
           const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
@@ -517,7 +558,7 @@ void ClientImpl::Heartbeat() {
     MutexLock lock(&shared_->mu);
     if (shared_->done) return;
     // This process itself was asleep: it cannot tell who else was.
-    const bool overslept = now - last_round_ > lease_ / 2;
+    const bool overslept = now - last_round_ > heartbeat_period_ + lease_ / 2;
     for (int s = 0; s < servers(); ++s) {
       if (shared_->sessions[static_cast<size_t>(s)] == 0) continue;
       joined.push_back(s);
@@ -537,14 +578,17 @@ void ClientImpl::Heartbeat() {
 
 void ClientImpl::HeartbeatLoop() {
   pthread_setname_np(pthread_self(), "weir-heartbeat");
-  const absl::Duration period = OfSeconds(options_.deadlines.heartbeat_s());
+  // A step of the wall clock must not keep a sign of life back.
+  using SteadyClock = std::chrono::steady_clock;
+  const SteadyClock::duration period = absl::ToChronoNanoseconds(heartbeat_period_);
   while (true) {
     Heartbeat();
+    const SteadyClock::time_point next = SteadyClock::now() + period;
     MutexLock lock(&shared_->mu);
-    const absl::Time next = absl::Now() + period;
     // A failure is passed on at once.
-    while (!shared_->closing && !shared_->relay && absl::Now() < next) {
-      shared_->changed.WaitWithTimeout(&shared_->mu, next - absl::Now());
+    for (SteadyClock::time_point now = SteadyClock::now(); !shared_->closing && !shared_->relay && now < next;
+         now = SteadyClock::now()) {
+      shared_->changed.WaitWithTimeout(&shared_->mu, absl::FromChrono(next - now));
     }
     if (shared_->closing) return;
   }
@@ -627,7 +671,7 @@ Client::Counters ClientImpl::counters() const {
 
 // ------------------------------------------------------------------------------------------------ exchange and control
 
-absl::Status ClientImpl::Upload(std::string_view key, const std::string& contribution) {
+absl::Status ClientImpl::Upload(std::string_view key, const std::string& contribution, bool kept, int reader) {
   const size_t chunks = std::max<size_t>(1, (contribution.size() + kExchangeChunk - 1) / kExchangeChunk);
   std::vector<CallPtr> calls;
   for (size_t c = 0; c < chunks; ++c) {
@@ -637,6 +681,8 @@ absl::Status ClientImpl::Upload(std::string_view key, const std::string& contrib
     request.set_contribution(contribution.substr(c * kExchangeChunk, kExchangeChunk));
     request.set_chunk(static_cast<int>(c));
     request.set_chunks(static_cast<int>(chunks));
+    if (kept) request.set_keep(true);
+    if (reader >= 0) request.set_reader(reader);
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
     calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [](const Slices&) -> absl::StatusOr<bool> { return true; }));
@@ -675,7 +721,14 @@ absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>*
   return absl::OkStatus();
 }
 
-absl::Status ClientImpl::Contribute(std::string_view key, std::string contribution) { return Upload(key, contribution); }
+absl::Status ClientImpl::Contribute(std::string_view key, std::string contribution, int reader) {
+  return Upload(key, contribution, /*kept=*/false, reader);
+}
+
+std::optional<int64_t> ClientImpl::TakesOver() {
+  MutexLock lock(&shared_->mu);
+  return shared_->takes_over;
+}
 
 absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<std::string>* all) {
   v1::ExchangeRequest request;
@@ -696,8 +749,8 @@ absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<st
   return true;
 }
 
-absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution) {
-  RETURN_IF_ERROR(Upload(key, contribution));
+absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution, bool kept) {
+  RETURN_IF_ERROR(Upload(key, contribution, kept, /*reader=*/-1));
   v1::ExchangeRequest request;
   *request.mutable_caller() = CallerFor(0);
   request.set_key(std::string(key));
@@ -716,7 +769,8 @@ absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view k
         }
         return reply.ready();
       });
-  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_);
+  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_,
+                             /*while_others_work=*/!options_.plan.sync());
   if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
     status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
   }
@@ -856,7 +910,6 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     *header.mutable_caller() = CallerFor(request.server);
     header.set_version(options_.plan.sync() && !read_only_ ? step_ : 0);
     header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
-    header.set_create_rows(!read_only_);
     size_t id_bytes = 0;
     for (const Piece& piece : request.pieces) {
       v1::PullItem* const item = header.add_items();

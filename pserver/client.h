@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,12 +56,18 @@ class Client : public ParamChannel {
 
   // The step this trainer goes on from after a resume. Before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
+  // Async: this trainer has taken the place of a dead one, which would have begun this step next. Others have long begun: there
+  // is nothing to load or to set aside. After Join.
+  virtual std::optional<int64_t> TakesOver() = 0;
 
   // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual deadlines.
-  // Any size. Keys are used once.
-  virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution) = 0;
+  // Any size. Keys are used once. kept: a trainer that takes the place of a dead one later gets what was given then. In async
+  // the deadline runs only while no server's version moves.
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
+                                                            bool kept = false) = 0;
   // The same without waiting: gives now; TryCollect says whether all are there (async evaluation).
-  virtual absl::Status Contribute(std::string_view key, std::string contribution) = 0;
+  // reader: the one trainer that will collect it; -1: all.
+  virtual absl::Status Contribute(std::string_view key, std::string contribution, int reader = -1) = 0;
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
   // To every server; answers by server index. For the chief at a step border.

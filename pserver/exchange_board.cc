@@ -25,7 +25,12 @@ absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer)
     return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": chunk ", request.chunk(), " of ",
                                                    request.chunks(), "; at most ", kMaxChunks, " are possible"));
   }
-  Contribution& contribution = Find(request.key()).contributions[static_cast<size_t>(trainer)];
+  Entry& entry = Find(request.key());
+  entry.keep |= request.keep();
+  if (request.reader() >= 0 && request.reader() < trainers_) entry.reader = request.reader();
+  Contribution& contribution = entry.contributions[static_cast<size_t>(trainer)];
+  // Whoever takes the place of a dead trainer hears what that one said.
+  if (entry.keep && contribution.complete) return absl::OkStatus();
   const size_t chunks = static_cast<size_t>(request.chunks());
   if (contribution.chunks.empty()) {
     contribution.chunks.resize(chunks);
@@ -75,7 +80,11 @@ absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer
 void ExchangeBoard::Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused) {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     bool all = true;
-    for (int t = 0; t < trainers_; ++t) all &= entry->second.read[static_cast<size_t>(t)] || excused(t);
+    for (int t = 0; t < trainers_; ++t) {
+      const bool reads = entry->second.reader < 0 || entry->second.reader == t;
+      all &= !reads || entry->second.read[static_cast<size_t>(t)] || excused(t);
+    }
+    all &= !entry->second.keep;
     if (all && entry->second.all_read == absl::InfiniteFuture()) entry->second.all_read = now;
     if (all && now - entry->second.all_read > keep) {
       entry = entries_.erase(entry);

@@ -25,8 +25,8 @@ class ExchangeBoard {
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
   // Chunk `request.chunk` of the contribution of `request.read_trainer`; one of an excused trainer is empty.
   absl::Status Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply);
-  // Forgets keys that every trainer (but the excused) has read to the end longer than `keep` ago: until then a reader whose
-  // reply was lost may come again.
+  // Forgets keys that their readers (but the excused) have read to the end longer than `keep` ago: until then a reader whose
+  // reply was lost may come again. Those with ExchangeRequest.keep stay.
   void Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused);
 
  private:
@@ -38,6 +38,8 @@ class ExchangeBoard {
   struct Entry {
     std::vector<Contribution> contributions;
     std::vector<bool> read;  // trainers that have taken the last chunk of the last contribution
+    bool keep = false;
+    int reader = -1;  // -1: all
     absl::Time all_read = absl::InfiniteFuture();
   };
   Entry& Find(const std::string& key);

@@ -1,7 +1,6 @@
 #include "pserver/server_core.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <list>
 #include <set>
@@ -15,8 +14,6 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
-#include "framework/checkpoint/file.h"
-#include "framework/checkpoint/shard.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/checksum.h"
@@ -26,6 +23,7 @@
 #include "pserver/exchange_board.h"
 #include "pserver/handshake.h"
 #include "pserver/push_parser.h"
+#include "pserver/server_checkpoints.h"
 #include "pserver/server_params.h"
 
 namespace weir {
@@ -34,6 +32,8 @@ namespace {
 
 // Parts of one step of one trainer: more is a mistake of the caller, not a large model.
 constexpr int kMaxParts = 1 << 20;
+// Of one trainer in one step; sums of them stay far from the end of int64.
+constexpr int64_t kMaxSamples = int64_t{1} << 40;
 // A caller's header is small; half a MiB is room for thousands of items beside a full payload.
 constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
 // Longest wait of one call, whatever the caller asks for: it asks again.
@@ -71,6 +71,20 @@ Slices Serialize(const google::protobuf::MessageLite& message) {
 }
 
 std::string Seconds(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+
+// What went wrong here will go wrong again: a caller that takes it for trouble on the way would ask until its deadline, and
+// then know nothing of the cause.
+absl::StatusOr<v1::ControlReply> ForGood(absl::StatusOr<v1::ControlReply> result) {
+  switch (result.status().code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+      return absl::FailedPreconditionError(result.status().message());
+    default:
+      return result;
+  }
+}
 
 absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
 
@@ -111,6 +125,8 @@ class ServerCoreImpl : public ServerCore {
     enum State { kAbsent, kJoined, kDone, kDead } state = kAbsent;
     uint64_t session = 0;
     std::string process;
+    uint64_t incarnation = 0;
+    bool takes_over = false;  // async: the place of a dead one
     absl::Time lease_until;
     int64_t step = -1;  // last begun, by its heart-beat
     std::string waiting_for;
@@ -171,6 +187,8 @@ class ServerCoreImpl : public ServerCore {
   bool Excused(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void Fail(const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Async: the update of a trainer's step failed.
+  void FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchConnecting(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchProgress(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -189,7 +207,7 @@ class ServerCoreImpl : public ServerCore {
   void ApplyAsync(int trainer);
   void RunControl(std::shared_ptr<ControlCall> call);
   absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
-  absl::Status DoLoad(const v1::LoadCheckpoint& load, int64_t* step, std::vector<int64_t>* trainer_steps);
+  absl::Status DoLoad(const v1::LoadCheckpoint& load);
 
   bool PullReady(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeReadyPulls(std::vector<WaitingPull>* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -204,6 +222,7 @@ class ServerCoreImpl : public ServerCore {
   const uint64_t fingerprint_;
   // Constant after Init.
   std::unique_ptr<ServerParams> params_;
+  std::unique_ptr<ServerCheckpoints> checkpoints_;
   bool sync_ = true;
   bool eager_ = false;
   int trainer_count_ = 1;
@@ -217,6 +236,7 @@ class ServerCoreImpl : public ServerCore {
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   absl::Time failed_at_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_look_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // at the leases
   absl::Time version_since_ ABSL_GUARDED_BY(mu_);
   absl::Time connecting_since_ ABSL_GUARDED_BY(mu_);
   absl::Time connect_warning_ ABSL_GUARDED_BY(mu_);
@@ -237,6 +257,8 @@ absl::Status ServerCoreImpl::Init() {
   ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
                                                   options_.planted.add_in_arrival_order));
   const v1::Plan& plan = options_.main.plan();
+  checkpoints_ = std::make_unique<ServerCheckpoints>(options_.checkpoint_dir, options_.job_name, options_.server_id,
+                                                     plan.servers(), params_.get());
   sync_ = options_.sync;
   if (plan.has_sync() && plan.sync() != sync_) {
     return absl::InvalidArgumentError(absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ",
@@ -346,7 +368,7 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
         absl::StrCat("trainer id ", trainer, " of ", request.process(), "; the job has trainers 0 to ", trainer_count_ - 1));
   }
   const Trainer& holder = trainers_[static_cast<size_t>(trainer)];
-  if (holder.process == request.process()) {
+  if (holder.process == request.process() && holder.incarnation == request.incarnation()) {
     if (holder.state == Trainer::kDead) {
       return absl::FailedPreconditionError(absl::StrCat(Name(trainer), " was declared dead and cannot go on"));
     }
@@ -378,9 +400,14 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
     Trainer& trainer = trainers_[static_cast<size_t>(id)];
     if (trainer.state == Trainer::kAbsent || trainer.state == Trainer::kDead) {
       const bool again = trainer.state == Trainer::kDead;
+      // What has taken effect under this id, here or in the run that was resumed, has done so.
+      const int64_t applied_step = trainer.applied_step;
       trainer = Trainer();
+      trainer.applied_step = applied_step;
       trainer.state = Trainer::kJoined;
+      trainer.takes_over = again;
       trainer.process = request->process().substr(0, kMaxText);
+      trainer.incarnation = request->incarnation();
       ++sessions_;
       trainer.session = StableHash(absl::StrCat(request->process(), "/", sessions_, "/", options_.process)) | 1;
       trainer.progress = trainer.last_warning = now;
@@ -398,6 +425,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
     joined.set_checkpoint_probe(probe_.name);
     joined.set_checkpoint_token(probe_.token);
     joined.set_version(version_.version);
+    if (trainer.takes_over) joined.set_next_step(trainer.applied_step + 1);
     return joined;
   }();
   RunAll(&actions);
@@ -539,7 +567,9 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
       return absl::InvalidArgumentError(absl::StrCat(part_name, ": says it is the last of ", request.part_count(), " parts, after ",
                                                      pending.parts.size(), " were numbered"));
     }
-    if (request.samples() < 0) return absl::InvalidArgumentError(absl::StrCat(part_name, ": ", request.samples(), " samples"));
+    if (request.samples() < 0 || request.samples() > kMaxSamples) {
+      return absl::InvalidArgumentError(absl::StrCat(part_name, ": ", request.samples(), " samples; at most ", kMaxSamples));
+    }
     if (eager_ && request.verdict() == v1::SKIP) {
       return absl::InvalidArgumentError(absl::StrCat(part_name, ": verdict SKIP, but parts have taken effect (async_apply EAGER)"));
     }
@@ -616,8 +646,12 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
     const absl::Status applied = params_->Apply(request.step(), absl::MakeConstSpan(&own, 1));
     MutexLock lock(&mu_);
     --applies_;
-    if (!applied.ok()) answer = applied;
+    if (!applied.ok()) {
+      answer = applied;
+      FailApply(id, request.step(), applied, &actions);
+    }
   }
+  RunAll(&actions);
   if (!answer.ok()) {
     reply(answer.status());
   } else if (!wait) {
@@ -725,12 +759,15 @@ void ServerCoreImpl::ApplyAsync(int id) {
   absl::Status status;
   if (apply) status = params_->Apply(step, absl::MakeConstSpan(&own, 1));
 
+  Actions actions;
   std::vector<ReplyCallback> waiters;
   std::vector<WaitingPull> ready;
   VersionInfo info;
   {
     MutexLock lock(&mu_);
     --applies_;
+    // A step that took effect in part cannot be taken back, and its trainer may not live to say so.
+    if (!status.ok()) FailApply(id, step, status, &actions);
     Trainer& trainer = trainers_[static_cast<size_t>(id)];
     // Unless it died meanwhile and another has its place.
     if (trainer.session == session) {
@@ -746,6 +783,7 @@ void ServerCoreImpl::ApplyAsync(int id) {
     info = version_;
     TakeReadyPulls(&ready);
   }
+  RunAll(&actions);
   for (const ReplyCallback& waiter : waiters) {
     if (status.ok()) {
       v1::PushReply reply;
@@ -784,6 +822,7 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
       return absl::InvalidArgumentError(absl::StrCat("pull of ", item.name().substr(0, 200), ": ", what));
     };
     if (item.count() < 0) return wrong(absl::StrCat("count is ", item.count()));
+    if (item.width() < 0) return wrong(absl::StrCat("width is ", item.width()));
     uint64_t floats = static_cast<uint64_t>(item.count());
     if (item.width() > 0) {
       const int table = params_->FindTable(item.name());
@@ -955,10 +994,11 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
     if (request->key().empty()) return absl::InvalidArgumentError("Exchange: the key is empty");
     if (request->has_contribution()) {
       RETURN_IF_ERROR(board_.Put(*request, id));
-      trainers_[static_cast<size_t>(id)].progress = now;
       request->clear_contribution();
       AnswerExchanges(now, &actions);
     }
+    // Whoever asks for the others is not waited for; its own deadline ends that.
+    trainers_[static_cast<size_t>(id)].progress = now;
     WaitingExchange call{id, *std::move(request), now, reply};
     call.deadline = now + std::min(kMaxWait, OfSeconds(call.request.wait_s()));
     if (!TryAnswerExchange(call, now >= call.deadline, &actions)) exchanges_.push_back(std::move(call));
@@ -1019,7 +1059,7 @@ void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& rep
 }
 
 void ServerCoreImpl::RunControl(std::shared_ptr<ControlCall> call) {
-  const absl::StatusOr<v1::ControlReply> result = DoControl(call->request);
+  const absl::StatusOr<v1::ControlReply> result = ForGood(DoControl(call->request));
   std::vector<ReplyCallback> replies;
   std::vector<WaitingPull> ready;
   VersionInfo info;
@@ -1030,6 +1070,9 @@ void ServerCoreImpl::RunControl(std::shared_ptr<ControlCall> call) {
     last_control_reply_ = result;
     replies = std::move(call->replies);
     info = version_;
+    // Meanwhile everyone waited for this server.
+    version_since_ = options_.clock->Now();
+    for (Trainer& trainer : trainers_) trainer.progress = version_since_;
     TakeReadyPulls(&ready);  // a load has set the version
   }
   for (const ReplyCallback& reply : replies) {
@@ -1060,37 +1103,28 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
     params_->Digest(&reply);
     return reply;
   }
-  if (options_.checkpoint_dir.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(Self(), ": the job has no checkpoint directory"));
+  switch (request.action_case()) {
+    case v1::ControlRequest::kSave:
+      RETURN_IF_ERROR(check_step(request.save().has_step(), request.save().step()));
+      RETURN_IF_ERROR(checkpoints_->Save(request.save(), &reply));
+      for (int64_t step : trainer_steps) reply.add_trainer_steps(step);
+      return reply;
+    case v1::ControlRequest::kPublish:
+      RETURN_IF_ERROR(checkpoints_->Publish(request.publish()));
+      return reply;
+    case v1::ControlRequest::kFind:
+      RETURN_IF_ERROR(checkpoints_->Find(&reply));
+      return reply;
+    case v1::ControlRequest::kSetAside:
+      RETURN_IF_ERROR(checkpoints_->SetAside());
+      return reply;
+    default:
+      RETURN_IF_ERROR(DoLoad(request.load()));
+      return reply;
   }
-  if (request.has_save()) {
-    RETURN_IF_ERROR(check_step(request.save().has_step(), request.save().step()));
-    RETURN_IF_ERROR(CheckFileName(request.save().name()));
-    const std::string directory = absl::StrCat(options_.checkpoint_dir, "/", request.save().name());
-    // With a directory per host the chief has made only its own.
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) return absl::UnavailableError(absl::StrCat("cannot make ", directory, ": ", error.message()));
-    ASSIGN_OR_RETURN(const v1::CheckpointShard shard,
-                     params_->Save(absl::StrCat(directory, "/", ShardFileName(options_.server_id))));
-    reply.set_shard(shard.SerializeAsString());
-    for (int64_t step : trainer_steps) reply.add_trainer_steps(step);
-    return reply;
-  }
-  int64_t step = 0;
-  RETURN_IF_ERROR(DoLoad(request.load(), &step, &trainer_steps));
-  MutexLock lock(&mu_);
-  version_ = VersionInfo{.version = step};
-  version_since_ = options_.clock->Now();
-  for (int t = 0; t < trainer_count_; ++t) {
-    // With another number of trainers nobody goes on with a step of its own.
-    const bool same = trainer_steps.size() == static_cast<size_t>(trainer_count_);
-    trainers_[static_cast<size_t>(t)].applied_step = same ? trainer_steps[static_cast<size_t>(t)] - 1 : -1;
-  }
-  return reply;
 }
 
-absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load, int64_t* step, std::vector<int64_t>* trainer_steps) {
+absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load) {
   {
     MutexLock lock(&mu_);
     for (int t = 0; t < trainer_count_; ++t) {
@@ -1099,12 +1133,15 @@ absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load, int64_t* ste
           absl::StrCat(Self(), ": ", Name(t), " has already pushed; a checkpoint is loaded before the first step"));
     }
   }
-  RETURN_IF_ERROR(CheckFileName(load.name()));
-  const std::string directory = absl::StrCat(options_.checkpoint_dir, "/", load.name());
-  ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(directory));
-  RETURN_IF_ERROR(params_->Load(directory, manifest));
-  *step = manifest.step();
-  trainer_steps->assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
+  ASSIGN_OR_RETURN(const ServerCheckpoints::Loaded loaded, checkpoints_->Load(load));
+  MutexLock lock(&mu_);
+  version_ = VersionInfo{.version = loaded.step};
+  version_since_ = options_.clock->Now();
+  for (int t = 0; t < trainer_count_; ++t) {
+    // With another number of trainers nobody goes on with a step of its own.
+    const bool same = loaded.trainer_steps.size() == static_cast<size_t>(trainer_count_);
+    trainers_[static_cast<size_t>(t)].applied_step = same ? loaded.trainer_steps[static_cast<size_t>(t)] - 1 : -1;
+  }
   return absl::OkStatus();
 }
 
@@ -1136,7 +1173,17 @@ void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
   }
 }
 
+void ServerCoreImpl::FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions) {
+  Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", trainer, ", step ", step, ": ", status.message())), actions);
+}
+
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
+  // This process itself was asleep: signs of life may lie unread.
+  const bool overslept = options_.clock == Clock::Real() && now - last_look_ > lease_ / 2;
+  last_look_ = now;
+  if (overslept) {
+    for (Trainer& trainer : trainers_) trainer.lease_until = std::max(trainer.lease_until, now + lease_ / 2);
+  }
   for (int t = 0; t < trainer_count_; ++t) {
     Trainer& trainer = trainers_[static_cast<size_t>(t)];
     if (trainer.state != Trainer::kJoined || now <= trainer.lease_until) continue;

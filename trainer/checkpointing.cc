@@ -1,13 +1,17 @@
 #include "trainer/checkpointing.h"
 
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
@@ -19,7 +23,7 @@ constexpr char kStatisticsFile[] = "statistics";
 }  // namespace
 
 Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, Client* client)
-    : dir_(std::move(dir)), config_(config), plan_(plan), client_(client) {}
+    : dir_(std::move(dir)), config_(config), plan_(plan), client_(client), per_host_(config.checkpoint().per_host()) {}
 
 absl::Status LoadIntoServers(Client* client, const std::string& name) {
   v1::ControlRequest request;
@@ -34,7 +38,7 @@ absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v
   return std::string();
 }
 
-absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
+absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() {
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> all, ListCheckpoints(dir_));
   if (all.empty()) return std::nullopt;
   absl::StatusOr<NewestCheckpoint> newest = FindNewestComplete(dir_, config_.name());
@@ -42,28 +46,81 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
     return absl::DataLossError(absl::StrCat("--resume: no checkpoint in ", dir_, " is complete: ",
                                             std::string(newest.status().message())));
   }
-  for (const std::string& reason : newest->refused) LOG(WARNING) << "checkpoint refused: " << reason;
-  RETURN_IF_ERROR(LoadIntoServers(client_, newest->found.name));
-  ResumePoint point{.step = newest->manifest.step()};
-  point.trainer_steps.assign(newest->manifest.data().trainer_steps().begin(),
-                             newest->manifest.data().trainer_steps().end());
-  ASSIGN_OR_RETURN(point.statistics, ReadStatistics(newest->found.path, newest->manifest));
-  LOG(INFO) << "resumed from " << newest->found.path;
+  return Found{.name = newest->found.name, .refused = std::move(newest->refused)};
+}
+
+absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHosts() {
+  v1::ControlRequest request;
+  request.mutable_find();
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+  ASSIGN_OR_RETURN(const HostParts own, FindParts(dir_, config_.name(), ""));
+  Found found{.refused = own.refused};
+  std::map<std::pair<int64_t, uint64_t>, size_t> holders;  // of a checkpoint: step and manifest
+  for (const HostPart& part : own.parts) ++holders[{part.step, part.manifest}];
+  bool any = !own.parts.empty() || !own.refused.empty();
+  std::string held = absl::StrCat("the chief ", own.parts.size());
+  for (size_t s = 0; s < replies.size(); ++s) {
+    for (const v1::FoundPart& part : replies[s].parts()) ++holders[{part.step(), part.manifest()}];
+    for (const std::string& reason : replies[s].refused()) found.refused.push_back(absl::StrCat("server ", s, ": ", reason));
+    any |= replies[s].parts_size() > 0 || replies[s].refused_size() > 0;
+    absl::StrAppend(&held, ", server ", s, " ", replies[s].parts_size());
+  }
+  if (!any) return std::nullopt;
+  for (auto it = holders.rbegin(); it != holders.rend(); ++it) {
+    const std::string name = StepDirectoryName(it->first.first);
+    if (it->second == replies.size() + 1) {
+      found.name = name;
+      return found;
+    }
+    found.refused.push_back(absl::StrCat(name, ": ", it->second, " of ", replies.size() + 1, " processes have it"));
+  }
+  return absl::DataLossError(absl::StrCat("--resume: no checkpoint is complete on every host (good parts: ", held, ")",
+                                          found.refused.empty() ? "" : ": ", absl::StrJoin(found.refused, "; ")));
+}
+
+absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& manifest) {
+  v1::ControlRequest request;
+  request.mutable_digest();
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+  uint64_t values = 0;
+  for (const v1::ControlReply& reply : replies) values += reply.values();
+  if (values == manifest.values_digest()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("--resume: the servers hold values=", DigestHex(values), " after reading ",
+                                          StepDirectoryName(manifest.step()), ", its manifest says values=",
+                                          DigestHex(manifest.values_digest())));
+}
+
+absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
+  ASSIGN_OR_RETURN(const std::optional<Found> found, per_host_ ? FindOnAllHosts() : FindShared());
+  if (!found.has_value()) return std::nullopt;
+  for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
+  const std::string path = absl::StrCat(dir_, "/", found->name);
+  ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
+  RETURN_IF_ERROR(LoadIntoServers(client_, found->name));
+  if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
+  ResumePoint point{.step = manifest.step()};
+  point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
+  ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
+  LOG(INFO) << "resumed from " << path;
   return point;
 }
 
 absl::Status Checkpointing::StartAfresh() {
-  ASSIGN_OR_RETURN(const std::string aside, SetEarlierCheckpointsAside(dir_));
+  ASSIGN_OR_RETURN(const std::string aside, per_host_ ? SetEarlierPartsAside(dir_) : SetEarlierCheckpointsAside(dir_));
   if (!aside.empty()) {
     LOG(WARNING) << "checkpoints of an earlier run moved to " << aside << "; --resume would have gone on from them";
   }
-  return absl::OkStatus();
+  if (!per_host_) return absl::OkStatus();
+  v1::ControlRequest request;
+  request.mutable_set_aside();
+  return client_->Control(request).status();
 }
 
 absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::string& name, int64_t version,
                                                                   const std::string& statistics) {
   v1::ControlRequest request;
   request.mutable_save()->set_name(name);
+  request.mutable_save()->set_per_host(per_host_);
   if (plan_.sync()) request.mutable_save()->set_step(version);
   ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
   v1::CheckpointManifest manifest;
@@ -84,6 +141,20 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::str
   return manifest;
 }
 
+absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, v1::CheckpointManifest manifest) {
+  manifest.set_per_host(true);
+  SealManifest(&manifest);
+  const v1::CheckpointConfig& keep = config_.checkpoint();
+  v1::ControlRequest request;
+  request.mutable_publish()->set_name(temporary);
+  request.mutable_publish()->set_manifest(manifest.SerializeAsString());
+  request.mutable_publish()->set_keep_last(keep.keep_last());
+  request.mutable_publish()->set_keep_best(keep.keep_best());
+  RETURN_IF_ERROR(client_->Control(request).status());
+  RETURN_IF_ERROR(PublishPart(dir_, temporary, manifest));
+  return PruneParts(dir_, keep.keep_last(), keep.keep_best());
+}
+
 absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const std::string& statistics,
                                                 const std::optional<MetricResult>& eval) {
   ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
@@ -101,6 +172,10 @@ absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, c
   if (eval.has_value()) {
     manifest->set_eval_loss(eval->loss);
     if (eval->kind == v1::LossDesc::BINARY && !std::isnan(eval->auc)) manifest->set_eval_auc(eval->auc);
+  }
+  if (per_host_) {
+    RETURN_IF_ERROR(PublishOnAllHosts(temporary, *std::move(manifest)));
+    return absl::StrCat(dir_, "/", StepDirectoryName(step));
   }
   ASSIGN_OR_RETURN(const std::string path, PublishCheckpoint(dir_, temporary, *std::move(manifest)));
   RETURN_IF_ERROR(PruneCheckpoints(dir_, config_.checkpoint().keep_last(), config_.checkpoint().keep_best()));

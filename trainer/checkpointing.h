@@ -1,5 +1,6 @@
 // What the chief (trainer 0) does with checkpoints: finds the one to go on from, has the servers write and read theirs,
-// publishes, prunes. Called at step borders, when in sync no server changes anything.
+// publishes, prunes. With checkpoint.per_host every server publishes and prunes in its own directory, and the chief goes on from
+// the newest checkpoint that all of them have. Called at step borders, when in sync no server changes anything.
 #ifndef WEIR_TRAINER_CHECKPOINTING_H_
 #define WEIR_TRAINER_CHECKPOINTING_H_
 
@@ -43,12 +44,24 @@ class Checkpointing {
                                    const std::optional<MetricResult>& eval);
 
  private:
+  // A checkpoint that can be loaded: its name in every directory, and why newer ones were refused.
+  struct Found {
+    std::string name;
+    std::vector<std::string> refused;
+  };
+  // nullopt, DataLoss: as Resume.
+  absl::StatusOr<std::optional<Found>> FindShared();
+  absl::StatusOr<std::optional<Found>> FindOnAllHosts();
+  // The servers hold what the checkpoint says: rows that none of them has read would go unnoticed.
+  absl::Status CheckLoadedDigest(const v1::CheckpointManifest& manifest);
+  absl::Status PublishOnAllHosts(const std::string& temporary, v1::CheckpointManifest manifest);
   absl::StatusOr<v1::CheckpointManifest> WriteShards(const std::string& name, int64_t version, const std::string& statistics);
 
   const std::string dir_;
   const v1::JobConfig& config_;
   const v1::Plan& plan_;
   Client* const client_;
+  const bool per_host_;
 };
 
 // Has every server of `client` read the checkpoint `name` of its own directory.

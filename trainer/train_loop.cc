@@ -134,7 +134,8 @@ absl::Status TrainLoop::Begin() {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }
   Beginning mine;
-  if (checkpoints_ != nullptr) {
+  const std::optional<int64_t> takes_over = o_.client->TakesOver();
+  if (checkpoints_ != nullptr && !takes_over.has_value()) {
     if (o_.resume) {
       ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, checkpoints_->Resume());
       mine.resumed = point.has_value();
@@ -144,7 +145,7 @@ absl::Status TrainLoop::Begin() {
       RETURN_IF_ERROR(checkpoints_->StartAfresh());
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : ""));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : "", /*kept=*/true));
   ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
   step_ = beginning_.point.step;
   if (!plan_.sync() && beginning_.resumed) {
@@ -157,6 +158,10 @@ absl::Status TrainLoop::Begin() {
       LOG(WARNING) << "the checkpoint is of " << steps.size() << " trainers, the job has " << plan_.trainers()
                    << ": reading goes on at step " << step_ << ", some examples are seen twice";
     }
+  }
+  if (takes_over.has_value()) {
+    step_ = *takes_over;
+    LOG(INFO) << "trainer " << o_.trainer_id << " takes the place of a dead one and goes on at step " << step_;
   }
   RETURN_IF_ERROR(LearnStatistics());
   ASSIGN_OR_RETURN(reader_, MakeReader(*train_, /*one_pass=*/false));
@@ -183,7 +188,7 @@ absl::Status TrainLoop::LearnStatistics() {
   ASSIGN_OR_RETURN(const std::string mine,
                    CollectStatistics(spec_, *train_, spec_.StreamsOf(o_.trainer_id), o_.pool,
                                      [this] { return !o_.client->JobStatus().ok(); }));
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", mine));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", mine, /*kept=*/true));
   ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
   return absl::OkStatus();
 }
@@ -286,7 +291,7 @@ absl::Status TrainLoop::StartAsyncEvaluation() {
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
   open_evaluations_.push_back(step_);
-  return o_.client->Contribute(absl::StrCat("eval.", step_), metrics.Serialize());
+  return o_.client->Contribute(absl::StrCat("eval.", step_), metrics.Serialize(), /*reader=*/kChief);
 }
 
 absl::Status TrainLoop::CollectAsyncEvaluations() {
@@ -349,6 +354,8 @@ absl::Status TrainLoop::End() {
   RETURN_IF_ERROR(o_.client->Exchange("end", "").status());
   if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
   if (!stop_ && eval_.has_value() && eval_step_ != step_) RETURN_IF_ERROR(SyncEvaluation("eval.end"));
+  // Others may have trained on since the chief's last step.
+  if (!plan_.sync()) saved_step_ = -1;
   RETURN_IF_ERROR(Save());
   summary_.eval = stop_ ? std::nullopt : eval_result_;
   return absl::OkStatus();

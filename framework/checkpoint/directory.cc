@@ -83,14 +83,12 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 };
 
 // Whoever wrote a file that is not here has another directory.
-absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest) {
-  std::vector<const v1::CheckpointFile*> files;
-  for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
-  for (const v1::CheckpointFile& extra : manifest.extra()) files.push_back(&extra);
-  for (const v1::CheckpointFile* expected : files) {
+absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest, MissingFiles missing) {
+  for (const v1::CheckpointFile* expected : FilesOf(manifest)) {
     const std::string path = absl::StrCat(dir, "/", expected->name());
     const auto file = FileReader::Open(path);
     if (absl::IsNotFound(file.status())) {
+      if (missing == MissingFiles::kOfOtherHosts) continue;
       return absl::FailedPreconditionError(absl::StrCat(path, " was written, and is not here: the server that wrote it sees "
                                                         "another directory under this name. All processes must share "
                                                         "checkpoint.dir"));
@@ -109,14 +107,41 @@ std::optional<Inode> InodeOf(const std::string& path) {
   return Inode(found.st_dev, found.st_ino);
 }
 
-// A temporary directory has its MANIFEST only between the last write and the rename: on a file system that cannot exchange
-// two directories, a checkpoint that is replaced is away for that moment.
-bool PublishingNow(const std::string& dir) {
-  const absl::StatusOr<std::vector<std::string>> names = Names(dir);
-  if (!names.ok()) return false;
-  return std::any_of(names->begin(), names->end(), [&](const std::string& name) {
-    return absl::StartsWith(name, kTemporaryPrefix) && fs::exists(absl::StrCat(dir, "/", name, "/", kManifest));
+// Something is on its way in or out: on a file system that cannot exchange two directories, a checkpoint that is replaced is
+// away for a moment.
+bool HasHalfWritten(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return absl::StartsWith(name, kTemporaryPrefix) || absl::StartsWith(name, kTrashPrefix);
   });
+}
+
+std::vector<CheckpointPath> StepsAmong(const std::string& dir, const std::vector<std::string>& names) {
+  std::vector<CheckpointPath> found;
+  for (const std::string& name : names) {
+    if (const std::optional<int64_t> step = ParseStepDirectoryName(name)) {
+      found.push_back({.step = *step, .name = name, .path = absl::StrCat(dir, "/", name)});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; });
+  return found;
+}
+
+absl::Status CheckFiles(const std::string& path, const v1::CheckpointManifest& manifest, bool check_sums, MissingFiles missing) {
+  for (const v1::CheckpointFile* expected : FilesOf(manifest)) {
+    RETURN_IF_ERROR(CheckFileName(expected->name()));
+    const std::string name = absl::StrCat(path, "/", expected->name());
+    const auto file = FileReader::Open(name);
+    if (absl::IsNotFound(file.status())) {
+      if (missing == MissingFiles::kOfOtherHosts) continue;
+      return absl::DataLossError(absl::StrCat(name, " is missing", manifest.per_host()
+                                                                       ? ": the checkpoint was written with a directory per "
+                                                                         "host; copy the shards of all hosts into one"
+                                                                       : ""));
+    }
+    RETURN_IF_ERROR(file.status());
+    RETURN_IF_ERROR(CheckFile(**file, name, *expected, check_sums));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NewestCheckpoint> OpenStep(const std::string& path) {
@@ -146,14 +171,7 @@ std::optional<int64_t> ParseStepDirectoryName(std::string_view name) {
 
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
-  std::vector<CheckpointPath> found;
-  for (const std::string& name : names) {
-    if (const std::optional<int64_t> step = ParseStepDirectoryName(name)) {
-      found.push_back({.step = *step, .name = name, .path = absl::StrCat(dir, "/", name)});
-    }
-  }
-  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; });
-  return found;
+  return StepsAmong(dir, names);
 }
 
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
@@ -188,17 +206,7 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
 
 absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path, bool sizes_only) {
   ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(path));
-  std::vector<const v1::CheckpointFile*> files;
-  for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
-  for (const v1::CheckpointFile& extra : manifest.extra()) files.push_back(&extra);
-  for (const v1::CheckpointFile* expected : files) {
-    RETURN_IF_ERROR(CheckFileName(expected->name()));
-    const std::string name = absl::StrCat(path, "/", expected->name());
-    const auto file = FileReader::Open(name);
-    if (absl::IsNotFound(file.status())) return absl::DataLossError(absl::StrCat(name, " is missing"));
-    RETURN_IF_ERROR(file.status());
-    RETURN_IF_ERROR(CheckFile(**file, name, *expected, !sizes_only));
-  }
+  RETURN_IF_ERROR(CheckFiles(path, manifest, !sizes_only, MissingFiles::kRefuse));
   return manifest;
 }
 
@@ -209,8 +217,9 @@ absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std:
   for (int look = 0; look < kLooks; ++look) {
     if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
     newest.refused.clear();
-    ASSIGN_OR_RETURN(std::vector<CheckpointPath> found, ListCheckpoints(dir));
-    bool changed = found.empty() && PublishingNow(dir);
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
+    const std::vector<CheckpointPath> found = StepsAmong(dir, names);
+    bool changed = found.empty() && HasHalfWritten(names);
     for (auto it = found.rbegin(); it != found.rend(); ++it) {
       const std::optional<Inode> before = InodeOf(it->path);
       absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(it->path);
@@ -242,37 +251,66 @@ absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path) {
   return FindNewestComplete(path, "");
 }
 
-absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step) {
-  RETURN_IF_ERROR(CreateDirectories(dir));
+bool IsTemporaryName(std::string_view name) {
+  return name.starts_with(kTemporaryPrefix) && name.find('/') == std::string_view::npos;
+}
+
+absl::Status RemoveHalfWritten(const std::string& dir) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, kTemporaryPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
+    if (!IsTemporaryName(name) && !absl::StartsWith(name, kTrashPrefix)) continue;
     LOG(INFO) << "removing " << dir << "/" << name << ", left by a run that ended early";
     RETURN_IF_ERROR(RemoveTree(absl::StrCat(dir, "/", name)));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step) {
+  RETURN_IF_ERROR(CreateDirectories(dir));
+  RETURN_IF_ERROR(RemoveHalfWritten(dir));
   const std::string name = absl::StrCat(kTemporaryPrefix, StepDirectoryName(step), "-", RandomHex());
   const std::string path = absl::StrCat(dir, "/", name);
   if (::mkdir(path.c_str(), 0755) != 0) return FileError("cannot make directory", path, errno);
   return name;
 }
 
-absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
-                                              v1::CheckpointManifest manifest) {
-  const std::string from = absl::StrCat(dir, "/", temporary);
-  const std::string name = StepDirectoryName(manifest.step());
-  const std::string to = absl::StrCat(dir, "/", name);
+void SealManifest(v1::CheckpointManifest* manifest) {
   uint64_t values = 0, state = 0;
-  for (const v1::CheckpointShard& shard : manifest.shards()) {
+  for (const v1::CheckpointShard& shard : manifest->shards()) {
     values += shard.values_digest();
     state += shard.state_digest();
   }
-  manifest.set_format_version(kCheckpointFormat);
-  manifest.set_values_digest(values);
-  manifest.set_state_digest(state);
-  RETURN_IF_ERROR(CheckAllThere(from, manifest));
+  manifest->set_format_version(kCheckpointFormat);
+  manifest->set_values_digest(values);
+  manifest->set_state_digest(state);
+}
 
-  std::string body;
-  CHECK(google::protobuf::TextFormat::PrintToString(manifest, &body));
+std::string ManifestText(const v1::CheckpointManifest& manifest) {
+  std::string text;
+  CHECK(google::protobuf::TextFormat::PrintToString(manifest, &text));
+  return text;
+}
+
+std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest) {
+  std::vector<const v1::CheckpointFile*> files;
+  for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
+  for (const v1::CheckpointFile& extra : manifest.extra()) files.push_back(&extra);
+  return files;
+}
+
+absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
+                                              v1::CheckpointManifest manifest) {
+  SealManifest(&manifest);
+  return PublishSealed(dir, temporary, manifest, MissingFiles::kRefuse);
+}
+
+absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::string& temporary,
+                                          const v1::CheckpointManifest& manifest, MissingFiles missing) {
+  const std::string from = absl::StrCat(dir, "/", temporary);
+  const std::string name = StepDirectoryName(manifest.step());
+  const std::string to = absl::StrCat(dir, "/", name);
+  RETURN_IF_ERROR(CheckAllThere(from, manifest, missing));
+  const std::string body = ManifestText(manifest);
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest),
                                       absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body)));
   if (::rename(from.c_str(), to.c_str()) == 0) {
@@ -300,7 +338,7 @@ void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
   if (!status.ok()) LOG(WARNING) << "a checkpoint that was given up is still there: " << status;
 }
 
-absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best) {
+absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing) {
   struct Kept {
     std::string name;
     int64_t step;
@@ -309,8 +347,10 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
   std::vector<Kept> complete;
   for (const CheckpointPath& each : found) {
-    absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(each.path, /*sizes_only=*/true);
-    if (manifest.ok()) complete.push_back({each.name, each.step, *std::move(manifest)});
+    absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(each.path);
+    if (manifest.ok() && CheckFiles(each.path, *manifest, /*check_sums=*/false, missing).ok()) {
+      complete.push_back({each.name, each.step, *std::move(manifest)});
+    }
   }
   std::set<std::string> keep;
   for (size_t i = 0; i < complete.size(); ++i) {

@@ -57,12 +57,32 @@ absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step
 // step that is there already is replaced in one move. Sums of the digests are filled in from the shards. Returns the new path.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
                                               v1::CheckpointManifest manifest);
+// What it fills in before it writes: format, and the sums of the shards' digests.
+void SealManifest(v1::CheckpointManifest* manifest);
+// The bytes that follow the first line of a MANIFEST, over which its checksum goes.
+std::string ManifestText(const v1::CheckpointManifest& manifest);
+// Shards and files of trainers. Borrows.
+std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest);
+enum class MissingFiles {
+  // An error: whoever wrote one sees another directory.
+  kRefuse,
+  // checkpoint.per_host: it lies on another host (framework/checkpoint/host_part.h).
+  kOfOtherHosts,
+};
+// PublishCheckpoint for a sealed manifest.
+absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::string& temporary,
+                                          const v1::CheckpointManifest& manifest, MissingFiles missing);
+// A name that BeginCheckpoint gives.
+bool IsTemporaryName(std::string_view name);
+// Removes temporary directories, and what was being removed, of runs that ended early.
+absl::Status RemoveHalfWritten(const std::string& dir);
 // Removes a temporary directory that will not be published.
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary);
 
 // Keeps the newest `keep_last` (at least 1) and, besides, the `keep_best` with the best evaluation (highest AUC, else lowest
 // loss); removes the others. Those without a readable manifest are left alone.
-absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best);
+absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best,
+                              MissingFiles missing = MissingFiles::kRefuse);
 
 // A run that starts afresh in a directory that holds checkpoints of an earlier one: moves them to "earlier-<n>" in it, so that
 // nothing is lost and no later resume mistakes them for its own. Returns where they went, or "" when there were none.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/checkpoint/host_part.h"
 
 namespace weir {
 namespace {
@@ -32,7 +33,10 @@ class Source {
                                      bool check_sums = true) {
     Source source;
     source.name_ = directory;
+    const std::vector<std::string> missing = manifest.per_host() ? MissingShards(directory, manifest)
+                                                                 : std::vector<std::string>();
     for (const v1::CheckpointShard& shard : manifest.shards()) {
+      if (std::find(missing.begin(), missing.end(), shard.file().name()) != missing.end()) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, check_sums));
       source.readers_.push_back(std::move(reader));
     }
@@ -258,6 +262,14 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
       DensePiece piece{.variable = std::string(variable), .whole_dims = whole.dims, .state_name = std::string(state_name),
                        .scalar = e.scalar()};
       if (e.scalar()) whole.dims = {e.element_count()};
+      // What the files do not hold is not asked of the memory either.
+      ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, piece));
+      int64_t held = 0;
+      for (const Source::Piece& each : *pieces) held += each.entry().element_count();
+      if (held < Count(whole.dims)) {
+        return absl::FailedPreconditionError(absl::StrCat("checkpoint ", directory, " holds ", held, " of the ",
+                                                          Count(whole.dims), " elements of ", What(piece)));
+      }
       whole.values.resize(static_cast<size_t>(Count(whole.dims)));
       RETURN_IF_ERROR(e.scalar() ? LoadScalar(source, piece, absl::MakeSpan(whole.values))
                                  : LoadElements(source, piece, absl::MakeSpan(whole.values)));

@@ -213,6 +213,9 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
         e.state_names_size() != e.state_widths_size() || e.logical_shards() <= 0) {
       return bad(e.table(), "has widths that make no sense");
     }
+    if (e.has_shard_end() && (e.shard_begin() < 0 || e.shard_begin() > e.shard_end() || e.shard_end() > e.logical_shards())) {
+      return bad(e.table(), "has logical shards that it does not have");
+    }
     int64_t ids = 0, rows = 0, end = 0;
     if (e.offset() < 0 || __builtin_mul_overflow(e.row_count(), int64_t{sizeof(int64_t)}, &ids) ||
         __builtin_mul_overflow(e.row_count(), int64_t{sizeof(float)} * (int64_t{e.width()} + e.state_width()), &rows) ||

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <thread>
@@ -467,10 +468,29 @@ TEST_F(CheckpointTest, ADirectoryThatIsNotSharedIsRefusedAtJoin) {
   }
   options.checkpoint_per_host = true;
   {
+    // The id is held for a lease by the one that was refused.
+    auto another = MakeCluster(WithDirectory(job));
+    options.transport = &another->transport(0);
+    options.pool = another->pool();
     auto client = Client::Create(options);
     EXPECT_TRUE((*client)->Join().ok());
   }
   std::filesystem::remove_all(other);
+}
+
+TEST_F(CheckpointTest, TroubleOfTheDiskIsToldAtOnce) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 1).ok());
+  // A file stands where the server wants a directory.
+  const std::string in_the_way = dir_ + "/tmp-step-000000000001-x";
+  std::ofstream(in_the_way) << "here";
+  v1::ControlRequest request;
+  request.mutable_save()->set_name("tmp-step-000000000001-x");
+  const absl::Time start = absl::Now();
+  EXPECT_STATUS(cluster->client(0).Control(request).status(), kFailedPrecondition, "tmp-step-000000000001-x");
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  std::filesystem::remove(in_the_way);
 }
 
 TEST_F(CheckpointTest, ASaveThatIsAskedForAgainIsDoneOnce) {

@@ -296,6 +296,40 @@ TEST_F(ServerCoreTest, AfterTheLeaseAnotherIsWelcomeAndTheFirstIsRefused) {
   EXPECT_STATUS(Beat(0).status(), kFailedPrecondition, "second:8");
 }
 
+TEST_F(ServerCoreTest, ANamesakeIsAnotherClaimant) {
+  Start({.trainers = 1, .sync = false});
+  v1::JoinRequest first = JoinMessage(0, "node7:1"), second = first;
+  first.set_incarnation(11);
+  second.set_incarnation(12);
+  const auto join = [&](const v1::JoinRequest& request) {
+    return CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString());
+  };
+  const auto joined = join(first);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_STATUS(join(second).status(), kFailedPrecondition, "is held by node7:1");
+  const auto again = join(first);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->session(), joined->session());
+}
+
+TEST_F(ServerCoreTest, WhoTakesADeadTrainersPlaceHearsItsNextStep) {
+  Start({.trainers = 2, .sync = false});
+  JoinAll();
+  for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(PushStep(0, step, {}, 1).ok());
+  Pass(11, {1});
+  const auto reply = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(0, "second:8").SerializeAsString());
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->has_next_step());
+  EXPECT_EQ(reply->next_step(), 3);
+  sessions_[0] = reply->session();
+  // What the dead one had pushed is not taken twice.
+  const int64_t version = core_->Version();
+  ASSERT_TRUE(PushStep(0, 2, {}, 1).ok());
+  EXPECT_EQ(core_->Version(), version);
+  ASSERT_TRUE(PushStep(0, 3, {}, 1).ok());
+  EXPECT_EQ(core_->Version(), version + 1);
+}
+
 TEST_F(ServerCoreTest, CallsWithoutJoiningAreRefused) {
   Start({});
   EXPECT_STATUS(Beat(0).status(), kFailedPrecondition, "has not joined");
@@ -641,6 +675,7 @@ TEST_F(ServerCoreTest, PullsOfWhatIsNotThereAreRefused) {
   EXPECT_STATUS(Pull(0, 0, "b", -1).status(), kInvalidArgument, "count is -1");
   EXPECT_STATUS(Pull(0, 0, "x", 1, {1}, 4).status(), kInvalidArgument, "no such table");
   EXPECT_STATUS(Pull(0, 0, "t", 1, {1}, 5).status(), kInvalidArgument, "the table's have 4");
+  EXPECT_STATUS(Pull(0, 0, "b", 1, {}, -1).status(), kInvalidArgument, "width is -1");
   EXPECT_STATUS(Pull(0, 0, "t", 2, {1}, 4).status(), kInvalidArgument, "2 ids at offset 0");
   EXPECT_STATUS(Pull(0, 0, "t", INT64_MAX, {1}, 4).status(), kInvalidArgument, "ids at offset 0");
 }

@@ -31,7 +31,8 @@ struct Seat {
 };
 using Work = std::function<absl::Status(const Seat&)>;
 
-std::string CheckpointDir(const Job& job) {
+std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
+  if (run.checkpoint_dir) return run.checkpoint_dir(server);
   return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
 }
 
@@ -43,7 +44,9 @@ absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs&
                                                                    .job_name = job.config.name(),
                                                                    .plan_text = PlanText(job, programs.main.plan()),
                                                                    .deadlines = job.config.deadlines(),
-                                                                   .checkpoint_dir = CheckpointDir(job),
+                                                                   .checkpoint_dir = CheckpointDir(run, job, -1),
+                                                                   .checkpoint_per_host =
+                                                                       job.config.checkpoint().per_host(),
                                                                    .process = absl::StrCat("test:", id),
                                                                    .arithmetic = ResolvedArithmetic(),
                                                                    .transport = transport,
@@ -82,7 +85,7 @@ absl::StatusOr<v1::Plan> RunCluster(const InProcessRun& run, std::vector<std::st
                   .sync = job.config.distribute().sync(),
                   .reproducible = job.config.distribute().reproducible(),
                   .deadlines = job.config.deadlines(),
-                  .checkpoint_dir = CheckpointDir(job),
+                  .checkpoint_dir = CheckpointDir(run, job, i),
                   .process = absl::StrCat("server:", i),
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),

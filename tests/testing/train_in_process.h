@@ -45,6 +45,8 @@ struct InProcessRun {
   std::vector<absl::Status>* trainer_ends = nullptr;
   // Put between each client and the servers; empty: nothing. Owned by the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
+  // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
+  std::function<std::string(int server)> checkpoint_dir = {};
   // Programs are edited before they run; empty: not. The trainers' has server -1.
   std::function<void(int server, Programs* programs)> edit = {};
 };

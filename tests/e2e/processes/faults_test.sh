@@ -189,6 +189,23 @@ part_async() {
   expect_log trainer.0 '^done steps='
   "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
 
+  scene "another takes the place of a dead trainer in async"
+  fresh
+  export WEIR_FAULT_POINT=kill:trainer.1:between_parts:20
+  cluster 2 2 --set distribute.sync=false --set train.epochs=1000000
+  unset WEIR_FAULT_POINT
+  wait_end 60 trainer.1
+  expect_rc 137 trainer.1
+  wait_log server.0 'trainer 1 .*is dead'
+  wait_log server.1 'trainer 1 .*is dead'
+  start_trainer 1 --set distribute.sync=false --set train.epochs=1000000 --set train.log_every_seconds=0.2
+  wait_log trainer.1 'takes the place of a dead one and goes on at step (19|20|21)$'
+  wait_log trainer.1 '^step='
+  kill -TERM "${pid[trainer.0]}"
+  wait_end 60 trainer.0 trainer.1 server.0 server.1
+  expect_rc 0 trainer.0 trainer.1 server.0 server.1
+  "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
+
   scene "a server dies in async"
   fresh
   export WEIR_FAULT_POINT=kill:server.1:last_part:20
