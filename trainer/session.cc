@@ -18,6 +18,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   if (o.main.losses().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), " has no loss: nothing to train or judge"));
   }
+  session->variable_bytes_ =
+      weir::Counters::Process().Get(absl::StrCat("trainer.", o.trainer_id, ".variables.bytes"), "bytes");
   session->loss_ = o.main.losses(0);
   session->lanes_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o.trainer_id);
   ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1, .device = o.device}));
@@ -69,6 +71,9 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, std::vector<LaneBatch>* 
   outcome_ = StepOutcome();
   RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/false));
   RETURN_IF_ERROR(train_->Run(Context(step, /*training=*/true), batch_sizes_));
+  const int64_t bytes = train_->bytes().total();
+  variable_bytes_->Add(bytes - counted_bytes_);
+  counted_bytes_ = bytes;
   StepResult result{.outcome = outcome_};
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;

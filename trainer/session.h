@@ -9,11 +9,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/lane_tree.h"
@@ -74,6 +76,12 @@ class Session {
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         Metrics* metrics);
 
+  // What a lane's variable holds after Train: gradients and activations as far as they keep their memory, received parameters in
+  // every lane. nullptr when the program has no such variable.
+  const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
+  // Of the training program's variables. In the counters of the process as "trainer.<id>.variables.bytes".
+  VariableBytes bytes() const { return train_->bytes(); }
+
   LaneRange lanes() const { return lanes_; }
   // The loss that evaluation and prediction are about: the first.
   const v1::LossDesc& loss() const { return loss_; }
@@ -93,6 +101,8 @@ class Session {
   StepOutcome outcome_;
   std::unique_ptr<Executor> startup_, train_, forward_;
   std::vector<int64_t> batch_sizes_;
+  Counter* variable_bytes_ = nullptr;
+  int64_t counted_bytes_ = 0;
 };
 
 }  // namespace weir

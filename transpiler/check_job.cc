@@ -248,7 +248,6 @@ absl::Status CheckAvailable(const Job& job) {
   if (distribute.has_bounded_staleness()) return at.Error("bounded_staleness", kNot);
   if (distribute.has_delay_compensation()) return at.Error("delay_compensation", kNot);
   if (distribute.async_tables()) return at.Error("async_tables", kNot);
-  if (distribute.memory_optimize()) return at.Error("memory_optimize", kNot);
   const Setting root = Root(job);
   if (job.config.train().accumulate_steps() != 1) return root.Error("train.accumulate_steps", kNot);
   if (job.config.train().workers() != 1) return root.Error("train.workers", kNot);

@@ -13,6 +13,7 @@
 #include "transpiler/prefetch_tables.h"
 #include "transpiler/receive_parameters.h"
 #include "transpiler/send_gradients.h"
+#include "transpiler/share_buffers.h"
 #include "transpiler/slice_variables.h"
 
 namespace weir {
@@ -34,7 +35,8 @@ const std::vector<Pass>& PlacementPasses() {
 const std::vector<Pass>& TrainerPasses() {
   static const auto* const passes = new std::vector<Pass>{{"prefetch_tables", PrefetchTables},
                                                           {"send_gradients", SendGradients},
-                                                          {"receive_parameters", ReceiveParameters}};
+                                                          {"receive_parameters", ReceiveParameters},
+                                                          {"share_buffers", ShareBuffers}};
   return *passes;
 }
 

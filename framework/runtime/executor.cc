@@ -1,5 +1,6 @@
 #include "framework/runtime/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -10,6 +11,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/shared_buffers.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -24,6 +26,13 @@ enum class Run_ {
   kLanesInOrder,
 };
 
+// The largest value that a variable has held. Written by the one thread that writes the variable.
+struct Held {
+  const Variable* var = nullptr;
+  enum Owner { kLane, kStep, kPersistable } owner = kLane;
+  int64_t bytes = 0;
+};
+
 struct PreparedOp {
   int index = 0;
   const v1::OpDesc* desc = nullptr;
@@ -32,6 +41,8 @@ struct PreparedOp {
   std::unique_ptr<OpKernel> kernel;
   // One per lane for kLane and kLanesInOrder, else one that sees all lanes.
   std::vector<KernelContext> contexts;
+  // What each context writes.
+  std::vector<std::vector<Held*>> writes;
   // kGate: lanes that have not passed in this run.
   std::unique_ptr<std::atomic<int>> lanes_to_come;
 };
@@ -51,6 +62,7 @@ class ExecutorImpl : public Executor {
   absl::Status Prepare();
   Variable* Find(int lane, std::string_view name) override;
   absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) override;
+  VariableBytes bytes() const override;
 
  private:
   using VarMap = std::map<std::string, Variable, std::less<>>;
@@ -60,6 +72,10 @@ class ExecutorImpl : public Executor {
   Run_ RunOf(const v1::OpDesc& op, const OpDef& def) const;
   absl::Status PrepareOp(int index);
   absl::StatusOr<Variable*> Locate(int lane, const std::string& name);
+  // Name under which a variable's memory is kept.
+  std::string_view Storage(std::string_view name) const;
+  Held* HeldBy(const Variable* var, Held::Owner owner);
+  void WatchMemory(PreparedOp* op);
   absl::StatusOr<std::vector<KernelContext::Slot>> Slots(int lane, const std::vector<SlotDef>& defs,
                                                          const google::protobuf::RepeatedPtrField<v1::OpSlot>& given);
   void MakeSegments();
@@ -78,6 +94,12 @@ class ExecutorImpl : public Executor {
   // Outputs of step ops that are not persistable: one variable for all lanes.
   std::set<std::string, std::less<>> step_names_;
   VarMap step_vars_;
+  // Storage of variables that share: "buffer 3", by variable.
+  std::map<std::string, std::string, std::less<>> shared_;
+  std::deque<Held> held_;
+  std::map<const Variable*, Held*> held_by_;
+  // Variables that no op writes: fed before a run, or left by another program.
+  std::vector<Held*> fed_;
   std::vector<PreparedOp> ops_;
   std::vector<Segment> segments_;
 
@@ -133,10 +155,78 @@ absl::StatusOr<Variable*> ExecutorImpl::Locate(int lane, const std::string& name
   if (desc == nullptr) return absl::NotFoundError(absl::StrCat("variable '", name, "' is not declared"));
   if (desc->persistable()) return scope_->FindOrCreate(name);
   VarMap& vars = step_names_.contains(name) ? step_vars_ : lane_vars_[lane];
-  const auto [it, fresh] = vars.try_emplace(name);
+  const auto [it, fresh] = vars.try_emplace(std::string(Storage(name)));
   if (fresh && desc->kind() == v1::SELECTED_ROWS) it->second = SelectedRows();
   if (fresh && desc->kind() == v1::IDS) it->second = IdBatch();
   return &it->second;
+}
+
+std::string_view ExecutorImpl::Storage(std::string_view name) const {
+  const auto shared = shared_.find(name);
+  return shared == shared_.end() ? name : std::string_view(shared->second);
+}
+
+Held* ExecutorImpl::HeldBy(const Variable* var, Held::Owner owner) {
+  const auto [it, fresh] = held_by_.try_emplace(var, nullptr);
+  if (fresh) {
+    held_.push_back({.var = var, .owner = owner});
+    it->second = &held_.back();
+  }
+  return it->second;
+}
+
+// Bytes that a value has for itself; 0 for a view of one of `inputs`.
+int64_t OwnBytes(const Variable& var, const KernelContext* context) {
+  if (const IdBatch* ids = std::get_if<IdBatch>(&var)) {
+    return static_cast<int64_t>(8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size());
+  }
+  if (const SelectedRows* rows = std::get_if<SelectedRows>(&var)) {
+    return static_cast<int64_t>(8 * rows->ids.size() + 4 * rows->step_rows.size() + rows->values.bytes());
+  }
+  const Tensor& tensor = std::get<Tensor>(var);
+  if (!tensor.initialized()) return 0;
+  const char* const begin = static_cast<const char*>(tensor.raw());
+  for (size_t lane = 0; context != nullptr && lane < context->inputs.size(); ++lane) {
+    for (const KernelContext::Slot& slot : context->inputs[lane]) {
+      for (const Variable* input : slot.vars) {
+        const Tensor* other = std::get_if<Tensor>(input);
+        if (input == &var || other == nullptr || !other->initialized()) continue;
+        const char* const from = static_cast<const char*>(other->raw());
+        if (begin >= from && begin < from + other->bytes()) return 0;
+      }
+    }
+  }
+  return static_cast<int64_t>(tensor.bytes());
+}
+
+void ExecutorImpl::WatchMemory(PreparedOp* op) {
+  op->writes.resize(op->contexts.size());
+  const auto owner_of = [this](const std::string& name) {
+    if (Describe(name)->persistable()) return Held::kPersistable;
+    return step_names_.contains(name) ? Held::kStep : Held::kLane;
+  };
+  for (size_t c = 0; c < op->contexts.size(); ++c) {
+    const bool all_lanes = op->contexts.size() == 1;
+    for (int lane = all_lanes ? 0 : static_cast<int>(c); lane < (all_lanes ? options_.lanes : static_cast<int>(c) + 1); ++lane) {
+      for (const v1::OpSlot& slot : op->desc->outputs()) {
+        for (const std::string& name : slot.vars()) {
+          Held* const held = HeldBy(Find(lane, name), owner_of(name));
+          if (std::find(op->writes[c].begin(), op->writes[c].end(), held) == op->writes[c].end()) op->writes[c].push_back(held);
+        }
+      }
+      for (const v1::OpSlot& slot : op->desc->inputs()) {
+        for (const std::string& name : slot.vars()) HeldBy(Find(lane, name), owner_of(name));
+      }
+    }
+  }
+}
+
+VariableBytes ExecutorImpl::bytes() const {
+  VariableBytes sum;
+  for (const Held& held : held_) {
+    (held.owner == Held::kPersistable ? sum.persistable : held.owner == Held::kStep ? sum.step : sum.lanes) += held.bytes;
+  }
+  return sum;
 }
 
 absl::StatusOr<std::vector<KernelContext::Slot>> ExecutorImpl::Slots(
@@ -231,12 +321,26 @@ absl::Status ExecutorImpl::Prepare() {
   for (auto b = chain.rbegin(); b != chain.rend(); ++b) {
     for (const v1::VarDesc& var : program_.blocks(*b).vars()) descs_[var.name()] = &var;
   }
+  ASSIGN_OR_RETURN(const SharedBuffers buffers, ReadSharedBuffers(program_, options_.block));
+  for (const auto& [name, buffer] : buffers) {
+    // What is fetched after the run keeps memory of its own. No variable has a blank in its name.
+    const bool fetched = std::find(options_.fetch.begin(), options_.fetch.end(), name) != options_.fetch.end();
+    if (!fetched) shared_[name] = absl::StrCat("buffer ", buffer);
+  }
   ops_.resize(program_.blocks(options_.block).ops_size());
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
     const absl::Status status = PrepareOp(i);
     if (!status.ok()) return Annotate(status, i, program_.blocks(options_.block).ops(i));
   }
   MakeSegments();
+  std::set<const Held*> written;
+  for (PreparedOp& op : ops_) {
+    WatchMemory(&op);
+    for (const std::vector<Held*>& writes : op.writes) written.insert(writes.begin(), writes.end());
+  }
+  for (Held& held : held_) {
+    if (!written.contains(&held)) fed_.push_back(&held);
+  }
   return absl::OkStatus();
 }
 
@@ -244,12 +348,15 @@ Variable* ExecutorImpl::Find(int lane, std::string_view name) {
   CHECK(lane >= 0 && lane < options_.lanes) << lane;
   if (const v1::VarDesc* desc = Describe(name); desc != nullptr && desc->persistable()) return scope_->Find(name);
   VarMap& vars = step_names_.contains(name) ? step_vars_ : lane_vars_[lane];
-  const auto it = vars.find(name);
+  const auto it = vars.find(Storage(name));
   return it == vars.end() ? nullptr : &it->second;
 }
 
 absl::Status ExecutorImpl::RunOne(PreparedOp& op, KernelContext& ctx) {
   absl::Status status = op.kernel->Run(ctx);
+  for (Held* held : op.writes[static_cast<size_t>(&ctx - op.contexts.data())]) {
+    held->bytes = std::max(held->bytes, OwnBytes(*held->var, &ctx));
+  }
   return status.ok() ? status : Annotate(status, op.index, *op.desc);
 }
 
@@ -331,6 +438,7 @@ absl::Status ExecutorImpl::Run(const StepContext& ctx, absl::Span<const int64_t>
   for (PreparedOp& op : ops_) {
     for (size_t lane = 0; lane < op.contexts.size(); ++lane) op.contexts[lane].lane = ctx.first_lane + static_cast<int>(lane);
   }
+  for (Held* held : fed_) held->bytes = std::max(held->bytes, OwnBytes(*held->var, nullptr));
   for (const Segment& segment : segments_) {
     if (segment.lanes) {
       RETURN_IF_ERROR(RunLanes(segment));

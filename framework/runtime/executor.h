@@ -1,7 +1,8 @@
 // Runs one block of a program, step after step, with everything looked up once.
 //
 // Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops, unless their
-// slot says per_lane. Every other variable exists once per lane. kLane ops run lane by lane, lanes in parallel on the pool;
+// slot says per_lane. Every other variable exists once per lane, in memory of its own unless the program says that it shares
+// (framework/graph/shared_buffers.h). kLane ops run lane by lane, lanes in parallel on the pool;
 // a kGate op fires when the last lane has passed its place; a kStep op waits for all lanes and all gates before it.
 //
 // Not thread-safe: one Run at a time.
@@ -32,10 +33,22 @@ struct ExecutorOptions {
   std::vector<std::string> fetch = {};
 };
 
+// Bytes of what variables have held. Memory of a variable is kept from step to step and grows with the largest value it has
+// held, so this is what the executor occupies, not what it holds at one moment. Views of other variables count nothing.
+struct VariableBytes {
+  // Of all lanes.
+  int64_t lanes = 0;
+  // Shared by the lanes: rows of the step, blocks received.
+  int64_t step = 0;
+  // In the scope; other executors may use them too.
+  int64_t persistable = 0;
+  int64_t total() const { return lanes + step + persistable; }
+};
+
 class Executor {
  public:
-  // Verifies nothing: the program has been verified. NotFound names an op without a kernel for the device, or a variable
-  // that nothing defines. `scope` must outlive the executor; the program is copied.
+  // Verifies nothing but what the program says of shared buffers: it has been verified. NotFound names an op without a kernel
+  // for the device, or a variable that nothing defines. `scope` must outlive the executor; the program is copied.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
                                                           ExecutorOptions options);
   virtual ~Executor() = default;
@@ -46,6 +59,9 @@ class Executor {
   // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error, which
   // names the op. ctx.channel, pool and health are borrowed for the call.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
+
+  // Of the runs so far. Between runs.
+  virtual VariableBytes bytes() const = 0;
 };
 
 }  // namespace weir

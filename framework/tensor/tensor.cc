@@ -38,7 +38,8 @@ void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims, Device device) 
     buffer_ = std::make_shared<Buffer>(bytes, device);
     offset_ = 0;
   }
-  dims_.assign(dims.begin(), dims.end());
+  // An op in place resizes a tensor to its own dims.
+  if (dims.data() != dims_.data() || dims.size() != dims_.size()) dims_.assign(dims.begin(), dims.end());
   size_ = size;
   dtype_ = dtype;
 }
