@@ -23,21 +23,19 @@
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
+#include "framework/wire/transfer.h"
 #include "glog/logging.h"
 #include "pserver/handshake.h"
 #include "pserver/id_order.h"
 #include "pserver/lane_sums.h"
 #include "pserver/merge_gradients.h"
 #include "pserver/push_builder.h"
+#include "pserver/wire_counters.h"
 
 namespace weir {
 
 namespace {
 
-// Payload of one call: a header of items fits beside it.
-constexpr size_t kMaxPayload = kMaxMessageBytes - (size_t{1} << 20);
-// Rows of one pull or push call: a transfer of several such calls keeps both ends busy at once.
-constexpr size_t kRowsPerCallBytes = size_t{16} << 20;
 constexpr size_t kExchangeChunk = size_t{32} << 20;
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
@@ -107,6 +105,9 @@ using CallPtr = std::shared_ptr<Call>;
 
 // What callbacks of the transport touch: they may come when the client is gone.
 struct Shared {
+  explicit Shared(int trainer) : wire("trainer", trainer) {}
+
+  const WireCounters wire;
   Mutex mu;
   CondVar changed;
   absl::Status failure ABSL_GUARDED_BY(mu);
@@ -208,7 +209,7 @@ class ClientImpl : public Client {
   const std::vector<LaneRange> nodes_;
   const int tree_lanes_;
   const bool eager_;
-  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  const std::shared_ptr<Shared> shared_;
   std::map<std::string, int64_t, std::less<>> block_counts_;
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
   BufferPool buffers_;
@@ -247,7 +248,8 @@ ClientImpl::ClientImpl(ClientOptions options)
       progress_deadline_(OfSeconds(options_.deadlines.progress_deadline_s())),
       nodes_(AlignedNodes(LanesOfTrainer(options_.plan.lanes(), options_.plan.trainers(), options_.trainer_id))),
       tree_lanes_(options_.plan.lanes() == 0 ? options_.plan.trainers() : options_.plan.lanes()),
-      eager_(!options_.plan.sync() && options_.plan.async_eager()) {
+      eager_(!options_.plan.sync() && options_.plan.async_eager()),
+      shared_(std::make_shared<Shared>(options_.trainer_id)) {
   for (const v1::PlacedBlock& block : options_.plan.blocks()) block_counts_[block.name()] = block.element_count();
   for (const v1::PlacedTable& table : options_.plan.tables()) tables_[table.name()] = &table;
   {
@@ -324,11 +326,15 @@ void ClientImpl::Issue(const CallPtr& call) {
   }
   shared_->messages.fetch_add(1, std::memory_order_relaxed);
   shared_->bytes_sent.fetch_add(static_cast<int64_t>(TotalSize(call->request)), std::memory_order_relaxed);
+  shared_->wire.Request(call->method, TotalSize(call->request));
   options_.transport->Call(
       call->server, call->method, call->request, rpc_,
       [shared = shared_, call, clock = options_.clock](absl::StatusOr<Slices> answer) {
         MutexLock lock(&shared->mu);
-        if (answer.ok()) shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)), std::memory_order_relaxed);
+        if (answer.ok()) {
+          shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)), std::memory_order_relaxed);
+          shared->wire.Answer(call->method, TotalSize(*answer));
+        }
         if (answer.ok() || !Retryable(answer.status())) shared->last_heard[static_cast<size_t>(call->server)] = clock->Now();
         call->in_flight = false;
         call->answered = true;
@@ -521,6 +527,7 @@ void ClientImpl::SendHeartbeat(int server) {
   bytes.push_back(Slice::Own(request.SerializeAsString()));
   shared_->messages.fetch_add(1, std::memory_order_relaxed);
   shared_->bytes_sent.fetch_add(static_cast<int64_t>(TotalSize(bytes)), std::memory_order_relaxed);
+  shared_->wire.Request(Method::kHeartbeat, TotalSize(bytes));
   options_.transport->Call(
       server, Method::kHeartbeat, std::move(bytes), std::min(rpc_, lease_),
       [shared = shared_, server, clock = options_.clock](absl::StatusOr<Slices> answer) {
@@ -533,6 +540,7 @@ void ClientImpl::SendHeartbeat(int server) {
         }
         shared->last_heard[static_cast<size_t>(server)] = clock->Now();
         shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)), std::memory_order_relaxed);
+        shared->wire.Answer(Method::kHeartbeat, TotalSize(*answer));
         v1::HeartbeatReply reply;
         if (!reply.ParseFromString(Flatten(*answer))) return;
         if (reply.stop_requested()) shared->stop_requested = true;
@@ -889,10 +897,10 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     for (size_t i = 0; i < tables.size(); ++i) {
       const IdOrder& order = step_ids[i]->order;
       const size_t row_bytes = static_cast<size_t>(tables[i].width) * sizeof(float);
-      const size_t rows_per_call = std::max<size_t>(1, kRowsPerCallBytes / row_bytes);
+      const size_t rows_per_call = std::max<size_t>(1, kBytesPerCall / row_bytes);
       for (size_t begin = order.begin(s); begin < order.begin(s + 1);) {
         const size_t end = std::min(order.begin(s + 1), begin + rows_per_call);
-        if (request.bytes > 0 && request.bytes + (end - begin) * row_bytes > kRowsPerCallBytes) {
+        if (request.bytes > 0 && request.bytes + (end - begin) * row_bytes > kBytesPerCall) {
           requests.push_back(std::move(request));
           request = {s, {}};
         }
@@ -964,7 +972,7 @@ absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneT
     return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name, " on server ", block.server));
   }
   // Elements of one call, so that all nodes of a piece fit in one message.
-  const int64_t piece = static_cast<int64_t>(kMaxPayload / nodes_.size() / kAlignment * kAlignment / sizeof(float));
+  const int64_t piece = static_cast<int64_t>(kBytesOfOneTensor / nodes_.size() / kAlignment * kAlignment / sizeof(float));
   for (int64_t begin = 0; begin < count->second; begin += piece) {
     const int64_t n = std::min(piece, count->second - begin);
     std::vector<PushTensor> tensors;
@@ -1064,7 +1072,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   };
   std::vector<Piece> pieces;
   const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
-  const size_t per_piece = std::max<size_t>(1, kRowsPerCallBytes / row_bytes / nodes_.size());
+  const size_t per_piece = std::max<size_t>(1, kBytesPerCall / row_bytes / nodes_.size());
   const auto cut = [&](int server, size_t begin, size_t end) {
     for (; begin < end; begin += per_piece) pieces.push_back({server, begin, std::min(end, begin + per_piece)});
   };
@@ -1188,11 +1196,11 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     for (const Wanted& wanted : wanted_) {
       if (wanted.block.server != s) continue;
       float* const out = wanted.out->data<float>();
-      const int64_t per_call = static_cast<int64_t>(kRowsPerCallBytes / sizeof(float));
+      const int64_t per_call = static_cast<int64_t>(kBytesPerCall / sizeof(float));
       for (int64_t begin = 0; begin < wanted.out->size(); begin += per_call) {
         const int64_t n = std::min(per_call, wanted.out->size() - begin);
         const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-        if (request.bytes > 0 && request.bytes + bytes > kRowsPerCallBytes) {
+        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
           ask(std::move(request));
           request = {s, {}};
         }

@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "framework/wire/checksum.h"
+#include "framework/wire/transfer.h"
 #include "glog/logging.h"
 
 namespace weir {
 
 namespace {
-
-// Tensors of a call that together reach this leave at once; smaller ones are gathered until they fill it.
-constexpr size_t kGather = size_t{256} << 10;
 
 // Zeros between the end of a tensor and the next multiple of 64, so that no stale bytes leave the process.
 void ClearTail(char* data, size_t bytes) { std::memset(data + bytes, 0, AlignUp(bytes) - bytes); }
@@ -43,7 +41,7 @@ void PushBuilder::Add(std::vector<PushTensor> tensors) {
   for (const PushTensor& tensor : tensors) total += AlignUp(tensor.bytes);
   if (total == 0) return;
   CHECK_LT(total, kMaxMessageBytes);
-  if (total >= kGather) {
+  if (total >= kGatherBytes) {
     const WireBuffer buffer = pool_->Get(total);
     std::vector<v1::PushItem> items;
     size_t at = 0;
@@ -59,11 +57,11 @@ void PushBuilder::Add(std::vector<PushTensor> tensors) {
   Part full;
   {
     MutexLock lock(&mu_);
-    if (small_.used + total > kGather) {
+    if (small_.used + total > kGatherBytes) {
       full = std::move(small_);
       small_ = Part();
     }
-    if (small_.buffer.data == nullptr) small_.buffer = pool_->Get(kGather);
+    if (small_.buffer.data == nullptr) small_.buffer = pool_->Get(kGatherBytes);
     for (PushTensor& tensor : tensors) {
       tensor.item.set_offset(static_cast<int64_t>(small_.used));
       tensor.write(small_.buffer.data + small_.used);

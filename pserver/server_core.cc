@@ -25,6 +25,7 @@
 #include "pserver/push_parser.h"
 #include "pserver/server_checkpoints.h"
 #include "pserver/server_params.h"
+#include "pserver/wire_counters.h"
 
 namespace weir {
 
@@ -97,6 +98,7 @@ class ServerCoreImpl : public ServerCore {
         progress_deadline_(OfSeconds(options_.deadlines.progress_deadline_s())),
         connect_deadline_(OfSeconds(options_.deadlines.connect_deadline_s())),
         fingerprint_(StableHash(options_.plan_text)),
+        wire_("server", options_.server_id),
         board_(1) {}
   ~ServerCoreImpl() override;
 
@@ -220,6 +222,7 @@ class ServerCoreImpl : public ServerCore {
   const ServerOptions options_;
   const absl::Duration lease_, slow_warning_, progress_deadline_, connect_deadline_;
   const uint64_t fingerprint_;
+  const WireCounters wire_;
   // Constant after Init.
   std::unique_ptr<ServerParams> params_;
   std::unique_ptr<ServerCheckpoints> checkpoints_;
@@ -292,7 +295,13 @@ ServerCoreImpl::~ServerCoreImpl() {
   RunAll(&actions);
 }
 
-void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback reply) {
+void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback answer) {
+  wire_.Request(method, TotalSize(request));
+  // Copied: an answer may be given when this is gone.
+  const ReplyCallback reply = [wire = wire_, method, answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
+    if (bytes.ok()) wire.Answer(method, TotalSize(*bytes));
+    answer(std::move(bytes));
+  };
   switch (method) {
     case Method::kJoin:
       return HandleJoin(request, reply);

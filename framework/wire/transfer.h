@@ -1,0 +1,22 @@
+// How transfers are cut into messages. Both ends know it, and `explain` counts with it.
+#ifndef WEIR_FRAMEWORK_WIRE_TRANSFER_H_
+#define WEIR_FRAMEWORK_WIRE_TRANSFER_H_
+
+#include <cstddef>
+
+#include "framework/wire/slices.h"
+
+namespace weir {
+
+// Tensors of one gradient that together reach this leave at once; smaller ones are gathered until they fill it.
+inline constexpr size_t kGatherBytes = size_t{256} << 10;
+
+// Values of one pull, and rows of one push: a transfer of several such calls keeps both ends busy at once.
+inline constexpr size_t kBytesPerCall = size_t{16} << 20;
+
+// Of one dense gradient in one message, all nodes of the lane tree together: a header of items fits beside it.
+inline constexpr size_t kBytesOfOneTensor = kMaxMessageBytes - (size_t{1} << 20);
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_WIRE_TRANSFER_H_
