@@ -1,7 +1,7 @@
 // listen_and_serv: what a parameter server does
 //
-// The signature alone: a server reads its options here and runs `optimize_blocks` whenever a step takes effect. There is no
-// kernel; the op is not run like others.
+// The signature alone: a server reads its options here. Whenever a step takes effect it runs `lr_block`, if the op has that
+// attribute, and then `optimize_blocks`. There is no kernel; the op is not run like others.
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -11,7 +11,7 @@ REGISTER_OP(listen_and_serv)
 ({.type = "listen_and_serv",
   .summary = "serves the parameters of this program",
   .attrs = {Required(IntAttr("server_id", 0)), Required(IntAttr("trainers", 1)), IntAttr("lanes", 8), BoolAttr("sync", true),
-            StringAttr("average", "samples"), BlocksAttr("optimize_blocks")},
+            StringAttr("average", "samples"), BlocksAttr("optimize_blocks"), BlockAttr("lr_block")},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     const AttrReader attrs = ctx.attrs();

@@ -121,6 +121,7 @@ class ServerCoreImpl : public ServerCore {
     int64_t samples = 0;
     v1::Verdict verdict = v1::APPLY;
     std::vector<Gradient> gradients;
+    bool begun = false;  // eager: parts of it have taken effect
     bool Complete() const { return part_count >= 0 && received == part_count; }
   };
   struct Trainer {
@@ -197,7 +198,7 @@ class ServerCoreImpl : public ServerCore {
 
   // Books one part. `eager`: its gradients, to be applied at once. Sets `wait` when the answer must wait for the apply.
   absl::StatusOr<v1::PushReply> BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
-                                         std::vector<Gradient>* eager, bool* wait, Actions* actions)
+                                         std::vector<Gradient>* eager, bool* eager_first, bool* wait, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // The planted fault: what a repeated part brings counts twice.
@@ -524,7 +525,8 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
 // ------------------------------------------------------------------------------------------------------------- pushes
 
 absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
-                                                       std::vector<Gradient>* eager, bool* wait, Actions* actions) {
+                                                       std::vector<Gradient>* eager, bool* eager_first, bool* wait,
+                                                       Actions* actions) {
   const absl::Time now = options_.clock->Now();
   ExpireLeases(now, actions);
   RETURN_IF_ERROR(CheckCaller(request.caller(), now));
@@ -594,8 +596,11 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   trainer.step = std::max(trainer.step, request.step());
   trainer.progress = now;
   trainer.slow = false;
-  if (eager_ && request.samples() > 0 && !request.has_part_count() && control_ == nullptr && controls_.empty()) {
+  if (eager_ && request.samples() > 0 && !request.has_part_count() && control_ == nullptr && controls_.empty() &&
+      !gradients.empty()) {
     *eager = std::move(gradients);
+    *eager_first = !pending.begun;
+    pending.begun = true;
     ++applies_;
   } else {
     std::move(gradients.begin(), gradients.end(), std::back_inserter(pending.gradients));
@@ -642,17 +647,19 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
 
   Actions actions;
   std::vector<Gradient> eager;
-  bool wait = false;
+  bool eager_first = false, wait = false;
   absl::StatusOr<v1::PushReply> answer;
   {
     MutexLock lock(&mu_);
-    answer = BookPart(request, std::move(gradients), &eager, &wait, &actions);
+    answer = BookPart(request, std::move(gradients), &eager, &eager_first, &wait, &actions);
     if (answer.ok() && wait) trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
   }
   RunAll(&actions);
   if (answer.ok() && !eager.empty()) {
     TrainerGradients own{.trainer = id, .samples = request.samples(), .gradients = std::move(eager)};
-    const absl::Status applied = params_->Apply(request.step(), absl::MakeConstSpan(&own, 1));
+    const absl::Status applied =
+        params_->Apply(request.step(), absl::MakeConstSpan(&own, 1),
+                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater);
     MutexLock lock(&mu_);
     --applies_;
     if (!applied.ok()) {
@@ -757,6 +764,7 @@ void ServerCoreImpl::ApplyAsync(int id) {
   int64_t step = 0;
   uint64_t session = 0;
   bool apply = false;
+  ServerParams::StepPart part = ServerParams::StepPart::kWhole;
   {
     MutexLock lock(&mu_);
     session = trainers_[static_cast<size_t>(id)].session;
@@ -764,9 +772,10 @@ void ServerCoreImpl::ApplyAsync(int id) {
     own = {id, pending.samples, std::move(pending.gradients)};
     step = pending.step;
     apply = pending.samples > 0 && pending.verdict == v1::APPLY;
+    if (pending.begun) part = ServerParams::StepPart::kLater;
   }
   absl::Status status;
-  if (apply) status = params_->Apply(step, absl::MakeConstSpan(&own, 1));
+  if (apply) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
 
   Actions actions;
   std::vector<ReplyCallback> waiters;

@@ -15,7 +15,7 @@
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/row_rule.h"
+#include "framework/runtime/row_gradient.h"
 #include "glog/logging.h"
 #include "pserver/merge_gradients.h"
 
@@ -54,6 +54,25 @@ const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name) {
     if (var.name() == name) return &var;
   }
   return nullptr;
+}
+
+// What is done to the rows of a table's gradient behind their average, which is part of the merge: clip, decay, the update.
+absl::StatusOr<std::vector<const v1::OpDesc*>> RowOps(const v1::BlockDesc& optimize, const v1::OpDesc& update,
+                                                      bool average_by_trainers) {
+  std::vector<const v1::OpDesc*> ops;
+  bool averaged = false;
+  for (const v1::OpDesc& op : optimize.ops()) {
+    const bool average = average_by_trainers ? op.type() == "sum" || op.type() == "scale" : op.type() == "merge";
+    if (average && !averaged) {
+      averaged = !average_by_trainers || op.type() == "scale";
+      continue;
+    }
+    if (!ops.empty() && ops.back() == &update) {
+      return absl::InvalidArgumentError(absl::StrCat("operator '", op.type(), "' stands behind the update"));
+    }
+    ops.push_back(&op);
+  }
+  return ops;
 }
 
 // 4-byte units of a state variable, whatever its type: state is saved and digested as bits.
@@ -123,8 +142,9 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
             absl::StrCat("listen_and_serv names optimize block ", b, " of ", main.blocks_size()));
       }
       for (const v1::OpDesc& op : main.blocks(b).ops()) {
+        const OpDef* const def = OpRegistry::Global().Find(op.type());
         const std::string param = OnlyVar(op.inputs(), "Param");
-        if (!param.empty()) updates[param] = {b, &op};
+        if (def != nullptr && def->is_optimizer && !param.empty()) updates[param] = {b, &op};
       }
     }
   }
@@ -135,6 +155,10 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
   context.pool = pool_;
   const int64_t no_examples = 0;
   RETURN_IF_ERROR(Prefixed("startup", start->Run(context, absl::MakeConstSpan(&no_examples, 1))));
+
+  if (const v1::OpAttr* const lr_block = FindAttr(*serve, "lr_block")) {
+    ASSIGN_OR_RETURN(rates_, LearningRates::Create(main, lr_block->block(), &scope_, plan.sync() ? 1 : trainers_));
+  }
 
   for (const v1::PlacedBlock& placed : plan.blocks()) {
     if (placed.server() != server_id_) continue;
@@ -147,7 +171,9 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
     if (var.kind() != v1::TABLE) continue;
     const auto update = updates.find(var.name());
     RETURN_IF_ERROR(
-        Prefixed(absl::StrCat("table ", var.name()), AddTable(var, plan, update == updates.end() ? nullptr : update->second.op)));
+        Prefixed(absl::StrCat("table ", var.name()),
+                 update == updates.end() ? AddTable(var, plan, nullptr, nullptr)
+                                         : AddTable(var, plan, &main.blocks(update->second.block), update->second.op)));
   }
   return absl::OkStatus();
 }
@@ -219,7 +245,8 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   return absl::OkStatus();
 }
 
-absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::OpDesc* update) {
+absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::BlockDesc* optimize,
+                                    const v1::OpDesc* update) {
   if (var.dims_size() != 2) return absl::InvalidArgumentError("a table has dims [-1, width]");
   const uint32_t shards = static_cast<uint32_t>(var.logical_shards());
   // The shards s with ShardServer(s) == server_id.
@@ -237,7 +264,8 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .stripes = kStripesPerCore * UsableCores(),
                              .initializer = RowInitializer(var.initializer(), seed_, var.name())};
   if (update != nullptr) {
-    ASSIGN_OR_RETURN(options.rule, RowRuleRegistry::Global().Make(*update));
+    ASSIGN_OR_RETURN(const std::vector<const v1::OpDesc*> ops, RowOps(*optimize, *update, average_by_trainers_));
+    ASSIGN_OR_RETURN(options.rule, MakeRowRuleOf(ops));
     const std::string rate = OnlyVar(update->inputs(), "LearningRate");
     table->learning_rate = scope_.Find(rate);
     if (table->learning_rate == nullptr || !std::holds_alternative<Tensor>(*table->learning_rate) ||
@@ -261,7 +289,15 @@ int ServerParams::FindTable(std::string_view name) const {
   return found == table_index_.end() ? -1 : found->second;
 }
 
-absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers) {
+absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part) {
+  LearningRates::Hold rates;
+  if (rates_ != nullptr) {
+    if (part == StepPart::kLater) {
+      rates_->GoOn(&rates);
+    } else {
+      RETURN_IF_ERROR(rates_->Begin(step, &rates));
+    }
+  }
   int64_t samples = 0;
   std::set<int> blocks, tables;
   for (const TrainerGradients& trainer : trainers) {
@@ -465,6 +501,16 @@ StatePlace PlaceState(const v1::PlacedBlock& placed, const std::vector<int64_t>&
   return {{whole_dims.empty() ? 1 : whole_dims[0], per_row}, placed.element_begin() / row * per_row};
 }
 
+// Servers have the counters of learning rates in common; of a server that stands at this element of a made-up variable.
+constexpr int64_t kMostServers = int64_t{1} << 31;
+DensePiece RatePiece(const LearningRates::State& state, int server) {
+  return {.variable = kLearningRateStates,
+          .whole_dims = {kMostServers},
+          .element_begin = server,
+          .state_name = state.name,
+          .scalar = true};
+}
+
 TableLayout LayoutOf(const SparseTable& table) {
   TableLayout layout{.table = table.name(), .width = table.width(), .logical_shards = static_cast<int>(table.logical_shards())};
   if (table.rule() == nullptr) return layout;
@@ -473,6 +519,10 @@ TableLayout LayoutOf(const SparseTable& table) {
 }
 
 }  // namespace
+
+std::vector<LearningRates::State> ServerParams::RateStates() {
+  return rates_ == nullptr ? std::vector<LearningRates::State>() : rates_->states();
+}
 
 absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer, ShardWriter::Create(path));
@@ -494,6 +544,9 @@ absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) 
       RETURN_IF_ERROR(writer->AddDense(state_piece, bits));
     }
   }
+  for (const LearningRates::State& state : RateStates()) {
+    RETURN_IF_ERROR(writer->AddDense(RatePiece(state, server_id_), state.bits));
+  }
   for (const auto& entry : tables_) {
     const SparseTable& table = *entry->table;
     RETURN_IF_ERROR(writer->BeginTable(LayoutOf(table)));
@@ -513,7 +566,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   LoadPlan plan;
   // Read beside what is there: a checkpoint that turns out not to fit changes no block.
   struct Read {
-    DenseBlock* block;
+    DenseBlock* block;  // null: of no block
     absl::Span<float> to;
     std::vector<float> values;
   };
@@ -540,6 +593,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
       want(block.get(), std::move(state_piece), bits);
     }
   }
+  for (const LearningRates::State& state : RateStates()) want(nullptr, RatePiece(state, server_id_), state.bits);
   for (size_t i = 0; i < read.size(); ++i) plan.dense[i].out = absl::MakeSpan(read[i].values);
   for (const auto& entry : tables_) {
     SparseTable* const table = entry->table.get();
@@ -552,6 +606,10 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   }
   RETURN_IF_ERROR(LoadCheckpoint(directory, manifest, plan));
   for (const Read& each : read) {
+    if (each.block == nullptr) {
+      std::memcpy(each.to.data(), each.values.data(), each.values.size() * sizeof(float));
+      continue;
+    }
     MutexLock lock(&each.block->mu);
     std::memcpy(each.to.data(), each.values.data(), each.values.size() * sizeof(float));
   }
@@ -575,6 +633,11 @@ void ServerParams::Digest(v1::ControlReply* reply) {
       }
     }
     digests[block->placed.parameter()] += digester.sum();
+  }
+  for (const LearningRates::State& state : RateStates()) {
+    VariableDigester digester(kLearningRateStates, kMostServers);
+    digester.AddScalarState(state.name, server_id_, state.bits);
+    digests[kLearningRateStates] += digester.sum();
   }
   for (const auto& entry : tables_) {
     const SparseTable& table = *entry->table;

@@ -22,6 +22,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/program.pb.h"
+#include "pserver/learning_rates.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {
@@ -73,10 +74,12 @@ class ServerParams {
   int tables() const { return static_cast<int>(tables_.size()); }
   bool average_by_trainers() const { return average_by_trainers_; }
 
+  // Which gradients of a step (in async: of a trainer's step) an Apply brings. With the first of them learning rates go on.
+  enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
   // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and each
   // stripe is changed by one at a time. The error names the block or table.
-  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers);
+  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole);
 
   // Elements [begin, begin + count) of a block as they are between two updates. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out);
@@ -112,7 +115,10 @@ class ServerParams {
   ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order)
       : server_id_(server_id), pool_(pool), add_in_arrival_order_(add_in_arrival_order) {}
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
-  absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::OpDesc* update);
+  std::vector<LearningRates::State> RateStates();
+  // `optimize`: the table's optimize block, whose update op `update` is; both null: never updated.
+  absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::BlockDesc* optimize,
+                        const v1::OpDesc* update);
   absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
                         const v1::OpDesc* update);
   absl::Status ApplyBlock(int64_t step, int block, absl::Span<const TrainerGradients> trainers, int64_t samples);
@@ -126,6 +132,7 @@ class ServerParams {
   uint64_t seed_ = 1;
   bool average_by_trainers_ = false;
   Scope scope_;
+  std::unique_ptr<LearningRates> rates_;  // null: they stay
   std::vector<std::unique_ptr<DenseBlock>> blocks_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::map<std::string, int, std::less<>> block_index_;

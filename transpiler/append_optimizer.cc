@@ -5,47 +5,57 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/runtime/row_gradient.h"
 #include "framework/runtime/row_rule.h"
-#include "transpiler/optimizers/optimizer.h"
 #include "transpiler/state_name.h"
+#include "transpiler/update_settings.h"
 
 namespace weir {
 namespace {
 
-v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims, double value) {
+constexpr char kStepCounter[] = "learning_rate.step";
+
+v1::VarDesc StepVar(const std::string& name, absl::Span<const int64_t> dims, v1::DType dtype) {
   v1::VarDesc var;
   var.set_name(name);
   var.set_kind(v1::DENSE);
-  var.set_dtype(v1::FLOAT32);
+  var.set_dtype(dtype);
   var.mutable_dims()->Add(dims.begin(), dims.end());
+  return var;
+}
+
+v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims, double value, v1::DType dtype = v1::FLOAT32) {
+  v1::VarDesc var = StepVar(name, dims, dtype);
   var.set_persistable(true);
   var.set_stop_gradient(true);
   var.mutable_initializer()->mutable_constant()->set_value(value);
   return var;
 }
 
-// An optimizer of the job, and the variable with its learning rate.
-struct Updater {
-  UpdateRule rule;
-  const OpDef* def = nullptr;
-  std::string learning_rate;
-};
-
-absl::StatusOr<Updater> MakeUpdater(const Setting& at, const std::string& learning_rate) {
-  Updater updater;
-  ASSIGN_OR_RETURN(updater.rule, MakeUpdateRule(at));
-  const absl::StatusOr<const OpDef*> def = OpRegistry::Global().Get(updater.rule.op_type);
-  if (!def.ok()) return at.Error("", absl::StrCat("makes the operator ", std::string(def.status().message())));
-  if (!(*def)->is_optimizer) {
-    return at.Error("", absl::StrCat("makes the operator ", updater.rule.op_type, ", which is no update"));
-  }
-  updater.def = *def;
-  updater.learning_rate = learning_rate;
-  return updater;
+// The shortest text that names this number and no other.
+std::string NumberName(double value) {
+  std::string text = absl::StrFormat("%.6g", value);
+  double back = 0;
+  if (!absl::SimpleAtod(text, &back) || back != value) text = absl::StrFormat("%.17g", value);
+  return text;
 }
+
+// An optimizer of the job, and its learning rates.
+struct Updater {
+  UpdateSettings settings;
+  const OpDef* def = nullptr;
+  // Variable with the learning rate, "learning_rate" or "<table>.learning_rate".
+  std::string learning_rate;
+  // float64 variable with what the schedule gives; empty: the learning rate stays.
+  std::string scheduled;
+  // Variables by learning-rate factor.
+  std::map<double, std::string> rates = {};
+};
 
 class Appender {
  public:
@@ -53,26 +63,74 @@ class Appender {
 
   absl::Status Append(const v1::VarDesc& param) {
     const std::string grad_name = GradName(param.name());
-    const v1::VarDesc* grad = FindVar(*block_, grad_name);
-    if (grad == nullptr) {
+    const v1::VarDesc* found = FindVar(*block_, grad_name);
+    if (found == nullptr) {
       return job_.positions.Error("program", absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
-    const bool by_row = grad->kind() == v1::SELECTED_ROWS;
-    ASSIGN_OR_RETURN(const Updater* updater, UpdaterOf(param.name()));
-    v1::OpDesc op = MakeOp(updater->rule.op_type,
-                           {{"Param", {param.name()}}, {"Grad", {grad_name}}, {"LearningRate", {updater->learning_rate}}},
-                           {{"ParamOut", {param.name()}}}, updater->rule.attrs);
-    if (param.kind() == v1::TABLE) {
-      RETURN_IF_ERROR(CheckRowForm(op, param.name()));
-    } else {
-      RETURN_IF_ERROR(AddStates(*updater, param, by_row, &op));
+    const v1::VarDesc grad = *found;
+    ASSIGN_OR_RETURN(Updater* updater, UpdaterOf(param.name()));
+    const ParameterUpdate update = updater->settings.Of(param.name());
+    RETURN_IF_ERROR(AppendClip(param, grad, update));
+    AppendDecay(param, grad, update);
+    return AppendUpdate(param, grad, update, updater);
+  }
+
+  // Behind the last parameter: puts everything into the block.
+  absl::Status Finish() {
+    for (const auto& [learning_rate, updater] : updaters_) {
+      RETURN_IF_ERROR(updater.settings.CheckMatches(updated_[learning_rate]));
     }
-    const v1::ParamGrad pair = Pair(param.name(), grad_name);
-    *block_->add_ops() = WithRole(std::move(op), v1::OPTIMIZE, &pair);
+    if (!schedule_ops_.empty()) AddScheduleOp(MakeOp("lr_count", {{"Step", {kStepCounter}}}, {{"StepOut", {kStepCounter}}}));
+    for (std::vector<v1::OpDesc>* ops : {&schedule_ops_, &update_ops_}) {
+      for (v1::OpDesc& op : *ops) *block_->add_ops() = std::move(op);
+    }
     return absl::OkStatus();
   }
 
  private:
+  absl::Status AppendClip(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update) {
+    if (update.clip == nullptr) return absl::OkStatus();
+    const ClipTarget target = {.param = param, .grad = grad, .group = update.clip_group,
+                               .declare = [this](const v1::VarDesc& var) { return AddVar(var); }};
+    ASSIGN_OR_RETURN(std::vector<v1::OpDesc> ops, (*update.clip)(target));
+    for (v1::OpDesc& op : ops) {
+      if (param.kind() == v1::TABLE) RETURN_IF_ERROR(TableError(param.name(), RowGradientRegistry::Global().Make(op).status()));
+      AddUpdateOp(std::move(op), param, grad);
+    }
+    return absl::OkStatus();
+  }
+
+  void AppendDecay(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update) {
+    if (update.l1_decay == 0 && update.l2_decay == 0) return;
+    AddUpdateOp(MakeOp("decay", {{"Param", {param.name()}}, {"Grad", {grad.name()}}}, {{"Out", {grad.name()}}},
+                       {AttrF("l1", update.l1_decay), AttrF("l2", update.l2_decay)}),
+                param, grad);
+  }
+
+  absl::Status AppendUpdate(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update,
+                            Updater* updater) {
+    ASSIGN_OR_RETURN(const std::string learning_rate, LearningRate(updater, update.learning_rate_factor));
+    const UpdateRule& rule = updater->settings.rule();
+    v1::OpDesc op = MakeOp(rule.op_type,
+                           {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {learning_rate}}},
+                           {{"ParamOut", {param.name()}}}, rule.attrs);
+    if (param.kind() == v1::TABLE) {
+      RETURN_IF_ERROR(TableError(param.name(), RowRuleRegistry::Global().Make(op).status()));
+    } else {
+      RETURN_IF_ERROR(AddStates(*updater, param, grad.kind() == v1::SELECTED_ROWS, &op));
+    }
+    updated_[updater->learning_rate].push_back(param.name());
+    AddUpdateOp(std::move(op), param, grad);
+    return absl::OkStatus();
+  }
+
+  void AddUpdateOp(v1::OpDesc op, const v1::VarDesc& param, const v1::VarDesc& grad) {
+    const v1::ParamGrad pair = Pair(param.name(), grad.name());
+    update_ops_.push_back(WithRole(std::move(op), v1::OPTIMIZE, &pair));
+  }
+
+  void AddScheduleOp(v1::OpDesc op) { schedule_ops_.push_back(WithRole(std::move(op), v1::LR_SCHEDULE)); }
+
   // Where a table stands in the job; -1 for other parameters.
   int TableIndex(const std::string& param) const {
     for (int i = 0; i < job_.config.table_size(); ++i) {
@@ -81,7 +139,7 @@ class Appender {
     return -1;
   }
 
-  absl::StatusOr<const Updater*> UpdaterOf(const std::string& param) {
+  absl::StatusOr<Updater*> UpdaterOf(const std::string& param) {
     const int table = TableIndex(param);
     const bool own = table >= 0 && job_.config.table(table).has_optimizer();
     const std::string learning_rate = own ? param + ".learning_rate" : "learning_rate";
@@ -93,9 +151,43 @@ class Appender {
     const Setting at = own ? Setting(&job_.config.table(table).optimizer(), absl::StrCat("table[", table, "].optimizer"),
                                      &job_.positions)
                            : Setting(&job_.config.optimizer(), "optimizer", &job_.positions);
-    ASSIGN_OR_RETURN(Updater updater, MakeUpdater(at, learning_rate));
-    RETURN_IF_ERROR(AddVar(ConstantVar(learning_rate, {1}, updater.rule.learning_rate)));
+    ASSIGN_OR_RETURN(UpdateSettings settings, UpdateSettings::Make(at));
+    const absl::StatusOr<const OpDef*> def = OpRegistry::Global().Get(settings.rule().op_type);
+    if (!def.ok()) return at.Error("", absl::StrCat("makes the operator ", std::string(def.status().message())));
+    if (!(*def)->is_optimizer) {
+      return at.Error("", absl::StrCat("makes the operator ", settings.rule().op_type, ", which is no update"));
+    }
+    Updater updater{.settings = std::move(settings), .def = *def, .learning_rate = learning_rate, .scheduled = ""};
+    RETURN_IF_ERROR(AppendSchedule(&updater));
     return &updaters_.emplace(learning_rate, std::move(updater)).first->second;
+  }
+
+  // The ops from the step to the rate in float64.
+  absl::Status AppendSchedule(Updater* updater) {
+    for (const ScheduleOp& op : updater->settings.schedule()) {
+      if (FindVar(*block_, kStepCounter) == nullptr) RETURN_IF_ERROR(AddVar(ConstantVar(kStepCounter, {1}, 0, v1::INT64)));
+      const std::string out = updater->learning_rate + (updater->scheduled.empty() ? ".schedule" : ".warm_up");
+      RETURN_IF_ERROR(AddVar(StepVar(out, {1}, v1::FLOAT64)));
+      std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{"Step", {kStepCounter}}};
+      if (!updater->scheduled.empty()) inputs.push_back({"X", {updater->scheduled}});
+      AddScheduleOp(MakeOp(op.type, inputs, {{"Out", {out}}}, op.attrs));
+      updater->scheduled = out;
+    }
+    return absl::OkStatus();
+  }
+
+  // The variable with the learning rate times `factor`.
+  absl::StatusOr<std::string> LearningRate(Updater* updater, double factor) {
+    const auto known = updater->rates.find(factor);
+    if (known != updater->rates.end()) return known->second;
+    const std::string name =
+        factor == 1 ? updater->learning_rate : absl::StrCat(updater->learning_rate, ".x", NumberName(factor));
+    RETURN_IF_ERROR(AddVar(ConstantVar(name, {1}, updater->settings.rule().learning_rate * factor)));
+    if (!updater->scheduled.empty()) {
+      AddScheduleOp(MakeOp("lr_rate", {{"X", {updater->scheduled}}}, {{"Out", {name}}}, {AttrF("factor", factor)}));
+    }
+    updater->rates[factor] = name;
+    return name;
   }
 
   absl::Status AddVar(const v1::VarDesc& var) {
@@ -130,8 +222,8 @@ class Appender {
     return absl::OkStatus();
   }
 
-  absl::Status CheckRowForm(const v1::OpDesc& op, const std::string& table) const {
-    const absl::Status made = RowRuleRegistry::Global().Make(op).status();
+  // At the table's place in the job.
+  absl::Status TableError(const std::string& table, const absl::Status& made) const {
     if (made.ok()) return absl::OkStatus();
     const int i = TableIndex(table);
     return job_.positions.Error(i < 0 ? "program" : absl::StrCat("table[", i, "]"),
@@ -141,6 +233,9 @@ class Appender {
   const Job& job_;
   v1::BlockDesc* const block_;
   std::map<std::string, Updater> updaters_;  // by learning rate variable; pointers into it stay
+  std::map<std::string, std::vector<std::string>> updated_;  // parameters, by the same
+  std::vector<v1::OpDesc> schedule_ops_;
+  std::vector<v1::OpDesc> update_ops_;
 };
 
 }  // namespace
@@ -155,6 +250,7 @@ absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
   if (params.empty()) return job.positions.Error("model", "the model has no trainable parameter");
   Appender appender(job, block);
   for (const auto& [name, var] : params) RETURN_IF_ERROR(appender.Append(var));
+  RETURN_IF_ERROR(appender.Finish());
   return true;
 }
 

@@ -1,4 +1,4 @@
-// One update op per parameter.
+// From gradients to updates.
 #ifndef WEIR_TRANSPILER_APPEND_OPTIMIZER_H_
 #define WEIR_TRANSPILER_APPEND_OPTIMIZER_H_
 
@@ -8,11 +8,18 @@
 
 namespace weir {
 
-// Before: forward and backward. After: for every trainable parameter, in order of names, the update op of its optimizer (the
-// table's own, else the job's), its state variables "<parameter>.<state>" and the learning rates "learning_rate" and
-// "<table>.learning_rate", all with initializers. A distributed table has no state variables: its rows hold them. Errors: no
+// Before: forward and backward. After, behind them:
+//
+//   1. role LR_SCHEDULE: for every optimizer with a schedule "<rate>.schedule" (and "<rate>.warm_up") in float64 from the step
+//      counter "learning_rate.step", then the learning rates made from it; at the end the counter goes on by one.
+//   2. role OPTIMIZE: for every trainable parameter, in order of names: its clip (transpiler/clips), its decay, and the update
+//      op of its optimizer (the table's own, else the job's). Clip and decay change the gradient in place. On servers the
+//      average stands in front of them (transpiler/make_server_program.h): merge, clip, decay, update.
+//
+// Variables: state "<parameter>.<state>"; learning rates "learning_rate" and "<table>.learning_rate", with a factor of its own
+// "learning_rate.x0.1"; all with initializers. A distributed table has no state variables: its rows hold them. Errors: no
 // optimizer, a brought program with backward ops that lack a parameter, an optimizer without a row form for a distributed
-// table. false when the program has update ops already.
+// table, settings for a parameter that there is none of. false when the program has update ops already.
 absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/data_schema.h"
-#include "transpiler/optimizers/optimizer.h"
 #include "transpiler/setting.h"
+#include "transpiler/update_settings.h"
 
 namespace weir {
 namespace {
@@ -175,7 +175,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     }
   }
   if (table.has_optimizer()) {
-    RETURN_IF_ERROR(MakeUpdateRule(at.Member(&table.optimizer(), at.path() + ".optimizer")).status());
+    RETURN_IF_ERROR(UpdateSettings::Make(at.Member(&table.optimizer(), at.path() + ".optimizer")).status());
   }
   return absl::OkStatus();
 }
@@ -378,7 +378,7 @@ absl::Status CheckJob(const Job& job) {
   for (int i = 0; i < config.table_size(); ++i) RETURN_IF_ERROR(CheckTable(job, i, &tables));
   if (config.has_model()) RETURN_IF_ERROR(CheckModel(job, schema));
   if (config.has_optimizer()) {
-    RETURN_IF_ERROR(MakeUpdateRule(root.Member(&config.optimizer(), "optimizer")).status());
+    RETURN_IF_ERROR(UpdateSettings::Make(root.Member(&config.optimizer(), "optimizer")).status());
   } else if (config.has_model()) {
     return root.Place("", "the job has no optimizer");
   }

@@ -176,12 +176,51 @@ class BlockCloner {
   std::map<std::string, std::string> names_;
 };
 
-v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks) {
-  return WithRole(MakeOp("listen_and_serv", {}, {},
-                         {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
-                          AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
-                          AttrBlocks("optimize_blocks", blocks)}),
-                  v1::RPC);
+// lr_block: -1 when there is none.
+v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks, int lr_block) {
+  v1::OpDesc op =
+      MakeOp("listen_and_serv", {}, {},
+             {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
+              AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
+              AttrBlocks("optimize_blocks", blocks)});
+  if (lr_block >= 0) *op.add_attrs() = AttrBlock("lr_block", lr_block);
+  return WithRole(std::move(op), v1::RPC);
+}
+
+// A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block 0,
+// what does not in the block itself.
+absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, v1::ProgramDesc* main) {
+  std::vector<const v1::OpDesc*> ops;
+  for (const v1::OpDesc& op : single.ops()) {
+    if (op.role() == v1::LR_SCHEDULE) ops.push_back(&op);
+  }
+  if (ops.empty()) return -1;
+  const int index = main->blocks_size();
+  v1::BlockDesc* block = main->add_blocks();
+  block->set_index(index);
+  block->set_parent(0);
+  const auto declare = [&](const v1::OpDesc& op, const std::string& name, bool read) -> absl::Status {
+    if (FindVar(main->blocks(0), name) != nullptr || FindVar(*block, name) != nullptr) return absl::OkStatus();
+    const v1::VarDesc* var = FindVar(single, name);
+    CHECK(var != nullptr) << name << " passed the verifier";
+    if (var->is_parameter() || (read && !var->persistable())) {
+      return absl::InvalidArgumentError(absl::StrCat("operator ", op.type(), " with role LR_SCHEDULE uses '", name,
+                                                     "', which servers do not have: a schedule reads what other operators of "
+                                                     "that role write, and persistable variables that are no parameters"));
+    }
+    *(var->persistable() ? main->mutable_blocks(0) : block)->add_vars() = *var;
+    return absl::OkStatus();
+  };
+  for (const v1::OpDesc* op : ops) {
+    for (const v1::OpSlot& slot : op->inputs()) {
+      for (const std::string& name : slot.vars()) RETURN_IF_ERROR(declare(*op, name, /*read=*/true));
+    }
+    for (const v1::OpSlot& slot : op->outputs()) {
+      for (const std::string& name : slot.vars()) RETURN_IF_ERROR(declare(*op, name, /*read=*/false));
+    }
+    *block->add_ops() = *op;
+  }
+  return index;
 }
 
 // Tables that nothing updates are served all the same.
@@ -219,7 +258,8 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
     }
   }
   AddUntrainedTables(single.blocks(0), main->mutable_blocks(0));
-  *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks);
+  ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), main));
+  *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks, lr_block);
   RETURN_IF_ERROR(BuildStartup(job, &programs).status());
   programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));
   return programs;

@@ -22,7 +22,7 @@ absl::StatusOr<Kind> DispatcherOf(const Job& job) {
 // Floats of optimizer state beside a row of the table; 0 when nothing updates it.
 absl::StatusOr<int> StateWidth(const v1::BlockDesc& block, const v1::VarDesc& table) {
   for (const v1::OpDesc& op : block.ops()) {
-    if (op.role() != v1::OPTIMIZE || InputOf(op, "Param") != table.name()) continue;
+    if (op.role() != v1::OPTIMIZE || InputOf(op, "Param") != table.name() || InputOf(op, "LearningRate").empty()) continue;
     ASSIGN_OR_RETURN(const std::unique_ptr<RowRule> rule, RowRuleRegistry::Global().Make(op));
     return rule->state_width(static_cast<int>(table.dims(1)));
   }

@@ -49,6 +49,9 @@ std::vector<v1::OpDesc> SendOps(const v1::ProgramDesc& main, const v1::ParamGrad
   return ops;
 }
 
+// What updates parameters, and the rates it does so with: make_server_program has it.
+bool OnServers(const v1::OpDesc& op) { return op.role() == v1::OPTIMIZE || op.role() == v1::LR_SCHEDULE; }
+
 }  // namespace
 
 absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
@@ -57,14 +60,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   std::map<int, std::vector<v1::OpDesc>> behind;  // by index of the op they follow
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "send_barrier") return false;
-    if (op.role() != v1::LR_SCHEDULE) continue;
-    return job.positions.Error("program", absl::StrCat("operator ", op.type(), " has role LR_SCHEDULE: learning rates are "
-                                                                              "constant on servers"));
   }
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
     int last = -1;
     for (int i = 0; i < block->ops_size(); ++i) {
-      if (block->ops(i).role() != v1::OPTIMIZE && Writes(block->ops(i), pair.grad())) last = i;
+      if (!OnServers(block->ops(i)) && Writes(block->ops(i), pair.grad())) last = i;
     }
     if (last < 0) {
       return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
@@ -75,7 +75,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   }
   google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
   for (int i = 0; i < block->ops_size(); ++i) {
-    if (block->ops(i).role() != v1::OPTIMIZE) *ops.Add() = block->ops(i);
+    if (!OnServers(block->ops(i))) *ops.Add() = block->ops(i);
     const auto sends = behind.find(i);
     if (sends == behind.end()) continue;
     for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);

@@ -12,13 +12,6 @@ KindRegistry<OptimizerRule>& OptimizerRegistry() {
 }
 
 absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer) {
-  // What the format has and this build cannot do is refused, never ignored.
-  const auto& message = static_cast<const v1::Optimizer&>(optimizer.message());
-  if (message.has_schedule()) return optimizer.Error("schedule", "is not available in this build");
-  if (message.has_l1_decay()) return optimizer.Error("l1_decay", "is not available in this build");
-  if (message.has_l2_decay()) return optimizer.Error("l2_decay", "is not available in this build");
-  if (message.has_clip()) return optimizer.Error("clip", "is not available in this build");
-  if (message.parameter_size() > 0) return optimizer.Error("parameter", "is not available in this build");
   ASSIGN_OR_RETURN(const Kind kind, KindOf(optimizer, "kind"));
   ASSIGN_OR_RETURN(const OptimizerRule* rule, OptimizerRegistry().Find(kind));
   return (*rule)(kind.setting.message(), kind.setting);

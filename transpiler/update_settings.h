@@ -1,0 +1,65 @@
+// Everything that one optimizer of the job says: its rule, its schedule, and how single parameters differ.
+#ifndef WEIR_TRANSPILER_UPDATE_SETTINGS_H_
+#define WEIR_TRANSPILER_UPDATE_SETTINGS_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transpiler/clips/clip.h"
+#include "transpiler/optimizers/optimizer.h"
+#include "transpiler/schedules/schedule.h"
+#include "transpiler/setting.h"
+
+namespace weir {
+
+// How the gradient of one parameter becomes its update.
+struct ParameterUpdate {
+  double learning_rate_factor = 1;
+  double l1_decay = 0;
+  double l2_decay = 0;
+  // Null: none. Lives as long as the settings.
+  const ClipOps* clip = nullptr;
+  std::string clip_group;  // ClipTarget::group
+};
+
+class UpdateSettings {
+ public:
+  // `optimizer`: a v1::Optimizer and its path. Errors through Setting::Error.
+  static absl::StatusOr<UpdateSettings> Make(const Setting& optimizer);
+
+  const UpdateRule& rule() const { return rule_; }
+  // In order; empty: the learning rate stays.
+  const std::vector<ScheduleOp>& schedule() const { return schedule_; }
+  // By the first entry of Optimizer.parameter that matches, and the optimizer's own settings.
+  ParameterUpdate Of(std::string_view parameter) const;
+  // InvalidArgument for an entry of Optimizer.parameter that matches none of them.
+  absl::Status CheckMatches(const std::vector<std::string>& parameters) const;
+
+ private:
+  struct Entry {
+    Setting at;
+    std::string pattern;
+    ParameterUpdate update;
+  };
+
+  explicit UpdateSettings(Setting optimizer) : at_(std::move(optimizer)) {}
+  absl::StatusOr<const ClipOps*> AddClip(const Setting& clip);
+  absl::StatusOr<ParameterUpdate> EntryOf(const Setting& at);
+
+  Setting at_;
+  UpdateRule rule_;
+  std::vector<ScheduleOp> schedule_;
+  ParameterUpdate all_;
+  std::vector<Entry> entries_;
+  std::vector<std::unique_ptr<ClipOps>> clips_;
+};
+
+// `*` stands for any characters, also none.
+bool MatchesPattern(std::string_view pattern, std::string_view name);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_UPDATE_SETTINGS_H_
