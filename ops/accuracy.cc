@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 
 namespace weir {
@@ -25,7 +26,7 @@ absl::Status AccuracyShape(InferContext& ctx) {
                                   v1::VarKind_Name(label.kind()), " ", v1::DType_Name(label.dtype())));
   }
   const Shape column = {ctx.InputShape("Out")[0], 1};
-  if (!DimsAgree(ctx.InputShape("Label"), column)) {
+  if (ctx.InputShape("Label") != column) {
     return ctx.Error(absl::StrCat("Label must be ", ShapeString(column), ", one class per example, got ",
                                   ShapeString(ctx.InputShape("Label"))));
   }
@@ -40,6 +41,8 @@ class AccuracyKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& scores = ctx.input(0);
     const Tensor& label = ctx.input(1);
+    RETURN_IF_ERROR(CheckRank("Out", scores, 2));
+    RETURN_IF_ERROR(CheckTensor("Label", label, {scores.dim(0), 1}, label.dtype() == v1::INT64 ? v1::INT64 : v1::FLOAT32));
     const int64_t rows = scores.dim(0), classes = scores.dim(1);
     int64_t correct = 0;
     for (int64_t r = 0; r < rows; ++r) {

@@ -11,9 +11,11 @@
 // The first three read Out, so X may be overwritten by it.
 #include <memory>
 
+#include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
@@ -62,6 +64,8 @@ class UnaryGradKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& saved = ctx.input(0);
     const Tensor& dy = ctx.input(1);
+    RETURN_IF_ERROR(CheckTensor("the forward value", saved, dy.dims()));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dy, saved.dims()));
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, dy.dims());
     loop(dy.size(), saved.data<float>(), dy.data<float>(), dx->data<float>());
@@ -88,7 +92,7 @@ OpDef UnaryGrad(std::string type, std::string summary, bool saves_output, double
   def.summary = std::move(summary);
   def.inputs = {{saves_output ? "Out" : "X"}, {"Out@GRAD"}};
   def.outputs = {{"X@GRAD"}};
-  def.shape = SameShapeRule("Out@GRAD", "X@GRAD");
+  def.shape = AlikeRule({saves_output ? "Out" : "X", "Out@GRAD"}, "X@GRAD");
   def.cost = ElementwiseCost(flops);
   def.in_place = {{"Out@GRAD", "X@GRAD"}};
   return def;

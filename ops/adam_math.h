@@ -33,7 +33,7 @@ struct AdamMath {
   };
   WEIR_MATH Step At(float lr, float count) const {
     const Bias bias =
-        count < static_cast<float>(known) ? biases[static_cast<int>(count)] : BiasAt(beta1, beta2, static_cast<double>(count));
+        count >= 1 && count < static_cast<float>(known) ? biases[static_cast<int>(count)] : BiasAt(beta1, beta2, static_cast<double>(count));
     return {static_cast<float>(beta1),       static_cast<float>(beta2), static_cast<float>(1.0 - beta1),
             static_cast<float>(1.0 - beta2), lr * bias.rate,            epsilon * bias.root};
   }

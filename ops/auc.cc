@@ -18,6 +18,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/loss_shape.h"
 #include "ops/shape_rules.h"
 
@@ -29,13 +30,13 @@ constexpr int64_t kBuckets = 65536;
 absl::Status AucShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectColumn(ctx, "Predict"));
   RETURN_IF_ERROR(ExpectColumn(ctx, "Label"));
-  RETURN_IF_ERROR(ExpectSameDims(ctx, "Predict", "Label"));
+  RETURN_IF_ERROR(ExpectAlike(ctx, {"Predict", "Label"}));
   const int64_t buckets = ctx.attrs().Int("buckets");
   if (buckets < 2) return ctx.Error(absl::StrCat("buckets must be at least 2, got ", buckets));
   for (const char* slot : {"StatPos", "StatNeg"}) {
     RETURN_IF_ERROR(ExpectDense(ctx, slot, v1::INT64));
     const Shape dims = ctx.InputShape(slot);
-    if (!DimsAgree(dims, {buckets})) {
+    if (dims != Shape{buckets}) {
       return ctx.Error(absl::StrCat(slot, " must be [", buckets, "], one count per bucket, got ", ShapeString(dims)));
     }
   }
@@ -50,6 +51,7 @@ class AucKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     for (int i = 0; i < 2; ++i) {
       const Tensor& in = ctx.input(2 + i);
+      RETURN_IF_ERROR(CheckTensor(i == 0 ? "StatPos" : "StatNeg", in, {buckets_}, v1::INT64));
       Tensor* out = ctx.output(i);
       if (out != &in) out->CopyFrom(in);
     }
@@ -58,6 +60,8 @@ class AucKernel : public OpKernel {
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
       const Tensor& predict = std::get<Tensor>(ctx.lane_input(lane, 0));
       const Tensor& label = std::get<Tensor>(ctx.lane_input(lane, 1));
+      RETURN_IF_ERROR(CheckTensor("Predict", predict, predict.dims()));
+      RETURN_IF_ERROR(CheckTensor("Label", label, predict.dims()));
       for (int64_t i = 0; i < predict.size(); ++i) {
         const float p = predict.data<float>()[i];
         if (!(p >= 0 && p <= 1)) {

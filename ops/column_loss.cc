@@ -1,5 +1,6 @@
 #include "ops/column_loss.h"
 
+#include "ops/fit.h"
 #include "ops/vectorized.h"
 
 namespace weir {
@@ -11,6 +12,14 @@ WEIR_VECTORIZED void MultiplyBy(int64_t n, const float* weight, float* values) {
 }
 
 }  // namespace
+
+absl::Status CheckColumnLoss(const Tensor& x, const Tensor& label, const Tensor* weight, const Tensor* out_grad) {
+  RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+  RETURN_IF_ERROR(CheckTensor("Label", label, x.dims()));
+  if (weight != nullptr) RETURN_IF_ERROR(CheckTensor("Weight", *weight, x.dims()));
+  if (out_grad != nullptr) RETURN_IF_ERROR(CheckTensor("the gradient of the loss", *out_grad, x.dims()));
+  return absl::OkStatus();
+}
 
 void Weigh(const Tensor& weight, Tensor* values) {
   CHECK_EQ(weight.size(), values->size());

@@ -4,11 +4,15 @@
 
 #include <cstdint>
 
+#include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
 
 namespace weir {
 
-// values[i] *= weight[i].
+// Label, Weight and the gradient of the output (where the op has them: null otherwise) have the dims of X.
+absl::Status CheckColumnLoss(const Tensor& x, const Tensor& label, const Tensor* weight, const Tensor* out_grad);
+
+// values[i] *= weight[i]. CheckColumnLoss has passed.
 void Weigh(const Tensor& weight, Tensor* values);
 
 // Slots X, Label, Weight? -> Out. `Loops` has the constructor Loops(KernelInit) and
@@ -19,6 +23,7 @@ class ColumnLossKernel : public OpKernel {
   explicit ColumnLossKernel(const KernelInit& init) : loops_(init) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
+    RETURN_IF_ERROR(CheckColumnLoss(x, ctx.input(1), ctx.has_input(2) ? &ctx.input(2) : nullptr, nullptr));
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, Shape(x.dims().begin(), x.dims().end()));
     loops_.Forward(x.size(), x.data<float>(), ctx.input(1).data<float>(), out->data<float>());
@@ -38,6 +43,7 @@ class ColumnLossGradKernel : public OpKernel {
   explicit ColumnLossGradKernel(const KernelInit& init) : loops_(init) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
+    RETURN_IF_ERROR(CheckColumnLoss(x, ctx.input(1), ctx.has_input(2) ? &ctx.input(2) : nullptr, &ctx.input(3)));
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, Shape(x.dims().begin(), x.dims().end()));
     loops_.Backward(x.size(), x.data<float>(), ctx.input(1).data<float>(), ctx.input(3).data<float>(), dx->data<float>());

@@ -15,6 +15,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/pieces.h"
 #include "ops/shape_rules.h"
 
@@ -34,7 +35,7 @@ absl::Status ConcatShape(InferContext& ctx) {
     bool fits = dims.size() == out.size();
     if (fits) {
       others[axis] = dims[axis];
-      fits = DimsAgree(dims, others);
+      fits = dims == others;
     }
     if (!fits) {
       return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(ctx.InputShape("X", 0)), ", X[", i, "] (",
@@ -71,6 +72,7 @@ absl::StatusOr<std::vector<v1::OpDesc>> ConcatGradient(GradContext& ctx) {
 }
 
 absl::Status ConcatGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "Out@GRAD"));
   const Shape out = ctx.InputShape("Out@GRAD");
   const std::vector<int64_t> sections = ctx.attrs().Ints("sections"), wanted = ctx.attrs().Ints("wanted");
   const int64_t axis = NormalAxis(ctx.attrs().Int("axis"), out.size());
@@ -104,9 +106,16 @@ class ConcatKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& first = ctx.input(0);
     const int64_t axis = NormalAxis(axis_, first.rank());
+    if (axis < 0) return absl::InvalidArgumentError(absl::StrCat("X[0] has dims ", ShapeString(first.dims()), ", no axis ", axis_));
     Shape dims(first.dims().begin(), first.dims().end());
     dims[axis] = 0;
-    for (int i = 0; i < ctx.input_count(0); ++i) dims[axis] += ctx.input(0, i).dim(static_cast<int>(axis));
+    for (int i = 0; i < ctx.input_count(0); ++i) {
+      const Tensor& x = ctx.input(0, i);
+      Shape want(first.dims().begin(), first.dims().end());
+      if (x.rank() == first.rank()) want[axis] = x.dim(static_cast<int>(axis));
+      RETURN_IF_ERROR(CheckTensor(absl::StrCat("X[", i, "]"), x, want));
+      dims[axis] += want[axis];
+    }
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, dims);
     int64_t begin = 0;
@@ -129,15 +138,22 @@ class ConcatGradKernel : public OpKernel {
       : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")), wanted_(init.attrs.Ints("wanted")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& dout = ctx.input(0);
+    const int64_t axis = NormalAxis(axis_, dout.rank());
+    int64_t sum = 0;
+    for (int64_t s : sections_) sum += s;
+    if (axis < 0 || dout.dtype() != v1::FLOAT32 || dout.dim(static_cast<int>(axis)) != sum) {
+      return absl::InvalidArgumentError(absl::StrCat("sections ", ShapeString(sections_), " do not cut Out@GRAD ",
+                                                     ShapeString(dout.dims()), " along axis ", axis_));
+    }
     for (size_t i = 0; i < wanted_.size(); ++i) {
       int64_t begin = 0;
       for (int64_t p = 0; p < wanted_[i]; ++p) begin += sections_[p];
       const int64_t size = sections_[wanted_[i]];
       Shape dims(dout.dims().begin(), dout.dims().end());
-      dims[axis_] = size;
+      dims[axis] = size;
       Tensor* dx = ctx.output(0, static_cast<int>(i));
       dx->Resize(v1::FLOAT32, dims);
-      CopyFromPiece(dout.dims(), axis_, begin, size, dout.data<float>(), dx->data<float>());
+      CopyFromPiece(dout.dims(), axis, begin, size, dout.data<float>(), dx->data<float>());
     }
     return absl::OkStatus();
   }

@@ -19,6 +19,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
@@ -46,7 +47,8 @@ WEIR_VECTORIZED void Multiply(int64_t n, const float* x, const float* mask, floa
 absl::Status DropoutShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   const double rate = ctx.attrs().Float("rate");
-  if (!(rate >= 0 && rate < 1)) return ctx.Error(absl::StrCat("rate must be in [0, 1), got ", rate));
+  // As it is computed with: what rounds to 1 would keep nothing and divide by 0.
+  if (!(rate >= 0 && static_cast<float>(rate) < 1)) return ctx.Error(absl::StrCat("rate must be in [0, 1), got ", rate));
   SetLike(ctx, "Out", "X");
   SetLike(ctx, "Mask", "X");
   return absl::OkStatus();
@@ -87,6 +89,8 @@ class DropoutGradKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& mask = ctx.input(0);
     const Tensor& dout = ctx.input(1);
+    RETURN_IF_ERROR(CheckTensor("Mask", mask, dout.dims()));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, mask.dims()));
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, Shape(dout.dims().begin(), dout.dims().end()));
     Multiply(dout.size(), dout.data<float>(), mask.data<float>(), dx->data<float>());
@@ -111,7 +115,7 @@ REGISTER_OP(dropout_grad)
   .inputs = {{"Mask"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
   .attrs = {FloatAttr("rate", 0), StringAttr("layer", "")},
-  .shape = SameShapeRule("Out@GRAD", "X@GRAD"),
+  .shape = AlikeRule({"Mask", "Out@GRAD"}, "X@GRAD"),
   .cost = ElementwiseCost(1),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 

@@ -16,6 +16,7 @@
 #include "framework/runtime/kernel.h"
 #include "ops/broadcast.h"
 #include "ops/elementwise_math.h"
+#include "ops/fit.h"
 #include "ops/fixed_sum.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -23,16 +24,22 @@
 namespace weir {
 namespace {
 
-absl::Status ElementwiseShape(InferContext& ctx) {
+absl::Status ExpectBroadcast(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "Y"));
   const absl::StatusOr<Shape> aligned = AlignDims(ctx.InputShape("X"), ctx.InputShape("Y"), ctx.attrs().Int("axis"));
-  if (!aligned.ok()) return ctx.Error(ToStd(aligned.status().message()));
+  return aligned.ok() ? absl::OkStatus() : ctx.Error(ToStd(aligned.status().message()));
+}
+
+absl::Status ElementwiseShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectBroadcast(ctx));
   SetLike(ctx, "Out", "X");
   return absl::OkStatus();
 }
 
 absl::Status ElementwiseGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectBroadcast(ctx));
+  RETURN_IF_ERROR(ExpectAlike(ctx, {"X", "Out@GRAD"}));
   if (ctx.OutputCount("X@GRAD") > 0) SetLike(ctx, "X@GRAD", "X");
   if (ctx.OutputCount("Y@GRAD") > 0) SetLike(ctx, "Y@GRAD", "Y");
   return absl::OkStatus();
@@ -87,6 +94,8 @@ class ElementwiseKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& y = ctx.input(1);
+    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+    RETURN_IF_ERROR(CheckTensor("Y", y, y.dims()));
     ASSIGN_OR_RETURN(const Shape y_dims, AlignDims(x.dims(), y.dims(), axis_));
     const Broadcast broadcast(x.dims(), y_dims);
     Tensor* out = ctx.output(0);
@@ -117,8 +126,11 @@ class ElementwiseGradKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& y = ctx.input(1);
+    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+    RETURN_IF_ERROR(CheckTensor("Y", y, y.dims()));
     const float* xs = x.data<float>();
     const float* ys = y.data<float>();
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(2), x.dims()));
     const float* douts = ctx.input(2).data<float>();
     ASSIGN_OR_RETURN(const Shape y_dims, AlignDims(x.dims(), y.dims(), axis_));
     const Broadcast broadcast(x.dims(), y_dims);

@@ -15,6 +15,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
+#include "ops/fit.h"
 #include "ops/gemm.h"
 #include "ops/scratch.h"
 #include "ops/shape_rules.h"
@@ -88,7 +89,7 @@ absl::Status FcShape(InferContext& ctx) {
   if (ctx.InputCount("Bias") > 0) {
     RETURN_IF_ERROR(ExpectDense(ctx, "Bias"));
     const Shape bias = ctx.InputShape("Bias");
-    if (!DimsAgree(bias, {out[1]})) {
+    if (bias != Shape{out[1]}) {
       return ctx.Error(absl::StrCat("Bias has dims ", ShapeString(bias), "; W has ", out[1], " columns, so it must be [",
                                     out[1], "]"));
     }
@@ -97,13 +98,23 @@ absl::Status FcShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
+// What is there when a kernel runs: X of rows of k values, W [k, n].
+absl::Status CheckProduct(const Tensor& x, const Tensor& w) {
+  RETURN_IF_ERROR(CheckRank("W", w, 2));
+  RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+  if (x.rank() >= 2 && x.size() == x.dim(0) * w.dim(0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by W ", ShapeString(w.dims())));
+}
+
 class FcKernel : public OpKernel {
  public:
   explicit FcKernel(Activation activation) : activation_(activation) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, w));
     const int64_t rows = x.dim(0), k = w.dim(0), n = w.dim(1);
+    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(2), {n}));
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, {rows, n});
     float* y = out->data<float>();
@@ -132,15 +143,18 @@ class FcKernel : public OpKernel {
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 absl::Status FcGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  RETURN_IF_ERROR(ExpectDense(ctx, "W"));
   RETURN_IF_ERROR(ExpectRank(ctx, "W", 2));
   Shape out;
   RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "W", &out));
-  for (const char* slot : {"Out", "Out@GRAD"}) {
-    if (DimsAgree(out, ctx.InputShape(slot))) continue;
-    return ctx.Error(absl::StrCat(slot, " has dims ", ShapeString(ctx.InputShape(slot)), "; the product has ", ShapeString(out)));
-  }
+  if (ctx.InputCount("Bias") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Bias", {out[1]}));
+  RETURN_IF_ERROR(ExpectDims(ctx, "Out", out));
+  RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", out));
   for (const char* slot : {"X", "W", "Bias"}) {
-    if (ctx.OutputCount(GradName(slot)) > 0) SetLike(ctx, GradName(slot), slot);
+    if (ctx.OutputCount(GradName(slot)) == 0) continue;
+    if (ctx.InputCount(slot) == 0) return ctx.Error(absl::StrCat(slot, "@GRAD is asked for, and there is no ", slot));
+    SetLike(ctx, GradName(slot), slot);
   }
   return absl::OkStatus();
 }
@@ -151,7 +165,10 @@ class FcGradKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, w));
     const int64_t rows = x.dim(0), k = w.dim(0), n = w.dim(1);
+    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(3), {rows, n}));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(4), {rows, n}));
     const float* dpre = PreGradient(rows * n, ctx.input(3).data<float>(), ctx.input(4).data<float>());
     if (ctx.has_output(2)) {
       Tensor* dbias = ctx.output(2);

@@ -58,11 +58,14 @@ bool Holds(DType dtype, double value) {
 class FillConstantKernel : public OpKernel {
  public:
   explicit FillConstantKernel(const KernelInit& init)
-      : shape_(init.attrs.Ints("shape")), dtype_(init.attrs.Type("dtype")), value_(init.attrs.Float("value")) {}
+      : variable_(init.op.outputs(0).vars(0)),
+        shape_(init.attrs.Ints("shape")),
+        dtype_(init.attrs.Type("dtype")),
+        value_(init.attrs.Float("value")) {}
 
   absl::Status Run(KernelContext& ctx) override {
     Tensor* out = ctx.output(0);
-    out->Resize(dtype_, shape_);
+    RETURN_IF_ERROR(MakeRoom(variable_, dtype_, shape_, out));
     WithType(dtype_, [&](auto zero) {
       using T = decltype(zero);
       std::fill_n(static_cast<T*>(out->raw()), out->size(), static_cast<T>(value_));
@@ -71,6 +74,7 @@ class FillConstantKernel : public OpKernel {
   }
 
  private:
+  const std::string variable_;
   const std::vector<int64_t> shape_;
   const DType dtype_;
   const double value_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
@@ -70,11 +71,10 @@ class FmInteractionGradKernel : public OpKernel {
     const Tensor& x = ctx.input(0);
     const Tensor& sum = ctx.input(1);
     const Tensor& out_grad = ctx.input(2);
+    RETURN_IF_ERROR(CheckRank("X", x, 3));
     const int64_t batch = x.dim(0), slots = x.dim(1), width = x.dim(2);
-    if (sum.size() != batch * width || out_grad.size() != batch) {
-      return absl::InvalidArgumentError(absl::StrCat("Sum ", ShapeString(sum.dims()), " and Out@GRAD ",
-                                                     ShapeString(out_grad.dims()), " do not fit X ", ShapeString(x.dims())));
-    }
+    RETURN_IF_ERROR(CheckTensor("Sum", sum, {batch, width}));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", out_grad, {batch, 1}));
     Tensor* x_grad = ctx.output(0);
     x_grad->Resize(v1::FLOAT32, x.dims());
     for (int64_t b = 0; b < batch; ++b) {
@@ -116,7 +116,15 @@ REGISTER_OP(fm_interaction_grad)
   .summary = "dout * (Sum - x)",
   .inputs = {{"X"}, {"Sum"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+    RETURN_IF_ERROR(ExpectRank(ctx, "X", 3));
+    const Shape x = ctx.InputShape("X");
+    RETURN_IF_ERROR(ExpectDims(ctx, "Sum", {x[0], x[2]}));
+    RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", {x[0], 1}));
+    SetLike(ctx, "X@GRAD", "X");
+    return absl::OkStatus();
+  },
   .cost = FmCost,
   .in_place = {{"X", "X@GRAD"}}});
 

@@ -69,7 +69,7 @@ REGISTER_OP(log_loss_grad)
   .inputs = {{"Predicted"}, {"Label"}, {.name = "Weight", .optional = true}, {"Loss@GRAD"}},
   .outputs = {{"Predicted@GRAD"}},
   .attrs = {FloatAttr("epsilon", kEpsilon)},
-  .shape = SameShapeRule("Predicted", "Predicted@GRAD"),
+  .shape = ColumnLossGradRule("Predicted", "Loss"),
   .cost = ElementwiseCost(10),
   .in_place = {{"Loss@GRAD", "Predicted@GRAD"}}});
 

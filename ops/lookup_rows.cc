@@ -26,16 +26,18 @@ absl::Status CheckInputs(InferContext& ctx) {
 }
 
 // Ids, Index and Rows of a run belong together, and where padding stands.
-absl::Status CheckRun(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows) {
+absl::Status CheckRun(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
+                      int64_t width) {
   RETURN_IF_ERROR(CheckIds(ids, attrs));
   const int64_t n = static_cast<int64_t>(ids.values.size());
-  if (index.size() != n || (n > 0 && !index.initialized())) {
+  if (index.size() != n || (n > 0 && (!index.initialized() || index.dtype() != v1::INT32))) {
     return absl::InvalidArgumentError(absl::StrCat("Index has ", index.size(), " entries for ", n, " ids"));
   }
   const int64_t count = static_cast<int64_t>(rows.ids.size());
-  if (n > 0 && (!rows.values.initialized() || rows.values.rank() != 2 || rows.values.dim(0) != count)) {
+  if (n > 0 && (!rows.values.initialized() || rows.values.rank() != 2 || rows.values.dim(0) != count ||
+                rows.values.dim(1) != width)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("Rows has values ", ShapeString(rows.values.dims()), " for ", count, " ids"));
+        absl::StrCat("Rows has values ", ShapeString(rows.values.dims()), " for ", count, " ids of width ", width));
   }
   uint32_t most = 0;
   if (n == 0) return absl::OkStatus();
@@ -54,7 +56,7 @@ class LookupRowsKernel : public OpKernel {
     const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
     const Tensor& index = ctx.input(1);
     const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(2));
-    RETURN_IF_ERROR(CheckRun(attrs_, ids, index, rows));
+    RETURN_IF_ERROR(CheckRun(attrs_, ids, index, rows, width_));
     const bool none = ids.values.empty();
     PoolRows(attrs_, ids, none ? nullptr : index.data<int32_t>(), none ? nullptr : rows.values.data<float>(), width_,
              ctx.output(0));
@@ -97,7 +99,7 @@ class LookupRowsGradKernel : public OpKernel {
     const Tensor& index = ctx.input(1);
     const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(2));
     const Tensor& out_grad = ctx.input(3);
-    RETURN_IF_ERROR(CheckRun(attrs_, ids, index, rows));
+    RETURN_IF_ERROR(CheckRun(attrs_, ids, index, rows, width_));
     RETURN_IF_ERROR(CheckOutGrad(attrs_, ids, width_, out_grad));
     SelectedRows* grad = ctx.OutputAs<SelectedRows>(0);
     // Memory kept from step to step; lanes run on several threads.
@@ -190,6 +192,7 @@ REGISTER_OP(lookup_rows_grad)
   .attrs = LookupAttrDefs(),
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckInputs(ctx));
+    RETURN_IF_ERROR(ExpectDense(ctx, "Out@GRAD"));
     ctx.SetOutput("Rows@GRAD", ctx.InputShape("Rows"));
     ctx.Output("Rows@GRAD")->set_kind(v1::SELECTED_ROWS);
     return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/id_deduper.h"
 #include "ops/lookup.h"
 #include "ops/shape_rules.h"
@@ -76,6 +77,7 @@ class LookupTableKernel : public OpKernel {
     const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
     const Tensor& w = ctx.input(1);
     RETURN_IF_ERROR(CheckIds(ids, attrs_));
+    RETURN_IF_ERROR(CheckRank("W", w, 2));
     RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
     std::vector<int64_t> scratch;
     PoolRows(attrs_, ids, WithoutPadding(ids, attrs_, 0, &scratch), w.data<float>(), w.dim(1), ctx.output(0));
@@ -95,6 +97,7 @@ class LookupTableGradKernel : public OpKernel {
     const Tensor& w = ctx.input(1);
     const Tensor& out_grad = ctx.input(2);
     RETURN_IF_ERROR(CheckIds(ids, attrs_));
+    RETURN_IF_ERROR(CheckRank("W", w, 2));
     RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
     RETURN_IF_ERROR(CheckOutGrad(attrs_, ids, w.dim(1), out_grad));
     if (is_sparse_) {
@@ -177,6 +180,7 @@ REGISTER_OP(lookup_table_grad)
   .attrs = Attrs(),
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckWeights(ctx));
+    RETURN_IF_ERROR(ExpectDense(ctx, "Out@GRAD"));
     ctx.SetOutput("W@GRAD", ctx.InputShape("W"));
     ctx.Output("W@GRAD")->set_kind(ctx.attrs().Bool("is_sparse") ? v1::SELECTED_ROWS : v1::DENSE);
     return absl::OkStatus();

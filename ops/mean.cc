@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 
 namespace weir {
@@ -40,6 +41,7 @@ class MeanGradKernel : public OpKernel {
   explicit MeanGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(1), {}));
     const float dout = ctx.input(1).data<float>()[0];
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, x.dims());
@@ -62,7 +64,10 @@ REGISTER_OP(mean_grad)
   .summary = "dy / number of elements",
   .inputs = {{"X"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", {}));
+    return SameShapeRule("X", "X@GRAD")(ctx);
+  },
   .cost = ElementwiseCost(0)});
 
 REGISTER_KERNEL(mean, kCpu, MakeKernel<MeanKernel>);

@@ -10,6 +10,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/gemm.h"
 #include "ops/shape_rules.h"
 
@@ -26,12 +27,21 @@ absl::Status MulShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
+// What is there when a kernel runs: X of rows of k values, Y [k, n].
+absl::Status CheckProduct(const Tensor& x, const Tensor& y) {
+  RETURN_IF_ERROR(CheckRank("Y", y, 2));
+  RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+  if (x.rank() >= 2 && x.size() == x.dim(0) * y.dim(0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by Y ", ShapeString(y.dims())));
+}
+
 class MulKernel : public OpKernel {
  public:
   explicit MulKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& y = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, y));
     const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, {rows, n});
@@ -42,13 +52,12 @@ class MulKernel : public OpKernel {
 
 // Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
 absl::Status MulGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  RETURN_IF_ERROR(ExpectDense(ctx, "Y"));
   RETURN_IF_ERROR(ExpectRank(ctx, "Y", 2));
   Shape out;
   RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "Y", &out));
-  if (!DimsAgree(out, ctx.InputShape("Out@GRAD"))) {
-    return ctx.Error(absl::StrCat("Out@GRAD has dims ", ShapeString(ctx.InputShape("Out@GRAD")), "; the product has ",
-                                  ShapeString(out)));
-  }
+  RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", out));
   if (ctx.OutputCount("X@GRAD") > 0) SetLike(ctx, "X@GRAD", "X");
   if (ctx.OutputCount("Y@GRAD") > 0) SetLike(ctx, "Y@GRAD", "Y");
   return absl::OkStatus();
@@ -61,7 +70,9 @@ class MulGradKernel : public OpKernel {
     const Tensor& x = ctx.input(0);
     const Tensor& y = ctx.input(1);
     const Tensor& dout = ctx.input(2);
+    RETURN_IF_ERROR(CheckProduct(x, y));
     const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, {rows, n}));
     if (ctx.has_output(1)) {
       Tensor* dy = ctx.output(1);
       dy->Resize(v1::FLOAT32, {k, n});

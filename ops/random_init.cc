@@ -1,8 +1,12 @@
 #include "ops/random_init.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
 #include "framework/runtime/initial_value.h"
 #include "ops/shape_rules.h"
 
@@ -20,7 +24,7 @@ class RandomInitKernel : public OpKernel {
 
   absl::Status Run(KernelContext& ctx) override {
     Tensor* out = ctx.output(0);
-    out->Resize(v1::FLOAT32, shape_);
+    RETURN_IF_ERROR(MakeRoom(variable_, v1::FLOAT32, shape_, out));
     return InitialElements(initializer_, seed_, variable_, shape_, element_begin_, out->span<float>());
   }
 
@@ -33,6 +37,17 @@ class RandomInitKernel : public OpKernel {
 };
 
 }  // namespace
+
+absl::Status MakeRoom(const std::string& variable, DType dtype, absl::Span<const int64_t> shape, Tensor* out) {
+  const double bytes = static_cast<double>(ElementCount(shape)) * static_cast<double>(DTypeSize(dtype));
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (memory > 0 && bytes > memory) {
+    return absl::ResourceExhaustedError(absl::StrFormat("variable '%s' of dims %s needs %.0f bytes; this machine has %.0f", variable,
+                                                        ShapeString(shape), bytes, memory));
+  }
+  out->Resize(dtype, shape);
+  return absl::OkStatus();
+}
 
 absl::Status InferFromShapeAttr(InferContext& ctx, DType dtype) {
   const std::vector<int64_t> shape = ctx.attrs().Ints("shape");

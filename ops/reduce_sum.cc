@@ -14,6 +14,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/broadcast.h"
+#include "ops/fit.h"
 #include "ops/fixed_sum.h"
 #include "ops/pieces.h"
 #include "ops/shape_rules.h"
@@ -70,6 +71,17 @@ absl::Status ReduceSumShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
+absl::Status ReduceSumGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  const Shape x = ctx.InputShape("X");
+  const std::vector<int64_t> dims = ctx.attrs().Ints("dims");
+  const absl::StatusOr<Shape> kept = KeptDims(x, dims);
+  if (!kept.ok()) return ctx.Error(ToStd(kept.status().message()));
+  RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", OutputDims(x, *kept, dims, ctx.attrs().Bool("keep_dim"))));
+  SetLike(ctx, "X@GRAD", "X");
+  return absl::OkStatus();
+}
+
 class ReduceSumKernel : public OpKernel {
  public:
   explicit ReduceSumKernel(const KernelInit& init)
@@ -102,11 +114,13 @@ class ReduceSumKernel : public OpKernel {
 // Inputs X (for its dims), Out@GRAD; output X@GRAD.
 class ReduceSumGradKernel : public OpKernel {
  public:
-  explicit ReduceSumGradKernel(const KernelInit& init) : dims_(init.attrs.Ints("dims")) {}
+  explicit ReduceSumGradKernel(const KernelInit& init)
+      : dims_(init.attrs.Ints("dims")), keep_dim_(init.attrs.Bool("keep_dim")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
-    const float* dout = ctx.input(1).data<float>();
     ASSIGN_OR_RETURN(const Shape kept, KeptDims(x.dims(), dims_));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(1), OutputDims(x.dims(), kept, dims_, keep_dim_)));
+    const float* dout = ctx.input(1).data<float>();
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, x.dims());
     const Broadcast broadcast(x.dims(), kept);
@@ -124,6 +138,7 @@ class ReduceSumGradKernel : public OpKernel {
 
  private:
   const std::vector<int64_t> dims_;
+  const bool keep_dim_;
 };
 
 REGISTER_OP(reduce_sum)
@@ -145,7 +160,7 @@ REGISTER_OP(reduce_sum_grad)
   .inputs = {{"X"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
   .attrs = {IntsAttr("dims"), BoolAttr("keep_dim", false)},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = ReduceSumGradShape,
   .cost = ElementwiseCost(0)});
 
 REGISTER_KERNEL(reduce_sum, kCpu, MakeKernel<ReduceSumKernel>);

@@ -13,6 +13,7 @@
 #include "framework/graph/dims.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 
 namespace weir {
@@ -45,6 +46,19 @@ absl::Status ReshapeShape(InferContext& ctx) {
     return mismatch();
   }
   ctx.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+absl::Status ReshapeGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  RETURN_IF_ERROR(ExpectDense(ctx, "Out@GRAD"));
+  const Shape x = ctx.InputShape("X"), dout = ctx.InputShape("Out@GRAD");
+  const bool batch = !x.empty() && x[0] == -1, dout_batch = !dout.empty() && dout[0] == -1;
+  if (batch != dout_batch || (batch ? PerExample(x) != PerExample(dout) : KnownCount(x) != KnownCount(dout))) {
+    return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), ", Out@GRAD ", ShapeString(dout),
+                                  "; they must hold the same elements"));
+  }
+  SetLike(ctx, "X@GRAD", "X");
   return absl::OkStatus();
 }
 
@@ -86,8 +100,14 @@ class ReshapeGradKernel : public OpKernel {
   explicit ReshapeGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
+    const Tensor& dout = ctx.input(1);
     const Shape dims(x.dims().begin(), x.dims().end());
-    return CopyReshaped(ctx.input(1), dims, ctx.output(0));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, dout.dims()));
+    if (dout.size() != x.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", Out@GRAD ",
+                                                     ShapeString(dout.dims()), "; they must hold the same elements"));
+    }
+    return CopyReshaped(dout, dims, ctx.output(0));
   }
 };
 
@@ -107,7 +127,7 @@ REGISTER_OP(reshape_grad)
   .inputs = {{"X"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
   .attrs = {IntsAttr("shape")},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = ReshapeGradShape,
   .cost = ElementwiseCost(0),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 

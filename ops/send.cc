@@ -88,6 +88,7 @@ REGISTER_OP(send)
     if (width < 0) return ctx.Error("width must not be negative, got " + std::to_string(width));
     for (int i = 0; i < ctx.InputCount("X"); ++i) {
       const v1::VarDesc& x = ctx.Input("X", i);
+      if (x.dtype() != v1::FLOAT32) return ctx.Error(x.name() + " must be FLOAT32, got " + v1::DType_Name(x.dtype()));
       if ((x.kind() == v1::SELECTED_ROWS) != (width > 0)) {
         return ctx.Error(x.name() + (width > 0 ? " is dense: width must be 0" : " is selected rows: width must be theirs"));
       }

@@ -56,7 +56,7 @@ REGISTER_OP(sigmoid_cross_entropy_with_logits_grad)
   .summary = "dloss * weight * (sigmoid(x) - label)",
   .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = ColumnLossGradRule("X", "Out"),
   .cost = ElementwiseCost(30),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 

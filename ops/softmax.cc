@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/fixed_sum.h"
 #include "ops/shape_rules.h"
 #include "ops/softmax.h"
@@ -51,6 +52,7 @@ class SoftmaxKernel : public OpKernel {
   explicit SoftmaxKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
+    RETURN_IF_ERROR(CheckRank("X", x, 2));
     const int64_t rows = x.dim(0), n = x.dim(1);
     Tensor* y = ctx.output(0);
     y->Resize(v1::FLOAT32, {rows, n});
@@ -66,6 +68,8 @@ class SoftmaxGradKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& y = ctx.input(0);
     const Tensor& dy = ctx.input(1);
+    RETURN_IF_ERROR(CheckRank("Out", y, 2));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dy, y.dims()));
     const int64_t rows = y.dim(0), n = y.dim(1);
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, {rows, n});
@@ -90,7 +94,10 @@ REGISTER_OP(softmax_grad)
   .summary = "gradient of softmax",
   .inputs = {{"Out"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .shape = SameShapeRule("Out@GRAD", "X@GRAD"),
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(ExpectRank(ctx, "Out", 2));
+    return AlikeRule({"Out", "Out@GRAD"}, "X@GRAD")(ctx);
+  },
   .cost = ElementwiseCost(4),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 

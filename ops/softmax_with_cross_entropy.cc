@@ -14,7 +14,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
-#include "ops/loss_shape.h"
+#include "ops/fit.h"
 #include "ops/shape_rules.h"
 #include "ops/softmax.h"
 #include "ops/vectorized.h"
@@ -22,29 +22,47 @@
 namespace weir {
 namespace {
 
-absl::Status Shapes(InferContext& ctx) {
-  RETURN_IF_ERROR(ExpectDense(ctx, "Logits"));
-  RETURN_IF_ERROR(ExpectRank(ctx, "Logits", 2));
-  const Shape logits = ctx.InputShape("Logits"), label = ctx.InputShape("Label");
-  if (logits[1] < 1) {
-    return ctx.Error(absl::StrCat("Logits has dims ", ShapeString(logits), "; the number of classes must be known"));
+// Label (a class) and, if given, Weight are columns as long as `scores`, [B, C].
+absl::Status ExpectLabels(InferContext& ctx, std::string_view scores_slot) {
+  RETURN_IF_ERROR(ExpectDense(ctx, scores_slot));
+  RETURN_IF_ERROR(ExpectRank(ctx, scores_slot, 2));
+  const Shape scores = ctx.InputShape(scores_slot), label = ctx.InputShape("Label");
+  if (scores[1] < 1) {
+    return ctx.Error(absl::StrCat(Av(scores_slot), " has dims ", ShapeString(scores), "; the number of classes must be known"));
   }
   const v1::VarDesc& label_var = ctx.Input("Label");
   if (label_var.kind() != v1::DENSE || (label_var.dtype() != v1::FLOAT32 && label_var.dtype() != v1::INT64)) {
     return ctx.Error(absl::StrCat("Label (", label_var.name(), ") must be dense FLOAT32 or INT64, got ",
                                   v1::VarKind_Name(label_var.kind()), " ", v1::DType_Name(label_var.dtype())));
   }
-  const Shape column = {logits[0], 1};
-  if (!DimsAgree(label, column)) {
+  const Shape column = {scores[0], 1};
+  if (label != column) {
     return ctx.Error(absl::StrCat("Label must be ", ShapeString(column), ", one class per example, got ", ShapeString(label)));
   }
-  if (ctx.InputCount("Weight") > 0) {
-    RETURN_IF_ERROR(ExpectColumn(ctx, "Weight"));
-    RETURN_IF_ERROR(ExpectSameDims(ctx, "Label", "Weight"));
-  }
+  if (ctx.InputCount("Weight") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Weight", column));
+  return absl::OkStatus();
+}
+
+absl::Status Shapes(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectLabels(ctx, "Logits"));
+  const Shape column = {ctx.InputShape("Logits")[0], 1};
   SetLike(ctx, "Softmax", "Logits");
   ctx.SetOutput("Loss", column);
   return absl::OkStatus();
+}
+
+absl::Status GradShapes(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectLabels(ctx, "Softmax"));
+  RETURN_IF_ERROR(ExpectDims(ctx, "Loss@GRAD", {ctx.InputShape("Softmax")[0], 1}));
+  SetLike(ctx, "Logits@GRAD", "Softmax");
+  return absl::OkStatus();
+}
+
+// What is there when the kernel runs; `weight` may be null.
+absl::Status CheckLabels(const Tensor& label, const Tensor* weight, int64_t rows) {
+  const DType dtype = label.dtype() == v1::INT64 ? v1::INT64 : v1::FLOAT32;
+  RETURN_IF_ERROR(CheckTensor("Label", label, {rows, 1}, dtype));
+  return weight == nullptr ? absl::OkStatus() : CheckTensor("Weight", *weight, {rows, 1});
 }
 
 absl::StatusOr<int64_t> ClassOf(const Tensor& label, int64_t example, int64_t classes) {
@@ -66,6 +84,8 @@ class SoftmaxCrossEntropyKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& logits = ctx.input(0);
     const Tensor& label = ctx.input(1);
+    RETURN_IF_ERROR(CheckRank("Logits", logits, 2));
+    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(2) ? &ctx.input(2) : nullptr, logits.dim(0)));
     const float* weight = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
     const int64_t rows = logits.dim(0), classes = logits.dim(1);
     Tensor* softmax = ctx.output(0);
@@ -95,8 +115,11 @@ class SoftmaxCrossEntropyGradKernel : public OpKernel {
   explicit SoftmaxCrossEntropyGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& label = ctx.input(0);
-    const float* weight = ctx.has_input(1) ? ctx.input(1).data<float>() : nullptr;
     const Tensor& softmax = ctx.input(2);
+    RETURN_IF_ERROR(CheckRank("Softmax", softmax, 2));
+    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(1) ? &ctx.input(1) : nullptr, softmax.dim(0)));
+    RETURN_IF_ERROR(CheckTensor("Loss@GRAD", ctx.input(3), {softmax.dim(0), 1}));
+    const float* weight = ctx.has_input(1) ? ctx.input(1).data<float>() : nullptr;
     const float* dloss = ctx.input(3).data<float>();
     const int64_t rows = softmax.dim(0), classes = softmax.dim(1);
     Tensor* dlogits = ctx.output(0);
@@ -136,7 +159,7 @@ REGISTER_OP(softmax_with_cross_entropy_grad)
   .summary = "dloss * weight * (softmax - [class is the label])",
   .inputs = {{"Label"}, {.name = "Weight", .optional = true}, {"Softmax"}, {"Loss@GRAD"}},
   .outputs = {{"Logits@GRAD"}},
-  .shape = SameShapeRule("Softmax", "Logits@GRAD"),
+  .shape = GradShapes,
   .cost = ElementwiseCost(2),
   .in_place = {{"Softmax", "Logits@GRAD"}}});
 

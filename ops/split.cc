@@ -14,6 +14,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
+#include "ops/fit.h"
 #include "ops/pieces.h"
 #include "ops/shape_rules.h"
 
@@ -80,14 +81,23 @@ absl::Status SplitGradShape(InferContext& ctx) {
   Shape dims = ctx.InputShape("Out@GRAD");
   const int64_t axis = NormalAxis(ctx.attrs().Int("axis"), dims.size());
   const std::vector<int64_t> sections = ctx.attrs().Ints("sections"), present = ctx.attrs().Ints("present");
-  bool fits = axis >= 0 && static_cast<int>(present.size()) == ctx.InputCount("Out@GRAD");
-  for (size_t i = 0; fits && i < present.size(); ++i) {
-    fits = present[i] >= 0 && present[i] < static_cast<int64_t>(sections.size()) &&
-           ctx.InputShape("Out@GRAD", static_cast<int>(i))[axis] == sections[present[i]];
+  int64_t sum = 0;
+  for (int64_t s : sections) {
+    if (s < 0 || __builtin_add_overflow(sum, s, &sum)) {
+      return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " has a size that is negative or too large"));
+    }
   }
-  if (!fits) return ctx.Error("sections and present do not fit to the gradients given");
-  dims[axis] = 0;
-  for (int64_t s : sections) dims[axis] += s;
+  bool fits = axis >= 0 && static_cast<int>(present.size()) == ctx.InputCount("Out@GRAD");
+  std::vector<bool> seen(sections.size(), false);
+  for (size_t i = 0; fits && i < present.size(); ++i) {
+    fits = present[i] >= 0 && present[i] < static_cast<int64_t>(sections.size()) && !seen[present[i]];
+    if (!fits) break;
+    seen[present[i]] = true;
+    dims[axis] = sections[present[i]];
+    fits = ctx.InputShape("Out@GRAD", static_cast<int>(i)) == dims;
+  }
+  if (!fits) return ctx.Error("axis, sections and present do not fit to the gradients given");
+  dims[axis] = sum;
   ctx.SetOutput("X@GRAD", dims);
   return absl::OkStatus();
 }
@@ -99,6 +109,14 @@ class SplitKernel : public OpKernel {
     const Tensor& x = ctx.input(0);
     const int64_t axis = NormalAxis(axis_, x.rank());
     const int count = ctx.output_count(0);
+    if (axis < 0) return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", no axis ", axis_));
+    const int64_t whole = x.dim(static_cast<int>(axis));
+    int64_t sum = 0;
+    for (int64_t s : sections_) sum += s;
+    if (sections_.empty() ? whole % count != 0 : whole != sum) {
+      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", which ", count, " outputs of sections ",
+                                                     ShapeString(sections_), " do not cut along axis ", axis));
+    }
     int64_t begin = 0;
     for (int i = 0; i < count; ++i) {
       const int64_t size = sections_.empty() ? x.dim(static_cast<int>(axis)) / count : sections_[i];
@@ -123,16 +141,24 @@ class SplitGradKernel : public OpKernel {
       : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")), present_(init.attrs.Ints("present")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& first = ctx.input(0);
+    const int64_t axis = NormalAxis(axis_, first.rank());
+    if (axis < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("Out@GRAD has dims ", ShapeString(first.dims()), ", no axis ", axis_));
+    }
     Shape dims(first.dims().begin(), first.dims().end());
-    dims[axis_] = 0;
-    for (int64_t s : sections_) dims[axis_] += s;
+    for (size_t i = 0; i < present_.size(); ++i) {
+      dims[axis] = sections_[present_[i]];
+      RETURN_IF_ERROR(CheckTensor(absl::StrCat("Out@GRAD[", i, "]"), ctx.input(0, static_cast<int>(i)), dims));
+    }
+    dims[axis] = 0;
+    for (int64_t s : sections_) dims[axis] += s;
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, dims);
     if (present_.size() < sections_.size()) std::fill_n(dx->data<float>(), dx->size(), 0.0f);
     for (size_t i = 0; i < present_.size(); ++i) {
       int64_t begin = 0;
       for (int64_t p = 0; p < present_[i]; ++p) begin += sections_[p];
-      CopyIntoPiece(dims, axis_, begin, sections_[present_[i]], ctx.input(0, static_cast<int>(i)).data<float>(),
+      CopyIntoPiece(dims, axis, begin, sections_[present_[i]], ctx.input(0, static_cast<int>(i)).data<float>(),
                     dx->data<float>());
     }
     return absl::OkStatus();

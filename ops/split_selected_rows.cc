@@ -86,7 +86,7 @@ REGISTER_OP(split_selected_rows)
     int64_t total = 0;
     for (int64_t h : heights) {
       if (h < 1) return ctx.Error("height_sections must be positive, got " + std::to_string(h));
-      total += h;
+      if (__builtin_add_overflow(total, h, &total)) return ctx.Error("height_sections add up to more than any X has");
     }
     if (dims.empty() || static_cast<int>(heights.size()) != ctx.OutputCount("Out") || total != dims[0]) {
       return ctx.Error(std::string(absl::StrCat(heights.size(), " height_sections of ", total, " rows in all for X ",

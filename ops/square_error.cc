@@ -51,7 +51,7 @@ REGISTER_OP(square_error_grad)
   .summary = "dloss * weight * 2 * (x - label)",
   .inputs = {{"X"}, {"Label"}, {.name = "Weight", .optional = true}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .shape = SameShapeRule("X", "X@GRAD"),
+  .shape = ColumnLossGradRule("X", "Out"),
   .cost = ElementwiseCost(4),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 

@@ -36,7 +36,9 @@ absl::Status SumShape(InferContext& ctx) {
                                     v1::VarKind_Name(x.kind()), " ", v1::DType_Name(x.dtype())));
     }
     const Shape dims = ctx.InputShape("X", i), first = ctx.InputShape("X", 0);
-    if (!DimsAgree(dims, first)) {
+    // Rows need not know of how many they are some.
+    const bool rows = x.kind() == v1::SELECTED_ROWS || ctx.Input("X", 0).kind() == v1::SELECTED_ROWS;
+    if (rows ? !DimsAgree(dims, first) : dims != first) {
       return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(first), ", X[", i, "] (", x.name(), ") ", ShapeString(dims),
                                     "; they must be the same"));
     }
@@ -118,6 +120,10 @@ class SumKernel : public OpKernel {
     const int64_t height = dims.empty() ? 0 : dims[0];
     const int64_t width = height == 0 ? 0 : out->size() / height;
     for (const SelectedRows* x : rows) {
+      if (!x->ids.empty() && x->values.size() != static_cast<int64_t>(x->ids.size()) * width) {
+        return absl::InvalidArgumentError(absl::StrCat("X has ", x->ids.size(), " rows with values ",
+                                                       ShapeString(x->values.dims()), "; expected ", width, " each"));
+      }
       for (size_t r = 0; r < x->ids.size(); ++r) {
         if (x->ids[r] < 0 || x->ids[r] >= height) {
           return absl::InvalidArgumentError(absl::StrCat("row ", x->ids[r], " is outside of the ", height, " rows of X"));
@@ -130,13 +136,18 @@ class SumKernel : public OpKernel {
   }
 
   static absl::Status AddRows(const std::vector<const SelectedRows*>& inputs, Variable* out_var) {
-    const int64_t width = inputs[0]->values.dim(1);
+    const auto width_of = [](const SelectedRows* x) { return x->values.rank() == 2 ? x->values.dim(1) : -1; };
+    const int64_t width = width_of(inputs[0]);
     size_t most = 0;
     bool have_step_rows = true;
     for (const SelectedRows* x : inputs) {
-      if (x->values.dim(1) != width) {
+      if (width < 0 || x->values.dim(0) != static_cast<int64_t>(x->ids.size())) {
         return absl::InvalidArgumentError(
-            absl::StrCat("X has rows of ", width, " and of ", x->values.dim(1), " values; they must be the same"));
+            absl::StrCat("X has ", x->ids.size(), " rows with values ", ShapeString(x->values.dims())));
+      }
+      if (width_of(x) != width) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("X has rows of ", width, " and of ", width_of(x), " values; they must be the same"));
       }
       most += x->ids.size();
       have_step_rows = have_step_rows && x->step_rows.size() == x->ids.size();

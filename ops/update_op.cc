@@ -15,7 +15,10 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   const Shape dims = ctx.InputShape("Param");
   const Shape grad_dims = ctx.InputShape("Grad");
   if (table && !rows) return ctx.Error("Param is a table: Grad must be selected rows");
-  if (param.dtype() != v1::FLOAT32) return ctx.Error("Param must be FLOAT32");
+  for (const char* slot : {"Param", "Grad", "LearningRate"}) {
+    const DType dtype = ctx.Input(slot).dtype();
+    if (dtype != v1::FLOAT32) return ctx.Error(absl::StrCat(slot, " must be FLOAT32, got ", v1::DType_Name(dtype)));
+  }
   // The heights of tables and of gradients without bound are unknown.
   const bool same_rank = dims.size() == grad_dims.size() && !dims.empty();
   const bool fit = rows ? same_rank && std::equal(dims.begin() + 1, dims.end(), grad_dims.begin() + 1) : dims == grad_dims;
@@ -132,6 +135,13 @@ absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool coun
   a.absent = a.dense != nullptr ? !a.dense->initialized() : !a.selected->present;
   if (!std::holds_alternative<Tensor>(ctx.input_var(kParam)) || !ctx.input(kParam).initialized()) {
     return absl::FailedPreconditionError("Param has no value; run the startup program first");
+  }
+  // Startup programs are files of their own: what they fill may be of another type than the main program says.
+  for (const int slot : {kParam, kGrad, kLearningRate, kFirstState, kFirstState + 1, kFirstState + 2}) {
+    if (slot >= static_cast<int>(ctx.inputs[0].size()) || !ctx.has_input(slot)) continue;
+    const Tensor* tensor = std::get_if<Tensor>(&ctx.input_var(slot));
+    if (tensor == nullptr || !tensor->initialized() || tensor->dtype() == v1::FLOAT32) continue;
+    return absl::InvalidArgumentError(absl::StrCat("input ", slot, " is ", v1::DType_Name(tensor->dtype()), ", expected FLOAT32"));
   }
   const Tensor& learning_rate = ctx.input(kLearningRate);
   if (!learning_rate.initialized() || learning_rate.size() != 1) {

@@ -62,7 +62,9 @@ Metrics::LaneSums* Metrics::Lane(int lane) {
 }
 
 absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label) {
-  const int64_t n = loss.size();
+  // A scalar is the mean over the examples, of which the label knows the number.
+  const bool scalar = loss.rank() == 0 && loss.size() == 1;
+  const int64_t n = scalar ? label.size() : loss.size();
   if (n == 0) return absl::OkStatus();
   const int64_t classes = prediction.size() / n;
   if (label.size() != n || classes * n != prediction.size() || classes < 1) {
@@ -72,7 +74,11 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
   }
   LaneSums* sums = Lane(lane);
   const float* losses = loss.data<float>();
-  for (int64_t i = 0; i < n; ++i) sums->loss += losses[i];
+  if (scalar) {
+    sums->loss += static_cast<double>(losses[0]) * static_cast<double>(n);
+  } else {
+    for (int64_t i = 0; i < n; ++i) sums->loss += losses[i];
+  }
   sums->samples += n;
   const float* p = prediction.data<float>();
   if (kind_ == v1::LossDesc::BINARY) {

@@ -111,7 +111,7 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   const v1::JobConfig& config = o.job->config;
   ASSIGN_OR_RETURN(const Model model, LoadModel(o));
-  const DataSpec spec = MakeDataSpec(config, o.job->directory, o.programs->main.losses());
+  const DataSpec spec = MakeDataSpec(config, o.job->directory, o.programs->main);
   std::optional<DataStatistics> statistics;
   if (NeedsStatistics(spec)) {
     if (model.statistics.empty()) {
@@ -156,6 +156,11 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
           if (batches[lane].examples == 0) continue;
           const Tensor& p = std::get<Tensor>(*executor.Find(static_cast<int>(lane), session->loss().prediction()));
           mine.width = p.size() / batches[lane].examples;
+          if (mine.width < 1 || mine.width * batches[lane].examples != p.size()) {
+            return absl::InvalidArgumentError(absl::StrCat("prediction '", session->loss().prediction(), "' is ",
+                                                           ShapeString(p.dims()), " for ", batches[lane].examples,
+                                                           " examples; expected as many values for each"));
+          }
           mine.positions.insert(mine.positions.end(), batches[lane].positions.begin(), batches[lane].positions.end());
           mine.values.insert(mine.values.end(), p.data<float>(), p.data<float>() + p.size());
         }

@@ -1,15 +1,96 @@
 #include "trainer/session.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/infer.h"
 #include "glog/logging.h"
+#include "transpiler/programs.h"
 #include "transpiler/transpile.h"
 
 namespace weir {
+
+namespace {
+
+// Inputs of block 0 that no op has written by then, in order of first use.
+std::vector<const v1::VarDesc*> ReadFirst(const v1::ProgramDesc& main) {
+  std::map<std::string, const v1::VarDesc*> vars;
+  for (const v1::VarDesc& var : main.blocks(0).vars()) vars[var.name()] = &var;
+  std::vector<const v1::VarDesc*> found;
+  std::set<std::string> known;
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    for (const v1::OpSlot& slot : op.inputs()) {
+      for (const std::string& name : slot.vars()) {
+        const auto var = vars.find(name);
+        if (var != vars.end() && known.insert(name).second) found.push_back(var->second);
+      }
+    }
+    for (const v1::OpSlot& slot : op.outputs()) known.insert(slot.vars().begin(), slot.vars().end());
+  }
+  return found;
+}
+
+absl::Span<const int64_t> DimsOf(const v1::VarDesc& var) {
+  return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
+}
+
+// The data gives what the program is fed with, as it expects it, to each lane its own.
+absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
+  for (const v1::VarDesc* var : ReadFirst(o.main)) {
+    if (var->persistable() || var->kind() == v1::TABLE) continue;
+    const auto column = std::find_if(o.columns.begin(), o.columns.end(),
+                                     [&](const Column& c) { return c.name == var->name(); });
+    if (column == o.columns.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", var->name(),
+                                                     "' is fed, but the data gives no such variable"));
+    }
+    const DType dtype = column->kind == v1::IDS ? v1::INT64 : v1::FLOAT32;
+    const Shape given = {-1, column->width};
+    if (var->kind() == column->kind && var->dtype() == dtype && DimsOf(*var) == absl::MakeConstSpan(given)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", var->name(), "' is ",
+                                                   DescribeVar(*var), "; the data gives ", v1::VarKind_Name(column->kind), " ",
+                                                   v1::DType_Name(dtype), " ", ShapeString(given)));
+  }
+  for (const Column& column : o.columns) {
+    const Variable* first = train->Find(0, column.name);
+    for (int lane = 1; lane < lanes; ++lane) {
+      if (first == nullptr || train->Find(lane, column.name) != first) continue;
+      return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", column.name,
+                                                     "' of the data is one for all lanes: it must be neither persistable nor "
+                                                     "written by an op that runs once per step"));
+    }
+    if (const v1::VarDesc* var = FindVar(o.main.blocks(0), column.name); var != nullptr && var->persistable()) {
+      return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", column.name,
+                                                     "' of the data is persistable; every lane has data of its own"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every tensor that outlives steps and is read before the program writes it has a value, of the shape that kernels trust.
+absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
+  for (const v1::VarDesc* var : ReadFirst(main)) {
+    if (!var->persistable() || var->kind() != v1::DENSE) continue;
+    const Variable* value = scope.Find(var->name());
+    const Tensor* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+    if (tensor == nullptr || !tensor->initialized()) {
+      return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": '", var->name(),
+                                                     "' has no value after the startup program, which must receive or fill it"));
+    }
+    if (tensor->dtype() == var->dtype() && DimsAgree(tensor->dims(), DimsOf(*var))) continue;
+    return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": '", var->name(), "' is ", DescribeVar(*var),
+                                                   "; the startup program makes it ", v1::DType_Name(tensor->dtype()), " ",
+                                                   ShapeString(tensor->dims())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options) {
   auto session = std::unique_ptr<Session>(new Session(std::move(options)));
@@ -30,6 +111,19 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   ASSIGN_OR_RETURN(session->forward_,
                    Executor::Create(EvaluationProgram(o.main), &session->scope_,
                                     {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
+  RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
+  for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
+    for (const std::string& name : fetch) {
+      if (const Variable* var = name.empty() ? nullptr : executor->Find(0, name);
+          var != nullptr && std::holds_alternative<Tensor>(*var)) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          "program ", o.main.name(), ": loss '", session->loss_.name(), "' needs var, prediction and label, each a tensor that ",
+          executor == session->forward_.get() ? "an op of forward" : "an op", " reads or writes; ",
+          name.empty() ? "one of them is not named" : absl::StrCat("'", name, "' is none")));
+    }
+  }
   return session;
 }
 
@@ -48,7 +142,8 @@ StepContext Session::Context(int64_t step, bool training) {
 absl::Status Session::Start(int64_t step) {
   RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/true));
   const std::vector<int64_t> batch = {0};
-  return startup_->Run(Context(step, /*training=*/false), batch);
+  RETURN_IF_ERROR(startup_->Run(Context(step, /*training=*/false), batch));
+  return CheckInitialized(options_.main, scope_);
 }
 
 absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) {
@@ -78,7 +173,13 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, std::vector<LaneBatch>* 
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;
     result.examples += batch_sizes_[lane];
-    for (const float loss : std::get<Tensor>(*train_->Find(lane, loss_.var())).span<float>()) result.loss_sum += loss;
+    const Tensor& loss = std::get<Tensor>(*train_->Find(lane, loss_.var()));
+    if (loss.rank() == 0) {
+      // The mean over the lane's examples.
+      result.loss_sum += static_cast<double>(loss.span<float>()[0]) * static_cast<double>(batch_sizes_[lane]);
+      continue;
+    }
+    for (const float value : loss.span<float>()) result.loss_sum += value;
   }
   return result;
 }

@@ -53,9 +53,10 @@ struct StepResult {
 
 class Session {
  public:
+  // InvalidArgument when the first loss lacks var, prediction or label, or the data is not what the program is fed with.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
 
-  // Receives every parameter as it is before step `step`.
+  // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a value.
   absl::Status Start(int64_t step);
 
   // Waits for the next batches. `keep_waiting` (may be empty) is asked every second; its error ends the wait.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/data_schema.h"
@@ -76,6 +77,11 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
   std::map<std::string, const v1::VarDesc*> given;
   for (const v1::VarDesc& var : schema) given[var.name()] = &var;
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
+    if (var.persistable() && given.contains(var.name())) {
+      return job.positions.Error("program", absl::StrCat("variable '", var.name(), "' of ", job.config.program(),
+                                                         " is persistable and has the name of a variable of the data; every "
+                                                         "lane has data of its own"));
+    }
     bool written = var.persistable();
     for (const v1::OpDesc& op : program.blocks(0).ops()) written |= Writes(op, var.name());
     if (written) continue;
@@ -85,14 +91,9 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
                                                          " is fed, but the data gives no such variable"));
     }
     const v1::VarDesc& from = *found->second;
-    if (from.kind() == var.kind() && std::equal(Dims(from).begin() + 1, Dims(from).end(),
-                                                Dims(var).begin() + (var.dims_size() > 0), Dims(var).end())) {
-      continue;
-    }
+    if (from.kind() == var.kind() && from.dtype() == var.dtype() && Dims(from) == Dims(var)) continue;
     return job.positions.Error("program", absl::StrCat("variable '", var.name(), "' of ", job.config.program(), " is ",
-                                                       v1::VarKind_Name(var.kind()), " ", ShapeString(Dims(var)),
-                                                       "; the data gives ", v1::VarKind_Name(from.kind()), " ",
-                                                       ShapeString(Dims(from))));
+                                                       DescribeVar(var), "; the data gives ", DescribeVar(from)));
   }
   return absl::OkStatus();
 }
@@ -120,6 +121,13 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   if (programs->main.blocks_size() > 0) return false;
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
+  // Training, evaluation and prediction report the first loss by these.
+  if (const v1::LossDesc& loss = programs->main.losses(0); loss.prediction().empty() || loss.label().empty()) {
+    return job.positions.Error(job.config.has_program() ? "program" : "model.loss[0]",
+                               absl::StrCat("loss '", loss.name(), "', the first, names no ",
+                                            loss.prediction().empty() ? "prediction" : "label",
+                                            "; a job is judged by the prediction and label of its first loss"));
+  }
   programs->main.set_format_version(kProgramFormatVersion);
   programs->main.set_name(absl::StrCat(job.config.name(), ".main"));
   programs->main.set_seed(job.config.train().seed());

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/data_schema.h"
+#include "transpiler/optimizers/optimizer.h"
 #include "transpiler/setting.h"
 #include "transpiler/update_settings.h"
 
@@ -119,16 +120,19 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
   const std::string path(field);
   switch (init.kind_case()) {
     case v1::Initializer::kConstant:
-      if (!std::isfinite(init.constant().value())) return at.Error(path + ".constant.value", "must be finite");
+      RETURN_IF_ERROR(CheckFloat(at, path + ".constant.value", init.constant().value()));
       break;
     case v1::Initializer::kUniform:
-      if (!(init.uniform().min() < init.uniform().max()) || !std::isfinite(init.uniform().max() - init.uniform().min())) {
+      RETURN_IF_ERROR(CheckFloat(at, path + ".uniform.min", init.uniform().min()));
+      RETURN_IF_ERROR(CheckFloat(at, path + ".uniform.max", init.uniform().max()));
+      if (!(init.uniform().min() < init.uniform().max()) ||
+          !std::isfinite(static_cast<float>(init.uniform().max() - init.uniform().min()))) {
         return at.Error(path + ".uniform",
                         absl::StrCat("needs min below max, got ", init.uniform().min(), " and ", init.uniform().max()));
       }
       break;
     case v1::Initializer::kGaussian:
-      if (!std::isfinite(init.gaussian().mean())) return at.Error(path + ".gaussian.mean", "must be finite");
+      RETURN_IF_ERROR(CheckFloat(at, path + ".gaussian.mean", init.gaussian().mean()));
       RETURN_IF_ERROR(CheckNotNegative(at, path + ".gaussian.stddev", init.gaussian().stddev()));
       break;
     case v1::Initializer::kXavier:
@@ -157,6 +161,10 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
   if (!table.is_distributed() && table.dict_size() == 0) {
     return at.Error("dict_size", absl::StrCat("is required for table '", table.name(),
                                               "': without is_distributed that many rows are held, ids in [0, dict_size)"));
+  }
+  if (const int64_t rows = table.is_distributed() ? 1 : table.dict_size(); rows > (int64_t{1} << 48) / table.width()) {
+    return at.Error("dict_size", absl::StrCat("times width, ", rows, " * ", table.width(), ", is more than 2^48 numbers for table '",
+                                              table.name(), "', which every process would hold: use is_distributed"));
   }
   const int servers = job.config.distribute().servers();
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
@@ -203,7 +211,7 @@ absl::Status CheckModel(const Job& job, const std::vector<v1::VarDesc>& schema) 
   for (int i = 0; i < model.loss_size(); ++i) {
     const std::string path = absl::StrCat("loss[", i, "]");
     if (model.loss(i).has_name()) RETURN_IF_ERROR(CheckName(at, path + ".name", model.loss(i).name()));
-    if (!std::isfinite(model.loss(i).weight())) return at.Error(path + ".weight", "must be finite");
+    RETURN_IF_ERROR(CheckFloat(at, path + ".weight", model.loss(i).weight()));
   }
   return absl::OkStatus();
 }

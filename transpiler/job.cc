@@ -1,12 +1,9 @@
 #include "transpiler/job.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/check_job.h"
 
@@ -14,18 +11,11 @@ namespace weir {
 namespace {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  errno = 0;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     return absl::NotFoundError(absl::StrCat(path, ": is a directory, not a file"));
   }
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in.good()) text << in.rdbuf();
-  if (!in.good()) {
-    return absl::NotFoundError(absl::StrCat(path, ": ", errno == 0 ? "cannot be read" : std::strerror(errno)));
-  }
-  return std::move(text).str();
+  return ReadWholeFile(path);
 }
 
 }  // namespace

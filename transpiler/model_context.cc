@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 
 namespace weir {
@@ -163,6 +164,7 @@ absl::Status ModelContext::Declare(const v1::VarDesc& var) {
   if (FindIn(state_->program.blocks(0), var.name()) != nullptr) {
     return Error("", absl::StrCat("would make a second variable '", var.name(), "': rename the layer"));
   }
+  if (const absl::Status dims = CheckDims(var); !dims.ok()) return Error("", std::string(dims.message()));
   *state_->program.mutable_blocks(0)->add_vars() = var;
   return absl::OkStatus();
 }

@@ -1,11 +1,13 @@
 // transpile: prints what a process of a job runs, or the plan.
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -94,7 +96,13 @@ absl::Status Write(const std::string& text) {
     std::cout << text << std::flush;
     return std::cout.good() ? absl::OkStatus() : absl::DataLossError("the standard output cannot be written");
   }
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular) {
+    return WriteFileAtomically(path, text);
+  }
+  // A pipe or a device is written to, not replaced.
+  std::ofstream out(path, std::ios::binary);
   out << text << std::flush;
   return out.good() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("--out=", path, " cannot be written"));
 }

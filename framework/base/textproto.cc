@@ -672,6 +672,8 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& k
   std::string best;
   int best_distance = static_cast<int>(std::max<size_t>(1, (name.size() + 1) / 3)) + 1;
   for (const std::string& candidate : known) {
+    // It would take that many insertions at least.
+    if (candidate.size() >= name.size() + static_cast<size_t>(best_distance)) continue;
     const int distance = EditDistance(name, candidate);
     if (distance < best_distance && distance < static_cast<int>(candidate.size())) {
       best = candidate;

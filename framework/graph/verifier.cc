@@ -37,6 +37,54 @@ const std::string& OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>&
   return *none;
 }
 
+// What gate ops may be reading while lanes go on, in one block.
+class GateReads {
+ public:
+  // Op `i` is the next one. InvalidArgument when it overwrites, in a lane, what a gate before it reads.
+  absl::Status Pass(const std::string& place, int i, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) {
+    // Once for all lanes, after all gates.
+    const bool step = def.scope == OpScope::kStep || op.role() == v1::OPTIMIZE || op.role() == v1::INIT ||
+                      op.role() == v1::LR_SCHEDULE;
+    if (step) {
+      read_by_.clear();
+      return absl::OkStatus();
+    }
+    if (def.scope == OpScope::kGate) {
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& name : slot.vars()) Read(find(name), i);
+      }
+      return absl::OkStatus();
+    }
+    for (const v1::OpSlot& slot : op.outputs()) {
+      for (const std::string& name : slot.vars()) {
+        const v1::VarDesc* var = find(name);
+        if (const auto gate = read_by_.find(var); gate != read_by_.end()) {
+          return Invalid(absl::StrCat(place, ": output ", slot.name(), ": variable '", name, "' is read by op ", gate->second,
+                                      ", for which no lane waits: it may still be reading; write another variable"));
+        }
+        views_.erase(var);
+        if (op.role() != v1::DIST) continue;
+        // The pieces of a gradient may share its memory.
+        for (const v1::OpSlot& from : op.inputs()) {
+          for (const std::string& whole : from.vars()) views_[var].push_back(find(whole));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Read(const v1::VarDesc* var, int gate) {
+    if (!read_by_.emplace(var, gate).second) return;
+    const auto view = views_.find(var);
+    if (view == views_.end()) return;
+    for (const v1::VarDesc* whole : view->second) Read(whole, gate);
+  }
+
+  std::unordered_map<const v1::VarDesc*, int> read_by_;  // first gate op that reads it
+  std::unordered_map<const v1::VarDesc*, std::vector<const v1::VarDesc*>> views_;  // of which variables it may be a view
+};
+
 class Verifier {
  public:
   explicit Verifier(const v1::ProgramDesc& program) : program_(program), index_(program) {}
@@ -81,6 +129,10 @@ class Verifier {
     if (const absl::Status dims = CheckDims(var); !dims.ok()) return At(absl::StrCat("block ", b), dims);
     if (var.dtype() == v1::DTYPE_UNSET) return Invalid(place + " has no dtype");
     if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
+    // Scopes keep tensors, servers keep tables. Anything else that all lanes shared would be written by all of them.
+    if (var.persistable() && var.kind() != v1::DENSE && var.kind() != v1::TABLE) {
+      return Invalid(absl::StrCat(place, " is persistable and ", DescribeVar(var), "; only tensors and tables outlive a step"));
+    }
     switch (var.kind()) {
       case v1::DENSE:
         break;
@@ -144,6 +196,7 @@ class Verifier {
     // Of this block; an enclosing block has run as far as it needs to when an op runs this one.
     std::unordered_set<const v1::VarDesc*> written;
     std::unordered_map<const v1::VarDesc*, int> gate_written;
+    GateReads gate_reads;
     const std::unordered_set<const v1::VarDesc*> own = OwnVars(b);
     for (int i = 0; i < program_.blocks(b).ops_size(); ++i) {
       const v1::OpDesc& op = program_.blocks(b).ops(i);
@@ -168,6 +221,7 @@ class Verifier {
       RETURN_IF_ERROR(CheckShapes(place, op, **def, find));
       if ((*def)->is_optimizer) RETURN_IF_ERROR(CheckUpdate(place, op, **def, find));
       RETURN_IF_ERROR(CheckParamGrads(place, op, **def, find));
+      RETURN_IF_ERROR(gate_reads.Pass(place, i, op, **def, find));
       for (const v1::OpSlot& slot : op.outputs()) {
         for (const std::string& name : slot.vars()) {
           written.insert(find(name));
@@ -219,8 +273,8 @@ class Verifier {
     if (!outputs.ok()) return At(place, outputs.status());
     for (const v1::VarDesc& inferred : *outputs) {
       const v1::VarDesc* declared = find(inferred.name());
-      if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() &&
-          DimsAgree(Dims(*declared), Dims(inferred))) {
+      // -1 stands for a number that is known when the op runs: neither promise may be made of the other.
+      if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() && Dims(*declared) == Dims(inferred)) {
         continue;
       }
       return Invalid(absl::StrCat(place, ": output '", inferred.name(), "' is declared as ", DescribeVar(*declared),
@@ -303,13 +357,32 @@ class Verifier {
   }
 
   absl::Status CheckLosses() const {
-    for (const v1::LossDesc& loss : program_.losses()) {
-      for (const std::string* name : {&loss.var(), &loss.prediction(), &loss.label(), &loss.sample_weight()}) {
-        if (name->empty() && name != &loss.var()) continue;
-        if (index_.Find(0, *name) == nullptr) {
-          return Invalid(absl::StrCat("loss '", loss.name(), "' names variable '", *name, "', which is not declared"));
+    std::unordered_set<const v1::VarDesc*> used;
+    for (const v1::OpDesc& op : program_.blocks(0).ops()) {
+      for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+        for (const v1::OpSlot& slot : *slots) {
+          for (const std::string& name : slot.vars()) used.insert(index_.Find(0, name));
         }
       }
+    }
+    for (const v1::LossDesc& loss : program_.losses()) {
+      const auto check = [&](const char* part, const std::string& name, bool floats) -> absl::Status {
+        const std::string place = absl::StrCat("loss '", loss.name(), "' names variable '", name, "'");
+        const v1::VarDesc* var = index_.Find(0, name);
+        if (var == nullptr) return Invalid(place + ", which is not declared");
+        const bool fits = var->kind() == v1::DENSE && !var->persistable() &&
+                          (var->dtype() == v1::FLOAT32 || (!floats && var->dtype() == v1::INT64));
+        if (!fits) {
+          return Invalid(absl::StrCat(place, " as its ", part, "; it is ", var->persistable() ? "persistable " : "",
+                                      DescribeVar(*var), ", expected a batch of float32", floats ? "" : " or int64"));
+        }
+        if (!used.contains(var)) return Invalid(absl::StrCat(place, " as its ", part, ", which no op reads or writes"));
+        return absl::OkStatus();
+      };
+      RETURN_IF_ERROR(check("var", loss.var(), /*floats=*/true));
+      if (!loss.prediction().empty()) RETURN_IF_ERROR(check("prediction", loss.prediction(), /*floats=*/true));
+      if (!loss.label().empty()) RETURN_IF_ERROR(check("label", loss.label(), /*floats=*/false));
+      if (!loss.sample_weight().empty()) RETURN_IF_ERROR(check("sample_weight", loss.sample_weight(), /*floats=*/false));
     }
     return absl::OkStatus();
   }

@@ -102,6 +102,8 @@ class ExecutorImpl : public Executor {
   std::vector<Held*> fed_;
   std::vector<PreparedOp> ops_;
   std::vector<Segment> segments_;
+  // Of all lanes: outputs of ops that cut a gradient, perhaps views of it.
+  std::vector<Variable*> pieces_;
 
   // Of the present run.
   StepContext ctx_;
@@ -272,6 +274,14 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
     ctx.lane_batch = batch_.data() + (per_lane ? lane : 0);
   }
   if (op.run == Run_::kGate) op.lanes_to_come = std::make_unique<std::atomic<int>>(0);
+  if (op.run == Run_::kLane && op.desc->role() == v1::DIST) {
+    for (const v1::OpSlot& slot : op.desc->outputs()) {
+      for (const std::string& name : slot.vars()) {
+        // Memory that is shared with other variables may hold one of them when a run begins.
+        for (int lane = 0; lane < options_.lanes && !shared_.contains(name); ++lane) pieces_.push_back(Find(lane, name));
+      }
+    }
+  }
 
   const KernelFactory* factory = KernelRegistry::Global().Find(op.desc->type(), options_.device);
   if (factory == nullptr) {
@@ -439,6 +449,10 @@ absl::Status ExecutorImpl::Run(const StepContext& ctx, absl::Span<const int64_t>
     for (size_t lane = 0; lane < op.contexts.size(); ++lane) op.contexts[lane].lane = ctx.first_lane + static_cast<int>(lane);
   }
   for (Held* held : fed_) held->bytes = std::max(held->bytes, OwnBytes(*held->var, nullptr));
+  // Views left from the last run would keep a gradient's memory in use, and all of it would be allocated anew.
+  for (Variable* piece : pieces_) {
+    if (Tensor* tensor = std::get_if<Tensor>(piece)) tensor->Clear();
+  }
   for (const Segment& segment : segments_) {
     if (segment.lanes) {
       RETURN_IF_ERROR(RunLanes(segment));

@@ -98,15 +98,15 @@ absl::StatusOr<Distribution> DistributionOf(const v1::Initializer& init, absl::S
   switch (init.kind_case()) {
     case v1::Initializer::kUniform: {
       const double min = init.uniform().min(), max = init.uniform().max();
-      if (!(min <= max) || !std::isfinite(min) || !std::isfinite(max)) {
-        return absl::InvalidArgumentError(absl::StrCat("uniform initializer: min ", min, " must be at most max ", max));
+      if (!(min <= max) || !std::isfinite(static_cast<float>(min)) || !std::isfinite(static_cast<float>(max - min))) {
+        return absl::InvalidArgumentError(absl::StrCat("uniform initializer: min ", min, " must be at most max ", max, ", both 32-bit floats"));
       }
       return Distribution{Kind::kUniform, static_cast<float>(min), static_cast<float>(max - min)};
     }
     case v1::Initializer::kGaussian: {
       const double deviation = init.gaussian().stddev();
-      if (!(deviation >= 0) || !std::isfinite(deviation)) {
-        return absl::InvalidArgumentError(absl::StrCat("gaussian initializer: stddev must not be negative, got ", deviation));
+      if (!(deviation >= 0) || !std::isfinite(static_cast<float>(deviation))) {
+        return absl::InvalidArgumentError(absl::StrCat("gaussian initializer: stddev must not be negative, and a 32-bit float, got ", deviation));
       }
       return Distribution{Kind::kGaussian, static_cast<float>(init.gaussian().mean()), static_cast<float>(deviation)};
     }

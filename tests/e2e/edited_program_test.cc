@@ -9,11 +9,14 @@
 #include "framework/base/philox.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr char kJob[] = R"(
 name: "edited"
@@ -108,6 +111,87 @@ TEST_F(EditedProgramTest, AnotherActivationGivesOtherBits) {
     });
   });
   EXPECT_NE(digests, Digests({}));
+}
+
+// The trainers' main program with one edit; the status that training ends with.
+class WrongTrainerProgramTest : public EditedProgramTest {
+ protected:
+  absl::Status Status(const std::string& from, const std::string& to, bool startup = false) {
+    return TrainInProcess({.job_text = kJob,
+                           .directory = dir_,
+                           .overrides = {"deadlines.connect_deadline_s=20"},
+                           .edit =
+                               [&](int server, Programs* programs) {
+                                 if (server >= 0) return;
+                                 Edit(startup ? &programs->startup : &programs->main,
+                                      [&](std::string text) { return Replaced(std::move(text), from, to); });
+                               }})
+        .status();
+  }
+};
+
+TEST_F(WrongTrainerProgramTest, ALossWithoutPredictionOrLabelIsRefused) {
+  EXPECT_THAT(std::string(Status("label: \"label\"", "").message()), HasSubstr("needs var, prediction and label"));
+  EXPECT_THAT(std::string(Status("prediction: \"sigmoid_cross_entropy.prediction\"", "").message()),
+              HasSubstr("needs var, prediction and label"));
+  // Made in backward only: evaluation would not have it.
+  EXPECT_THAT(std::string(Status("label: \"label\"", "label: \"out@GRAD\"").message()),
+              HasSubstr("'out@GRAD' is none"));
+}
+
+TEST_F(WrongTrainerProgramTest, AParameterThatNobodyReceivesIsNamed) {
+  EXPECT_THAT(std::string(Status("Out=deep.b <- recv() blocks=[\"deep.b\"] servers=[0] @RPC grads(deep.b=deep.b@GRAD)\n", "\n",
+                                 /*startup=*/true)
+                              .message()),
+              HasSubstr("'deep.b' has no value after the startup program"));
+}
+
+TEST_F(WrongTrainerProgramTest, DataThatTheProgramDoesNotExpectIsRefused) {
+  EXPECT_THAT(std::string(Status("var label [-1, 1] stop_gradient: true", "var label [-1, 1] persistable: true").message()),
+              HasSubstr("'label'"));
+}
+
+// A scalar loss trains like the loss that it is the mean of: the same bits, and the same mean is shown.
+TEST_F(EditedProgramTest, TheMeanOfALossTrainsLikeTheLoss) {
+  const std::string model = R"(
+block 0 {
+  var dense [-1, 4] stop_gradient: true
+  var label [-1, 1] stop_gradient: true
+  var w [4, 1] persistable: true is_parameter: true initializer { uniform { min: -0.5 max: 0.5 } }
+  var out [-1, 1]
+  var guess [-1, 1]
+  var each [-1, 1]
+  var cost []
+  Out=out <- mul(X=dense, Y=w)
+  Out=guess <- sigmoid(X=out)
+  Out=each <- sigmoid_cross_entropy_with_logits(X=out, Label=label) @LOSS
+  Out=cost <- mean(X=each) @LOSS
+})";
+  std::vector<InProcessResult> results;
+  for (const std::string loss : {"each", "cost"}) {
+    std::ofstream(dir_ + "/given.program")
+        << "weir program 1\nloss name: \"cost\" var: \"" << loss << "\" prediction: \"guess\" label: \"label\"" << model;
+    const auto result = TrainInProcess({.job_text = R"(
+name: "mean"
+data { train { files: "edited.tsv" } eval { files: "edited.tsv" } criteo { integers: 4 categoricals: 3 } batch_size: 32 }
+program: "given.program"
+optimizer { sgd { learning_rate: 0.1 } }
+train { digest_every_steps: 3 }
+)",
+                                        .directory = dir_,
+                                        .servers = 2,
+                                        .trainers = 2});
+    ASSERT_TRUE(result.ok()) << result.status();
+    results.push_back(*result);
+  }
+  EXPECT_FALSE(results[0].digests.empty());
+  EXPECT_EQ(results[0].digests, results[1].digests);
+  EXPECT_GT(results[0].summary.train_loss, 0.1);
+  EXPECT_NEAR(results[0].summary.train_loss, results[1].summary.train_loss, 1e-6);
+  ASSERT_TRUE(results[1].summary.eval.has_value());
+  EXPECT_EQ(results[1].summary.eval->samples, 400);
+  EXPECT_NEAR(results[0].summary.eval->loss, results[1].summary.eval->loss, 1e-6);
+  EXPECT_EQ(results[0].summary.eval->auc, results[1].summary.eval->auc);
 }
 
 }  // namespace

@@ -116,6 +116,38 @@ TEST(BackwardTest, GradientsAreThoseOfTheSummedLoss) {
   }
 }
 
+// The views that cut a gradient for the servers do not cost it its memory in the next step.
+TEST(BackwardTest, AGradientThatIsCutIsWrittenInPlaceInEveryStep) {
+  const auto program = ParseProgramText(R"(weir program
+block 0 parent -1 {
+  var x [12] stop_gradient: true
+  var g [12]
+  var g.block0 [8]
+  var g.block1 [4]
+  Out=g <- scale(X=x) scale=2.0
+  Out=[g.block0, g.block1] <- split_byref(X=g) sections=[8, 4] @DIST
+})",
+                                        "x.program");
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_TRUE(VerifyProgram(*program).ok()) << VerifyProgram(*program);
+  Scope scope;
+  const auto executor = Executor::Create(*program, &scope, {});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  std::get<Tensor>(*(*executor)->Find(0, "x")) = Tensor(v1::FLOAT32, {12});
+  const void* memory = nullptr;
+  for (int step = 0; step < 3; ++step) {
+    std::get<Tensor>(*(*executor)->Find(0, "x")).data<float>()[9] = static_cast<float>(step);
+    const int64_t batch = 1;
+    ASSERT_TRUE((*executor)->Run(StepContext(), absl::MakeConstSpan(&batch, 1)).ok());
+    const Tensor& g = std::get<Tensor>(*(*executor)->Find(0, "g"));
+    if (step > 0) {
+      EXPECT_EQ(g.raw(), memory);
+    }
+    memory = g.raw();
+    EXPECT_EQ(std::get<Tensor>(*(*executor)->Find(0, "g.block1")).data<float>()[1], 2.0f * static_cast<float>(step));
+  }
+}
+
 // A mean is seeded with the number of samples and divides by it again: the same bits as the losses by themselves.
 TEST(BackwardTest, TheMeanOfALossGivesTheGradientsOfTheLoss) {
   TrainedModel plain(Model("loss var: \"l\"", ""));

@@ -25,6 +25,16 @@ TEST(MetricsTest, AucIsTheShareOfOrderedPairs) {
   EXPECT_DOUBLE_EQ(m.Result().loss, 1);
 }
 
+TEST(MetricsTest, AScalarLossIsTheMeanOverTheExamples) {
+  Metrics m = Binary();
+  const Tensor mean = Tensor::Of<float>({}, {0.5f});
+  ASSERT_TRUE(m.Add(0, mean, Column({.9f, .3f, .5f, .1f}), Column({1, 1, 0, 0})).ok());
+  ASSERT_TRUE(m.Add(1, Column({2, 3}), Column({.9f, .2f}), Column({1, 0})).ok());
+  EXPECT_EQ(m.Result().samples, 6);
+  EXPECT_DOUBLE_EQ(m.Result().loss, (4 * 0.5 + 2 + 3) / 6);
+  EXPECT_EQ(m.Add(2, mean, Column({.9f}), Column({1, 0})).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(MetricsTest, PairsInOneBucketCountHalfAndAreInTheErrorBound) {
   Metrics m = Binary();
   ASSERT_TRUE(m.Add(0, Column({0, 0}), Column({.5f, .5f}), Column({1, 0})).ok());

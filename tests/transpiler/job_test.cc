@@ -1,5 +1,6 @@
 #include "transpiler/job.h"
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,25 @@ INSTANTIATE_TEST_SUITE_P(
               "optimizer.momentum.mu must be at least 0 and below 1, got 1"},
         Wrong{"AdagradWithoutEpsilon", "adagrad { learning_rate: 0.05 }", "adagrad { epsilon: 0 }",
               "adagrad.epsilon must be positive when initial_accumulator is 0"},
+        Wrong{"RateBelowFloats", "sgd { learning_rate: 0.1 }", "ftrl { learning_rate: 1e-50 }",
+              "optimizer.ftrl.learning_rate is 1e-50, too small for the 32-bit floats"},
+        Wrong{"EpsilonBelowFloats", "sgd { learning_rate: 0.1 }", "adam { epsilon: 1e-50 }",
+              "job.textproto:19:20: optimizer.adam.epsilon is 1e-50, too small"},
+        Wrong{"AccumulatorBelowFloats", "adagrad { learning_rate: 0.05 }", "adagrad { epsilon: 1e-50 }",
+              "adagrad.epsilon is 1e-50, too small"},
+        Wrong{"DecayOfOneAsAFloat", "sgd { learning_rate: 0.1 }", "momentum { mu: 0.99999999999 }",
+              "momentum.mu must be at least 0 and below 1, got 1, which is 1 as a 32-bit float"},
+        Wrong{"ConstantBeyondFloats", "width: 4", "width: 4 initializer { constant { value: 1e39 } }",
+              "initializer.constant.value is 1e+39, too large"},
+        Wrong{"UniformBeyondFloats", "width: 4", "width: 4 initializer { uniform { min: -1e39 max: 1 } }",
+              "initializer.uniform.min is -1e+39, too large"},
+        Wrong{"DeviationBeyondFloats", "width: 4", "width: 4 initializer { gaussian { stddev: 1e39 } }",
+              "initializer.gaussian.stddev is 1e+39, too large"},
+        Wrong{"TableBeyondAnyMemory", "width: 4 is_sparse: true is_distributed: true", "width: 16 dict_size: 100000000000000",
+              "job.textproto:17:44: table[0].dict_size times width, 100000000000000 * 16, is more than 2^48 numbers"},
+        Wrong{"LayerBeyondAnyMemory", "fc { input: \"deep\" size: 1 }",
+              "fc { input: \"deep\" size: 2147483647 } } layer { name: \"out2\" fc { input: \"out\" size: 2147483647 }",
+              "layer 'out2': variable 'out2.w' is float32 [2147483647, 2147483647], more than 2^48 elements"},
         Wrong{"NoOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "", "the job has no optimizer"},
         Wrong{"EmptyOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
               "optimizer needs one of sgd, momentum, adagrad, adam, ftrl, "},
@@ -175,7 +195,41 @@ TEST(JobTest, NeitherModelNorProgramIsAnError) {
 TEST(JobTest, AMissingProgramFileIsNamed) {
   const auto job = ParseJob("name: \"a\" data { criteo {} } optimizer { sgd {} }\nprogram: \"nowhere.program\"",
                             "job.textproto", {});
-  EXPECT_THAT(std::string(job.status().message()), HasSubstr("job.textproto:2:1: nowhere.program: No such file"));
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("job.textproto:2:1: cannot open nowhere.program: No such file"));
+}
+
+// A job whose program is this text, beside it.
+absl::Status StatusOfProgram(const std::string& program) {
+  const std::string directory = ::testing::TempDir();
+  std::ofstream(directory + "/given.program") << program;
+  const auto job = ParseJob(R"(name: "given" program: "given.program"
+data { multi_slot { slot { name: "x" type: FLOAT dim: 2 } slot { name: "y" type: FLOAT } } batch_size: 64 }
+optimizer { sgd { learning_rate: 0.1 } })",
+                            directory + "/job.textproto", {});
+  return job.ok() ? Transpile(*job).status() : job.status();
+}
+
+TEST(JobTest, AProgramIsFedWithWhatTheDataGives) {
+  const std::string good = R"(weir program 1
+loss name: "cost" var: "cost" prediction: "out" label: "y" kind: REGRESSION
+block 0 {
+  var x [-1, 2] stop_gradient: true
+  var y [-1, 1] stop_gradient: true
+  var w [2, 1] persistable: true is_parameter: true initializer { constant { value: 0 } }
+  var out [-1, 1]
+  var cost [-1, 1]
+  Out=out <- mul(X=x, Y=w)
+  Out=cost <- square_error(X=out, Label=y) @LOSS
+})";
+  EXPECT_TRUE(StatusOfProgram(good).ok()) << StatusOfProgram(good);
+  const auto message = [&](const std::string& from, const std::string& to) {
+    return std::string(StatusOfProgram(Replaced(good, from, to)).message());
+  };
+  EXPECT_THAT(message("var x [-1, 2] stop_gradient: true", "var x [-1, 2] persistable: true initializer { constant { value: 0 } }"),
+              HasSubstr("job.textproto:1:15: variable 'x' of given.program is persistable and has the name of a variable of the data"));
+  EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: loss 'cost', the first, names no label"));
+  EXPECT_THAT(message("prediction: \"out\"", ""), HasSubstr("names no prediction"));
+  EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("X has dims [-1, 1], Label [64, 1]"));
 }
 
 TEST(JobTest, MultiSlotGivesOneVariablePerOutput) {

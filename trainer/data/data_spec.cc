@@ -1,16 +1,58 @@
 #include "trainer/data/data_spec.h"
 
 #include <algorithm>
+#include <set>
 
 namespace weir {
+namespace {
+
+bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const std::string& name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (std::find(slot.vars().begin(), slot.vars().end(), name) != slot.vars().end()) return true;
+  }
+  return false;
+}
+
+// Variables that no op writes and from which `name` is computed, in order of first use. `name` itself when something
+// persistable takes part: that is no label of the data any more.
+std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::string& name) {
+  if (program.blocks_size() == 0) return {name};
+  const v1::BlockDesc& block = program.blocks(0);
+  std::set<std::string> persistable;
+  for (const v1::VarDesc& var : block.vars()) {
+    if (var.persistable()) persistable.insert(var.name());
+  }
+  std::vector<std::string> found, open = {name};
+  std::set<std::string> seen = {name};
+  while (!open.empty()) {
+    const std::string current = open.back();
+    open.pop_back();
+    if (persistable.contains(current)) return {name};
+    bool written = false;
+    std::vector<std::string> sources;
+    for (const v1::OpDesc& op : block.ops()) {
+      if (!Names(op.outputs(), current) || Names(op.inputs(), current)) continue;
+      written = true;
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& source : slot.vars()) {
+          if (seen.insert(source).second) sources.push_back(source);
+        }
+      }
+    }
+    if (!written) found.push_back(current);
+    open.insert(open.end(), sources.rbegin(), sources.rend());
+  }
+  return found;
+}
+
+}  // namespace
 
 int64_t DataSpec::StreamBatch(int stream) const {
   const int64_t n = streams();
   return config.batch_size() / n + (stream < config.batch_size() % n ? 1 : 0);
 }
 
-DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory,
-                      const google::protobuf::RepeatedPtrField<v1::LossDesc>& losses) {
+DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program) {
   DataSpec spec;
   spec.config = job.data();
   spec.directory = directory;
@@ -18,12 +60,15 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory,
   spec.lanes = job.train().lanes();
   spec.trainers = job.distribute().trainers();
   spec.epochs = job.train().epochs();
-  const auto add = [](std::vector<std::string>* names, const std::string& name) {
-    if (!name.empty() && std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
-  };
-  for (const v1::LossDesc& loss : losses) {
-    add(&spec.required, loss.label());
-    add(&spec.required, loss.sample_weight());
+  for (const v1::LossDesc& loss : program.losses()) {
+    for (const std::string& name : {loss.label(), loss.sample_weight()}) {
+      if (name.empty()) continue;
+      for (const std::string& source : DataBehind(program, name)) {
+        if (std::find(spec.required.begin(), spec.required.end(), source) == spec.required.end()) {
+          spec.required.push_back(source);
+        }
+      }
+    }
   }
   spec.never_transformed = spec.required;
   if (spec.config.dense().except_size() > 0) {

@@ -20,9 +20,10 @@ struct DataSpec {
   int lanes = 8;  // 0: one stream per trainer
   int trainers = 1;
   int64_t epochs = 1;
-  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses.
+  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses, or what the
+  // program makes them of.
   std::vector<std::string> never_transformed;
-  // Labels and sample weights: an example without one is a bad line.
+  // The same without data.dense.except: an example without one is a bad line.
   std::vector<std::string> required;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
@@ -35,9 +36,9 @@ struct DataSpec {
   int64_t StreamBatch(int stream) const;
 };
 
-// `losses` are those of the program (ProgramDesc.losses).
-DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory,
-                      const google::protobuf::RepeatedPtrField<v1::LossDesc>& losses);
+// `program`: whose losses say what is label and sample weight. One that is made of data alone (cast, scaled, joined) stands
+// for that data; one that a parameter takes part in, for itself.
+DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
 
 }  // namespace weir
 

@@ -17,19 +17,29 @@ absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer) {
   return (*rule)(kind.setting.message(), kind.setting);
 }
 
+absl::Status CheckFloat(const Setting& at, std::string_view field, double value) {
+  if (!std::isfinite(value)) return at.Error(field, absl::StrCat("must be finite, got ", value));
+  // Zero, or normal when it is a float: 1 / 1e-50 and 0 / (0 + 1e-50) are what people do not mean.
+  const float used = static_cast<float>(value);
+  if (value == 0 || std::isnormal(used)) return absl::OkStatus();
+  return at.Error(field, absl::StrCat("is ", value, ", too ", std::isfinite(used) ? "small" : "large",
+                                      " for the 32-bit floats that are computed with"));
+}
+
 absl::Status CheckPositive(const Setting& at, std::string_view field, double value) {
-  if (std::isfinite(value) && value > 0) return absl::OkStatus();
-  return at.Error(field, absl::StrCat("must be positive, got ", value));
+  if (!(value > 0)) return at.Error(field, absl::StrCat("must be positive, got ", value));
+  return CheckFloat(at, field, value);
 }
 
 absl::Status CheckNotNegative(const Setting& at, std::string_view field, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return at.Error(field, absl::StrCat("must not be negative, got ", value));
+  if (!(value >= 0)) return at.Error(field, absl::StrCat("must not be negative, got ", value));
+  return CheckFloat(at, field, value);
 }
 
 absl::Status CheckDecay(const Setting& at, std::string_view field, double value) {
-  if (value >= 0 && value < 1) return absl::OkStatus();
-  return at.Error(field, absl::StrCat("must be at least 0 and below 1, got ", value));
+  if (value >= 0 && static_cast<float>(value) < 1) return CheckFloat(at, field, value);
+  return at.Error(field, absl::StrCat("must be at least 0 and below 1, got ", value,
+                                      value < 1 && value > 0 ? ", which is 1 as a 32-bit float" : ""));
 }
 
 }  // namespace weir

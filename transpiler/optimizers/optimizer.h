@@ -30,10 +30,12 @@ KindRegistry<OptimizerRule>& OptimizerRegistry();
 // `optimizer`: a v1::Optimizer and its path.
 absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer);
 
-// For rules: finite and above zero; finite and not below zero.
+// For rules: what is computed with as a 32-bit float is finite as one, and zero only if it was written as zero.
+absl::Status CheckFloat(const Setting& at, std::string_view field, double value);
+// The same, and above zero; not below zero.
 absl::Status CheckPositive(const Setting& at, std::string_view field, double value);
 absl::Status CheckNotNegative(const Setting& at, std::string_view field, double value);
-// In [0, 1).
+// In [0, 1), as a 32-bit float too.
 absl::Status CheckDecay(const Setting& at, std::string_view field, double value);
 
 template <typename M>

@@ -1,5 +1,6 @@
 #include "framework/base/textproto.h"
 
+#include <chrono>
 #include <cmath>
 #include <string>
 
@@ -239,6 +240,16 @@ TEST(OverrideTest, ReachesIntoAnAny) {
   Inner inner;
   ASSERT_TRUE(sample.custom().UnpackTo(&inner));
   EXPECT_EQ(inner.width(), 6);
+}
+
+TEST(NearestNameTest, CandidatesThatAreTooLongCostNothing) {
+  // 200 * 200 * 100,000 comparisons would take tens of seconds.
+  std::vector<std::string> known(200, std::string(100000, 'x'));
+  known.push_back("relu");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(NearestName("rleu", known), "relu");
+  EXPECT_EQ(NearestName(std::string(200, 'x'), known), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(NearestNameTest, FarNamesAreNotSuggested) {

@@ -152,11 +152,37 @@ TEST(VerifierTest, ShapesAgree) {
             "block 0, op 0 (dot): output 'guess' is declared as float32 [-1, 2]; the op gives float32 [-1, 1]");
   EXPECT_EQ(With("var guess [-1, 1]", "var guess int64 [-1, 1]"),
             "block 0, op 0 (dot): output 'guess' is declared as int64 [-1, 1]; the op gives float32 [-1, 1]");
+  // A batch is not four.
+  EXPECT_EQ(With("var guess [-1, 1]", "var guess [4, 1]"),
+            "block 0, op 0 (dot): output 'guess' is declared as float32 [4, 1]; the op gives float32 [-1, 1]");
 }
 
 TEST(VerifierTest, NoLaneReadsWhatAGateWrites) {
   EXPECT_EQ(With("  Out=sum <- total(X=cost)", "  Out=copied <- gate_copy(X=cost)\n  Out=g <- copy(X=copied)"),
             "block 0, op 6 (copy): input X: variable 'copied' is written by op 5, for which no lane waits");
+}
+
+TEST(VerifierTest, NoLaneWritesWhatAGateMayStillRead) {
+  const std::string post = "  post(X=w@GRAD) note=\"n\" @RPC\n", again = "  W@GRAD=w@GRAD <- dot_grad(X=x, W=w, Out@GRAD=g) @BACKWARD\n";
+  EXPECT_EQ(With(post, post + again),
+            "block 0, op 5 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 4, for which no lane waits: it may still "
+            "be reading; write another variable");
+  // A step op waits for the gate.
+  EXPECT_EQ(With(post, post + "  mark() blocks=blocks[1]\n" + again), "");
+  // A piece that a gate reads may be a view of the whole.
+  const std::string cut = "  Out=piece <- copy(X=w@GRAD) @DIST\n", piece = "  var sum [1]\n  var piece [4, 1]\n";
+  const std::string posts_piece = "  post(X=piece) note=\"n\" @RPC\n";
+  const auto with_piece = [&](const std::string& ops) {
+    return Verify(absl::StrReplaceAll(kGood, {{"  var sum [1]\n", piece}, {post, ops}}));
+  };
+  EXPECT_EQ(with_piece(cut + posts_piece), "");
+  EXPECT_THAT(with_piece(cut + posts_piece + again), HasSubstr("op 6 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 5"));
+  EXPECT_EQ(with_piece(cut + again + posts_piece), "");
+}
+
+TEST(VerifierTest, OnlyTensorsAndTablesArePersistable) {
+  EXPECT_EQ(With("var ids ids int64 [-1, 2]", "var ids ids int64 [-1, 2] persistable: true"),
+            "block 0: variable 'ids' is persistable and ids int64 [-1, 2]; only tensors and tables outlive a step");
 }
 
 TEST(VerifierTest, UpdatesAgreeWithTheirParameters) {
@@ -196,6 +222,16 @@ TEST(VerifierTest, ParameterGradientPairs) {
 TEST(VerifierTest, LossesAreDeclared) {
   EXPECT_EQ(With("var: \"cost\"", "var: \"costs\""), "loss 'cost' names variable 'costs', which is not declared");
   EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" label: \"l\""), "loss 'cost' names variable 'l', which is not declared");
+}
+
+TEST(VerifierTest, LossesNameBatchesThatOpsTouch) {
+  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"guess\" label: \"label\""), "");
+  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" label: \"ids\""),
+            "loss 'cost' names variable 'ids' as its label; it is ids int64 [-1, 2], expected a batch of float32 or int64");
+  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"w\""),
+            "loss 'cost' names variable 'w' as its prediction; it is persistable float32 [4, 1], expected a batch of float32");
+  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"copied\""),
+            "loss 'cost' names variable 'copied' as its prediction, which no op reads or writes");
 }
 
 }  // namespace

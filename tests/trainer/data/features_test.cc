@@ -223,7 +223,7 @@ TEST(DataSpecTest, LabelsAndPaddingComeFromTheJob) {
   v1::ProgramDesc program;
   program.add_losses()->set_label("label");
   program.mutable_losses(0)->set_sample_weight("weight");
-  const DataSpec spec = MakeDataSpec(job, "/jobs", program.losses());
+  const DataSpec spec = MakeDataSpec(job, "/jobs", program);
   EXPECT_THAT(spec.required, ElementsAre("label", "weight"));
   EXPECT_THAT(spec.never_transformed, ElementsAre("label", "weight"));
   EXPECT_EQ(spec.padding_ids, (std::map<std::string, std::vector<int64_t>>{{"cat", {-3, 0}}, {"more", {-3}}}));
@@ -232,6 +232,33 @@ TEST(DataSpecTest, LabelsAndPaddingComeFromTheJob) {
   EXPECT_EQ(spec.StreamsOf(1), (LaneRange{2, 2}));
   EXPECT_EQ(spec.StreamBatch(0), 3);
   EXPECT_EQ(spec.StreamBatch(3), 2);
+}
+
+TEST(DataSpecTest, ALabelThatIsMadeOfDataStandsForThatData) {
+  v1::JobConfig job;
+  job.mutable_data()->mutable_criteo();
+  v1::ProgramDesc program;
+  v1::BlockDesc* block = program.add_blocks();
+  const auto op = [block](const std::string& in, const std::string& out) {
+    v1::OpDesc* made = block->add_ops();
+    v1::OpSlot* input = made->add_inputs();
+    input->set_name("X");
+    input->add_vars(in);
+    v1::OpSlot* output = made->add_outputs();
+    output->set_name("Out");
+    output->add_vars(out);
+  };
+  v1::VarDesc* parameter = block->add_vars();
+  parameter->set_name("w");
+  parameter->set_persistable(true);
+  op("label", "whole");
+  op("whole", "class");
+  op("w", "learned");
+  program.add_losses()->set_label("class");
+  EXPECT_THAT(MakeDataSpec(job, "/jobs", program).required, ElementsAre("label"));
+  EXPECT_THAT(MakeDataSpec(job, "/jobs", program).never_transformed, ElementsAre("label"));
+  program.mutable_losses(0)->set_label("learned");
+  EXPECT_THAT(MakeDataSpec(job, "/jobs", program).never_transformed, ElementsAre("learned"));
 }
 
 TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {

@@ -69,7 +69,7 @@ TEST(ProgramContractTest, ThePaddingIdOfALookUpIsTheOneThatTheReaderGives) {
       if (attr.name() == "padding_id") padding[op.inputs(0).vars(0)] = attr.i();
     }
   }
-  const DataSpec spec = MakeDataSpec(job.config, dir.path(), programs->main.losses());
+  const DataSpec spec = MakeDataSpec(job.config, dir.path(), programs->main);
   auto reader = LaneReader::Create(OpenTrain(spec), {.spec = spec, .streams = {0, 1}});
   ASSERT_TRUE(reader.ok()) << reader.status();
   std::vector<LaneBatch> batches;
@@ -87,7 +87,7 @@ TEST(ProgramContractTest, EveryExampleIsAJobThatTranspiles) {
     const auto transpiled = Transpile(*job);
     ASSERT_TRUE(transpiled.ok()) << transpiled.status();
     ExpectAgreement(job->config.data());
-    const DataSpec spec = MakeDataSpec(job->config, job->directory, transpiled->trainer().main.losses());
+    const DataSpec spec = MakeDataSpec(job->config, job->directory, transpiled->trainer().main);
     EXPECT_EQ(spec.required, std::vector<std::string>{"label"});
     const auto parser = MakeLineParser(spec.config);
     ASSERT_TRUE(parser.ok()) << parser.status();
