@@ -24,7 +24,7 @@ struct AdamMath {
 
   double beta1, beta2;
   float epsilon;
-  // BiasAt(beta1, beta2, i) for i in [1, known): rows would pay two powers each otherwise. May be empty.
+  // BiasAt(beta1, beta2, i) for i in [1, known): rows would pay two powers each otherwise. May be empty (ops/known_biases.h).
   const Bias* biases = nullptr;
   int known = 0;
 

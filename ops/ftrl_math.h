@@ -1,6 +1,6 @@
 // ftrl (proximal): n' = n + g^2;  z += g - (n'^-p - n^-p) / lr * w,  p = lr_power;
 //                  w = 0 if |z| <= l1, else (sign(z) l1 - z) / (n'^-p / lr + 2 l2)
-// CPU and CUDA; form as in ops/sgd_math.h.
+// With lr 0 nothing changes: the formula has no meaning there, and a schedule may come to it. CPU and CUDA; form as in ops/sgd_math.h.
 #ifndef WEIR_OPS_FTRL_MATH_H_
 #define WEIR_OPS_FTRL_MATH_H_
 
@@ -28,11 +28,13 @@ struct FtrlMath {
     const float n = squared + g * g;
     const float root = Power(c, n);
     const float z = linear + (g - (root - Power(c, squared)) / c.lr * w);
-    squared = n;
-    linear = z;
     const float pull = (z < 0 ? -c.l1 : c.l1) - z;
     const float value = pull / (root / c.lr + c.twice_l2);
-    w = Absolute(z) <= c.l1 ? 0.0f : value;
+    const bool moves = c.lr != 0;
+    const float kept = Absolute(z) <= c.l1 ? 0.0f : value;
+    squared = moves ? n : squared;
+    linear = moves ? z : linear;
+    w = moves ? kept : w;
   }
 };
 

@@ -21,7 +21,8 @@ inline constexpr int64_t kRowsAhead = 8;
 // elements' s-th state.
 template <typename Math, int kWidth, bool kDivide>
 WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64_t n, const float* __restrict g,
-                              float* __restrict w, float* __restrict state0, float* __restrict state1) {
+                              float* __restrict w, float* __restrict state0, float* __restrict state1,
+                             float* __restrict state2) {
   const int64_t count = kWidth > 0 ? kWidth : n;
   // Unrolled before it is vectorised, a short loop would stay scalar.
 #pragma GCC unroll 1
@@ -32,14 +33,16 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
       Math::Element(c, gradient, w[j]);
     } else if constexpr (Math::kStates == 1) {
       Math::Element(c, gradient, w[j], state0[j]);
-    } else {
-      static_assert(Math::kStates == 2);
+    } else if constexpr (Math::kStates == 2) {
       Math::Element(c, gradient, w[j], state0[j], state1[j]);
+    } else {
+      static_assert(Math::kStates == 3);
+      Math::Element(c, gradient, w[j], state0[j], state1[j], state2[j]);
     }
   }
 }
 
-// Rows [w | state0 | state1 | count], as far as the rule has them.
+// Rows [w | state0 | state1 | state2 | count], as far as the rule has them.
 template <typename Math, int kWidth>
 WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
                                const float* const* grads) {
@@ -57,7 +60,8 @@ WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, float lr, float 
       *count += 1;
       c = math.At(lr, *count);
     }
-    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, w + width, w + 2 * width);
+    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, w + width, w + 2 * width,
+                                      w + 3 * width);
   }
 }
 
@@ -85,14 +89,14 @@ template <typename Math>
 struct UpdateLoops {
   using Step = typename Math::Step;
 
-  static void Dense(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1) {
+  static void Dense(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1, float* state2) {
     switch (CurrentVectorUnit()) {
       case VectorUnit::kAvx512:
-        return DenseAvx512(c, n, g, w, state0, state1);
+        return DenseAvx512(c, n, g, w, state0, state1, state2);
       case VectorUnit::kAvx2:
-        return DenseAvx2(c, n, g, w, state0, state1);
+        return DenseAvx2(c, n, g, w, state0, state1, state2);
       case VectorUnit::kPlain:
-        return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+        return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
     }
   }
   static void TableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
@@ -108,12 +112,13 @@ struct UpdateLoops {
   }
 
  private:
-  WEIR_FOR_AVX2 static void DenseAvx2(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1) {
-    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+  WEIR_FOR_AVX2 static void DenseAvx2(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1,
+                                      float* state2) {
+    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
   }
   WEIR_FOR_AVX512 static void DenseAvx512(const Step& c, int64_t n, const float* g, float* w, float* state0,
-                                          float* state1) {
-    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1);
+                                          float* state1, float* state2) {
+    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
   }
   WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, float lr, float divisor, int64_t n,
                                           float* const* rows, const float* const* grads) {

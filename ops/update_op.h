@@ -38,7 +38,7 @@ struct UpdateArgs {
   int64_t size = 0;   // elements of Param
   int64_t rows = 0;   // dims[0] of Param
   int64_t width = 0;  // elements of a row of Param
-  float* state[2] = {nullptr, nullptr};
+  float* state[3] = {nullptr, nullptr, nullptr};
   float* count = nullptr;  // [1], or [rows] with a gradient of rows
   const Tensor* dense = nullptr;
   const SelectedRows* selected = nullptr;
@@ -73,7 +73,8 @@ class UpdateKernel : public OpKernel {
     const typename Math::Step c = math_.At(a.lr, Math::kCounts ? *a.count : 1);
     const float* g = a.dense->data<float>();
     ForPieces(pool, a.size, int64_t{1} << 15, [&](int64_t begin, int64_t end) {
-      UpdateLoops<Math>::Dense(c, end - begin, g + begin, a.param + begin, State(a, 0, begin), State(a, 1, begin));
+      UpdateLoops<Math>::Dense(c, end - begin, g + begin, a.param + begin, State(a, 0, begin), State(a, 1, begin),
+                               State(a, 2, begin));
     });
   }
 
@@ -89,7 +90,8 @@ class UpdateKernel : public OpKernel {
           c = math_.At(a.lr, a.count[ids[i]]);
         }
         const int64_t at = ids[i] * a.width;
-        UpdateLoops<Math>::Dense(c, a.width, g + i * a.width, a.param + at, State(a, 0, at), State(a, 1, at));
+        UpdateLoops<Math>::Dense(c, a.width, g + i * a.width, a.param + at, State(a, 0, at), State(a, 1, at),
+                                 State(a, 2, at));
       }
     });
   }

@@ -9,26 +9,21 @@
 namespace weir {
 namespace {
 
-// Persistable variables that the ops read before they write them: what the next run takes from this one.
-std::vector<std::string> Carried(const v1::ProgramDesc& main, const v1::BlockDesc& block) {
-  std::set<std::string> persistable, written, read_first, carried;
+// Persistable variables that the ops write: counters, and rates, which a step may begin with that goes on with those of the
+// one before.
+std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDesc& block) {
+  std::set<std::string> persistable, written;
   for (const v1::VarDesc& var : main.blocks(0).vars()) {
     if (var.persistable()) persistable.insert(var.name());
   }
   for (const v1::OpDesc& op : block.ops()) {
-    for (const v1::OpSlot& slot : op.inputs()) {
-      for (const std::string& name : slot.vars()) {
-        if (persistable.contains(name) && !written.contains(name)) read_first.insert(name);
-      }
-    }
     for (const v1::OpSlot& slot : op.outputs()) {
       for (const std::string& name : slot.vars()) {
-        written.insert(name);
-        if (read_first.contains(name)) carried.insert(name);
+        if (persistable.contains(name)) written.insert(name);
       }
     }
   }
-  return {carried.begin(), carried.end()};
+  return {written.begin(), written.end()};
 }
 
 }  // namespace
@@ -42,16 +37,16 @@ absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::P
   rates->transactions_.Resize(v1::INT64, {1});
   rates->transactions_.data<int64_t>()[0] = 0;
   ASSIGN_OR_RETURN(rates->block_, Executor::Create(main, scope, {.block = block, .lanes = 1}));
-  for (const std::string& name : Carried(main, main.blocks(block))) {
+  for (const std::string& name : Written(main, main.blocks(block))) {
     Variable* const var = scope->Find(name);
     if (var == nullptr || !std::holds_alternative<Tensor>(*var) || !std::get<Tensor>(*var).initialized()) {
       return absl::InvalidArgumentError(absl::StrCat("the startup program gives ", name, " no value"));
     }
     Tensor& tensor = std::get<Tensor>(*var);
     if (tensor.bytes() % sizeof(float) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has ", tensor.bytes(), " bytes; a counter has a multiple of 4"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", tensor.bytes(), " bytes; what is saved has a multiple of 4"));
     }
-    rates->counters_.push_back(
+    rates->written_.push_back(
         {name, absl::MakeSpan(static_cast<float*>(tensor.raw()), static_cast<size_t>(tensor.bytes()) / sizeof(float))});
   }
   return rates;
@@ -97,7 +92,7 @@ void LearningRates::Release() {
 }
 
 std::vector<LearningRates::State> LearningRates::states() {
-  std::vector<State> states = counters_;
+  std::vector<State> states = written_;
   states.push_back({"transactions", absl::MakeSpan(static_cast<float*>(transactions_.raw()), 2)});
   return states;
 }

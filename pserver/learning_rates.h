@@ -49,7 +49,7 @@ class LearningRates {
   // Another part of a transaction that has begun.
   void GoOn(Hold* hold);
 
-  // What lives across steps, as 4-byte units: the counters of the block by the names of their variables, and "transactions".
+  // What lives across steps, as 4-byte units: persistable variables that the block writes, by name, and "transactions".
   // Nobody holds or begins meanwhile.
   struct State {
     std::string name;
@@ -64,7 +64,7 @@ class LearningRates {
   bool Due() const;
 
   const int transactions_per_step_;
-  std::vector<State> counters_;  // constant; the bits are the scope's
+  std::vector<State> written_;  // constant; the bits are the scope's
   Mutex mu_;
   CondVar changed_;
   bool changing_ ABSL_GUARDED_BY(mu_) = false;

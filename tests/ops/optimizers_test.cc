@@ -25,7 +25,7 @@ struct Rule {
 
 // The textbook, in double, one element: state[0..1] and the count of updates.
 struct Element {
-  double w = 0, s0 = 0, s1 = 0;
+  double w = 0, s0 = 0, s1 = 0, s2 = 0;
   int count = 0;
 };
 
@@ -54,12 +54,28 @@ void Reference(const Rule& rule, double g, Element* e) {
   } else if (rule.type == "adagrad") {
     e->s0 += g * g;
     e->w -= rule.lr * g / (std::sqrt(e->s0) + Attr(rule, "epsilon", 1e-6));
-  } else if (rule.type == "adam") {
+  } else if (rule.type == "decayed_adagrad") {
+    const double decay = Attr(rule, "decay", 0.95);
+    e->s0 = decay * e->s0 + (1 - decay) * g * g;
+    e->w -= rule.lr * g / (std::sqrt(e->s0) + Attr(rule, "epsilon", 1e-6));
+  } else if (rule.type == "rmsprop" || rule.type == "rmsprop_centered") {
+    const double rho = Attr(rule, "rho", 0.95);
+    e->s0 = rho * e->s0 + (1 - rho) * g * g;
+    if (rule.type == "rmsprop_centered") e->s2 = rho * e->s2 + (1 - rho) * g;
+    e->s1 = Attr(rule, "mu", 0) * e->s1 + rule.lr * g / std::sqrt(e->s0 - e->s2 * e->s2 + Attr(rule, "epsilon", 1e-6));
+    e->w -= e->s1;
+  } else if (rule.type == "adamax") {
+    const double b1 = Attr(rule, "beta1", 0.9);
+    e->s0 = b1 * e->s0 + (1 - b1) * g;
+    e->s1 = std::max(Attr(rule, "beta2", 0.999) * e->s1 + Attr(rule, "epsilon", 1e-8), std::abs(g));
+    e->w -= rule.lr / (1 - std::pow(b1, e->count)) * e->s0 / e->s1;
+  } else if (rule.type == "adam" || rule.type == "adamw") {
     const double b1 = Attr(rule, "beta1", 0.9), b2 = Attr(rule, "beta2", 0.999);
     e->s0 = b1 * e->s0 + (1 - b1) * g;
     e->s1 = b2 * e->s1 + (1 - b2) * g * g;
     const double mhat = e->s0 / (1 - std::pow(b1, e->count)), vhat = e->s1 / (1 - std::pow(b2, e->count));
-    e->w -= rule.lr * mhat / (std::sqrt(vhat) + Attr(rule, "epsilon", 1e-8));
+    const double decay = rule.type == "adamw" ? rule.lr * Attr(rule, "weight_decay", 0.01) * e->w : 0;
+    e->w -= rule.lr * mhat / (std::sqrt(vhat) + Attr(rule, "epsilon", 1e-8)) + decay;
   } else {
     const double p = -Attr(rule, "lr_power", -0.5), l1 = Attr(rule, "l1", 0), l2 = Attr(rule, "l2", 0);
     const double n = e->s0 + g * g;
@@ -164,6 +180,8 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return result;
 }
 
+double Tolerance(double expected) { return 2e-6 * std::max(1.0, std::abs(expected)); }
+
 class OptimizerTest : public ::testing::TestWithParam<Rule> {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -172,6 +190,11 @@ INSTANTIATE_TEST_SUITE_P(
            Rule{"nesterov", "momentum", {AttrF("mu", 0.8), AttrB("use_nesterov", true)}, 0.05},
            Rule{"adagrad", "adagrad", {AttrF("epsilon", 1e-4), AttrF("initial_accumulator", 0.1)}, 0.1},
            Rule{"adam", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
+           Rule{"adamw", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("weight_decay", 0.3)}, 0.01},
+           Rule{"adamax", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
+           Rule{"decayed_adagrad", "decayed_adagrad", {AttrF("decay", 0.9), AttrF("epsilon", 1e-4)}, 0.05},
+           Rule{"rmsprop", "rmsprop", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
+           Rule{"rmsprop_centered", "rmsprop_centered", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
            Rule{"ftrl", "ftrl", {AttrF("l1", 0.3), AttrF("l2", 0.2)}, 0.1},
            Rule{"ftrl_power", "ftrl", {AttrF("l1", 0.1), AttrF("lr_power", -0.7), AttrF("initial_accumulator", 1)}, 0.1}),
     [](const auto& info) { return info.param.name; });
@@ -185,7 +208,7 @@ TEST_P(OptimizerTest, DenseFollowsTheTextbookFor20Steps) {
     ASSERT_OK(trained.Step(Numbers(step, n)));
     for (int64_t i = 0; i < n; ++i) {
       Reference(GetParam(), Number(step, i), &expected[i]);
-      ASSERT_NEAR(trained.w()[i], expected[i].w, 2e-5 * std::max(1.0, std::abs(expected[i].w))) << "step " << step << " " << i;
+      ASSERT_NEAR(trained.w()[i], expected[i].w, Tolerance(expected[i].w)) << "step " << step << " " << i;
     }
   }
 }
@@ -209,7 +232,7 @@ TEST_P(OptimizerTest, RowsOfATableFollowTheTextbookFor20Steps) {
     rule->Update(width, static_cast<float>(GetParam().lr), 16, 1, rows, grads);
     for (int j = 0; j < width; ++j) {
       Reference(GetParam(), Number(step, j), &expected[j]);
-      ASSERT_NEAR(row[j], expected[j].w, 2e-5 * std::max(1.0, std::abs(expected[j].w))) << "step " << step << " " << j;
+      ASSERT_NEAR(row[j], expected[j].w, Tolerance(expected[j].w)) << "step " << step << " " << j;
     }
   }
 }
@@ -412,6 +435,34 @@ TEST(AdamTest, CountsBeyondTheKnownPowersGoOnSmoothly) {
     EXPECT_NEAR(row[0], e.w, 1e-6) << count;
     EXPECT_EQ(row[3], count + 1);
   }
+}
+
+TEST(FtrlTest, ARateOfZeroChangesNothing) {
+  Trained trained({"", "ftrl", {}, 0}, {1}, {0.5f}, /*rows=*/false);
+  ASSERT_OK(trained.Step(std::vector<float>{2}));
+  EXPECT_THAT(trained.w(), ElementsAre(0.5f));
+  EXPECT_THAT(trained.state("SquaredAccumulator"), ElementsAre(0.1f));
+  EXPECT_THAT(trained.state("LinearAccumulator"), ElementsAre(0));
+}
+
+TEST(RmspropTest, OnlyTheCenteredFormKeepsTheMeanGradient) {
+  EXPECT_EQ(Def("rmsprop").state.size(), 2u);
+  // r = 0.1 * 4; v = 0.5 * 2 / sqrt(0.4 + 0.1)
+  Trained plain({"", "rmsprop", {AttrF("rho", 0.9), AttrF("epsilon", 0.1)}, 0.5}, {1}, {1}, /*rows=*/false);
+  ASSERT_OK(plain.Step(std::vector<float>{2}));
+  EXPECT_NEAR(plain.w()[0], 1 - 1 / std::sqrt(0.5), 1e-6);
+  // s = 0.2; v = 0.5 * 2 / sqrt(0.4 - 0.04 + 0.1)
+  Trained centered({"", "rmsprop_centered", {AttrF("rho", 0.9), AttrF("epsilon", 0.1)}, 0.5}, {1}, {1}, /*rows=*/false);
+  ASSERT_OK(centered.Step(std::vector<float>{2}));
+  EXPECT_NEAR(centered.w()[0], 1 - 1 / std::sqrt(0.46), 1e-6);
+  EXPECT_NEAR(centered.state("MeanGrad")[0], 0.2, 1e-7);
+}
+
+TEST(RmspropTest, GradientsThatDoNotDifferLeaveAVarianceOfZero) {
+  // r - s^2 is 0 up to rounding of numbers near 1e6, far more than epsilon.
+  Trained centered({"", "rmsprop_centered", {AttrF("rho", 0.5), AttrF("epsilon", 1e-6)}, 1e-6}, {1}, {1}, /*rows=*/false);
+  for (int step = 0; step < 60; ++step) ASSERT_OK(centered.Step(std::vector<float>{1234.567f}));
+  EXPECT_TRUE(std::isfinite(centered.w()[0]));
 }
 
 TEST(FtrlTest, L1KeepsWeightsAtZero) {

@@ -1,0 +1,37 @@
+// adamax: adam by the largest gradient
+//
+//   m = b1 m + (1 - b1) g;  u = max(b2 u + epsilon, |g|);  w -= lr / (1 - b1^t) * m / u
+//
+//   Param, Grad      any shape, or merged selected rows of Param for Grad
+//   Moment, InfNorm  m and u, shape of Param, initially 0
+//   Step             t, updates so far: [1], or one per row when Grad comes as rows
+//
+// Arithmetic in ops/adamax_math.h.
+#include "ops/adamax_math.h"
+#include "ops/known_biases.h"
+#include "ops/update_op.h"
+
+namespace weir {
+namespace {
+
+AdamaxMath MathOf(const AttrReader& attrs, const AdamMath::Bias* biases, int known) {
+  return {.beta1 = attrs.Float("beta1"),
+          .beta2 = attrs.Float("beta2"),
+          .epsilon = static_cast<float>(attrs.Float("epsilon")),
+          .biases = biases,
+          .known = known};
+}
+using AdamaxKernel = BiasedKernel<AdamaxMath, MathOf>;
+using AdamaxRowRule = BiasedRowRule<AdamaxMath, MathOf>;
+
+REGISTER_OP(adamax)
+(MakeUpdateOp("adamax", "w -= lr / (1 - b1^t) m / u, u the largest gradient, fading",
+              {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8)},
+              {{.slot = "Moment"}, {.slot = "InfNorm"}, {.slot = "Step", .like = StateDef::kCount}}, 10));
+REGISTER_KERNEL(adamax, kCpu, MakeKernel<AdamaxKernel>);
+REGISTER_ROW_RULE(adamax, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
+  return std::unique_ptr<RowRule>(new AdamaxRowRule("adamax", attrs));
+});
+
+}  // namespace
+}  // namespace weir

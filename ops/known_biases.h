@@ -1,0 +1,60 @@
+// Rules of Adam's family: kernels and row rules that keep a table of what depends on the count of updates alone, so that rows
+// do not pay for powers. Rows with more updates than the table has do.
+//
+// Math: in the form of ops/adam_math.h, with Bias BiasAt(beta1, beta2, count). kMake: Math (*)(const AttrReader&, const
+// AdamMath::Bias*, int known).
+#ifndef WEIR_OPS_KNOWN_BIASES_H_
+#define WEIR_OPS_KNOWN_BIASES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/adam_math.h"
+#include "ops/update_op.h"
+
+namespace weir {
+
+// 32 KiB: stays in the first-level cache beside the rows.
+inline constexpr int kKnownBiases = 4096;
+
+template <typename Math>
+std::vector<AdamMath::Bias> KnownBiases(const AttrReader& attrs) {
+  std::vector<AdamMath::Bias> biases(kKnownBiases);
+  for (int t = 1; t < kKnownBiases; ++t) biases[t] = Math::BiasAt(attrs.Float("beta1"), attrs.Float("beta2"), t);
+  return biases;
+}
+
+template <typename Math, auto kMake>
+class BiasedKernel : public OpKernel {
+ public:
+  explicit BiasedKernel(const KernelInit& init)
+      : biases_(KnownBiases<Math>(init.attrs)), kernel_(kMake(init.attrs, biases_.data(), kKnownBiases)) {}
+  absl::Status Run(KernelContext& ctx) override { return kernel_.Run(ctx); }
+
+ private:
+  const std::vector<AdamMath::Bias> biases_;
+  UpdateKernel<Math> kernel_;
+};
+
+template <typename Math, auto kMake>
+class BiasedRowRule : public RowRule {
+ public:
+  BiasedRowRule(const std::string& type, const AttrReader& attrs)
+      : biases_(KnownBiases<Math>(attrs)),
+        rule_(kMake(attrs, biases_.data(), kKnownBiases), OpRegistry::Global().Find(type)->state, InitialStates(type, attrs)) {}
+  std::vector<State> states(int width) const override { return rule_.states(width); }
+  void InitState(int width, float* state) const override { rule_.InitState(width, state); }
+  void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,
+              const float* const* grads) const override {
+    rule_.Update(width, learning_rate, divisor, n, rows, grads);
+  }
+
+ private:
+  const std::vector<AdamMath::Bias> biases_;
+  const MathRowRule<Math> rule_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_OPS_KNOWN_BIASES_H_

@@ -1,0 +1,315 @@
+// What servers make of gradients: every optimizer with every schedule, and every decay and clip with both, against
+// plain double arithmetic, and the same bits on every cluster.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/update_cluster.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kSteps = 20;
+constexpr double kRate = 0.02;
+
+// One element by the textbook.
+struct Element {
+  double w = 0;
+  double s[3] = {0, 0, 0};
+  int count = 0;
+};
+
+struct Optimizer {
+  const char* kind;
+  const char* settings;
+  double initial;  // of s[0]
+  void (*update)(Element& e, double lr, double g);
+};
+
+const Optimizer kOptimizers[] = {
+    {"sgd", "", 0, [](Element& e, double lr, double g) { e.w -= lr * g; }},
+    {"momentum", "mu: 0.8", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.8 * e.s[0] + g;
+       e.w -= lr * e.s[0];
+     }},
+    {"momentum", "mu: 0.8 nesterov: true", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.8 * e.s[0] + g;
+       e.w -= lr * (g + 0.8 * e.s[0]);
+     }},
+    {"adagrad", "epsilon: 1e-5 initial_accumulator: 0.1", 0.1,
+     [](Element& e, double lr, double g) {
+       e.s[0] += g * g;
+       e.w -= lr * g / (std::sqrt(e.s[0]) + 1e-5);
+     }},
+    {"decayed_adagrad", "decay: 0.9 epsilon: 1e-5", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.9 * e.s[0] + (1 - 0.9) * g * g;
+       e.w -= lr * g / (std::sqrt(e.s[0]) + 1e-5);
+     }},
+    {"adam", "beta1: 0.8 beta2: 0.95", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.8 * e.s[0] + (1 - 0.8) * g;
+       e.s[1] = 0.95 * e.s[1] + (1 - 0.95) * g * g;
+       const double m = e.s[0] / (1 - std::pow(0.8, e.count)), v = e.s[1] / (1 - std::pow(0.95, e.count));
+       e.w -= lr * m / (std::sqrt(v) + 1e-8);
+     }},
+    {"adamw", "beta1: 0.8 beta2: 0.95 weight_decay: 0.1", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.8 * e.s[0] + (1 - 0.8) * g;
+       e.s[1] = 0.95 * e.s[1] + (1 - 0.95) * g * g;
+       const double m = e.s[0] / (1 - std::pow(0.8, e.count)), v = e.s[1] / (1 - std::pow(0.95, e.count));
+       e.w -= lr * (m / (std::sqrt(v) + 1e-8) + 0.1 * e.w);
+     }},
+    {"adamax", "beta1: 0.8 beta2: 0.95", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.8 * e.s[0] + (1 - 0.8) * g;
+       e.s[1] = std::max(0.95 * e.s[1] + 1e-8, std::abs(g));
+       e.w -= lr / (1 - std::pow(0.8, e.count)) * e.s[0] / e.s[1];
+     }},
+    {"rmsprop", "rho: 0.9 mu: 0.5 epsilon: 1e-4", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.9 * e.s[0] + (1 - 0.9) * g * g;
+       e.s[1] = 0.5 * e.s[1] + lr * g / std::sqrt(e.s[0] + 1e-4);
+       e.w -= e.s[1];
+     }},
+    {"rmsprop", "rho: 0.9 mu: 0.5 epsilon: 1e-3 centered: true", 0,
+     [](Element& e, double lr, double g) {
+       e.s[0] = 0.9 * e.s[0] + (1 - 0.9) * g * g;
+       e.s[2] = 0.9 * e.s[2] + (1 - 0.9) * g;
+       e.s[1] = 0.5 * e.s[1] + lr * g / std::sqrt(e.s[0] - e.s[2] * e.s[2] + 1e-3);
+       e.w -= e.s[1];
+     }},
+    {"ftrl", "l1: 0.01 l2: 0.1 initial_accumulator: 0.1", 0.1,
+     [](Element& e, double lr, double g) {
+       if (lr == 0) return;
+       const double n = e.s[0] + g * g;
+       e.s[1] += g - (std::sqrt(n) - std::sqrt(e.s[0])) / lr * e.w;
+       e.s[0] = n;
+       const double sign = e.s[1] < 0 ? -1 : 1;
+       e.w = std::abs(e.s[1]) <= 0.01 ? 0 : (sign * 0.01 - e.s[1]) / (std::sqrt(n) / lr + 2 * 0.1);
+     }},
+};
+
+struct Schedule {
+  const char* text;
+  // false: the optimizer's rate is not set.
+  bool uses_rate;
+  double (*rate)(int64_t t);
+};
+
+const Schedule kSchedules[] = {
+    {"", true, [](int64_t) { return kRate; }},
+    {"schedule { constant {} warm_up { steps: 6 start_learning_rate: 0.001 } }", true,
+     [](int64_t t) { return t < 6 ? 0.001 + (kRate - 0.001) * t / 6 : kRate; }},
+    {"schedule { exponential { decay_steps: 5 decay_rate: 0.7 } }", true,
+     [](int64_t t) { return kRate * std::pow(0.7, t / 5.0); }},
+    {"schedule { exponential { decay_steps: 5 decay_rate: 0.7 staircase: true } }", true,
+     [](int64_t t) { return kRate * std::pow(0.7, t / 5); }},
+    {"schedule { natural_exp { decay_steps: 6 decay_rate: 0.5 } }", true,
+     [](int64_t t) { return kRate * std::exp(-0.5 * t / 6); }},
+    {"schedule { inverse_time { decay_steps: 4 decay_rate: 0.6 staircase: true } }", true,
+     [](int64_t t) { return kRate / (1 + 0.6 * (t / 4)); }},
+    {"schedule { polynomial { decay_steps: 12 end_learning_rate: 0.002 power: 1.5 } }", true,
+     [](int64_t t) { return (kRate - 0.002) * std::pow(1 - std::min<int64_t>(t, 12) / 12.0, 1.5) + 0.002; }},
+    {"schedule { polynomial { decay_steps: 7 end_learning_rate: 0.001 cycle: true } }", true,
+     [](int64_t t) { return (kRate - 0.001) * (1 - t / (7.0 * std::max<int64_t>(1, (t + 6) / 7))) + 0.001; }},
+    {"schedule { piecewise { boundaries: [4, 11] values: [0.02, 0.007, 0.003] } }", false,
+     [](int64_t t) { return t < 4    ? 0.02
+                            : t < 11 ? 0.007
+                                     : 0.003; }},
+    {"schedule { noam { d_model: 0.25 warmup_steps: 9 } }", true,
+     [](int64_t t) { return kRate * 2 * std::min(std::pow(t + 1, -0.5), (t + 1) * std::pow(9, -1.5)); }},
+    {"schedule { cosine { decay_steps: 15 end_learning_rate: 0.001 } }", true,
+     [](int64_t t) { return 0.001 + (kRate - 0.001) * (1 + std::cos(M_PI * std::min<int64_t>(t, 15) / 15)) / 2; }},
+    {"schedule { cosine { decay_steps: 15 } warm_up { steps: 4 end_learning_rate: 0.03 } }", true,
+     [](int64_t t) { return t < 4 ? 0.03 * t / 4 : kRate * (1 + std::cos(M_PI * std::min<int64_t>(t, 15) / 15)) / 2; }},
+};
+
+struct Decay {
+  const char* text;
+  double l1, l2;
+};
+const Decay kDecays[] = {{"", 0, 0},
+                         {"l1_decay: 0.004", 0.004, 0},
+                         {"l2_decay: 0.03", 0, 0.03},
+                         {"l1_decay: 0.002 l2_decay: 0.05", 0.002, 0.05}};
+
+struct Clip {
+  const char* text;
+  double min, max;
+};
+const Clip kClips[] = {{"", -1e9, 1e9},
+                       {"clip { by_value { max: 0.09 } }", -0.09, 0.09},
+                       {"clip { by_value { min: -0.05 max: 0.15 } }", -0.05, 0.15}};
+
+// What differs for one parameter.
+struct Settings {
+  double rate_factor = 1;
+  Decay decay;
+  Clip clip;
+};
+
+// The averaged gradient of an element, and whether there is one.
+bool Average(const std::string& parameter, int64_t row, int64_t element, int64_t step, double* g) {
+  bool any = false;
+  double sum = 0;
+  int64_t samples = 0;
+  for (int lane = 0; lane < kUpdateLanes; ++lane) {
+    samples += LaneSamples(step, lane);
+    if (!HasGradient(parameter, row, step, lane)) continue;
+    any = true;
+    sum += LaneGradient(parameter, element, step, lane);
+  }
+  *g = sum / static_cast<double>(samples);
+  return any;
+}
+
+double Reference(const Optimizer& optimizer, const std::function<double(int64_t)>& rate, const Settings& settings,
+                 const std::string& parameter, int64_t row, int64_t element, double initial) {
+  Element e{.w = initial};
+  e.s[0] = optimizer.initial;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    double g = 0;
+    if (!Average(parameter, row, element, step, &g)) continue;
+    g = std::min(std::max(g, settings.clip.min), settings.clip.max);
+    g += settings.decay.l1 * (e.w > 0 ? 1 : e.w < 0 ? -1 : 0) + settings.decay.l2 * e.w;
+    ++e.count;
+    optimizer.update(e, rate(step) * settings.rate_factor, g);
+  }
+  return e.w;
+}
+
+bool IsRows(const std::string& parameter) { return parameter == "s" || parameter == "t"; }
+
+// Every element of small parameters, every 37th of large ones, to 1e-6.
+void ExpectRight(const UpdateRun& run, const Optimizer& optimizer, const std::function<double(int64_t)>& rate,
+                 const std::function<Settings(const std::string&)>& settings) {
+  for (const auto& [parameter, values] : run.final) {
+    const Settings own = settings(parameter);
+    const std::vector<float>& initial = run.initial.at(parameter);
+    ASSERT_EQ(initial.size(), values.size()) << parameter;
+    int wrong = 0;
+    for (size_t i = 0; i < values.size() && wrong<3; i += values.size()> 100 ? 37 : 1) {
+      const int64_t element = static_cast<int64_t>(i);
+      const double want =
+          Reference(optimizer, rate, own, parameter, IsRows(parameter) ? element / 4 : 0, element, initial[i]);
+      if (std::abs(values[i] - want) <= 1e-6 * std::max(1.0, std::abs(want))) continue;
+      ++wrong;
+      ADD_FAILURE() << parameter << "[" << i << "] is " << values[i] << ", expected " << want << ", was " << initial[i];
+    }
+  }
+}
+
+Job JobOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  const absl::StatusOr<Job> job = ParseJob(text, "job.textproto", overrides);
+  EXPECT_TRUE(job.ok()) << job.status() << "\n" << text;
+  return job.ok() ? *job : Job();
+}
+
+UpdateRun Train(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<UpdateRun> run = RunUpdates(JobOf(text, overrides), kSteps);
+  EXPECT_TRUE(run.ok()) << run.status() << "\n" << text;
+  return run.ok() ? *std::move(run) : UpdateRun();
+}
+
+void ExpectSame(const UpdateRun& a, const UpdateRun& b) {
+  EXPECT_EQ(a.digest, b.digest);
+  EXPECT_EQ(a.final, b.final);
+}
+
+std::string OptimizerText(const Optimizer& optimizer, const Schedule& schedule, const std::string& rest) {
+  const std::string rate = schedule.uses_rate ? absl::StrCat("learning_rate: ", kRate, " ") : "";
+  return absl::StrCat(optimizer.kind, " { ", rate, optimizer.settings, " } ", schedule.text, " ", rest);
+}
+
+class EveryOptimizerTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(EveryOptimizerTest, IsRightAndTheSameOnEveryClusterWithEveryScheduleDecayAndClip) {
+  const Optimizer& optimizer = kOptimizers[GetParam()];
+  const std::vector<std::vector<std::string>> clusters = {
+      {"distribute.servers=3", "distribute.split_method=HASH_NAME"},
+      {"distribute.servers=2", "distribute.trainers=2", "distribute.slice_var_up=false"},
+      {"distribute.servers=4", "distribute.trainers=2"}};
+  for (int j = 0; j < static_cast<int>(std::size(kSchedules)); ++j) {
+    // With every schedule and every optimizer in turn, and with each other.
+    const Decay& decay = kDecays[(GetParam() + j) % 4];
+    const Clip& clip = kClips[(GetParam() + j / 4 + j) % 3];
+    const std::string text =
+        UpdateJobText(OptimizerText(optimizer, kSchedules[j], absl::StrCat(decay.text, " ", clip.text)));
+    SCOPED_TRACE(text);
+    const UpdateRun one = Train(text);
+    ExpectRight(one, optimizer, kSchedules[j].rate, [&](const std::string&) { return Settings{1, decay, clip}; });
+    const UpdateRun many = Train(text, {"distribute.servers=2", "distribute.trainers=2"});
+    EXPECT_GT(many.plan.blocks_size(), one.plan.blocks_size());
+    ExpectSame(many, one);
+    if (j % 4 == 0) ExpectSame(Train(text, clusters[(GetParam() + j / 4) % 3]), one);
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizerTest, ::testing::Range(0, static_cast<int>(std::size(kOptimizers))),
+                         [](const auto& info) { return absl::StrCat(kOptimizers[info.param].kind, "_", info.param); });
+
+TEST(ParameterSettingsTest, TheFirstEntryThatMatchesHolds) {
+  const std::string text = UpdateJobText(OptimizerText(kOptimizers[3], kSchedules[10], R"(
+      l2_decay: 0.03 clip { by_value { max: 0.09 } }
+      parameter { name: "deep.b" learning_rate_factor: 0.5 no_clip: true }
+      parameter { name: "d*" l2_decay: 0 l1_decay: 0.004 }
+      parameter { name: "*t.w*" clip { by_value { min: -0.05 max: 0.15 } } }
+      parameter { name: "t" learning_rate_factor: 0 }
+      parameter { name: "*" learning_rate_factor: 3 })"));
+  const UpdateRun one = Train(text);
+  const auto settings = [](const std::string& name) -> Settings {
+    if (name == "deep.b") return {0.5, kDecays[2], kClips[0]};
+    if (name == "deep.w") return {1, kDecays[1], kClips[1]};
+    if (name.starts_with("out.w")) return {1, kDecays[2], kClips[2]};
+    return {name == "t" ? 0.0 : 3.0, kDecays[2], kClips[1]};
+  };
+  ExpectRight(one, kOptimizers[3], kSchedules[10].rate, settings);
+  ExpectSame(Train(text, {"distribute.servers=2", "distribute.trainers=2"}), one);
+}
+
+TEST(ParameterSettingsTest, ATableMayHaveAScheduleOfItsOwn) {
+  const Optimizer& adam = kOptimizers[5];
+  const std::string own = absl::StrCat("optimizer { ", OptimizerText(adam, kSchedules[8], "l1_decay: 0.004"), " }");
+  const std::string text = UpdateJobText(OptimizerText(adam, kSchedules[4], ""), own);
+  const UpdateRun one = Train(text);
+  UpdateRun table = one, rest = one;
+  table.final.clear();
+  table.final["t"] = one.final.at("t");
+  rest.final.erase("t");
+  ExpectRight(table, adam, kSchedules[8].rate, [](const std::string&) { return Settings{1, kDecays[1], kClips[0]}; });
+  ExpectRight(rest, adam, kSchedules[4].rate, [](const std::string&) { return Settings{1, kDecays[0], kClips[0]}; });
+  ExpectSame(Train(text, {"distribute.servers=3", "distribute.trainers=2"}), one);
+}
+
+// The counter is in the digest: two runs whose parameters agree and whose counters do not are told apart.
+TEST(ScheduleTest, TheStepCounterIsState) {
+  const UpdateRun with = Train(UpdateJobText("sgd { learning_rate: 0.02 } schedule { constant {} }"));
+  const UpdateRun without = Train(UpdateJobText("sgd { learning_rate: 0.02 }"));
+  EXPECT_EQ(with.final, without.final);
+  EXPECT_EQ(with.digest.values, without.digest.values);
+  EXPECT_NE(with.digest.state, without.digest.state);
+}
+
+TEST(ScheduleTest, OneAsyncTrainerCountsAsSyncDoes) {
+  for (const int j : {1, 8, 11}) {
+    const std::string text = UpdateJobText(OptimizerText(kOptimizers[1], kSchedules[j], ""));
+    const std::vector<std::string> async = {"distribute.sync=false", "distribute.servers=2"};
+    const UpdateRun sync = Train(text);
+    ExpectSame(Train(text, async), sync);
+    std::vector<std::string> eager = async;
+    eager.push_back("distribute.async_apply=EAGER");
+    ExpectSame(Train(text, eager), sync);
+  }
+}
+
+}  // namespace
+}  // namespace weir
