@@ -29,6 +29,7 @@
 #include "pserver/id_order.h"
 #include "pserver/lane_sums.h"
 #include "pserver/merge_gradients.h"
+#include "pserver/norm_rounds.h"
 #include "pserver/push_builder.h"
 #include "pserver/wire_counters.h"
 
@@ -116,6 +117,7 @@ struct Shared {
   std::vector<absl::Time> last_heard ABSL_GUARDED_BY(mu);
   std::vector<uint64_t> sessions ABSL_GUARDED_BY(mu);  // 0: not joined
   std::vector<std::string> processes ABSL_GUARDED_BY(mu);
+  std::vector<int> norm_rounds ABSL_GUARDED_BY(mu);
   int64_t step ABSL_GUARDED_BY(mu) = -1;
   std::string waiting_for ABSL_GUARDED_BY(mu);
   bool done ABSL_GUARDED_BY(mu) = false;
@@ -197,6 +199,11 @@ class ClientImpl : public Client {
   absl::Status PushRowsOfNode(const std::string& name, int server, int width, const LaneRange& node,
                               absl::Span<const LaneRows> lanes, const RowUnion& rows, const IdOrder& order,
                               absl::Span<const int64_t> ids, size_t begin, size_t end);
+  // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms. Returns
+  // when every server has them (in async: has applied the step).
+  absl::Status ExchangeNorms();
+  // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
+  CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
   // Reads header and checks the payload of a pull's answer. False: not ready.
   absl::StatusOr<bool> OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload);
   CallPtr NewPull(int server, const v1::PullRequest& request, const Slices& ids,
@@ -257,6 +264,7 @@ ClientImpl::ClientImpl(ClientOptions options)
     shared_->last_heard.assign(static_cast<size_t>(servers()), absl::InfinitePast());
     shared_->sessions.assign(static_cast<size_t>(servers()), 0);
     shared_->processes.assign(static_cast<size_t>(servers()), "");
+    shared_->norm_rounds.assign(static_cast<size_t>(servers()), 0);
   }
   for (int s = 0; s < servers(); ++s) {
     builders_.push_back(std::make_unique<PushBuilder>(&buffers_, [this, s](v1::PushRequest header, Slices payload) {
@@ -491,6 +499,7 @@ absl::Status ClientImpl::JoinServers() {
       MutexLock lock(&shared_->mu);
       shared_->sessions[static_cast<size_t>(s)] = reply.session();
       shared_->processes[static_cast<size_t>(s)] = reply.process();
+      shared_->norm_rounds[static_cast<size_t>(s)] = reply.norm_rounds();
       if (reply.has_next_step()) {
         std::optional<int64_t>& next = shared_->takes_over;
         next = std::min(next.value_or(reply.next_step()), reply.next_step());
@@ -1127,8 +1136,69 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
     calls.swap(pushes_);
   }
   RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_));
+  if (!options_.plan.sync() || options_.trainer_id == 0) RETURN_IF_ERROR(ExchangeNorms());
   if (options_.plan.sync()) version_wanted_ = step_ + 1;
   return absl::OkStatus();
+}
+
+CallPtr ClientImpl::NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply) {
+  v1::NormsRequest request;
+  *request.mutable_caller() = CallerFor(server);
+  request.set_step(step_);
+  request.set_round(round);
+  request.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
+  for (const v1::PartialSum& part : reply->sums()) {
+    v1::WholeNorm* const norm = request.add_norms();
+    norm->set_name(part.name());
+    norm->set_norm(norms.find(part.name())->second);
+  }
+  Slices bytes;
+  bytes.push_back(Slice::Own(request.SerializeAsString()));
+  return NewCall(server, Method::kNorms, std::move(bytes), [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
+    v1::NormsReply got;
+    if (!got.ParseFromString(Flatten(answer))) return absl::DataLossError("no NormsReply");
+    if (got.ready()) {
+      *reply = std::move(got);
+      return true;
+    }
+    MutexLock lock(&shared_->mu);
+    shared_->waiting_for = absl::StrCat("server ", server, ": ", got.waiting_for());
+    return false;
+  });
+}
+
+absl::Status ClientImpl::ExchangeNorms() {
+  std::vector<int> rounds;
+  {
+    MutexLock lock(&shared_->mu);
+    rounds = shared_->norm_rounds;
+  }
+  std::vector<v1::NormsReply> replies(rounds.size());
+  Norms norms;
+  for (int round = 0;; ++round) {
+    std::vector<CallPtr> calls;
+    int over = 0;
+    for (int s = 0; s < servers(); ++s) {
+      const size_t at = static_cast<size_t>(s);
+      if (rounds[at] == 0 || rounds[at] < round) continue;
+      if (replies[at].over()) {
+        ++over;
+      } else {
+        calls.push_back(NewNormsCall(s, round, norms, &replies[at]));
+      }
+    }
+    if (calls.empty()) return absl::OkStatus();
+    // A step that was skipped is over for all; one that took effect here without the norms of others cannot be.
+    if (over > 0) {
+      return absl::InternalError(absl::StrCat("step ", step_, " is over on ", over, " servers while others wait for its norms"));
+    }
+    RETURN_IF_ERROR(Wait(calls, absl::StrCat("norms of step ", step_), progress_deadline_ + 2 * lease_));
+    NormSums sums;
+    for (const v1::NormsReply& reply : replies) RETURN_IF_ERROR(AddSums(reply, &sums));
+    const absl::StatusOr<Norms> made = NormsOf(sums);
+    if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("step ", step_, ": ", made.status().message()));
+    norms = *made;
+  }
 }
 
 absl::Status ClientImpl::Receive(const BlockRef& block, Tensor* out) {

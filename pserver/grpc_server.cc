@@ -102,7 +102,7 @@ using v1::ParameterServer;
 using RawService = ParameterServer::WithRawCallbackMethod_Join<ParameterServer::WithRawCallbackMethod_Heartbeat<
     ParameterServer::WithRawCallbackMethod_Push<ParameterServer::WithRawCallbackMethod_Pull<
         ParameterServer::WithRawCallbackMethod_Exchange<ParameterServer::WithRawCallbackMethod_Control<
-            ParameterServer::Service>>>>>>;
+            ParameterServer::WithRawCallbackMethod_Norms<ParameterServer::Service>>>>>>>;
 
 class Service : public RawService {
  public:
@@ -122,6 +122,7 @@ class Service : public RawService {
   grpc::ServerUnaryReactor* Control(Context*, const Bytes* in, Bytes* out) override {
     return Run(Method::kControl, in, out);
   }
+  grpc::ServerUnaryReactor* Norms(Context*, const Bytes* in, Bytes* out) override { return Run(Method::kNorms, in, out); }
 
  private:
   grpc::ServerUnaryReactor* Run(Method method, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {

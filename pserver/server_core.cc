@@ -22,6 +22,7 @@
 #include "proto/parameter_server.pb.h"
 #include "pserver/exchange_board.h"
 #include "pserver/handshake.h"
+#include "pserver/norm_rounds.h"
 #include "pserver/push_parser.h"
 #include "pserver/server_checkpoints.h"
 #include "pserver/server_params.h"
@@ -122,6 +123,9 @@ class ServerCoreImpl : public ServerCore {
     v1::Verdict verdict = v1::APPLY;
     std::vector<Gradient> gradients;
     bool begun = false;  // eager: parts of it have taken effect
+    // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms are.
+    std::shared_ptr<std::vector<TrainerGradients>> gathered;
+    NormRounds norms;
     bool Complete() const { return part_count >= 0 && received == part_count; }
   };
   struct Trainer {
@@ -156,6 +160,13 @@ class ServerCoreImpl : public ServerCore {
     absl::Time deadline;
     ReplyCallback reply;
   };
+  struct WaitingNorms {
+    int trainer;
+    int64_t step;
+    int round;
+    absl::Time deadline;
+    ReplyCallback reply;
+  };
   struct ControlCall {
     int trainer;
     uint64_t session;
@@ -176,6 +187,7 @@ class ServerCoreImpl : public ServerCore {
   void HandlePull(const Slices& request, const ReplyCallback& reply);
   void HandleExchange(const Slices& request, const ReplyCallback& reply);
   void HandleControl(const Slices& request, const ReplyCallback& reply);
+  void HandleNorms(const Slices& request, const ReplyCallback& reply);
 
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ok when the caller is who it says and holds its id; renews its lease.
@@ -208,6 +220,17 @@ class ServerCoreImpl : public ServerCore {
   void Advance();
   void ApplySync();
   void ApplyAsync(int trainer);
+  // Goes through rounds of norms of a step that is complete. False: `norms` waits for what a trainer brings.
+  absl::StatusOr<bool> MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered, NormRounds* norms);
+  // The transaction that a trainer brings norms for.
+  const PendingStep& NormStep(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return trainers_[static_cast<size_t>(sync_ ? 0 : trainer)].pending;
+  }
+  // Async: the step of a trainer waits for norms.
+  void HoldForNorms(int id, uint64_t session, NormRounds norms, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BookNorms(const v1::NormsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AnswerNorms(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunControl(std::shared_ptr<ControlCall> call);
   absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
   absl::Status DoLoad(const v1::LoadCheckpoint& load);
@@ -229,6 +252,8 @@ class ServerCoreImpl : public ServerCore {
   std::unique_ptr<ServerCheckpoints> checkpoints_;
   bool sync_ = true;
   bool eager_ = false;
+  // Other servers have parts of the norms that this one's steps need.
+  bool exchanges_norms_ = false;
   int trainer_count_ = 1;
   std::vector<std::vector<LaneRange>> nodes_;  // of each trainer
   DirectoryProbe probe_;                       // empty without a checkpoint directory
@@ -248,6 +273,7 @@ class ServerCoreImpl : public ServerCore {
   int64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
   std::list<WaitingPull> pulls_ ABSL_GUARDED_BY(mu_);
   std::list<WaitingExchange> exchanges_ ABSL_GUARDED_BY(mu_);
+  std::list<WaitingNorms> norm_calls_ ABSL_GUARDED_BY(mu_);
   ExchangeBoard board_ ABSL_GUARDED_BY(mu_);
   int applies_ ABSL_GUARDED_BY(mu_) = 0;
   std::list<std::shared_ptr<ControlCall>> controls_ ABSL_GUARDED_BY(mu_);  // waiting
@@ -272,6 +298,10 @@ absl::Status ServerCoreImpl::Init() {
     return absl::InvalidArgumentError("average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
   }
   eager_ = !sync_ && plan.async_eager();
+  if (eager_ && params_->norm_rounds() > 0) {
+    return absl::InvalidArgumentError("async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
+  }
+  exchanges_norms_ = params_->norm_rounds() > 0 && plan.servers() > 1;
   trainer_count_ = plan.trainers();
   if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
   for (int t = 0; t < trainer_count_; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
@@ -316,6 +346,8 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
       return HandleExchange(request, reply);
     case Method::kControl:
       return HandleControl(request, reply);
+    case Method::kNorms:
+      return HandleNorms(request, reply);
   }
   reply(absl::UnimplementedError(absl::StrCat("method ", static_cast<int>(method))));
 }
@@ -435,6 +467,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
     joined.set_checkpoint_probe(probe_.name);
     joined.set_checkpoint_token(probe_.token);
     joined.set_version(version_.version);
+    if (exchanges_norms_) joined.set_norm_rounds(params_->norm_rounds());
     if (trainer.takes_over) joined.set_next_step(trainer.applied_step + 1);
     return joined;
   }();
@@ -568,7 +601,7 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   }
   if (part < pending.parts.size() && pending.parts[part]) {
     // The answer to a repeat of a step in the middle of taking effect means what the first answer will.
-    *wait = !sync_ && pending.Complete();
+    *wait = !sync_ && !exchanges_norms_ && pending.Complete();
     if (options_.planted.count_repeats) AddAgain(gradients, &pending);
     return duplicate();
   }
@@ -605,7 +638,7 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   } else {
     std::move(gradients.begin(), gradients.end(), std::back_inserter(pending.gradients));
   }
-  *wait = !sync_ && pending.Complete();
+  *wait = !sync_ && !exchanges_norms_ && pending.Complete();
   return reply;
 }
 
@@ -696,12 +729,13 @@ void ServerCoreImpl::Advance() {
         control = control_ = controls_.front();
         controls_.pop_front();
       } else if (sync_) {
-        if (applies_ > 0 || !AllComplete()) return;
+        if (applies_ > 0 || !AllComplete() || NormStep(0).norms.Waiting()) return;
         applies_ = 1;
       } else {
         for (int t = 0; t < trainer_count_ && async_trainer < 0; ++t) {
           const Trainer& trainer = trainers_[static_cast<size_t>(t)];
-          if (trainer.pending.Complete() && !trainer.applying && trainer.state != Trainer::kDead) async_trainer = t;
+          const bool ready = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
+          if (ready && !trainer.applying && trainer.state != Trainer::kDead) async_trainer = t;
         }
         if (async_trainer < 0) return;
         trainers_[static_cast<size_t>(async_trainer)].applying = true;
@@ -718,23 +752,77 @@ void ServerCoreImpl::Advance() {
   }
 }
 
+void ServerCoreImpl::HoldForNorms(int id, uint64_t session, NormRounds norms, Actions* actions) {
+  Trainer& trainer = trainers_[static_cast<size_t>(id)];
+  // Another has its place.
+  if (trainer.session != session) return;
+  trainer.applying = false;
+  trainer.progress = options_.clock->Now();
+  if (trainer.state == Trainer::kDead) {
+    // It brings nothing more.
+    trainer.pending = PendingStep();
+  } else {
+    trainer.pending.norms = std::move(norms);
+  }
+  AnswerNorms(trainer.progress, actions);
+}
+
+absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered,
+                                               NormRounds* norms) {
+  while (!norms->Complete()) {
+    // In sync nothing comes between two rounds of a step.
+    ASSIGN_OR_RETURN(NormSums sums, params_->SumsOfRound(step, gathered, norms->round(), norms->norms(), /*keep=*/sync_));
+    if (exchanges_norms_) {
+      norms->Offer(std::move(sums));
+      return false;
+    }
+    RETURN_IF_ERROR(norms->OfferAlone(sums));
+  }
+  return true;
+}
+
 void ServerCoreImpl::ApplySync() {
-  std::vector<TrainerGradients> steps;
+  std::shared_ptr<std::vector<TrainerGradients>> steps;
+  NormRounds norms;
   VersionInfo next;
   {
     MutexLock lock(&mu_);
-    for (int t = 0; t < trainer_count_; ++t) {
-      PendingStep& pending = trainers_[static_cast<size_t>(t)].pending;
-      next.samples += pending.samples;
-      next.skipped |= pending.verdict == v1::SKIP;
-      // Booking stays: parts that come again are still known.
-      steps.push_back({t, pending.samples, std::move(pending.gradients)});
+    PendingStep& first = trainers_[0].pending;
+    if (first.gathered == nullptr) {
+      first.norms = NormRounds(params_->norm_rounds());
+      first.gathered = std::make_shared<std::vector<TrainerGradients>>();
+      for (int t = 0; t < trainer_count_; ++t) {
+        PendingStep& pending = trainers_[static_cast<size_t>(t)].pending;
+        // Booking stays: parts that come again are still known.
+        first.gathered->push_back({t, pending.samples, std::move(pending.gradients)});
+      }
     }
+    for (const Trainer& trainer : trainers_) {
+      next.samples += trainer.pending.samples;
+      next.skipped |= trainer.pending.verdict == v1::SKIP;
+    }
+    steps = first.gathered;
+    norms = first.norms;
     next.version = version_.version + 1;
   }
   absl::Status status;
-  if (next.samples > 0 && !next.skipped) status = params_->Apply(next.version - 1, steps);
-  steps.clear();
+  if (next.samples > 0 && !next.skipped) {
+    const absl::StatusOr<bool> complete = MakeNorms(next.version - 1, *steps, &norms);
+    if (complete.ok() && !*complete) {
+      Actions waiting;
+      {
+        MutexLock lock(&mu_);
+        applies_ = 0;
+        trainers_[0].pending.norms = std::move(norms);
+        // From now on everyone waits for it.
+        trainers_[0].progress = options_.clock->Now();
+        AnswerNorms(trainers_[0].progress, &waiting);
+      }
+      return RunAll(&waiting);
+    }
+    status = complete.ok() ? params_->Apply(next.version - 1, *steps, ServerParams::StepPart::kWhole, norms.norms()) : complete.status();
+  }
+  steps = nullptr;
 
   Actions actions;
   std::vector<WaitingPull> ready;
@@ -753,6 +841,7 @@ void ServerCoreImpl::ApplySync() {
         trainer.slow = false;
       }
       TakeReadyPulls(&ready);
+      AnswerNorms(version_since_, &actions);
     }
   }
   RunAll(&actions);
@@ -760,7 +849,8 @@ void ServerCoreImpl::ApplySync() {
 }
 
 void ServerCoreImpl::ApplyAsync(int id) {
-  TrainerGradients own;
+  std::shared_ptr<std::vector<TrainerGradients>> own;
+  NormRounds norms;
   int64_t step = 0;
   uint64_t session = 0;
   bool apply = false;
@@ -769,15 +859,34 @@ void ServerCoreImpl::ApplyAsync(int id) {
     MutexLock lock(&mu_);
     session = trainers_[static_cast<size_t>(id)].session;
     PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
-    own = {id, pending.samples, std::move(pending.gradients)};
+    if (pending.gathered == nullptr) {
+      pending.norms = NormRounds(params_->norm_rounds());
+      pending.gathered = std::make_shared<std::vector<TrainerGradients>>();
+      pending.gathered->push_back({id, pending.samples, std::move(pending.gradients)});
+    }
+    own = pending.gathered;
+    norms = pending.norms;
     step = pending.step;
     apply = pending.samples > 0 && pending.verdict == v1::APPLY;
     if (pending.begun) part = ServerParams::StepPart::kLater;
   }
-  absl::Status status;
-  if (apply) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
-
+  const int64_t samples = own->front().samples;
   Actions actions;
+  absl::Status status;
+  if (apply) {
+    const absl::StatusOr<bool> complete = MakeNorms(step, *own, &norms);
+    if (complete.ok() && !*complete) {
+      {
+        MutexLock lock(&mu_);
+        --applies_;
+        HoldForNorms(id, session, std::move(norms), &actions);
+      }
+      return RunAll(&actions);
+    }
+    status = complete.ok() ? params_->Apply(step, *own, part, norms.norms()) : complete.status();
+  }
+  own = nullptr;
+
   std::vector<ReplyCallback> waiters;
   std::vector<WaitingPull> ready;
   VersionInfo info;
@@ -796,10 +905,11 @@ void ServerCoreImpl::ApplyAsync(int id) {
       trainer.pending = PendingStep();
     }
     ++version_.version;
-    version_.samples = own.samples;
-    version_.skipped = !apply && own.samples > 0;
+    version_.samples = samples;
+    version_.skipped = !apply && samples > 0;
     info = version_;
     TakeReadyPulls(&ready);
+    AnswerNorms(options_.clock->Now(), &actions);
   }
   RunAll(&actions);
   for (const ReplyCallback& waiter : waiters) {
@@ -1026,6 +1136,85 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
   if (!status.ok()) reply(status);
 }
 
+// -------------------------------------------------------------------------------------------------------------- norms
+
+absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request) {
+  const int id = request.caller().trainer();
+  if (!exchanges_norms_) {
+    return absl::FailedPreconditionError(absl::StrCat(Self(), ": its steps need no norms from others"));
+  }
+  if (sync_ && id != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(Self(), ": in sync trainer 0 brings the norms; this is ", Name(id)));
+  }
+  const std::string what = absl::StrCat(Name(id), ", norms of step ", request.step(), ", round ", request.round());
+  if (request.round() < 0 || request.round() > params_->norm_rounds()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": rounds run from 0 to ", params_->norm_rounds()));
+  }
+  Trainer& trainer = trainers_[static_cast<size_t>(id)];
+  if (request.step() <= (sync_ ? version_.version - 1 : trainer.applied_step)) return absl::OkStatus();
+  if (request.step() != trainer.pending.step || !trainer.pending.Complete()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": the pushes of that step are not complete"));
+  }
+  if (request.round() == 0) return absl::OkStatus();
+  const bool waiting = trainer.pending.norms.Waiting();
+  const absl::Status booked = trainer.pending.norms.Book(request.round() - 1, request.norms());
+  if (!booked.ok()) return absl::Status(booked.code(), absl::StrCat(what, ": ", booked.message()));
+  if (waiting && !trainer.pending.norms.Waiting()) trainer.progress = options_.clock->Now();
+  return absl::OkStatus();
+}
+
+bool ServerCoreImpl::TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) {
+  const Trainer& trainer = trainers_[static_cast<size_t>(call.trainer)];
+  const NormRounds& norms = NormStep(call.trainer).norms;
+  v1::NormsReply reply;
+  reply.set_ready(true);
+  if (call.step <= (sync_ ? version_.version - 1 : trainer.applied_step)) {
+    reply.set_over(true);
+  } else if (sync_ && call.round == params_->norm_rounds()) {
+    // Everything is here; who waits for the new version pulls it.
+  } else if (norms.Waiting() && norms.round() == call.round) {
+    norms.Fill(&reply);
+  } else if (final) {
+    reply.set_ready(false);
+    reply.set_waiting_for(WaitingFor());
+  } else {
+    return false;
+  }
+  actions->push_back([callback = call.reply, reply = std::move(reply)] { callback(Serialize(reply)); });
+  return true;
+}
+
+void ServerCoreImpl::AnswerNorms(absl::Time now, Actions* actions) {
+  for (auto call = norm_calls_.begin(); call != norm_calls_.end();) {
+    if (TryAnswerNorms(*call, now >= call->deadline, actions)) {
+      call = norm_calls_.erase(call);
+    } else {
+      ++call;
+    }
+  }
+}
+
+void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply) {
+  const absl::StatusOr<v1::NormsRequest> request = Parse<v1::NormsRequest>(bytes, "NormsRequest");
+  if (!request.ok()) return reply(request.status());
+  Actions actions;
+  const absl::Status status = [&]() -> absl::Status {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    ExpireLeases(now, &actions);
+    RETURN_IF_ERROR(CheckCaller(request->caller(), now));
+    const int id = request->caller().trainer();
+    if (!failure_.ok()) return Aborted(id);
+    RETURN_IF_ERROR(BookNorms(*request));
+    WaitingNorms call{id, request->step(), request->round(), now + std::min(kMaxWait, OfSeconds(request->wait_s())), reply};
+    if (!TryAnswerNorms(call, now >= call.deadline, &actions)) norm_calls_.push_back(std::move(call));
+    return absl::OkStatus();
+  }();
+  RunAll(&actions);
+  if (!status.ok()) reply(status);
+  Advance();
+}
+
 // ------------------------------------------------------------------------------------------------------------ control
 
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
@@ -1179,6 +1368,8 @@ void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
   pulls_.clear();
   for (const WaitingExchange& call : exchanges_) abort(call.trainer, call.reply);
   exchanges_.clear();
+  for (const WaitingNorms& call : norm_calls_) abort(call.trainer, call.reply);
+  norm_calls_.clear();
   for (const auto& call : controls_) {
     for (const ReplyCallback& reply : call->replies) abort(call->trainer, reply);
   }
@@ -1227,6 +1418,10 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
         actions->push_back([reply, text] { reply(absl::FailedPreconditionError(text)); });
       }
       if (!trainer.applying) trainer.applied_waiters.clear();
+      for (auto call = norm_calls_.begin(); call != norm_calls_.end();) {
+        if (call->trainer == t) actions->push_back([reply = call->reply, text] { reply(absl::FailedPreconditionError(text)); });
+        call = call->trainer == t ? norm_calls_.erase(call) : std::next(call);
+      }
       AnswerExchanges(now, actions);
       if (std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.state == Trainer::kDead; })) {
         Fail(absl::UnavailableError(absl::StrCat("every trainer is dead; the last: ", text)), actions);
@@ -1237,6 +1432,9 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
 
 std::string ServerCoreImpl::WaitingFor() const {
   std::vector<std::string> names;
+  if (sync_ && NormStep(0).norms.Waiting()) {
+    return absl::StrCat(Name(0), ", which brings the norms of step ", version_.version);
+  }
   for (int t = 0; t < trainer_count_ && names.size() < 5; ++t) {
     const Trainer& trainer = trainers_[static_cast<size_t>(t)];
     if (sync_ && trainer.pending.Complete()) continue;
@@ -1276,7 +1474,8 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
   for (int t = 0; t < trainer_count_; ++t) {
     Trainer& trainer = trainers_[static_cast<size_t>(t)];
     // Who has given its part of the step waits for others and is not waited for.
-    if (trainer.state != Trainer::kJoined || trainer.pending.Complete()) continue;
+    const bool waits = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
+    if (trainer.state != Trainer::kJoined || waits) continue;
     const absl::Duration idle = now - std::max(trainer.progress, sync_ ? version_since_ : trainer.progress);
     if (idle < slow_warning_) continue;
     const std::string text =
@@ -1316,6 +1515,7 @@ void ServerCoreImpl::Tick() {
       pull = pulls_.erase(pull);
     }
     AnswerExchanges(now, &actions);
+    AnswerNorms(now, &actions);
     board_.Expire(now, 2 * lease_ + 2 * OfSeconds(options_.deadlines.rpc_s()), [this](int t) {
       mu_.AssertHeld();
       return Excused(t);

@@ -17,6 +17,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_gradient.h"
 #include "glog/logging.h"
+#include "ops/norm_math.h"
 #include "pserver/merge_gradients.h"
 
 namespace weir {
@@ -212,6 +213,9 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   if (update != nullptr) {
     MutexLock lock(&block->mu);
     ASSIGN_OR_RETURN(block->update, Executor::Create(main, &scope_, {.block = optimize_block, .lanes = 1}));
+    ASSIGN_OR_RETURN(block->cuts, NormCutsOf(main.blocks(optimize_block)));
+    block->end_op = main.blocks(optimize_block).ops_size();
+    norm_rounds_ = std::max(norm_rounds_, static_cast<int>(block->cuts.size()));
     const std::string gradient = OnlyVar(update->inputs(), "Grad");
     std::vector<std::string> names = {gradient};
     if (average_by_trainers_) {
@@ -264,7 +268,9 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .stripes = kStripesPerCore * UsableCores(),
                              .initializer = RowInitializer(var.initializer(), seed_, var.name())};
   if (update != nullptr) {
-    ASSIGN_OR_RETURN(const std::vector<const v1::OpDesc*> ops, RowOps(*optimize, *update, average_by_trainers_));
+    ASSIGN_OR_RETURN(std::vector<const v1::OpDesc*> ops, RowOps(*optimize, *update, average_by_trainers_));
+    ASSIGN_OR_RETURN(table->clip, TakeTableClip(OnlyVar(update->inputs(), "Grad"), &ops));
+    if (table->clip.has_value()) norm_rounds_ = std::max(norm_rounds_, 1);
     ASSIGN_OR_RETURN(options.rule, MakeRowRuleOf(ops));
     const std::string rate = OnlyVar(update->inputs(), "LearningRate");
     table->learning_rate = scope_.Find(rate);
@@ -289,7 +295,12 @@ int ServerParams::FindTable(std::string_view name) const {
   return found == table_index_.end() ? -1 : found->second;
 }
 
-absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part) {
+void ServerParams::Task::AddSum(const std::string& name, const ExactSum& sum) const {
+  MutexLock lock(sums_mu);
+  (*sums)[name].Add(sum);
+}
+
+absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part, const Norms& norms) {
   LearningRates::Hold rates;
   if (rates_ != nullptr) {
     if (part == StepPart::kLater) {
@@ -298,13 +309,39 @@ absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients
       RETURN_IF_ERROR(rates_->Begin(step, &rates));
     }
   }
-  int64_t samples = 0;
+  return RunUnits({.step = step, .trainers = trainers, .norms = &norms});
+}
+
+absl::StatusOr<NormSums> ServerParams::SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
+                                                   const Norms& norms, bool keep) {
+  NormSums sums;
+  Mutex mu;
+  // Every name of the round, whoever has a gradient: what a server offers is a function of its program.
+  for (const auto& block : blocks_) {
+    if (static_cast<int>(block->cuts.size()) <= round) continue;
+    for (const NormCut::Norm& each : block->cuts[static_cast<size_t>(round)].norms) sums[each.name];
+  }
+  for (const auto& table : tables_) {
+    if (round == 0 && table->clip.has_value()) sums[table->clip->name];
+  }
+  RETURN_IF_ERROR(RunUnits(
+      {.step = step, .trainers = trainers, .norms = &norms, .round = round, .keep = keep, .sums = &sums, .sums_mu = &mu}));
+  return sums;
+}
+
+absl::Status ServerParams::RunUnits(const Task& given) {
+  Task task = given;
   std::set<int> blocks, tables;
-  for (const TrainerGradients& trainer : trainers) {
-    samples += trainer.samples;
+  for (const TrainerGradients& trainer : task.trainers) {
+    task.samples += trainer.samples;
     for (const Gradient& gradient : trainer.gradients) (gradient.of_table ? tables : blocks).insert(gradient.target);
   }
-  CHECK_GT(samples, 0);
+  CHECK_GT(task.samples, 0);
+  // A block of rows that gets none in this step has its part of the parameter's norm all the same.
+  for (int b = 0; b < this->blocks(); ++b) {
+    const DenseBlock& block = *blocks_[static_cast<size_t>(b)];
+    if (!block.cuts.empty() && block.info.sparse_width > 0) blocks.insert(b);
+  }
   // Blocks first: they are few and large, and one left for the end would keep every other core waiting.
   struct Unit {
     int block;
@@ -312,16 +349,20 @@ absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients
     int stripe;
   };
   std::vector<Unit> units;
-  for (int block : blocks) units.push_back({block, -1, -1});
+  for (int block : blocks) {
+    if (task.round < static_cast<int>(blocks_[static_cast<size_t>(block)]->cuts.size())) units.push_back({block, -1, -1});
+  }
   for (int table : tables) {
-    for (int s = 0; s < tables_[static_cast<size_t>(table)]->table->stripes(); ++s) units.push_back({-1, table, s});
+    const Table& entry = *tables_[static_cast<size_t>(table)];
+    if (task.round > 0 || (task.round == 0 && !entry.clip.has_value())) continue;
+    for (int s = 0; s < entry.table->stripes(); ++s) units.push_back({-1, table, s});
   }
   Mutex mu;
   absl::Status first_error;
   pool_->ParallelFor(static_cast<int64_t>(units.size()), [&](int64_t i) {
     const Unit& unit = units[static_cast<size_t>(i)];
-    absl::Status status = unit.block >= 0 ? ApplyBlock(step, unit.block, trainers, samples)
-                                          : ApplyStripe(unit.table, unit.stripe, trainers, samples);
+    absl::Status status =
+        unit.block >= 0 ? ApplyBlock(task, unit.block) : ApplyStripe(task, unit.table, unit.stripe);
     if (status.ok()) return;
     MutexLock lock(&mu);
     if (first_error.ok()) first_error = std::move(status);
@@ -329,13 +370,61 @@ absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients
   return first_error;
 }
 
-absl::Status ServerParams::ApplyBlock(int64_t step, int index, absl::Span<const TrainerGradients> trainers, int64_t samples) {
+absl::Status ServerParams::RunBlockOps(const Task& task, DenseBlock* block) {
+  StepContext context;
+  context.step = task.step;
+  context.seed = seed_;
+  context.pool = pool_;
+  context.samples = task.samples;
+  context.trainers = trainers_;
+  const int64_t no_examples = 0;
+  const auto run_to = [&](int end) {
+    block->mu.AssertHeld();
+    const int begin = block->next_op;
+    block->next_op = end;
+    return block->update->RunOps(context, absl::MakeConstSpan(&no_examples, 1), begin, end);
+  };
+  for (int c = 0; c < static_cast<int>(block->cuts.size()); ++c) {
+    const NormCut& cut = block->cuts[static_cast<size_t>(c)];
+    if (cut.begin < block->next_op) continue;
+    RETURN_IF_ERROR(run_to(cut.begin));
+    for (const NormCut::Norm& each : cut.norms) {
+      ASSIGN_OR_RETURN(const ExactSum part,
+                       ExactSum::FromWords(std::get<Tensor>(*block->update->Find(0, each.part)).span<int64_t>()));
+      if (c == task.round) {
+        task.AddSum(each.name, part);
+        continue;
+      }
+      const auto found = task.norms->find(each.name);
+      if (found == task.norms->end()) return absl::InternalError(absl::StrCat("the norm of ", each.name, " is missing"));
+      for (const std::string& out : each.outs) {
+        Variable* const var = block->update->Find(0, out);
+        if (!std::holds_alternative<Tensor>(*var)) *var = Tensor();
+        std::get<Tensor>(*var).Resize(v1::FLOAT64, {1});
+        std::get<Tensor>(*var).data<double>()[0] = found->second;
+      }
+    }
+    if (c == task.round) return absl::OkStatus();
+    block->next_op = cut.end;
+  }
+  return run_to(block->end_op);
+}
+
+absl::Status ServerParams::ApplyBlock(const Task& task, int index) {
   DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  const absl::Span<const TrainerGradients> trainers = task.trainers;
   const std::string what = absl::StrCat("block ", block.info.name);
   MutexLock lock(&block.mu);
   if (block.update == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": has no optimizer, yet a gradient came"));
   }
+  const auto go_on = [&] {
+    block.mu.AssertHeld();
+    const absl::Status status = RunBlockOps(task, &block);
+    if (!task.keep || !status.ok()) block.next_op = 0;
+    return Prefixed(what, status);
+  };
+  if (block.next_op > 0) return go_on();
 
   // Sum over the given trainers' nodes into a variable; false when no node is there.
   const auto sum_into = [&](absl::Span<const TrainerGradients> from, Variable* to) -> absl::StatusOr<bool> {
@@ -385,7 +474,7 @@ absl::Status ServerParams::ApplyBlock(int64_t step, int index, absl::Span<const 
   if (!average_by_trainers_) {
     const absl::StatusOr<bool> present = sum_into(trainers, block.gradients[0]);
     if (!present.ok()) return Prefixed(what, present.status());
-    if (!*present) return absl::OkStatus();
+    if (!*present && block.cuts.empty()) return absl::OkStatus();
   } else {
     // The mean over trainers of each one's mean: who brings nothing counts as zero.
     for (int t = 0; t < trainers_; ++t) {
@@ -417,17 +506,11 @@ absl::Status ServerParams::ApplyBlock(int64_t step, int index, absl::Span<const 
       for (float& v : std::get<Tensor>(*to).span<float>()) v /= static_cast<float>(own->samples);
     }
   }
-  StepContext context;
-  context.step = step;
-  context.seed = seed_;
-  context.pool = pool_;
-  context.samples = samples;
-  context.trainers = trainers_;
-  const int64_t no_examples = 0;
-  return Prefixed(what, block.update->Run(context, absl::MakeConstSpan(&no_examples, 1)));
+  return go_on();
 }
 
-absl::Status ServerParams::ApplyStripe(int index, int stripe, absl::Span<const TrainerGradients> trainers, int64_t samples) {
+absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) {
+  const absl::Span<const TrainerGradients> trainers = task.trainers;
   Table& table = *tables_[static_cast<size_t>(index)];
   const int width = table.table->width();
   if (table.learning_rate == nullptr) {
@@ -447,7 +530,7 @@ absl::Status ServerParams::ApplyStripe(int index, int stripe, absl::Span<const T
   static thread_local MergedRows merged;
   std::vector<RowRun> runs;
   const std::string what = absl::StrCat("table ", table.table->name());
-  float divisor = static_cast<float>(samples);
+  float divisor = static_cast<float>(task.samples);
   std::vector<MergedRows> means;
   if (!average_by_trainers_) {
     for (const TrainerGradients& trainer : trainers) runs_of(trainer, &runs);
@@ -469,11 +552,28 @@ absl::Status ServerParams::ApplyStripe(int index, int stripe, absl::Span<const T
       runs.push_back({{trainers[t].trainer, 1}, means[t].ids, values[t].data(), nullptr});
     }
     RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, trainers_, width, first, last, &merged)));
-    if (merged.ids.empty()) return absl::OkStatus();
-    return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
-                                     *std::get<Tensor>(*table.learning_rate).data<float>());
   }
   if (merged.ids.empty()) return absl::OkStatus();
+  static thread_local std::vector<float> averages;
+  if (table.clip.has_value()) {
+    averages.resize(merged.ids.size() * static_cast<size_t>(width));
+    float* out = averages.data();
+    for (const float* grad : merged.grads) {
+      for (int j = 0; j < width; ++j) *out++ = grad[j] / divisor;
+    }
+    if (task.round == 0) {
+      ExactSum sum;
+      sum.AddSquares(averages);
+      task.AddSum(table.clip->name, sum);
+      return absl::OkStatus();
+    }
+    const auto norm = task.norms->find(table.clip->name);
+    if (norm == task.norms->end()) return absl::InternalError(absl::StrCat(what, ": the norm of ", table.clip->name, " is missing"));
+    const float factor = ClipFactor(norm->second, table.clip->max_norm);
+    for (float& value : averages) value *= factor;
+    for (size_t i = 0; i < merged.ids.size(); ++i) merged.grads[i] = averages.data() + i * static_cast<size_t>(width);
+    divisor = 1;
+  }
   return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
                                    *std::get<Tensor>(*table.learning_rate).data<float>());
 }
@@ -611,6 +711,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
       continue;
     }
     MutexLock lock(&each.block->mu);
+    each.block->next_op = 0;
     std::memcpy(each.to.data(), each.values.data(), each.values.size() * sizeof(float));
   }
   return absl::OkStatus();

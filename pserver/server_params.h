@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/program.pb.h"
 #include "pserver/learning_rates.h"
+#include "pserver/norm_cuts.h"
+#include "pserver/norm_rounds.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {
@@ -78,8 +81,17 @@ class ServerParams {
   enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
   // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and each
-  // stripe is changed by one at a time. The error names the block or table.
-  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole);
+  // stripe is changed by one at a time. The error names the block or table. `norms`: of all rounds.
+  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
+                     const Norms& norms = {});
+
+  // Rounds of whole norms that an Apply needs before it, 0 without.
+  int norm_rounds() const { return norm_rounds_; }
+  // This server's sums of one round, all names of the round (docs/consistency.md, "Norms"). Changes no value. `norms`: of the
+  // rounds before. With `keep` the next call goes on where this one stopped: it must be the next round, or Apply, of the same
+  // step, and no other call comes between. Without, everything is made anew from the gradients.
+  absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round, const Norms& norms,
+                                       bool keep);
 
   // Elements [begin, begin + count) of a block as they are between two updates. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out);
@@ -106,10 +118,27 @@ class ServerParams {
     std::unique_ptr<Executor> update ABSL_GUARDED_BY(mu);
     // The variable that takes the sum; BY_TRAINERS: one per trainer.
     std::vector<Variable*> gradients ABSL_GUARDED_BY(mu);
+    std::vector<NormCut> cuts;  // constant
+    // Where to go on in `update` for the step in hand; 0: from the gradients.
+    int next_op ABSL_GUARDED_BY(mu) = 0;
+    int end_op = 0;  // constant
+  };
+  // What ApplyBlock and ApplyStripe are to do: the whole update, or the sums of one round.
+  struct Task {
+    int64_t step = 0;
+    absl::Span<const TrainerGradients> trainers;
+    int64_t samples = 0;
+    const Norms* norms = nullptr;
+    int round = -1;  // -1: the update
+    bool keep = false;
+    NormSums* sums = nullptr;  // behind sums_mu
+    Mutex* sums_mu = nullptr;
+    void AddSum(const std::string& name, const ExactSum& sum) const;
   };
   struct Table {
     std::unique_ptr<SparseTable> table;
     Variable* learning_rate = nullptr;  // null without an optimizer
+    std::optional<TableClip> clip;
   };
 
   ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order)
@@ -121,12 +150,16 @@ class ServerParams {
                         const v1::OpDesc* update);
   absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
                         const v1::OpDesc* update);
-  absl::Status ApplyBlock(int64_t step, int block, absl::Span<const TrainerGradients> trainers, int64_t samples);
-  absl::Status ApplyStripe(int table, int stripe, absl::Span<const TrainerGradients> trainers, int64_t samples);
+  absl::Status RunUnits(const Task& task);
+  absl::Status ApplyBlock(const Task& task, int block);
+  absl::Status ApplyStripe(const Task& task, int table, int stripe);
+  // Goes through the optimize block from next_op on.
+  absl::Status RunBlockOps(const Task& task, DenseBlock* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mu);
 
   const int server_id_;
   ThreadPool* const pool_;
   const bool add_in_arrival_order_;  // planted
+  int norm_rounds_ = 0;
   int lanes_ = 1;
   int trainers_ = 1;
   uint64_t seed_ = 1;

@@ -16,6 +16,8 @@ std::string_view MethodName(Method method) {
       return "Exchange";
     case Method::kControl:
       return "Control";
+    case Method::kNorms:
+      return "Norms";
   }
   return "?";
 }

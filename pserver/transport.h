@@ -13,7 +13,8 @@
 namespace weir {
 
 // Methods of weir.v1.ParameterServer, in its order.
-enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl };
+enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl, kNorms };
+inline constexpr int kMethods = 7;
 // "Join", ... as in the service.
 std::string_view MethodName(Method method);
 
@@ -24,7 +25,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Sends one request; `done` runs exactly once, on any thread, not later than shortly after `timeout`. Request and reply
-  // bytes are a serialized message (Join, Heartbeat, Exchange, Control) or a frame (Push, Pull). Unavailable: not reached,
+  // bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull). Unavailable: not reached,
   // repeat; DeadlineExceeded: no answer in time, repeat.
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
   // For messages: "server 1 at 127.0.0.1:6171".

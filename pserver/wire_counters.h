@@ -5,7 +5,7 @@
 //   trainer.<id>.<method>.bytes_in    of their answers
 //   server.<id>.<method>.messages     calls that have come, .bytes_in and .bytes_out as the server sees them
 //
-// <method>: join, heartbeat, push, pull, exchange, control. Bytes are those of requests and answers as Transport carries them;
+// <method>: join, heartbeat, push, pull, exchange, control, norms. Bytes are those of requests and answers as Transport carries them;
 // what gRPC and TCP put around them is not counted.
 #ifndef WEIR_PSERVER_WIRE_COUNTERS_H_
 #define WEIR_PSERVER_WIRE_COUNTERS_H_
@@ -36,7 +36,7 @@ class WireCounters {
     Counter* requests;  // bytes
     Counter* answers;   // bytes
   };
-  std::array<Of, 6> of_;  // by Method; constant after construction
+  std::array<Of, kMethods> of_;  // by Method; constant after construction
 };
 
 }  // namespace weir

@@ -12,6 +12,8 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_gradient.h"
 #include "framework/runtime/row_rule.h"
+#include "transpiler/arrange_norms.h"
+#include "transpiler/norm_vars.h"
 #include "transpiler/state_name.h"
 #include "transpiler/update_settings.h"
 
@@ -81,6 +83,8 @@ class Appender {
       RETURN_IF_ERROR(updater.settings.CheckMatches(updated_[learning_rate]));
     }
     if (!schedule_ops_.empty()) AddScheduleOp(MakeOp("lr_count", {{"Step", {kStepCounter}}}, {{"StepOut", {kStepCounter}}}));
+    RETURN_IF_ERROR(CheckNormsFit(job_, update_ops_));
+    ArrangeNorms(&update_ops_);
     for (std::vector<v1::OpDesc>* ops : {&schedule_ops_, &update_ops_}) {
       for (v1::OpDesc& op : *ops) *block_->add_ops() = std::move(op);
     }
@@ -94,7 +98,7 @@ class Appender {
                                .declare = [this](const v1::VarDesc& var) { return AddVar(var); }};
     ASSIGN_OR_RETURN(std::vector<v1::OpDesc> ops, (*update.clip)(target));
     for (v1::OpDesc& op : ops) {
-      if (param.kind() == v1::TABLE) RETURN_IF_ERROR(TableError(param.name(), RowGradientRegistry::Global().Make(op).status()));
+      if (param.kind() == v1::TABLE && !IsNormOp(op)) RETURN_IF_ERROR(TableError(param.name(), RowGradientRegistry::Global().Make(op).status()));
       AddUpdateOp(std::move(op), param, grad);
     }
     return absl::OkStatus();
@@ -119,8 +123,44 @@ class Appender {
     } else {
       RETURN_IF_ERROR(AddStates(*updater, param, grad.kind() == v1::SELECTED_ROWS, &op));
     }
+    RETURN_IF_ERROR(AppendNorms(param, grad, rule, &op));
     updated_[updater->learning_rate].push_back(param.name());
     AddUpdateOp(std::move(op), param, grad);
+    return absl::OkStatus();
+  }
+
+  // The norms that the update reads: all sums first, so that the servers stop once.
+  absl::Status AppendNorms(const v1::VarDesc& param, const v1::VarDesc& grad, const UpdateRule& rule, v1::OpDesc* update) {
+    std::vector<v1::OpDesc> norms;
+    const v1::OpDesc plain = *update;
+    for (const NormInput& input : rule.norms) {
+      std::string of = input.of == NormInput::kParameter ? param.name() : grad.name();
+      if (input.of == NormInput::kDirection) {
+        v1::OpDesc direction = plain;
+        direction.set_type(input.direction_op);
+        direction.clear_outputs();
+        direction.clear_inputs();
+        for (const v1::OpSlot& slot : plain.inputs()) {
+          if (slot.name() != "LearningRate") *direction.add_inputs() = slot;
+        }
+        v1::VarDesc var = grad;
+        var.set_name(of = param.name() + ".direction");
+        RETURN_IF_ERROR(AddVar(var));
+        v1::OpSlot* out = direction.add_outputs();
+        out->set_name("Out");
+        out->add_vars(of);
+        AddUpdateOp(std::move(direction), param, grad);
+      }
+      const std::string squares = of + ".squares", norm = of + ".norm";
+      RETURN_IF_ERROR(AddVar(SumOfSquaresVar(squares)));
+      RETURN_IF_ERROR(AddVar(WholeNormVar(norm)));
+      AddUpdateOp(MakeOp("sum_of_squares", {{"X", {of}}}, {{"Out", {squares}}}), param, grad);
+      norms.push_back(MakeOp("whole_norm", {{"X", {squares}}}, {{"Out", {norm}}}, {AttrS("name", of)}));
+      v1::OpSlot* slot = update->add_inputs();
+      slot->set_name(input.slot);
+      slot->add_vars(norm);
+    }
+    for (v1::OpDesc& op : norms) AddUpdateOp(std::move(op), param, grad);
     return absl::OkStatus();
   }
 

@@ -14,7 +14,9 @@ namespace weir {
 //      counter "learning_rate.step", then the learning rates made from it; at the end the counter goes on by one.
 //   2. role OPTIMIZE: for every trainable parameter, in order of names: its clip (transpiler/clips), its decay, and the update
 //      op of its optimizer (the table's own, else the job's). Clip and decay change the gradient in place. On servers the
-//      average stands in front of them (transpiler/make_server_program.h): merge, clip, decay, update.
+//      average stands in front of them (transpiler/make_server_program.h): merge, clip, decay, update. A norm of the whole
+//      parameter or gradient is "<var>.squares" and "<var>.norm" (of a clip "<gradient>.clip_squares", "<gradient>.clip_norm");
+//      what reads the norm of a group stands behind the sums of all of it (transpiler/arrange_norms.h).
 //
 // Variables: state "<parameter>.<state>"; learning rates "learning_rate" and "<table>.learning_rate", with a factor of its own
 // "learning_rate.x0.1"; all with initializers. A distributed table has no state variables: its rows hold them. Errors: no

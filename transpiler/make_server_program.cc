@@ -94,6 +94,11 @@ class BlockCloner {
     if (state == states_.end() && !like_param) {
       // Learning rates and other scalars are whole on every server.
       if (ElementCountOf(var) == 1) return mapped;
+      // So is what the block's own ops make of it on the way, the sum of the squares of its piece say.
+      if (!var.persistable() && var.dtype() == v1::INT64) {
+        mapped.set_name(var.name() + suffix());
+        return mapped;
+      }
       return absl::InvalidArgumentError(
           absl::StrCat("the update of '", pair_.param(), "' ", ShapeString(Dims(*param_)), " uses '", var.name(), "' ",
                        ShapeString(Dims(var)), ", which cannot be cut into the same rows: set distribute.slice_var_up: "
@@ -149,12 +154,34 @@ class BlockCloner {
 
   absl::Status CloneOp(const v1::OpDesc& op, int index) {
     v1::OpDesc clone = op;
+    if (op.param_grads_size() > 1) KeepOwnVars(&clone);
     for (v1::OpSlot& slot : *clone.mutable_inputs()) RETURN_IF_ERROR(MapSlot(&slot));
     for (v1::OpSlot& slot : *clone.mutable_outputs()) RETURN_IF_ERROR(MapSlot(&slot));
     clone.clear_param_grads();
     *clone.add_param_grads() = mapped_pair_;
     *main_->mutable_blocks(index)->add_ops() = std::move(clone);
     return absl::OkStatus();
+  }
+
+  // An op of several parameters (the norm over a group) has on a server the variables that this parameter's other ops name.
+  void KeepOwnVars(v1::OpDesc* op) const {
+    std::set<std::string> own;
+    for (const v1::OpDesc& other : single_.ops()) {
+      if (other.role() != v1::OPTIMIZE || other.param_grads_size() != 1 || !IsOfParam(other)) continue;
+      for (const auto* slots : {&other.inputs(), &other.outputs()}) {
+        for (const v1::OpSlot& slot : *slots) own.insert(slot.vars().begin(), slot.vars().end());
+      }
+    }
+    for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
+      for (v1::OpSlot& slot : *slots) {
+        v1::OpSlot kept;
+        kept.set_name(slot.name());
+        for (std::string& var : *slot.mutable_vars()) {
+          if (own.contains(var)) kept.add_vars(std::move(var));
+        }
+        slot = std::move(kept);
+      }
+    }
   }
 
   absl::Status MapSlot(v1::OpSlot* slot) {

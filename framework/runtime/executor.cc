@@ -61,7 +61,10 @@ class ExecutorImpl : public Executor {
 
   absl::Status Prepare();
   Variable* Find(int lane, std::string_view name) override;
-  absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) override;
+  absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) override {
+    return RunOps(ctx, batch, 0, static_cast<int>(ops_.size()));
+  }
+  absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) override;
   VariableBytes bytes() const override;
 
  private:
@@ -436,7 +439,7 @@ absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
   return status_;
 }
 
-absl::Status ExecutorImpl::Run(const StepContext& ctx, absl::Span<const int64_t> batch) {
+absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) {
   CHECK_EQ(batch.size(), batch_.size());
   std::copy(batch.begin(), batch.end(), batch_.begin());
   ctx_ = ctx;
@@ -454,6 +457,8 @@ absl::Status ExecutorImpl::Run(const StepContext& ctx, absl::Span<const int64_t>
     if (Tensor* tensor = std::get_if<Tensor>(piece)) tensor->Clear();
   }
   for (const Segment& segment : segments_) {
+    if (segment.end <= begin || segment.begin >= end) continue;
+    CHECK(segment.begin >= begin && segment.end <= end) << "lane ops stand across the border of [" << begin << ", " << end << ")";
     if (segment.lanes) {
       RETURN_IF_ERROR(RunLanes(segment));
       continue;

@@ -59,6 +59,9 @@ class Executor {
   // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error, which
   // names the op. ctx.channel, pool and health are borrowed for the call.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
+  // The same for ops [begin, end) alone, between which and the others no lane op stands; variables keep what earlier calls have
+  // left. Servers stop between two updates' ops for what other servers have to say.
+  virtual absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) = 0;
 
   // Of the runs so far. Between runs.
   virtual VariableBytes bytes() const = 0;

@@ -164,6 +164,10 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
         info.last = push.has_part_count();
       }
     }
+    if (method == Method::kNorms) {
+      v1::NormsRequest norms;
+      if (norms.ParseFromString(pending->request)) info.step = norms.step();
+    }
     switch (fate_(info)) {
       case Fate::kPass:
         break;

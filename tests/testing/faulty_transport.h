@@ -31,8 +31,9 @@ struct CallInfo {
   int trainer = 0;
   int server = 0;
   Method method = Method::kPush;
-  // Push only.
+  // Push and Norms only.
   int64_t step = -1;
+  // Push only.
   int part = -1;
   bool last = false;
   // This is the same request again.

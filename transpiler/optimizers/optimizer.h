@@ -16,11 +16,21 @@
 
 namespace weir {
 
+// An input of an update op that is the norm of something of the whole parameter, cut or not.
+struct NormInput {
+  std::string slot;
+  enum Of { kParameter, kGradient, kDirection } of = kParameter;
+  // kDirection: of the output Out of this operator, whose inputs are those of the update without LearningRate and norms, and
+  // whose attributes are the update's.
+  std::string direction_op = "";
+};
+
 // The operator that updates a parameter. Its states are in the operator's registration (OpDef::state).
 struct UpdateRule {
   std::string op_type;
   std::vector<v1::OpAttr> attrs;
   double learning_rate = 0;
+  std::vector<NormInput> norms = {};
 };
 
 // Checks the settings: errors through Setting::Error.

@@ -91,7 +91,8 @@ class GrpcTest : public testing::Test {
 
 TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
   for (const Method method :
-       {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange, Method::kControl}) {
+       {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange, Method::kControl,
+        Method::kNorms}) {
     const auto reply = Ask("echo", method);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(*reply, std::string(MethodName(method)) + " echo");
