@@ -2,6 +2,10 @@
 //
 // `sync`: the program was made for sync training; the channel knows what that means. What the servers said of the step is
 // written to StepContext.outcome.
+//
+// `staleness`: bounded staleness; the next step begins, and its values are read, when no trainer is more than so many steps
+// behind (-1: no bound). `geo_every_steps`: trainers update copies of their own, by the ops of `geo_blocks` of this program (and
+// their learning rates by those of `geo_lr_block`), and exchange differences with the servers every so many steps; the values are those of the copy (0: no copies).
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
 
@@ -23,9 +27,18 @@ class FetchBarrierKernel : public OpKernel {
 REGISTER_OP(fetch_barrier)
 ({.type = "fetch_barrier",
   .summary = "waits for what recv asked for",
-  .attrs = {BoolAttr("sync", true)},
+  .attrs = {BoolAttr("sync", true), IntAttr("staleness", -1), IntAttr("geo_every_steps", 0), BlocksAttr("geo_blocks"),
+            BlockAttr("geo_lr_block")},
   .scope = OpScope::kStep,
-  .shape = [](InferContext&) { return absl::OkStatus(); },
+  .shape = [](InferContext& ctx) -> absl::Status {
+    const AttrReader attrs = ctx.attrs();
+    if (attrs.Int("staleness") < -1) return ctx.Error("staleness must be at least -1");
+    if (attrs.Int("geo_every_steps") < 0) return ctx.Error("geo_every_steps must not be negative");
+    if (attrs.Bool("sync") && (attrs.Int("staleness") >= 0 || attrs.Int("geo_every_steps") > 0)) {
+      return ctx.Error("staleness and geo_every_steps need sync = false");
+    }
+    return absl::OkStatus();
+  },
   .cost = [](InferContext&) { return Cost{}; }});
 REGISTER_KERNEL(fetch_barrier, kCpu, MakeKernel<FetchBarrierKernel>);
 

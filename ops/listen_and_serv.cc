@@ -11,7 +11,8 @@ REGISTER_OP(listen_and_serv)
 ({.type = "listen_and_serv",
   .summary = "serves the parameters of this program",
   .attrs = {Required(IntAttr("server_id", 0)), Required(IntAttr("trainers", 1)), IntAttr("lanes", 8), BoolAttr("sync", true),
-            StringAttr("average", "samples"), BlocksAttr("optimize_blocks"), BlockAttr("lr_block")},
+            StringAttr("average", "samples"), IntAttr("staleness", -1), BoolAttr("async_tables", false),
+            BlocksAttr("optimize_blocks"), BlockAttr("lr_block")},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     const AttrReader attrs = ctx.attrs();
@@ -24,6 +25,9 @@ REGISTER_OP(listen_and_serv)
     if (attrs.Bool("sync") && lanes > 0 && attrs.Int("trainers") > lanes) {
       return ctx.Error(std::to_string(attrs.Int("trainers")) + " trainers need as many lanes, got " + std::to_string(lanes));
     }
+    if (attrs.Int("staleness") < -1) return ctx.Error("staleness must be at least -1");
+    if (attrs.Bool("sync") && attrs.Int("staleness") >= 0) return ctx.Error("staleness needs sync = false");
+    if (!attrs.Bool("sync") && attrs.Bool("async_tables")) return ctx.Error("async_tables needs sync = true");
     const std::string& average = attrs.String("average");
     if (average != "samples" && average != "trainers") {
       return ctx.Error("average must be samples or trainers, got '" + average + "'");

@@ -1,6 +1,7 @@
 // recv: asks for parameter blocks
 //
-//   Out*  dense f32, as described; the values are there after fetch_barrier
+//   Out*  dense f32, as described; the values are there after fetch_barrier. A channel that does not fill them leaves those of
+//         the run before.
 //
 // `blocks`, `servers`: one of each per Out.
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ class RecvKernel : public OpKernel {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
     for (size_t i = 0; i < blocks_.size(); ++i) {
       Tensor* out = ctx.output(0, static_cast<int>(i));
-      out->Resize(v1::FLOAT32, dims_[i]);
+      if (!out->initialized() || out->dims() != absl::MakeConstSpan(dims_[i])) out->Resize(v1::FLOAT32, dims_[i]);
       RETURN_IF_ERROR(channel->Receive(blocks_[i], out));
     }
     return absl::OkStatus();

@@ -4,6 +4,9 @@
 //
 // Losses and all gradients that send has seen must be finite. If not, nan_policy says: stop, an error that names the variable;
 // skip, the verdict SKIP (in sync one SKIP skips the step for all). The sample count is that of all lanes of this process.
+//
+// `accumulate`: the program runs so many times, each on another batch, before one push; `workers`: so many threads of a trainer
+// run it side by side. The channel adds up; a run is told apart by StepContext.step, which counts runs of the job.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -15,14 +18,16 @@ namespace {
 class SendBarrierKernel : public OpKernel {
  public:
   explicit SendBarrierKernel(const KernelInit& init)
-      : losses_(VarsOfInput(init.op, "X")), skip_(init.attrs.String("nan_policy") == "skip") {}
+      : losses_(VarsOfInput(init.op, "X")),
+        skip_(init.attrs.String("nan_policy") == "skip"),
+        runs_(init.attrs.Int("accumulate") * init.attrs.Int("workers")) {}
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
     const std::string bad = NonFinite(ctx);
     if (!bad.empty() && !skip_) {
       return absl::FailedPreconditionError(
-          absl::StrCat("'", bad, "' is not finite at step ", ctx.step->step,
+          absl::StrCat("'", bad, "' is not finite at step ", ctx.step->step / runs_,
                        "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
     }
     int64_t samples = 0;
@@ -48,17 +53,22 @@ class SendBarrierKernel : public OpKernel {
 
   const std::vector<std::string> losses_;
   const bool skip_;
+  const int64_t runs_;  // of one step
 };
 
 REGISTER_OP(send_barrier)
 ({.type = "send_barrier",
   .summary = "ends the step's pushes with samples and verdict",
   .inputs = {{.name = "X", .optional = true, .variadic = true}},
-  .attrs = {StringAttr("nan_policy", "stop")},
+  .attrs = {StringAttr("nan_policy", "stop"), IntAttr("accumulate", 1), IntAttr("workers", 1)},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     const std::string policy = ctx.attrs().String("nan_policy");
     if (policy != "stop" && policy != "skip") return ctx.Error("nan_policy must be stop or skip, got '" + policy + "'");
+    for (const char* count : {"accumulate", "workers"}) {
+      const int64_t n = ctx.attrs().Int(count);
+      if (n < 1 || n > 1 << 20) return ctx.Error(std::string(count) + " must be in [1, 1048576], got " + std::to_string(n));
+    }
     for (int i = 0; i < ctx.InputCount("X"); ++i) {
       if (ctx.Input("X", i).dtype() != v1::FLOAT32) return ctx.Error(ctx.Input("X", i).name() + " must be FLOAT32");
     }

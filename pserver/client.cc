@@ -120,6 +120,7 @@ struct Shared {
   std::vector<int> norm_rounds ABSL_GUARDED_BY(mu);
   int64_t step ABSL_GUARDED_BY(mu) = -1;
   std::string waiting_for ABSL_GUARDED_BY(mu);
+  std::string held_by ABSL_GUARDED_BY(mu);  // what a server last said it waits for, in this wait
   bool done ABSL_GUARDED_BY(mu) = false;
   bool closing ABSL_GUARDED_BY(mu) = false;
   // Newest version that any server has told of.
@@ -216,6 +217,8 @@ class ClientImpl : public Client {
   const std::vector<LaneRange> nodes_;
   const int tree_lanes_;
   const bool eager_;
+  // A step is begun when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
+  const bool in_turn_;
   const std::shared_ptr<Shared> shared_;
   std::map<std::string, int64_t, std::less<>> block_counts_;
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
@@ -256,6 +259,7 @@ ClientImpl::ClientImpl(ClientOptions options)
       nodes_(AlignedNodes(LanesOfTrainer(options_.plan.lanes(), options_.plan.trainers(), options_.trainer_id))),
       tree_lanes_(options_.plan.lanes() == 0 ? options_.plan.trainers() : options_.plan.lanes()),
       eager_(!options_.plan.sync() && options_.plan.async_eager()),
+      in_turn_(options_.plan.sync() || options_.bounded_staleness),
       shared_(std::make_shared<Shared>(options_.trainer_id)) {
   for (const v1::PlacedBlock& block : options_.plan.blocks()) block_counts_[block.name()] = block.element_count();
   for (const v1::PlacedTable& table : options_.plan.tables()) tables_[table.name()] = &table;
@@ -437,7 +441,10 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
     missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
     const std::string text = absl::StrCat(absl::StrJoin(missing, ", "), ": ", what);
     if (now - start > deadline) {
-      result = absl::DeadlineExceededError(absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text, trouble));
+      MutexLock lock(&shared_->mu);
+      const std::string held = shared_->held_by.empty() ? "" : absl::StrCat("; ", shared_->held_by);
+      result = absl::DeadlineExceededError(
+          absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text, trouble, held));
       break;
     }
     if (now - warned >= slow_warning_) {
@@ -458,6 +465,7 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
   }
   MutexLock lock(&shared_->mu);
   shared_->waiting_for.clear();
+  shared_->held_by.clear();
   // Why the job failed says more than what this call met on the way.
   if (!result.ok() && !shared_->failure.ok()) return shared_->failure;
   return result;
@@ -828,7 +836,7 @@ absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
     MutexLock lock(&shared_->mu);
     shared_->step = step;
   }
-  if (options_.plan.sync()) version_wanted_ = step;
+  if (in_turn_) version_wanted_ = step;
   for (const auto& builder : builders_) builder->Begin();
   MutexLock lock(&push_mu_);
   pushes_.clear();
@@ -841,6 +849,7 @@ absl::StatusOr<bool> ClientImpl::OpenPull(int server, const Slices& answer, v1::
   if (!header->ready()) {
     MutexLock lock(&shared_->mu);
     shared_->waiting_for = absl::StrCat("server ", server, ": ", header->waiting_for());
+    shared_->held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for());
     return false;
   }
   if (header->checksum() != Checksum(frame.payload)) return absl::DataLossError("the payload's checksum does not match");
@@ -925,7 +934,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
   for (Request& request : requests) {
     v1::PullRequest header;
     *header.mutable_caller() = CallerFor(request.server);
-    header.set_version(options_.plan.sync() && !read_only_ ? step_ : 0);
+    header.set_version(in_turn_ && !read_only_ ? step_ : 0);
     header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
     size_t id_bytes = 0;
     for (const Piece& piece : request.pieces) {
@@ -1137,7 +1146,7 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
   }
   RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_));
   if (!options_.plan.sync() || options_.trainer_id == 0) RETURN_IF_ERROR(ExchangeNorms());
-  if (options_.plan.sync()) version_wanted_ = step_ + 1;
+  if (in_turn_) version_wanted_ = step_ + 1;
   return absl::OkStatus();
 }
 
@@ -1231,7 +1240,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
   const auto ask = [&](Request request) {
     v1::PullRequest header;
     *header.mutable_caller() = CallerFor(request.server);
-    header.set_version(sync ? version_wanted_ : 0);
+    header.set_version(in_turn_ ? version_wanted_ : 0);
     header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
     for (const Piece& piece : request.pieces) {
       v1::PullItem* const item = header.add_items();
@@ -1278,11 +1287,15 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
         request.bytes += bytes;
       }
     }
-    // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version behind.
-    if (sync || s == 0 || !request.pieces.empty()) ask(std::move(request));
+    // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version behind. With
+    // a bound every server has to say that the step may begin.
+    if (in_turn_ || s == 0 || !request.pieces.empty()) ask(std::move(request));
   }
   wanted_.clear();
-  RETURN_IF_ERROR(Wait(calls, sync ? absl::StrCat("version ", version_wanted_) : "blocks", progress_deadline_ + 2 * lease_));
+  const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
+                           : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
+                                                        : "blocks";
+  RETURN_IF_ERROR(Wait(calls, what, progress_deadline_ + 2 * lease_));
   if (!sync) {
     // What this trainer knows of its own step; nobody else's is part of it.
     result.skipped = own_verdict_ == v1::SKIP;

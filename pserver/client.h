@@ -40,6 +40,8 @@ struct ClientOptions {
   Transport* transport = nullptr;
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
+  // The program's (framework/graph/training_mode.h): a step begins when no trainer is too far behind.
+  bool bounded_staleness = false;
   // false: the caller calls Heartbeat() itself (tests with a fake clock).
   bool heartbeat_thread = true;
 };

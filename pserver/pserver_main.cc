@@ -133,6 +133,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   }
   signals->OnStop({});
   r.server->Shutdown(kGrace);
+  LOG(INFO) << "counters: " << r.core->counters().ToString();
   return r.core->JobStatus();
 }
 

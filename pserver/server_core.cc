@@ -14,6 +14,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/checksum.h"
@@ -26,6 +27,7 @@
 #include "pserver/push_parser.h"
 #include "pserver/server_checkpoints.h"
 #include "pserver/server_params.h"
+#include "pserver/staleness_gate.h"
 #include "pserver/wire_counters.h"
 
 namespace weir {
@@ -111,6 +113,7 @@ class ServerCoreImpl : public ServerCore {
   bool Finished() override;
   absl::Status JobStatus() override;
   int64_t Version() override;
+  const Counters& counters() const override { return counters_; }
 
  private:
   // A trainer's pushes of one step.
@@ -126,6 +129,7 @@ class ServerCoreImpl : public ServerCore {
     // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms are.
     std::shared_ptr<std::vector<TrainerGradients>> gathered;
     NormRounds norms;
+    bool tables_taken = false;  // async_tables: the gradients of tables are on their way, or have taken effect
     bool Complete() const { return part_count >= 0 && received == part_count; }
   };
   struct Trainer {
@@ -197,7 +201,8 @@ class ServerCoreImpl : public ServerCore {
   std::string Self() const { return absl::StrCat("server ", options_.server_id, " (", options_.process, ")"); }
   bool AllJoined() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllComplete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string WaitingFor() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whom the pull of a request waits for.
+  std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Async: an id whose trainer is gone is not waited for.
   bool Excused(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -231,12 +236,16 @@ class ServerCoreImpl : public ServerCore {
   absl::Status BookNorms(const v1::NormsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerNorms(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // async_tables: what a trainer's complete step brings for tables.
+  void ApplyTables(int trainer);
   void RunControl(std::shared_ptr<ControlCall> call);
   absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
   absl::Status DoLoad(const v1::LoadCheckpoint& load);
 
   bool PullReady(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeReadyPulls(std::vector<WaitingPull>* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pull that is answered begins its step.
+  void NoteBegun(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckPull(const v1::PullRequest& request, const Slice& payload);
   void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info, const ReplyCallback& reply);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info);
@@ -254,7 +263,12 @@ class ServerCoreImpl : public ServerCore {
   bool eager_ = false;
   // Other servers have parts of the norms that this one's steps need.
   bool exchanges_norms_ = false;
+  bool async_tables_ = false;
   int trainer_count_ = 1;
+  Counters counters_;
+  Counter* const pushes_applied_ = counters_.Get("push.applied", "steps");
+  Counter* const pushes_skipped_ = counters_.Get("push.skipped", "steps");
+  Counter* const parts_repeated_ = counters_.Get("push.repeated", "messages");
   std::vector<std::vector<LaneRange>> nodes_;  // of each trainer
   DirectoryProbe probe_;                       // empty without a checkpoint directory
   BufferPool buffers_;
@@ -275,7 +289,9 @@ class ServerCoreImpl : public ServerCore {
   std::list<WaitingExchange> exchanges_ ABSL_GUARDED_BY(mu_);
   std::list<WaitingNorms> norm_calls_ ABSL_GUARDED_BY(mu_);
   ExchangeBoard board_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<StalenessGate> gate_ ABSL_GUARDED_BY(mu_);  // null: no bound
   int applies_ ABSL_GUARDED_BY(mu_) = 0;
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;  // async_tables: rows of this version's step have taken effect
   std::list<std::shared_ptr<ControlCall>> controls_ ABSL_GUARDED_BY(mu_);  // waiting
   std::shared_ptr<ControlCall> control_ ABSL_GUARDED_BY(mu_);              // running
   std::shared_ptr<ControlCall> last_control_ ABSL_GUARDED_BY(mu_);         // answered
@@ -287,6 +303,10 @@ absl::Status ServerCoreImpl::Init() {
   ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
                                                   options_.planted.add_in_arrival_order));
   const v1::Plan& plan = options_.main.plan();
+  if (const int64_t bytes = params_->read_values_bytes(); bytes > 0) {
+    LOG(INFO) << Self() << ": delay compensation keeps what each trainer has read, up to " << bytes << " bytes";
+    counters_.Get("delay_compensation.most_bytes", "bytes")->Add(bytes);
+  }
   checkpoints_ = std::make_unique<ServerCheckpoints>(options_.checkpoint_dir, options_.job_name, options_.server_id,
                                                      plan.servers(), params_.get());
   sync_ = options_.sync;
@@ -302,6 +322,8 @@ absl::Status ServerCoreImpl::Init() {
     return absl::InvalidArgumentError("async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
   }
   exchanges_norms_ = params_->norm_rounds() > 0 && plan.servers() > 1;
+  const TrainingMode mode = ModeOf(options_.main);
+  async_tables_ = sync_ && mode.async_tables;
   trainer_count_ = plan.trainers();
   if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
   for (int t = 0; t < trainer_count_; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
@@ -310,6 +332,7 @@ absl::Status ServerCoreImpl::Init() {
   }
   MutexLock lock(&mu_);
   trainers_.resize(static_cast<size_t>(trainer_count_));
+  if (!sync_ && mode.staleness >= 0) gate_ = std::make_unique<StalenessGate>(trainer_count_, mode.staleness);
   board_ = ExchangeBoard(trainer_count_);
   connecting_since_ = connect_warning_ = version_since_ = options_.clock->Now();
   return absl::OkStatus();
@@ -447,6 +470,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
       trainer = Trainer();
       trainer.applied_step = applied_step;
       trainer.state = Trainer::kJoined;
+      if (gate_ != nullptr) gate_->Join(id);
       trainer.takes_over = again;
       trainer.process = request->process().substr(0, kMaxText);
       trainer.incarnation = request->incarnation();
@@ -531,6 +555,7 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
       }
       if (request->done() && trainer.state == Trainer::kJoined) {
         trainer.state = Trainer::kDone;
+        if (gate_ != nullptr) gate_->Leave(id);
         LOG(INFO) << Self() << ": " << Name(id) << " is done";
         AnswerExchanges(now, &actions);
       }
@@ -570,6 +595,7 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   v1::PushReply reply;
   reply.set_version(version_.version);
   const auto duplicate = [&] {
+    parts_repeated_->Add();
     reply.set_duplicate(true);
     return reply;
   };
@@ -721,6 +747,7 @@ void ServerCoreImpl::Advance() {
   while (true) {
     std::shared_ptr<ControlCall> control;
     int async_trainer = -1;
+    int tables_trainer = -1;
     {
       MutexLock lock(&mu_);
       if (!failure_.ok() || control_ != nullptr) return;
@@ -729,8 +756,14 @@ void ServerCoreImpl::Advance() {
         control = control_ = controls_.front();
         controls_.pop_front();
       } else if (sync_) {
-        if (applies_ > 0 || !AllComplete() || NormStep(0).norms.Waiting()) return;
-        applies_ = 1;
+        for (int t = 0; async_tables_ && t < trainer_count_ && tables_trainer < 0; ++t) {
+          PendingStep& pending = trainers_[static_cast<size_t>(t)].pending;
+          if (!pending.Complete() || pending.tables_taken) continue;
+          pending.tables_taken = true;
+          tables_trainer = t;
+        }
+        if (tables_trainer < 0 && (applies_ > 0 || !AllComplete() || NormStep(0).norms.Waiting())) return;
+        ++applies_;
       } else {
         for (int t = 0; t < trainer_count_ && async_trainer < 0; ++t) {
           const Trainer& trainer = trainers_[static_cast<size_t>(t)];
@@ -744,6 +777,8 @@ void ServerCoreImpl::Advance() {
     }
     if (control != nullptr) {
       RunControl(std::move(control));
+    } else if (tables_trainer >= 0) {
+      ApplyTables(tables_trainer);
     } else if (sync_) {
       ApplySync();
     } else {
@@ -785,6 +820,7 @@ void ServerCoreImpl::ApplySync() {
   std::shared_ptr<std::vector<TrainerGradients>> steps;
   NormRounds norms;
   VersionInfo next;
+  ServerParams::StepPart part = ServerParams::StepPart::kWhole;
   {
     MutexLock lock(&mu_);
     PendingStep& first = trainers_[0].pending;
@@ -804,6 +840,8 @@ void ServerCoreImpl::ApplySync() {
     steps = first.gathered;
     norms = first.norms;
     next.version = version_.version + 1;
+    if (begun_) part = ServerParams::StepPart::kLater;
+    begun_ = false;
   }
   absl::Status status;
   if (next.samples > 0 && !next.skipped) {
@@ -820,7 +858,7 @@ void ServerCoreImpl::ApplySync() {
       }
       return RunAll(&waiting);
     }
-    status = complete.ok() ? params_->Apply(next.version - 1, *steps, ServerParams::StepPart::kWhole, norms.norms()) : complete.status();
+    status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
   }
   steps = nullptr;
 
@@ -829,6 +867,7 @@ void ServerCoreImpl::ApplySync() {
   {
     MutexLock lock(&mu_);
     applies_ = 0;
+    (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
     if (!status.ok()) {
       Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())), &actions);
     } else {
@@ -846,6 +885,38 @@ void ServerCoreImpl::ApplySync() {
   }
   RunAll(&actions);
   ServeAll(std::move(ready), next);
+}
+
+void ServerCoreImpl::ApplyTables(int id) {
+  TrainerGradients own{.trainer = id};
+  int64_t step = 0;
+  ServerParams::StepPart part = ServerParams::StepPart::kFirst;
+  {
+    MutexLock lock(&mu_);
+    PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
+    std::vector<Gradient>& all = pending.gradients;
+    const auto of_tables = std::stable_partition(all.begin(), all.end(), [](const Gradient& g) { return !g.of_table; });
+    own.samples = pending.verdict == v1::APPLY ? pending.samples : 0;
+    own.gradients.assign(std::make_move_iterator(of_tables), std::make_move_iterator(all.end()));
+    all.erase(of_tables, all.end());
+    step = pending.step;
+    if (own.samples > 0 && !own.gradients.empty()) {
+      part = begun_ ? ServerParams::StepPart::kLater : ServerParams::StepPart::kFirst;
+      begun_ = true;
+    }
+  }
+  absl::Status status;
+  if (own.samples > 0 && !own.gradients.empty()) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
+
+  Actions actions;
+  {
+    MutexLock lock(&mu_);
+    --applies_;
+    if (!status.ok()) {
+      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())), &actions);
+    }
+  }
+  RunAll(&actions);
 }
 
 void ServerCoreImpl::ApplyAsync(int id) {
@@ -901,9 +972,16 @@ void ServerCoreImpl::ApplyAsync(int id) {
       trainer.applying = false;
       waiters = std::move(trainer.applied_waiters);
       trainer.applied_waiters.clear();
-      trainer.applied_step = step;
+      if (gate_ != nullptr && samples == 0) {
+        // Its streams have ended, or it stops: nobody waits for it. The step is none that it has done.
+        gate_->Leave(id);
+      } else {
+        trainer.applied_step = step;
+        if (gate_ != nullptr) gate_->Finished(id, step);
+      }
       trainer.pending = PendingStep();
     }
+    if (samples > 0) (apply ? pushes_applied_ : pushes_skipped_)->Add();
     ++version_.version;
     version_.samples = samples;
     version_.skipped = !apply && samples > 0;
@@ -927,14 +1005,26 @@ void ServerCoreImpl::ApplyAsync(int id) {
 // -------------------------------------------------------------------------------------------------------------- pulls
 
 bool ServerCoreImpl::PullReady(const v1::PullRequest& request) const {
+  if (gate_ != nullptr) return gate_->MayBegin(request.caller().trainer(), request.version());
+  const bool rows_only = std::all_of(request.items().begin(), request.items().end(),
+                                     [](const v1::PullItem& item) { return item.width() > 0; });
+  if (async_tables_ && rows_only && !request.items().empty()) return true;
   // In sync nobody reads while a step takes effect.
   return version_.version >= request.version() && !(sync_ && applies_ > 0);
+}
+
+void ServerCoreImpl::NoteBegun(const v1::PullRequest& request) {
+  if (gate_ == nullptr) return;
+  const int64_t before = gate_->most_ahead();
+  gate_->Begin(request.caller().trainer(), request.version());
+  counters_.Get("staleness.most_steps", "steps")->Add(gate_->most_ahead() - before);
 }
 
 void ServerCoreImpl::TakeReadyPulls(std::vector<WaitingPull>* ready) {
   for (auto pull = pulls_.begin(); pull != pulls_.end();) {
     if (PullReady(pull->request)) {
       trainers_[static_cast<size_t>(pull->trainer)].progress = options_.clock->Now();
+      NoteBegun(pull->request);
       ready->push_back(std::move(*pull));
       pull = pulls_.erase(pull);
     } else {
@@ -994,7 +1084,7 @@ void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payl
       const size_t bytes =
           static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float);
       if (item.width() == 0) {
-        params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out);
+        params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out, request.caller().trainer());
       } else {
         // Rows come into being when their first update takes effect; until then they read as their initial values. So what
         // exists at a version depends on no one's reading ahead.
@@ -1048,6 +1138,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
     info = version_;
     ready = PullReady(request);
     if (ready) {
+      NoteBegun(request);
       trainers_[static_cast<size_t>(id)].progress = now;
       return absl::OkStatus();
     }
@@ -1059,7 +1150,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
     v1::PullReply header;
     header.set_ready(false);
     header.set_version(version_.version);
-    header.set_waiting_for(WaitingFor());
+    header.set_waiting_for(WaitingFor(request));
     header.set_checksum(Checksum({}));
     actions.push_back([reply, text = header.SerializeAsString()] { reply(EncodeFrame(text, {})); });
     return absl::OkStatus();
@@ -1344,10 +1435,14 @@ absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load) {
   MutexLock lock(&mu_);
   version_ = VersionInfo{.version = loaded.step};
   version_since_ = options_.clock->Now();
+  // Another number of trainers goes on from where all of them had come at least (trainer/train_loop.cc reads on there).
+  const std::vector<int64_t>& steps = loaded.trainer_steps;
+  const bool same = steps.size() == static_cast<size_t>(trainer_count_);
+  const int64_t least = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
   for (int t = 0; t < trainer_count_; ++t) {
-    // With another number of trainers nobody goes on with a step of its own.
-    const bool same = loaded.trainer_steps.size() == static_cast<size_t>(trainer_count_);
-    trainers_[static_cast<size_t>(t)].applied_step = same ? loaded.trainer_steps[static_cast<size_t>(t)] - 1 : -1;
+    int64_t& applied_step = trainers_[static_cast<size_t>(t)].applied_step;
+    applied_step = (same ? steps[static_cast<size_t>(t)] : least) - 1;
+    if (gate_ != nullptr) gate_->Finished(t, applied_step);
   }
   return absl::OkStatus();
 }
@@ -1409,6 +1504,7 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
       continue;
     }
     trainer.state = Trainer::kDead;
+    if (gate_ != nullptr) gate_->Leave(t);
     if (sync_) {
       Fail(absl::UnavailableError(text), actions);
     } else {
@@ -1430,13 +1526,22 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   }
 }
 
-std::string ServerCoreImpl::WaitingFor() const {
+std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
   std::vector<std::string> names;
   if (sync_ && NormStep(0).norms.Waiting()) {
     return absl::StrCat(Name(0), ", which brings the norms of step ", version_.version);
   }
+  std::vector<int> held_by;
+  if (gate_ != nullptr) held_by = gate_->HeldBy(request.caller().trainer(), request.version());
   for (int t = 0; t < trainer_count_ && names.size() < 5; ++t) {
     const Trainer& trainer = trainers_[static_cast<size_t>(t)];
+    if (gate_ != nullptr) {
+      if (std::find(held_by.begin(), held_by.end(), t) == held_by.end()) continue;
+      names.push_back(absl::StrCat(Name(t), trainer.applied_step < 0
+                                                ? ", which has finished no step"
+                                                : absl::StrCat(", which has finished step ", trainer.applied_step)));
+      continue;
+    }
     if (sync_ && trainer.pending.Complete()) continue;
     if (!sync_ && trainer.state != Trainer::kAbsent) continue;
     std::string name = Name(t);
@@ -1476,6 +1581,10 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
     // Who has given its part of the step waits for others and is not waited for.
     const bool waits = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
     if (trainer.state != Trainer::kJoined || waits) continue;
+    // Nor is who may not begin its step: it is the others that are slow.
+    if (gate_ != nullptr && std::any_of(pulls_.begin(), pulls_.end(), [t](const WaitingPull& pull) { return pull.trainer == t; })) {
+      continue;
+    }
     const absl::Duration idle = now - std::max(trainer.progress, sync_ ? version_since_ : trainer.progress);
     if (idle < slow_warning_) continue;
     const std::string text =
@@ -1495,12 +1604,17 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
 
 void ServerCoreImpl::Tick() {
   Actions actions;
+  std::vector<WaitingPull> ready;
+  VersionInfo info;
   {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
     if (failure_.ok()) ExpireLeases(now, &actions);
     if (failure_.ok()) WatchConnecting(now, &actions);
     if (failure_.ok()) WatchProgress(now, &actions);
+    info = version_;
+    // Somebody who was waited for may have died, or be done.
+    if (gate_ != nullptr) TakeReadyPulls(&ready);
     for (auto pull = pulls_.begin(); pull != pulls_.end();) {
       if (now < pull->deadline) {
         ++pull;
@@ -1509,7 +1623,7 @@ void ServerCoreImpl::Tick() {
       v1::PullReply header;
       header.set_ready(false);
       header.set_version(version_.version);
-      header.set_waiting_for(WaitingFor());
+      header.set_waiting_for(WaitingFor(pull->request));
       header.set_checksum(Checksum({}));
       actions.push_back([reply = pull->reply, text = header.SerializeAsString()] { reply(EncodeFrame(text, {})); });
       pull = pulls_.erase(pull);
@@ -1522,6 +1636,7 @@ void ServerCoreImpl::Tick() {
     });
   }
   RunAll(&actions);
+  ServeAll(std::move(ready), info);
   Advance();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/clock.h"
+#include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
 #include "pserver/transport.h"
 #include "proto/job.pb.h"
@@ -73,6 +74,10 @@ class ServerCore {
   virtual absl::Status JobStatus() = 0;
   // Steps that have taken effect.
   virtual int64_t Version() = 0;
+  // What this server has done, by name: "push.applied" (steps of a trainer that have taken effect here), "push.skipped" (by a
+  // verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most that a trainer was ahead
+  // of the slowest when it began a step; bounded staleness).
+  virtual const Counters& counters() const = 0;
 };
 
 }  // namespace weir

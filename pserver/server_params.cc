@@ -228,6 +228,13 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
       if (found == nullptr) return absl::InvalidArgumentError(absl::StrCat("optimize block ", optimize_block, " has no variable ", name));
       block->gradients.push_back(found);
     }
+    for (const v1::OpDesc& op : main.blocks(optimize_block).ops()) {
+      if (op.type() != "delay_compensate") continue;
+      block->read = block->update->Find(0, OnlyVar(op.inputs(), "Read"));
+      if (block->read == nullptr) return absl::InvalidArgumentError("delay_compensate reads a variable that is not of the step");
+      block->read_values = std::make_unique<ReadValues>(trainers_);
+      read_values_bytes_ += trainers_ * static_cast<int64_t>(block->value->bytes());
+    }
     // State: the inputs of the update that its operator declares as state.
     ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(update->type()));
     for (const StateDef& state : def->state) {
@@ -506,6 +513,12 @@ absl::Status ServerParams::ApplyBlock(const Task& task, int index) {
       for (float& v : std::get<Tensor>(*to).span<float>()) v /= static_cast<float>(own->samples);
     }
   }
+  if (block.read != nullptr) {
+    if (trainers.size() != 1) {
+      return absl::FailedPreconditionError(absl::StrCat(what, ": delay_compensate takes the gradient of one trainer, sync: false"));
+    }
+    *block.read = block.read_values->Of(trainers[0].trainer, *block.value);
+  }
   return go_on();
 }
 
@@ -578,10 +591,26 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
                                    *std::get<Tensor>(*table.learning_rate).data<float>());
 }
 
-void ServerParams::CopyBlock(int index, int64_t begin, int64_t count, float* out) {
+void ServerParams::CopyBlock(int index, int64_t begin, int64_t count, float* out, int reader) {
   DenseBlock& block = *blocks_[static_cast<size_t>(index)];
   MutexLock lock(&block.mu);
   std::memcpy(out, block.value->data<float>() + begin, static_cast<size_t>(count) * sizeof(float));
+  if (block.read_values != nullptr) block.read_values->Read(reader, *block.value, begin, count);
+}
+
+void ServerParams::SetBlock(int index, absl::Span<const float> values) {
+  DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  MutexLock lock(&block.mu);
+  CHECK_EQ(static_cast<int64_t>(values.size()), block.value->size());
+  std::copy(values.begin(), values.end(), block.value->data<float>());
+}
+
+void ServerParams::AddToBlock(int index, absl::Span<const float> changes) {
+  DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  MutexLock lock(&block.mu);
+  CHECK_EQ(static_cast<int64_t>(changes.size()), block.value->size());
+  float* const to = block.value->data<float>();
+  for (size_t i = 0; i < changes.size(); ++i) to[i] += changes[i];
 }
 
 namespace {

@@ -23,6 +23,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/program.pb.h"
+#include "pserver/delay_compensation.h"
 #include "pserver/learning_rates.h"
 #include "pserver/norm_cuts.h"
 #include "pserver/norm_rounds.h"
@@ -93,8 +94,14 @@ class ServerParams {
   absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round, const Norms& norms,
                                        bool keep);
 
-  // Elements [begin, begin + count) of a block as they are between two updates. Thread-safe.
-  void CopyBlock(int block, int64_t begin, int64_t count, float* out);
+  // Elements [begin, begin + count) of a block as they are between two updates, as read by a trainer: with delay compensation
+  // its next gradient is corrected by them. Thread-safe.
+  void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
+  // Sets, or adds to, all elements of a block, between two updates. Its state stays. Thread-safe.
+  void SetBlock(int block, absl::Span<const float> values);
+  void AddToBlock(int block, absl::Span<const float> changes);
+  // The most memory that delay compensation takes; 0 without it.
+  int64_t read_values_bytes() const { return read_values_bytes_; }
 
   // The following three: no Apply meanwhile.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
@@ -134,6 +141,9 @@ class ServerParams {
     NormSums* sums = nullptr;  // behind sums_mu
     Mutex* sums_mu = nullptr;
     void AddSum(const std::string& name, const ExactSum& sum) const;
+    // Delay compensation, else null: what trainers have read, and the variable that takes it.
+    std::unique_ptr<ReadValues> read_values ABSL_GUARDED_BY(mu);
+    Variable* read ABSL_GUARDED_BY(mu) = nullptr;
   };
   struct Table {
     std::unique_ptr<SparseTable> table;
@@ -164,6 +174,7 @@ class ServerParams {
   int trainers_ = 1;
   uint64_t seed_ = 1;
   bool average_by_trainers_ = false;
+  int64_t read_values_bytes_ = 0;
   Scope scope_;
   std::unique_ptr<LearningRates> rates_;  // null: they stay
   std::vector<std::unique_ptr<DenseBlock>> blocks_;

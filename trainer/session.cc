@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +92,11 @@ absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
 }
 
 }  // namespace
+Session::Session(SessionOptions options)
+    : options_(std::move(options)),
+      mode_(ModeOf(options_.main)),
+      accumulating_(mode_.accumulate > 1 ? std::make_unique<AccumulatingChannel>(options_.channel, mode_.accumulate) : nullptr),
+      channel_(accumulating_ != nullptr ? accumulating_.get() : options_.channel) {}
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options) {
   auto session = std::unique_ptr<Session>(new Session(std::move(options)));
@@ -133,14 +139,14 @@ StepContext Session::Context(int64_t step, bool training) {
           .training = training,
           .first_lane = lanes_.begin,
           .job_lanes = std::max(1, options_.main.plan().lanes()),
-          .channel = options_.channel,
+          .channel = channel_,
           .outcome = &outcome_,
           .pool = options_.pool,
           .health = &health_};
 }
 
 absl::Status Session::Start(int64_t step) {
-  RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/true));
+  RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
   const std::vector<int64_t> batch = {0};
   RETURN_IF_ERROR(startup_->Run(Context(step, /*training=*/false), batch));
   return CheckInitialized(options_.main, scope_);
@@ -160,12 +166,15 @@ absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> Session::Train(int64_t step, std::vector<LaneBatch>* batches) {
+absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<LaneBatch>* batches) {
   RETURN_IF_ERROR(Feed(train_.get(), batches));
   health_.Reset();
   outcome_ = StepOutcome();
-  RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/false));
-  RETURN_IF_ERROR(train_->Run(Context(step, /*training=*/true), batch_sizes_));
+  RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/false));
+  channel_->SetStepSamples(std::accumulate(batch_sizes_.begin(), batch_sizes_.end(), int64_t{0}));
+  // Random numbers differ from batch to batch: each has a number of its own.
+  const int64_t run = (step * mode_.accumulate + batch) * mode_.workers + options_.worker;
+  RETURN_IF_ERROR(train_->Run(Context(run, /*training=*/true), batch_sizes_));
   const int64_t bytes = train_->bytes().total();
   variable_bytes_->Add(bytes - counted_bytes_);
   counted_bytes_ = bytes;
@@ -194,7 +203,9 @@ absl::Status Session::AddMetrics(Executor& executor, Metrics* metrics) {
   return absl::OkStatus();
 }
 
-absl::Status Session::AddTrainMetrics(Metrics* metrics) { return AddMetrics(*train_, metrics); }
+absl::Status Session::AddTrainMetrics(Metrics* metrics) {
+  return health_.non_finite().empty() ? AddMetrics(*train_, metrics) : absl::OkStatus();
+}
 
 absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                                   const std::function<absl::Status()>& keep_waiting) {
@@ -224,7 +235,7 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
     if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; })) return absl::OkStatus();
     RETURN_IF_ERROR(Feed(forward_.get(), &batches));
     health_.Reset();
-    RETURN_IF_ERROR(options_.channel->BeginStep(step, /*read_only=*/true));
+    RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
     RETURN_IF_ERROR(forward_->Run(Context(step, /*training=*/false), batch_sizes_));
     RETURN_IF_ERROR(use(*forward_, batches));
   }

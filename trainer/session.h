@@ -17,11 +17,13 @@
 #include "absl/time/time.h"
 #include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/param_channel.h"
 #include "framework/runtime/scope.h"
 #include "proto/program.pb.h"
+#include "trainer/accumulate.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/metrics.h"
 
@@ -42,6 +44,8 @@ struct SessionOptions {
   // Borrowed.
   ParamChannel* channel = nullptr;
   ThreadPool* pool = nullptr;
+  // Place among the threads of this trainer (train.workers).
+  int worker = 0;
 };
 
 struct StepResult {
@@ -63,9 +67,10 @@ class Session {
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
-  // One training step on one batch per lane of this process. The batches' memory is swapped with that of the step before.
-  absl::StatusOr<StepResult> Train(int64_t step, std::vector<LaneBatch>* batches);
-  // Adds the predictions of the last Train to `metrics`.
+  // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect with the
+  // last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
+  absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
+  // Adds the predictions of the last Train to `metrics`, unless a value in it was not finite.
   absl::Status AddTrainMetrics(Metrics* metrics);
 
   // Forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader` has ended.
@@ -84,17 +89,21 @@ class Session {
   VariableBytes bytes() const { return train_->bytes(); }
 
   LaneRange lanes() const { return lanes_; }
+  const TrainingMode& mode() const { return mode_; }
   // The loss that evaluation and prediction are about: the first.
   const v1::LossDesc& loss() const { return loss_; }
 
  private:
-  explicit Session(SessionOptions options) : options_(std::move(options)) {}
+  explicit Session(SessionOptions options);
   StepContext Context(int64_t step, bool training);
   // Swaps the batches' variables with the executor's.
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
   absl::Status AddMetrics(Executor& executor, Metrics* metrics);
 
   SessionOptions options_;
+  const TrainingMode mode_;
+  std::unique_ptr<AccumulatingChannel> accumulating_;  // null: every batch is a step
+  ParamChannel* const channel_;
   LaneRange lanes_;
   v1::LossDesc loss_;
   Scope scope_;

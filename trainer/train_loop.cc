@@ -13,11 +13,13 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
 #include "glog/logging.h"
+#include "pserver/geo_channel.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/half_async.h"
 #include "trainer/progress.h"
 #include "trainer/session.h"
 
@@ -57,6 +59,7 @@ class TrainLoop {
         config_(options.job->config),
         plan_(options.programs->main.plan()),
         chief_(options.trainer_id == kChief),
+        mode_(ModeOf(options.programs->main)),
         train_metrics_(options.programs->main.losses(0).kind()) {}
 
   absl::StatusOr<TrainSummary> Run();
@@ -66,8 +69,10 @@ class TrainLoop {
   absl::Status Begin();
   absl::Status LearnStatistics();
   absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass);
+  absl::Status StartSessions();
   absl::Status Steps();
   absl::StatusOr<bool> OneStep();
+  absl::StatusOr<bool> RunBatches(StepResult* result);
   absl::Status AtBorder();
   absl::Status SyncEvaluation(const std::string& key);
   absl::Status StartAsyncEvaluation();
@@ -86,15 +91,20 @@ class TrainLoop {
   const v1::JobConfig& config_;
   const v1::Plan& plan_;
   const bool chief_;
+  const TrainingMode mode_;
   DataSpec spec_;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;
   std::unique_ptr<Checkpointing> checkpoints_;  // chief only
   std::unique_ptr<LaneReader> reader_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<GeoChannel> geo_;     // null: the servers hold the only copy
+  std::unique_ptr<WorkerGroup> group_;  // null: one thread runs the program
+  // One for each worker; the first evaluates.
+  std::vector<std::unique_ptr<Session>> sessions_;
+  Session* session_ = nullptr;
   std::unique_ptr<Progress> progress_;
   Metrics train_metrics_;
-  std::vector<LaneBatch> batches_;
+  std::vector<std::vector<LaneBatch>> batches_;  // by worker
   Beginning beginning_;
   int64_t step_ = 0;  // steps done
   // Of the servers at this border: steps done, and one more when a step without examples has ended the run.
@@ -166,17 +176,53 @@ absl::Status TrainLoop::Begin() {
   RETURN_IF_ERROR(LearnStatistics());
   ASSIGN_OR_RETURN(reader_, MakeReader(*train_, /*one_pass=*/false));
   version_ = step_;
-  if (step_ > 0) reader_->SkipTo(step_);
+  if (step_ > 0) reader_->SkipTo(step_ * mode_.accumulate * mode_.workers);
   o_.client->SetFirstStep(step_);
-  ASSIGN_OR_RETURN(session_, Session::Create({.main = o_.programs->main,
-                                              .startup = o_.programs->startup,
-                                              .trainer_id = o_.trainer_id,
-                                              .columns = reader_->columns(),
-                                              .slow_warning = absl::Seconds(config_.deadlines().slow_warning_s()),
-                                              .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
-                                              .channel = o_.client,
-                                              .pool = o_.pool}));
-  return session_->Start(step_);
+  return StartSessions();
+}
+
+absl::Status TrainLoop::StartSessions() {
+  const absl::Duration slow_warning = absl::Seconds(config_.deadlines().slow_warning_s());
+  const absl::Duration progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s());
+  if (mode_.workers > 1) {
+    group_ = std::make_unique<WorkerGroup>(WorkerGroup::Options{.workers = mode_.workers,
+                                                                .slow_warning = slow_warning,
+                                                                .progress_deadline = progress_deadline,
+                                                                .inner = o_.client,
+                                                                .pool = o_.pool});
+  }
+  if (mode_.geo_every_steps > 0) {
+    ASSIGN_OR_RETURN(geo_, GeoChannel::Create({.main = o_.programs->main,
+                                               .startup = o_.programs->startup,
+                                               .trainer_id = o_.trainer_id,
+                                               .servers = o_.client,
+                                               .pool = o_.pool}));
+  }
+  for (int worker = 0; worker < mode_.workers; ++worker) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                     Session::Create({.main = o_.programs->main,
+                                      .startup = o_.programs->startup,
+                                      .trainer_id = o_.trainer_id,
+                                      .columns = reader_->columns(),
+                                      .slow_warning = slow_warning,
+                                      .progress_deadline = progress_deadline,
+                                      .channel = group_ != nullptr ? group_->channel(worker)
+                                                 : geo_ != nullptr ? static_cast<ParamChannel*>(geo_.get())
+                                                                   : o_.client,
+                                      .pool = o_.pool,
+                                      .worker = worker}));
+    RETURN_IF_ERROR(session->Start(step_));
+    sessions_.push_back(std::move(session));
+  }
+  session_ = sessions_[0].get();
+  batches_.resize(sessions_.size());
+  const int64_t batches = int64_t{mode_.accumulate} * mode_.workers;
+  if (chief_ && batches > 1) {
+    LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of " << config_.data().batch_size()
+              << " examples (train.accumulate_steps x train.workers): the effective batch is "
+              << batches * config_.data().batch_size() << " examples";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainLoop::LearnStatistics() {
@@ -209,6 +255,11 @@ absl::Status TrainLoop::Steps() {
     if (!more) break;
     RETURN_IF_ERROR(AtBorder());
   }
+  if (mode_.staleness >= 0) {
+    // A push without samples: no more steps will come from here, and nobody waits for one.
+    RETURN_IF_ERROR(o_.client->BeginStep(step_, /*read_only=*/false));
+    RETURN_IF_ERROR(o_.client->FinishSends(/*samples=*/0, v1::APPLY));
+  }
   summary_.steps = step_;
   summary_.stopped = stop_;
   summary_.examples = progress_->examples();
@@ -222,12 +273,42 @@ absl::Status TrainLoop::Steps() {
   return absl::OkStatus();
 }
 
+// The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the one
+// that w + b * workers others of the step come before. False when there was none: async, and this trainer's streams have ended.
+absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
+  const auto train = [&](int batch, int worker, StepResult* of_worker) -> absl::Status {
+    const size_t w = static_cast<size_t>(worker);
+    ASSIGN_OR_RETURN(*of_worker, sessions_[w]->Train(step_, batch, &batches_[w]));
+    return absl::OkStatus();
+  };
+  for (int batch = 0; batch < mode_.accumulate; ++batch) {
+    for (size_t w = 0; w < sessions_.size(); ++w) {
+      RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &batches_[w], KeepWaiting()));
+      if (batch > 0 || w > 0 || plan_.sync()) continue;
+      if (std::all_of(batches_[w].begin(), batches_[w].end(), [](const LaneBatch& b) { return b.ended; })) return false;
+    }
+    std::vector<StepResult> results(sessions_.size());
+    if (group_ == nullptr) {
+      RETURN_IF_ERROR(train(batch, 0, &results[0]));
+    } else {
+      RETURN_IF_ERROR(group_->Run([&](int worker) { return train(batch, worker, &results[static_cast<size_t>(worker)]); }));
+    }
+    for (size_t w = 0; w < sessions_.size(); ++w) {
+      result->examples += results[w].examples;
+      result->loss_sum += results[w].loss_sum;
+      const bool took_effect = batch + 1 < mode_.accumulate || !results[w].outcome.skipped;
+      if (took_effect) RETURN_IF_ERROR(sessions_[w]->AddTrainMetrics(&train_metrics_));
+    }
+    result->outcome = results[0].outcome;
+  }
+  return true;
+}
+
 // False when there are no more examples: in sync anywhere, in async in this trainer's streams.
 absl::StatusOr<bool> TrainLoop::OneStep() {
-  RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &batches_, KeepWaiting()));
-  const bool mine_ended = std::all_of(batches_.begin(), batches_.end(), [](const LaneBatch& b) { return b.ended; });
-  if (!plan_.sync() && mine_ended) return false;
-  ASSIGN_OR_RETURN(const StepResult result, session_->Train(step_, &batches_));
+  StepResult result;
+  ASSIGN_OR_RETURN(const bool begun, RunBatches(&result));
+  if (!begun) return false;
   if (plan_.sync()) version_ = result.outcome.version;
   if (plan_.sync() && result.outcome.samples == 0) return false;
   ++step_;
@@ -236,10 +317,10 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
     ++summary_.skipped_steps;
     LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite";
   }
-  if (!result.outcome.skipped) RETURN_IF_ERROR(session_->AddTrainMetrics(&train_metrics_));
   const int64_t max_steps = config_.train().max_steps();
   double read = 0;
-  for (const LaneBatch& batch : batches_) read += batch.fraction / static_cast<double>(batches_.size());
+  const std::vector<LaneBatch>& newest = batches_.back();
+  for (const LaneBatch& batch : newest) read += batch.fraction / static_cast<double>(newest.size());
   progress_->Step({.step = step_,
                    .examples = plan_.sync() ? result.outcome.samples : result.examples,
                    // A skipped step has no loss that says anything.
@@ -350,8 +431,11 @@ absl::Status TrainLoop::Save() {
 }
 
 absl::Status TrainLoop::End() {
+  if (geo_ != nullptr) RETURN_IF_ERROR(geo_->Finish());
   // In async the last evaluation and the last checkpoint come after everyone's last step.
   RETURN_IF_ERROR(o_.client->Exchange("end", "").status());
+  // What is judged and saved is what the servers have, not this trainer's copy.
+  if (geo_ != nullptr) RETURN_IF_ERROR(session_->Start(step_));
   if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
   if (!stop_ && eval_.has_value() && eval_step_ != step_) RETURN_IF_ERROR(SyncEvaluation("eval.end"));
   // Others may have trained on since the chief's last step.

@@ -21,6 +21,7 @@
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
+#include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/client.h"
@@ -168,7 +169,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
                                               .arithmetic = ResolvedArithmetic(),
                                               .transport = r->transport.get(),
                                               .clock = Clock::Real(),
-                                              .pool = r->pool.get()}));
+                                              .pool = r->pool.get(),
+                                              .bounded_staleness = ModeOf(r->programs.main).staleness >= 0}));
   return absl::OkStatus();
 }
 

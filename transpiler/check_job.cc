@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "transpiler/check_modes.h"
 #include "transpiler/data_schema.h"
 #include "transpiler/optimizers/optimizer.h"
 #include "transpiler/setting.h"
@@ -251,14 +252,7 @@ absl::Status CheckAvailable(const Job& job) {
   const Setting at(&distribute, "distribute", &job.positions);
   if (distribute.split_method() > v1::Distribute::HASH_NAME) return at.Error("split_method", kNot);
   if (distribute.assign_size() > 0) return at.Error("assign", kNot);
-  if (distribute.has_half_async()) return at.Error("half_async", kNot);
-  if (distribute.has_geo()) return at.Error("geo", kNot);
-  if (distribute.has_bounded_staleness()) return at.Error("bounded_staleness", kNot);
-  if (distribute.has_delay_compensation()) return at.Error("delay_compensation", kNot);
-  if (distribute.async_tables()) return at.Error("async_tables", kNot);
   const Setting root = Root(job);
-  if (job.config.train().accumulate_steps() != 1) return root.Error("train.accumulate_steps", kNot);
-  if (job.config.train().workers() != 1) return root.Error("train.workers", kNot);
   for (int i = 0; i < job.config.table_size(); ++i) {
     if (job.config.table(i).has_fetch()) return root.Error(absl::StrCat("table[", i, "].fetch"), kNot);
   }
@@ -281,6 +275,7 @@ absl::Status CheckDistribute(const Job& job) {
     return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
                                              ": a trainer without a lane has nothing to do; raise train.lanes"));
   }
+  RETURN_IF_ERROR(CheckModes(job));
   return CheckSync(job, at);
 }
 

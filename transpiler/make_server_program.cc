@@ -20,9 +20,15 @@ namespace {
 // Clones what updates one owned block or table, under the block's names.
 class BlockCloner {
  public:
-  BlockCloner(const v1::ProgramDesc& single, const v1::ParamGrad& pair, const v1::PlacedBlock* placed, int blocks,
-              v1::ProgramDesc* main)
-      : single_(single.blocks(0)), plan_(single.plan()), pair_(pair), placed_(placed), blocks_(blocks), main_(main) {
+  BlockCloner(const v1::Distribute& distribute, const v1::ProgramDesc& single, const v1::ParamGrad& pair,
+              const v1::PlacedBlock* placed, int blocks, v1::ProgramDesc* main)
+      : distribute_(distribute),
+        single_(single.blocks(0)),
+        plan_(single.plan()),
+        pair_(pair),
+        placed_(placed),
+        blocks_(blocks),
+        main_(main) {
     param_ = FindVar(single_, pair.param());
     CHECK(param_ != nullptr);
   }
@@ -40,6 +46,7 @@ class BlockCloner {
     block->set_index(index);
     block->set_parent(0);
     AppendAverage(grad, block);
+    if (distribute_.has_delay_compensation()) AppendDelayCompensation(param, grad, block);
     for (const v1::OpDesc& op : single_.ops()) {
       if (op.role() == v1::OPTIMIZE && IsOfParam(op)) RETURN_IF_ERROR(CloneOp(op, index));
     }
@@ -152,6 +159,18 @@ class BlockCloner {
         &mapped_pair_);
   }
 
+  // A dense gradient is corrected for what has changed since its trainer read. The server fills in what that was.
+  void AppendDelayCompensation(const std::string& param, const std::string& grad, v1::BlockDesc* block) {
+    const v1::VarDesc* const grad_var = FindVar(main_->blocks(0), grad);
+    if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
+    v1::VarDesc read = *grad_var;
+    read.set_name(absl::StrCat(param, ".read"));
+    *block->add_ops() = WithRole(MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},
+                                        {{"Out", {grad}}}, {AttrF("lambda", distribute_.delay_compensation().lambda())}),
+                                 v1::OPTIMIZE, &mapped_pair_);
+    *main_->mutable_blocks(0)->add_vars() = std::move(read);
+  }
+
   absl::Status CloneOp(const v1::OpDesc& op, int index) {
     v1::OpDesc clone = op;
     if (op.param_grads_size() > 1) KeepOwnVars(&clone);
@@ -191,6 +210,7 @@ class BlockCloner {
     return absl::OkStatus();
   }
 
+  const v1::Distribute& distribute_;
   const v1::BlockDesc& single_;
   const v1::Plan& plan_;
   const v1::ParamGrad pair_;
@@ -204,13 +224,16 @@ class BlockCloner {
 };
 
 // lr_block: -1 when there is none.
-v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks, int lr_block) {
+v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan, int server, absl::Span<const int32_t> blocks,
+                         int lr_block) {
   v1::OpDesc op =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
               AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
               AttrBlocks("optimize_blocks", blocks)});
   if (lr_block >= 0) *op.add_attrs() = AttrBlock("lr_block", lr_block);
+  if (distribute.has_bounded_staleness()) *op.add_attrs() = AttrI("staleness", distribute.bounded_staleness().steps());
+  if (distribute.async_tables()) *op.add_attrs() = AttrB("async_tables", true);
   return WithRole(std::move(op), v1::RPC);
 }
 
@@ -280,13 +303,13 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
     }
     if (blocks == 0) owned.push_back(nullptr);  // a table: every server has shards of it
     for (const v1::PlacedBlock* placed : owned) {
-      ASSIGN_OR_RETURN(const int index, BlockCloner(single, pair, placed, blocks, main).Clone());
+      ASSIGN_OR_RETURN(const int index, BlockCloner(job.config.distribute(), single, pair, placed, blocks, main).Clone());
       optimize_blocks.push_back(index);
     }
   }
   AddUntrainedTables(single.blocks(0), main->mutable_blocks(0));
   ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), main));
-  *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks, lr_block);
+  *main->mutable_blocks(0)->add_ops() = ListenAndServ(job.config.distribute(), plan, server, optimize_blocks, lr_block);
   RETURN_IF_ERROR(BuildStartup(job, &programs).status());
   programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));
   return programs;

@@ -9,6 +9,7 @@
 #include "transpiler/append_optimizer.h"
 #include "transpiler/build_forward.h"
 #include "transpiler/build_startup.h"
+#include "transpiler/keep_updates.h"
 #include "transpiler/place_blocks.h"
 #include "transpiler/prefetch_tables.h"
 #include "transpiler/receive_parameters.h"
@@ -33,7 +34,8 @@ const std::vector<Pass>& PlacementPasses() {
 }
 
 const std::vector<Pass>& TrainerPasses() {
-  static const auto* const passes = new std::vector<Pass>{{"prefetch_tables", PrefetchTables},
+  static const auto* const passes = new std::vector<Pass>{{"keep_updates", KeepUpdates},
+                                                          {"prefetch_tables", PrefetchTables},
                                                           {"send_gradients", SendGradients},
                                                           {"receive_parameters", ReceiveParameters},
                                                           {"share_buffers", ShareBuffers}};

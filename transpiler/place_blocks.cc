@@ -71,6 +71,8 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
                                                      "; [-1, width] is needed"));
     }
     ASSIGN_OR_RETURN(*plan->add_tables(), PlaceTable(block, var));
+    // Geo: the trainers keep the state.
+    if (job.config.distribute().has_geo()) plan->mutable_tables()->rbegin()->set_state_width(0);
   }
   return true;
 }

@@ -1,5 +1,6 @@
 #include "transpiler/receive_parameters.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,14 +32,33 @@ std::vector<Received> FromServers(const v1::Plan& plan) {
   return all;
 }
 
-void AppendReceives(const v1::Plan& plan, bool with_pairs, v1::BlockDesc* block) {
+// main: the program when it is the main one, else null.
+void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, const v1::ProgramDesc* main, v1::BlockDesc* block) {
   const std::vector<Received> all = FromServers(plan);
   for (const Received& r : all) {
     *block->add_ops() = WithRole(MakeOp("recv", {}, {{"Out", r.blocks}},
                                         {AttrStrings("blocks", r.blocks), AttrInts("servers", r.servers)}),
-                                 v1::RPC, with_pairs ? &r.pair : nullptr);
+                                 v1::RPC, main != nullptr ? &r.pair : nullptr);
   }
-  *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, {AttrB("sync", plan.sync())}), v1::RPC);
+  std::vector<v1::OpAttr> attrs = {AttrB("sync", plan.sync())};
+  if (distribute.has_geo() && main != nullptr) {
+    // What the trainer updates its own copy with stands behind block 0.
+    std::vector<int32_t> updates;
+    int32_t lr_block = -1;
+    for (const v1::BlockDesc& kept : main->blocks()) {
+      if (kept.index() == 0 || kept.ops().empty()) continue;
+      if (kept.ops(0).role() == v1::LR_SCHEDULE) {
+        lr_block = kept.index();
+      } else {
+        updates.push_back(kept.index());
+      }
+    }
+    attrs.push_back(AttrI("geo_every_steps", distribute.geo().every_steps()));
+    attrs.push_back(AttrBlocks("geo_blocks", updates));
+    if (lr_block >= 0) attrs.push_back(AttrBlock("geo_lr_block", lr_block));
+  }
+  if (distribute.has_bounded_staleness()) attrs.push_back(AttrI("staleness", distribute.bounded_staleness().steps()));
+  *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, attrs), v1::RPC);
   for (const Received& r : all) {
     if (r.blocks.size() == 1) continue;
     *block->add_ops() = WithRole(
@@ -54,7 +74,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : main->blocks(0).ops()) {
     if (op.type() == "fetch_barrier") return false;
   }
-  AppendReceives(main->plan(), /*with_pairs=*/true, main->mutable_blocks(0));
+  AppendReceives(job.config.distribute(), main->plan(), main, main->mutable_blocks(0));
   DropUnusedVars(main);
 
   std::set<std::string> received;
@@ -63,15 +83,18 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
     received.insert(block.name());
   }
   FilterOps(startup->mutable_blocks(0), [&](const v1::OpDesc& op) {
+    // What the program itself uses; states and learning rates of updates that a trainer keeps are not of them.
     const std::string out = OutputOf(op, "Out");
-    return !received.contains(out) && FindVar(main->blocks(0), out) != nullptr;
+    const auto& ops = main->blocks(0).ops();
+    return !received.contains(out) &&
+           std::any_of(ops.begin(), ops.end(), [&](const v1::OpDesc& of) { return Reads(of, out) || Writes(of, out); });
   });
   for (const v1::VarDesc& var : main->blocks(0).vars()) {
     if (received.contains(var.name()) && FindVar(startup->blocks(0), var.name()) == nullptr) {
       *startup->mutable_blocks(0)->add_vars() = var;
     }
   }
-  AppendReceives(main->plan(), /*with_pairs=*/false, startup->mutable_blocks(0));
+  AppendReceives(job.config.distribute(), main->plan(), /*main=*/nullptr, startup->mutable_blocks(0));
   DropUnusedVars(startup);
   *startup->mutable_plan() = main->plan();
   main->set_name(absl::StrCat(job.config.name(), ".trainer.main"));

@@ -83,8 +83,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   std::vector<std::string> losses;
   for (const v1::LossDesc& loss : main->losses()) losses.push_back(loss.var());
   const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
-  *ops.Add() = WithRole(
-      MakeOp("send_barrier", {{"X", losses}}, {}, {AttrS("nan_policy", skip ? "skip" : "stop")}), v1::RPC);
+  std::vector<v1::OpAttr> attrs = {AttrS("nan_policy", skip ? "skip" : "stop")};
+  const v1::Train& train = job.config.train();
+  if (train.accumulate_steps() > 1) attrs.push_back(AttrI("accumulate", train.accumulate_steps()));
+  if (train.workers() > 1) attrs.push_back(AttrI("workers", train.workers()));
+  *ops.Add() = WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, attrs), v1::RPC);
   block->mutable_ops()->Swap(&ops);
   return true;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/verifier.h"
+#include "transpiler/keep_updates.h"
 #include "transpiler/make_server_program.h"
 #include "transpiler/passes.h"
 
@@ -34,7 +35,9 @@ absl::StatusOr<Programs> Transpiled::Server(int server) const {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no server ", server, "; distribute.servers is ", plan_.servers()));
   }
-  ASSIGN_OR_RETURN(Programs programs, MakeServerProgram(job_, single_.main, server));
+  const bool geo = job_.config.distribute().has_geo();
+  ASSIGN_OR_RETURN(Programs programs,
+                   MakeServerProgram(job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
   for (const v1::ProgramDesc* program : {&programs.main, &programs.startup}) {
     const absl::Status verified = VerifyProgram(*program);
     if (!verified.ok()) {

@@ -412,6 +412,28 @@ absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* gra
   });
 }
 
+absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
+  return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
+    Stripe& stripe = stripes_[s];
+    const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
+    int64_t missing = -1;
+    MutexLock lock(&stripe.mu);
+    RETURN_IF_ERROR(Walk(
+        stripe, end - begin, /*create=*/false, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
+        [&](int64_t k, char* row) {
+          if (row == nullptr) {
+            missing = at(k);
+            return;
+          }
+          const float* const change = changes + at(k) * options_.width;
+          for (int j = 0; j < options_.width; ++j) RowValues(row)[j] += change[j];
+        }));
+    if (missing < 0) return absl::OkStatus();
+    return absl::NotFoundError(
+        absl::StrCat("table ", options_.name, " has no row ", ids[static_cast<size_t>(missing)], " to change"));
+  });
+}
+
 absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* rows) {
   const int64_t floats = int64_t{options_.width} + state_width_;
   return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {

@@ -66,6 +66,9 @@ class SparseTable {
   absl::Status UpdateStripe(int stripe, absl::Span<const int64_t> ids, const float* const* grads, float divisor,
                             float learning_rate);
 
+  // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound: a row
+  // does not exist; others may have changed.
+  absl::Status AddToValues(absl::Span<const int64_t> ids, const float* changes);
   // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
   // Forgets every row. Nobody makes rows meanwhile; reading is possible.

@@ -163,7 +163,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
       start = absl::Now();
       examples = 0;
     }
-    ASSIGN_OR_RETURN(const StepResult result, session->Train(step, &batches[step]));
+    ASSIGN_OR_RETURN(const StepResult result, session->Train(step, /*batch=*/0, &batches[step]));
     examples += result.outcome.samples;
   }
   RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start)};

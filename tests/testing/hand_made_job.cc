@@ -155,6 +155,14 @@ v1::ProgramDesc HandMadeJob::Main(int server) const {
     } else {
       *block->add_ops() = MakeOp("merge", {{"X", {grad}}}, {{"Out", {grad}}});
     }
+    if (lambda >= 0 && !table && parameter != "e") {
+      v1::VarDesc read = *std::find_if(program.blocks(0).vars().begin(), program.blocks(0).vars().end(),
+                                       [&](const v1::VarDesc& var) { return var.name() == grad; });
+      read.set_name(param + ".read");
+      *program.mutable_blocks(0)->add_vars() = read;
+      *block->add_ops() = MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},
+                                 {{"Out", {grad}}}, {AttrF("lambda", lambda)});
+    }
     *block->add_ops() = UpdateOp(parameter, param, "learning_rate");
   };
   const v1::Plan plan = Plan();
@@ -183,7 +191,8 @@ v1::ProgramDesc HandMadeJob::Main(int server) const {
   *program.mutable_blocks(0)->add_ops() =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", trainers), AttrI("lanes", lanes), AttrB("sync", sync),
-              AttrS("average", average_by_trainers ? "trainers" : "samples"), AttrBlocks("optimize_blocks", optimize)});
+              AttrS("average", average_by_trainers ? "trainers" : "samples"), AttrI("staleness", staleness),
+              AttrB("async_tables", async_tables), AttrBlocks("optimize_blocks", optimize)});
   return program;
 }
 

@@ -27,6 +27,10 @@ struct HandMadeJob {
   bool eager = false;
   bool average_by_trainers = false;
   int64_t table_capacity = 0;
+  // Bounded staleness and delay compensation of w and b, when not negative.
+  int64_t staleness = -1;
+  double lambda = -1;
+  bool async_tables = false;
 
   v1::Plan Plan() const;
   v1::ProgramDesc Main(int server) const;

@@ -11,6 +11,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
+#include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
 #include "pserver/in_process.h"
 #include "trainer/predict.h"
@@ -51,7 +52,9 @@ absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs&
                                                                    .arithmetic = ResolvedArithmetic(),
                                                                    .transport = transport,
                                                                    .clock = Clock::Real(),
-                                                                   .pool = &pool}));
+                                                                   .pool = &pool,
+                                                                   .bounded_staleness =
+                                                                       ModeOf(programs.main).staleness >= 0}));
   RETURN_IF_ERROR(client->Join());
   const absl::Status status = work({job, programs, client.get(), &pool, id});
   if (status.ok()) return client->Done();
@@ -61,8 +64,13 @@ absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs&
   return status;
 }
 
+struct ClusterRun {
+  v1::Plan plan;
+  std::vector<std::map<std::string, int64_t>> server_counters;
+};
+
 // The whole cluster: servers, then `work` on a thread per trainer. The first error of any trainer, by id.
-absl::StatusOr<v1::Plan> RunCluster(const InProcessRun& run, std::vector<std::string> overrides, const Work& work) {
+absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::string> overrides, const Work& work) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   overrides.push_back(absl::StrCat("distribute.servers=", run.servers));
   overrides.push_back(absl::StrCat("distribute.trainers=", run.trainers));
@@ -103,7 +111,12 @@ absl::StatusOr<v1::Plan> RunCluster(const InProcessRun& run, std::vector<std::st
   for (std::thread& thread : threads) thread.join();
   if (run.trainer_ends != nullptr) *run.trainer_ends = ends;
   for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
-  return programs.main.plan();
+  ClusterRun result{.plan = programs.main.plan()};
+  for (int i = 0; i < run.servers; ++i) {
+    std::map<std::string, int64_t>& counters = result.server_counters.emplace_back();
+    for (const Counters::Entry& entry : servers->server(i).counters().Snapshot()) counters[entry.name] = entry.value;
+  }
+  return result;
 }
 
 // The lines that training writes.
@@ -134,7 +147,7 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
   InProcessResult result;
   result.counters.resize(run.trainers);
   result.summaries.resize(run.trainers);
-  ASSIGN_OR_RETURN(result.plan, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
+  ASSIGN_OR_RETURN(ClusterRun cluster, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
                      Lines lines;
                      ASSIGN_OR_RETURN(result.summaries[seat.id], RunTraining({.job = &seat.job,
                                                                               .programs = &seat.programs,
@@ -150,6 +163,8 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
                      result.counters[seat.id] = seat.client->counters();
                      return absl::OkStatus();
                    }));
+  result.plan = std::move(cluster.plan);
+  result.server_counters = std::move(cluster.server_counters);
   result.summary = result.summaries[0];
   for (const auto line : absl::StrSplit(result.output, '\n')) {
     if (line.substr(0, 7) == "digest ") result.digests.emplace_back(line);

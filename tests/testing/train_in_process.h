@@ -59,6 +59,7 @@ struct InProcessResult {
   v1::Plan plan;
   std::vector<Client::Counters> counters;  // by trainer
   std::vector<TrainSummary> summaries;     // by trainer
+  std::vector<std::map<std::string, int64_t>> server_counters;  // ServerCore::counters, by server
 };
 
 // The first error of any trainer, by id.

@@ -1,0 +1,273 @@
+// What the asynchronous modes promise, on servers and clients: staleness within its bound, every push applied exactly once,
+// gradients corrected for what has changed, tables that do not wait.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/status_macros.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pserver/server_params.h"
+#include "tests/testing/hand_made_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+ClusterOptions OptionsFor(const HandMadeJob& job) {
+  ClusterOptions options;
+  options.plan = job.Plan();
+  options.main = [job](int s) { return job.Main(s); };
+  options.startup = [job](int s) { return job.Startup(s); };
+  options.plan_text = job.PlanText();
+  options.deadlines.set_heartbeat_s(0.1);
+  options.deadlines.set_lease_s(60);
+  return options;
+}
+
+std::unique_ptr<InProcessCluster> MakeCluster(ClusterOptions options) {
+  absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster = InProcessCluster::Create(std::move(options));
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return *std::move(cluster);
+}
+
+absl::Status Steps(InProcessCluster& cluster, const HandMadeJob& job, int trainer, int begin, int end) {
+  Client& client = cluster.client(trainer);
+  HandMadeParams params;
+  if (begin == 0) RETURN_IF_ERROR(client.Join());
+  RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+  for (int step = begin; step < end; ++step) {
+    RETURN_IF_ERROR(RunHandMadeStep(job, trainer, {.step = step}, &client, &params).status());
+  }
+  return absl::OkStatus();
+}
+
+int64_t Counted(InProcessCluster& cluster, int server, const std::string& name) {
+  return cluster.servers().server(server).counters().Value(name);
+}
+
+// Until the server has applied so many pushes, at most 20 s.
+void WaitForPushes(InProcessCluster& cluster, int64_t pushes) {
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (Counted(cluster, 0, "push.applied") < pushes && absl::Now() < end) std::this_thread::yield();
+  EXPECT_EQ(Counted(cluster, 0, "push.applied"), pushes);
+}
+
+// -------------------------------------------------------------------------------------------------- bounded staleness
+
+TEST(BoundedStalenessTest, FastTrainersWaitForTheSlowestAndNeverPassTheBound) {
+  const HandMadeJob job{.servers = 2, .trainers = 3, .sync = false, .staleness = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  constexpr int kSteps = 6;
+  std::vector<absl::Status> ends(2);
+  std::vector<std::thread> fast;
+  for (int t = 0; t < 2; ++t) fast.emplace_back([&, t] { ends[t] = Steps(*cluster, job, t, 0, kSteps); });
+  // The slow one has done nothing: each of the others does steps 0, 1, 2 and is held.
+  WaitForPushes(*cluster, 2 * 3);
+  HandMadeParams params;
+  ASSERT_TRUE(cluster->client(2).Join().ok());
+  ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(2), &params).ok());
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_TRUE(RunHandMadeStep(job, 2, {.step = step}, &cluster->client(2), &params).ok());
+    // Each of its steps lets the others do one more, and no two.
+    WaitForPushes(*cluster, 2 * (4 + step) + step + 1);
+  }
+  // It has no more, and nobody waits for it after the last step.
+  ASSERT_TRUE(cluster->client(2).BeginStep(3, /*read_only=*/false).ok());
+  ASSERT_TRUE(cluster->client(2).FinishSends(0, v1::APPLY).ok());
+  for (std::thread& thread : fast) thread.join();
+  for (const absl::Status& end : ends) EXPECT_FALSE(!end.ok()) << end;
+  for (int s = 0; s < 2; ++s) EXPECT_EQ(Counted(*cluster, s, "staleness.most_steps"), 2) << s;
+}
+
+TEST(BoundedStalenessTest, ADeadTrainerHoldsNobodyAnyMore) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false, .staleness = 1};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_lease_s(0.8);
+  options.deadlines.set_rpc_s(0.4);
+  auto cluster = MakeCluster(std::move(options));
+  ASSERT_TRUE(Steps(*cluster, job, 1, 0, 1).ok());
+  cluster->KillTrainer(1);
+  const absl::Status end = Steps(*cluster, job, 0, 0, 10);
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(Counted(*cluster, 0, "push.applied"), 1 + 10);
+}
+
+TEST(BoundedStalenessTest, WhoHasNoMoreStepsHoldsNobody) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false, .staleness = 0};
+  auto cluster = MakeCluster(OptionsFor(job));
+  std::thread other([&] {
+    EXPECT_TRUE(Steps(*cluster, job, 1, 0, 2).ok());
+    EXPECT_TRUE(cluster->client(1).BeginStep(2, /*read_only=*/false).ok());
+    EXPECT_TRUE(cluster->client(1).FinishSends(0, v1::APPLY).ok());
+  });
+  const absl::Status end = Steps(*cluster, job, 0, 0, 9);
+  other.join();
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(Counted(*cluster, 1, "push.applied"), 2 + 9);
+}
+
+TEST(BoundedStalenessTest, AWaitThatIsTooLongNamesWhomItWaitedFor) {
+  const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_lease_s(0.6);
+  options.deadlines.set_slow_warning_s(0.2);
+  options.deadlines.set_progress_deadline_s(0.5);
+  auto cluster = MakeCluster(std::move(options));
+  ASSERT_TRUE(cluster->client(1).Join().ok());
+  const absl::Status end = Steps(*cluster, job, 0, 0, 5);
+  EXPECT_FALSE(end.ok());
+  EXPECT_THAT(std::string(end.message()), HasSubstr("trainer 1 (host:2001)")) << end;
+}
+
+// ---------------------------------------------------------------------------------------------------- exactly once
+
+TEST(AsyncTest, EveryPushIsAppliedExactlyOnceOverANetworkThatRepeatsAndLoses) {
+  const HandMadeJob job{.servers = 2, .trainers = 3, .sync = false};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_rpc_s(0.1);
+  options.faults = {.seed = 5, .drop_request = 0.05, .drop_reply = 0.1, .duplicate = 0.2, .max_delay = absl::Milliseconds(2)};
+  auto cluster = MakeCluster(std::move(options));
+  constexpr int kSteps = 12;
+  const absl::Status end = cluster->RunTrainers([&](int trainer) { return Steps(*cluster, job, trainer, 0, kSteps); });
+  ASSERT_TRUE(end.ok()) << end;
+  for (int s = 0; s < 2; ++s) {
+    EXPECT_EQ(Counted(*cluster, s, "push.applied"), 3 * kSteps);
+    EXPECT_GT(Counted(*cluster, s, "push.repeated"), 0);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ delay compensation
+
+Gradient GradientOf(int block, const std::vector<float>& values) {
+  Gradient gradient;
+  gradient.target = block;
+  gradient.node = {0, 8};
+  gradient.count = static_cast<int64_t>(values.size());
+  gradient.values = values.data();
+  return gradient;
+}
+
+TEST(DelayCompensationTest, AGradientIsCorrectedByWhatHasChangedSinceItsTrainerRead) {
+  const HandMadeJob job{.trainers = 2, .sync = false, .lambda = 0.5};
+  ThreadPool pool("test", 0);
+  absl::StatusOr<std::unique_ptr<ServerParams>> params = ServerParams::Create(job.Main(0), job.Startup(0), 0, &pool);
+  ASSERT_TRUE(params.ok()) << params.status();
+  const int b = (*params)->FindBlock("b");
+  ASSERT_GE(b, 0);
+  std::vector<float> read(5), after(5), now(5);
+  (*params)->CopyBlock(b, 0, 5, read.data(), /*reader=*/0);
+  // Trainer 1 comes first. Momentum's first step is lr * g; lr is 0.05. Sums over 4 samples.
+  const std::vector<float> first = {4, -8, 2, 0, 6}, second = {8, 4, -4, 2, 12};
+  TrainerGradients push{.trainer = 1, .samples = 4, .gradients = {GradientOf(b, first)}};
+  ASSERT_TRUE((*params)->Apply(0, absl::MakeConstSpan(&push, 1)).ok());
+  // Trainer 1 reads what it has done; trainer 0 has not.
+  (*params)->CopyBlock(b, 0, 5, after.data(), /*reader=*/1);
+  push = {.trainer = 0, .samples = 4, .gradients = {GradientOf(b, second)}};
+  ASSERT_TRUE((*params)->Apply(0, absl::MakeConstSpan(&push, 1)).ok());
+  (*params)->CopyBlock(b, 0, 5, now.data(), /*reader=*/1);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(after[i], read[i] - 0.05 * first[i] / 4, 1e-6) << i;
+    const double g = second[i] / 4;
+    const double corrected = g + 0.5 * g * g * (after[i] - read[i]);
+    // Velocity 0.9 * first + corrected.
+    EXPECT_NEAR(now[i], after[i] - 0.05 * (0.9 * first[i] / 4 + corrected), 1e-6) << i;
+  }
+  // Trainer 1 read the present values: nothing to correct.
+  std::vector<float> last(5);
+  push = {.trainer = 1, .samples = 4, .gradients = {GradientOf(b, first)}};
+  ASSERT_TRUE((*params)->Apply(1, absl::MakeConstSpan(&push, 1)).ok());
+  (*params)->CopyBlock(b, 0, 5, last.data(), /*reader=*/0);
+  for (size_t i = 0; i < 5; ++i) {
+    const double g0 = second[i] / 4, g1 = first[i] / 4;
+    const double corrected = g0 + 0.5 * g0 * g0 * (after[i] - read[i]);
+    const double velocity = 0.9 * (0.9 * g1 + corrected) + g1;
+    EXPECT_NEAR(last[i], now[i] - 0.05 * velocity, 1e-6) << i;
+  }
+  // w [40, 16] and b [5], a copy for each trainer.
+  EXPECT_EQ((*params)->read_values_bytes(), 2 * (40 * 16 + 5) * 4);
+}
+
+TEST(DelayCompensationTest, OneTrainerHasNothingToCorrect) {
+  InProcessCluster::Digest digests[2];
+  for (const double lambda : {-1.0, 0.3}) {
+    const HandMadeJob job{.servers = 2, .sync = false, .lambda = lambda};
+    auto cluster = MakeCluster(OptionsFor(job));
+    ASSERT_TRUE(Steps(*cluster, job, 0, 0, 6).ok());
+    const auto digest = cluster->GetDigest();
+    ASSERT_TRUE(digest.ok()) << digest.status();
+    digests[lambda > 0] = *digest;
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+// ------------------------------------------------------------------------------------------------------- async tables
+
+TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
+  const HandMadeJob job{.trainers = 2, .async_tables = true};
+  auto cluster = MakeCluster(OptionsFor(job));
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  const std::vector<int64_t> ids = {-7, int64_t{1} << 62};
+  const auto rows_of = [&](int trainer) {
+    std::vector<float> rows(8);
+    const ParamChannel::TableRows pull{.table = "t", .width = 4, .ids = &ids, .rows = rows.data()};
+    EXPECT_TRUE(cluster->client(trainer).PullRows(absl::MakeConstSpan(&pull, 1)).ok());
+    return rows;
+  };
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).BeginStep(0, /*read_only=*/false).ok());
+  const std::vector<float> before = rows_of(1);
+  // Trainer 0 pushes a row and a dense gradient; trainer 1 has pushed nothing.
+  SelectedRows gradient;
+  gradient.ids = {ids[1]};
+  gradient.values = Tensor::Of<float>({1, 4}, {4.0f, 4.0f, 4.0f, 4.0f});
+  gradient.merged = gradient.present = true;
+  const ParamChannel::LaneRows row{.lane = 0, .value = &gradient};
+  const Tensor dense = Tensor::Of<float>({5}, {1.0f, 2.0f, 3.0f, 4.0f, 5.0f});
+  const ParamChannel::LaneTensor lane{.lane = 0, .value = &dense};
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)).ok());
+  ASSERT_TRUE(client.SendDense({.name = "b", .server = 0, .count = 5}, absl::MakeConstSpan(&lane, 1)).ok());
+  ASSERT_TRUE(client.FinishSends(4, v1::APPLY).ok());
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  std::vector<float> after = rows_of(1);
+  while (after == before && absl::Now() < end) after = rows_of(1);
+  EXPECT_EQ(std::vector<float>(after.begin(), after.begin() + 4), std::vector<float>(before.begin(), before.begin() + 4));
+  // Adagrad's first step is lr * g / (|g| + epsilon), with the pusher's own samples.
+  for (int j = 4; j < 8; ++j) EXPECT_NEAR(after[j], before[j] - 0.05, 1e-5) << j;
+  EXPECT_EQ(cluster->servers().server(0).Version(), 0);
+  // When trainer 1 has pushed too, the dense block changes; the row does not change again.
+  ASSERT_TRUE(cluster->client(1).FinishSends(4, v1::APPLY).ok());
+  Tensor b;
+  b.Resize(v1::FLOAT32, {5});
+  ASSERT_TRUE(client.Receive({.name = "b", .server = 0, .count = 5}, &b).ok());
+  StepOutcome outcome;
+  ASSERT_TRUE(client.FinishReceives(&outcome).ok());
+  EXPECT_EQ(outcome.version, 1);
+  EXPECT_EQ(outcome.samples, 8);
+  EXPECT_EQ(rows_of(1), after);
+}
+
+TEST(AsyncTablesTest, WithoutThemATableWaitsForEveryTrainer) {
+  const HandMadeJob job{.trainers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  const absl::Status end = cluster->RunTrainers([&](int trainer) { return Steps(*cluster, job, trainer, 0, 4); });
+  ASSERT_TRUE(end.ok()) << end;
+  const auto in_step = cluster->GetDigest();
+  const HandMadeJob loose{.trainers = 2, .async_tables = true};
+  auto other = MakeCluster(OptionsFor(loose));
+  ASSERT_TRUE(other->RunTrainers([&](int trainer) { return Steps(*other, loose, trainer, 0, 4); }).ok());
+  const auto out_of_step = other->GetDigest();
+  ASSERT_TRUE(in_step.ok() && out_of_step.ok());
+  EXPECT_FALSE(*in_step == *out_of_step);
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,46 @@
+// Gradient accumulation: a step is a cycle of batches, their gradients are added up and leave in one push.
+//
+// Between a program and its servers. The program runs once per batch of the cycle, from BeginStep to FinishReceives; parameters
+// stay as they are within the cycle, rows of tables are fetched for each batch, and the sums leave with the last batch, divided
+// by the samples of all. A verdict SKIP of one batch is that of the step.
+#ifndef WEIR_TRAINER_ACCUMULATE_H_
+#define WEIR_TRAINER_ACCUMULATE_H_
+
+#include <cstdint>
+
+#include "framework/runtime/param_channel.h"
+#include "trainer/gradient_sums.h"
+
+namespace weir {
+
+class AccumulatingChannel : public ParamChannel {
+ public:
+  // `inner` is borrowed. batches >= 1.
+  AccumulatingChannel(ParamChannel* inner, int batches) : inner_(inner), batches_(batches) {}
+
+  // The same step again is its next batch.
+  absl::Status BeginStep(int64_t step, bool read_only) override;
+  void SetStepSamples(int64_t samples) override;
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return inner_->PullRows(tables); }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override;
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override;
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;
+  absl::Status Receive(const BlockRef& block, Tensor* out) override;
+  absl::Status FinishReceives(StepOutcome* outcome) override;
+
+ private:
+  bool last() const { return batch_ + 1 == batches_; }
+
+  ParamChannel* const inner_;
+  const int batches_;
+  bool read_only_ = false;
+  int64_t step_ = -1;
+  int batch_ = 0;  // of the cycle; constant while lanes run
+  int64_t samples_ = 0;
+  v1::Verdict verdict_ = v1::APPLY;
+  GradientSums sums_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_ACCUMULATE_H_

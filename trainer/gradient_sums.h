@@ -1,0 +1,69 @@
+// Gradients of several batches, added up lane by lane before they leave: gradient accumulation, and threads of one trainer.
+//
+// A lane's gradients are added in the order in which they are given; an absent one is skipped, never added as zero. Rows are
+// merged by id. So what leaves is a function of the batches and their order alone.
+#ifndef WEIR_TRAINER_GRADIENT_SUMS_H_
+#define WEIR_TRAINER_GRADIENT_SUMS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/tensor/tensor.h"
+
+namespace weir {
+
+// Thread-safe for different blocks; one block is given, or sent, by one thread at a time.
+class GradientSums {
+ public:
+  // Forgets everything. What was sent must not be read any more.
+  void Clear();
+
+  // Adds one batch's gradient of a block or table. InvalidArgument when it does not have the size of an earlier one.
+  absl::Status AddDense(const BlockRef& block, absl::Span<const ParamChannel::LaneTensor> lanes);
+  absl::Status AddRows(const BlockRef& block, int width, absl::Span<const ParamChannel::LaneRows> lanes);
+
+  // Something has been added for this block, and has not been sent.
+  bool Has(const BlockRef& block);
+  // Hands the sums of one block over. They stay until Clear.
+  absl::Status Send(const BlockRef& block, ParamChannel* channel);
+  // Hands over whatever has not been, in order of names and servers.
+  absl::Status SendRest(ParamChannel* channel);
+
+ private:
+  // Sum of a lane's rows, by order of first appearance.
+  struct Rows {
+    std::vector<int64_t> ids;
+    std::vector<float> values;                      // [ids, width]
+    absl::flat_hash_map<int64_t, size_t> place_of;  // in ids
+    SelectedRows out;                               // made when it is sent
+  };
+  struct Block {
+    BlockRef ref;
+    int width = 0;  // 0: dense
+    int64_t height = -1;
+    bool sent = false;
+    std::map<int, Tensor> dense;  // by lane
+    std::map<int, Rows> rows;
+  };
+  using Key = std::pair<std::string, int>;  // name, server
+
+  Block* Find(const BlockRef& ref, int width);
+  static absl::Status SendBlock(Block* block, ParamChannel* channel);
+
+  Mutex mu_;
+  // Blocks never move; their contents belong to whoever adds to them.
+  std::map<Key, std::unique_ptr<Block>> blocks_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_GRADIENT_SUMS_H_
