@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 
 namespace weir {
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);  // TEMPORARY
 namespace {
 
 // Rows are asked for this many ids ahead.
@@ -228,5 +229,26 @@ template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_
 template void PoolRows<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, const float*, int64_t, Tensor*);
 template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const Tensor&, int64_t, float*);
 template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, bool, const Tensor&, int64_t, float*);
+
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows) {
+  // One pass without branches; the culprit is looked for only when there is one.
+  uint64_t most = 0;
+  if (attrs.has_padding) {
+    for (int64_t id : ids.values) most = std::max(most, id == attrs.padding_id ? 0 : static_cast<uint64_t>(id));
+  } else {
+    for (int64_t id : ids.values) most = std::max(most, static_cast<uint64_t>(id));
+  }
+  if (ids.values.empty() || most < static_cast<uint64_t>(rows)) return absl::OkStatus();
+  for (size_t i = 0; i < ids.values.size(); ++i) {
+    const int64_t id = ids.values[i];
+    if ((id >= 0 && id < rows) || (attrs.has_padding && id == attrs.padding_id)) continue;
+    const int64_t slot =
+        std::upper_bound(ids.offsets.begin(), ids.offsets.end(), static_cast<int64_t>(i)) - ids.offsets.begin() - 1;
+    return absl::InvalidArgumentError(absl::StrCat("id ", id, " in example ", slot / ids.slots, ", slot ", slot % ids.slots,
+                                                   "; the table has rows 0 to ", rows - 1,
+                                                   "; raise its dict_size or set is_distributed"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace weir

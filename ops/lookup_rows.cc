@@ -2,7 +2,7 @@
 //
 //   Ids    [B, S] ids of the lane
 //   Index  [N] i32: place of each id value in Rows
-//   Rows   selected rows [*, W], of all lanes
+//   Rows   selected rows [*, W], of all lanes; of a matrix with a height its ids are in [0, height)
 //   Out    [B, S, W], or [B, W]
 //
 // Gradient of Rows: merged rows of the lane in order of first appearance, with step_rows; padding ids have none.
@@ -15,6 +15,7 @@
 #include "ops/shape_rules.h"
 
 namespace weir {
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);  // TEMPORARY
 namespace {
 
 absl::Status CheckInputs(InferContext& ctx) {
@@ -29,6 +30,7 @@ absl::Status CheckInputs(InferContext& ctx) {
 absl::Status CheckRun(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                       int64_t width) {
   RETURN_IF_ERROR(CheckIds(ids, attrs));
+  if (rows.height >= 0) RETURN_IF_ERROR(CheckRange(ids, attrs, rows.height));
   const int64_t n = static_cast<int64_t>(ids.values.size());
   if (index.size() != n || (n > 0 && (!index.initialized() || index.dtype() != v1::INT32))) {
     return absl::InvalidArgumentError(absl::StrCat("Index has ", index.size(), " entries for ", n, " ids"));

@@ -17,6 +17,7 @@
 #include "ops/shape_rules.h"
 
 namespace weir {
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);  // TEMPORARY
 namespace {
 
 absl::Status CheckWeights(InferContext& ctx) {
@@ -36,27 +37,6 @@ absl::Status CheckWeights(InferContext& ctx) {
 absl::Status Infer(InferContext& ctx) {
   RETURN_IF_ERROR(CheckWeights(ctx));
   return InferLookup(ctx, ctx.Input("W").dims(1));
-}
-
-absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows) {
-  // One pass without branches; the culprit is looked for only when there is one.
-  uint64_t most = 0;
-  if (attrs.has_padding) {
-    for (int64_t id : ids.values) most = std::max(most, id == attrs.padding_id ? 0 : static_cast<uint64_t>(id));
-  } else {
-    for (int64_t id : ids.values) most = std::max(most, static_cast<uint64_t>(id));
-  }
-  if (ids.values.empty() || most < static_cast<uint64_t>(rows)) return absl::OkStatus();
-  for (size_t i = 0; i < ids.values.size(); ++i) {
-    const int64_t id = ids.values[i];
-    if ((id >= 0 && id < rows) || (attrs.has_padding && id == attrs.padding_id)) continue;
-    const int64_t slot =
-        std::upper_bound(ids.offsets.begin(), ids.offsets.end(), static_cast<int64_t>(i)) - ids.offsets.begin() - 1;
-    return absl::InvalidArgumentError(absl::StrCat("id ", id, " in example ", slot / ids.slots, ", slot ", slot % ids.slots,
-                                                   "; the table has rows 0 to ", rows - 1,
-                                                   "; raise its dict_size or set is_distributed"));
-  }
-  return absl::OkStatus();
 }
 
 // The ids with padding replaced: by row 0 to look up (PoolRows leaves it out), by -1 to scatter. Points at the ids themselves

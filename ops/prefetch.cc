@@ -1,7 +1,8 @@
 // prefetch: the rows that a step needs, of all tables at once
 //
 //   Ids*    [B, S] ids, of every lane; each belongs to one table (`tables`)
-//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes
+//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes; [H, W] of a parameter that
+//           servers hold densely (`heights`, -1 for a table)
 //   Index*  [N] i32, one per Ids, per lane: place of each id value in the Rows of its table
 //
 // Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable, then by
@@ -24,6 +25,7 @@ absl::Status Infer(InferContext& ctx) {
   const std::vector<std::string> tables = ctx.attrs().Strings("tables");
   const std::vector<std::string> row_tables = ctx.attrs().Strings("row_tables");
   const std::vector<int64_t> widths = ctx.attrs().Ints("widths");
+  const std::vector<int64_t> heights = ctx.attrs().Ints("heights");
   const size_t ids = static_cast<size_t>(ctx.InputCount("Ids")), rows = static_cast<size_t>(ctx.OutputCount("Rows"));
   if (tables.size() != ids || static_cast<size_t>(ctx.OutputCount("Index")) != ids) {
     return ctx.Error(std::string(absl::StrCat(ids, " Ids need as many tables and Index, got ", tables.size(), " and ",
@@ -32,6 +34,9 @@ absl::Status Infer(InferContext& ctx) {
   if (row_tables.size() != rows || widths.size() != rows) {
     return ctx.Error(std::string(
         absl::StrCat(rows, " Rows need as many row_tables and widths, got ", row_tables.size(), " and ", widths.size())));
+  }
+  if (!heights.empty() && heights.size() != rows) {
+    return ctx.Error(std::string(absl::StrCat(rows, " Rows need as many heights, or none, got ", heights.size())));
   }
   for (const std::string& table : tables) {
     if (std::count(row_tables.begin(), row_tables.end(), table) != 1) {
@@ -43,7 +48,9 @@ absl::Status Infer(InferContext& ctx) {
     if (std::count(tables.begin(), tables.end(), row_tables[i]) == 0) {
       return ctx.Error("table '" + row_tables[i] + "' has Rows but no Ids");
     }
-    ctx.SetOutput("Rows", {-1, widths[i]}, v1::FLOAT32, static_cast<int>(i));
+    const int64_t height = heights.empty() ? -1 : heights[i];
+    if (height < -1) return ctx.Error(std::string(absl::StrCat("heights must be -1 or a number of rows, got ", height)));
+    ctx.SetOutput("Rows", {height, widths[i]}, v1::FLOAT32, static_cast<int>(i));
     ctx.Output("Rows", static_cast<int>(i))->set_kind(v1::SELECTED_ROWS);
   }
   for (size_t i = 0; i < ids; ++i) ctx.SetOutput("Index", {-1}, v1::INT32, static_cast<int>(i));
@@ -56,7 +63,7 @@ class PrefetchKernel : public OpKernel {
     const std::vector<std::string> ids = VarsOfInput(init.op, "Ids");
     const std::vector<std::string> tables = init.attrs.Strings("tables");
     const std::vector<std::string> row_tables = init.attrs.Strings("row_tables");
-    const std::vector<int64_t> widths = init.attrs.Ints("widths");
+    const std::vector<int64_t> widths = init.attrs.Ints("widths"), heights = init.attrs.Ints("heights");
     // Tables with the same Ids variables in the same order share a group.
     std::map<std::vector<std::string>, size_t> group_of;
     for (size_t r = 0; r < row_tables.size(); ++r) {
@@ -70,7 +77,11 @@ class PrefetchKernel : public OpKernel {
       const auto [it, fresh] = group_of.emplace(names, groups_.size());
       if (fresh) groups_.emplace_back();
       groups_[it->second].members.push_back(
-          {.table = row_tables[r], .width = widths[r], .rows = static_cast<int>(r), .ids = std::move(places)});
+          {.table = row_tables[r],
+           .width = widths[r],
+           .height = heights.empty() ? -1 : heights[r],
+           .rows = static_cast<int>(r),
+           .ids = std::move(places)});
     }
   }
 
@@ -99,6 +110,7 @@ class PrefetchKernel : public OpKernel {
   struct Member {
     std::string table;
     int64_t width = 0;
+    int64_t height = -1;
     int rows = 0;          // place in Rows
     std::vector<int> ids;  // places in Ids and Index
   };
@@ -131,7 +143,7 @@ class PrefetchKernel : public OpKernel {
       for (const Member& member : members) {
         SelectedRows* of_table = ctx.OutputAs<SelectedRows>(kRowsSlot, member.rows);
         if (of_table != rows) of_table->ids = rows->ids;
-        of_table->height = -1;
+        of_table->height = member.height;
         of_table->step_rows.clear();
         of_table->merged = true;
         of_table->present = true;
@@ -158,7 +170,8 @@ REGISTER_OP(prefetch)
   .inputs = {{.name = "Ids", .kinds = {v1::IDS}, .variadic = true}},
   .outputs = {{.name = "Rows", .kinds = {v1::SELECTED_ROWS}, .variadic = true},
               {.name = "Index", .variadic = true, .per_lane = true}},
-  .attrs = {Required(StringsAttr("tables")), Required(StringsAttr("row_tables")), Required(IntsAttr("widths"))},
+  .attrs = {Required(StringsAttr("tables")), Required(StringsAttr("row_tables")), Required(IntsAttr("widths")),
+            IntsAttr("heights")},
   .scope = OpScope::kStep,
   .shape = Infer,
   .cost = [](InferContext& ctx) {

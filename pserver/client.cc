@@ -176,10 +176,23 @@ class ClientImpl : public Client {
     IdOrder order;
     int64_t step = -1;
   };
+  // A dense parameter whose rows are fetched: where they are, and in what order the step's ids go there.
+  struct FetchedParameter {
+    struct Block {
+      std::string name;
+      int server;
+      int64_t begin, end;  // rows
+    };
+    int64_t rows = 0;
+    std::vector<Block> blocks;      // ascending
+    std::vector<uint32_t> order;    // positions of the ids of the last PullRows that it has, ascending by row
+  };
 
   std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
   int servers() const { return options_.transport->servers(); }
   v1::Caller CallerFor(int server);
+  // Puts the ids that the parameter has into its order; the rows of others become zero.
+  static void OrderRows(const TableRows& table, FetchedParameter* parameter);
   // Starts a try. Without locks.
   void Issue(const CallPtr& call);
   CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
@@ -222,6 +235,7 @@ class ClientImpl : public Client {
   const std::shared_ptr<Shared> shared_;
   std::map<std::string, int64_t, std::less<>> block_counts_;
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
+  std::map<std::string, FetchedParameter, std::less<>> fetched_;
   BufferPool buffers_;
 
   // Of the thread that runs the program.
@@ -263,6 +277,13 @@ ClientImpl::ClientImpl(ClientOptions options)
       shared_(std::make_shared<Shared>(options_.trainer_id)) {
   for (const v1::PlacedBlock& block : options_.plan.blocks()) block_counts_[block.name()] = block.element_count();
   for (const v1::PlacedTable& table : options_.plan.tables()) tables_[table.name()] = &table;
+  for (const v1::FetchedRows& fetched : options_.plan.fetched_rows()) fetched_[fetched.parameter()].rows = fetched.rows();
+  for (const v1::PlacedBlock& block : options_.plan.blocks()) {
+    const auto fetched = fetched_.find(block.parameter());
+    if (fetched == fetched_.end() || block.dims_size() != 2) continue;
+    const int64_t begin = block.dims(1) == 0 ? 0 : block.element_begin() / block.dims(1);
+    fetched->second.blocks.push_back({block.name(), block.server(), begin, begin + block.dims(0)});
+  }
   {
     MutexLock lock(&shared_->mu);
     shared_->last_heard.assign(static_cast<size_t>(servers()), absl::InfinitePast());
@@ -880,20 +901,41 @@ CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Sl
                  });
 }
 
+void ClientImpl::OrderRows(const TableRows& table, FetchedParameter* parameter) {
+  const std::vector<int64_t>& ids = *table.ids;
+  const size_t width = static_cast<size_t>(table.width);
+  parameter->order.clear();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < parameter->rows) {
+      parameter->order.push_back(static_cast<uint32_t>(i));
+    } else {
+      std::fill_n(table.rows + i * width, width, 0.0f);
+    }
+  }
+  std::sort(parameter->order.begin(), parameter->order.end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
+}
+
 absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
-  // What one call asks for: positions [begin, end) of the order of some tables.
+  // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
   struct Piece {
     const TableRows* table;
-    const IdOrder* order;
+    const IdOrder* order;                    // of a table
+    const FetchedParameter* parameter;       // else
+    const FetchedParameter::Block* block;
     size_t begin, end;
+    uint32_t position(size_t i) const { return order != nullptr ? (*order)[i] : parameter->order[i]; }
   };
   struct Request {
     int server;
     std::vector<Piece> pieces;
     size_t bytes = 0;  // of rows
   };
-  std::vector<StepIds*> step_ids;
+  std::vector<StepIds*> step_ids;  // null for a fetched parameter
   for (const TableRows& table : tables) {
+    if (fetched_.contains(table.table)) {
+      step_ids.push_back(nullptr);
+      continue;
+    }
     if (!tables_.contains(table.table)) {
       return absl::InvalidArgumentError(absl::StrCat("pull of table ", table.table, ", which the plan does not have"));
     }
@@ -904,6 +946,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
   }
   const auto sort = [&](int64_t i) {
     const TableRows& table = tables[static_cast<size_t>(i)];
+    if (step_ids[static_cast<size_t>(i)] == nullptr) return OrderRows(table, &fetched_.find(table.table)->second);
     step_ids[static_cast<size_t>(i)]->order.Sort(
         *table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
   };
@@ -912,19 +955,37 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
   std::vector<Request> requests;
   for (int s = 0; s < servers(); ++s) {
     Request request{s, {}};
-    for (size_t i = 0; i < tables.size(); ++i) {
-      const IdOrder& order = step_ids[i]->order;
-      const size_t row_bytes = static_cast<size_t>(tables[i].width) * sizeof(float);
+    // Cuts positions [piece.begin, piece.end) into calls.
+    const auto ask_for = [&](Piece piece) {
+      const size_t row_bytes = static_cast<size_t>(piece.table->width) * sizeof(float);
       const size_t rows_per_call = std::max<size_t>(1, kBytesPerCall / row_bytes);
-      for (size_t begin = order.begin(s); begin < order.begin(s + 1);) {
-        const size_t end = std::min(order.begin(s + 1), begin + rows_per_call);
-        if (request.bytes > 0 && request.bytes + (end - begin) * row_bytes > kBytesPerCall) {
+      for (const size_t last = piece.end; piece.begin < last; piece.begin = piece.end) {
+        piece.end = std::min(last, piece.begin + rows_per_call);
+        const size_t bytes = (piece.end - piece.begin) * row_bytes;
+        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
           requests.push_back(std::move(request));
           request = {s, {}};
         }
-        request.pieces.push_back({&tables[i], &order, begin, end});
-        request.bytes += AlignUp((end - begin) * row_bytes);
-        begin = end;
+        request.pieces.push_back(piece);
+        request.bytes += AlignUp(bytes);
+      }
+    };
+    for (size_t i = 0; i < tables.size(); ++i) {
+      if (step_ids[i] != nullptr) {
+        const IdOrder& order = step_ids[i]->order;
+        ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1)});
+        continue;
+      }
+      const FetchedParameter& parameter = fetched_.find(tables[i].table)->second;
+      const std::vector<int64_t>& ids = *tables[i].ids;
+      const auto place_of = [&](int64_t row) {
+        return static_cast<size_t>(std::lower_bound(parameter.order.begin(), parameter.order.end(), row,
+                                                    [&](uint32_t position, int64_t r) { return ids[position] < r; }) -
+                                   parameter.order.begin());
+      };
+      for (const FetchedParameter::Block& block : parameter.blocks) {
+        if (block.server != s) continue;
+        ask_for({&tables[i], nullptr, &parameter, &block, place_of(block.begin), place_of(block.end)});
       }
     }
     if (!request.pieces.empty()) requests.push_back(std::move(request));
@@ -939,7 +1000,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     size_t id_bytes = 0;
     for (const Piece& piece : request.pieces) {
       v1::PullItem* const item = header.add_items();
-      item->set_name(piece.table->table);
+      item->set_name(piece.block == nullptr ? piece.table->table : piece.block->name);
       item->set_count(static_cast<int64_t>(piece.end - piece.begin));
       item->set_width(piece.table->width);
       item->set_offset(static_cast<int64_t>(id_bytes));
@@ -950,7 +1011,8 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     for (const Piece& piece : request.pieces) {
       int64_t* const ids = reinterpret_cast<int64_t*>(at);
       const std::vector<int64_t>& from = *piece.table->ids;
-      for (size_t i = piece.begin; i < piece.end; ++i) ids[i - piece.begin] = from[(*piece.order)[i]];
+      const int64_t first = piece.block == nullptr ? 0 : piece.block->begin;
+      for (size_t i = piece.begin; i < piece.end; ++i) ids[i - piece.begin] = from[piece.position(i)] - first;
       const size_t bytes = (piece.end - piece.begin) * sizeof(int64_t);
       std::memset(at + bytes, 0, AlignUp(bytes) - bytes);
       at += AlignUp(bytes);
@@ -970,7 +1032,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
           for (const Piece& piece : pieces) {
             const size_t width = static_cast<size_t>(piece.table->width);
             for (size_t i = piece.begin; i < piece.end; ++i) {
-              reader.Read(piece.table->rows + (*piece.order)[i] * width, width * sizeof(float));
+              reader.Read(piece.table->rows + piece.position(i) * width, width * sizeof(float));
             }
             const size_t bytes = (piece.end - piece.begin) * width * sizeof(float);
             reader.Skip(AlignUp(bytes) - bytes);

@@ -1033,6 +1033,15 @@ void ServerCoreImpl::TakeReadyPulls(std::vector<WaitingPull>* ready) {
   }
 }
 
+namespace {
+
+// Ids of an item that asks for rows and lies in the payload.
+absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload) {
+  return absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()), static_cast<size_t>(item.count()));
+}
+
+}  // namespace
+
 absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Slice& payload) {
   uint64_t total = 0;
   for (const v1::PullItem& item : request.items()) {
@@ -1044,8 +1053,10 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
     uint64_t floats = static_cast<uint64_t>(item.count());
     if (item.width() > 0) {
       const int table = params_->FindTable(item.name());
-      if (table < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such table"));
-      const int width = params_->table(table).width();
+      const int block = table >= 0 ? -1 : params_->FindBlock(item.name());
+      if (table < 0 && block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such table or block"));
+      const int width = table >= 0 ? params_->table(table).width() : params_->block(block).sparse_width;
+      if (width == 0) return wrong("the block is pulled whole; it has no rows to ask for");
       if (item.width() != width) return wrong(absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
       if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
           static_cast<uint64_t>(item.offset()) > payload.size ||
@@ -1053,6 +1064,12 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
         return wrong(absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size, " bytes"));
       }
       floats *= static_cast<uint64_t>(width);
+      if (block >= 0) {
+        const int64_t rows = params_->block(block).rows;
+        for (const int64_t id : RowIds(item, payload)) {
+          if (id < 0 || id >= rows) return wrong(absl::StrCat("row ", id, " of a block with ", rows, " rows"));
+        }
+      }
     } else {
       const int block = params_->FindBlock(item.name());
       if (block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such block"));
@@ -1085,13 +1102,13 @@ void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payl
           static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float);
       if (item.width() == 0) {
         params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out, request.caller().trainer());
+      } else if (const int table = params_->FindTable(item.name()); table < 0) {
+        params_->CopyRows(params_->FindBlock(item.name()), RowIds(item, payload), out);
       } else {
         // Rows come into being when their first update takes effect; until then they read as their initial values. So what
         // exists at a version depends on no one's reading ahead.
-        const absl::Status status = params_->table(params_->FindTable(item.name()))
-                                        .Pull(absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()),
-                                                                  static_cast<size_t>(item.count())),
-                                              /*create=*/false, out, options_.pool);
+        const absl::Status status =
+            params_->table(table).Pull(RowIds(item, payload), /*create=*/false, out, options_.pool);
         if (!status.ok()) return reply(status);
       }
       std::fill(buffer.data + at + bytes, buffer.data + at + AlignUp(bytes), '\0');

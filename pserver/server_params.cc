@@ -613,6 +613,18 @@ void ServerParams::AddToBlock(int index, absl::Span<const float> changes) {
   for (size_t i = 0; i < changes.size(); ++i) to[i] += changes[i];
 }
 
+void ServerParams::CopyRows(int index, absl::Span<const int64_t> ids, float* out) {
+  DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  const size_t width = static_cast<size_t>(block.info.sparse_width);
+  MutexLock lock(&block.mu);
+  const float* const values = block.value->data<float>();
+  for (const int64_t id : ids) {
+    CHECK(id >= 0 && id < block.info.rows) << block.info.name << ": row " << id;
+    std::memcpy(out, values + static_cast<size_t>(id) * width, width * sizeof(float));
+    out += width;
+  }
+}
+
 namespace {
 
 // Where a piece of state stands in the whole state variable. Shaped like the parameter, or one unit (of 4 bytes or more) per

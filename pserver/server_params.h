@@ -103,6 +103,9 @@ class ServerParams {
   // The most memory that delay compensation takes; 0 without it.
   int64_t read_values_bytes() const { return read_values_bytes_; }
 
+  // Rows `ids` of a block with sparse_width > 0, each in [0, rows), [ids.size(), sparse_width]; likewise.
+  void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
+
   // The following three: no Apply meanwhile.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);

@@ -61,11 +61,11 @@ struct Updater {
 
 class Appender {
  public:
-  Appender(const Job& job, v1::BlockDesc* block) : job_(job), block_(block) {}
+  Appender(const Job& job, v1::BlockDesc* block) : job_(job), block_(block), vars_(*block) {}
 
   absl::Status Append(const v1::VarDesc& param) {
     const std::string grad_name = GradName(param.name());
-    const v1::VarDesc* found = FindVar(*block_, grad_name);
+    const v1::VarDesc* found = vars_.Find(grad_name);
     if (found == nullptr) {
       return job_.positions.Error("program", absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
@@ -205,7 +205,7 @@ class Appender {
   // The ops from the step to the rate in float64.
   absl::Status AppendSchedule(Updater* updater) {
     for (const ScheduleOp& op : updater->settings.schedule()) {
-      if (FindVar(*block_, kStepCounter) == nullptr) RETURN_IF_ERROR(AddVar(ConstantVar(kStepCounter, {1}, 0, v1::INT64)));
+      if (!vars_.Contains(kStepCounter)) RETURN_IF_ERROR(AddVar(ConstantVar(kStepCounter, {1}, 0, v1::INT64)));
       const std::string out = updater->learning_rate + (updater->scheduled.empty() ? ".schedule" : ".warm_up");
       RETURN_IF_ERROR(AddVar(StepVar(out, {1}, v1::FLOAT64)));
       std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{"Step", {kStepCounter}}};
@@ -231,11 +231,13 @@ class Appender {
   }
 
   absl::Status AddVar(const v1::VarDesc& var) {
-    if (FindVar(*block_, var.name()) != nullptr) {
+    if (vars_.Contains(var.name())) {
       return job_.positions.Error("", absl::StrCat("the optimizer needs a variable '", var.name(),
                                                    "', but a layer or the data has that name"));
     }
-    *block_->add_vars() = var;
+    v1::VarDesc* added = block_->add_vars();
+    *added = var;
+    vars_.Add(*added);
     return absl::OkStatus();
   }
 
@@ -272,6 +274,7 @@ class Appender {
 
   const Job& job_;
   v1::BlockDesc* const block_;
+  VarIndex vars_;
   std::map<std::string, Updater> updaters_;  // by learning rate variable; pointers into it stay
   std::map<std::string, std::vector<std::string>> updated_;  // parameters, by the same
   std::vector<v1::OpDesc> schedule_ops_;

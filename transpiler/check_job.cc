@@ -167,6 +167,14 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     return at.Error("dict_size", absl::StrCat("times width, ", rows, " * ", table.width(), ", is more than 2^48 numbers for table '",
                                               table.name(), "', which every process would hold: use is_distributed"));
   }
+  if (table.has_fetch() && (table.is_distributed() || !table.is_sparse())) {
+    return at.Error("fetch", absl::StrCat("is for is_sparse: true without is_distributed; ",
+                                          table.is_distributed() ? "a distributed table is always fetched by rows"
+                                                                 : "without is_sparse the whole table moves"));
+  }
+  if (table.fetch() == v1::Table::ROWS && job.config.distribute().has_geo()) {
+    return at.Error("fetch", "ROWS contradicts distribute.geo, whose trainers keep whole copies");
+  }
   const int servers = job.config.distribute().servers();
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
     return at.Error("logical_shards",
@@ -245,22 +253,7 @@ absl::Status CheckSync(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
-// What the format has and this build cannot do is refused, never ignored.
-absl::Status CheckAvailable(const Job& job) {
-  constexpr char kNot[] = "is not available in this build";
-  const v1::Distribute& distribute = job.config.distribute();
-  const Setting at(&distribute, "distribute", &job.positions);
-  if (distribute.split_method() > v1::Distribute::HASH_NAME) return at.Error("split_method", kNot);
-  if (distribute.assign_size() > 0) return at.Error("assign", kNot);
-  const Setting root = Root(job);
-  for (int i = 0; i < job.config.table_size(); ++i) {
-    if (job.config.table(i).has_fetch()) return root.Error(absl::StrCat("table[", i, "].fetch"), kNot);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckDistribute(const Job& job) {
-  RETURN_IF_ERROR(CheckAvailable(job));
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
   RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 1));

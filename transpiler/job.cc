@@ -27,13 +27,18 @@ std::string Job::Path(std::string_view path) const {
 }
 
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
-                             const std::vector<std::string>& overrides) {
+                             const std::vector<std::string>& overrides, const std::string& program_file) {
   Job job;
   job.file = file;
   job.directory = std::filesystem::path(file).parent_path().string();
   RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
+  }
+  if (!program_file.empty()) {
+    job.config.clear_model();
+    std::error_code ignored;
+    job.config.set_program(std::filesystem::absolute(program_file, ignored).string());
   }
   // With both there is an error to come that says more than a missing file.
   if (job.config.has_program() && !job.config.has_model()) {
@@ -45,9 +50,10 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
   return job;
 }
 
-absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides) {
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
+                            const std::string& program) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
-  return ParseJob(text, file, overrides);
+  return ParseJob(text, file, overrides, program);
 }
 
 }  // namespace weir

@@ -27,9 +27,12 @@ struct Job {
 };
 
 // Reads, applies overrides ("distribute.servers=3", in order), checks every setting that can be checked without the data.
-// InvalidArgument "job.textproto:12:5: ...". NotFound when there is no such file.
-absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides);
-absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides);
+// `program`, when not empty, is a program file that takes the place of the job's model or program; relative to the working
+// directory. InvalidArgument "job.textproto:12:5: ...". NotFound when there is no such file.
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
+                            const std::string& program = "");
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
+                             const std::string& program = "");
 
 }  // namespace weir
 

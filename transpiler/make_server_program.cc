@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,20 +19,58 @@
 namespace weir {
 namespace {
 
+// The program of the single machine, by name. Borrows it.
+struct SingleIndex {
+  explicit SingleIndex(const v1::ProgramDesc& single) : plan(single.plan()), vars(single.blocks(0)) {
+    for (const v1::OpDesc& op : single.blocks(0).ops()) {
+      if (op.role() != v1::OPTIMIZE) continue;
+      std::set<std::string_view> seen;
+      for (const v1::ParamGrad& pair : op.param_grads()) {
+        if (seen.insert(pair.param()).second) updates[pair.param()].push_back(&op);
+      }
+    }
+    for (const v1::PlacedBlock& placed : plan.blocks()) blocks[placed.parameter()].push_back(&placed);
+  }
+  const v1::Plan& plan;
+  const VarIndex vars;
+  // OPTIMIZE ops in program order, and blocks in theirs, by parameter.
+  std::unordered_map<std::string_view, std::vector<const v1::OpDesc*>> updates;
+  std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> blocks;
+};
+
+// The server's program as it grows, with the variables of its block 0 by name.
+struct ServerMain {
+  v1::ProgramDesc* program = nullptr;
+  std::unordered_map<std::string, v1::VarDesc*> vars = {};
+
+  v1::VarDesc* Find(const std::string& name) const {
+    const auto found = vars.find(name);
+    return found == vars.end() ? nullptr : found->second;
+  }
+  void AddVar(v1::VarDesc var) {
+    v1::VarDesc* added = program->mutable_blocks(0)->add_vars();
+    *added = std::move(var);
+    vars[added->name()] = added;
+  }
+};
+
 // Clones what updates one owned block or table, under the block's names.
 class BlockCloner {
  public:
-  BlockCloner(const v1::Distribute& distribute, const v1::ProgramDesc& single, const v1::ParamGrad& pair,
-              const v1::PlacedBlock* placed, int blocks, v1::ProgramDesc* main)
+  BlockCloner(const v1::Distribute& distribute, const SingleIndex& single, const v1::ParamGrad& pair,
+              const v1::PlacedBlock* placed, int blocks, ServerMain* server)
       : distribute_(distribute),
-        single_(single.blocks(0)),
-        plan_(single.plan()),
+        single_(single),
+        plan_(single.plan),
         pair_(pair),
         placed_(placed),
         blocks_(blocks),
-        main_(main) {
-    param_ = FindVar(single_, pair.param());
+        server_(server),
+        main_(server->program),
+        param_(single.vars.Find(pair.param())) {
     CHECK(param_ != nullptr);
+    const auto updates = single.updates.find(pair.param());
+    if (updates != single.updates.end()) updates_ = updates->second;
   }
 
   // Adds the optimize block; its index.
@@ -40,35 +80,25 @@ class BlockCloner {
     ASSIGN_OR_RETURN(const std::string grad, Map(pair_.grad()));
     mapped_pair_ = Pair(param, grad);
     // Gradients come from trainers.
-    FindVar(main_->mutable_blocks(0), grad)->set_stop_gradient(true);
+    server_->Find(grad)->set_stop_gradient(true);
     const int index = main_->blocks_size();
     v1::BlockDesc* block = main_->add_blocks();
     block->set_index(index);
     block->set_parent(0);
     AppendAverage(grad, block);
     if (distribute_.has_delay_compensation()) AppendDelayCompensation(param, grad, block);
-    for (const v1::OpDesc& op : single_.ops()) {
-      if (op.role() == v1::OPTIMIZE && IsOfParam(op)) RETURN_IF_ERROR(CloneOp(op, index));
-    }
+    for (const v1::OpDesc* op : updates_) RETURN_IF_ERROR(CloneOp(*op, index));
     return index;
   }
 
  private:
-  bool IsOfParam(const v1::OpDesc& op) const {
-    for (const v1::ParamGrad& pair : op.param_grads()) {
-      if (pair.param() == pair_.param()) return true;
-    }
-    return false;
-  }
-
   // State variables of the update op, by their slots in its registration.
   void FindStates() {
-    for (const v1::OpDesc& op : single_.ops()) {
-      if (op.role() != v1::OPTIMIZE || !IsOfParam(op)) continue;
-      const OpDef* def = OpRegistry::Global().Find(op.type());
+    for (const v1::OpDesc* op : updates_) {
+      const OpDef* def = OpRegistry::Global().Find(op->type());
       if (def == nullptr || !def->is_optimizer) continue;
       for (const StateDef& state : def->state) {
-        const std::string name = InputOf(op, state.slot);
+        const std::string name = InputOf(*op, state.slot);
         if (!name.empty()) states_[name] = state;
       }
     }
@@ -81,11 +111,11 @@ class BlockCloner {
   absl::StatusOr<std::string> Map(const std::string& name) {
     const auto known = names_.find(name);
     if (known != names_.end()) return known->second;
-    const v1::VarDesc* var = FindVar(single_, name);
+    const v1::VarDesc* var = single_.vars.Find(name);
     CHECK(var != nullptr) << name << " passed the verifier";
     ASSIGN_OR_RETURN(const v1::VarDesc mapped, MapVar(*var));
     names_[name] = mapped.name();
-    if (FindVar(main_->blocks(0), mapped.name()) == nullptr) *main_->mutable_blocks(0)->add_vars() = mapped;
+    if (server_->Find(mapped.name()) == nullptr) server_->AddVar(mapped);
     return mapped.name();
   }
 
@@ -146,13 +176,13 @@ class BlockCloner {
     }
     std::vector<std::string> parts;
     for (int t = 0; t < plan_.trainers(); ++t) {
-      v1::VarDesc part = *FindVar(main_->blocks(0), grad);
+      v1::VarDesc part = *server_->Find(grad);
       part.set_name(absl::StrCat(grad, ".trainer_", t));
       parts.push_back(part.name());
-      *main_->mutable_blocks(0)->add_vars() = std::move(part);
+      server_->AddVar(std::move(part));
     }
     // It is computed here now.
-    FindVar(main_->mutable_blocks(0), grad)->set_stop_gradient(false);
+    server_->Find(grad)->set_stop_gradient(false);
     *block->add_ops() = WithRole(MakeOp("sum", {{"X", parts}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
     *block->add_ops() = WithRole(
         MakeOp("scale", {{"X", {grad}}}, {{"Out", {grad}}}, {AttrF("scale", 1.0 / plan_.trainers())}), v1::OPTIMIZE,
@@ -161,14 +191,14 @@ class BlockCloner {
 
   // A dense gradient is corrected for what has changed since its trainer read. The server fills in what that was.
   void AppendDelayCompensation(const std::string& param, const std::string& grad, v1::BlockDesc* block) {
-    const v1::VarDesc* const grad_var = FindVar(main_->blocks(0), grad);
+    const v1::VarDesc* const grad_var = server_->Find(grad);
     if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
     v1::VarDesc read = *grad_var;
     read.set_name(absl::StrCat(param, ".read"));
     *block->add_ops() = WithRole(MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},
                                         {{"Out", {grad}}}, {AttrF("lambda", distribute_.delay_compensation().lambda())}),
                                  v1::OPTIMIZE, &mapped_pair_);
-    *main_->mutable_blocks(0)->add_vars() = std::move(read);
+    server_->AddVar(std::move(read));
   }
 
   absl::Status CloneOp(const v1::OpDesc& op, int index) {
@@ -211,13 +241,15 @@ class BlockCloner {
   }
 
   const v1::Distribute& distribute_;
-  const v1::BlockDesc& single_;
+  const SingleIndex& single_;
   const v1::Plan& plan_;
   const v1::ParamGrad pair_;
   const v1::PlacedBlock* const placed_;  // nullptr for a table
   const int blocks_;
+  ServerMain* const server_;
   v1::ProgramDesc* const main_;
-  const v1::VarDesc* param_ = nullptr;
+  const v1::VarDesc* const param_;
+  std::vector<const v1::OpDesc*> updates_;
   v1::ParamGrad mapped_pair_;
   std::map<std::string, StateDef> states_;
   std::map<std::string, std::string> names_;
@@ -239,18 +271,18 @@ v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan,
 
 // A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block 0,
 // what does not in the block itself.
-absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, v1::ProgramDesc* main) {
+absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, ServerMain* server) {
   std::vector<const v1::OpDesc*> ops;
   for (const v1::OpDesc& op : single.ops()) {
     if (op.role() == v1::LR_SCHEDULE) ops.push_back(&op);
   }
   if (ops.empty()) return -1;
-  const int index = main->blocks_size();
-  v1::BlockDesc* block = main->add_blocks();
+  const int index = server->program->blocks_size();
+  v1::BlockDesc* block = server->program->add_blocks();
   block->set_index(index);
   block->set_parent(0);
   const auto declare = [&](const v1::OpDesc& op, const std::string& name, bool read) -> absl::Status {
-    if (FindVar(main->blocks(0), name) != nullptr || FindVar(*block, name) != nullptr) return absl::OkStatus();
+    if (server->Find(name) != nullptr || FindVar(*block, name) != nullptr) return absl::OkStatus();
     const v1::VarDesc* var = FindVar(single, name);
     CHECK(var != nullptr) << name << " passed the verifier";
     if (var->is_parameter() || (read && !var->persistable())) {
@@ -258,7 +290,11 @@ absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, v1::ProgramDes
                                                      "', which servers do not have: a schedule reads what other operators of "
                                                      "that role write, and persistable variables that are no parameters"));
     }
-    *(var->persistable() ? main->mutable_blocks(0) : block)->add_vars() = *var;
+    if (var->persistable()) {
+      server->AddVar(*var);
+    } else {
+      *block->add_vars() = *var;
+    }
     return absl::OkStatus();
   };
   for (const v1::OpDesc* op : ops) {
@@ -274,9 +310,9 @@ absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, v1::ProgramDes
 }
 
 // Tables that nothing updates are served all the same.
-void AddUntrainedTables(const v1::BlockDesc& single, v1::BlockDesc* block) {
+void AddUntrainedTables(const v1::BlockDesc& single, ServerMain* server) {
   for (const v1::VarDesc& var : single.vars()) {
-    if (var.kind() == v1::TABLE && FindVar(*block, var.name()) == nullptr) *block->add_vars() = var;
+    if (var.kind() == v1::TABLE && server->Find(var.name()) == nullptr) server->AddVar(var);
   }
 }
 
@@ -292,23 +328,27 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
   *main->mutable_plan() = plan;
   v1::BlockDesc* block = main->add_blocks();
   block->set_index(0);
+  const SingleIndex index(single);
+  ServerMain grown{.program = main};
   std::vector<int32_t> optimize_blocks;
   for (const v1::ParamGrad& pair : UpdatedParameters(single)) {
     std::vector<const v1::PlacedBlock*> owned;
-    int blocks = 0;
-    for (const v1::PlacedBlock& placed : plan.blocks()) {
-      if (placed.parameter() != pair.param()) continue;
-      ++blocks;
-      if (placed.server() == server) owned.push_back(&placed);
+    const auto blocks = index.blocks.find(pair.param());
+    if (blocks == index.blocks.end()) {
+      owned.push_back(nullptr);  // a table: every server has shards of it
+    } else {
+      for (const v1::PlacedBlock* placed : blocks->second) {
+        if (placed->server() == server) owned.push_back(placed);
+      }
     }
-    if (blocks == 0) owned.push_back(nullptr);  // a table: every server has shards of it
+    const int count = blocks == index.blocks.end() ? 0 : static_cast<int>(blocks->second.size());
     for (const v1::PlacedBlock* placed : owned) {
-      ASSIGN_OR_RETURN(const int index, BlockCloner(job.config.distribute(), single, pair, placed, blocks, main).Clone());
-      optimize_blocks.push_back(index);
+      ASSIGN_OR_RETURN(const int optimize, BlockCloner(job.config.distribute(), index, pair, placed, count, &grown).Clone());
+      optimize_blocks.push_back(optimize);
     }
   }
-  AddUntrainedTables(single.blocks(0), main->mutable_blocks(0));
-  ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), main));
+  AddUntrainedTables(single.blocks(0), &grown);
+  ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), &grown));
   *main->mutable_blocks(0)->add_ops() = ListenAndServ(job.config.distribute(), plan, server, optimize_blocks, lr_block);
   RETURN_IF_ERROR(BuildStartup(job, &programs).status());
   programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));

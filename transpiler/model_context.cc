@@ -12,11 +12,9 @@
 namespace weir {
 namespace {
 
-const v1::VarDesc* FindIn(const v1::BlockDesc& block, std::string_view name) {
-  for (const v1::VarDesc& var : block.vars()) {
-    if (var.name() == name) return &var;
-  }
-  return nullptr;
+const v1::VarDesc* FindIn(const ModelState& state, std::string_view name) {
+  const auto found = state.vars.find(name);
+  return found == state.vars.end() ? nullptr : found->second;
 }
 
 std::string DimsOf(const v1::VarDesc& var) { return ShapeString(absl::MakeConstSpan(var.dims().data(), var.dims_size())); }
@@ -72,7 +70,7 @@ absl::Status ModelContext::Error(std::string_view field, std::string_view text) 
 
 absl::StatusOr<v1::VarDesc> ModelContext::Input(std::string_view field, const std::string& variable) {
   if (variable.empty()) return Error(field, "is required");
-  if (const v1::VarDesc* var = FindIn(state_->program.blocks(0), variable)) {
+  if (const v1::VarDesc* var = FindIn(*state_, variable)) {
     if (!var->is_parameter()) return *var;
     return Error(field, absl::StrCat("'", variable, "' is a parameter, not a layer or a variable of the data"));
   }
@@ -147,7 +145,7 @@ absl::Status ModelContext::Append(v1::OpDesc op) { return AppendFor(std::move(op
 
 absl::StatusOr<v1::VarDesc> ModelContext::AppendFor(v1::OpDesc op) {
   v1::BlockDesc* block = state_->program.mutable_blocks(0);
-  const VarLookup find = [block](std::string_view name) { return FindIn(*block, name); };
+  const VarLookup find = [this](std::string_view name) { return FindIn(*state_, name); };
   const auto infer = [&]() -> absl::StatusOr<std::vector<v1::VarDesc>> {
     ASSIGN_OR_RETURN(const OpDef* def, CheckSignature(op, find, /*outputs_may_be_new=*/true));
     return InferOutputs(op, *def, find);
@@ -161,11 +159,13 @@ absl::StatusOr<v1::VarDesc> ModelContext::AppendFor(v1::OpDesc op) {
 }
 
 absl::Status ModelContext::Declare(const v1::VarDesc& var) {
-  if (FindIn(state_->program.blocks(0), var.name()) != nullptr) {
+  if (FindIn(*state_, var.name()) != nullptr) {
     return Error("", absl::StrCat("would make a second variable '", var.name(), "': rename the layer"));
   }
   if (const absl::Status dims = CheckDims(var); !dims.ok()) return Error("", std::string(dims.message()));
-  *state_->program.mutable_blocks(0)->add_vars() = var;
+  v1::VarDesc* added = state_->program.mutable_blocks(0)->add_vars();
+  *added = var;
+  state_->vars.emplace(added->name(), added);
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct ModelState {
   const Job* job = nullptr;
   std::vector<v1::VarDesc> schema;  // variables the data can give; declared in the program when first read
   v1::ProgramDesc program;
+  // Variables of the program by name; keys live in the descriptions. Whoever adds one puts it here.
+  std::unordered_map<std::string_view, const v1::VarDesc*> vars = {};
   std::set<std::string> tables_used;
 };
 

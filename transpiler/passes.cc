@@ -1,14 +1,19 @@
 #include "transpiler/passes.h"
 
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/append_backward.h"
 #include "transpiler/append_optimizer.h"
 #include "transpiler/build_forward.h"
 #include "transpiler/build_startup.h"
+#include "transpiler/choose_fetch.h"
 #include "transpiler/keep_updates.h"
 #include "transpiler/place_blocks.h"
 #include "transpiler/prefetch_tables.h"
@@ -16,6 +21,7 @@
 #include "transpiler/send_gradients.h"
 #include "transpiler/share_buffers.h"
 #include "transpiler/slice_variables.h"
+#include "transpiler/verify_plan.h"
 
 namespace weir {
 
@@ -29,7 +35,7 @@ const std::vector<Pass>& SingleMachinePasses() {
 
 const std::vector<Pass>& PlacementPasses() {
   static const auto* const passes =
-      new std::vector<Pass>{{"slice_variables", SliceVariables}, {"place_blocks", PlaceBlocks}};
+      new std::vector<Pass>{{"slice_variables", SliceVariables}, {"choose_fetch", ChooseFetch}, {"place_blocks", PlaceBlocks}};
   return *passes;
 }
 
@@ -42,18 +48,54 @@ const std::vector<Pass>& TrainerPasses() {
   return *passes;
 }
 
-absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs) {
+namespace {
+
+absl::Status Verify(const Programs& programs) {
+  for (const v1::ProgramDesc* program : {&programs.main, &programs.startup}) {
+    if (program->blocks_size() > 0) RETURN_IF_ERROR(VerifyProgram(*program));
+  }
+  return VerifyTrainer(programs);
+}
+
+}  // namespace
+
+absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs, PassTrace* trace) {
   for (const Pass& pass : passes) {
+    if (trace != nullptr && trace->stopped) return absl::OkStatus();
     const absl::StatusOr<bool> changed = pass.run(job, programs);
     if (!changed.ok()) return changed.status();
-    if (!*changed) continue;
-    for (const v1::ProgramDesc* program : {&programs->main, &programs->startup}) {
-      if (program->blocks_size() == 0) continue;
-      const absl::Status verified = VerifyProgram(*program);
-      if (!verified.ok()) {
-        return absl::InternalError(absl::StrCat("after pass ", pass.name, ": ", verified.message()));
-      }
+    if (trace != nullptr) {
+      RETURN_IF_ERROR(DumpPrograms(pass.name, *programs, trace));
+      trace->stopped = trace->stop_after == pass.name;
     }
+    if (!*changed) continue;
+    const absl::Status verified = Verify(*programs);
+    if (!verified.ok()) return absl::InternalError(absl::StrCat("after pass ", pass.name, ": ", verified.message()));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> PassNames() {
+  std::vector<std::string> names;
+  for (const auto* passes : {&SingleMachinePasses(), &PlacementPasses(), &TrainerPasses()}) {
+    for (const Pass& pass : *passes) names.emplace_back(pass.name);
+  }
+  return names;
+}
+
+absl::Status DumpPrograms(const std::string& what, const Programs& programs, PassTrace* trace) {
+  ++trace->passes;
+  if (trace->dump_dir.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(trace->dump_dir, error);
+  if (error) {
+    return absl::InvalidArgumentError(absl::StrCat(trace->dump_dir, " cannot be made: ", error.message()));
+  }
+  for (const auto& [kind, program] : {std::pair("main", &programs.main), std::pair("startup", &programs.startup)}) {
+    if (program->blocks_size() == 0) continue;
+    RETURN_IF_ERROR(WriteProgramFile(
+        absl::StrCat(trace->dump_dir, "/", absl::Dec(trace->passes, absl::kZeroPad2), "_", what, ".", kind, ".program"),
+        *program));
   }
   return absl::OkStatus();
 }

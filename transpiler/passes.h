@@ -3,6 +3,7 @@
 #ifndef WEIR_TRANSPILER_PASSES_H_
 #define WEIR_TRANSPILER_PASSES_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,9 +26,28 @@ const std::vector<Pass>& PlacementPasses();
 // A placed program to that of a trainer.
 const std::vector<Pass>& TrainerPasses();
 
-// Runs them one after the other and verifies the programs after each. An Internal error when a program does not verify: that
-// is the pass's mistake, and it is named.
-absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs);
+// How to follow the passes of one transpilation through all lists.
+struct PassTrace {
+  // Not empty: after each pass the programs are written there (the directory is made), as
+  // "<number>_<pass>.main.program" and "<number>_<pass>.startup.program", numbers from 01.
+  std::string dump_dir = {};
+  // Not empty: nothing runs behind the pass of this name.
+  std::string stop_after = {};
+  // Passes that have run, and whether stop_after was among them.
+  int passes = 0;
+  bool stopped = false;
+};
+
+// Runs them one after the other and verifies the programs after each that has changed something: each by itself
+// (framework/graph/verifier.h), and what there is of the split (transpiler/verify_plan.h). An Internal error when they do not
+// verify: that is the pass's mistake, and it is named.
+absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs, PassTrace* trace = nullptr);
+
+// The names of all passes, in their order.
+std::vector<std::string> PassNames();
+
+// Writes "<number>_<what>.main.program" and "...startup.program" as PassTrace says; nothing without a dump_dir.
+absl::Status DumpPrograms(const std::string& what, const Programs& programs, PassTrace* trace);
 
 }  // namespace weir
 

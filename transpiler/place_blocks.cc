@@ -1,12 +1,16 @@
 #include "transpiler/place_blocks.h"
 
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "framework/runtime/row_rule.h"
+#include "transpiler/block_costs.h"
 #include "transpiler/dispatchers/dispatcher.h"
 
 namespace weir {
@@ -40,6 +44,54 @@ absl::StatusOr<v1::PlacedTable> PlaceTable(const v1::BlockDesc& block, const v1:
   return placed;
 }
 
+// Servers by distribute.assign; -1 where it says nothing.
+absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) {
+  const v1::Distribute& distribute = job.config.distribute();
+  std::vector<int> servers(static_cast<size_t>(plan.blocks_size()), -1);
+  if (distribute.assign_size() == 0) return servers;
+  std::map<std::string, std::vector<int>> places;  // of the blocks of each parameter
+  for (int i = 0; i < plan.blocks_size(); ++i) places[plan.blocks(i).parameter()].push_back(i);
+  std::vector<int> by(servers.size(), -1);  // the row that placed it
+  for (int i = 0; i < distribute.assign_size(); ++i) {
+    const v1::Assignment& row = distribute.assign(i);
+    const std::string path = absl::StrCat("assign[", i, "]");
+    const Setting at(&distribute, "distribute", &job.positions);
+    if (row.parameter().empty()) return at.Error(path, "names no parameter");
+    const auto found = places.find(row.parameter());
+    if (found == places.end()) {
+      for (const v1::Table& table : job.config.table()) {
+        if (table.name() != row.parameter() || !table.is_distributed()) continue;
+        return at.Error(path + ".parameter", absl::StrCat("'", row.parameter(), "' is a distributed table: its rows are "
+                                                          "spread over all servers by shard"));
+      }
+      std::vector<std::string> names;
+      for (const auto& [name, blocks] : places) names.push_back(name);
+      const std::string near = NearestName(row.parameter(), names);
+      return at.Error(path + ".parameter", absl::StrCat("'", row.parameter(), "' is no parameter that servers hold",
+                                                        near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
+    }
+    const int blocks = static_cast<int>(found->second.size());
+    if (row.has_block() && (row.block() < 0 || row.block() >= blocks)) {
+      return at.Error(path + ".block", absl::StrCat("must be in [0, ", blocks, "), the blocks of '", row.parameter(),
+                                                    "', got ", row.block()));
+    }
+    if (!row.has_server()) return at.Error(path, "names no server");
+    if (row.server() < 0 || row.server() >= plan.servers()) {
+      return at.Error(path + ".server", absl::StrCat("must be in [0, ", plan.servers(), "), got ", row.server()));
+    }
+    for (int b = row.has_block() ? row.block() : 0; b < (row.has_block() ? row.block() + 1 : blocks); ++b) {
+      const size_t place = static_cast<size_t>(found->second[static_cast<size_t>(b)]);
+      if (by[place] >= 0) {
+        return at.Error(path, absl::StrCat("places block '", plan.blocks(static_cast<int>(place)).name(),
+                                           "', which assign[", by[place], "] has placed"));
+      }
+      by[place] = i;
+      servers[place] = row.server();
+    }
+  }
+  return servers;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
@@ -52,11 +104,18 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   ASSIGN_OR_RETURN(const Kind kind, DispatcherOf(job));
   ASSIGN_OR_RETURN(const DispatcherRule* rule, DispatcherRegistry().Find(kind));
   const std::vector<v1::PlacedBlock> blocks(plan->blocks().begin(), plan->blocks().end());
-  ASSIGN_OR_RETURN(const std::vector<int> servers, (*rule)(kind.setting.message(), blocks, plan->servers()));
+  const std::vector<BlockCost> costs = BlockCosts(programs->main);
+  ASSIGN_OR_RETURN(const std::vector<int> assigned, Assigned(job, *plan));
+  const Placement placement{.blocks = blocks, .costs = costs, .assigned = assigned, .servers = plan->servers()};
+  ASSIGN_OR_RETURN(const std::vector<int> servers, (*rule)(kind.setting.message(), placement));
   if (servers.size() != blocks.size()) {
     return kind.setting.Error("", absl::StrCat("placed ", servers.size(), " of ", blocks.size(), " blocks"));
   }
   for (int i = 0; i < plan->blocks_size(); ++i) {
+    if (assigned[i] >= 0) {
+      plan->mutable_blocks(i)->set_server(assigned[i]);
+      continue;
+    }
     if (servers[i] < 0 || servers[i] >= plan->servers()) {
       return kind.setting.Error("", absl::StrCat("placed block '", blocks[i].name(), "' on server ", servers[i],
                                                  "; there are servers 0 to ", plan->servers() - 1));

@@ -142,6 +142,10 @@ std::string PlanText(const Job& job, const v1::Plan& plan) {
   for (const v1::PlacedBlock& block : plan.blocks()) {
     absl::StrAppend(&text, "plan.block ", block.name(), ": ", BlockLine(block), "\n");
   }
+  for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
+    absl::StrAppend(&text, "plan.fetched_rows ", fetched.parameter(), ": at most ", fetched.most_rows(), " of ", fetched.rows(),
+                    fetched.forced() ? ", as the job says" : "", "\n");
+  }
   for (const v1::PlacedTable& table : plan.tables()) {
     absl::StrAppend(&text, "plan.table ", table.name(), ": width ", table.width(), ", state ", table.state_width(), ", ",
                     table.logical_shards(), " shards, capacity ", table.capacity(), "\n");

@@ -1,6 +1,7 @@
 #include "transpiler/prefetch_tables.h"
 
-#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,15 +17,15 @@ namespace {
 // of the table had.
 class RowsGradContext : public GradContext {
  public:
-  RowsGradContext(const v1::OpDesc& op, const OpDef& def, const v1::BlockDesc& block, std::string out_grad,
+  RowsGradContext(const v1::OpDesc& op, const OpDef& def, const VarIndex& vars, std::string out_grad,
                   std::string rows_grad)
-      : op_(op), def_(def), block_(block), out_grad_(std::move(out_grad)), rows_grad_(std::move(rows_grad)) {}
+      : op_(op), def_(def), vars_(vars), out_grad_(std::move(out_grad)), rows_grad_(std::move(rows_grad)) {}
   const v1::OpDesc& op() const override { return op_; }
   AttrReader attrs() const override { return AttrReader(op_, def_); }
   std::string OutputGrad(std::string_view, int) const override { return out_grad_; }
   std::string InputGrad(std::string_view slot, int) override { return slot == "Rows" ? rows_grad_ : ""; }
   const v1::VarDesc& Var(std::string_view name) const override {
-    const v1::VarDesc* var = FindVar(block_, name);
+    const v1::VarDesc* var = vars_.Find(name);
     CHECK(var != nullptr) << name;
     return *var;
   }
@@ -32,14 +33,21 @@ class RowsGradContext : public GradContext {
  private:
   const v1::OpDesc& op_;
   const OpDef& def_;
-  const v1::BlockDesc& block_;
+  const VarIndex& vars_;
   const std::string out_grad_;
   const std::string rows_grad_;
 };
 
 class Rewriter {
  public:
-  explicit Rewriter(v1::BlockDesc* block) : block_(block) {}
+  explicit Rewriter(v1::ProgramDesc* main) : block_(main->mutable_blocks(0)), vars_(*block_) {
+    for (const v1::FetchedRows& fetched : main->plan().fetched_rows()) fetched_.insert(fetched.parameter());
+    for (const v1::OpDesc& op : block_->ops()) {
+      for (const v1::OpSlot& slot : op.outputs()) {
+        for (const std::string& name : slot.vars()) writers_.emplace(name, op.type());
+      }
+    }
+  }
 
   absl::StatusOr<bool> Run() {
     for (int i = 0; i < block_->ops_size(); ++i) {
@@ -51,21 +59,20 @@ class Rewriter {
   }
 
  private:
-  // The distributed table that a look-up or its gradient reads.
+  // The distributed table that a look-up or its gradient reads, or the matrix whose rows are fetched.
   const v1::VarDesc* TableOf(const v1::OpDesc& op) const {
     if (op.type() != "lookup_table" && op.type() != "lookup_table_grad") return nullptr;
-    const v1::VarDesc* var = FindVar(*block_, InputOf(op, "W"));
-    return var != nullptr && var->kind() == v1::TABLE ? var : nullptr;
+    const v1::VarDesc* var = vars_.Find(InputOf(op, "W"));
+    return var != nullptr && (var->kind() == v1::TABLE || fetched_.contains(var->name())) ? var : nullptr;
   }
 
   absl::Status Replace(int i) {
     const v1::OpDesc old = block_->ops(i);
     const v1::VarDesc table = *TableOf(old);
     const std::string ids = InputOf(old, "Ids");
-    for (const v1::OpDesc& op : block_->ops()) {
-      if (!Writes(op, ids)) continue;
+    if (const auto writer = writers_.find(ids); writer != writers_.end()) {
       return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(), "' come from operator ",
-                                                     op.type(), "; rows can only be prefetched for ids of the data"));
+                                                     writer->second, "; rows can only be prefetched for ids of the data"));
     }
     Ask(ids, table);
     ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get("lookup_rows"));
@@ -84,7 +91,7 @@ class Rewriter {
       *block_->mutable_ops(i) = WithRole(lookup, old.role());
       return absl::OkStatus();
     }
-    RowsGradContext context(lookup, *def, *block_, InputOf(old, "Out@GRAD"), OutputOf(old, "W@GRAD"));
+    RowsGradContext context(lookup, *def, vars_, InputOf(old, "Out@GRAD"), OutputOf(old, "W@GRAD"));
     ASSIGN_OR_RETURN(std::vector<v1::OpDesc> grads, def->gradient(context));
     CHECK_EQ(grads.size(), 1u) << "lookup_rows has one gradient op";
     grads[0].set_role(old.role());
@@ -100,9 +107,7 @@ class Rewriter {
 
   // Each pair of ids and table is fetched once, however many look-ups read it.
   void Ask(const std::string& ids, const v1::VarDesc& table) {
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] == ids && tables_[i] == table.name()) return;
-    }
+    if (!asked_.emplace(ids, table.name()).second) return;
     ids_.push_back(ids);
     tables_.push_back(table.name());
     indexes_.push_back(IndexName(ids, table));
@@ -110,36 +115,45 @@ class Rewriter {
     index->set_name(indexes_.back());
     index->set_dtype(v1::INT32);
     index->add_dims(-1);
-    if (std::find(row_tables_.begin(), row_tables_.end(), table.name()) != row_tables_.end()) return;
+    vars_.Add(*index);
+    if (!tables_asked_.insert(table.name()).second) return;
     row_tables_.push_back(table.name());
     widths_.push_back(table.dims(1));
+    heights_.push_back(table.kind() == v1::TABLE ? -1 : table.dims(0));
     rows_.push_back(RowsName(table));
     v1::VarDesc* rows = block_->add_vars();
     rows->set_name(rows_.back());
     rows->set_kind(v1::SELECTED_ROWS);
     rows->set_dtype(v1::FLOAT32);
-    rows->add_dims(-1);
+    rows->add_dims(heights_.back());
     rows->add_dims(table.dims(1));
+    vars_.Add(*rows);
   }
 
   void InsertPrefetch() {
+    std::vector<v1::OpAttr> attrs = {AttrStrings("tables", tables_), AttrStrings("row_tables", row_tables_),
+                                     AttrInts("widths", widths_)};
+    if (!fetched_.empty()) attrs.push_back(AttrInts("heights", heights_));
     *block_->add_ops() =
-        WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}},
-                        {AttrStrings("tables", tables_), AttrStrings("row_tables", row_tables_), AttrInts("widths", widths_)}),
-                 v1::RPC);
+        WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}}, attrs), v1::RPC);
     for (int i = block_->ops_size() - 1; i > 0; --i) block_->mutable_ops()->SwapElements(i, i - 1);
   }
 
   v1::BlockDesc* const block_;
+  VarIndex vars_;
+  std::set<std::string> fetched_;
+  std::map<std::string, std::string> writers_;  // type of an op, by variable that it writes
+  std::set<std::pair<std::string, std::string>> asked_;
+  std::set<std::string> tables_asked_;
   std::vector<std::string> ids_, tables_, indexes_;    // one each per pair of ids and table
   std::vector<std::string> row_tables_, rows_;         // one each per table
-  std::vector<int64_t> widths_;
+  std::vector<int64_t> widths_, heights_;
 };
 
 }  // namespace
 
 absl::StatusOr<bool> PrefetchTables(const Job&, Programs* programs) {
-  return Rewriter(programs->main.mutable_blocks(0)).Run();
+  return Rewriter(&programs->main).Run();
 }
 
 }  // namespace weir

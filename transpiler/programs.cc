@@ -41,6 +41,11 @@ v1::VarDesc* FindVar(v1::BlockDesc* block, std::string_view name) {
   return const_cast<v1::VarDesc*>(FindVar(static_cast<const v1::BlockDesc&>(*block), name));
 }
 
+VarIndex::VarIndex(const v1::BlockDesc& block) {
+  vars_.reserve(static_cast<size_t>(block.vars_size()));
+  for (const v1::VarDesc& var : block.vars()) Add(var);
+}
+
 std::string InputOf(const v1::OpDesc& op, std::string_view slot) { return OnlyVar(op.inputs(), slot); }
 std::string OutputOf(const v1::OpDesc& op, std::string_view slot) { return OnlyVar(op.outputs(), slot); }
 bool Reads(const v1::OpDesc& op, std::string_view var) { return Names(op.inputs(), var); }

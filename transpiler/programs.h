@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -21,6 +22,23 @@ struct Programs {
 // A variable of this very block; nullptr when there is none.
 const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name);
 v1::VarDesc* FindVar(v1::BlockDesc* block, std::string_view name);
+
+// Variables of one block by name: what FindVar finds, without walking through them. Borrows the block; names do not change and
+// variables are not removed meanwhile. A variable that is added to the block is told to Add.
+class VarIndex {
+ public:
+  explicit VarIndex(const v1::BlockDesc& block);
+  // nullptr when there is none.
+  const v1::VarDesc* Find(std::string_view name) const {
+    const auto found = vars_.find(name);
+    return found == vars_.end() ? nullptr : found->second;
+  }
+  bool Contains(std::string_view name) const { return vars_.contains(name); }
+  void Add(const v1::VarDesc& var) { vars_.emplace(var.name(), &var); }
+
+ private:
+  std::unordered_map<std::string_view, const v1::VarDesc*> vars_;
+};
 
 // The only variable of a slot; "" when the op does not have it.
 std::string InputOf(const v1::OpDesc& op, std::string_view slot);

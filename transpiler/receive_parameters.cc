@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,10 +21,19 @@ struct Received {
   std::vector<int64_t> servers;
 };
 
+// Parameters whose rows are fetched.
+std::set<std::string> Fetched(const v1::Plan& plan) {
+  std::set<std::string> fetched;
+  for (const v1::FetchedRows& rows : plan.fetched_rows()) fetched.insert(rows.parameter());
+  return fetched;
+}
+
 // Dense parameters in placement order.
 std::vector<Received> FromServers(const v1::Plan& plan) {
+  const std::set<std::string> fetched = Fetched(plan);
   std::vector<Received> all;
   for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (fetched.contains(block.parameter())) continue;
     if (all.empty() || all.back().pair.param() != block.parameter()) {
       all.push_back({.pair = Pair(block.parameter(), block.gradient())});
     }
@@ -77,6 +88,15 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   AppendReceives(job.config.distribute(), main->plan(), main, main->mutable_blocks(0));
   DropUnusedVars(main);
 
+  const VarIndex in_startup(startup->blocks(0));
+  const std::set<std::string> fetched = Fetched(main->plan());
+  std::unordered_set<std::string_view> used;
+  for (const v1::OpDesc& op : main->blocks(0).ops()) {
+    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) used.insert(slot.vars().begin(), slot.vars().end());
+    }
+  }
+  // Of every parameter on the servers.
   std::set<std::string> received;
   for (const v1::PlacedBlock& block : main->plan().blocks()) {
     received.insert(block.parameter());
@@ -85,12 +105,10 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   FilterOps(startup->mutable_blocks(0), [&](const v1::OpDesc& op) {
     // What the program itself uses; states and learning rates of updates that a trainer keeps are not of them.
     const std::string out = OutputOf(op, "Out");
-    const auto& ops = main->blocks(0).ops();
-    return !received.contains(out) &&
-           std::any_of(ops.begin(), ops.end(), [&](const v1::OpDesc& of) { return Reads(of, out) || Writes(of, out); });
+    return !received.contains(out) && used.contains(out);
   });
   for (const v1::VarDesc& var : main->blocks(0).vars()) {
-    if (received.contains(var.name()) && FindVar(startup->blocks(0), var.name()) == nullptr) {
+    if (received.contains(var.name()) && !fetched.contains(var.name()) && !in_startup.Contains(var.name())) {
       *startup->mutable_blocks(0)->add_vars() = var;
     }
   }

@@ -1,7 +1,10 @@
 #include "transpiler/send_gradients.h"
 
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,23 +17,23 @@ namespace weir {
 namespace {
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
-std::vector<v1::OpDesc> SendOps(const v1::ProgramDesc& main, const v1::ParamGrad& pair) {
-  const v1::VarDesc* grad = FindVar(main.blocks(0), pair.grad());
+std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
+                                const v1::ParamGrad& pair) {
+  const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
   const int64_t width = rows ? ElementCount(Dims(*grad).subspan(1)) : 0;
-  if (FindVar(main.blocks(0), pair.param())->kind() == v1::TABLE) {
+  if (vars.Find(pair.param())->kind() == v1::TABLE) {
     return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {},
                             {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)}),
                      v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
-  for (const v1::PlacedBlock& block : main.plan().blocks()) {
-    if (block.parameter() != pair.param()) continue;
-    blocks.push_back(block.name());
-    servers.push_back(block.server());
-    sections.push_back(rows ? block.dims(0) : block.element_count());
+  for (const v1::PlacedBlock* block : placed) {
+    blocks.push_back(block->name());
+    servers.push_back(block->server());
+    sections.push_back(rows ? block->dims(0) : block->element_count());
   }
   std::vector<std::string> pieces;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -61,21 +64,29 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "send_barrier") return false;
   }
-  for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
-    int last = -1;
-    for (int i = 0; i < block->ops_size(); ++i) {
-      if (!OnServers(block->ops(i)) && Writes(block->ops(i), pair.grad())) last = i;
+  std::unordered_map<std::string_view, int> last_writers;  // of each variable
+  for (int i = 0; i < block->ops_size(); ++i) {
+    if (OnServers(block->ops(i))) continue;
+    for (const v1::OpSlot& slot : block->ops(i).outputs()) {
+      for (const std::string& name : slot.vars()) last_writers[name] = i;
     }
-    if (last < 0) {
+  }
+  std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
+  for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
+  const VarIndex vars(*block);
+  for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
+    const auto last = last_writers.find(pair.grad());
+    if (last == last_writers.end()) {
       return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
                                                          pair.param(), "'"));
     }
-    std::vector<v1::OpDesc> ops = SendOps(*main, pair);
-    behind[last].insert(behind[last].end(), ops.begin(), ops.end());
+    std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair);
+    std::vector<v1::OpDesc>& there = behind[last->second];
+    there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
   }
   google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
   for (int i = 0; i < block->ops_size(); ++i) {
-    if (!OnServers(block->ops(i))) *ops.Add() = block->ops(i);
+    if (!OnServers(block->ops(i))) *ops.Add() = std::move(*block->mutable_ops(i));
     const auto sends = behind.find(i);
     if (sends == behind.end()) continue;
     for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);

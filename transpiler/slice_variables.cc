@@ -85,9 +85,10 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
   v1::Plan plan = PlanHeader(job.config);
   const v1::Distribute& distribute = job.config.distribute();
   std::vector<v1::VarDesc> pieces;
+  VarIndex vars(main->blocks(0));
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
-    const v1::VarDesc* param = FindVar(main->blocks(0), pair.param());
-    const v1::VarDesc* grad = FindVar(main->blocks(0), pair.grad());
+    const v1::VarDesc* param = vars.Find(pair.param());
+    const v1::VarDesc* grad = vars.Find(pair.grad());
     CHECK(param != nullptr && grad != nullptr) << pair.param() << ": the verifier has seen this update";
     if (param->kind() == v1::TABLE) continue;
     for (const int64_t d : param->dims()) {
@@ -110,11 +111,13 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
     }
   }
   for (v1::VarDesc& piece : pieces) {
-    if (FindVar(main->blocks(0), piece.name()) != nullptr) {
+    if (vars.Contains(piece.name())) {
       return job.positions.Error("model", absl::StrCat("a block of a parameter would be named '", piece.name(),
                                                        "', which is the name of another variable"));
     }
-    *main->mutable_blocks(0)->add_vars() = std::move(piece);
+    v1::VarDesc* added = main->mutable_blocks(0)->add_vars();
+    *added = std::move(piece);
+    vars.Add(*added);
   }
   *main->mutable_plan() = std::move(plan);
   return true;

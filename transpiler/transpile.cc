@@ -1,15 +1,19 @@
 #include "transpiler/transpile.h"
 
-#include <set>
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/keep_updates.h"
 #include "transpiler/make_server_program.h"
 #include "transpiler/passes.h"
+#include "transpiler/verify_plan.h"
 
 namespace weir {
 
@@ -19,14 +23,34 @@ absl::StatusOr<Programs> BuildSingleMachine(const Job& job) {
   return programs;
 }
 
-absl::StatusOr<Transpiled> Transpile(const Job& job) {
+absl::StatusOr<Programs> TranspileUntil(const Job& job, PassTrace* trace) {
+  const std::vector<std::string> names = PassNames();
+  if (std::find(names.begin(), names.end(), trace->stop_after) == names.end()) {
+    const std::string near = NearestName(trace->stop_after, names);
+    return absl::InvalidArgumentError(absl::StrCat("there is no pass '", trace->stop_after, "'",
+                                                   near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)"),
+                                                   "; passes are ", absl::StrJoin(names, ", ")));
+  }
+  Programs programs;
+  for (const auto* passes : {&SingleMachinePasses(), &PlacementPasses(), &TrainerPasses()}) {
+    RETURN_IF_ERROR(RunPasses(*passes, job, &programs, trace));
+  }
+  return programs;
+}
+
+absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
   Transpiled transpiled;
   transpiled.job_ = job;
-  ASSIGN_OR_RETURN(transpiled.single_, BuildSingleMachine(job));
-  RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &transpiled.single_));
+  RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &transpiled.single_, trace));
+  RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &transpiled.single_, trace));
   transpiled.plan_ = transpiled.single_.main.plan();
   transpiled.trainer_ = transpiled.single_;
-  RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &transpiled.trainer_));
+  RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &transpiled.trainer_, trace));
+  const int servers = transpiled.plan_.servers();
+  for (int s = 0; s < (servers <= kWholeSetServers ? servers : 1); ++s) {
+    ASSIGN_OR_RETURN(const Programs server, transpiled.Server(s));
+    if (trace != nullptr) RETURN_IF_ERROR(DumpPrograms(absl::StrCat("make_server_program.server", s), server, trace));
+  }
   return transpiled;
 }
 
@@ -38,13 +62,16 @@ absl::StatusOr<Programs> Transpiled::Server(int server) const {
   const bool geo = job_.config.distribute().has_geo();
   ASSIGN_OR_RETURN(Programs programs,
                    MakeServerProgram(job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
-  for (const v1::ProgramDesc* program : {&programs.main, &programs.startup}) {
-    const absl::Status verified = VerifyProgram(*program);
-    if (!verified.ok()) {
-      return absl::InternalError(absl::StrCat("program ", program->name(), ": ", verified.message()));
-    }
-  }
-  return programs;
+  const auto verify = [&]() -> absl::Status {
+    RETURN_IF_ERROR(VerifyProgram(programs.main));
+    RETURN_IF_ERROR(VerifyProgram(programs.startup));
+    RETURN_IF_ERROR(VerifyServer(programs, server));
+    const ServerSide side{.index = server, .programs = &programs};
+    return VerifySet(trainer_, absl::MakeConstSpan(&side, 1));
+  };
+  const absl::Status verified = verify();
+  if (verified.ok()) return programs;
+  return absl::InternalError(absl::StrCat("after pass make_server_program, server ", server, ": ", verified.message()));
 }
 
 v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main) {

@@ -10,6 +10,7 @@
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/job.h"
+#include "transpiler/passes.h"
 #include "transpiler/programs.h"
 
 namespace weir {
@@ -17,25 +18,29 @@ namespace weir {
 // The single-machine program of the job's model: forward, backward, optimizer ops.
 absl::StatusOr<Programs> BuildSingleMachine(const Job& job);
 
+// The programs of a trainer as they are behind pass `trace->stop_after`. InvalidArgument when there is no such pass.
+absl::StatusOr<Programs> TranspileUntil(const Job& job, PassTrace* trace);
+
 class Transpiled {
  public:
   const v1::Plan& plan() const { return plan_; }
   // Trainers differ in nothing but their id, which is no part of the program.
   const Programs& trainer() const { return trainer_; }
-  // InvalidArgument unless 0 <= server < plan().servers().
+  // InvalidArgument unless 0 <= server < plan().servers(). Verified, by itself and against the trainer's.
   absl::StatusOr<Programs> Server(int server) const;
 
  private:
-  friend absl::StatusOr<Transpiled> Transpile(const Job& job);
+  friend absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace);
   Job job_;
   v1::Plan plan_;
   Programs single_;
   Programs trainer_;
 };
 
-// Layers to program, backward, optimizer, slice, place, insert communication; each pass verified. Errors carry
-// file:line:column of the job where a setting is at fault.
-absl::StatusOr<Transpiled> Transpile(const Job& job);
+// Layers to program, backward, optimizer, slice, place, insert communication; verified after each pass. The split is verified
+// with all servers' programs, or with server 0's when there are more than kWholeSetServers (transpiler/verify_plan.h). Errors
+// carry file:line:column of the job where a setting is at fault.
+absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace = nullptr);
 
 // Forward part of a trainer's main program (prefetch, forward, losses and predictions; no backward, no sends, no recv): what
 // evaluation and prediction run on parameters received before. Works on programs read from disk.

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -16,6 +17,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain_plan.h"
 #include "transpiler/transpile.h"
+#include "transpiler/write_programs.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed for --print=plan and --print=single");
@@ -26,6 +28,14 @@ ABSL_FLAG(std::string, print, "main",
           "before it is split)");
 ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json");
 ABSL_FLAG(std::string, out, "", "write here instead of to the standard output");
+ABSL_FLAG(std::string, program, "",
+          "a program file (.program, .textproto, .json, .pb) of the single machine, in the place of the job's model: forward "
+          "only, with backward, or with update ops");
+ABSL_FLAG(std::string, out_dir, "",
+          "write the programs of all processes and the plan into this directory, as --format says, and print their names");
+ABSL_FLAG(std::string, dump_dir, "",
+          "write the programs as they are after each pass into this directory, numbered");
+ABSL_FLAG(std::string, stop_after, "", "print the programs as they are after this pass; --print=passes lists them");
 
 namespace weir {
 namespace {
@@ -33,6 +43,9 @@ namespace {
 constexpr char kUsage[] =
     "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] [--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
+    "transpile --job=F --out_dir=D [--program=P]\n"
+    "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
+    "transpile --print=passes\n"
     "\n"
     "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints can be\n"
     "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program and\n"
@@ -73,17 +86,26 @@ absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
 
 absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print), format = absl::GetFlag(FLAGS_format);
+  if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
   if (print != "main" && print != "startup" && print != "plan" && print != "agreement" && print != "single") {
     return absl::InvalidArgumentError(
         absl::StrCat("--print must be main, startup, plan, agreement or single, got '", print, "'"));
   }
-  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
+  PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
+  if (!trace.stop_after.empty()) {
+    ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
+    return FormatProgram(print == "startup" ? programs.startup : programs.main, format);
+  }
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
     return FormatProgram(single.main, format);
   }
-  ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
+  ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job, &trace));
+  if (!absl::GetFlag(FLAGS_out_dir).empty()) {
+    return WriteProcessPrograms(job, transpiled, absl::GetFlag(FLAGS_out_dir), format);
+  }
   if (print == "plan") return FormatPlan(job, transpiled.plan(), format);
   if (print == "agreement") return PlanText(job, transpiled.plan());
   ASSIGN_OR_RETURN(const Programs programs, ProgramsOf(transpiled));

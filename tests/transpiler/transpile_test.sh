@@ -21,6 +21,34 @@ done
 "$transpile" --job=$job --print=plan --set distribute.servers=3 --set distribute.trainers=4 | grep -q "3 servers, 4 trainers" ||
   fail "--set twice"
 
+# After each pass a numbered dump; the last one is what runs.
+"$transpile" --job=$job --role=trainer --dump_dir="$TEST_TMPDIR/dump" > "$TEST_TMPDIR/a" || fail "--dump_dir"
+n=0
+for pass in $("$transpile" --print=passes); do
+  n=$((n + 1))
+  [ -s "$TEST_TMPDIR/dump/$(printf %02d $n)_$pass.main.program" ] || fail "no dump of pass $n, $pass"
+  # Stopping there prints the same bytes.
+  "$transpile" --job=$job --stop_after=$pass > "$TEST_TMPDIR/b" || fail "--stop_after=$pass"
+  cmp -s "$TEST_TMPDIR/b" "$TEST_TMPDIR/dump/$(printf %02d $n)_$pass.main.program" || fail "--stop_after=$pass: other bytes"
+done
+[ $n -ge 9 ] || fail "--print=passes lists $n"
+cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR"/dump/*_receive_parameters.main.program || fail "the dump of receive_parameters is not what runs"
+[ -s "$(echo "$TEST_TMPDIR"/dump/*_make_server_program.server1.startup.program)" ] || fail "no dump of server 1"
+
+# A front end's tool: a program file in, the programs of all processes out, in any format.
+"$transpile" --job=$job --out_dir="$TEST_TMPDIR/all" > "$TEST_TMPDIR/names" || fail "--out_dir"
+[ "$(wc -l < "$TEST_TMPDIR/names")" = 7 ] || fail "--out_dir printed $(cat "$TEST_TMPDIR/names")"
+for pass in build_forward append_backward append_optimizer; do
+  for format in program textproto json; do
+    "$transpile" --job=$job --stop_after=$pass --format=${format/program/text} --out="$TEST_TMPDIR/given.$format" || fail "$pass $format"
+    rm -rf "$TEST_TMPDIR/again"
+    "$transpile" --job=$job --program="$TEST_TMPDIR/given.$format" --out_dir="$TEST_TMPDIR/again" > /dev/null || fail "--program from $pass, $format"
+    for name in trainer.main trainer.startup server0.main server0.startup server1.main server1.startup; do
+      cmp -s "$TEST_TMPDIR/all/$name.program" "$TEST_TMPDIR/again/$name.program" || fail "$name of --program from $pass, $format, is another"
+    done
+  done
+done
+
 # Bad input: exit code 2, the message and nothing else.
 expect_error() {
   local message=$1
@@ -39,6 +67,8 @@ expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2
 expect_error "there is no server 2; distribute.servers is 2" --job=$job --role=pserver --server=2
 expect_error "--print must be main" --job=$job --role=trainer --print=all
+expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " --job=$job --stop_after=slice_variable
+expect_error "nowhere.program" --job=$job --program=nowhere.program --role=trainer
 expect_error "format" --job=$job --role=trainer --format=xml
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job
 expect_error "distribute.servers must be at least 1, got 0" --job=$job --print=plan --set distribute.servers=0

@@ -1,13 +1,15 @@
-// ROUND_ROBIN: blocks are dealt to servers in order; the cursor runs on from parameter to parameter.
+// ROUND_ROBIN: blocks are dealt to servers in order; the cursor runs on from parameter to parameter. Blocks that
+// distribute.assign has placed are not dealt and do not move it.
 #include "transpiler/dispatchers/dispatcher.h"
 
 namespace weir {
 namespace {
 
-absl::StatusOr<std::vector<int>> RoundRobin(const v1::Distribute&, absl::Span<const v1::PlacedBlock> blocks, int servers) {
+absl::StatusOr<std::vector<int>> RoundRobin(const v1::Distribute&, const Placement& placement) {
   std::vector<int> placed;
-  for (size_t cursor = 0; cursor < blocks.size(); ++cursor) {
-    placed.push_back(static_cast<int>(cursor % static_cast<size_t>(servers)));
+  size_t cursor = 0;
+  for (const int assigned : placement.assigned) {
+    placed.push_back(assigned >= 0 ? assigned : static_cast<int>(cursor++ % static_cast<size_t>(placement.servers)));
   }
   return placed;
 }

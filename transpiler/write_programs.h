@@ -1,0 +1,22 @@
+// All that a job's processes run, as files.
+#ifndef WEIR_TRANSPILER_WRITE_PROGRAMS_H_
+#define WEIR_TRANSPILER_WRITE_PROGRAMS_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "transpiler/job.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+
+// Writes trainer.main, trainer.startup, server<i>.main and server<i>.startup into `directory`, which is made, with the ending of
+// `format` ("text": .program, "textproto", "json"), and what processes agree on as agreement.txt. The same job gives the same
+// bytes. Returns the paths, one a line. InvalidArgument for another format or a directory that cannot be written.
+absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled, const std::string& directory,
+                                                 std::string_view format);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_WRITE_PROGRAMS_H_
