@@ -37,6 +37,7 @@ ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead
 ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
 ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
+ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
 namespace {
@@ -141,7 +142,7 @@ int Main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   StopSignals signals;
-  const absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
+  absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
   if (!command.ok()) {
     std::fprintf(stderr, "pserver: %s\n", std::string(command.status().message()).c_str());
     return kExitBadInput;
@@ -153,6 +154,9 @@ int Main(int argc, char** argv) {
   if (!command->rest.empty()) {
     std::fprintf(stderr, "pserver: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
     return kExitBadInput;
+  }
+  if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
+    command->overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
   }
   const absl::Status status = Run(command->overrides, &signals);
   if (!status.ok()) std::fprintf(stderr, "pserver: %s\n", std::string(status.message()).c_str());

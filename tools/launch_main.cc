@@ -28,6 +28,7 @@ ABSL_FLAG(int, trainers, -1, "trainers to start; default: distribute.trainers of
 ABSL_FLAG(std::string, log_dir, "./mylog", "directory for one log file per process; created if missing");
 ABSL_FLAG(std::string, bin_dir, "", "where the programs pserver and trainer are; default: beside launch");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
+ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
 namespace {
@@ -54,6 +55,9 @@ absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
         absl::StrCat("'", line.rest[0], "' is no flag; arguments for the trainers stand after --"));
   }
   CommandLineOfLaunch result{.overrides = std::move(line.overrides), .help = line.help};
+  if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
+    result.overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
+  }
   if (dashes != end) result.trainer_arguments.assign(dashes + 1, end);
   return result;
 }

@@ -78,6 +78,7 @@ class TrainLoop {
   absl::Status StartAsyncEvaluation();
   absl::Status CollectAsyncEvaluations();
   absl::Status Digest();
+  DigestExtent ExtentOf(const std::string& variable) const;
   absl::Status Save();
   absl::Status End();
 
@@ -415,9 +416,24 @@ absl::Status TrainLoop::Digest() {
   if (o_.digest_log.empty()) return absl::OkStatus();
   std::FILE* log = std::fopen(o_.digest_log.c_str(), "a");
   if (log == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
-  for (const auto& [name, sum] : table) std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum).c_str());
+  for (const auto& [name, sum] : table) std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum, ExtentOf(name)).c_str());
   if (std::fclose(log) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
   return absl::OkStatus();
+}
+
+// What a variable's digest is of, by the plan.
+DigestExtent TrainLoop::ExtentOf(const std::string& variable) const {
+  DigestExtent extent;
+  for (const v1::PlacedBlock& block : plan_.blocks()) {
+    if (block.parameter() != variable) continue;
+    extent.elements += block.element_count();
+    extent.row = 1;
+    for (int d = 1; d < block.dims_size(); ++d) extent.row *= block.dims(d);
+  }
+  for (const v1::PlacedTable& table : plan_.tables()) {
+    if (table.name() == variable) extent.shards = table.logical_shards();
+  }
+  return extent;
 }
 
 absl::Status TrainLoop::Save() {

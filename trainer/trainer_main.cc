@@ -45,6 +45,7 @@ ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses th
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
+ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
 namespace weir {
@@ -244,6 +245,9 @@ int Main(int argc, char** argv) {
   if (!command->rest.empty()) {
     std::fprintf(stderr, "trainer: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
     return kExitBadInput;
+  }
+  if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
+    command->overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
   }
   const absl::Status status = Run(command->overrides, &signals);
   if (!status.ok()) std::fprintf(stderr, "trainer: %s\n", std::string(status.message()).c_str());

@@ -15,7 +15,9 @@
 #include "framework/graph/program_text.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
+#include "glog/logging.h"
 #include "transpiler/explain_plan.h"
+#include "transpiler/job_questions.h"
 #include "transpiler/transpile.h"
 #include "transpiler/write_programs.h"
 
@@ -24,9 +26,14 @@ ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed 
 ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program");
 ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
-          "main, startup, plan (who owns what), agreement (all that processes must have in common), or single (the program "
-          "before it is split)");
-ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json");
+          "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, balance), agreement "
+          "(all that processes must have in common), or single (the program before it is split)");
+ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json; with --print=explain text, json or html");
+ABSL_FLAG(int64_t, sample, 0, "--print=explain: read so many batches of the job's data and predict instead of bounding");
+ABSL_FLAG(bool, verify, false,
+          "run the unsplit program and all split ones side by side in this process, and compare every bit after each step; on "
+          "the job's data, or on made-up batches where there are no files");
+ABSL_FLAG(int64_t, steps, 10, "--verify: so many steps");
 ABSL_FLAG(std::string, out, "", "write here instead of to the standard output");
 ABSL_FLAG(std::string, program, "",
           "a program file (.program, .textproto, .json, .pb) of the single machine, in the place of the job's model: forward "
@@ -46,10 +53,12 @@ constexpr char kUsage[] =
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
+    "transpile --job=F --print=explain [--sample=N] [--format=text|json|html]\n"
+    "transpile --job=F --verify [--steps=N]\n"
     "\n"
     "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints can be\n"
     "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program and\n"
-    "--startup_program.";
+    "--startup_program. --verify ends with code 1 when the split programs differ from the unsplit one, and names step and variable.";
 
 absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::Plan& plan, const std::string& format) {
   std::string text;
@@ -88,9 +97,9 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print), format = absl::GetFlag(FLAGS_format);
   if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
-  if (print != "main" && print != "startup" && print != "plan" && print != "agreement" && print != "single") {
+  if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" && print != "single") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--print must be main, startup, plan, agreement or single, got '", print, "'"));
+        absl::StrCat("--print must be main, startup, plan, explain, agreement or single, got '", print, "'"));
   }
   ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
@@ -98,6 +107,7 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);
   }
+  if (print == "explain") return AnswerExplain(job, format, absl::GetFlag(FLAGS_sample));
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
     return FormatProgram(single.main, format);
@@ -129,6 +139,16 @@ absl::Status Write(const std::string& text) {
   return out.good() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("--out=", path, " cannot be written"));
 }
 
+// Unknown: no fault of the user's, exit code 1.
+absl::Status Verify(const std::vector<std::string>& overrides) {
+  const std::string file = absl::GetFlag(FLAGS_job);
+  if (file.empty()) return absl::InvalidArgumentError("--job is required");
+  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(const Verdict verdict, AnswerVerify(job, absl::GetFlag(FLAGS_steps)));
+  if (!verdict.equal) return absl::UnknownError(verdict.text);
+  return Write(verdict.text + "\n");
+}
+
 absl::Status Run(int argc, char** argv) {
   ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(argc, argv));
   if (line.help) {
@@ -138,6 +158,7 @@ absl::Status Run(int argc, char** argv) {
   if (!line.rest.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("'", line.rest[0], "' is no flag; --help lists them"));
   }
+  if (absl::GetFlag(FLAGS_verify)) return Verify(line.overrides);
   ASSIGN_OR_RETURN(const std::string text, Print(line.overrides));
   return Write(text);
 }
@@ -146,6 +167,9 @@ absl::Status Run(int argc, char** argv) {
 }  // namespace weir
 
 int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  FLAGS_minloglevel = google::GLOG_WARNING;
+  google::InitGoogleLogging(argv[0]);
   const absl::Status status = weir::Run(argc, argv);
   if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return weir::ExitCodeOf(status);

@@ -17,6 +17,18 @@ for args in "--print=plan" "--print=agreement" "--print=single" "--role=trainer 
   done
 done
 
+for format in text json html; do
+  "$transpile" --job=$job --print=explain --format=$format > "$TEST_TMPDIR/a" || fail "explain $format"
+  "$transpile" --job=$job --print=explain --format=$format --out="$TEST_TMPDIR/b" || fail "explain $format --out"
+  cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "explain $format: other bytes"
+done
+"$transpile" --job=$job --print=explain | grep -q "balance of servers, max/mean: " || fail "explain: no balance"
+"$transpile" --job=$job --print=explain --format=json | grep -q '"bytes_at_rest": "' || fail "explain: no JSON"
+
+# The split programs against the unsplit one; the job has no data files, so batches are made up.
+"$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" || fail "--verify: $(cat "$TEST_TMPDIR/err")"
+grep -q "^equal after each of 3 steps of made-up batches: " "$TEST_TMPDIR/out" || fail "--verify: $(cat "$TEST_TMPDIR/out")"
+
 # --set may be given many times.
 "$transpile" --job=$job --print=plan --set distribute.servers=3 --set distribute.trainers=4 | grep -q "3 servers, 4 trainers" ||
   fail "--set twice"
@@ -70,6 +82,9 @@ expect_error "--print must be main" --job=$job --role=trainer --print=all
 expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " --job=$job --stop_after=slice_variable
 expect_error "nowhere.program" --job=$job --program=nowhere.program --role=trainer
 expect_error "format" --job=$job --role=trainer --format=xml
+expect_error "--format must be text, json or html with --print=explain, got 'textproto'" --job=$job --print=explain --format=textproto
+expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
+expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job
 expect_error "distribute.servers must be at least 1, got 0" --job=$job --print=plan --set distribute.servers=0
 

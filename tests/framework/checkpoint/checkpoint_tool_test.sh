@@ -66,6 +66,10 @@ line() { printf 'step=%s variable=%s values=%s state=%016x ranges=' "$1" "$2" "$
 expect 0 '^equal at 2 steps, 50 to 100$' compare "$work/a.log" "$work/a.log"
 expect 1 '^first difference at step 100 \(equal until step 50\):$' compare "$work/a.log" "$work/b.log"
 expect 1 '^  w: values differ in ranges 3-4 of 64$' compare "$work/a.log" "$work/b.log"
+# A log that knows how large its variables are is answered in rows.
+sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/a.log" > "$work/sized_a.log"
+sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/b.log" > "$work/sized_b.log"
+expect 1 '^  w: values differ in ranges 3-4 of 64 \(rows 7 to 12\)$' compare "$work/sized_a.log" "$work/sized_b.log"
 head -1 "$work/a.log" | cut -c1-60 > "$work/cut.log"
 expect 2 'cut.log:1: expected step=' compare "$work/a.log" "$work/cut.log"
 

@@ -1,0 +1,155 @@
+// What `--print=explain --sample=N` predicts is what the counters of a real run say: bytes and messages within 2 %, memory of a
+// trainer's variables within 10 %.
+
+#include "transpiler/explain/explain.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/counters.h"
+#include "framework/base/thread_pool.h"
+#include "gtest/gtest.h"
+#include "tests/testing/click_job.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/train_in_process.h"
+#include "trainer/job_steps.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kSteps = 30;
+
+struct Cluster {
+  int servers, trainers;
+  std::vector<std::string> settings;
+  std::string job = kClickJob;
+};
+
+// An evaluation pulls rows too, and is no part of a step.
+std::string WithoutEvaluation(std::string job) {
+  const std::string eval = "  eval { files: \"eval.txt\" }\n";
+  return job.erase(job.find(eval), eval.size());
+}
+
+class ExplainRunTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = ::testing::TempDir() + "/explain";
+    std::filesystem::create_directories(dir_);
+    WriteClickData(dir_);
+    WriteSlotData(dir_);
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
+
+  static std::vector<std::string> Overrides(const Cluster& cluster) {
+    std::vector<std::string> overrides = cluster.settings;
+    overrides.push_back(absl::StrCat("train.max_steps=", kSteps));
+    overrides.push_back("train.digest_every_steps=0");
+    return overrides;
+  }
+
+  static v1::Explanation Predicted(const Cluster& cluster) {
+    std::vector<std::string> overrides = Overrides(cluster);
+    overrides.push_back(absl::StrCat("distribute.servers=", cluster.servers));
+    overrides.push_back(absl::StrCat("distribute.trainers=", cluster.trainers));
+    const auto job = ParseJob(cluster.job, dir_ + "/job.textproto", overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    const auto explainer = Explainer::Create(*job);
+    EXPECT_TRUE(explainer.ok()) << explainer.status();
+    ThreadPool pool("test", 0);
+    const auto steps = JobSteps::OfData(*job, (*explainer)->trainer().main, &pool);
+    EXPECT_TRUE(steps.ok()) << steps.status();
+    std::vector<LaneBatch> batches;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const absl::Status next = (*steps)->Next(&batches);
+      EXPECT_TRUE(next.ok()) << next;
+      (*explainer)->AddStep(StepInputOf(batches, (*steps)->columns()));
+    }
+    const auto explanation = (*explainer)->Finish();
+    EXPECT_TRUE(explanation.ok()) << explanation.status();
+    return *explanation;
+  }
+
+  // What every counter of the process has gone up by.
+  static std::map<std::string, double> Counted(const Cluster& cluster) {
+    std::map<std::string, double> counted;
+    for (const Counters::Entry& entry : Counters::Process().Snapshot()) counted[entry.name] -= static_cast<double>(entry.value);
+    const auto result = TrainInProcess({.job_text = cluster.job,
+                                        .directory = dir_,
+                                        .overrides = Overrides(cluster),
+                                        .servers = cluster.servers,
+                                        .trainers = cluster.trainers});
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->summary.steps, kSteps);
+    for (const Counters::Entry& entry : Counters::Process().Snapshot()) counted[entry.name] += static_cast<double>(entry.value);
+    return counted;
+  }
+
+  static void ExpectWithin(double predicted, double counted, double share, const std::string& what) {
+    ::testing::Test::RecordProperty(what, absl::StrCat(predicted, " predicted, ", counted, " counted"));
+    EXPECT_GT(counted, 0) << what;
+    EXPECT_LE(std::abs(predicted - counted), share * counted) << what << ": " << predicted << " predicted, " << counted << " counted";
+    std::printf("%-40s %14.0f predicted %14.0f counted %+.2f %%\n", what.c_str(), predicted, counted, 100 * (predicted / counted - 1));
+  }
+
+  static void Check(const Cluster& cluster) {
+    const v1::Explanation e = Predicted(cluster);
+    std::map<std::string, double> counted = Counted(cluster);
+    const auto of = [&](const std::string& role, int first, int count, const std::vector<std::string>& methods, const char* what) {
+      double sum = 0;
+      for (int i = first; i < first + count; ++i) {
+        for (const std::string& method : methods) sum += counted[absl::StrCat(role, ".", i, ".", method, ".", what)];
+      }
+      return sum;
+    };
+    for (const v1::ExplainedTrainer& trainer : e.trainer()) {
+      const double n = trainer.count(), steps = kSteps * n;
+      const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " trainer ", trainer.first(), " ");
+      const v1::Flow &push = trainer.step().push(), &rows = trainer.step().pull_rows(), &blocks = trainer.step().pull_blocks(),
+                     &startup = trainer.startup();
+      const auto counter = [&](const char* method, const char* what) { return of("trainer", trainer.first(), trainer.count(), {method}, what); };
+      ExpectWithin(steps * push.messages(), counter("push", "messages"), 0.02, who + "push messages");
+      ExpectWithin(steps * push.bytes_out(), counter("push", "bytes_out"), 0.02, who + "push bytes out");
+      ExpectWithin(steps * push.bytes_in(), counter("push", "bytes_in"), 0.02, who + "push bytes in");
+      ExpectWithin(steps * (rows.messages() + blocks.messages()) + n * startup.messages(), counter("pull", "messages"), 0.02, who + "pull messages");
+      ExpectWithin(steps * (rows.bytes_out() + blocks.bytes_out()) + n * startup.bytes_out(), counter("pull", "bytes_out"), 0.02, who + "pull bytes out");
+      ExpectWithin(steps * (rows.bytes_in() + blocks.bytes_in()) + n * startup.bytes_in(), counter("pull", "bytes_in"), 0.02, who + "pull bytes in");
+      ExpectWithin(static_cast<double>(trainer.memory().total()),
+                   counted[absl::StrCat("trainer.", trainer.first(), ".variables.bytes")], 0.10, who + "variables");
+    }
+    for (const v1::ExplainedServer& server : e.server()) {
+      const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " server ", server.index(), " ");
+      const v1::Flow& total = server.step().total();
+      const double startup = static_cast<double>(cluster.trainers) / kSteps;
+      const auto counter = [&](const char* what) { return of("server", server.index(), 1, {"push", "pull"}, what); };
+      // The parameters before the first step come once more than in a step.
+      const double more = 1 + startup / cluster.trainers;
+      const v1::Flow& blocks = server.step().pull_blocks();
+      ExpectWithin(kSteps * (total.messages() + blocks.messages() * (more - 1)), counter("messages"), 0.02, who + "messages");
+      ExpectWithin(kSteps * (total.bytes_out() + blocks.bytes_out() * (more - 1)), counter("bytes_in"), 0.02, who + "bytes in");
+      ExpectWithin(kSteps * (total.bytes_in() + blocks.bytes_in() * (more - 1)), counter("bytes_out"), 0.02, who + "bytes out");
+    }
+  }
+
+  static std::string dir_;
+};
+std::string ExplainRunTest::dir_;
+
+TEST_F(ExplainRunTest, OneServerAndOneTrainer) { Check({1, 1, {}}); }
+TEST_F(ExplainRunTest, TrainersWithSeveralNodesOfTheLaneTree) { Check({2, 3, {}}); }
+TEST_F(ExplainRunTest, SharedBuffers) { Check({2, 2, {"distribute.memory_optimize=true"}}); }
+TEST_F(ExplainRunTest, FewerLanesAndMoreExamples) {
+  Check({3, 1, {"train.lanes=4", "data.batch_size=128"}});
+}
+TEST_F(ExplainRunTest, AParameterWhoseGradientComesAsRows) {
+  Check({2, 2, {"table[1].is_distributed=false", "table[1].dict_size=200"}, WithoutEvaluation(kSlotJob)});
+}
+TEST_F(ExplainRunTest, Async) { Check({2, 1, {"distribute.sync=false"}}); }
+
+}  // namespace
+}  // namespace weir

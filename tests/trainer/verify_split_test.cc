@@ -1,0 +1,324 @@
+// --verify: the split set has the bits of the program that was never split, and whatever is planted in it is found and named.
+
+#include "trainer/verify_split.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/graph/op_registry.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/arithmetic.h"
+#include "transpiler/job.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A distributed table, a sparse parameter and a matrix that are cut over two servers, biases that are not.
+std::string JobText(const std::string& optimizer) {
+  return R"(name: "verify"
+data {
+  train { files: "no-such-file" }
+  multi_slot {
+    slot { name: "label" type: FLOAT }
+    slot { name: "x" type: FLOAT dim: 128 }
+    slot { name: "a" output: "cat" }
+    slot { name: "b" output: "cat" }
+    slot { name: "code" }
+  }
+  ids { shared: "code" }
+  batch_size: 32
+}
+model {
+  layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
+  layer { name: "codes" embedding { ids: "code" table: "codebook" pooling: SUM } }
+  layer { name: "input" concat { input: "fields" input: "x" } }
+  layer { name: "deep" fc { input: "input" size: 128 activation: RELU } }
+  layer { name: "both" concat { input: "deep" input: "codes" } }
+  layer { name: "out" fc { input: "both" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+table { name: "codebook" width: 8 is_sparse: true dict_size: 4096 }
+optimizer { )" + optimizer + R"( }
+distribute { servers: 2 trainers: 2 }
+train { seed: 11 }
+)";
+}
+
+Job JobOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  const absl::Status arithmetic = SetArithmetic(v1::Train::AUTO);
+  EXPECT_TRUE(arithmetic.ok()) << arithmetic;
+  absl::StatusOr<Job> job = ParseJob(text, "job.textproto", overrides);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? *std::move(job) : Job();
+}
+
+VerifyReport Verify(const Job& job, VerifyOptions options = {}) {
+  options.made_up = true;
+  const absl::StatusOr<VerifyReport> report = VerifySplit(job, options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : VerifyReport();
+}
+
+constexpr char kSgd[] = "sgd { learning_rate: 0.1 }";
+constexpr char kAdam[] = "adam { learning_rate: 0.01 }";
+constexpr char kScheduled[] =
+    "momentum { learning_rate: 0.1 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } warm_up { steps: 2 } } "
+    "l2_decay: 0.001 clip { by_value { max: 0.002 } }";
+
+TEST(VerifySplitTest, EveryClusterHasTheBitsOfTheUnsplitProgram) {
+  for (const char* optimizer : {kSgd, kAdam, kScheduled}) {
+    for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}, std::tuple{2, 1, 1}}) {
+      const VerifyReport report = Verify(JobOf(JobText(optimizer), {absl::StrCat("distribute.servers=", servers),
+                                                                    absl::StrCat("distribute.trainers=", trainers),
+                                                                    absl::StrCat("train.lanes=", lanes)}),
+                                         {.steps = 5, .threads = 2});
+      EXPECT_TRUE(report.equal) << optimizer << " " << servers << " " << trainers << ": " << report.text;
+      EXPECT_EQ(report.steps, 5);
+      EXPECT_THAT(report.text, HasSubstr("equal after each of 5 steps of made-up batches: "));
+    }
+  }
+}
+
+TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
+  for (const char* setting : {"distribute.slice_var_up=false", "distribute.split_method=HASH_NAME", "distribute.memory_optimize=true",
+                              "table[1].is_sparse=false"}) {
+    const VerifyReport report = Verify(JobOf(JobText(kAdam), {setting}), {.steps = 3});
+    EXPECT_TRUE(report.equal) << setting << ": " << report.text;
+  }
+}
+
+TEST(VerifySplitTest, AJobWhoseResultDependsOnItsClusterIsRefusedAtItsPlace) {
+  const Job job = JobOf(JobText(kSgd), {"distribute.sync=false"});
+  const auto report = VerifySplit(job, {.made_up = true});
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("--verify needs sync"));
+}
+
+// -------------------------------------------------------------------------------------------------- planted defects
+
+using Edit = std::function<void(int server, Programs* programs)>;
+
+// Ops of any block for which `is` says so.
+std::vector<v1::OpDesc*> Ops(v1::ProgramDesc* program, const std::function<bool(const v1::OpDesc&)>& is) {
+  std::vector<v1::OpDesc*> found;
+  for (v1::BlockDesc& block : *program->mutable_blocks()) {
+    for (v1::OpDesc& op : *block.mutable_ops()) {
+      if (is(op)) found.push_back(&op);
+    }
+  }
+  return found;
+}
+
+v1::OpAttr* Attr(v1::OpDesc* op, const std::string& name) {
+  for (v1::OpAttr& attr : *op->mutable_attrs()) {
+    if (attr.name() == name) return &attr;
+  }
+  return nullptr;
+}
+
+// The first op of `type` that writes `out` in a startup program.
+v1::OpDesc* Maker(Programs* programs, const std::string& out) {
+  const auto ops = Ops(&programs->startup, [&](const v1::OpDesc& op) { return Writes(op, out); });
+  return ops.empty() ? nullptr : ops[0];
+}
+
+// The defect was planted exactly so often, and is found at this step in this variable.
+struct Expected {
+  int64_t step;
+  std::string variable;
+  std::string text;
+};
+
+void ExpectFound(const char* optimizer, const Edit& edit, int places, const Expected& expected, VerifyOptions options = {}) {
+  int planted = 0;
+  options.edit = [&](int server, Programs* programs) {
+    const std::string before = programs->main.SerializeAsString() + programs->startup.SerializeAsString();
+    edit(server, programs);
+    planted += before == programs->main.SerializeAsString() + programs->startup.SerializeAsString() ? 0 : 1;
+  };
+  const VerifyReport report = Verify(JobOf(JobText(optimizer)), options);
+  EXPECT_EQ(planted, places);
+  EXPECT_FALSE(report.equal);
+  EXPECT_EQ(report.step, expected.step) << report.text;
+  EXPECT_EQ(report.variable, expected.variable) << report.text;
+  EXPECT_THAT(report.text, HasSubstr(expected.text));
+}
+
+TEST(PlantedDefectTest, MomentumInOneBlockOfSgd) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server < 0) return;
+        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
+               return o.type() == "sgd" && InputOf(o, "Param") == "deep.w.block1";
+             })) {
+          op->set_type("momentum");
+          const std::string velocity = "deep.w.block1.velocity";
+          for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
+            v1::OpSlot* slot = slots->Add();
+            slot->set_name(slots == op->mutable_inputs() ? "Velocity" : "VelocityOut");
+            slot->add_vars(velocity);
+          }
+          v1::VarDesc var = *FindVar(programs->main.blocks(0), "deep.w.block1");
+          var.set_name(velocity);
+          var.set_trainable(false);
+          *programs->main.mutable_blocks(0)->add_vars() = var;
+          *programs->startup.mutable_blocks(0)->add_vars() = var;
+          const std::vector<int64_t> dims(var.dims().begin(), var.dims().end());
+          *programs->startup.mutable_blocks(0)->add_ops() =
+              WithRole(MakeOp("fill_constant", {}, {{"Out", {velocity}}}, {AttrInts("shape", dims), AttrF("value", 0)}), v1::INIT);
+        }
+      },
+      1, {0, "deep.w", "optimizer state"});
+}
+
+TEST(PlantedDefectTest, AReceiveIsMissing) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server >= 0) return;
+        FilterOps(programs->main.mutable_blocks(0),
+                  [](const v1::OpDesc& op) { return op.type() != "recv" || OutputOf(op, "Out") != "out.w"; });
+      },
+      1, {1, "out.w", "values that trainer 0 has received, elements 0 to 135"});
+}
+
+TEST(PlantedDefectTest, ASliceBeginsAtAnotherPlace) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server < 0) return;
+        if (v1::OpDesc* op = Maker(programs, "deep.w.block1")) Attr(op, "element_begin")->set_i(Attr(op, "element_begin")->i() + 128);
+      },
+      1, {0, "deep.w", "values on the servers, rows 68 to 135, 32 of 64 ranges"});
+}
+
+TEST(PlantedDefectTest, LanesAreAddedAsTheyCame) {
+  // Four trainers: two sums are the same in either order.
+  const VerifyReport report =
+      Verify(JobOf(JobText(kSgd), {"distribute.trainers=4"}), {.steps = 20, .planted = {.add_in_arrival_order = true}});
+  EXPECT_FALSE(report.equal);
+  EXPECT_GE(report.step, 1);
+  // Which sum shows it first depends on who came first.
+  EXPECT_THAT(report.text, HasSubstr("first difference after step"));
+  EXPECT_FALSE(report.variable.empty());
+}
+
+TEST(PlantedDefectTest, OneOptimizerStateIsNotInitialised) {
+  // Not at all: the server does not start.
+  ExpectFound(
+      kAdam,
+      [](int server, Programs* programs) {
+        if (server < 0) return;
+        FilterOps(programs->startup.mutable_blocks(0),
+                  [](const v1::OpDesc& op) { return OutputOf(op, "Out") != "deep.w.block1.moment2"; });
+      },
+      1, {0, "deep.w", "deep.w.block1.moment2) no value"});
+  // Or to another value.
+  ExpectFound(
+      kAdam,
+      [](int server, Programs* programs) {
+        if (server < 0) return;
+        if (v1::OpDesc* op = Maker(programs, "deep.w.block1.moment2")) Attr(op, "value")->set_f(1);
+      },
+      1, {0, "deep.w", "optimizer state"});
+}
+
+TEST(PlantedDefectTest, AGradientIsNotDividedBySamples) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server < 0) return;
+        for (v1::BlockDesc& block : *programs->main.mutable_blocks()) {
+          FilterOps(&block, [](const v1::OpDesc& op) { return op.type() != "merge" || InputOf(op, "X") != "deep.b@GRAD"; });
+        }
+      },
+      1, {1, "deep.b", "values on the servers, element"});
+}
+
+TEST(PlantedDefectTest, AGradientIsSentTwice) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server >= 0) return;
+        v1::BlockDesc* block = programs->main.mutable_blocks(0);
+        google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+        for (const v1::OpDesc& op : block->ops()) {
+          *ops.Add() = op;
+          if (op.type() == "send" && InputOf(op, "X") == "out.w@GRAD") *ops.Add() = op;
+        }
+        block->mutable_ops()->Swap(&ops);
+      },
+      1, {1, "out.w", "out.w"});
+}
+
+TEST(PlantedDefectTest, OneServerHasAnotherLearningRate) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server != 1) return;
+        if (v1::OpDesc* op = Maker(programs, "learning_rate")) Attr(op, "value")->set_f(0.100001);
+      },
+      1, {1, "codebook", "values on the servers"});
+}
+
+TEST(PlantedDefectTest, ATableIsNotUpdatedOnOneServer) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server != 1) return;
+        if (v1::OpDesc* op = Maker(programs, "vectors.learning_rate")) Attr(op, "value")->set_f(0);
+      },
+      1, {1, "vectors", "values on the servers, shards 2048 to "});
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server != 1) return;
+        int table_block = -1;
+        for (const v1::BlockDesc& block : programs->main.blocks()) {
+          for (const v1::OpDesc& op : block.ops()) {
+            if (InputOf(op, "Param") == "vectors") table_block = block.index();
+          }
+        }
+        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) { return o.type() == "listen_and_serv"; })) {
+          auto* blocks = Attr(op, "optimize_blocks")->mutable_blocks()->mutable_v();
+          blocks->erase(std::remove(blocks->begin(), blocks->end(), table_block), blocks->end());
+        }
+      },
+      1, {1, "vectors", "table vectors: has no optimizer"});
+}
+
+TEST(PlantedDefectTest, ReluBecomesTanh) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server >= 0) return;
+        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) { return o.type() == "fc" || o.type() == "fc_grad"; })) {
+          if (v1::OpAttr* activation = Attr(op, "activation"); activation != nullptr && activation->s() == "relu") activation->set_s("tanh");
+        }
+      },
+      1, {1, "codebook", "\n  deep.w: values on the servers"});
+}
+
+TEST(PlantedDefectTest, BlocksAreJoinedInTheWrongOrder) {
+  ExpectFound(
+      kSgd,
+      [](int server, Programs* programs) {
+        if (server >= 0) return;
+        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
+               return o.type() == "concat" && o.role() == v1::DIST && OutputOf(o, "Out") == "deep.w";
+             })) {
+          op->mutable_inputs(0)->mutable_vars()->SwapElements(0, 1);
+        }
+      },
+      1, {1, "deep.w", "values that trainer 0 has received, rows 0 to 135"});
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,235 @@
+// --print=explain: what can be redone by hand is, the rest is held to the rules it is made from. Against the counters of a run:
+// tests/e2e/explain_test.cc.
+
+#include "transpiler/explain/explain.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "framework/graph/op_registry.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/json_util.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+using ::testing::Contains;
+using ::testing::DoubleNear;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::Explanation ExplanationOf(const Job& job) {
+  const auto explainer = Explainer::Create(job);
+  EXPECT_TRUE(explainer.ok()) << explainer.status();
+  if (!explainer.ok()) return v1::Explanation();
+  const auto explanation = (*explainer)->Finish();
+  EXPECT_TRUE(explanation.ok()) << explanation.status();
+  return explanation.ok() ? *explanation : v1::Explanation();
+}
+
+// No tables: one matrix of 100 x 200 in two blocks, biases, Adam.
+constexpr char kDense[] = R"(name: "dense"
+data {
+  train { files: "train.tsv" }
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 100 } }
+  batch_size: 64
+}
+model {
+  layer { name: "deep" fc { input: "x" size: 200 activation: RELU } }
+  layer { name: "out" fc { input: "deep" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+optimizer { adam {} }
+distribute { servers: 2 trainers: 2 }
+train { lanes: 4 }
+)";
+
+TEST(ExplainTest, ADenseJobByHand) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense));
+  ASSERT_EQ(e.server_size(), 2);
+  EXPECT_FALSE(e.at_most());
+  // Blocks in order of names: deep.b (200) to 0, deep.w.block0 (50 x 200) to 1, deep.w.block1 to 0, out.b (1) to 1, out.w (200) to 0.
+  EXPECT_EQ(e.server(0).parameters(), 200 + 10000 + 200);
+  EXPECT_EQ(e.server(1).parameters(), 10000 + 1);
+  // Adam keeps two more of each, a count of 4 bytes a block; a learning rate a server.
+  EXPECT_EQ(e.server(0).bytes_at_rest(), 3 * 4 * 10400 + 3 * 4 + 4);
+  EXPECT_EQ(e.server(1).bytes_at_rest(), 3 * 4 * 10001 + 2 * 4 + 4);
+  const double mean = (e.server(0).bytes_at_rest() + e.server(1).bytes_at_rest()) / 2.0;
+  EXPECT_THAT(e.balance().bytes(), DoubleNear(e.server(0).bytes_at_rest() / mean, 1e-9));
+
+  // Two trainers of two lanes, one node of the lane tree each: a gradient goes up once, values come down once.
+  ASSERT_EQ(e.trainer_size(), 1);
+  const v1::ExplainedTrainer& trainer = e.trainer(0);
+  EXPECT_EQ(trainer.count(), 2);
+  EXPECT_EQ(trainer.lanes(), 2);
+  EXPECT_EQ(trainer.lane_batch(), 16);
+  EXPECT_EQ(trainer.step().pull_rows().messages(), 0);
+  EXPECT_EQ(trainer.step().push().messages(), 2);
+  EXPECT_EQ(trainer.step().pull_blocks().messages(), 2);
+  const double payload = 4 * 20401;
+  EXPECT_GT(trainer.step().push().bytes_out(), payload);
+  EXPECT_LT(trainer.step().push().bytes_out(), payload + 5 * 64 + 2 * 400);
+  EXPECT_GT(trainer.step().pull_blocks().bytes_in(), payload);
+  EXPECT_LT(trainer.step().pull_blocks().bytes_in(), payload + 5 * 64 + 2 * 200);
+  EXPECT_EQ(trainer.startup().bytes_in(), trainer.step().pull_blocks().bytes_in());
+  // Servers see what both trainers do.
+  double to_servers = 0;
+  for (const v1::ExplainedServer& server : e.server()) to_servers += server.step().total().bytes_out();
+  EXPECT_THAT(to_servers, DoubleNear(2 * trainer.step().total().bytes_out(), 1));
+
+  // Three products of [16, 100] by [100, 200] in each of two lanes (forward, and two backward less the one for data) and the small
+  // ones; the products weigh most.
+  EXPECT_GT(trainer.flops(), 2 * 2 * 2.0 * 16 * 100 * 200);
+  EXPECT_LT(trainer.flops(), 2 * 3 * 2.0 * 16 * 100 * 200 * 1.2);
+  // Parameters twice where they are cut: the whole, and the blocks that come.
+  EXPECT_EQ(trainer.memory().parameters(), 4 * (2 * 20000 + 200 + 200 + 1));
+  EXPECT_LT(trainer.memory().lanes_shared(), trainer.memory().lanes_apart());
+  EXPECT_EQ(trainer.memory().lanes(), trainer.memory().lanes_apart());
+}
+
+TEST(ExplainTest, WithoutASampleRowsAreABoundAndSaidToBe) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
+  EXPECT_TRUE(e.at_most());
+  ASSERT_EQ(e.table_size(), 2);
+  // 64 examples of 30 slots, if no id came twice.
+  EXPECT_EQ(e.table(0).rows_of_step(), 64 * 30);
+  EXPECT_EQ(e.table(0).shards(0) + e.table(0).shards(1), 4096);
+  EXPECT_EQ(e.table(0).row_bytes(), 8 + 4 * (4 + 4));  // adagrad keeps one more of each
+  EXPECT_EQ(e.trainer(0).step().pull_rows().rows(), 64 * 30 / 2 * 2);  // a trainer's half, of two tables
+  EXPECT_THAT(ExplanationText(e), HasSubstr("at most 1920 distinct rows a step"));
+  EXPECT_THAT(ExplanationText(e), HasSubstr("--sample=N"));
+  // No table has more rows than it may.
+  const v1::Explanation limited = ExplanationOf(JobOf(kDeepFm, {"table[0].dict_size=100"}));
+  EXPECT_EQ(limited.table(0).rows_of_step(), 100);
+}
+
+TEST(ExplainTest, ASampleCountsDistinctIds) {
+  const Job job = JobOf(kDeepFm);
+  const auto explainer = Explainer::Create(job);
+  ASSERT_TRUE(explainer.ok()) << explainer.status();
+  // Every lane has the ids 1 to 30 and its own number once each, in 8 examples of 30 slots.
+  std::vector<IdBatch> ids(8);
+  StepInput input(8);
+  for (int lane = 0; lane < 8; ++lane) {
+    ids[lane].slots = 30;
+    ids[lane].offsets.push_back(0);
+    for (int64_t i = 0; i < 8 * 30; ++i) {
+      ids[lane].values.push_back(i == 0 ? 1000 + lane : 1 + i % 30);
+      ids[lane].offsets.push_back(i + 1);
+    }
+    input[lane].examples = 8;
+    input[lane].ids["cat"] = &ids[lane];
+  }
+  (*explainer)->AddStep(input);
+  (*explainer)->AddStep(input);
+  const auto e = (*explainer)->Finish();
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_EQ(e->sampled_steps(), 2);
+  EXPECT_FALSE(e->at_most());
+  EXPECT_EQ(e->table(0).rows_of_step(), 30 + 8);
+  // A trainer has four lanes: 30 + 4 rows of each of two tables.
+  EXPECT_EQ(e->trainer(0).step().pull_rows().rows(), 2 * 34);
+  EXPECT_EQ(e->trainer(0).step().push().rows(), 2 * 34);
+  EXPECT_THAT(ExplanationText(*e), HasSubstr("mean of 2 steps of the job's data"));
+  EXPECT_THAT(ExplanationText(*e), Not(HasSubstr("at most")));
+}
+
+TEST(ExplainTest, SparseParametersSayHowTheyAreFetchedAndWhy) {
+  const std::string text =
+      Replaced(kDeepFm, "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true dict_size: 500");
+  const v1::Explanation e = ExplanationOf(JobOf(Replaced(text, "batch_size: 64", "ids { shared: \"cat\" } batch_size: 64")));
+  ASSERT_EQ(e.row_fetch_size(), 1);
+  EXPECT_EQ(e.row_fetch(0).parameter(), "weights");
+  EXPECT_THAT(e.row_fetch(0).why(), HasSubstr("500"));
+}
+
+TEST(ExplainTest, OtherChoicesAreComparedWithTheJobs) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
+  std::map<std::string, v1::Alternative> by_change;
+  for (const v1::Alternative& a : e.alternative()) by_change[a.change()] = a;
+  ASSERT_TRUE(by_change.contains("distribute.servers=4"));
+  ASSERT_TRUE(by_change.contains("distribute.slice_var_up=false"));
+  ASSERT_TRUE(by_change.contains("distribute.memory_optimize=true"));
+  // What is said of another choice is what that job says of itself.
+  for (const auto& [change, alternative] : by_change) {
+    const v1::Explanation other = ExplanationOf(JobOf(kDeepFm, {change}));
+    EXPECT_THAT(alternative.balance().bytes(), DoubleNear(other.balance().bytes(), 1e-9)) << change;
+    EXPECT_THAT(alternative.balance().load(), DoubleNear(other.balance().load(), 1e-9)) << change;
+    EXPECT_EQ(alternative.trainer_memory(), other.trainer(0).memory().total()) << change;
+  }
+  EXPECT_THAT(by_change["distribute.servers=4"].text(), HasSubstr("4 servers: max/mean by bytes "));
+  EXPECT_THAT(by_change["distribute.servers=4"].text(), HasSubstr(" instead of "));
+}
+
+TEST(ExplainTest, ScriptsReadIt) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
+  const auto json = ExplanationJson(e);
+  ASSERT_TRUE(json.ok()) << json.status();
+  v1::Explanation back;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(*json, &back);
+  ASSERT_TRUE(parsed.ok()) << parsed.ToString();
+  EXPECT_EQ(back.server(1).bytes_at_rest(), e.server(1).bytes_at_rest());
+  EXPECT_EQ(back.alternative_size(), e.alternative_size());
+  EXPECT_THAT(*json, HasSubstr("\"bytes_at_rest\""));
+}
+
+// Names of elements that are opened and not closed again, "" when the markup is balanced.
+std::string Unbalanced(const std::string& html) {
+  const std::set<std::string> alone = {"meta", "!DOCTYPE"};
+  std::vector<std::string> open;
+  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
+    const size_t end = html.find('>', at);
+    if (end == std::string::npos) return "a tag without end";
+    const bool closes = html[at + 1] == '/';
+    const size_t begin = at + 1 + (closes ? 1 : 0);
+    const std::string name = html.substr(begin, html.find_first_of(" >/\n", begin) - begin);
+    if (alone.contains(name) || html[end - 1] == '/') continue;
+    if (!closes) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back();
+}
+
+TEST(ExplainTest, ThePageNeedsNothingButItself) {
+  v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
+  e.set_job("<deep & \"fm\">");
+  const std::string page = ExplanationHtml(e);
+  EXPECT_EQ(Unbalanced(page), "");
+  for (const char* outside : {"http", "src=", "href=", "url(", "@import", "<script", "<link", "<deep"}) {
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  }
+  EXPECT_THAT(page, HasSubstr("&lt;deep &amp; &quot;fm&quot;&gt;"));
+  // The placement and the programs are drawn.
+  for (const v1::ExplainedServer& server : e.server()) {
+    for (const v1::ExplainedBlock& block : server.block()) EXPECT_THAT(page, HasSubstr("<title>" + block.name() + " ["));
+  }
+  EXPECT_THAT(page, HasSubstr("<b>prefetch</b>(cat, cat)"));
+  EXPECT_THAT(page, HasSubstr("<b>listen_and_serv</b>"));
+}
+
+TEST(ExplainTest, TheSameJobIsExplainedInTheSameBytes) {
+  const v1::Explanation a = ExplanationOf(JobOf(kDeepFm)), b = ExplanationOf(JobOf(kDeepFm));
+  EXPECT_EQ(ExplanationText(a), ExplanationText(b));
+  EXPECT_EQ(ExplanationHtml(a), ExplanationHtml(b));
+}
+
+TEST(ExplainTest, EveryOperatorHasACostRule) {
+  std::vector<std::string> without;
+  for (const std::string& type : OpRegistry::Global().Types()) {
+    if (!OpRegistry::Global().Find(type)->cost) without.push_back(type);
+  }
+  EXPECT_THAT(without, ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace weir

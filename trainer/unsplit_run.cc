@@ -1,0 +1,448 @@
+#include "trainer/unsplit_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/executor.h"
+#include "framework/runtime/initial_value.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/runtime/row_gradient.h"
+#include "framework/runtime/row_rule.h"
+#include "framework/runtime/scope.h"
+#include "transpiler/prefetch_tables.h"
+#include "transpiler/programs.h"
+#include "transpiler/state_name.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+namespace {
+
+// As pserver/learning_rates.h names the counters of schedules in digests.
+constexpr char kSchedules[] = "@LR_SCHEDULE";
+
+// Rows of one distributed table.
+struct RowTable {
+  int width = 0;
+  int shards = 1;
+  std::unique_ptr<RowInitializer> initializer;
+  std::unique_ptr<RowRule> rule;
+  std::string learning_rate;
+  // Ops of the program change the whole gradient before rows are updated.
+  bool merged_first = false;
+  std::map<int64_t, std::vector<float>> rows;  // values, state
+
+  std::vector<float> Initial(int64_t id) const {
+    std::vector<float> row(static_cast<size_t>(width + (rule == nullptr ? 0 : rule->state_width(width))));
+    initializer->Fill(id, absl::MakeSpan(row.data(), static_cast<size_t>(width)));
+    if (rule != nullptr) rule->InitState(width, row.data() + width);
+    return row;
+  }
+};
+
+// Gives prefetch the rows of the step; nothing else is ever asked.
+class RowChannel : public ParamChannel {
+ public:
+  explicit RowChannel(const std::map<std::string, RowTable>* tables) : tables_(tables) {}
+
+  absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override {
+    for (const TableRows& pull : tables) {
+      const auto table = tables_->find(pull.table);
+      if (table == tables_->end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", pull.table));
+      for (size_t i = 0; i < pull.ids->size(); ++i) {
+        const auto row = table->second.rows.find((*pull.ids)[i]);
+        const std::vector<float> fresh =
+            row == table->second.rows.end() ? table->second.Initial((*pull.ids)[i]) : std::vector<float>();
+        const float* from = row == table->second.rows.end() ? fresh.data() : row->second.data();
+        std::copy(from, from + pull.width, pull.rows + i * static_cast<size_t>(pull.width));
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return NotHere(); }
+  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return NotHere(); }
+  absl::Status FinishSends(int64_t, v1::Verdict) override { return NotHere(); }
+  absl::Status Receive(const BlockRef&, Tensor*) override { return NotHere(); }
+  absl::Status FinishReceives(StepOutcome*) override { return NotHere(); }
+
+ private:
+  static absl::Status NotHere() { return absl::InternalError("an unsplit program talks to nobody"); }
+  const std::map<std::string, RowTable>* const tables_;
+};
+
+// Lanes added in the tree of `leaves`, absent ones skipped; consumes the values.
+std::vector<float> TreeSum(std::vector<std::pair<int, std::vector<float>>> lanes, int leaves) {
+  std::vector<LaneRange> present;
+  for (const auto& [lane, values] : lanes) present.push_back({lane, 1});
+  for (const LaneAdd& add : TreeAdds(present, leaves)) {
+    std::vector<float>& left = lanes[static_cast<size_t>(add.left)].second;
+    const std::vector<float>& right = lanes[static_cast<size_t>(add.right)].second;
+    for (size_t i = 0; i < left.size(); ++i) left[i] += right[i];
+  }
+  return std::move(lanes[0].second);
+}
+
+class UnsplitRunImpl : public UnsplitRun {
+ public:
+  UnsplitRunImpl(const Job& job, ThreadPool* pool) : job_(job), pool_(pool), channel_(&tables_) {}
+
+  absl::Status Init() {
+    ASSIGN_OR_RETURN(Programs single, BuildSingleMachine(job_));
+    updates_ = single.main;
+    seed_ = single.main.seed();
+    FindCounters(single.main);
+    const v1::Distribute& distribute = job_.config.distribute();
+    lanes_ = job_.config.train().lanes() == 0 ? distribute.trainers() : job_.config.train().lanes();
+    ASSIGN_OR_RETURN(startup_, Executor::Create(single.startup, &scope_, {.lanes = 1}));
+    const std::vector<int64_t> nobody = {0};
+    RETURN_IF_ERROR(startup_->Run(Context(0, 0), nobody));
+    for (const v1::ParamGrad& pair : UpdatedParameters(single.main)) {
+      const v1::VarDesc* param = FindVar(single.main.blocks(0), pair.param());
+      if (param->kind() == v1::TABLE) {
+        RETURN_IF_ERROR(AddTable(single.main, *param));
+      } else {
+        AddParameter(single.main, pair, *param);
+      }
+      pairs_.push_back(pair);
+    }
+    for (const v1::VarDesc& var : single.main.blocks(0).vars()) {
+      if (var.kind() == v1::TABLE && !tables_.contains(var.name())) RETURN_IF_ERROR(AddTable(single.main, var));
+    }
+    RETURN_IF_ERROR(PrefetchTables(job_, &single).status());
+    FilterOps(single.main.mutable_blocks(0),
+              [](const v1::OpDesc& op) { return op.role() != v1::OPTIMIZE && op.role() != v1::LR_SCHEDULE; });
+    ASSIGN_OR_RETURN(forward_backward_, Executor::Create(single.main, &scope_, {.lanes = lanes_}));
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) override {
+    CHECK_EQ(static_cast<int>(batches.size()), lanes_);
+    std::vector<int64_t> examples;
+    int64_t samples = 0;
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const LaneBatch& batch = batches[static_cast<size_t>(lane)];
+      examples.push_back(batch.examples);
+      samples += batch.examples;
+      for (size_t c = 0; c < columns.size(); ++c) {
+        if (Variable* var = forward_backward_->Find(lane, columns[c].name); var != nullptr) *var = batch.vars[c];
+      }
+    }
+    if (samples == 0) return absl::OkStatus();  // changes nothing
+    RETURN_IF_ERROR(forward_backward_->Run(Context(0, 0), examples));
+    std::map<std::string, Variable> gradients;  // of dense parameters that have one in this step
+    std::map<std::string, std::map<int64_t, std::vector<float>>> rows;
+    for (const v1::ParamGrad& pair : pairs_) Collect(pair, examples, &gradients, &rows);
+    RETURN_IF_ERROR(Update(samples, std::move(gradients), &rows));
+    for (const auto& [name, of_table] : rows) {
+      RowTable& table = tables_.at(name);
+      UpdateTable(&table, of_table, table.merged_first ? 1 : samples);
+    }
+    ++step_;
+    ++updates_run_;
+    return absl::OkStatus();
+  }
+
+  DigestTable Digests() const override {
+    DigestTable digests;
+    for (const auto& [name, parameter] : parameters_) {
+      const absl::Span<const float> values = Values(name);
+      VariableDigester digester(name, static_cast<int64_t>(values.size()));
+      digester.AddValues(0, values);
+      for (const auto& [state, var] : parameter.states) {
+        const Tensor& tensor = std::get<Tensor>(*scope_.Find(var));
+        // Bits, whatever the type.
+        digester.AddState(state, 0, absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
+      }
+      digests[name] = digester.sum();
+    }
+    for (const auto& [name, table] : tables_) {
+      VariableDigester digester(name, table.shards);
+      const size_t width = static_cast<size_t>(table.width);
+      for (const auto& [id, row] : table.rows) {
+        digester.AddRow(id, absl::MakeConstSpan(row.data(), width), absl::MakeConstSpan(row.data() + width, row.size() - width));
+      }
+      digests[name] = digester.sum();
+    }
+    if (scheduled_) digests[kSchedules] = ScheduleDigest();
+    return digests;
+  }
+
+  std::vector<std::string> Parameters() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, parameter] : parameters_) names.push_back(name);
+    return names;
+  }
+  absl::Span<const float> Values(std::string_view parameter) const override {
+    return std::get<Tensor>(*scope_.Find(parameter)).span<float>();
+  }
+  int64_t RowElements(std::string_view parameter) const override {
+    const auto found = parameters_.find(parameter);
+    return found == parameters_.end() ? 1 : found->second.row;
+  }
+  int64_t Shards(std::string_view table) const override { return tables_.at(std::string(table)).shards; }
+  int64_t Elements(std::string_view variable) const override {
+    return parameters_.find(variable) == parameters_.end() ? -1 : static_cast<int64_t>(Values(variable).size());
+  }
+
+ private:
+  VariableDigestSum ScheduleDigest() const {
+    VariableDigester digester(kSchedules, 1);
+    for (const std::string& name : counters_) {
+      const Tensor& tensor = std::get<Tensor>(*scope_.Find(name));
+      digester.AddState(name, 0, absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
+    }
+    // Steps that have taken effect; its bits, as servers keep it.
+    float bits[2];
+    std::memcpy(bits, &updates_run_, sizeof bits);
+    digester.AddState("transactions", 0, bits);
+    return digester.sum();
+  }
+
+  struct Parameter {
+    int64_t row = 1;
+    std::vector<std::pair<std::string, std::string>> states;  // name as digests have it, variable
+  };
+
+  StepContext Context(int64_t samples, int trainers) {
+    return {.step = step_,
+            .seed = seed_,
+            .training = true,
+            .first_lane = 0,
+            .job_lanes = std::max(1, job_.config.train().lanes()),
+            .channel = &channel_,
+            .pool = pool_,
+            .health = &health_,
+            .samples = samples,
+            .trainers = std::max(1, trainers)};
+  }
+
+  absl::Status AddTable(const v1::ProgramDesc& main, const v1::VarDesc& var) {
+    RowTable& table = tables_[var.name()];
+    table.width = static_cast<int>(var.dims(1));
+    table.shards = var.logical_shards();
+    table.initializer = std::make_unique<RowInitializer>(var.initializer(), main.seed(), var.name());
+    // Clip, decay and update, the update last, as far as they have a row form; what has none (a norm over all rows) runs on the
+    // merged gradient before.
+    std::vector<const v1::OpDesc*> ops;
+    for (int i = 0; i < main.blocks(0).ops_size(); ++i) {
+      const v1::OpDesc& op = main.blocks(0).ops(i);
+      const bool of_table = std::any_of(op.param_grads().begin(), op.param_grads().end(),
+                                        [&](const v1::ParamGrad& pair) { return pair.param() == var.name(); });
+      if (op.role() != v1::OPTIMIZE || !of_table) continue;
+      const OpDef* def = OpRegistry::Global().Find(op.type());
+      if ((def != nullptr && def->is_optimizer) || RowGradientRegistry::Global().Make(op).ok()) {
+        ops.push_back(&op);
+        row_ops_.insert(i);
+      } else {
+        table.merged_first = true;
+      }
+      if (const std::string rate = InputOf(op, "LearningRate"); !rate.empty()) table.learning_rate = rate;
+    }
+    if (ops.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(table.rule, MakeRowRuleOf(ops));
+    return absl::OkStatus();
+  }
+
+  // Variables that live across steps and that schedules read before they write them.
+  void FindCounters(const v1::ProgramDesc& main) {
+    std::set<std::string> written, read;
+    for (const v1::OpDesc& op : main.blocks(0).ops()) {
+      if (op.role() != v1::LR_SCHEDULE) continue;
+      scheduled_ = true;
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = FindVar(main.blocks(0), name);
+          if (var != nullptr && var->persistable() && !written.contains(name)) read.insert(name);
+        }
+      }
+      for (const v1::OpSlot& slot : op.outputs()) {
+        for (const std::string& name : slot.vars()) {
+          written.insert(name);
+          if (read.contains(name)) counters_.insert(name);
+        }
+      }
+    }
+  }
+
+  void AddParameter(const v1::ProgramDesc& main, const v1::ParamGrad& pair, const v1::VarDesc& var) {
+    Parameter& parameter = parameters_[var.name()];
+    for (int d = 1; d < var.dims_size(); ++d) parameter.row *= var.dims(d);
+    for (const v1::OpDesc& op : main.blocks(0).ops()) {
+      const OpDef* def = OpRegistry::Global().Find(op.type());
+      if (op.role() != v1::OPTIMIZE || def == nullptr || !def->is_optimizer || InputOf(op, "Param") != pair.param()) continue;
+      for (const StateDef& state : def->state) {
+        const std::string name = InputOf(op, state.slot);
+        if (name.empty()) continue;
+        const std::string prefix = var.name() + ".";
+        parameter.states.emplace_back(name.starts_with(prefix) ? name.substr(prefix.size()) : state.slot, name);
+      }
+    }
+  }
+
+  // The sum of a parameter's gradient over the lanes that have one.
+  void Collect(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, std::map<std::string, Variable>* gradients,
+               std::map<std::string, std::map<int64_t, std::vector<float>>>* table_rows) {
+    std::vector<std::pair<int, std::vector<float>>> dense;
+    Shape dims;
+    std::map<int64_t, std::vector<std::pair<int, std::vector<float>>>> by_id;
+    bool any_rows = false;
+    int64_t height = -1, width = 1;
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Variable* var = forward_backward_->Find(lane, pair.grad());
+      if (examples[static_cast<size_t>(lane)] == 0 || var == nullptr) continue;
+      if (const Tensor* tensor = std::get_if<Tensor>(var)) {
+        if (!tensor->initialized()) continue;
+        dims.assign(tensor->dims().begin(), tensor->dims().end());
+        dense.emplace_back(lane, std::vector<float>(tensor->span<float>().begin(), tensor->span<float>().end()));
+      } else if (const SelectedRows* rows = std::get_if<SelectedRows>(var)) {
+        if (!rows->present) continue;
+        any_rows = true;
+        height = rows->height;
+        if (rows->values.rank() == 2) width = rows->values.dim(1);
+        for (size_t r = 0; r < rows->ids.size(); ++r) {
+          const float* row = rows->values.data<float>() + r * static_cast<size_t>(width);
+          by_id[rows->ids[r]].emplace_back(lane, std::vector<float>(row, row + width));
+        }
+      }
+    }
+    if (!dense.empty()) {
+      const std::vector<float> sum = TreeSum(std::move(dense), lanes_);
+      (*gradients)[pair.param()] = Tensor::Of<float>(dims, sum);
+      return;
+    }
+    if (!any_rows || by_id.empty()) return;
+    const auto table = tables_.find(pair.param());
+    if (table != tables_.end() && !table->second.merged_first) {
+      for (auto& [id, lanes] : by_id) (*table_rows)[pair.param()][id] = TreeSum(std::move(lanes), lanes_);
+      return;
+    }
+    SelectedRows merged{.height = height, .merged = true, .present = true};
+    std::vector<float> values;
+    for (auto& [id, lanes] : by_id) {
+      const std::vector<float> sum = TreeSum(std::move(lanes), lanes_);
+      merged.ids.push_back(id);
+      values.insert(values.end(), sum.begin(), sum.end());
+    }
+    merged.values = Tensor::Of<float>({static_cast<int64_t>(merged.ids.size()), width}, values);
+    (*gradients)[pair.param()] = std::move(merged);
+  }
+
+  // Schedules, then merge, clips, decays and updates of the parameters that have a gradient, in the order of the program.
+  // Gradients of tables that had to be whole for it come back as rows.
+  absl::Status Update(int64_t samples, std::map<std::string, Variable> gradients,
+                      std::map<std::string, std::map<int64_t, std::vector<float>>>* rows) {
+    std::set<std::string> present;
+    for (const auto& [name, gradient] : gradients) present.insert(name);
+    std::unique_ptr<Executor>& executor = updaters_[present];
+    if (executor == nullptr) {
+      ASSIGN_OR_RETURN(executor, Executor::Create(UpdateProgram(present), &scope_, {.lanes = 1}));
+    }
+    for (const v1::ParamGrad& pair : pairs_) {
+      const auto gradient = gradients.find(pair.param());
+      if (gradient == gradients.end()) continue;
+      *executor->Find(0, pair.grad()) = std::move(gradient->second);
+    }
+    const std::vector<int64_t> nobody = {0};
+    RETURN_IF_ERROR(executor->Run(Context(samples, 1), nobody));
+    for (const v1::ParamGrad& pair : pairs_) {
+      if (!present.contains(pair.param()) || !tables_.contains(pair.param())) continue;
+      const SelectedRows& merged = std::get<SelectedRows>(*executor->Find(0, pair.grad()));
+      const int64_t width = tables_.at(pair.param()).width;
+      for (size_t r = 0; r < merged.ids.size(); ++r) {
+        const float* row = merged.values.data<float>() + static_cast<int64_t>(r) * width;
+        (*rows)[pair.param()][merged.ids[r]].assign(row, row + width);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  v1::ProgramDesc UpdateProgram(const std::set<std::string>& present) const {
+    v1::ProgramDesc program = updates_;
+    v1::BlockDesc* block = program.mutable_blocks(0);
+    google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+    bool merged = false;
+    std::set<std::string> there;  // what ops may read
+    for (const v1::VarDesc& var : block->vars()) {
+      if (var.persistable()) there.insert(var.name());
+    }
+    for (int i = 0; i < updates_.blocks(0).ops_size(); ++i) {
+      v1::OpDesc op = updates_.blocks(0).ops(i);
+      const bool schedule = op.role() == v1::LR_SCHEDULE;
+      if ((op.role() != v1::OPTIMIZE && !schedule) || row_ops_.contains(i)) continue;
+      if (!merged && !schedule) {
+        merged = true;
+        for (const v1::ParamGrad& pair : pairs_) {
+          if (!present.contains(pair.param())) continue;
+          there.insert(pair.grad());
+          *ops.Add() = WithRole(MakeOp("merge", {{"X", {pair.grad()}}}, {{"Out", {pair.grad()}}}), v1::OPTIMIZE, &pair);
+        }
+      }
+      const bool wanted = schedule || op.param_grads().empty() ||
+                          std::any_of(op.param_grads().begin(), op.param_grads().end(),
+                                      [&](const v1::ParamGrad& pair) { return present.contains(pair.param()); });
+      if (!wanted) continue;
+      // An op over several parameters (a norm) does without those that have no gradient in this step.
+      if (op.param_grads_size() > 1) {
+        for (v1::OpSlot& slot : *op.mutable_inputs()) {
+          auto* vars = slot.mutable_vars();
+          vars->erase(std::remove_if(vars->begin(), vars->end(), [&](const std::string& var) { return !there.contains(var); }),
+                      vars->end());
+        }
+      }
+      for (const v1::OpSlot& slot : op.outputs()) there.insert(slot.vars().begin(), slot.vars().end());
+      *ops.Add() = std::move(op);
+    }
+    block->mutable_ops()->Swap(&ops);
+    return program;
+  }
+
+  void UpdateTable(RowTable* table, const std::map<int64_t, std::vector<float>>& gradients, int64_t samples) {
+    if (table->rule == nullptr) return;
+    const float rate = std::get<Tensor>(*scope_.Find(table->learning_rate)).data<float>()[0];
+    for (const auto& [id, gradient] : gradients) {
+      auto [row, fresh] = table->rows.try_emplace(id);
+      if (fresh) row->second = table->Initial(id);
+      float* const to = row->second.data();
+      const float* const from = gradient.data();
+      table->rule->Update(table->width, rate, static_cast<float>(samples), 1, &to, &from);
+    }
+  }
+
+  const Job& job_;
+  ThreadPool* const pool_;
+  int lanes_ = 1;
+  uint64_t seed_ = 1;
+  int64_t step_ = 0;
+  int64_t updates_run_ = 0;
+  bool scheduled_ = false;
+  std::set<std::string> counters_;
+  Scope scope_;
+  StepHealth health_;
+  std::map<std::string, RowTable> tables_;
+  RowChannel channel_;
+  std::unique_ptr<Executor> startup_, forward_backward_;
+  v1::ProgramDesc updates_;
+  std::vector<v1::ParamGrad> pairs_;
+  // Ops of updates_ that work on rows of a table, by index.
+  std::set<int> row_ops_;
+  std::map<std::string, Parameter, std::less<>> parameters_;
+  // By the parameters that have a gradient: nearly always all of them.
+  std::map<std::set<std::string>, std::unique_ptr<Executor>> updaters_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UnsplitRun>> UnsplitRun::Create(const Job& job, ThreadPool* pool) {
+  auto run = std::make_unique<UnsplitRunImpl>(job, pool);
+  RETURN_IF_ERROR(run->Init());
+  return std::unique_ptr<UnsplitRun>(std::move(run));
+}
+
+}  // namespace weir

@@ -1,0 +1,52 @@
+// A job as if it had never been split: the single-machine program, computed in one process without servers, clients, plan or
+// wire. What the whole split set must equal to the bit.
+//
+// The arithmetic is the contract's (docs/consistency.md), written here a second time in its plainest form: each lane by itself,
+// lanes added in the one tree, one division by the samples of the step, then the program's own update ops. Rows of distributed
+// tables live in a map and are changed by the row form of their update op.
+#ifndef WEIR_TRAINER_UNSPLIT_RUN_H_
+#define WEIR_TRAINER_UNSPLIT_RUN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/base/thread_pool.h"
+#include "framework/checkpoint/digest.h"
+#include "trainer/data/example.h"
+#include "trainer/data/lane_reader.h"
+#include "transpiler/job.h"
+
+namespace weir {
+
+// Not thread-safe.
+class UnsplitRun {
+ public:
+  // Runs the startup program. `pool` is borrowed. The job is sync and averages by samples.
+  static absl::StatusOr<std::unique_ptr<UnsplitRun>> Create(const Job& job, ThreadPool* pool);
+  virtual ~UnsplitRun() = default;
+
+  // One step on one batch per lane of the job; columns as the batches have them. The batches are only read.
+  virtual absl::Status Step(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) = 0;
+
+  // Of every updated parameter and table: names and sums as servers give them.
+  virtual DigestTable Digests() const = 0;
+  // Dense parameters that are updated, sorted by name.
+  virtual std::vector<std::string> Parameters() const = 0;
+  // Of one of them; elements, and floats in a row of it.
+  virtual absl::Span<const float> Values(std::string_view parameter) const = 0;
+  virtual int64_t RowElements(std::string_view parameter) const = 0;
+  // Elements of a dense parameter; -1 for a table.
+  virtual int64_t Elements(std::string_view variable) const = 0;
+  // Logical shards of a table.
+  virtual int64_t Shards(std::string_view table) const = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_UNSPLIT_RUN_H_

@@ -1,0 +1,316 @@
+#include "trainer/verify_split.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/clock.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/thread_pool.h"
+#include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/digest_log.h"
+#include "framework/runtime/lane_tree.h"
+#include "glog/logging.h"
+#include "pserver/client.h"
+#include "pserver/in_process.h"
+#include "trainer/job_steps.h"
+#include "trainer/session.h"
+#include "trainer/unsplit_run.h"
+#include "transpiler/process_programs.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+namespace {
+
+// Variables named in a report; a wrong layer soon changes every parameter.
+constexpr size_t kNamed = 12;
+// Waits of a split set in one process; one that stands still is a finding too.
+constexpr double kDeadlineSeconds = 60;
+
+struct Difference {
+  std::string variable;
+  std::string where;
+};
+
+// "rows 3 to 5", "elements 3 to 5" of a vector.
+std::string RowsText(int64_t first, int64_t last, int64_t row) {
+  const char* const what = row > 1 ? "row" : "element";
+  first /= row;
+  last /= row;
+  return first == last ? absl::StrCat(what, " ", first) : absl::StrCat(what, "s ", first, " to ", last);
+}
+
+// The whole cluster: servers, and one trainer after the other in threads of their own.
+class SplitRun {
+ public:
+  SplitRun(const Job& job, const VerifyOptions& options) : job_(job), options_(options), pool_("weir-verify", options.threads - 1) {}
+
+  absl::Status Start(const std::vector<Column>& columns) {
+    ASSIGN_OR_RETURN(trainer_, TrainerPrograms(job_, "", ""));
+    const std::string plan_text = PlanText(job_, trainer_.main.plan());
+    v1::Deadlines deadlines = job_.config.deadlines();
+    deadlines.set_progress_deadline_s(std::min(kDeadlineSeconds, deadlines.progress_deadline_s()));
+    std::vector<ServerOptions> servers(static_cast<size_t>(plan().servers()));
+    for (int s = 0; s < plan().servers(); ++s) {
+      ASSIGN_OR_RETURN(Programs server, ServerPrograms(job_, s, "", ""));
+      if (options_.edit) options_.edit(s, &server);
+      servers[static_cast<size_t>(s)] = {.server_id = s,
+                                         .main = std::move(server.main),
+                                         .startup = std::move(server.startup),
+                                         .job_name = job_.config.name(),
+                                         .plan_text = plan_text,
+                                         .sync = true,
+                                         .deadlines = deadlines,
+                                         .process = absl::StrCat("server:", s),
+                                         .clock = Clock::Real(),
+                                         .pool = &pool_,
+                                         .planted = options_.planted};
+    }
+    ASSIGN_OR_RETURN(servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
+    if (options_.edit) options_.edit(-1, &trainer_);
+    for (int t = 0; t < plan().trainers(); ++t) {
+      pools_.push_back(std::make_unique<ThreadPool>("weir-trainer", options_.threads - 1));
+      ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create({.plan = plan(),
+                                                                       .trainer_id = t,
+                                                                       .job_name = job_.config.name(),
+                                                                       .plan_text = plan_text,
+                                                                       .deadlines = deadlines,
+                                                                       .process = absl::StrCat("trainer:", t),
+                                                                       .transport = servers_.get(),
+                                                                       .clock = Clock::Real(),
+                                                                       .pool = pools_.back().get()}));
+      RETURN_IF_ERROR(client->Join());
+      clients_.push_back(std::move(client));
+    }
+    for (int t = 0; t < plan().trainers(); ++t) {
+      ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create({.main = trainer_.main,
+                                                                          .startup = trainer_.startup,
+                                                                          .trainer_id = t,
+                                                                          .columns = columns,
+                                                                          .channel = clients_[static_cast<size_t>(t)].get(),
+                                                                          .pool = pools_[static_cast<size_t>(t)].get()}));
+      RETURN_IF_ERROR(session->Start(0));
+      sessions_.push_back(std::move(session));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(int64_t step, const std::vector<LaneBatch>& batches) {
+    std::vector<absl::Status> ends(sessions_.size());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < sessions_.size(); ++t) {
+      threads.emplace_back([&, t] {
+        const LaneRange lanes = sessions_[t]->lanes();
+        std::vector<LaneBatch> own(batches.begin() + lanes.begin, batches.begin() + lanes.begin + lanes.count);
+        ends[t] = sessions_[t]->Train(step, &own).status();
+        // So that the others end too.
+        if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t t = 0; t < ends.size(); ++t) {
+      // The first cause, not what it did to the others.
+      if (!ends[t].ok()) return clients_[t]->JobStatus().ok() ? ends[t] : clients_[t]->JobStatus();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DigestTable> Digests(int64_t version) {
+    v1::ControlRequest request;
+    request.mutable_digest()->set_step(version);
+    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, clients_[0]->Control(request));
+    DigestTable table;
+    for (const v1::ControlReply& reply : replies) {
+      for (const v1::VariableDigest& v : reply.variables()) {
+        VariableDigestSum sum{.values = v.values(), .state = v.state()};
+        for (int i = 0; i < std::min(kDigestRanges, v.ranges_size()); ++i) sum.ranges[static_cast<size_t>(i)] = v.ranges(i);
+        table[v.name()] += sum;
+      }
+    }
+    return table;
+  }
+
+  // What a trainer has received; nullptr when its program has no such variable.
+  const Tensor* Received(size_t trainer, const std::string& parameter) const {
+    const Variable* var = sessions_[trainer]->Find(0, parameter);
+    const Tensor* tensor = var == nullptr ? nullptr : std::get_if<Tensor>(var);
+    return tensor != nullptr && tensor->initialized() ? tensor : nullptr;
+  }
+
+  size_t trainers() const { return sessions_.size(); }
+  const v1::Plan& plan() const { return trainer_.main.plan(); }
+
+ private:
+  const Job& job_;
+  const VerifyOptions& options_;
+  ThreadPool pool_;  // of the servers
+  std::vector<std::unique_ptr<ThreadPool>> pools_;  // of each trainer, as they have in processes of their own
+  Programs trainer_;
+  std::unique_ptr<InProcessServers> servers_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+// Where two sums of one variable part: rows of a parameter, shards of a table.
+std::string Ranges(const UnsplitRun& whole, const std::string& name, const VariableDigestSum& a, const VariableDigestSum& b) {
+  int first = -1, last = -1, count = 0;
+  for (int r = 0; r < kDigestRanges; ++r) {
+    if (a.ranges[static_cast<size_t>(r)] == b.ranges[static_cast<size_t>(r)]) continue;
+    if (first < 0) first = r;
+    last = r;
+    ++count;
+  }
+  if (first < 0) return "";
+  const std::string ranges = absl::StrCat(count, " of ", kDigestRanges, " ranges");
+  const int64_t elements = whole.Elements(name);
+  const DigestExtent extent = elements < 0 ? DigestExtent{.shards = whole.Shards(name)}
+                                           : DigestExtent{.elements = elements, .row = whole.RowElements(name)};
+  return absl::StrCat(DigestRangeText(extent, first, last), ", ", ranges);
+}
+
+std::vector<Difference> OnServers(const UnsplitRun& whole, const DigestTable& split) {
+  std::vector<Difference> found;
+  const DigestTable expected = whole.Digests();
+  for (const auto& [name, sum] : expected) {
+    const auto other = split.find(name);
+    if (other == split.end()) {
+      found.push_back({name, "no server has it"});
+      continue;
+    }
+    if (sum.values != other->second.values) {
+      found.push_back({name, absl::StrCat("values on the servers, ", Ranges(whole, name, sum, other->second))});
+    } else if (sum.state != other->second.state) {
+      found.push_back({name, "optimizer state on the servers"});
+    }
+  }
+  for (const auto& [name, sum] : split) {
+    if (!expected.contains(name)) found.push_back({name, "servers have it, the unsplit program does not"});
+  }
+  return found;
+}
+
+std::vector<Difference> OnTrainers(const UnsplitRun& whole, const SplitRun& split) {
+  std::vector<Difference> found;
+  for (const std::string& name : whole.Parameters()) {
+    const absl::Span<const float> expected = whole.Values(name);
+    for (size_t t = 0; t < split.trainers(); ++t) {
+      const Tensor* received = split.Received(t, name);
+      // A trainer that fetches rows, or whose program reads nothing of it, has no whole copy.
+      if (received == nullptr) continue;
+      if (received->size() != static_cast<int64_t>(expected.size())) {
+        found.push_back({name, absl::StrCat("trainer ", t, " has ", received->size(), " elements of ", expected.size())});
+        break;
+      }
+      const float* values = received->data<float>();
+      int64_t first = -1, last = -1;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (std::memcmp(&values[i], &expected[i], sizeof(float)) == 0) continue;
+        if (first < 0) first = static_cast<int64_t>(i);
+        last = static_cast<int64_t>(i);
+      }
+      if (first < 0) continue;
+      found.push_back({name, absl::StrCat("values that trainer ", t, " has received, ", RowsText(first, last, whole.RowElements(name)))});
+      break;
+    }
+  }
+  return found;
+}
+
+VerifyReport Differs(int64_t step, const std::vector<Difference>& found, VerifyReport report) {
+  report.equal = false;
+  report.step = step;
+  report.variable = found[0].variable;
+  report.text = step == 0 ? "first difference before the first step, in initial values:"
+                          : absl::StrCat("first difference after step ", step, step > 1 ? absl::StrCat(" (equal until step ", step - 1, ")") : "", ":");
+  for (size_t i = 0; i < std::min(kNamed, found.size()); ++i) {
+    absl::StrAppend(&report.text, "\n  ", found[i].variable, ": ", found[i].where);
+  }
+  if (found.size() > kNamed) absl::StrAppend(&report.text, "\n  and ", found.size() - kNamed, " more");
+  return report;
+}
+
+// The split set itself did not get through: an error is a difference as well.
+VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector<std::string>& names, VerifyReport report) {
+  report.equal = false;
+  report.step = step;
+  const std::string message(status.message());
+  // The longest name that the message has: "deep.w" stands in "deep.w.block1" too.
+  for (const std::string& name : names) {
+    if (name.size() > report.variable.size() && message.find(name) != std::string::npos) report.variable = name;
+  }
+  report.text = absl::StrCat("the split programs stop ", step == 0 ? "before the first step" : absl::StrCat("in step ", step), ": ", message);
+  return report;
+}
+
+absl::Status CheckJob(const Job& job) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.sync()) {
+    return job.positions.Error("distribute.sync",
+                               "--verify needs sync: without it the result depends on who comes first; --set distribute.sync=true");
+  }
+  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
+    return job.positions.Error("distribute.average", "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
+  }
+  if (distribute.async_tables()) {
+    return job.positions.Error("distribute.async_tables", "--verify needs sync tables: without it the result depends on who comes first");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOptions& options, ThreadPool* pool, std::string* data) {
+  ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
+  if (!options.made_up && job.config.data().train().files_size() > 0) {
+    absl::StatusOr<std::unique_ptr<JobSteps>> steps = JobSteps::OfData(job, single.main, pool);
+    *data = "the job's data";
+    if (steps.ok() || !absl::IsNotFound(steps.status())) return steps;
+    LOG(INFO) << "no data files (" << steps.status().message() << "): batches are made up";
+  }
+  *data = "made-up batches";
+  return JobSteps::MadeUp(job, single.main);
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& options) {
+  RETURN_IF_ERROR(CheckJob(job));
+  if (options.steps < 1) return absl::InvalidArgumentError(absl::StrCat("--steps must be at least 1, got ", options.steps));
+  ThreadPool pool("weir-unsplit", options.threads - 1);
+  VerifyReport report;
+  ASSIGN_OR_RETURN(const std::unique_ptr<JobSteps> steps, StepsOf(job, options, &pool, &report.data));
+  ASSIGN_OR_RETURN(const std::unique_ptr<UnsplitRun> whole, UnsplitRun::Create(job, &pool));
+  std::vector<std::string> names;
+  for (const auto& [name, sum] : whole->Digests()) names.push_back(name);
+  SplitRun split(job, options);
+  const absl::Status started = split.Start(steps->columns());
+  if (!started.ok()) return Stopped(0, started, names, report);
+  std::vector<LaneBatch> batches;
+  for (int64_t step = 0; step <= options.steps; ++step) {
+    if (step > 0) {
+      RETURN_IF_ERROR(steps->Next(&batches));
+      if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& batch) { return batch.ended; })) break;
+      RETURN_IF_ERROR(whole->Step(batches, steps->columns()));
+      const absl::Status stepped = split.Step(step - 1, batches);
+      if (!stepped.ok()) return Stopped(step, stepped, names, report);
+    }
+    report.steps = step;
+    const absl::StatusOr<DigestTable> digests = split.Digests(step);
+    if (!digests.ok()) return Stopped(step, digests.status(), names, report);
+    std::vector<Difference> found = OnServers(*whole, *digests);
+    if (found.empty()) found = OnTrainers(*whole, split);
+    if (!found.empty()) return Differs(step, found, report);
+  }
+  report.equal = true;
+  const v1::Plan& plan = split.plan();
+  report.text = absl::StrCat("equal after each of ", report.steps, " steps of ", report.data, ": ", names.size(),
+                             " parameters and tables, their optimizer state, and what trainers received; ", plan.servers(),
+                             plan.servers() == 1 ? " server, " : " servers, ", plan.trainers(),
+                             plan.trainers() == 1 ? " trainer, " : " trainers, ", plan.lanes(), " lanes");
+  return report;
+}
+
+}  // namespace weir

@@ -1,0 +1,443 @@
+#include "transpiler/explain/cluster_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "framework/graph/shared_buffers.h"
+#include "framework/runtime/lane_tree.h"
+#include "transpiler/share_buffers.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+bool SameDims(const v1::VarDesc& a, const v1::VarDesc& b) {
+  return std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
+}
+
+int64_t Elements(absl::Span<const int64_t> dims) {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= std::max<int64_t>(d, 1);
+  return n;
+}
+
+// One run of an operator in the place of the variables given.
+Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string, v1::VarDesc, std::less<>>& vars,
+              const ProgramIndex& index, int64_t batch) {
+  return CostOf(
+      op, def,
+      [&](std::string_view name) -> const v1::VarDesc* {
+        const auto own = vars.find(name);
+        return own == vars.end() ? index.Find(0, name) : &own->second;
+      },
+      batch);
+}
+
+// Largest value over the mean; 1 when there is nothing to compare.
+double MaxOverMean(const std::vector<double>& values) {
+  double sum = 0, most = 0;
+  for (const double v : values) {
+    sum += v;
+    most = std::max(most, v);
+  }
+  return sum <= 0 ? 1 : most * static_cast<double>(values.size()) / sum;
+}
+
+}  // namespace
+
+v1::Flow ToProto(const FlowSum& sum) {
+  v1::Flow flow;
+  flow.set_messages(sum.messages);
+  flow.set_bytes_out(sum.bytes_out);
+  flow.set_bytes_in(sum.bytes_in);
+  if (sum.rows > 0) flow.set_rows(sum.rows);
+  return flow;
+}
+
+v1::Flows ToProto(const ServerFlows& flows) {
+  v1::Flows out;
+  *out.mutable_pull_rows() = ToProto(flows.pull_rows);
+  *out.mutable_push() = ToProto(flows.push);
+  *out.mutable_pull_blocks() = ToProto(flows.pull_blocks);
+  *out.mutable_total() = ToProto(flows.Total());
+  return out;
+}
+
+ClusterModel::ClusterModel(const v1::JobConfig& job, Programs single, Programs trainer)
+    : job_(job),
+      single_(std::move(single)),
+      trainer_(std::move(trainer)),
+      traffic_(job_, trainer_.main),
+      single_index_(single_.main),
+      trainer_index_(trainer_.main),
+      server_flows_(static_cast<size_t>(plan().servers())) {
+  for (const v1::OpDesc& op : single_.main.blocks(0).ops()) {
+    if (op.role() != v1::OPTIMIZE) continue;
+    const OpDef* def = OpRegistry::Global().Find(op.type());
+    std::set<std::string> params;
+    for (const v1::ParamGrad& pair : op.param_grads()) params.insert(pair.param());
+    for (const std::string& param : params) {
+      if (def != nullptr) updates_[param].push_back({op, def});
+    }
+  }
+  for (int t = 0; t < plan().trainers(); ++t) {
+    const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
+    const auto same = [&](const Group& group) {
+      const LaneRange first = LanesOfTrainer(plan().lanes(), plan().trainers(), group.first);
+      return first.count == lanes.count && AlignedNodes(first).size() == AlignedNodes(lanes).size();
+    };
+    if (groups_.empty() || !same(groups_.back())) groups_.push_back({.first = t, .lanes = lanes.count});
+    ++groups_.back().count;
+  }
+}
+
+void ClusterModel::AddStep(const StepInput* input) {
+  ++steps_;
+  for (Group& group : groups_) {
+    for (int t = group.first; t < group.first + (input == nullptr ? 1 : group.count); ++t) {
+      const StepRows rows = input == nullptr ? traffic_.RowsAtMost(t) : traffic_.RowsOf(t, *input);
+      const std::vector<ServerFlows> flows = traffic_.Step(t, rows);
+      const double times = input == nullptr ? group.count : 1;
+      for (size_t s = 0; s < flows.size(); ++s) {
+        group.flows += flows[s].Times(times);
+        server_flows_[s] += flows[s].Times(times);
+      }
+      for (const auto& [name, of] : rows) {
+        TargetRows& peak = group.peak[name];
+        peak.distinct = std::max(peak.distinct, of.distinct);
+        peak.lane_rows.resize(of.lane_rows.size(), 0);
+        for (size_t l = 0; l < of.lane_rows.size(); ++l) peak.lane_rows[l] = std::max(peak.lane_rows[l], of.lane_rows[l]);
+      }
+      if (input == nullptr) continue;
+      const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
+      std::map<std::string, int64_t> id_bytes;
+      for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
+        for (const auto& [name, ids] : (*input)[static_cast<size_t>(l)].ids) {
+          id_bytes[name] += static_cast<int64_t>(8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size());
+          id_bytes[name + "@INDEX"] += static_cast<int64_t>(4 * ids->values.size());
+        }
+      }
+      for (const auto& [name, bytes] : id_bytes) group.id_bytes[name] = std::max(group.id_bytes[name], bytes);
+    }
+  }
+  for (const SparseTarget& target : traffic_.targets()) {
+    const std::vector<double> rows = traffic_.UpdatedRows(target, input);
+    std::vector<double>& sum = updated_[target.parameter];
+    sum.resize(rows.size(), 0);
+    for (size_t s = 0; s < rows.size(); ++s) sum[s] += rows[s];
+  }
+}
+
+double ClusterModel::RowsOfStep(const std::string& parameter) const {
+  const auto found = updated_.find(parameter);
+  double sum = 0;
+  if (found != updated_.end()) {
+    for (const double rows : found->second) sum += rows;
+  }
+  return sum / static_cast<double>(std::max<int64_t>(1, steps_));
+}
+
+const v1::VarDesc* ClusterModel::SingleVar(const std::string& name) const { return single_index_.Find(0, name); }
+
+ClusterModel::BlockState ClusterModel::UpdatesOf(const std::string& parameter, absl::Span<const int64_t> dims,
+                                                 double grad_rows) const {
+  BlockState state;
+  const auto found = updates_.find(parameter);
+  const v1::VarDesc* param = SingleVar(parameter);
+  if (found == updates_.end() || param == nullptr) return state;
+  const int64_t width = dims.size() < 2 ? 1 : Elements(dims.subspan(1));
+  bool merged = false;
+  for (const Update& update : found->second) {
+    // The variables of the op as they are on the server.
+    std::map<std::string, v1::VarDesc, std::less<>> vars;
+    std::string grad;
+    for (const auto* slots : {&update.op.inputs(), &update.op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* whole = SingleVar(name);
+          if (whole == nullptr) continue;
+          v1::VarDesc piece = *whole;
+          bool of_gradient = false;
+          for (const v1::ParamGrad& pair : update.op.param_grads()) of_gradient |= pair.grad() == name;
+          if (of_gradient) grad = name;
+          if (of_gradient && grad_rows >= 0) {
+            piece.clear_dims();
+            piece.add_dims(std::max<int64_t>(1, std::llround(grad_rows)));
+            piece.add_dims(width);
+          } else if (SameDims(*whole, *param) && param->kind() != v1::TABLE) {
+            piece.mutable_dims()->Clear();
+            piece.mutable_dims()->Add(dims.begin(), dims.end());
+          }
+          if (param->kind() == v1::TABLE && name == parameter) {
+            piece.set_kind(v1::DENSE);
+            piece.clear_dims();
+            piece.add_dims(std::max<int64_t>(1, std::llround(grad_rows)));
+            piece.add_dims(width);
+          }
+          vars[name] = std::move(piece);
+        }
+      }
+    }
+    const Cost cost = CostWith(update.op, *update.def, vars, single_index_, 1);
+    const double share = grad_rows >= 0 && grad_rows < 0.5 ? 0 : 1;
+    state.flops += cost.flops * share;
+    state.touched += cost.bytes * share;
+    if (!merged && !grad.empty()) {
+      merged = true;
+      const double elements = grad_rows >= 0 ? grad_rows * static_cast<double>(width) : static_cast<double>(Elements(dims));
+      state.flops += elements;  // the division by the samples
+      state.touched += 2 * kFloatBytes * elements;
+    }
+    if (!update.def->is_optimizer || param->kind() == v1::TABLE) continue;
+    for (const StateDef& def : update.def->state) {
+      const v1::VarDesc* whole = SingleVar(InputOf(update.op, def.slot));
+      if (whole == nullptr) continue;
+      int64_t elements = 1;
+      for (const int64_t d : whole->dims()) elements *= d;
+      if (SameDims(*whole, *param)) {
+        elements = Elements(dims);
+      } else if (def.like == StateDef::kCount && param->dims_size() > 0 && whole->dims_size() == 1 &&
+                 whole->dims(0) == param->dims(0) && whole->dims(0) > 1) {
+        elements = dims[0];
+      }
+      state.bytes += elements * static_cast<int64_t>(DTypeSize(whole->dtype()));
+    }
+  }
+  return state;
+}
+
+std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
+  std::vector<v1::ExplainedServer> servers(server_flows_.size());
+  std::vector<std::set<std::string>> rates(servers.size());
+  std::vector<double> flops(servers.size(), 0), touched(servers.size(), 0), rows(servers.size(), 0);
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  const auto add_rates = [&](const std::string& parameter, size_t server) {
+    const auto found = updates_.find(parameter);
+    if (found == updates_.end()) return;
+    for (const Update& update : found->second) rates[server].insert(InputOf(update.op, "LearningRate"));
+  };
+  for (const v1::PlacedBlock& placed : plan().blocks()) {
+    const size_t s = static_cast<size_t>(placed.server());
+    v1::ExplainedServer& server = servers[s];
+    double grad_rows = -1;
+    if (placed.sparse_gradient() && updated_.contains(placed.parameter())) {
+      // Blocks of one parameter on one server share its rows by size.
+      int64_t on_server = 0;
+      for (const v1::PlacedBlock& other : plan().blocks()) {
+        if (other.parameter() == placed.parameter() && other.server() == placed.server()) on_server += other.element_count();
+      }
+      grad_rows = updated_.at(placed.parameter())[s] / steps * static_cast<double>(placed.element_count()) /
+                  static_cast<double>(std::max<int64_t>(1, on_server));
+    }
+    const BlockState state = UpdatesOf(
+        placed.parameter(), absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size())), grad_rows);
+    v1::ExplainedBlock* block = server.add_block();
+    block->set_name(placed.name());
+    block->set_parameter(placed.parameter());
+    *block->mutable_dims() = placed.dims();
+    block->set_bytes(placed.element_count() * kFloatBytes);
+    block->set_state_bytes(state.bytes);
+    block->set_sparse_gradient(placed.sparse_gradient());
+    server.set_parameters(server.parameters() + placed.element_count());
+    server.set_bytes_at_rest(server.bytes_at_rest() + block->bytes() + state.bytes);
+    flops[s] += state.flops;
+    touched[s] += state.touched;
+    if (grad_rows > 0) rows[s] += grad_rows;
+    add_rates(placed.parameter(), s);
+  }
+  for (const v1::PlacedTable& table : plan().tables()) {
+    const auto updated = updated_.find(table.name());
+    for (size_t s = 0; s < servers.size(); ++s) {
+      add_rates(table.name(), s);
+      if (updated == updated_.end()) continue;
+      const double count = updated->second[s] / steps;
+      const BlockState state = UpdatesOf(table.name(), {1, table.width()}, count);
+      flops[s] += state.flops;
+      touched[s] += state.touched;
+      rows[s] += count;
+    }
+  }
+  for (size_t s = 0; s < servers.size(); ++s) {
+    servers[s].set_index(static_cast<int>(s));
+    rates[s].erase("");
+    servers[s].set_bytes_at_rest(servers[s].bytes_at_rest() + kFloatBytes * static_cast<int64_t>(rates[s].size()));
+    *servers[s].mutable_step() = ToProto(server_flows_[s].Times(1 / steps));
+    servers[s].set_flops(flops[s]);
+    servers[s].set_update_bytes(touched[s]);
+    servers[s].set_rows_updated(rows[s]);
+  }
+  return servers;
+}
+
+v1::Balance ClusterModel::BalanceOf(const std::vector<v1::ExplainedServer>& servers) const {
+  std::vector<double> bytes, load;
+  int idle = 0;
+  for (const v1::ExplainedServer& server : servers) {
+    bytes.push_back(static_cast<double>(server.bytes_at_rest()));
+    load.push_back(server.step().total().bytes_out() + server.step().total().bytes_in() + server.update_bytes() + server.flops());
+    idle += server.block().empty() ? 1 : 0;
+  }
+  v1::Balance balance;
+  balance.set_bytes(MaxOverMean(bytes));
+  balance.set_load(MaxOverMean(load));
+  balance.set_idle(idle);
+  return balance;
+}
+
+int64_t ClusterModel::IdsBytes(const Group& group, const v1::VarDesc& var) const {
+  const auto sampled = group.id_bytes.find(var.name());
+  if (sampled != group.id_bytes.end()) return sampled->second;
+  const int64_t batch = LaneBatch(plan()), slots = var.dims_size() > 1 ? var.dims(1) : 1;
+  return group.lanes * (8 * batch * slots + 8 * (batch * slots + 1));
+}
+
+int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const {
+  const v1::BlockDesc& block = trainer_.main.blocks(0);
+  const int64_t batch = LaneBatch(plan());
+  std::set<std::string> seen;
+  std::map<int64_t, int64_t> buffers;
+  int64_t bytes = 0;
+  std::set<std::string> of_step;
+  std::map<std::string, int64_t> index_bytes;
+  for (const v1::OpDesc& op : block.ops()) {
+    const OpDef* def = OpRegistry::Global().Find(op.type());
+    if (def == nullptr) continue;
+    if (def->scope == OpScope::kStep) {
+      std::vector<std::string> ids;
+      for (const v1::OpSlot& slot : op.inputs()) ids.insert(ids.end(), slot.vars().begin(), slot.vars().end());
+      for (const v1::OpSlot& slot : op.outputs()) {
+        const int i = def->OutputIndex(slot.name());
+        const bool per_lane = i >= 0 && def->outputs[static_cast<size_t>(i)].per_lane;
+        for (int v = 0; v < slot.vars_size(); ++v) {
+          if (!per_lane) of_step.insert(slot.vars(v));
+          if (!per_lane || v >= static_cast<int>(ids.size())) continue;
+          // One number for each id.
+          const v1::VarDesc* of = trainer_index_.Find(0, ids[static_cast<size_t>(v)]);
+          const auto sampled = group.id_bytes.find(ids[static_cast<size_t>(v)] + "@INDEX");
+          index_bytes[slot.vars(v)] = sampled != group.id_bytes.end()
+                                          ? sampled->second
+                                          : group.lanes * 4 * batch * (of != nullptr && of->dims_size() > 1 ? of->dims(1) : 1);
+        }
+      }
+    }
+    const bool views = op.type() == "split_byref";
+    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = trainer_index_.Find(0, name);
+          if (var == nullptr || var->persistable() || of_step.contains(name) || !seen.insert(name).second) continue;
+          if (views && slots == &op.outputs()) continue;
+          if (var->kind() == v1::IDS) {
+            bytes += IdsBytes(group, *var);
+          } else if (const auto index = index_bytes.find(name); index != index_bytes.end()) {
+            bytes += index->second;
+          } else if (var->kind() == v1::SELECTED_ROWS) {
+            for (const SparseTarget& target : traffic_.targets()) {
+              // The gradient, a part of it from one of several look-ups, or a block of it.
+              double part = target.gradient == name || name.starts_with(target.gradient + "@") ? 1 : 0;
+              for (size_t b = 0; part == 0 && b < target.blocks.size(); ++b) {
+                const SparseTarget::Block& of = target.blocks[b];
+                if (name == target.gradient + of.name.substr(std::min(of.name.size(), target.parameter.size()))) {
+                  part = static_cast<double>(of.row_end - of.row_begin) / static_cast<double>(std::max<int64_t>(1, target.rows));
+                }
+              }
+              if (part == 0) continue;
+              double rows = 0;
+              const auto peak = group.peak.find(target.parameter);
+              if (peak != group.peak.end()) {
+                for (const double lane : peak->second.lane_rows) rows += lane;
+              }
+              bytes += std::llround(part * rows * static_cast<double>(8 + (target.with_step_rows ? 4 : 0) + kFloatBytes * target.width));
+            }
+          } else if (const auto buffer = shared.find(name); buffer != shared.end()) {
+            buffers[buffer->second] = std::max(buffers[buffer->second], group.lanes * DenseBytes(*var, batch));
+          } else {
+            bytes += group.lanes * DenseBytes(*var, batch);
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [buffer, size] : buffers) bytes += size;
+  return bytes;
+}
+
+v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
+  v1::TrainerMemory memory;
+  const v1::BlockDesc& block = trainer_.main.blocks(0);
+  int64_t step = 0, parameters = 0;
+  std::set<std::string> seen;
+  for (const v1::OpDesc& op : block.ops()) {
+    const OpDef* def = OpRegistry::Global().Find(op.type());
+    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = trainer_index_.Find(0, name);
+          if (var == nullptr) continue;
+          if (var->persistable()) {
+            if (seen.insert(name).second) parameters += DenseBytes(*var, 1);
+            continue;
+          }
+          if (def == nullptr || def->scope != OpScope::kStep || slots != &op.outputs() || var->kind() != v1::SELECTED_ROWS) continue;
+          for (const SparseTarget& target : traffic_.targets()) {
+            if (name != target.parameter + "@ROWS" || !seen.insert(name).second) continue;
+            const auto peak = group.peak.find(target.parameter);
+            const double rows = peak == group.peak.end() ? 0 : peak->second.distinct;
+            step += std::llround(rows * static_cast<double>(8 + kFloatBytes * target.width));
+          }
+        }
+      }
+    }
+  }
+  // With the choice that the job has not made too.
+  const auto said = ReadSharedBuffers(trainer_.main, 0);
+  SharedBuffers shared = said.ok() ? *said : SharedBuffers();
+  if (shared.empty()) {
+    Job job;
+    job.config = job_;
+    job.config.mutable_distribute()->set_memory_optimize(true);
+    Programs copy = trainer_;
+    if (ShareBuffers(job, &copy).ok()) {
+      const auto read = ReadSharedBuffers(copy.main, 0);
+      if (read.ok()) shared = *read;
+    }
+  }
+  memory.set_lanes_apart(LanesBytes(group, {}));
+  memory.set_lanes_shared(LanesBytes(group, shared));
+  memory.set_lanes(job_.distribute().memory_optimize() ? memory.lanes_shared() : memory.lanes_apart());
+  memory.set_step(step);
+  memory.set_parameters(parameters);
+  memory.set_total(memory.lanes() + step + parameters);
+  return memory;
+}
+
+std::vector<v1::ExplainedTrainer> ClusterModel::Trainers() const {
+  std::vector<v1::ExplainedTrainer> trainers;
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  for (const Group& group : groups_) {
+    v1::ExplainedTrainer trainer;
+    trainer.set_first(group.first);
+    trainer.set_count(group.count);
+    trainer.set_lanes(group.lanes);
+    trainer.set_lane_batch(LaneBatch(plan()));
+    const ServerFlows flows = group.flows.Times(1 / (steps * group.count));
+    *trainer.mutable_step() = ToProto(flows);
+    *trainer.mutable_startup() = ToProto(flows.pull_blocks);
+    double flops = 0;
+    for (const v1::OpDesc& op : trainer_.main.blocks(0).ops()) {
+      const OpDef* def = OpRegistry::Global().Find(op.type());
+      if (def == nullptr) continue;
+      const Cost cost = CostOf(op, *def, trainer_index_.Lookup(0), LaneBatch(plan()));
+      flops += cost.flops * (def->scope == OpScope::kLane && op.role() != v1::DIST ? group.lanes : 1);
+    }
+    trainer.set_flops(flops);
+    *trainer.mutable_memory() = MemoryOf(group);
+    trainers.push_back(std::move(trainer));
+  }
+  return trainers;
+}
+
+}  // namespace weir

@@ -1,0 +1,86 @@
+// One cluster as `explain` sees it: a plan, its programs, and sums over the steps that it has been shown.
+#ifndef WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
+#define WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "framework/graph/infer.h"
+#include "framework/graph/op_registry.h"
+#include "proto/explain.pb.h"
+#include "proto/job.pb.h"
+#include "transpiler/explain/traffic.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+class ClusterModel {
+ public:
+  // `single`: placed, with its update ops; `trainer`: what a trainer runs. Borrows the job.
+  ClusterModel(const v1::JobConfig& job, Programs single, Programs trainer);
+  ClusterModel(const ClusterModel&) = delete;
+  ClusterModel& operator=(const ClusterModel&) = delete;
+
+  // nullptr: as many distinct rows as there can be.
+  void AddStep(const StepInput* input);
+  int64_t steps() const { return steps_; }
+
+  const v1::Plan& plan() const { return single_.main.plan(); }
+  const Programs& trainer() const { return trainer_; }
+  const Traffic& traffic() const { return traffic_; }
+
+  // The rest after at least one AddStep.
+  std::vector<v1::ExplainedServer> Servers() const;
+  std::vector<v1::ExplainedTrainer> Trainers() const;
+  v1::Balance BalanceOf(const std::vector<v1::ExplainedServer>& servers) const;
+  double RowsOfStep(const std::string& parameter) const;
+
+ private:
+  // Trainers with as many lanes in as many nodes of the tree: ids [first, first + count).
+  struct Group {
+    int first = 0;
+    int count = 0;
+    int lanes = 0;
+    ServerFlows flows;  // sums over steps and trainers
+    StepRows peak;      // of the rows of any of its trainers
+    std::map<std::string, int64_t> id_bytes;  // of an ids variable, all lanes; empty: of one id per slot
+  };
+  struct Update {
+    v1::OpDesc op;
+    const OpDef* def = nullptr;
+  };
+  struct BlockState {
+    int64_t bytes = 0;
+    double flops = 0;
+    double touched = 0;
+  };
+
+  const v1::VarDesc* SingleVar(const std::string& name) const;
+  // State and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
+  BlockState UpdatesOf(const std::string& parameter, absl::Span<const int64_t> dims, double grad_rows) const;
+  v1::TrainerMemory MemoryOf(const Group& group) const;
+  int64_t LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const;
+  int64_t IdsBytes(const Group& group, const v1::VarDesc& var) const;
+
+  const v1::JobConfig& job_;
+  const Programs single_;
+  const Programs trainer_;
+  const Traffic traffic_;
+  const ProgramIndex single_index_;
+  const ProgramIndex trainer_index_;
+  std::map<std::string, std::vector<Update>> updates_;  // by parameter
+  std::vector<Group> groups_;
+  std::vector<ServerFlows> server_flows_;               // sums over steps and trainers
+  std::map<std::string, std::vector<double>> updated_;  // rows by parameter and server, sums over steps
+  int64_t steps_ = 0;
+};
+
+// Fills a message of a flow.
+v1::Flow ToProto(const FlowSum& sum);
+v1::Flows ToProto(const ServerFlows& flows);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_

@@ -1,0 +1,315 @@
+#include "transpiler/explain/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "transpiler/explain/cluster_model.h"
+#include "transpiler/passes.h"
+#include "transpiler/transpile.h"
+
+namespace weir {
+namespace {
+
+// Servers whose programs are drawn: a page with a hundred of them shows nothing.
+constexpr int kDrawnServers = 4;
+
+absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Programs& unplaced) {
+  Programs single = unplaced;
+  RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &single));
+  Programs trainer = single;
+  RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &trainer));
+  return std::make_unique<ClusterModel>(job.config, std::move(single), std::move(trainer));
+}
+
+// What is compared between two choices.
+struct Figures {
+  v1::Balance balance;
+  double messages = 0;
+  int64_t most_bytes = 0;
+  int64_t memory = 0;
+};
+
+Figures FiguresOf(const ClusterModel& model) {
+  Figures figures;
+  const std::vector<v1::ExplainedServer> servers = model.Servers();
+  figures.balance = model.BalanceOf(servers);
+  for (const v1::ExplainedServer& server : servers) figures.most_bytes = std::max(figures.most_bytes, server.bytes_at_rest());
+  for (const v1::ExplainedTrainer& trainer : model.Trainers()) {
+    figures.messages = std::max(figures.messages, trainer.step().total().messages());
+    figures.memory = std::max(figures.memory, trainer.memory().total());
+  }
+  return figures;
+}
+
+bool Differs(double a, double b, double by) { return std::abs(a - b) > by; }
+
+// "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty when nothing would change.
+std::string Comparison(const std::string& what, const Figures& other, const Figures& now) {
+  std::vector<std::string> parts;
+  const auto ratio = [&](const char* by, double a, double b) {
+    if (Differs(a, b, 0.005)) parts.push_back(absl::StrFormat("max/mean by %s %.2f instead of %.2f", by, a, b));
+  };
+  ratio("bytes", other.balance.bytes(), now.balance.bytes());
+  ratio("load", other.balance.load(), now.balance.load());
+  if (other.balance.idle() != now.balance.idle()) {
+    parts.push_back(absl::StrCat(other.balance.idle(), " servers without a block instead of ", now.balance.idle()));
+  }
+  if (Differs(other.messages, now.messages, 0.5)) {
+    parts.push_back(absl::StrFormat("%.0f messages a step instead of %.0f", other.messages, now.messages));
+  }
+  if (other.most_bytes != now.most_bytes) {
+    parts.push_back(absl::StrCat("fullest server ", HumanBytes(static_cast<double>(other.most_bytes)), " instead of ",
+                                 HumanBytes(static_cast<double>(now.most_bytes))));
+  }
+  if (other.memory != now.memory) {
+    parts.push_back(absl::StrCat("trainer ", HumanBytes(static_cast<double>(other.memory)), " instead of ",
+                                 HumanBytes(static_cast<double>(now.memory))));
+  }
+  if (parts.empty()) return "";
+  std::string text = absl::StrCat(what, ": ");
+  for (size_t i = 0; i < parts.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", parts[i]);
+  return text;
+}
+
+struct Choice {
+  std::string what;
+  std::string change;
+  std::function<void(v1::Distribute*)> apply;
+};
+
+std::vector<Choice> Choices(const v1::Distribute& now) {
+  std::vector<Choice> choices;
+  const std::set<int> servers = {std::max(1, now.servers() / 2), now.servers() + 1, 2 * now.servers()};
+  for (const int n : servers) {
+    if (n == now.servers()) continue;
+    choices.push_back({absl::StrCat(n, n == 1 ? " server" : " servers"), absl::StrCat("distribute.servers=", n),
+                       [n](v1::Distribute* d) { d->set_servers(n); }});
+  }
+  if (now.servers() > 1) {
+    for (int m = v1::Distribute::SplitMethod_MIN; m <= v1::Distribute::SplitMethod_MAX; ++m) {
+      const auto method = static_cast<v1::Distribute::SplitMethod>(m);
+      if (method == now.split_method() || now.has_custom_dispatcher()) continue;
+      const std::string name = v1::Distribute::SplitMethod_Name(method);
+      choices.push_back({name, absl::StrCat("distribute.split_method=", name), [method](v1::Distribute* d) { d->set_split_method(method); }});
+    }
+    const bool slice = !now.slice_var_up();
+    choices.push_back({slice ? "with slicing" : "without slicing", absl::StrCat("distribute.slice_var_up=", slice ? "true" : "false"),
+                       [slice](v1::Distribute* d) { d->set_slice_var_up(slice); }});
+  }
+  const bool optimize = !now.memory_optimize();
+  choices.push_back({optimize ? "with memory_optimize" : "without memory_optimize",
+                     absl::StrCat("distribute.memory_optimize=", optimize ? "true" : "false"),
+                     [optimize](v1::Distribute* d) { d->set_memory_optimize(optimize); }});
+  return choices;
+}
+
+v1::DrawnProgram Draw(const v1::ProgramDesc& program, int64_t batch) {
+  v1::DrawnProgram drawn;
+  drawn.set_name(program.name());
+  const ProgramIndex index(program);
+  for (const v1::BlockDesc& block : program.blocks()) {
+    for (const v1::OpDesc& op : block.ops()) {
+      v1::DrawnOp* to = drawn.add_op();
+      to->set_block(block.index());
+      to->set_type(op.type());
+      to->set_role(v1::OpRole_Name(op.role()));
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& var : slot.vars()) to->add_inputs(var);
+      }
+      for (const v1::OpSlot& slot : op.outputs()) {
+        for (const std::string& var : slot.vars()) to->add_outputs(var);
+      }
+      const OpDef* def = OpRegistry::Global().Find(op.type());
+      if (def != nullptr) to->set_flops(CostOf(op, *def, index.Lookup(block.index()), batch).flops);
+    }
+  }
+  return drawn;
+}
+
+class ExplainerImpl : public Explainer {
+ public:
+  explicit ExplainerImpl(const Job& job) : job_(job) {}
+
+  absl::Status Init() {
+    ASSIGN_OR_RETURN(unplaced_, BuildSingleMachine(job_));
+    ASSIGN_OR_RETURN(model_, ModelOf(job_, unplaced_));
+    return absl::OkStatus();
+  }
+
+  void AddStep(const StepInput& input) override {
+    model_->AddStep(&input);
+    if (!kept_.empty()) return;
+    // One step is enough to compare other choices by.
+    for (const LaneInput& lane : input) {
+      for (const auto& [name, ids] : lane.ids) kept_ids_.push_back(std::make_unique<IdBatch>(*ids));
+    }
+    size_t next = 0;
+    for (const LaneInput& lane : input) {
+      kept_.push_back({.examples = lane.examples});
+      for (const auto& [name, ids] : lane.ids) kept_.back().ids[name] = kept_ids_[next++].get();
+    }
+  }
+
+  const Programs& trainer() const override { return model_->trainer(); }
+
+  absl::StatusOr<v1::Explanation> Finish() override {
+    v1::Explanation e;
+    const int64_t sampled = model_->steps();
+    if (sampled == 0) model_->AddStep(nullptr);
+    const v1::Plan& plan = model_->plan();
+    e.set_job(plan.job());
+    e.set_fingerprint(absl::StrCat(absl::Hex(PlanFingerprint(PlanText(job_, plan)), absl::kZeroPad16)));
+    e.set_servers(plan.servers());
+    e.set_trainers(plan.trainers());
+    e.set_lanes(plan.lanes());
+    e.set_sync(plan.sync());
+    e.set_batch_size(plan.batch_size());
+    e.set_sampled_steps(sampled);
+    e.set_at_most(sampled == 0 && !model_->traffic().targets().empty());
+    const std::vector<v1::ExplainedServer> servers = model_->Servers();
+    for (const v1::ExplainedServer& server : servers) *e.add_server() = server;
+    for (v1::ExplainedTrainer& trainer : model_->Trainers()) *e.add_trainer() = std::move(trainer);
+    AddTables(&e);
+    AddRowFetch(&e);
+    *e.mutable_balance() = model_->BalanceOf(servers);
+    AddAlternatives(&e);
+    RETURN_IF_ERROR(AddPrograms(&e));
+    return e;
+  }
+
+ private:
+  void AddTables(v1::Explanation* e) const {
+    const v1::Plan& plan = model_->plan();
+    for (const v1::PlacedTable& table : plan.tables()) {
+      v1::ExplainedTable* to = e->add_table();
+      to->set_name(table.name());
+      to->set_width(table.width());
+      to->set_state_width(table.state_width());
+      to->set_logical_shards(table.logical_shards());
+      for (int s = 0; s < plan.servers(); ++s) to->add_shards(0);
+      for (int shard = 0; shard < table.logical_shards(); ++shard) {
+        const int server = ShardServer(static_cast<uint32_t>(shard), static_cast<uint32_t>(table.logical_shards()), plan.servers());
+        to->set_shards(server, to->shards(server) + 1);
+      }
+      // As pserver/tables/sparse_table.h lays a row out: whole multiples of 8 bytes.
+      to->set_row_bytes((8 + 4 * (int64_t{table.width()} + table.state_width()) + 7) / 8 * 8);
+      to->set_capacity(table.capacity());
+      to->set_rows_of_step(model_->RowsOfStep(table.name()));
+    }
+  }
+
+  // Sparse parameters that lie dense on the servers.
+  void AddRowFetch(v1::Explanation* e) const {
+    const v1::Plan& plan = model_->plan();
+    for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
+      v1::RowFetch* to = e->add_row_fetch();
+      to->set_parameter(fetched.parameter());
+      to->set_by_row(true);
+      to->set_why(fetched.forced() ? absl::StrCat("table.fetch says so; a step names at most ", fetched.most_rows(), " rows, of ",
+                                                  fetched.rows())
+                                   : absl::StrCat("a step names at most ", fetched.most_rows(), " rows, of ", fetched.rows()));
+    }
+    for (const SparseTarget& target : model_->traffic().targets()) {
+      if (target.table || !target.pulled_by.empty()) continue;
+      int64_t named = 0;
+      for (const SparseTarget::Source& source : target.pushed_by) named += source.slots * plan.batch_size();
+      v1::RowFetch* to = e->add_row_fetch();
+      to->set_parameter(target.parameter);
+      to->set_by_row(false);
+      to->set_why(absl::StrCat("received whole, ", target.rows, " rows; a step names at most ", std::min(named, target.rows)));
+    }
+  }
+
+  void AddAlternatives(v1::Explanation* e) const {
+    const Figures now = FiguresOf(*model_);
+    for (const Choice& choice : Choices(job_.config.distribute())) {
+      Job other = job_;
+      choice.apply(other.config.mutable_distribute());
+      // Steps may be counted otherwise, as with half a lane's worth of servers; what cannot be placed is no choice.
+      absl::StatusOr<std::unique_ptr<ClusterModel>> model = ModelOf(other, unplaced_);
+      if (!model.ok()) continue;
+      (*model)->AddStep(kept_.empty() ? nullptr : &kept_);
+      const Figures figures = FiguresOf(**model);
+      const std::string text = Comparison(choice.what, figures, now);
+      if (text.empty()) continue;
+      v1::Alternative* to = e->add_alternative();
+      to->set_change(choice.change);
+      *to->mutable_balance() = figures.balance;
+      to->set_messages(figures.messages);
+      to->set_most_bytes(figures.most_bytes);
+      to->set_trainer_memory(figures.memory);
+      to->set_text(text);
+    }
+  }
+
+  absl::Status AddPrograms(v1::Explanation* e) const {
+    *e->add_program() = Draw(model_->trainer().main, LaneBatchOf());
+    ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job_));
+    for (int s = 0; s < std::min(kDrawnServers, transpiled.plan().servers()); ++s) {
+      ASSIGN_OR_RETURN(const Programs server, transpiled.Server(s));
+      *e->add_program() = Draw(server.main, 1);
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t LaneBatchOf() const {
+    const v1::Plan& plan = model_->plan();
+    return plan.batch_size() / std::max(1, plan.lanes() == 0 ? plan.trainers() : plan.lanes());
+  }
+
+  const Job job_;
+  Programs unplaced_;
+  std::unique_ptr<ClusterModel> model_;
+  StepInput kept_;
+  std::vector<std::unique_ptr<IdBatch>> kept_ids_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job) {
+  auto explainer = std::make_unique<ExplainerImpl>(job);
+  RETURN_IF_ERROR(explainer->Init());
+  return std::unique_ptr<Explainer>(std::move(explainer));
+}
+
+absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(explanation, &text, options);
+  if (!printed.ok()) return absl::InternalError(printed.ToString());
+  return text;
+}
+
+std::string HumanBytes(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrFormat("%.0f B", bytes) : absl::StrFormat("%.1f %s", bytes, units[unit]);
+}
+
+std::string HumanCount(double count) {
+  const char* const units[] = {"", " k", " M", " G", " T"};
+  int unit = 0;
+  while (count >= 10000 && unit < 4) {
+    count /= 1000;
+    ++unit;
+  }
+  return unit == 0 && count == std::floor(count) ? absl::StrFormat("%.0f", count) : absl::StrFormat("%.1f%s", count, units[unit]);
+}
+
+}  // namespace weir

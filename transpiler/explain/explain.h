@@ -1,0 +1,44 @@
+// What a job will cost before it runs: proto/explain.proto, from the programs and the registered cost rules alone.
+#ifndef WEIR_TRANSPILER_EXPLAIN_EXPLAIN_H_
+#define WEIR_TRANSPILER_EXPLAIN_EXPLAIN_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/explain.pb.h"
+#include "transpiler/explain/traffic.h"
+#include "transpiler/job.h"
+#include "transpiler/programs.h"
+
+namespace weir {
+
+// Not thread-safe.
+class Explainer {
+ public:
+  // Transpiles the job. The errors are those of Transpile.
+  static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job);
+  virtual ~Explainer() = default;
+
+  // One step of the job's data, all lanes. Traffic becomes the mean of the steps given, memory the maximum.
+  virtual void AddStep(const StepInput& input) = 0;
+
+  // Without any AddStep what depends on distinct ids is a bound.
+  virtual absl::StatusOr<v1::Explanation> Finish() = 0;
+
+  // Of a trainer.
+  virtual const Programs& trainer() const = 0;
+};
+
+// For people; for scripts (JSON of the message, field names as in the proto); a page that needs nothing but itself.
+std::string ExplanationText(const v1::Explanation& explanation);
+absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
+std::string ExplanationHtml(const v1::Explanation& explanation);
+
+// "4.0 MiB", "512 B"; "1.2 M".
+std::string HumanBytes(double bytes);
+std::string HumanCount(double count);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_EXPLAIN_EXPLAIN_H_

@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/thread_budget.h"
+#include "framework/base/thread_pool.h"
+#include "ops/arithmetic.h"
+#include "trainer/job_steps.h"
+#include "trainer/verify_split.h"
+#include "transpiler/explain/explain.h"
+#include "transpiler/job_questions.h"
+
+namespace weir {
+namespace {
+
+// Shows the explainer up to `sample` steps of the job's data, fewer when it ends before.
+absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
+  ThreadPool pool("weir-sample", PoolWorkers(0));
+  ASSIGN_OR_RETURN(const std::unique_ptr<JobSteps> steps, JobSteps::OfData(job, explainer->trainer().main, &pool));
+  std::vector<LaneBatch> batches;
+  for (int64_t step = 0; step < sample; ++step) {
+    RETURN_IF_ERROR(steps->Next(&batches));
+    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& batch) { return batch.ended; })) break;
+    explainer->AddStep(StepInputOf(batches, steps->columns()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample) {
+  if (format != "text" && format != "json" && format != "html") {
+    return absl::InvalidArgumentError(absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
+  }
+  if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job));
+  if (sample > 0) RETURN_IF_ERROR(Sample(job, sample, explainer.get()));
+  ASSIGN_OR_RETURN(const v1::Explanation explanation, explainer->Finish());
+  if (format == "json") return ExplanationJson(explanation);
+  return format == "html" ? ExplanationHtml(explanation) : ExplanationText(explanation);
+}
+
+absl::StatusOr<Verdict> AnswerVerify(const Job& job, int64_t steps) {
+  RETURN_IF_ERROR(SetArithmetic(job.config.train().arithmetic()));
+  ASSIGN_OR_RETURN(const VerifyReport report,
+                   VerifySplit(job, {.steps = steps, .threads = PoolWorkers(job.config.train().threads()) + 1}));
+  return Verdict{.equal = report.equal, .text = report.text};
+}
+
+}  // namespace weir
