@@ -155,15 +155,16 @@ absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text) {
   const int action = words.size() < 3 ? -1 : IndexOf(words[0], {"kill", "stop", "stall"});
   const int moment = words.size() < 3 ? -1
                                       : IndexOf(words[2], {"connecting", "first_part", "between_parts", "last_part",
-                                                           "publishing"});
+                                                           "publishing", "reader"});
   const bool needs_step = moment > 0;
-  if (action < 0 || moment < 0 || process.size() != 2 || (process[0] != "server" && process[0] != "trainer") ||
+  const bool no_such_point = process.size() == 2 && process[0] == "server" && moment == static_cast<int>(FaultMoment::kReader);
+  if (no_such_point || action < 0 || moment < 0 || process.size() != 2 || (process[0] != "server" && process[0] != "trainer") ||
       !absl::SimpleAtoi(process[1], &point.id) || words.size() != (needs_step ? 4 : 3) ||
       (needs_step && !absl::SimpleAtoi(words[3], &point.step))) {
     return absl::InvalidArgumentError(absl::StrCat(
         kVariable, "='", absl::string_view(text.data(), text.size()),
-        "': expected <kill|stop|stall>:<server|trainer>.<id>:<connecting|first_part|between_parts|last_part|publishing>"
-        "[:<step>], a step for all points but connecting"));
+        "': expected <kill|stop|stall>:<server|trainer>.<id>:<connecting|first_part|between_parts|last_part|publishing|"
+        "reader>[:<step>], a step for all points but connecting; only a trainer has a reader"));
   }
   point.action = static_cast<FaultAction>(action);
   point.role = process[0];
@@ -181,6 +182,14 @@ absl::StatusOr<std::unique_ptr<Transport>> WithFaultPoint(std::unique_ptr<Transp
   ASSIGN_OR_RETURN(std::vector<FaultPoint> points, FromEnvironment("trainer", trainer));
   if (points.empty()) return transport;
   return std::make_unique<FaultyTransport>(std::move(transport), std::move(points[0]));
+}
+
+absl::StatusOr<std::function<void(int stream, int64_t batch)>> ReaderFaultPoint(int trainer) {
+  ASSIGN_OR_RETURN(std::vector<FaultPoint> points, FromEnvironment("trainer", trainer));
+  if (points.empty() || points[0].moment != FaultMoment::kReader) return std::function<void(int, int64_t)>();
+  return [fault = std::make_shared<Fault>(std::move(points[0]))](int, int64_t batch) {
+    fault->Reached(FaultMoment::kReader, batch);
+  };
 }
 
 }  // namespace weir

@@ -15,10 +15,12 @@
 //   between_parts  the first acknowledgement of a part has come      the first part of a step is taken, not answered
 //   last_part      a last part is acknowledged, nobody knows yet     a last part is taken, not answered
 //   publishing     all shards are written, nothing is published      its shard is written, not answered
+//   reader         batch <step> of a stream is about to be read      (no such point)
 #ifndef WEIR_PSERVER_FAULT_POINT_H_
 #define WEIR_PSERVER_FAULT_POINT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,7 +32,7 @@
 namespace weir {
 
 enum class FaultAction { kKill, kStop, kStall };
-enum class FaultMoment { kConnecting, kFirstPart, kBetweenParts, kLastPart, kPublishing };
+enum class FaultMoment { kConnecting, kFirstPart, kBetweenParts, kLastPart, kPublishing, kReader };
 
 struct FaultPoint {
   FaultAction action = FaultAction::kKill;
@@ -47,6 +49,8 @@ absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text);
 // cannot be read.
 absl::StatusOr<std::unique_ptr<ServerCore>> WithFaultPoint(std::unique_ptr<ServerCore> core, int server);
 absl::StatusOr<std::unique_ptr<Transport>> WithFaultPoint(std::unique_ptr<Transport> transport, int trainer);
+// For LaneReaderOptions.before_batch. Empty when the environment does not name this trainer's reader.
+absl::StatusOr<std::function<void(int stream, int64_t batch)>> ReaderFaultPoint(int trainer);
 
 }  // namespace weir
 

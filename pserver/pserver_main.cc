@@ -28,6 +28,7 @@
 #include "pserver/fault_point.h"
 #include "pserver/grpc_server.h"
 #include "pserver/server_core.h"
+#include "transpiler/check_job.h"
 #include "transpiler/job.h"
 #include "transpiler/process_programs.h"
 #include "transpiler/transpile.h"
@@ -87,7 +88,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
 absl::Status MakeCore(Runtime* r) {
   const v1::JobConfig& config = r->job.config;
   RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic()));
-  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : config.train().threads();
+  ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), config));
   r->pool = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
   const int id = r->cluster.server_id;
   ASSIGN_OR_RETURN(Programs programs,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/file.h"
@@ -73,11 +74,25 @@ absl::Status ServerCheckpoints::CheckMine(const std::string& path, const v1::Che
       ": copy the shards of all hosts into this directory"));
 }
 
+absl::Status ServerCheckpoints::CheckSame(const v1::LoadCheckpoint& load, const std::string& path,
+                                          const absl::StatusOr<v1::CheckpointManifest>& read) const {
+  if (!load.has_manifest()) return read.status();
+  const bool none = !read.ok() && !PathExists(path);
+  if (!read.ok() && !none) return read.status();
+  if (!none && StableHash(ManifestText(*read)) == load.manifest()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the checkpoint is ", load.directory(), "/", load.name(), ", and server ", server_id_, ", which reads its own ",
+      "checkpoint.dir, ", none ? "has none at " : "has another one at ", path,
+      ": start the servers with --set checkpoint.dir=", load.directory(), " (launch does so for --role=predict)"));
+}
+
 absl::StatusOr<ServerCheckpoints::Loaded> ServerCheckpoints::Load(const v1::LoadCheckpoint& load) {
   RETURN_IF_ERROR(CheckDirectory());
   RETURN_IF_ERROR(CheckFileName(load.name()));
   const std::string path = absl::StrCat(dir_, "/", load.name());
-  ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
+  const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(path);
+  RETURN_IF_ERROR(CheckSame(load, path, read));
+  const v1::CheckpointManifest& manifest = *read;
   RETURN_IF_ERROR(CheckMine(path, manifest));
   RETURN_IF_ERROR(params_->Load(path, manifest));
   return Loaded{.step = manifest.step(),

@@ -41,6 +41,10 @@ class ServerCheckpoints {
   // Of a checkpoint written per host, this server needs its own shard and no other: that of the same server of as many.
   absl::Status CheckMine(const std::string& path, const v1::CheckpointManifest& manifest) const;
 
+  // What is at `path` is what the caller means. FailedPrecondition names both directories.
+  absl::Status CheckSame(const v1::LoadCheckpoint& load, const std::string& path,
+                         const absl::StatusOr<v1::CheckpointManifest>& read) const;
+
   const std::string dir_;
   const std::string job_name_;
   const int server_id_;

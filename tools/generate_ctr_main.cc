@@ -22,14 +22,16 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
-ABSL_FLAG(std::string, output, "", "directory for train-<i>.tsv and eval.tsv; made if it is not there");
+ABSL_FLAG(std::string, output, "", "directory for train-<i>.tsv and eval.tsv, those of an earlier run replaced; made if it is not there");
 ABSL_FLAG(int64_t, rows, 300000, "lines to train on");
 ABSL_FLAG(int64_t, eval_rows, 40000, "lines to evaluate on");
 ABSL_FLAG(int64_t, files, 8, "train files");
@@ -212,6 +214,26 @@ absl::Status WriteRows(const Generator& generator, const std::string& path, int6
   return absl::OkStatus();
 }
 
+// Files of an earlier run with more of them: whoever trains on train-*.tsv would train on both data sets.
+absl::Status RemoveLaterFiles(const std::string& directory, int64_t files) {
+  std::error_code error;
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const absl::string_view digits = absl::StripSuffix(absl::StripPrefix(name, "train-"), ".tsv");
+    int64_t i = 0;
+    if (absl::SimpleAtoi(digits, &i) && i >= files &&
+        name == absl::StrCat("train-", i, ".tsv")) {
+      stale.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& path : stale) {
+    if (!error) std::filesystem::remove(path, error);
+  }
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot remove older files of ", directory, ": ", error.message()));
+}
+
 absl::Status Check(const Config& config) {
   if (config.output.empty()) return absl::InvalidArgumentError("--output must name a directory");
   if (config.rows < 1 || config.eval_rows < 1 || config.files < 1 || config.files > config.rows) {
@@ -227,6 +249,7 @@ absl::Status Run(const Config& config) {
   std::error_code error;
   std::filesystem::create_directories(config.output, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make ", config.output, ": ", error.message()));
+  RETURN_IF_ERROR(RemoveLaterFiles(config.output, config.files));
   const Generator generator(config);
   int64_t train_positives = 0;
   for (int64_t f = 0; f < config.files; ++f) {

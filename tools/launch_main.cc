@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
@@ -125,6 +126,32 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                                           "; build it, or give --bin_dir"));
 }
 
+// The value of --<flag>=value or --<flag> value, the last one; "" without it.
+std::string ValueOf(const std::vector<std::string>& arguments, const std::string& flag) {
+  std::string value;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string name(arguments[i].substr(0, arguments[i].find('=')));
+    if (name != "--" + flag && name != "-" + flag) continue;
+    if (name.size() < arguments[i].size()) {
+      value = arguments[i].substr(name.size() + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[i + 1];
+    }
+  }
+  return value;
+}
+
+// Trainers that score files name the checkpoint: servers read the same one, so all get its directory as their checkpoint.dir.
+// "" when the trainers do something else.
+std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
+  const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint");
+  if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role")) != "predict") return "";
+  std::filesystem::path dir = std::filesystem::absolute(checkpoint).lexically_normal();
+  if (!dir.has_filename()) dir = dir.parent_path();
+  if (dir.filename().string().starts_with("step-")) dir = dir.parent_path();
+  return dir.string();
+}
+
 std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
 // Servers wait while trainers compute and the other way round, so each kind gets all cores.
@@ -164,6 +191,9 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   ASSIGN_OR_RETURN(options.trainers, CountOf("trainers", absl::GetFlag(FLAGS_trainers), trainers));
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", options.servers));
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", options.trainers));
+  if (const std::string dir = DirectoryToScoreWith(options.trainer_arguments); !dir.empty()) {
+    options.overrides.push_back(absl::StrCat("checkpoint.dir=\"", absl::CEscape(dir), "\""));
+  }
   ASSIGN_OR_RETURN(options.pserver, FindProgram("pserver"));
   ASSIGN_OR_RETURN(options.trainer, FindProgram("trainer"));
   return options;

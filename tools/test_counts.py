@@ -15,11 +15,19 @@ import xml.etree.ElementTree as ElementTree
 
 
 def results(path):
-    """Yields (label, status, path of test.xml) of every test, run or not even built."""
+    """Yields (label, status, path of test.xml) of every test, run or not even built.
+
+    Nothing for a file that bazel did not come to write.
+    """
     tests = set()
+    if not os.path.exists(path):
+        return
     with open(path, encoding="utf-8") as lines:
         for line in lines:
-            event = json.loads(line)
+            try:
+                event = json.loads(line)
+            except ValueError:  # bazel was killed while it wrote
+                return
             kind, key = next(iter(event["id"].items()))
             if "testSize" in event.get("configured", {}):
                 tests.add(key["label"])
@@ -75,7 +83,7 @@ def main():
                 print("failed: %s: %s" % (label, result))
     if status != 0 and counts["failed"] == 0:
         counts["failed"] += 1
-        print("failed: the build")
+        print("failed: the build, or what comes before it")
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] else 0
 

@@ -1,6 +1,7 @@
 #include "trainer/checkpointing.h"
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "trainer/resume_check.h"
 
 namespace weir {
 namespace {
@@ -25,9 +27,12 @@ constexpr char kStatisticsFile[] = "statistics";
 Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, Client* client)
     : dir_(std::move(dir)), config_(config), plan_(plan), client_(client), per_host_(config.checkpoint().per_host()) {}
 
-absl::Status LoadIntoServers(Client* client, const std::string& name) {
+absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest) {
   v1::ControlRequest request;
-  request.mutable_load()->set_name(name);
+  const std::filesystem::path whole(path);
+  request.mutable_load()->set_name(whole.filename().string());
+  request.mutable_load()->set_directory(whole.parent_path().string());
+  request.mutable_load()->set_manifest(StableHash(ManifestText(manifest)));
   return client->Control(request).status();
 }
 
@@ -96,7 +101,8 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
   const std::string path = absl::StrCat(dir_, "/", found->name);
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
-  RETURN_IF_ERROR(LoadIntoServers(client_, found->name));
+  RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_));
+  RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
   ResumePoint point{.step = manifest.step()};
   point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());

@@ -33,7 +33,8 @@ class Checkpointing {
   Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, Client* client);
 
   // Loads the newest complete checkpoint into the servers; refused newer ones are logged with the reason. nullopt: the
-  // directory holds none. DataLoss: it holds some, none of them complete.
+  // directory holds none. DataLoss: it holds some, none of them complete. FailedPrecondition: it is of a job that this one cannot
+  // go on with (trainer/resume_check.h).
   absl::StatusOr<std::optional<ResumePoint>> Resume();
   // A fresh run: checkpoints of an earlier one are moved aside, with a line in the log.
   absl::Status StartAfresh();
@@ -64,8 +65,9 @@ class Checkpointing {
   const bool per_host_;
 };
 
-// Has every server of `client` read the checkpoint `name` of its own directory.
-absl::Status LoadIntoServers(Client* client, const std::string& name);
+// Has every server of `client` read the checkpoint of the name of `path` in its own directory. FailedPrecondition when that is
+// another one than `manifest`, which stands at `path`, an absolute one.
+absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest);
 // The statistics file of a checkpoint, "" when it has none.
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest);
 

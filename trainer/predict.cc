@@ -1,16 +1,13 @@
 #include "trainer/predict.h"
 
-#include <algorithm>
-#include <cstring>
+#include <filesystem>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
@@ -20,6 +17,7 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/scores.h"
 #include "trainer/session.h"
 
 namespace weir {
@@ -27,53 +25,6 @@ namespace {
 
 constexpr int kChief = 0;
 
-// Predictions with the places where their examples stand. As bytes: number of values per example (int64), then file and
-// offset (int64 each) and values (float32 each) of every example.
-struct Scores {
-  int64_t width = 0;
-  std::vector<InputPosition> positions;
-  std::vector<float> values;  // positions.size() * width
-
-  std::string Serialize() const {
-    std::string out(reinterpret_cast<const char*>(&width), sizeof width);
-    for (size_t i = 0; i < positions.size(); ++i) {
-      const int64_t place[2] = {positions[i].file, positions[i].offset};
-      out.append(reinterpret_cast<const char*>(place), sizeof place);
-      out.append(reinterpret_cast<const char*>(values.data() + i * width), width * sizeof(float));
-    }
-    return out;
-  }
-  absl::Status Append(const std::string& bytes) {
-    const absl::Status bad = absl::InternalError("scores of a trainer cannot be read");
-    int64_t its_width = 0;
-    if (bytes.size() < sizeof its_width) return bad;
-    std::memcpy(&its_width, bytes.data(), sizeof its_width);
-    if (its_width == 0) return absl::OkStatus();  // it had no example
-    const size_t record = 2 * sizeof(int64_t) + its_width * sizeof(float);
-    if (its_width < 0 || (width != 0 && width != its_width) || (bytes.size() - sizeof width) % record != 0) return bad;
-    width = its_width;
-    for (const char* p = bytes.data() + sizeof width; p != bytes.data() + bytes.size(); p += record) {
-      int64_t place[2];
-      std::memcpy(place, p, sizeof place);
-      positions.push_back({place[0], place[1]});
-      values.resize(values.size() + width);
-      std::memcpy(values.data() + values.size() - width, p + sizeof place, width * sizeof(float));
-    }
-    return absl::OkStatus();
-  }
-  // Lines in input order.
-  std::string Text() const {
-    std::vector<int64_t> order(positions.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [this](int64_t a, int64_t b) { return positions[a] < positions[b]; });
-    std::string text;
-    for (const int64_t i : order) {
-      for (int64_t j = 0; j < width; ++j) absl::StrAppendFormat(&text, j == 0 ? "%.9g" : " %.9g", values[i * width + j]);
-      text += '\n';
-    }
-    return text;
-  }
-};
 
 // The chief has the servers load the checkpoint and tells the others what they need of it.
 struct Model {
@@ -91,7 +42,8 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
           absl::StrCat("the checkpoint ", newest.found.path, " is of job '", newest.manifest.job(), "', and this is job '",
                        o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
     }
-    RETURN_IF_ERROR(LoadIntoServers(o.client, newest.found.name));
+    const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
+    RETURN_IF_ERROR(LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;
     mine = absl::StrCat(newest.manifest.step(), "\n", statistics);
@@ -166,11 +118,17 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
         }
         return absl::OkStatus();
       }));
+  mine.skipped = reader->skipped_positions();
 
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o.client->Exchange("scores", mine.Serialize()));
   Scores scores;
   for (const std::string& bytes : all) RETURN_IF_ERROR(scores.Append(bytes));
-  if (o.trainer_id == kChief) RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
+  if (o.trainer_id == kChief) {
+    RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
+    if (!scores.skipped.empty()) {
+      LOG(WARNING) << scores.skipped.size() << " lines did not parse (data.bad_line: SKIP): they are nan in " << o.output;
+    }
+  }
   return static_cast<int64_t>(scores.positions.size());
 }
 

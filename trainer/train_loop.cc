@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
@@ -52,6 +55,12 @@ struct Beginning {
   }
 };
 
+void WarnOfSkipped(const LaneReader& reader, const char* data) {
+  if (const int64_t skipped = reader.skipped_lines(); skipped > 0) {
+    LOG(WARNING) << skipped << " lines of " << data << " did not parse and were skipped (data.bad_line: SKIP)";
+  }
+}
+
 class TrainLoop {
  public:
   explicit TrainLoop(const TrainOptions& options)
@@ -77,6 +86,7 @@ class TrainLoop {
   absl::Status SyncEvaluation(const std::string& key);
   absl::Status StartAsyncEvaluation();
   absl::Status CollectAsyncEvaluations();
+  absl::Status EndAsyncEvaluations(const std::string& open_at_chief);
   absl::Status Digest();
   DigestExtent ExtentOf(const std::string& variable) const;
   absl::Status Save();
@@ -245,6 +255,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> TrainLoop::MakeReader(const DataSet&
                                    .streams = spec_.StreamsOf(o_.trainer_id),
                                    .statistics = statistics_.has_value() ? &*statistics_ : nullptr,
                                    .one_pass_in_order = one_pass,
+                                   .before_batch = one_pass ? nullptr : o_.before_batch,
                                    .threads = o_.reader_threads});
 }
 
@@ -266,9 +277,7 @@ absl::Status TrainLoop::Steps() {
   summary_.examples = progress_->examples();
   summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
   summary_.train_loss = progress_->mean_loss();
-  if (const int64_t skipped = reader_->skipped_lines(); skipped > 0) {
-    LOG(WARNING) << skipped << " lines did not parse and were skipped (data.bad_line: SKIP)";
-  }
+  WarnOfSkipped(*reader_, "data.train");
   // The readers' threads and memory are not needed any more.
   reader_.reset();
   return absl::OkStatus();
@@ -354,6 +363,7 @@ absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
+  WarnOfSkipped(*reader, "data.eval");
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(key, metrics.Serialize()));
   metrics.Clear();
   for (const std::string& bytes : all) {
@@ -372,6 +382,7 @@ absl::Status TrainLoop::StartAsyncEvaluation() {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
+  WarnOfSkipped(*reader, "data.eval");
   open_evaluations_.push_back(step_);
   return o_.client->Contribute(absl::StrCat("eval.", step_), metrics.Serialize(), /*reader=*/kChief);
 }
@@ -381,21 +392,41 @@ absl::Status TrainLoop::CollectAsyncEvaluations() {
   std::vector<int64_t> still_open;
   for (const int64_t step : open_evaluations_) {
     std::vector<std::string> all;
+    std::vector<int> without;  // trainers that have said nothing: dead, or ended before this step
     ASSIGN_OR_RETURN(const bool complete, o_.client->TryCollect(absl::StrCat("eval.", step), &all));
     if (!complete) {
       still_open.push_back(step);
       continue;
     }
     Metrics metrics(session_->loss().kind());
-    for (const std::string& bytes : all) {
-      if (!bytes.empty()) RETURN_IF_ERROR(metrics.MergeSerialized(bytes));
+    for (size_t t = 0; t < all.size(); ++t) {
+      if (all[t].empty()) {
+        without.push_back(static_cast<int>(t));
+      } else {
+        RETURN_IF_ERROR(metrics.MergeSerialized(all[t]));
+      }
     }
     const MetricResult result = metrics.Result();
     progress_->Say(absl::StrCat("eval step=", step, " examples=", result.samples, " ", result.ToString(),
-                                " live=1 (parameters moved while it ran: async)"));
+                                " live=1 (parameters moved while it ran: async",
+                                without.empty() ? "" : "; without trainer ", absl::StrJoin(without, ", trainer "), ")"));
   }
   open_evaluations_ = std::move(still_open);
   return absl::OkStatus();
+}
+
+// The chief's evaluations that a trainer took no part in, because its data ended earlier or it began later, would stay open for
+// ever: it says so with an empty contribution.
+absl::Status TrainLoop::EndAsyncEvaluations(const std::string& open_at_chief) {
+  if (open_at_chief.empty()) return absl::OkStatus();
+  for (const absl::string_view text : absl::StrSplit(open_at_chief, ',')) {
+    int64_t step = 0;
+    if (!absl::SimpleAtoi(text, &step)) return absl::InternalError("what the chief says of its evaluations cannot be read");
+    if (std::find(open_evaluations_.begin(), open_evaluations_.end(), step) != open_evaluations_.end()) continue;
+    RETURN_IF_ERROR(o_.client->Contribute(absl::StrCat("eval.", step), "", /*reader=*/kChief));
+  }
+  RETURN_IF_ERROR(o_.client->Exchange("end.evaluations", "").status());
+  return CollectAsyncEvaluations();
 }
 
 absl::Status TrainLoop::Digest() {
@@ -449,10 +480,10 @@ absl::Status TrainLoop::Save() {
 absl::Status TrainLoop::End() {
   if (geo_ != nullptr) RETURN_IF_ERROR(geo_->Finish());
   // In async the last evaluation and the last checkpoint come after everyone's last step.
-  RETURN_IF_ERROR(o_.client->Exchange("end", "").status());
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("end", absl::StrJoin(open_evaluations_, ",")));
   // What is judged and saved is what the servers have, not this trainer's copy.
   if (geo_ != nullptr) RETURN_IF_ERROR(session_->Start(step_));
-  if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
+  if (!plan_.sync()) RETURN_IF_ERROR(EndAsyncEvaluations(all[kChief]));
   if (!stop_ && eval_.has_value() && eval_step_ != step_) RETURN_IF_ERROR(SyncEvaluation("eval.end"));
   // Others may have trained on since the chief's last step.
   if (!plan_.sync()) saved_step_ = -1;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,8 @@ struct TrainOptions {
   int trainer_id = 0;
   // Threads that read and parse; 0 = the reader's choice.
   int reader_threads = 0;
+  // LaneReaderOptions.before_batch of the training data's reader.
+  std::function<void(int stream, int64_t batch)> before_batch = {};
   bool resume = false;
   // Progress lines; only the chief's say the whole.
   std::FILE* out = nullptr;

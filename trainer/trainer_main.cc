@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@
 #include "pserver/in_process.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
+#include "transpiler/check_job.h"
 #include "transpiler/job.h"
 #include "transpiler/process_programs.h"
 #include "transpiler/transpile.h"
@@ -132,7 +134,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
     return r->job.positions.Error("train.device", "device: CUDA is not available in this build: trainers compute on the CPU");
   }
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
-  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : train.threads();
+  ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));
   r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
 
   ASSIGN_OR_RETURN(r->programs, TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
@@ -188,12 +190,14 @@ absl::Status Work(Runtime* r, std::string* last_line) {
     *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
     return absl::OkStatus();
   }
+  ASSIGN_OR_RETURN(std::function<void(int, int64_t)> before_batch, ReaderFaultPoint(r->cluster.trainer_id));
   ASSIGN_OR_RETURN(const TrainSummary summary, RunTraining({.job = &r->job,
                                                             .programs = &r->programs,
                                                             .client = r->client.get(),
                                                             .pool = r->pool.get(),
                                                             .clock = Clock::Real(),
                                                             .trainer_id = r->cluster.trainer_id,
+                                                            .before_batch = std::move(before_batch),
                                                             .resume = absl::GetFlag(FLAGS_resume),
                                                             .out = stdout,
                                                             .live = isatty(STDOUT_FILENO) == 1,

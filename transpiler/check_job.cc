@@ -19,6 +19,18 @@
 namespace weir {
 namespace {
 
+// Upper ends of numbers that memory, threads or messages are made from. Each is far beyond what any machine of today does with
+// it; what lies above is a slip of the keyboard, and would end in the middle of the run without a word of where it stands.
+constexpr int64_t kMaxBatchSize = int64_t{1} << 24;
+// Numbers of one variable that one lane has at once: 16 GiB of float32.
+constexpr int64_t kMaxLaneValues = int64_t{1} << 32;
+constexpr int64_t kMaxShuffleMemoryMb = int64_t{1} << 24;
+constexpr int64_t kMaxPrefetchBatches = 4096;
+constexpr int64_t kMaxServers = 65536;
+constexpr int64_t kMaxTrainers = 65536;
+// Of a table: a row travels in one message of 64 MiB, state and all.
+constexpr int64_t kMaxWidth = 1 << 20;
+
 Setting Root(const Job& job) { return Setting(&job.config, "", &job.positions); }
 
 bool IsPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
@@ -26,6 +38,11 @@ bool IsPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 absl::Status AtLeast(const Setting& at, std::string_view field, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
   return at.Error(field, absl::StrCat("must be at least ", least, ", got ", value));
+}
+
+absl::Status AtMost(const Setting& at, std::string_view field, int64_t value, int64_t most) {
+  if (value <= most) return absl::OkStatus();
+  return at.Error(field, absl::StrCat("must be at most ", most, ", got ", value));
 }
 
 // A name stands in programs, messages and files: letters, digits and _ - . /, beginning with a letter or _.
@@ -101,14 +118,26 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::Data& data = job.config.data();
   const Setting at(&data, "data", &job.positions);
   RETURN_IF_ERROR(AtLeast(at, "batch_size", data.batch_size(), 1));
+  RETURN_IF_ERROR(AtMost(at, "batch_size", data.batch_size(), kMaxBatchSize));
   const int lanes = job.config.train().lanes();
   if (lanes > 0 && data.batch_size() % lanes != 0) {
     return at.Error("batch_size", absl::StrCat("must be a multiple of train.lanes, ", lanes, ", got ", data.batch_size(),
                                                "; it counts the examples of the whole cluster"));
   }
+  for (const v1::VarDesc& var : schema) {
+    // A reader of the user's own may give any number of columns.
+    const int64_t examples = lanes > 0 ? data.batch_size() / lanes : data.batch_size();
+    if (var.dims(1) > kMaxColumns || var.dims(1) * examples > kMaxLaneValues) {
+      return at.Error("batch_size", absl::StrCat("is ", data.batch_size(), ", and '", var.name(), "' has ", var.dims(1),
+                                                 " columns: at most ", kMaxColumns, " columns are possible, and ",
+                                                 kMaxLaneValues, " values of a variable in a lane"));
+    }
+  }
   RETURN_IF_ERROR(AtLeast(at, "shuffle_memory_mb", data.shuffle_memory_mb(), 1));
+  RETURN_IF_ERROR(AtMost(at, "shuffle_memory_mb", data.shuffle_memory_mb(), kMaxShuffleMemoryMb));
   RETURN_IF_ERROR(AtLeast(at, "shuffle_window", data.shuffle_window(), 0));
   RETURN_IF_ERROR(AtLeast(at, "prefetch_batches", data.prefetch_batches(), 1));
+  RETURN_IF_ERROR(AtMost(at, "prefetch_batches", data.prefetch_batches(), kMaxPrefetchBatches));
   if (data.has_train() && data.train().files_size() == 0) return at.Error("train", "names no files");
   if (data.has_eval() && data.eval().files_size() == 0) return at.Error("eval", "names no files");
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
@@ -154,6 +183,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     return at.Error("name", absl::StrCat("'", table.name(), "' is the name of an earlier table"));
   }
   RETURN_IF_ERROR(AtLeast(at, "width", table.width(), 1));
+  RETURN_IF_ERROR(AtMost(at, "width", table.width(), kMaxWidth));
   RETURN_IF_ERROR(AtLeast(at, "dict_size", table.dict_size(), 0));
   if (table.is_distributed() && !table.is_sparse()) {
     return at.Error("is_distributed", absl::StrCat("needs is_sparse: true: rows of table '", table.name(),
@@ -257,7 +287,9 @@ absl::Status CheckDistribute(const Job& job) {
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
   RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 1));
+  RETURN_IF_ERROR(AtMost(at, "servers", distribute.servers(), kMaxServers));
   RETURN_IF_ERROR(AtLeast(at, "trainers", distribute.trainers(), 1));
+  RETURN_IF_ERROR(AtMost(at, "trainers", distribute.trainers(), kMaxTrainers));
   RETURN_IF_ERROR(AtLeast(at, "min_block_size", distribute.min_block_size(), 8192));
   const int lanes = job.config.train().lanes();
   const Setting root = Root(job);
@@ -280,6 +312,7 @@ absl::Status CheckTrain(const Job& job) {
   RETURN_IF_ERROR(AtLeast(at, "epochs", train.epochs(), 1));
   RETURN_IF_ERROR(AtLeast(at, "max_steps", train.max_steps(), 0));
   RETURN_IF_ERROR(AtLeast(at, "threads", train.threads(), 0));
+  RETURN_IF_ERROR(AtMost(at, "threads", train.threads(), kMaxThreads));
   RETURN_IF_ERROR(AtLeast(at, "device_id", train.device_id(), -1));
   RETURN_IF_ERROR(AtLeast(at, "eval_every_steps", train.eval_every_steps(), 0));
   RETURN_IF_ERROR(AtLeast(at, "digest_every_steps", train.digest_every_steps(), 0));
@@ -354,6 +387,12 @@ absl::Status CheckCluster(const Job& job) {
 }
 
 }  // namespace
+
+absl::StatusOr<int> ThreadSetting(int flag, const v1::JobConfig& job) {
+  if (flag >= 0 && flag <= kMaxThreads) return flag > 0 ? flag : job.train().threads();
+  return absl::InvalidArgumentError(absl::StrCat("--threads=", flag, ": expected 1 to ", kMaxThreads,
+                                                 ", or 0 for train.threads of the job (which, if 0, means all cores)"));
+}
 
 absl::Status CheckJob(const Job& job) {
   const v1::JobConfig& config = job.config;

@@ -4,12 +4,20 @@
 #define WEIR_TRANSPILER_CHECK_JOB_H_
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "transpiler/job.h"
 
 namespace weir {
 
+// Largest train.threads: more than any machine has cores, fewer than a process may have threads.
+inline constexpr int kMaxThreads = 1024;
+
 // InvalidArgument "job.textproto:12:5: distribute.servers must be at least 1, got 0" for the first setting at fault.
 absl::Status CheckJob(const Job& job);
+
+// The setting for this process's threads: --threads (`flag`, 0: not given) over train.threads. InvalidArgument when the flag is
+// out of its range.
+absl::StatusOr<int> ThreadSetting(int flag, const v1::JobConfig& job);
 
 }  // namespace weir
 

@@ -1,6 +1,9 @@
 #include "transpiler/data_schema.h"
 
+#include <cstdint>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "framework/base/status_macros.h"
 
@@ -8,9 +11,9 @@ namespace weir {
 namespace {
 
 absl::StatusOr<std::vector<v1::VarDesc>> CriteoSchema(const v1::Criteo& m, const Setting& at) {
-  if (m.integers() < 0) return at.Error("integers", absl::StrCat("must not be negative, got ", m.integers()));
-  if (m.categoricals() < 0) {
-    return at.Error("categoricals", absl::StrCat("must not be negative, got ", m.categoricals()));
+  for (const auto& [field, value] : {std::pair{"integers", m.integers()}, {"categoricals", m.categoricals()}}) {
+    if (value < 0) return at.Error(field, absl::StrCat("must not be negative, got ", value));
+    if (value > kMaxColumns) return at.Error(field, absl::StrCat("must be at most ", kMaxColumns, ", got ", value));
   }
   std::vector<v1::VarDesc> vars = {DataVariable("label", v1::DENSE, 1)};
   if (m.integers() > 0) vars.push_back(DataVariable("dense", v1::DENSE, m.integers()));
@@ -22,6 +25,9 @@ REGISTER_DATA_SCHEMA(criteo, v1::Criteo, CriteoSchema);
 absl::Status CheckSlot(const v1::MultiSlot::Slot& slot, const std::string& path, const Setting& at) {
   if (slot.name().empty()) return at.Error(path, "needs a name");
   if (slot.dim() < 1) return at.Error(path + ".dim", absl::StrCat("must be at least 1, got ", slot.dim()));
+  if (slot.dim() > kMaxColumns) {
+    return at.Error(path + ".dim", absl::StrCat("must be at most ", kMaxColumns, ", got ", slot.dim()));
+  }
   if (slot.type() == v1::MultiSlot::Slot::IDS && slot.has_dim()) {
     return at.Error(path + ".dim", "is for FLOAT slots; a slot of ids holds any number of them");
   }
@@ -31,6 +37,7 @@ absl::Status CheckSlot(const v1::MultiSlot::Slot& slot, const std::string& path,
 absl::StatusOr<std::vector<v1::VarDesc>> MultiSlotSchema(const v1::MultiSlot& m, const Setting& at) {
   std::vector<v1::VarDesc> vars;
   std::set<std::string> names;
+  int64_t floats = 0;
   for (int i = 0; i < m.slot_size(); ++i) {
     const v1::MultiSlot::Slot& slot = m.slot(i);
     const std::string path = absl::StrCat("slot[", i, "]");
@@ -39,6 +46,11 @@ absl::StatusOr<std::vector<v1::VarDesc>> MultiSlotSchema(const v1::MultiSlot& m,
       return at.Error(path + ".name", absl::StrCat("'", slot.name(), "' is the name of an earlier slot"));
     }
     if (slot.skip()) continue;
+    if (slot.type() == v1::MultiSlot::Slot::FLOAT) floats += slot.dim();
+    if (floats > kMaxColumns) {
+      return at.Error(path + ".dim", absl::StrCat("makes ", floats, " floats of all slots together; at most ", kMaxColumns,
+                                                  " are possible"));
+    }
     const v1::VarKind kind = slot.type() == v1::MultiSlot::Slot::FLOAT ? v1::DENSE : v1::IDS;
     const int64_t columns = kind == v1::DENSE ? slot.dim() : 1;
     const std::string output = slot.output().empty() ? slot.name() : slot.output();

@@ -2,6 +2,7 @@
 #ifndef WEIR_TRANSPILER_DATA_SCHEMA_H_
 #define WEIR_TRANSPILER_DATA_SCHEMA_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +18,10 @@ namespace weir {
 // criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot. InvalidArgument as other checks
 // of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
+
+// Floats or slots of one variable that data can give, and of all float variables together: far beyond any use, and small enough
+// that no product of sizes comes near the end of its type.
+inline constexpr int64_t kMaxColumns = 1 << 20;
 
 // One variable. columns: floats or slots.
 v1::VarDesc DataVariable(std::string_view name, v1::VarKind kind, int64_t columns);

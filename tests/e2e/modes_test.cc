@@ -105,6 +105,26 @@ TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
   }
 }
 
+// Stream 0, of trainer 0, has twice the lines of stream 1.
+TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
+  {
+    std::ofstream out(Path("uneven.txt"));
+    for (int64_t i = 0; i < 2000; ++i) out << SlotLine(i) << (i < 1000 ? "" : std::string(2 * SlotLine(i).size(), ' ')) << "\n";
+  }
+  const InProcessResult result = Run({.overrides = {"distribute.sync=false", "data.train.files=\"uneven.txt\"", "train.lanes=2",
+                                                    "train.epochs=1", "train.eval_every_steps=30"},
+                                      .trainers = 2});
+  ASSERT_LT(result.summaries[1].steps, 60);
+  ASSERT_GE(result.summaries[0].steps, 60);
+  for (const char* line : {"eval step=30 examples=1000 ", "eval step=60 examples=5"}) {
+    EXPECT_NE(result.output.find(line), std::string::npos) << line << "\n" << result.output;
+  }
+  const size_t late = result.output.find("eval step=60 ");
+  ASSERT_NE(late, std::string::npos);
+  const std::string rest = result.output.substr(late, result.output.find('\n', late) - late);
+  EXPECT_NE(rest.find("live=1 (parameters moved while it ran: async; without trainer 1)"), std::string::npos) << rest;
+}
+
 // With nobody beside it, a trainer of an async job sees its own step before the next one begins: that is sync.
 TEST_F(ModesTest, OneAsyncTrainerComesToTheBitsOfSync) {
   const std::string steps = "train.max_steps=40";

@@ -97,7 +97,8 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .process = absl::StrCat("server:", i),
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),
-                  .pool = &pool};
+                  .pool = &pool,
+                  .planted = run.planted};
   }
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, InProcessServers::Create(std::move(options), true));
   std::vector<absl::Status> ends(run.trainers);

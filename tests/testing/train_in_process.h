@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "proto/plan.pb.h"
 #include "pserver/client.h"
+#include "pserver/server_core.h"
 #include "pserver/transport.h"
 #include "trainer/train_loop.h"
 #include "transpiler/programs.h"
@@ -47,6 +48,8 @@ struct InProcessRun {
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
   std::function<std::string(int server)> checkpoint_dir = {};
+  // Of every server.
+  PlantedFaults planted = {};
   // Programs are edited before they run; empty: not. The trainers' has server -1.
   std::function<void(int server, Programs* programs)> edit = {};
 };

@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +93,16 @@ TEST_F(GenerateCtrTest, TheNumberOfFilesDoesNotChangeTheRows) {
   ASSERT_EQ(Run(absl::StrCat("--rows=500 --eval_rows=100 --files=1 --output=", dir_.path(), "/a")), 0);
   ASSERT_EQ(Run(absl::StrCat("--rows=500 --eval_rows=100 --files=2 --output=", dir_.path(), "/b")), 0);
   EXPECT_EQ(Read(dir_.path() + "/a/train-0.tsv"), Read(dir_.path() + "/b/train-0.tsv") + Read(dir_.path() + "/b/train-1.tsv"));
+}
+
+TEST_F(GenerateCtrTest, FilesOfAnEarlierRunWithMoreOfThemAreGone) {
+  const std::string flags = absl::StrCat("--rows=500 --eval_rows=100 --output=", dir_.path(), "/a ");
+  ASSERT_EQ(Run(flags + "--files=12"), 0);
+  std::ofstream(dir_.path() + "/a/train-mine.tsv") << "not ours\n";
+  ASSERT_EQ(Run(flags + "--files=2"), 0);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path() + "/a")) names.insert(entry.path().filename().string());
+  EXPECT_THAT(names, ::testing::ElementsAre("eval.tsv", "train-0.tsv", "train-1.tsv", "train-mine.tsv"));
 }
 
 TEST_F(GenerateCtrTest, BadFlagsAreRefused) {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/check_job.h"
 
 namespace weir {
 namespace {
@@ -165,6 +166,22 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",
               "job.textproto:5:3: data.batch_size must be a multiple of train.lanes, 8, got 100"},
         Wrong{"BatchZero", "batch_size: 64", "batch_size: 0", "data.batch_size must be at least 1, got 0"},
+        Wrong{"BatchBeyondAnyMachine", "batch_size: 64", "batch_size: 9000000000000", "must be at most 16777216, got 9000000000000"},
+        Wrong{"MoreColumnsThanAnyData", "categoricals: 30", "categoricals: 2000000000",
+              "job.textproto:4:24: data.criteo.categoricals must be at most 1048576, got 2000000000"},
+        Wrong{"ColumnsTimesBatchBeyondMemory", "categoricals: 30 }\n  batch_size: 64",
+              "categoricals: 1000000 }\n  batch_size: 8000000", "values of a variable in a lane"},
+        Wrong{"ShuffleMemoryBeyondAnyMachine", "batch_size: 64", "batch_size: 64 shuffle_memory_mb: 9000000000000",
+              "job.textproto:5:18: data.shuffle_memory_mb must be at most 16777216, got 9000000000000"},
+        Wrong{"ThreadsBeyondAnyMachine", "distribute {", "train { threads: 100000000 } distribute {",
+              "job.textproto:20:9: train.threads must be at most 1024, got 100000000"},
+        Wrong{"WidthBeyondAMessage", "width: 4 ", "width: 2147483647 ", "table[0].width must be at most 1048576, got 2147483647"},
+        Wrong{"SlotBeyondAnyData", "criteo { integers: 6 categoricals: 30 }",
+              "multi_slot { slot { name: \"label\" type: FLOAT dim: 2147483647 } }",
+              "data.multi_slot.slot[0].dim must be at most 1048576, got 2147483647"},
+        Wrong{"SlotsTogetherBeyondAnyData", "criteo { integers: 6 categoricals: 30 }",
+              "multi_slot { slot { name: \"label\" type: FLOAT dim: 1048576 } slot { name: \"x\" type: FLOAT } }",
+              "data.multi_slot.slot[1].dim makes 1048577 floats of all slots together"},
         Wrong{"NoFiles", "files: \"train.tsv\"", "", "data.train names no files"},
         Wrong{"LanesNoPowerOfTwo", "distribute {", "train { lanes: 6 } distribute {",
               "train.lanes must be a power of two up to 65536, or 0"},
@@ -260,6 +277,15 @@ block 0 {
   EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: loss 'cost', the first, names no label"));
   EXPECT_THAT(message("prediction: \"out\"", ""), HasSubstr("names no prediction"));
   EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("X has dims [-1, 1], Label [64, 1]"));
+}
+
+TEST(JobTest, TheThreadsFlagIsInRangeOrRefused) {
+  const Job job = JobOf(kDeepFm, {"train.threads=3"});
+  EXPECT_EQ(*ThreadSetting(0, job.config), 3);
+  EXPECT_EQ(*ThreadSetting(5, job.config), 5);
+  for (const int flag : {-5, kMaxThreads + 1}) {
+    EXPECT_THAT(std::string(ThreadSetting(flag, job.config).status().message()), HasSubstr("--threads=" + std::to_string(flag)));
+  }
 }
 
 TEST(JobTest, MultiSlotGivesOneVariablePerOutput) {

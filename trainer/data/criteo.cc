@@ -123,7 +123,7 @@ class CriteoParser : public LineParser {
       if (tab == std::string_view::npos) break;
       begin = tab + 1;
     }
-    const size_t expected = static_cast<size_t>(1 + integers_ + categoricals_);
+    const size_t expected = size_t{1} + static_cast<size_t>(integers_) + static_cast<size_t>(categoricals_);
     if (fields.size() != expected) {
       return absl::InvalidArgumentError(
           absl::StrCat("expected ", expected, " tab-separated fields, got ", fields.size()));
@@ -153,7 +153,7 @@ class CriteoParser : public LineParser {
 };
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeCriteoParser(const v1::Criteo& config) {
-  if (config.integers() < 0 || config.categoricals() < 0 || config.integers() + config.categoricals() == 0) {
+  if (config.integers() < 0 || config.categoricals() < 0 || (config.integers() == 0 && config.categoricals() == 0)) {
     return absl::InvalidArgumentError(absl::StrCat("data.criteo: integers ", config.integers(), " and categoricals ",
                                                    config.categoricals(), " must not be negative, nor both 0"));
   }

@@ -39,17 +39,21 @@ absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
 
 absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) {
   DataFile file{.path = path, .name = name};
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK a pipe is opened only when somebody writes into it: perhaps never.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string text = absl::StrCat(name, ": cannot open: ", ::strerror(errno));
     return errno == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
   }
   struct stat info = {};
   unsigned char magic[2] = {0, 0};
-  const bool known = ::fstat(fd, &info) == 0;
-  const ssize_t got = ::pread(fd, magic, sizeof(magic), 0);
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  const ssize_t got = regular ? ::pread(fd, magic, sizeof(magic), 0) : 0;
   ::close(fd);
-  if (!known || !S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(name, ": is no regular file"));
+  if (!regular) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is no regular file; data is read at many places at once and in "
+                                                   "several passes, so a pipe or a device must be copied into a file first"));
+  }
   file.bytes = info.st_size;
   file.gzip = got == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
   if (!file.gzip && absl::EndsWith(name, ".gz")) {

@@ -75,6 +75,7 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
 absl::Status ExampleStream::BadLine(const absl::Status& error) {
   if (options_.bad_line == v1::Data::SKIP) {
     if (options_.skipped != nullptr) options_.skipped->fetch_add(1, std::memory_order_relaxed);
+    if (options_.on_skipped) options_.on_skipped(position_);
     return absl::OkStatus();
   }
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];

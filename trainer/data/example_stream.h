@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ class ExampleStream {
     std::vector<std::pair<int64_t, std::string>> required = {};
     // Counts lines skipped. May be null.
     std::atomic<int64_t>* skipped = nullptr;
+    // Called with the place of each line skipped, on the thread that reads. May be empty.
+    std::function<void(const InputPosition&)> on_skipped = {};
     // Set by others to end reading with Cancelled. May be null.
     const std::atomic<bool>* cancelled = nullptr;
   };

@@ -26,6 +26,8 @@ namespace weir {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+// How long threads may take to end when a reader goes: they look every thousand lines, and at every block of 256 KiB.
+constexpr absl::Duration kLeave = absl::Seconds(2);
 
 // What the lanes of a reader share and nobody changes, but for the flags and counters.
 struct Shared {
@@ -37,6 +39,8 @@ struct Shared {
   bool has_statistics = false;
   std::atomic<bool> cancelled{false};   // a flag to look at between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that nobody waits for
+  mutable Mutex skipped_mu;
+  std::vector<InputPosition> skipped ABSL_GUARDED_BY(skipped_mu);  // with_positions only
 
   int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
   bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
@@ -119,6 +123,12 @@ class Lane {
                       .required = {},
                       .skipped = &shared->skipped_lines,
                       .cancelled = &shared->cancelled};
+    if (shared->options.with_positions) {
+      options.stream.on_skipped = [shared](const InputPosition& position) {
+        MutexLock lock(&shared->skipped_mu);
+        shared->skipped.push_back(position);
+      };
+    }
     if (!shared->options.labels_may_be_missing) options.stream.required = shared->features.required();
     options.shuffle = shared->shuffles();
     options.buffer_bytes = shared->shuffle_bytes();
@@ -175,9 +185,11 @@ class Lane {
   bool ended_ = false;
 };
 
-class Reader : public LaneReader {
+// What the threads of a reader work on. They own it together with the Reader in front of it: one that is stuck in a read of a
+// disk that does not answer keeps what it needs, and nobody else.
+class Machine : public std::enable_shared_from_this<Machine> {
  public:
-  explicit Reader(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
+  explicit Machine(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
     const LaneRange& streams = shared_->options.streams;
     for (int i = 0; i < streams.count; ++i) {
       lanes_.push_back(std::make_unique<Lane>(shared_.get(), streams.begin + i));
@@ -186,31 +198,33 @@ class Reader : public LaneReader {
     queues_.resize(lanes_.size());
   }
 
-  ~Reader() override {
-    Cancel();
-    for (std::thread& thread : threads_) thread.join();
+  // As ~LaneReader.
+  void Close();
+
+  const std::vector<Column>& columns() const { return shared_->features.columns(); }
+  int lanes() const { return static_cast<int>(lanes_.size()); }
+  bool ended() const { return ended_; }
+  int64_t skipped_lines() const { return shared_->skipped_lines.load(); }
+  std::vector<InputPosition> skipped_positions() const {
+    MutexLock lock(&shared_->skipped_mu);
+    return shared_->skipped;
   }
 
-  const std::vector<Column>& columns() const override { return shared_->features.columns(); }
-  int lanes() const override { return static_cast<int>(lanes_.size()); }
-  bool ended() const override { return ended_; }
-  int64_t skipped_lines() const override { return shared_->skipped_lines.load(); }
-
-  void SkipTo(int64_t step) override {
+  void SkipTo(int64_t step) {
     CHECK(threads_.empty()) << "SkipTo after the first Next";
     skip_ = step;
   }
 
-  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override;
+  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches);
 
-  void Cancel() override {
+  void Cancel() {
     MutexLock lock(&mu_);
     shared_->cancelled.store(true);
     work_.SignalAll();
     ready_.SignalAll();
   }
 
-  std::string ShuffleDescription() const override {
+  std::string ShuffleDescription() const {
     MutexLock lock(&mu_);
     std::vector<std::string> lines;
     for (const Queue& queue : queues_) {
@@ -234,7 +248,7 @@ class Reader : public LaneReader {
   };
 
   void StartThreads();
-  void Work();
+  void Work(int thread);
   // The lane that is furthest behind, of those that want work; -1 when there is none.
   int PickLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands over what was made for a lane.
@@ -256,21 +270,55 @@ class Reader : public LaneReader {
   CondVar ready_;  // a batch or an error is there
   std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
   int lanes_begun_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<bool> left_ ABSL_GUARDED_BY(mu_);  // [i]: thread i has nothing more to do
 };
 
-void Reader::StartThreads() {
+void Machine::Close() {
+  Cancel();
+  const absl::Time deadline = absl::Now() + kLeave;
+  std::vector<bool> left;
+  std::vector<std::string> stuck;
+  {
+    MutexLock lock(&mu_);
+    while (std::find(left_.begin(), left_.end(), false) != left_.end() && absl::Now() < deadline) {
+      ready_.WaitWithTimeout(&mu_, deadline - absl::Now());
+    }
+    left = left_;
+    for (size_t i = 0; i < queues_.size(); ++i) {
+      if (queues_[i].busy) stuck.push_back(absl::StrCat("stream ", shared_->options.streams.begin + static_cast<int>(i)));
+    }
+  }
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    if (left[i]) {
+      threads_[i].join();
+    } else {
+      threads_[i].detach();
+    }
+  }
+  if (std::find(left.begin(), left.end(), false) != left.end()) {
+    LOG(WARNING) << "reading has not ended within " << absl::FormatDuration(kLeave) << " and is left to itself: "
+                 << absl::StrJoin(stuck, ", ");
+  }
+  threads_.clear();
+}
+
+void Machine::StartThreads() {
   int threads = shared_->options.threads;
   if (threads <= 0) threads = UsableCores();
   threads = std::min(threads, lanes());
+  {
+    MutexLock lock(&mu_);
+    left_.assign(static_cast<size_t>(threads), false);
+  }
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, i] {
+    threads_.emplace_back([machine = shared_from_this(), i] {
       pthread_setname_np(pthread_self(), absl::StrCat("weir-reader-", i).c_str());
-      Work();
+      machine->Work(i);
     });
   }
 }
 
-int Reader::PickLane() {
+int Machine::PickLane() {
   const size_t wanted = static_cast<size_t>(std::max(1, shared_->options.spec.config.prefetch_batches()));
   int picked = -1;
   for (int i = 0; i < static_cast<int>(queues_.size()); ++i) {
@@ -281,7 +329,7 @@ int Reader::PickLane() {
   return picked;
 }
 
-void Reader::Work() {
+void Machine::Work(int thread) {
   mu_.Lock();
   while (!shared_->cancelled.load()) {
     const int picked = PickLane();
@@ -292,6 +340,7 @@ void Reader::Work() {
     Queue& queue = queues_[static_cast<size_t>(picked)];
     queue.busy = true;
     const bool first = queue.made == 0;
+    const int64_t made = queue.made;
     LaneBatch batch;
     if (!queue.used.empty()) {
       batch = std::move(queue.used.back());
@@ -299,6 +348,7 @@ void Reader::Work() {
     }
     mu_.Unlock();
     Lane& lane = *lanes_[static_cast<size_t>(picked)];
+    if (shared_->options.before_batch) shared_->options.before_batch(shared_->options.streams.begin + picked, made);
     const int64_t epoch = lane.epoch();
     absl::Status status = first ? lane.Skip(skip_) : absl::OkStatus();
     if (status.ok()) status = lane.Make(&batch);
@@ -312,10 +362,12 @@ void Reader::Work() {
     Deliver(picked, std::move(status), std::move(batch), std::move(description));
     if (first && ++lanes_begun_ == lanes() && shared_->shuffles()) LOG(INFO) << ShuffleSummary();
   }
+  left_[static_cast<size_t>(thread)] = true;
+  ready_.SignalAll();
   mu_.Unlock();
 }
 
-void Reader::Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) {
+void Machine::Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) {
   Queue& queue = queues_[static_cast<size_t>(lane)];
   queue.busy = false;
   ++queue.made;
@@ -331,7 +383,7 @@ void Reader::Deliver(int lane, absl::Status status, LaneBatch batch, std::string
   work_.SignalAll();
 }
 
-std::string Reader::ShuffleSummary() const {
+std::string Machine::ShuffleSummary() const {
   std::vector<int> windows;
   int64_t buffered = 0;
   for (size_t i = 0; i < queues_.size(); ++i) {
@@ -344,14 +396,14 @@ std::string Reader::ShuffleSummary() const {
   return text;
 }
 
-bool Reader::AllReady() const {
+bool Machine::AllReady() const {
   for (const Queue& queue : queues_) {
     if (queue.ready.empty() && queue.error.ok()) return false;
   }
   return true;
 }
 
-std::string Reader::Missing() const {
+std::string Machine::Missing() const {
   std::vector<std::string> lanes;
   for (size_t i = 0; i < queues_.size(); ++i) {
     const Queue& queue = queues_[i];
@@ -362,7 +414,7 @@ std::string Reader::Missing() const {
   return absl::StrJoin(lanes, ", ");
 }
 
-absl::Status Reader::Next(absl::Duration timeout, std::vector<LaneBatch>* batches) {
+absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batches) {
   if (threads_.empty()) StartThreads();
   const absl::Time deadline = absl::Now() + timeout;
   batches->resize(lanes_.size());
@@ -399,6 +451,25 @@ absl::Status Reader::Next(absl::Duration timeout, std::vector<LaneBatch>* batche
   work_.SignalAll();
   return absl::OkStatus();
 }
+
+class Reader : public LaneReader {
+ public:
+  explicit Reader(std::unique_ptr<Shared> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {}
+  ~Reader() override { machine_->Close(); }
+
+  const std::vector<Column>& columns() const override { return machine_->columns(); }
+  int lanes() const override { return machine_->lanes(); }
+  void SkipTo(int64_t step) override { machine_->SkipTo(step); }
+  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override { return machine_->Next(timeout, batches); }
+  bool ended() const override { return machine_->ended(); }
+  void Cancel() override { machine_->Cancel(); }
+  int64_t skipped_lines() const override { return machine_->skipped_lines(); }
+  std::vector<InputPosition> skipped_positions() const override { return machine_->skipped_positions(); }
+  std::string ShuffleDescription() const override { return machine_->ShuffleDescription(); }
+
+ private:
+  const std::shared_ptr<Machine> machine_;
+};
 
 absl::Status CheckStatistics(const Shared& shared) {
   const DataSpec& spec = shared.options.spec;

@@ -11,6 +11,7 @@
 #define WEIR_TRAINER_DATA_LANE_READER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ struct LaneReaderOptions {
   bool with_positions = false;
   // Prediction: a missing label is 0, not a bad line.
   bool labels_may_be_missing = false;
+  // For tests of readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` of a stream, from 0.
+  std::function<void(int stream, int64_t batch)> before_batch = {};
   // 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
@@ -60,7 +63,8 @@ class LaneReader {
  public:
   // Starts no thread yet. FailedPrecondition without statistics where they are needed.
   static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
-  // Cancels and joins.
+  // Cancels and joins. A thread that does not come back from the disk within two seconds is left behind, with a line in the log:
+  // the message of what went wrong matters more. It keeps what it works on, and ends when it comes back.
   virtual ~LaneReader() = default;
 
   virtual const std::vector<Column>& columns() const = 0;
@@ -85,6 +89,8 @@ class LaneReader {
 
   // Lines skipped so far because of data.bad_line: SKIP, with prefetching and every epoch counted.
   virtual int64_t skipped_lines() const = 0;
+  // Where they stand, in no order; with_positions only. All of them when every stream has ended.
+  virtual std::vector<InputPosition> skipped_positions() const = 0;
   // "stream 0: ALL, 36826 examples, 9.4 of 256 MiB": what is known so far, a line per stream.
   virtual std::string ShuffleDescription() const = 0;
 };

@@ -31,7 +31,7 @@ absl::Status OsError(const DataFile& file, const char* what) {
 
 class File {
  public:
-  explicit File(const DataFile& file) : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  explicit File(const DataFile& file) : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }

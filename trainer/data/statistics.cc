@@ -12,6 +12,7 @@
 #include "framework/base/feature_id.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "glog/logging.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
 
@@ -108,15 +109,17 @@ struct Pass {
   const LineParser& parser;
   const Features& features;
   const std::function<bool()>& cancelled;
+  std::atomic<int64_t> skipped = 0;  // a counter that is read when all streams are through
 };
 
-absl::StatusOr<StreamStatistics> CollectStream(const Pass& pass, int stream) {
+absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
   ExampleStream examples({.data = &pass.data,
                           .parser = &pass.parser,
                           .stream = stream,
                           .streams = pass.spec.streams(),
                           .bad_line = pass.spec.config.bad_line(),
-                          .required = pass.features.required()});
+                          .required = pass.features.required(),
+                          .skipped = &pass.skipped});
   StreamStatistics result;
   std::vector<size_t> standardized;
   for (size_t i = 0; i < pass.features.floats().size(); ++i) {
@@ -252,7 +255,7 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                                               ThreadPool* pool, const std::function<bool()>& cancelled) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(spec.config));
   ASSIGN_OR_RETURN(const Features features, Features::Create(spec, *parser));
-  const Pass pass = {spec, train, *parser, features, cancelled};
+  Pass pass = {spec, train, *parser, features, cancelled};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
                                                           absl::UnknownError("not collected"));
   const auto collect = [&](int64_t i) {
@@ -262,6 +265,9 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
     pool->ParallelFor(streams.count, collect);
   } else {
     for (int64_t i = 0; i < streams.count; ++i) collect(i);
+  }
+  if (const int64_t skipped = pass.skipped.load(); skipped > 0) {
+    LOG(WARNING) << skipped << " lines did not parse and are left out of the data statistics (data.bad_line: SKIP)";
   }
   Writer out;
   out.Put(kContributionMagic);

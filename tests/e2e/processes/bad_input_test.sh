@@ -29,6 +29,17 @@ refuse 2 'TRAINING_ROLE' env TRAINING_ROLE=TRAINER "$pserver" --job="$job" --end
 refuse 2 'role' env TRAINING_ROLE=PSERVER "$trainer" --job="$job" --trainer_id=0 --pservers=a:1,b:2
 
 scene "job files and flags"
+for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --role=local"; do
+  for threads in -5 100000000; do
+    # shellcheck disable=SC2086
+    refuse 2 "--threads=$threads: expected 1 to 1024" $program --job="$job" --threads=$threads
+    [ "$threads" = -5 ] && continue
+    # shellcheck disable=SC2086
+    refuse 2 'train.threads must be at most 1024, got 100000000' $program --job="$job" --set train.threads=$threads
+  done
+done
+mkfifo "$work/pipe.txt"
+refuse 2 'pipe.txt: is no regular file' "$trainer" --role=local --job="$job" --set 'data.train.files="pipe.txt"'
 refuse 2 '--job' "$pserver" --endpoint=127.0.0.1:0 --server_id=0
 refuse 2 'nowhere.textproto' "$pserver" --job="$work/nowhere.textproto" --endpoint=127.0.0.1:0 --server_id=0
 sed 's/learning_rate: 0.001/learnig_rate: 0.001/' "$job" > "$work/typo.textproto"

@@ -21,10 +21,19 @@ run() {
   [ -n "$got" ] || fail "no checkpoint"
 }
 
+# rows_of <servers>: every shard has rows
+rows_of() {
+  local rows
+  rows=$(awk '/^shards \{/ { ++n; sum[n] = 0 } /^    row_count: / { sum[n] += $2 }
+              END { for (i = 1; i <= n; ++i) printf "%d ", sum[i] }' "$work/checkpoints/$(newest)/MANIFEST")
+  [ "$(wc -w <<<"$rows")" = "$1" ] && ! grep -qw 0 <<<"$rows" || fail "rows by server: '$rows', expected some on each of $1"
+}
+
 same() {
   scene "$*"
   run "$@"
   [ "$got" = "$reference" ] || fail "digest is '$got', the reference is '$reference'"
+  rows_of "$1"
 }
 
 scene "reference"
@@ -33,9 +42,7 @@ run 2 2 --set train.digest_every_steps=20
 trainer_flags=()
 reference=$got
 expect_log trainer.0 '^digest step=20 values=[0-9a-f]{16} state=[0-9a-f]{16}'
-for ((i = 0; i < 2; ++i)); do
-  "$checkpoint" list "$work/checkpoints" | tail -n 1 | grep -q 'shards=2 .*rows=[1-9]' || fail "not two shards with rows"
-done
+rows_of 2
 # The cut parameter really lies on both servers.
 grep -c 'variable: "tower.0.w"$' "$work"/checkpoints/step-*61/MANIFEST | grep -qx 2 || fail "tower.0.w is not cut in two"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes, how long it
 # took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends with the bits of a run
-# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, frozen, stopped, async.
+# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, frozen, reader, stopped, async.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -128,6 +128,22 @@ part_frozen() {
   expect_log trainer.0 'trainer 1'
   kill -KILL "${pid[trainer.1]}"
   wait_end 5 trainer.1
+  resume 2 2
+}
+
+# A trainer whose data does not come: named slow with its streams, then an error, and its process ends though the read never does.
+part_reader() {
+  undisturbed
+  scene "a reader that stalls"
+  fresh
+  export WEIR_FAULT_POINT=stall:trainer.1:reader:20
+  cluster 2 2
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'slow: trainer 1 .*data of stream [4-7]'
+  wait_end 30 trainer.0 trainer.1 server.0 server.1
+  expect_rc 3 trainer.0 trainer.1 server.0 server.1
+  expect_log trainer.0 'trainer 1'
+  expect_log trainer.1 'reading has not ended within 2s and is left to itself: stream [4-7]'
   resume 2 2
 }
 

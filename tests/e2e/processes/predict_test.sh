@@ -51,6 +51,45 @@ for size in "2 2" "3 4" "1 3"; do
   cmp "$work/scores" "$work/cluster.scores" || fail "other scores"
 done
 
+scene "servers with another checkpoint under the same name"
+"$trainer" --job="$job" --role=local --set train.seed=2 --set checkpoint.dir="$work/other" > "$work/other.log" 2>&1 ||
+  fail "training with another seed"
+[ "$(ls "$work/other" | grep step | tail -n 1)" = "$(newest)" ] || fail "the two checkpoints have two names"
+trainer_flags=(--role=predict --checkpoint="$work/other" --input="$work/input.txt" --output="$work/wrong.scores")
+cluster 2 2
+trainer_flags=()
+wait_end 60 trainer.0 trainer.1 server.0 server.1
+expect_rc 2 trainer.0 trainer.1 server.0 server.1
+expect_log trainer.0 "the checkpoint is $work/other/$(newest), and server [01], .* has another one at $work/checkpoints/"
+[ ! -e "$work/wrong.scores" ] || fail "scores of another checkpoint were written"
+
+scene "launch tells the servers where the checkpoint is"
+"$trainer" --job="$job" --role=predict --checkpoint="$work/other" --input="$work/input.txt" --output="$work/other.scores" \
+  > "$work/alone.log" 2>&1 || fail "prediction in one process"
+(cd "$work" && "$root/tools/launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" -- --role=predict \
+  --checkpoint=other/ --input="$work/input.txt" --output="$work/launched.scores") > "$work/launch.log" 2>&1 ||
+  fail "prediction by launch ends with $?"
+cmp "$work/other.scores" "$work/launched.scores" || fail "other scores"
+cmp -s "$work/scores" "$work/launched.scores" && fail "the two checkpoints give the same scores"
+
+scene "a line that does not parse is nan where it stands"
+awk 'NR == 100 { print "no line of this format" } { print }' "$work/input.txt" > "$work/gap.txt"
+echo >> "$work/gap.txt"
+"$trainer" --job="$job" --role=predict --set data.bad_line=SKIP --checkpoint="$work/checkpoints" --input="$work/gap.txt" \
+  --output="$work/gap.scores" > "$work/gap.log" 2>&1 || fail "prediction with bad lines"
+expect_log gap '^predicted examples=777 '
+expect_log gap '2 lines did not parse .*: they are nan in '
+[ "$(grep -n nan "$work/gap.scores" | tr '\n' ' ')" = "100:nan 779:nan " ] || fail "nan stands elsewhere: $(grep -n nan "$work/gap.scores")"
+paste "$work/scores" <(grep -v nan "$work/gap.scores") | awk '{ d = $1 - $2; if (d > 1e-6 || d < -1e-6) exit 1 }' ||
+  fail "bad lines change the scores of good ones"
+trainer_flags=(--role=predict --checkpoint="$work/checkpoints" --input="$work/gap.txt" --output="$work/cluster.scores")
+cluster 2 3 --set data.bad_line=SKIP
+trainer_flags=()
+all=("${!pid[@]}")
+wait_end 60 "${all[@]}"
+expect_rc 0 "${all[@]}"
+cmp "$work/gap.scores" "$work/cluster.scores" || fail "a cluster writes other scores"
+
 scene "what is wrong is refused and replaces nothing"
 cp "$work/scores" "$work/kept"
 refuse 2 'nowhere' "$trainer" --job="$job" --role=predict --checkpoint="$work/nowhere" --input="$work/input.txt" --output="$work/kept"

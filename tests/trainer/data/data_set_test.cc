@@ -1,5 +1,7 @@
 // Files, their lines, and the rule that cuts them into streams.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -94,6 +96,12 @@ TEST_F(DataSetTest, StreamsCoverEveryLineExactlyOnceForAnyLanesAndFiles) {
       }
     }
   }
+}
+
+TEST_F(DataSetTest, APipeIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo((dir_.path() + "/pipe").c_str(), 0600), 0);
+  EXPECT_THAT(Open({"pipe"}).status(), StatusIs(kInvalid, HasSubstr("pipe: is no regular file")));
+  EXPECT_THAT(Open({"/dev/zero"}).status(), StatusIs(kInvalid, HasSubstr("/dev/zero: is no regular file")));
 }
 
 TEST_F(DataSetTest, PlainTextIsCutIntoEqualBytesAtLineEnds) {

@@ -290,6 +290,20 @@ TEST_F(LaneReaderTest, BadLinesAreSkippedAndCountedWhenTheJobSaysSo) {
   EXPECT_EQ((*reader)->skipped_lines(), 6);
 }
 
+TEST_F(LaneReaderTest, PlacesOfSkippedLinesAreKeptWithPositions) {
+  dir_.Write("f", "1 0\n1 x\n\n1 1\n2 3\n");
+  auto options = Options("batch_size: 2 bad_line: SKIP", 2);
+  options.one_pass_in_order = true;
+  options.with_positions = true;
+  auto reader = LaneReader::Create(OpenTrain(options.spec), options);
+  ASSERT_TRUE(reader.ok());
+  std::vector<LaneBatch> batches;
+  while (!(*reader)->ended()) ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
+  std::vector<int64_t> offsets;
+  for (const InputPosition& position : (*reader)->skipped_positions()) offsets.push_back(position.offset);
+  EXPECT_THAT(offsets, ::testing::UnorderedElementsAre(4, 8, 13));
+}
+
 TEST_F(LaneReaderTest, GoodBatchesBeforeAnErrorAreGivenAndTheErrorStays) {
   dir_.Write("f", "1 0\n1 1\n1 2\n1 x\n");
   auto options = Options("batch_size: 2 shuffle: NO_SHUFFLE", 1);
@@ -391,6 +405,21 @@ TEST_F(LaneReaderTest, CancelWakesTheOneWhoWaits) {
   EXPECT_THAT((*reader)->Next(absl::Seconds(60), &batches),
               StatusIs(absl::StatusCode::kCancelled, "reading was cancelled"));
   cancel.join();
+  TheGate().Open();
+}
+
+TEST_F(LaneReaderTest, AReadThatNeverComesBackIsLeftBehind) {
+  dir_.Write("f", NumberLines(0, 10));
+  auto options = Options("batch_size: 1", 1);
+  options.spec.config.mutable_custom()->PackFrom(v1::Input());
+  TheGate().Close();
+  {
+    auto reader = LaneReader::Create(OpenTrain(options.spec), options);
+    ASSERT_TRUE(reader.ok());
+    std::vector<LaneBatch> batches;
+    EXPECT_THAT((*reader)->Next(absl::Milliseconds(20), &batches), StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
+  }
+  // The reader has gone while its thread stands at the gate; what the thread works on is still there when it goes on.
   TheGate().Open();
 }
 

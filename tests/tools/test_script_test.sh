@@ -1,0 +1,40 @@
+#!/bin/bash
+# tools/test ends with its line of counts whatever fails on the way, and says what failed.
+set -u
+
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/test_script.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failures=0
+mkdir -p "$work/tree/tools" "$work/bin"
+cp tools/test tools/test_counts.py "$work/tree/tools/"
+chmod +x "$work/tree/tools/test"
+
+# script <name> <line>: a program of the fake tree
+script() {
+  printf '#!/bin/bash\n%s\n' "$2" > "$work/$1"
+  chmod +x "$work/$1"
+}
+
+# ends <what> <text that it says> [flag]: last line and exit status are those of one failure
+ends() {
+  local what=$1 says=$2 out status
+  shift 2
+  out=$(cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$@" 2>&1)
+  status=$?
+  [ "$status" = 1 ] && [ "$(tail -n 1 <<<"$out")" = "0 passed, 1 failed, 0 skipped" ] && grep -q "$says" <<<"$out" && return
+  echo "FAILED: $what: exit status $status of:"
+  echo "$out"
+  failures=$((failures + 1))
+}
+
+script tree/tools/setup 'echo "no such package"; exit 100'
+ends "setup fails" "tools/setup failed"
+
+script tree/tools/setup 'exit 0'
+script bin/bazel '[ "$1" = query ] || exit 0; echo "BUILD: syntax error" >&2; exit 7'
+ends "the query fails" "BUILD: syntax error" --sanitize=thread
+
+script bin/bazel 'exit 1'
+ends "bazel writes no events" "failed: the build" --sanitize=address
+
+exit "$((failures > 0))"

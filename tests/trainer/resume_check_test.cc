@@ -1,0 +1,77 @@
+// What may change between a run and its resume, and what may not.
+
+#include "trainer/resume_check.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+v1::JobConfig JobOf(const std::string& data) {
+  v1::JobConfig job;
+  job.set_name("j");
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, job.mutable_data())) << data;
+  return job;
+}
+
+v1::Plan PlanOf(uint64_t seed, int lanes, uint32_t scheme) {
+  v1::Plan plan;
+  plan.set_seed(seed);
+  plan.set_lanes(lanes);
+  plan.set_scheme_version(scheme);
+  return plan;
+}
+
+constexpr char kData[] = "train { files: 'a' files: 'b*' } criteo {} batch_size: 64 ";
+
+v1::CheckpointManifest Manifest() {
+  v1::CheckpointManifest manifest;
+  manifest.set_seed(5);
+  manifest.set_lanes(8);
+  manifest.set_scheme_version(1);
+  google::protobuf::TextFormat::PrintToString(JobOf(kData), manifest.mutable_job_text());
+  return manifest;
+}
+
+absl::Status Check(const std::string& data, const v1::Plan& plan, const v1::CheckpointManifest& manifest = Manifest()) {
+  return CheckResumable("dir/step-1", manifest, JobOf(data), plan);
+}
+
+TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
+  const v1::Plan plan = PlanOf(5, 8, 1);
+  EXPECT_TRUE(Check(kData, plan).ok());
+  const std::pair<absl::Status, const char*> wrong[] = {
+      {Check(kData, PlanOf(6, 8, 1)), "train.seed 5, the job says 6"},
+      {Check(kData, PlanOf(5, 16, 1)), "train.lanes 8, the job says 16"},
+      {Check(kData, PlanOf(5, 8, 2)), "the placement scheme 1, the job says 2"},
+      {Check("train { files: 'a' files: 'b*' } criteo {} batch_size: 128", plan), "data.batch_size 64, the job says 128"},
+      {Check(std::string(kData) + "shuffle: NO_SHUFFLE", plan), "data.shuffle ALL, the job says NO_SHUFFLE"},
+      {Check(std::string(kData) + "shuffle_memory_mb: 1", plan), "data.shuffle_memory_mb 2048, the job says 1"},
+      {Check(std::string(kData) + "shuffle_window: 9", plan), "data.shuffle_window 0, the job says 9"},
+      {Check(std::string(kData) + "drop_last: true", plan), "data.drop_last false, the job says true"},
+      {Check("train { files: 'a' } criteo {} batch_size: 64", plan), "data.train.files [a, b*], the job says [a]"}};
+  for (const auto& [status, text] : wrong) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(text), HasSubstr("dir/step-1"), HasSubstr("without --resume")));
+  }
+}
+
+TEST(ResumeCheckTest, WhatDoesNotMayChange) {
+  EXPECT_TRUE(Check(std::string(kData) + "prefetch_batches: 7 bad_line: SKIP eval { files: 'c' }", PlanOf(5, 8, 1)).ok());
+  // The job of another build says things that this one does not know.
+  v1::CheckpointManifest manifest = Manifest();
+  manifest.mutable_job_text()->append("nothing_we_know: 3\n");
+  EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());
+  EXPECT_FALSE(Check("train { files: 'a' } criteo {}", PlanOf(5, 8, 1), manifest).ok());
+}
+
+}  // namespace
+}  // namespace weir
