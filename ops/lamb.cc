@@ -45,13 +45,14 @@ class LambKernel : public OpKernel {
     const LambMath::Step dense = math_.At(rate, a.dense != nullptr ? *a.count : 1);
     ForUpdated(a, ctx.step->pool, [&](int64_t begin, int64_t n, int64_t row) {
       if (row < 0) {
-        UpdateLoops<LambMath>::Dense(dense, n, g + begin, a.param + begin, a.state[0] + begin, a.state[1] + begin);
+        UpdateLoops<LambMath>::Dense(dense, n, g + begin, a.param + begin, a.state[0] + begin, a.state[1] + begin,
+                                     nullptr);
         return;
       }
       float& count = a.count[a.selected->ids[static_cast<size_t>(row)]];
       count += 1;
       UpdateLoops<LambMath>::Dense(math_.At(rate, count), n, g + row * a.width, a.param + begin, a.state[0] + begin,
-                                   a.state[1] + begin);
+                                   a.state[1] + begin, nullptr);
     });
     return absl::OkStatus();
   }

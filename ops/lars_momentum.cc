@@ -32,7 +32,8 @@ class LarsMomentumKernel : public OpKernel {
                               static_cast<float>(decay_)};
     const float* const g = a.dense != nullptr ? a.dense->data<float>() : a.selected->values.data<float>();
     ForUpdated(a, ctx.step->pool, [&](int64_t begin, int64_t n, int64_t row) {
-      UpdateLoops<LarsMath>::Dense(c, n, g + (row < 0 ? begin : row * a.width), a.param + begin, a.state[0] + begin, nullptr);
+      UpdateLoops<LarsMath>::Dense(c, n, g + (row < 0 ? begin : row * a.width), a.param + begin, a.state[0] + begin, nullptr,
+                                   nullptr);
     });
     return absl::OkStatus();
   }

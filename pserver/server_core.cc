@@ -1284,7 +1284,7 @@ bool ServerCoreImpl::TryAnswerNorms(const WaitingNorms& call, bool final, Action
     norms.Fill(&reply);
   } else if (final) {
     reply.set_ready(false);
-    reply.set_waiting_for(WaitingFor());
+    reply.set_waiting_for(WaitingFor(v1::PullRequest()));
   } else {
     return false;
   }

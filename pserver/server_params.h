@@ -132,6 +132,9 @@ class ServerParams {
     // Where to go on in `update` for the step in hand; 0: from the gradients.
     int next_op ABSL_GUARDED_BY(mu) = 0;
     int end_op = 0;  // constant
+    // Delay compensation, else null: what trainers have read, and the variable that takes it.
+    std::unique_ptr<ReadValues> read_values ABSL_GUARDED_BY(mu);
+    Variable* read ABSL_GUARDED_BY(mu) = nullptr;
   };
   // What ApplyBlock and ApplyStripe are to do: the whole update, or the sums of one round.
   struct Task {
@@ -144,9 +147,6 @@ class ServerParams {
     NormSums* sums = nullptr;  // behind sums_mu
     Mutex* sums_mu = nullptr;
     void AddSum(const std::string& name, const ExactSum& sum) const;
-    // Delay compensation, else null: what trainers have read, and the variable that takes it.
-    std::unique_ptr<ReadValues> read_values ABSL_GUARDED_BY(mu);
-    Variable* read ABSL_GUARDED_BY(mu) = nullptr;
   };
   struct Table {
     std::unique_ptr<SparseTable> table;

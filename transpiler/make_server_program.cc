@@ -215,9 +215,9 @@ class BlockCloner {
   // An op of several parameters (the norm over a group) has on a server the variables that this parameter's other ops name.
   void KeepOwnVars(v1::OpDesc* op) const {
     std::set<std::string> own;
-    for (const v1::OpDesc& other : single_.ops()) {
-      if (other.role() != v1::OPTIMIZE || other.param_grads_size() != 1 || !IsOfParam(other)) continue;
-      for (const auto* slots : {&other.inputs(), &other.outputs()}) {
+    for (const v1::OpDesc* other : updates_) {
+      if (other->param_grads_size() != 1) continue;
+      for (const auto* slots : {&other->inputs(), &other->outputs()}) {
         for (const v1::OpSlot& slot : *slots) own.insert(slot.vars().begin(), slot.vars().end());
       }
     }
