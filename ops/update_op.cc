@@ -137,8 +137,8 @@ absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool coun
     return absl::FailedPreconditionError("Param has no value; run the startup program first");
   }
   // Startup programs are files of their own: what they fill may be of another type than the main program says.
-  for (const int slot : {kParam, kGrad, kLearningRate, kFirstState, kFirstState + 1, kFirstState + 2}) {
-    if (slot >= static_cast<int>(ctx.inputs[0].size()) || !ctx.has_input(slot)) continue;
+  for (int slot = kParam; slot < kFirstState + states + (counts ? 1 : 0); ++slot) {
+    if (!ctx.has_input(slot)) continue;
     const Tensor* tensor = std::get_if<Tensor>(&ctx.input_var(slot));
     if (tensor == nullptr || !tensor->initialized() || tensor->dtype() == v1::FLOAT32) continue;
     return absl::InvalidArgumentError(absl::StrCat("input ", slot, " is ", v1::DType_Name(tensor->dtype()), ", expected FLOAT32"));
