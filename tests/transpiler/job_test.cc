@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"DeviationBeyondFloats", "width: 4", "width: 4 initializer { gaussian { stddev: 1e39 } }",
               "initializer.gaussian.stddev is 1e+39, too large"},
         Wrong{"TableBeyondAnyMemory", "width: 4 is_sparse: true is_distributed: true", "width: 16 dict_size: 100000000000000",
-              "job.textproto:17:44: table[0].dict_size times width, 100000000000000 * 16, is more than 2^48 numbers"},
+              "job.textproto:17:35: table[0].dict_size times width, 100000000000000 * 16, is more than 2^48 numbers"},
         Wrong{"LayerBeyondAnyMemory", "fc { input: \"deep\" size: 1 }",
               "fc { input: \"deep\" size: 2147483647 } } layer { name: \"out2\" fc { input: \"out\" size: 2147483647 }",
               "layer 'out2': variable 'out2.w' is float32 [2147483647, 2147483647], more than 2^48 elements"},
@@ -276,7 +276,7 @@ block 0 {
               HasSubstr("job.textproto:1:15: variable 'x' of given.program is persistable and has the name of a variable of the data"));
   EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: loss 'cost', the first, names no label"));
   EXPECT_THAT(message("prediction: \"out\"", ""), HasSubstr("names no prediction"));
-  EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("X has dims [-1, 1], Label [64, 1]"));
+  EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("Label must be [-1, 1], got [64, 1]"));
 }
 
 TEST(JobTest, TheThreadsFlagIsInRangeOrRefused) {
