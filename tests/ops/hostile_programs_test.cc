@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,20 @@ class Scrambler {
     var.set_persistable(var.kind() == v1::TABLE || (var.kind() == v1::DENSE && (dims.empty() || dims[0] > 0) && Often()));
     var.set_stop_gradient(!var.persistable());
     return var;
+  }
+
+  // What few ops read, and those must: rates, norms, counts of steps, exact sums.
+  static std::vector<v1::VarDesc> Particular() {
+    std::vector<v1::VarDesc> vars;
+    for (const auto& [dtype, size] : std::vector<std::pair<v1::DType, int64_t>>{
+             {v1::FLOAT32, 1}, {v1::FLOAT64, 1}, {v1::INT64, 1}, {v1::INT64, 21}}) {
+      v1::VarDesc& var = vars.emplace_back();
+      var.set_name(absl::StrCat("particular", vars.size()));
+      var.set_dtype(dtype);
+      var.add_dims(size);
+      var.set_persistable(true);
+    }
+    return vars;
   }
 
   v1::VarDesc Var(const std::string& name) {
@@ -276,6 +291,9 @@ TEST_P(HostileProgramsTest, AnyProgramIsAnsweredWithAStatus) {
     for (int i = 0; i < (tame ? 12 : 8); ++i) {
       while (!builder.AddVar(scrambler.Var(absl::StrCat("v", i))).ok()) {
       }
+    }
+    for (v1::VarDesc& var : tame ? Scrambler::Particular() : std::vector<v1::VarDesc>()) {
+      ASSERT_TRUE(builder.AddVar(std::move(var)).ok());
     }
     for (int tries = tame ? kTries : 1; tries > 0; --tries) {
       const v1::OpDesc op = scrambler.Op(def, program.blocks(0), /*new_outputs=*/scrambler.Often());
