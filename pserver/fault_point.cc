@@ -91,6 +91,7 @@ class FaultyCore : public ServerCore {
   bool Finished() override { return core_->Finished(); }
   absl::Status JobStatus() override { return core_->JobStatus(); }
   int64_t Version() override { return core_->Version(); }
+  const Counters& counters() const override { return core_->counters(); }
 
  private:
   const std::unique_ptr<ServerCore> core_;

@@ -23,7 +23,7 @@ namespace {
 class DataSteps : public JobSteps {
  public:
   absl::Status Open(const Job& job, const v1::ProgramDesc& main, ThreadPool* pool) {
-    const DataSpec spec = MakeDataSpec(job.config, job.directory, main.losses());
+    const DataSpec spec = MakeDataSpec(job.config, job.directory, main);
     const LaneRange streams = {0, spec.streams()};
     ASSIGN_OR_RETURN(DataSet data, DataSet::Open(job.config.data().train(), job.directory, "data.train"));
     std::optional<DataStatistics> statistics;
@@ -50,7 +50,7 @@ class DataSteps : public JobSteps {
 
 class MadeUpSteps : public JobSteps {
  public:
-  MadeUpSteps(const Job& job, const v1::ProgramDesc& main) : spec_(MakeDataSpec(job.config, job.directory, main.losses())) {}
+  MadeUpSteps(const Job& job, const v1::ProgramDesc& main) : spec_(MakeDataSpec(job.config, job.directory, main)) {}
 
   absl::Status Plan(const v1::ProgramDesc& main) {
     const v1::BlockDesc& block = main.blocks(0);

@@ -107,7 +107,7 @@ class SplitRun {
       threads.emplace_back([&, t] {
         const LaneRange lanes = sessions_[t]->lanes();
         std::vector<LaneBatch> own(batches.begin() + lanes.begin, batches.begin() + lanes.begin + lanes.count);
-        ends[t] = sessions_[t]->Train(step, &own).status();
+        ends[t] = sessions_[t]->Train(step, /*batch=*/0, &own).status();
         // So that the others end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
       });
@@ -255,6 +255,10 @@ absl::Status CheckJob(const Job& job) {
   }
   if (distribute.average() == v1::Distribute::BY_TRAINERS) {
     return job.positions.Error("distribute.average", "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
+  }
+  if (job.config.train().accumulate_steps() > 1) {
+    return job.positions.Error("train.accumulate_steps",
+                               "--verify compares after every batch; --set train.accumulate_steps=1");
   }
   if (distribute.async_tables()) {
     return job.positions.Error("distribute.async_tables", "--verify needs sync tables: without it the result depends on who comes first");

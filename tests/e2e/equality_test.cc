@@ -57,7 +57,8 @@ class EqualityTest : public ::testing::Test {
   // Rows of all tables in the newest checkpoint.
   static std::vector<int64_t> RowsByServer(const std::string& name) {
     std::vector<int64_t> rows;
-    for (const v1::CheckpointShard& shard : Newest(name).manifest.shards()) {
+    const NewestCheckpoint newest = Newest(name);
+    for (const v1::CheckpointShard& shard : newest.manifest.shards()) {
       rows.push_back(0);
       for (const v1::TableEntry& table : shard.tables()) rows.back() += table.row_count();
     }

@@ -242,7 +242,8 @@ TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences
                            for (size_t r = 0; r < ids.size(); ++r) {
                              wide_ids |= ids[r] > INT64_C(0xffffffff);
                              EXPECT_TRUE(rows.contains(ids[r])) << ids[r];
-                             if (rows.contains(ids[r])) EXPECT_NEAR(values[r], rows.at(ids[r])[0], 1e-4) << ids[r];
+                             if (!rows.contains(ids[r])) continue;
+                             EXPECT_NEAR(values[r], rows.at(ids[r])[0], 1e-4) << ids[r];
                            }
                            seen += ids.size();
                            return absl::OkStatus();
