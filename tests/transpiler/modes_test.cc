@@ -106,7 +106,8 @@ TEST(ModesTest, GeoTrainersCarryTheUpdatesAndServersAddDifferences) {
       if (OutputOf(op, "Out") != "geo.learning_rate") continue;
       found = true;
       for (const v1::OpAttr& attr : op.attrs()) {
-        if (attr.name() == "value") EXPECT_EQ(attr.f(), -1);
+        if (attr.name() != "value") continue;
+        EXPECT_EQ(attr.f(), -1);
       }
     }
     EXPECT_TRUE(found);
