@@ -14,7 +14,7 @@ class CountKernel : public OpKernel {
  public:
   explicit CountKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    RETURN_IF_ERROR(CheckOne(ctx.input(0), "Step"));
+    RETURN_IF_ERROR(CheckOne(ctx.input(0), "Step", v1::INT64));
     const int64_t step = ctx.input(0).data<int64_t>()[0];
     Tensor* out = ctx.output(0);
     out->Resize(v1::INT64, {1});

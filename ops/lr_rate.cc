@@ -15,7 +15,7 @@ class RateKernel : public OpKernel {
  public:
   explicit RateKernel(const KernelInit& init) : factor_(init.attrs.Float("factor")) {}
   absl::Status Run(KernelContext& ctx) override {
-    RETURN_IF_ERROR(CheckOne(ctx.input(0), "X"));
+    RETURN_IF_ERROR(CheckOne(ctx.input(0), "X", v1::FLOAT64));
     const double rate = ctx.input(0).data<double>()[0] * factor_;
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, {1});

@@ -13,10 +13,10 @@ class ScheduleKernel : public OpKernel {
   explicit ScheduleKernel(RateFunction rate) : rate_(std::move(rate)) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    RETURN_IF_ERROR(CheckOne(ctx.input(0), "Step"));
+    RETURN_IF_ERROR(CheckOne(ctx.input(0), "Step", v1::INT64));
     double x = 0;
     if (ctx.inputs[0].size() > 1 && ctx.has_input(1)) {
-      RETURN_IF_ERROR(CheckOne(ctx.input(1), "X"));
+      RETURN_IF_ERROR(CheckOne(ctx.input(1), "X", v1::FLOAT64));
       x = ctx.input(1).data<double>()[0];
     }
     const double rate = rate_(ctx.input(0).data<int64_t>()[0], x);
@@ -38,12 +38,13 @@ absl::Status ExpectOne(const InferContext& ctx, std::string_view slot, DType dty
   return ctx.Error(absl::StrCat(Av(slot), " must have one element, got ", ShapeString(ctx.InputShape(slot))));
 }
 
-absl::Status CheckOne(const Tensor& x, std::string_view what) {
+absl::Status CheckOne(const Tensor& x, std::string_view what, DType dtype) {
   if (!x.initialized()) {
     return absl::FailedPreconditionError(absl::StrCat(Av(what), " has no value; run the startup program first"));
   }
-  if (x.size() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Av(what), " must have one element, got ", ShapeString(x.dims())));
+  if (x.size() == 1 && x.dtype() == dtype) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(Av(what), " must be ", v1::DType_Name(dtype), " with one element, got ",
+                                                 v1::DType_Name(x.dtype()), " ", ShapeString(x.dims())));
 }
 
 OpDef MakeScheduleOp(ScheduleOpOptions options) {

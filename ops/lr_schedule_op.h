@@ -39,8 +39,9 @@ absl::StatusOr<std::unique_ptr<OpKernel>> MakeScheduleKernel(RateFunction rate);
 
 // OK when the variable of a slot is dense, of the type and has one element.
 absl::Status ExpectOne(const InferContext& ctx, std::string_view slot, DType dtype);
-// For kernels: FailedPrecondition when an input has no value, InvalidArgument when it has another size than one element.
-absl::Status CheckOne(const Tensor& x, std::string_view what);
+// For kernels: FailedPrecondition when an input has no value, InvalidArgument when it is not one element of the type (a startup
+// program may give it anything).
+absl::Status CheckOne(const Tensor& x, std::string_view what, DType dtype);
 
 }  // namespace weir
 

@@ -14,7 +14,7 @@ namespace {
 std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDesc& block) {
   std::set<std::string> persistable, written;
   for (const v1::VarDesc& var : main.blocks(0).vars()) {
-    if (var.persistable()) persistable.insert(var.name());
+    if (var.persistable() && var.kind() == v1::DENSE) persistable.insert(var.name());
   }
   for (const v1::OpDesc& op : block.ops()) {
     for (const v1::OpSlot& slot : op.outputs()) {
@@ -42,12 +42,11 @@ absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::P
     if (var == nullptr || !std::holds_alternative<Tensor>(*var) || !std::get<Tensor>(*var).initialized()) {
       return absl::InvalidArgumentError(absl::StrCat("the startup program gives ", name, " no value"));
     }
-    Tensor& tensor = std::get<Tensor>(*var);
+    const Tensor& tensor = std::get<Tensor>(*var);
     if (tensor.bytes() % sizeof(float) != 0) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has ", tensor.bytes(), " bytes; what is saved has a multiple of 4"));
     }
-    rates->written_.push_back(
-        {name, absl::MakeSpan(static_cast<float*>(tensor.raw()), static_cast<size_t>(tensor.bytes()) / sizeof(float))});
+    rates->written_.emplace_back(name, var);
   }
   return rates;
 }
@@ -92,8 +91,12 @@ void LearningRates::Release() {
 }
 
 std::vector<LearningRates::State> LearningRates::states() {
-  std::vector<State> states = written_;
-  states.push_back({"transactions", absl::MakeSpan(static_cast<float*>(transactions_.raw()), 2)});
+  std::vector<State> states;
+  const auto add = [&states](const std::string& name, Tensor& tensor) {
+    states.push_back({name, absl::MakeSpan(static_cast<float*>(tensor.raw()), tensor.bytes() / sizeof(float))});
+  };
+  for (const auto& [name, var] : written_) add(name, std::get<Tensor>(*var));
+  add("transactions", transactions_);
   return states;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,7 +54,7 @@ class LearningRates {
   // Nobody holds or begins meanwhile.
   struct State {
     std::string name;
-    absl::Span<float> bits;
+    absl::Span<float> bits;  // until the next Begin
   };
   std::vector<State> states();
 
@@ -64,7 +65,7 @@ class LearningRates {
   bool Due() const;
 
   const int transactions_per_step_;
-  std::vector<State> written_;  // constant; the bits are the scope's
+  std::vector<std::pair<std::string, Variable*>> written_;  // constant; variables of the scope
   Mutex mu_;
   CondVar changed_;
   bool changing_ ABSL_GUARDED_BY(mu_) = false;
