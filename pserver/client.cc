@@ -1207,7 +1207,9 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
     calls.swap(pushes_);
   }
   RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_));
-  if (!options_.plan.sync() || options_.trainer_id == 0) RETURN_IF_ERROR(ExchangeNorms());
+  // In sync another trainer's verdict may count; in async an own step without effect has no norms.
+  const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
+  if (brings_norms) RETURN_IF_ERROR(ExchangeNorms());
   if (in_turn_) version_wanted_ = step_ + 1;
   return absl::OkStatus();
 }

@@ -218,6 +218,12 @@ class ServerCoreImpl : public ServerCore {
                                          std::vector<Gradient>* eager, bool* eager_first, bool* wait, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Async: the answer to a last part comes when the step has taken effect; with norms to be brought the answer to those does.
+  bool AppliesBeforeAnswer(const PendingStep& pending) const {
+    const bool norms = exchanges_norms_ && pending.samples > 0 && pending.verdict == v1::APPLY;
+    return !sync_ && pending.Complete() && !norms;
+  }
+
   // The planted fault: what a repeated part brings counts twice.
   static void AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending);
 
@@ -627,7 +633,7 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   }
   if (part < pending.parts.size() && pending.parts[part]) {
     // The answer to a repeat of a step in the middle of taking effect means what the first answer will.
-    *wait = !sync_ && !exchanges_norms_ && pending.Complete();
+    *wait = AppliesBeforeAnswer(pending);
     if (options_.planted.count_repeats) AddAgain(gradients, &pending);
     return duplicate();
   }
@@ -664,7 +670,7 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   } else {
     std::move(gradients.begin(), gradients.end(), std::back_inserter(pending.gradients));
   }
-  *wait = !sync_ && !exchanges_norms_ && pending.Complete();
+  *wait = AppliesBeforeAnswer(pending);
   return reply;
 }
 

@@ -57,6 +57,14 @@ same 3 4 --set distribute.split_method=HASH_NAME
 same 5 3 --set train.threads=2
 same 2 1 --set distribute.slice_var_up=false
 
+scene "a global norm, which servers wait for"
+clip=(--set optimizer.clip.by_global_norm.max_norm=0.01)
+run 1 1 "${clip[@]}"
+clipped=$got
+run 3 2 "${clip[@]}"
+[ -n "$got" ] && [ "$got" = "$clipped" ] || fail "digest is '$got' on three servers, '$clipped' on one"
+[ "$got" != "$reference" ] || fail "the clip changed nothing"
+
 scene "local"
 rm -rf "$work/checkpoints"
 start local "$trainer" --job="$job" --role=local --threads=2
