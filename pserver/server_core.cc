@@ -983,7 +983,11 @@ void ServerCoreImpl::ApplyAsync(int id) {
         gate_->Leave(id);
       } else {
         trainer.applied_step = step;
-        if (gate_ != nullptr) gate_->Finished(id, step);
+        if (gate_ != nullptr) {
+          // Samples after a push without: it was not the last.
+          if (trainer.state == Trainer::kJoined) gate_->Join(id);
+          gate_->Finished(id, step);
+        }
       }
       trainer.pending = PendingStep();
     }
