@@ -8,7 +8,6 @@
 #include "framework/base/status_macros.h"
 
 namespace weir {
-absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);  // TEMPORARY
 namespace {
 
 // Rows are asked for this many ids ahead.

@@ -43,6 +43,9 @@ Cost LookupCost(InferContext& ctx, int64_t width);
 // id (names example and slot).
 absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs);
 
+// InvalidArgument when an id is not in [0, rows) and no padding (names id, example and slot).
+absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);
+
 // out from rows; row[i] is the row of value i. Ids must have passed CheckIds.
 template <typename Index>
 void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out);

@@ -15,7 +15,6 @@
 #include "ops/shape_rules.h"
 
 namespace weir {
-absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);  // TEMPORARY
 namespace {
 
 absl::Status CheckInputs(InferContext& ctx) {
