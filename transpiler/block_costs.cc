@@ -63,8 +63,9 @@ class Costs {
   explicit Costs(const v1::ProgramDesc& main) : main_(main), block_(main.blocks(0)), vars_(block_), reads_(main) {
     for (const v1::FetchedRows& fetched : main.plan().fetched_rows()) fetched_.insert(fetched.parameter());
     for (const v1::OpDesc& op : block_.ops()) {
-      if (op.role() != v1::OPTIMIZE) continue;
-      for (const v1::ParamGrad& pair : op.param_grads()) updates_[pair.param()].push_back(&op);
+      // What several parameters share (the norm over a group) is next to nothing for each.
+      if (op.role() != v1::OPTIMIZE || op.param_grads_size() != 1) continue;
+      updates_[op.param_grads(0).param()].push_back(&op);
     }
   }
 

@@ -17,6 +17,19 @@
 
 namespace weir {
 
+namespace {
+
+// Servers make their pieces from whole variables and the plan; only trainers name those of the placed program.
+void DropPieces(v1::BlockDesc* block) {
+  google::protobuf::RepeatedPtrField<v1::VarDesc> whole;
+  for (v1::VarDesc& var : *block->mutable_vars()) {
+    if (!var.has_block_of()) *whole.Add() = std::move(var);
+  }
+  block->mutable_vars()->Swap(&whole);
+}
+
+}  // namespace
+
 absl::StatusOr<Programs> BuildSingleMachine(const Job& job) {
   Programs programs;
   RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &programs));
@@ -43,10 +56,10 @@ absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
   transpiled.job_ = job;
   RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &transpiled.single_, trace));
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &transpiled.single_, trace));
-  transpiled.plan_ = transpiled.single_.main.plan();
   transpiled.trainer_ = transpiled.single_;
+  DropPieces(transpiled.single_.main.mutable_blocks(0));
   RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &transpiled.trainer_, trace));
-  const int servers = transpiled.plan_.servers();
+  const int servers = transpiled.plan().servers();
   for (int s = 0; s < (servers <= kWholeSetServers ? servers : 1); ++s) {
     ASSIGN_OR_RETURN(const Programs server, transpiled.Server(s));
     if (trace != nullptr) RETURN_IF_ERROR(DumpPrograms(absl::StrCat("make_server_program.server", s), server, trace));
@@ -55,9 +68,9 @@ absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
 }
 
 absl::StatusOr<Programs> Transpiled::Server(int server) const {
-  if (server < 0 || server >= plan_.servers()) {
+  if (server < 0 || server >= plan().servers()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no server ", server, "; distribute.servers is ", plan_.servers()));
+        absl::StrCat("there is no server ", server, "; distribute.servers is ", plan().servers()));
   }
   const bool geo = job_.config.distribute().has_geo();
   ASSIGN_OR_RETURN(Programs programs,

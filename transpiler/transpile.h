@@ -23,7 +23,7 @@ absl::StatusOr<Programs> TranspileUntil(const Job& job, PassTrace* trace);
 
 class Transpiled {
  public:
-  const v1::Plan& plan() const { return plan_; }
+  const v1::Plan& plan() const { return single_.main.plan(); }
   // Trainers differ in nothing but their id, which is no part of the program.
   const Programs& trainer() const { return trainer_; }
   // InvalidArgument unless 0 <= server < plan().servers(). Verified, by itself and against the trainer's.
@@ -32,7 +32,6 @@ class Transpiled {
  private:
   friend absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace);
   Job job_;
-  v1::Plan plan_;
   Programs single_;
   Programs trainer_;
 };

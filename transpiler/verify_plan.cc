@@ -137,6 +137,44 @@ absl::Status CheckTables(const v1::Plan& plan) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOwnership(const v1::ProgramDesc& main, const PlanIndex& index, const VarIndex& vars) {
+  const v1::Plan& plan = main.plan();
+  if (index.blocks.size() != static_cast<size_t>(plan.blocks_size())) {
+    std::unordered_set<std::string_view> seen;
+    for (const v1::PlacedBlock& block : plan.blocks()) {
+      if (!seen.insert(block.name()).second) return Broken("owned", "the plan has block '", block.name(), "' twice");
+    }
+  }
+  // Until the blocks are placed none has a server.
+  const bool placed = plan.tables_size() > 0 || std::any_of(plan.blocks().begin(), plan.blocks().end(),
+                                                            [](const v1::PlacedBlock& b) { return b.has_server(); });
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    const auto& blocks = index.of_parameter.at(block.parameter());
+    if (blocks.front() == &block) RETURN_IF_ERROR(CheckCover(blocks, plan.servers(), placed, vars));
+  }
+  RETURN_IF_ERROR(CheckTables(plan));
+  for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
+    const auto blocks = index.of_parameter.find(fetched.parameter());
+    int64_t rows = 0;
+    bool matrix = blocks != index.of_parameter.end();
+    for (const v1::PlacedBlock* block : matrix ? blocks->second : std::vector<const v1::PlacedBlock*>()) {
+      matrix &= block->dims_size() == 2 && block->sparse_gradient();
+      rows += matrix ? block->dims(0) : 0;
+    }
+    if (matrix && rows == fetched.rows()) continue;
+    return Broken("owned", "rows of '", fetched.parameter(), "' are fetched, ", fetched.rows(), " in all; ",
+                  matrix ? absl::StrCat("its blocks have ", rows) : "the plan has no matrix of it with a gradient by rows");
+  }
+  for (const v1::ParamGrad& pair : UpdatedParameters(main)) {
+    const v1::VarDesc* var = vars.Find(pair.param());
+    // In a server's program the names are those of blocks, in blocks of their own.
+    if (var == nullptr || index.of_parameter.contains(pair.param())) continue;
+    if (var->kind() == v1::TABLE && (!placed || index.tables.contains(pair.param()))) continue;
+    return Broken("owned", "parameter '", pair.param(), "' is updated and no server owns it");
+  }
+  return absl::OkStatus();
+}
+
 // Every trainer has lanes, and together they have each lane once.
 absl::Status CheckLanes(const v1::Plan& plan) {
   const int lanes = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
@@ -161,8 +199,8 @@ class TrainerRules {
       : main_(programs.main), startup_(programs.startup), plan_(main_.plan()), vars_(main_.blocks(0)) {}
 
   absl::Status Check() const {
-    RETURN_IF_ERROR(VerifyOwnership(main_));
     if (!main_.has_plan()) return absl::OkStatus();
+    RETURN_IF_ERROR(CheckOwnership(main_, plan_, vars_));
     RETURN_IF_ERROR(CheckLanes(main_.plan()));
     const bool sends = Has(main_.blocks(0), "send_barrier"), receives = Has(main_.blocks(0), "fetch_barrier");
     RETURN_IF_ERROR(CheckPrefetch());
@@ -459,7 +497,7 @@ class ServerRules {
   absl::Status Check() const {
     const v1::OpDesc* listen = ListenOf(main_);
     if (listen == nullptr) return Broken("agreed", "is no server's program: it has no listen_and_serv");
-    RETURN_IF_ERROR(VerifyOwnership(main_));
+    RETURN_IF_ERROR(CheckOwnership(main_, plan_, vars_));
     RETURN_IF_ERROR(CheckListen(*listen));
     ASSIGN_OR_RETURN(const Updates updates, UpdatesOf(main_, *listen));
     std::unordered_map<std::string_view, const v1::OpDesc*> initial;
@@ -736,47 +774,11 @@ class SetRules {
 
 absl::Status VerifyOwnership(const v1::ProgramDesc& main) {
   if (!main.has_plan()) return absl::OkStatus();
-  const v1::Plan& plan = main.plan();
-  const PlanIndex index(plan);
-  const VarIndex vars(main.blocks(0));
-  if (index.blocks.size() != static_cast<size_t>(plan.blocks_size())) {
-    std::unordered_set<std::string_view> seen;
-    for (const v1::PlacedBlock& block : plan.blocks()) {
-      if (!seen.insert(block.name()).second) return Broken("owned", "the plan has block '", block.name(), "' twice");
-    }
-  }
-  // Until the blocks are placed none has a server.
-  const bool placed = plan.tables_size() > 0 || std::any_of(plan.blocks().begin(), plan.blocks().end(),
-                                                            [](const v1::PlacedBlock& b) { return b.has_server(); });
-  for (const v1::PlacedBlock& block : plan.blocks()) {
-    const auto& blocks = index.of_parameter.at(block.parameter());
-    if (blocks.front() == &block) RETURN_IF_ERROR(CheckCover(blocks, plan.servers(), placed, vars));
-  }
-  RETURN_IF_ERROR(CheckTables(plan));
-  for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
-    const auto blocks = index.of_parameter.find(fetched.parameter());
-    int64_t rows = 0;
-    bool matrix = blocks != index.of_parameter.end();
-    for (const v1::PlacedBlock* block : matrix ? blocks->second : std::vector<const v1::PlacedBlock*>()) {
-      matrix &= block->dims_size() == 2 && block->sparse_gradient();
-      rows += matrix ? block->dims(0) : 0;
-    }
-    if (matrix && rows == fetched.rows()) continue;
-    return Broken("owned", "rows of '", fetched.parameter(), "' are fetched, ", fetched.rows(), " in all; ",
-                  matrix ? absl::StrCat("its blocks have ", rows) : "the plan has no matrix of it with a gradient by rows");
-  }
-  for (const v1::ParamGrad& pair : UpdatedParameters(main)) {
-    const v1::VarDesc* var = vars.Find(pair.param());
-    // In a server's program the names are those of blocks, in blocks of their own.
-    if (var == nullptr || index.of_parameter.contains(pair.param())) continue;
-    if (var->kind() == v1::TABLE && (!placed || index.tables.contains(pair.param()))) continue;
-    return Broken("owned", "parameter '", pair.param(), "' is updated and no server owns it");
-  }
-  return absl::OkStatus();
+  return CheckOwnership(main, PlanIndex(main.plan()), VarIndex(main.blocks(0)));
 }
 
 absl::Status VerifyTrainer(const Programs& trainer) {
-  if (trainer.main.blocks_size() == 0) return absl::OkStatus();
+  if (trainer.main.blocks_size() == 0 || !trainer.main.has_plan()) return absl::OkStatus();
   return TrainerRules(trainer).Check();
 }
 

@@ -129,14 +129,15 @@ std::string Golden(const std::string& kind, bool many) {
         const std::string variant = absl::StrCat("trainers: ", trainers, ", ", mode.name);
         Lines lines = ProgramsOf(job, mode.overrides, servers, trainers);
         absl::StrAppend(&text, "\n==== servers: ", servers, ", ", variant, "\n");
-        std::string least;
+        if (earlier.empty()) absl::StrAppend(&text, absl::StrJoin(lines, "\n"), "\n");
+        std::string nearest, least;
         for (const auto& [name, base] : earlier) {
-          const std::string difference = Difference(base, lines);
-          if (!least.empty() && difference.size() >= least.size()) continue;
-          least = absl::StrCat("as ", name, "\n", difference);
+          std::string difference = Difference(base, lines);
+          if (!nearest.empty() && difference.size() >= least.size()) continue;
+          nearest = name;
+          least = std::move(difference);
         }
-        if (earlier.empty()) least = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
-        text += least;
+        if (!nearest.empty()) absl::StrAppend(&text, "as ", nearest, "\n", least);
         earlier.emplace_back(variant, std::move(lines));
       }
     }
