@@ -1,5 +1,5 @@
-// From a job to one process's programs, verifier included: seconds and memory over parameters, servers and trainers. What comes
-// out is checked before it is timed: every block has one owner and one send.
+// From a job to one process's programs, verifier included: seconds and memory over parameters, servers and trainers.
+// What comes out is checked before it is timed: every block has one owner and one send.
 //
 //   bazel run //tests/bench:transpile_bench
 //   bazel run //tests/bench:transpile_bench -- profile    the largest alone, ten times
@@ -18,9 +18,7 @@
 namespace weir {
 namespace {
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Most that this process has held so far, in MB.
 double PeakMegabytes() {
@@ -54,8 +52,8 @@ void Measure(int layers, int servers, int trainers) {
   CHECK(server.ok()) << server.status();
   const double end = Seconds();
   CHECK_EQ(Sends(transpiled->trainer().main), transpiled->plan().blocks_size());
-  std::printf("%10d %8d %8d %8d %9.3f %10.3f %9.3f %9.0f\n", 2 * layers, servers, trainers, transpiled->plan().blocks_size(),
-              read - begin, trainer - read, end - trainer, PeakMegabytes());
+  std::printf("%10d %8d %8d %8d %9.3f %10.3f %9.3f %9.0f\n", 2 * layers, servers, trainers,
+              transpiled->plan().blocks_size(), read - begin, trainer - read, end - trainer, PeakMegabytes());
 }
 
 void Run(bool profile) {
@@ -64,8 +62,8 @@ void Run(bool profile) {
     return;
   }
   std::printf("%d cores\n", UsableCores());
-  std::printf("%10s %8s %8s %8s %9s %10s %9s %9s\n", "parameters", "servers", "trainers", "blocks", "read s", "transpile s",
-              "server s", "peak MB");
+  std::printf("%10s %8s %8s %8s %9s %10s %9s %9s\n", "parameters", "servers", "trainers", "blocks", "read s",
+              "transpile s", "server s", "peak MB");
   for (const int layers : {125, 250, 500, 1000}) Measure(layers, 500, 1000);
   for (const int servers : {1, 8, 64, 500}) Measure(1000, servers, 1000);
   for (const int trainers : {1, 100, 1000}) Measure(1000, 500, trainers);

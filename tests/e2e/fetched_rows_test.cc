@@ -1,4 +1,5 @@
-// A sparse table that servers hold densely: fetching the rows of a step gives the bits of fetching the whole, and moves less.
+// A sparse table that servers hold densely: fetching the rows of a step gives the bits of fetching the whole, and moves
+// less.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,9 +18,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Two embeddings of one variable from one table (one weighted by place, one pooled per slot), a second table of width 1, and a
-// padding id that is no row. 30000 x 4 is cut over up to 14 servers; ids are in [0, 30000) but most lie in the first rows, so
-// that blocks further down get none in most steps.
+// Two embeddings of one variable from one table (one weighted by place, one pooled per slot), a second table of width
+// 1, and a padding id that is no row. 30000 x 4 is cut over up to 14 servers; ids are in [0, 30000) but most lie in the
+// first rows, so that blocks further down get none in most steps.
 constexpr char kJob[] = R"(
 name: "held"
 data {
@@ -75,8 +76,11 @@ class FetchedRowsTest : public ::testing::Test {
   static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
 
   static absl::StatusOr<InProcessResult> TryRun(std::vector<std::string> overrides, int servers, int trainers) {
-    return TrainInProcess(
-        {.job_text = kJob, .directory = dir_, .overrides = std::move(overrides), .servers = servers, .trainers = trainers});
+    return TrainInProcess({.job_text = kJob,
+                           .directory = dir_,
+                           .overrides = std::move(overrides),
+                           .servers = servers,
+                           .trainers = trainers});
   }
   static std::vector<std::string> Fetch(const std::string& how) {
     return {"table[0].fetch=" + how, "table[1].fetch=" + how};

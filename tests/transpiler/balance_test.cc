@@ -87,7 +87,8 @@ TEST(BalanceTest, LoadIsWireAndUpdate) {
   }
   ASSERT_NE(update, nullptr);
   const VarIndex vars(single.main.blocks(0));
-  const Cost cost = CostOf(*update, *sgd, [&](std::string_view name) { return vars.Find(name); }, 64);
+  const Cost cost = CostOf(
+      *update, *sgd, [&](std::string_view name) { return vars.Find(name); }, 64);
   // Two trainers send and take 192 floats each, at 8 eighths of a nanosecond a byte.
   EXPECT_EQ(costs[0].load, 8 * 2 * (2 * 4 * 192) + static_cast<int64_t>(cost.bytes + cost.flops));
   EXPECT_GT(cost.bytes, 0);
@@ -95,22 +96,27 @@ TEST(BalanceTest, LoadIsWireAndUpdate) {
 
 // A table with a gradient by rows is large at rest and light in a step.
 TEST(BalanceTest, LoadPlacesATableByItsRowsAndBytesByItsSize) {
-  std::string text = Replaced(kDeepFm, "layer { name: \"fm\"",
-                              "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
+  std::string text = Replaced(
+      kDeepFm, "layer { name: \"fm\"",
+      "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
   text = Replaced(text, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"dense\" input: \"more\"");
   text = Replaced(text, "batch_size: 64", "batch_size: 8 ids { shared: \"cat\" }");
-  text = Replaced(text, "optimizer { sgd", "table { name: \"held\" width: 2 is_sparse: true dict_size: 50000 }\noptimizer { sgd");
+  text = Replaced(text, "optimizer { sgd",
+                  "table { name: \"held\" width: 2 is_sparse: true dict_size: 50000 }\noptimizer { sgd");
   text = Replaced(text, "servers: 2", "servers: 2 slice_var_up: false");
-  // 100000 floats against 24576: by bytes the table has a server to itself, by load (240 rows a step) the tower's matrix has.
+  // 100000 floats against 24576: by bytes the table has a server to itself, by load (240 rows a step) the tower's
+  // matrix has.
   EXPECT_THAT(Placed({"distribute.split_method=BALANCED_BYTES"}, text),
               HasSubstr("deep.0.w:1 deep.1.b:1 deep.1.w:1 held:0"));
-  EXPECT_THAT(Placed({"distribute.split_method=BALANCED_LOAD"}, text), HasSubstr("deep.0.w:0 deep.1.b:1 deep.1.w:1 held:1"));
+  EXPECT_THAT(Placed({"distribute.split_method=BALANCED_LOAD"}, text),
+              HasSubstr("deep.0.w:0 deep.1.b:1 deep.1.w:1 held:1"));
 }
 
 TEST(BalanceTest, TheFullestServerIsNearTheMean) {
   const std::string text = Replaced(kDeepFm, "sizes: [192, 8]", "sizes: [500, 300, 200, 100, 50]");
   for (const char* method : {"BALANCED_BYTES", "BALANCED_LOAD"}) {
-    const Transpiled t = TranspiledOf(JobOf(text, {absl::StrCat("distribute.split_method=", method), "distribute.servers=4"}));
+    const Transpiled t =
+        TranspiledOf(JobOf(text, {absl::StrCat("distribute.split_method=", method), "distribute.servers=4"}));
     std::map<int, int64_t> bytes;
     int64_t total = 0;
     for (const v1::PlacedBlock& block : t.plan().blocks()) {
@@ -123,10 +129,13 @@ TEST(BalanceTest, TheFullestServerIsNearTheMean) {
 
 TEST(AssignTest, AWholeParameterOrOneBlock) {
   // The rest is dealt as if the assigned blocks were not there.
-  EXPECT_EQ(Placed({}, Replaced(kDeepFm, "distribute { servers: 2",
-                                "distribute { assign { parameter: \"deep.0.w\" server: 1 } assign { parameter: \"out.b\" server: 0 } "
-                                "servers: 2")),
-            "deep.0.b:0 deep.0.w.block0:1 deep.0.w.block1:1 deep.1.b:1 deep.1.w:0 out.b:0 out.w:1");
+  EXPECT_EQ(
+      Placed({},
+             Replaced(
+                 kDeepFm, "distribute { servers: 2",
+                 "distribute { assign { parameter: \"deep.0.w\" server: 1 } assign { parameter: \"out.b\" server: 0 } "
+                 "servers: 2")),
+      "deep.0.b:0 deep.0.w.block0:1 deep.0.w.block1:1 deep.1.b:1 deep.1.w:0 out.b:0 out.w:1");
   EXPECT_THAT(Placed({}, Replaced(kDeepFm, "distribute { servers: 2",
                                   "distribute { assign { parameter: \"deep.0.w\" block: 1 server: 1 } servers: 2")),
               HasSubstr("deep.0.b:0 deep.0.w.block0:1 deep.0.w.block1:1 deep.1.b:0 "));
@@ -135,9 +144,11 @@ TEST(AssignTest, AWholeParameterOrOneBlock) {
 TEST(AssignTest, OverEveryMethod) {
   for (const char* method : {"ROUND_ROBIN", "HASH_NAME", "BALANCED_BYTES", "BALANCED_LOAD"}) {
     for (const char* server : {"0", "1"}) {
-      const std::string text = Replaced(kDeepFm, "distribute { servers: 2",
-                                        absl::StrCat("distribute { assign { parameter: \"out.w\" server: ", server, " } servers: 2"));
-      EXPECT_THAT(Placed({absl::StrCat("distribute.split_method=", method)}, text), HasSubstr(absl::StrCat("out.w:", server)));
+      const std::string text =
+          Replaced(kDeepFm, "distribute { servers: 2",
+                   absl::StrCat("distribute { assign { parameter: \"out.w\" server: ", server, " } servers: 2"));
+      EXPECT_THAT(Placed({absl::StrCat("distribute.split_method=", method)}, text),
+                  HasSubstr(absl::StrCat("out.w:", server)));
     }
   }
 }
@@ -150,7 +161,8 @@ struct WrongRow {
 class WrongAssignTest : public ::testing::TestWithParam<WrongRow> {};
 
 TEST_P(WrongAssignTest, IsRefusedAtItsPlace) {
-  const std::string text = Replaced(kDeepFm, "distribute { servers: 2", absl::StrCat("distribute {\n", GetParam().rows, "\n servers: 2"));
+  const std::string text =
+      Replaced(kDeepFm, "distribute { servers: 2", absl::StrCat("distribute {\n", GetParam().rows, "\n servers: 2"));
   EXPECT_EQ(Refused({}, text), GetParam().message);
 }
 
@@ -158,10 +170,12 @@ INSTANTIATE_TEST_SUITE_P(
     Rows, WrongAssignTest,
     ::testing::Values(
         WrongRow{"UnknownParameter", "  assign { parameter: \"deep.0.v\" server: 0 }",
-                 "job.textproto:21:12: distribute.assign[0].parameter 'deep.0.v' is no parameter that servers hold (did you mean "
+                 "job.textproto:21:12: distribute.assign[0].parameter 'deep.0.v' is no parameter that servers hold "
+                 "(did you mean "
                  "'deep.0.b'?)"},
         WrongRow{"DistributedTable", "  assign { parameter: \"vectors\" server: 0 }",
-                 "job.textproto:21:12: distribute.assign[0].parameter 'vectors' is a distributed table: its rows are spread over "
+                 "job.textproto:21:12: distribute.assign[0].parameter 'vectors' is a distributed table: its rows are "
+                 "spread over "
                  "all servers by shard"},
         WrongRow{"BlockThatIsNone", "  assign { parameter: \"deep.0.w\" block: 2 server: 0 }",
                  "job.textproto:21:34: distribute.assign[0].block must be in [0, 2), the blocks of 'deep.0.w', got 2"},
@@ -171,12 +185,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "job.textproto:21:34: distribute.assign[0].server must be in [0, 2), got -1"},
         WrongRow{"NoServer", "  assign { parameter: \"deep.0.w\" }",
                  "job.textproto:21:3: distribute.assign[0] names no server"},
-        WrongRow{"NoParameter", "  assign { server: 0 }", "job.textproto:21:3: distribute.assign[0] names no parameter"},
+        WrongRow{"NoParameter", "  assign { server: 0 }",
+                 "job.textproto:21:3: distribute.assign[0] names no parameter"},
         WrongRow{"Twice", "  assign { parameter: \"out.w\" server: 0 }\n  assign { parameter: \"out.w\" server: 0 }",
                  "job.textproto:22:3: distribute.assign[1] places block 'out.w', which assign[0] has placed"},
-        WrongRow{"BlockOfAnAssignedParameter",
-                 "  assign { parameter: \"deep.0.w\" server: 0 }\n  assign { parameter: \"deep.0.w\" block: 1 server: 1 }",
-                 "job.textproto:22:3: distribute.assign[1] places block 'deep.0.w.block1', which assign[0] has placed"}),
+        WrongRow{
+            "BlockOfAnAssignedParameter",
+            "  assign { parameter: \"deep.0.w\" server: 0 }\n  assign { parameter: \"deep.0.w\" block: 1 server: 1 }",
+            "job.textproto:22:3: distribute.assign[1] places block 'deep.0.w.block1', which assign[0] has placed"}),
     [](const ::testing::TestParamInfo<WrongRow>& info) { return info.param.name; });
 
 }  // namespace

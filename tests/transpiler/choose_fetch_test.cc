@@ -38,7 +38,8 @@ std::vector<std::string> Fetched(const std::vector<std::string>& overrides, cons
   std::vector<std::string> fetched;
   const Transpiled t = TranspiledOf(JobOf(text, overrides));
   for (const v1::FetchedRows& rows : t.plan().fetched_rows()) {
-    fetched.push_back(absl::StrCat(rows.parameter(), " ", rows.most_rows(), " of ", rows.rows(), rows.forced() ? " forced" : ""));
+    fetched.push_back(
+        absl::StrCat(rows.parameter(), " ", rows.most_rows(), " of ", rows.rows(), rows.forced() ? " forced" : ""));
   }
   return fetched;
 }
@@ -57,12 +58,15 @@ TEST(ChooseFetchTest, TheJobCanForceEither) {
   EXPECT_THAT(Fetched({"table[0].fetch=ROWS", "table[0].dict_size=100"}), ElementsAre("t 100 of 100 forced"));
 }
 
-TEST(ChooseFetchTest, ATableWithADenseGradientComesWhole) { EXPECT_THAT(Fetched({"table[0].is_sparse=false"}), IsEmpty()); }
+TEST(ChooseFetchTest, ATableWithADenseGradientComesWhole) {
+  EXPECT_THAT(Fetched({"table[0].is_sparse=false"}), IsEmpty());
+}
 
 TEST(ChooseFetchTest, AVariableThatIsReadTwiceCountsOnce) {
-  const std::string twice = Replaced(kJob, "  layer { name: \"input\" concat { input: \"fields\"",
-                                     "  layer { name: \"again\" embedding { ids: \"cat\" table: \"t\" pooling: MEAN } }\n"
-                                     "  layer { name: \"input\" concat { input: \"again\" input: \"fields\"");
+  const std::string twice =
+      Replaced(kJob, "  layer { name: \"input\" concat { input: \"fields\"",
+               "  layer { name: \"again\" embedding { ids: \"cat\" table: \"t\" pooling: MEAN } }\n"
+               "  layer { name: \"input\" concat { input: \"again\" input: \"fields\"");
   EXPECT_THAT(Fetched({}, twice), ElementsAre("t 128 of 20000"));
 }
 
@@ -89,7 +93,8 @@ TEST(ChooseFetchTest, TablesAndMatricesShareOnePrefetch) {
   std::string text = Replaced(kJob, "  layer { name: \"input\" concat { input: \"fields\"",
                               "  layer { name: \"far\" embedding { ids: \"cat\" table: \"d\" pooling: SUM } }\n"
                               "  layer { name: \"input\" concat { input: \"far\" input: \"fields\"");
-  text = Replaced(text, "optimizer { adam", "table { name: \"d\" width: 2 is_sparse: true is_distributed: true }\noptimizer { adam");
+  text = Replaced(text, "optimizer { adam",
+                  "table { name: \"d\" width: 2 is_sparse: true is_distributed: true }\noptimizer { adam");
   const Transpiled t = TranspiledOf(JobOf(text));
   EXPECT_THAT(OpText(OnlyOp(t.trainer().main, "prefetch")),
               HasSubstr("row_tables=[\"t\", \"d\"] widths=[4, 2] heights=[20000, -1]"));
@@ -97,7 +102,8 @@ TEST(ChooseFetchTest, TablesAndMatricesShareOnePrefetch) {
 
 TEST(ChooseFetchTest, ThePlanTextSaysWhatIsFetched) {
   const Job job = JobOf(kJob, {"table[0].fetch=ROWS"});
-  EXPECT_THAT(PlanText(job, TranspiledOf(job).plan()), HasSubstr("plan.fetched_rows t: at most 128 of 20000, as the job says\n"));
+  EXPECT_THAT(PlanText(job, TranspiledOf(job).plan()),
+              HasSubstr("plan.fetched_rows t: at most 128 of 20000, as the job says\n"));
 }
 
 // A matrix that more than look-ups read must be there whole.
@@ -105,7 +111,8 @@ TEST(ChooseFetchTest, AMatrixThatIsReadOtherwiseComesWhole) {
   const std::string single = ProgramText(BuildSingleMachine(JobOf(kJob))->main);
   EXPECT_THAT(single, HasSubstr("is_sparse=true"));
   // A cosine-like term on the table itself: its mean enters no loss, but reads it.
-  const std::string reads = Replaced(Replaced(single, "  Out=fields <- lookup_table", "  Out=t.doubled <- scale(X=t) scale=2.0\n  Out=fields <- lookup_table"),
+  const std::string reads = Replaced(Replaced(single, "  Out=fields <- lookup_table",
+                                              "  Out=t.doubled <- scale(X=t) scale=2.0\n  Out=fields <- lookup_table"),
                                      "  var t dense", "  var t.doubled dense float32 [20000, 4]\n  var t dense");
   const std::string path = ::testing::TempDir() + "/reads.program";
   const auto parsed = ParseProgramText(reads, path);

@@ -1,5 +1,5 @@
-// What a user may bring: models of layers, and programs in every stage, with parameters that nothing updates, that are read
-// several times, or that never change.
+// What a user may bring: models of layers, and programs in every stage, with parameters that nothing updates, that are
+// read several times, or that never change.
 #include <fstream>
 #include <map>
 #include <set>
@@ -83,7 +83,8 @@ TEST_P(StageTest, AProgramOfAnyStageGivesTheProgramsOfTheModel) {
 INSTANTIATE_TEST_SUITE_P(Stages, StageTest, ::testing::Values("build_forward", "append_backward", "append_optimizer"));
 
 TEST(InputTest, AParameterThatNoOptimizerMeetsStaysWithTheTrainer) {
-  const std::string update = "  ParamOut=deep.b, Moment1Out=deep.b.moment1, Moment2Out=deep.b.moment2, StepOut=deep.b.step <- adam(";
+  const std::string update =
+      "  ParamOut=deep.b, Moment1Out=deep.b.moment1, Moment2Out=deep.b.moment2, StepOut=deep.b.step <- adam(";
   std::string text = ProgramText(BuildSingleMachine(JobOf(kModel))->main);
   const size_t at = text.find(update);
   ASSERT_NE(at, std::string::npos) << text;
@@ -108,7 +109,8 @@ TEST(InputTest, AParameterThatIsNotTrainableStaysWithTheTrainer) {
 }
 
 TEST(InputTest, ATableThatIsNotTrainableIsServedAndNeverUpdated) {
-  const Transpiled t = TranspiledOf(JobOf(Replaced(kModel, "is_distributed: true", "is_distributed: true trainable: false")));
+  const Transpiled t =
+      TranspiledOf(JobOf(Replaced(kModel, "is_distributed: true", "is_distributed: true trainable: false")));
   EXPECT_EQ(InputOf(OnlyOp(t.trainer().main, "prefetch"), "Ids"), "cat");
   for (const v1::OpDesc& op : t.trainer().main.blocks(0).ops()) EXPECT_FALSE(Reads(op, "t@GRAD")) << OpText(op);
   const Programs server = *t.Server(1);
@@ -141,7 +143,8 @@ model {
   layer { name: "out" fc { input: "input" size: 1 } }
   loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
 }
-table { name: "t" width: 4 )", GetParam().table, R"( }
+table { name: "t" width: 4 )",
+                                        GetParam().table, R"( }
 optimizer { adagrad {} }
 distribute { servers: 2 }
 )");
@@ -164,26 +167,31 @@ distribute { servers: 2 }
   EXPECT_THAT(prefetch.inputs(0).vars(), ElementsAre("a", "b"));
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, SharedTableTest,
-                         ::testing::Values(Kind{"Dense", "dict_size: 50000"}, Kind{"Sparse", "is_sparse: true dict_size: 50000"},
+                         ::testing::Values(Kind{"Dense", "dict_size: 50000"},
+                                           Kind{"Sparse", "is_sparse: true dict_size: 50000"},
                                            Kind{"Distributed", "is_sparse: true is_distributed: true"}),
                          [](const ::testing::TestParamInfo<Kind>& info) { return info.param.name; });
 
 TEST(InputTest, SeveralLossesAreSeededWithTheirWeights) {
-  const std::string text = Replaced(kModel, "  loss {", "  layer { name: \"other\" fc { input: \"deep\" size: 1 } }\n"
-                                    "  loss { name: \"ease\" weight: 0.25 square_error { input: \"other\" label: \"label\" } }\n  loss {");
+  const std::string text =
+      Replaced(kModel, "  loss {",
+               "  layer { name: \"other\" fc { input: \"deep\" size: 1 } }\n"
+               "  loss { name: \"ease\" weight: 0.25 square_error { input: \"other\" label: \"label\" } }\n  loss {");
   const Transpiled t = TranspiledOf(JobOf(text));
   std::map<std::string, double> seeds;
   for (const v1::OpDesc& op : t.trainer().main.blocks(0).ops()) {
     if (op.type() == "fill_like_batch") seeds[InputOf(op, "X")] = FindAttr(op, "value")->f();
   }
   EXPECT_THAT(seeds, UnorderedElementsAre(std::pair("ease.loss", 0.25), std::pair("sigmoid_cross_entropy.loss", 1.0)));
-  EXPECT_THAT(OnlyOp(t.trainer().main, "send_barrier").inputs(0).vars(), ElementsAre("ease.loss", "sigmoid_cross_entropy.loss"));
+  EXPECT_THAT(OnlyOp(t.trainer().main, "send_barrier").inputs(0).vars(),
+              ElementsAre("ease.loss", "sigmoid_cross_entropy.loss"));
   // Both reach the tower: its gradient is their sum, sent once.
   EXPECT_THAT(Parameters(t.plan()), ElementsAre("deep.b", "deep.w", "other.b", "other.w", "out.b", "out.w"));
 }
 
 TEST(InputTest, AParameterThatNoLossReachesIsRefusedByName) {
-  const std::string text = Replaced(kModel, "  loss {", "  layer { name: \"aside\" fc { input: \"deep\" size: 1 } }\n  loss {");
+  const std::string text =
+      Replaced(kModel, "  loss {", "  layer { name: \"aside\" fc { input: \"deep\" size: 1 } }\n  loss {");
   const auto t = Transpile(JobOf(text));
   EXPECT_EQ(std::string(t.status().message()),
             "job.textproto:8:3: no loss depends on parameter 'aside.b': it would never change");
@@ -191,11 +199,13 @@ TEST(InputTest, AParameterThatNoLossReachesIsRefusedByName) {
 
 // In a program with its own backward the same layer is the user's business: it stays as it is.
 TEST(InputTest, InAProgramWithUpdatesItIsTheUsersBusiness) {
-  const Transpiled t = Brought(
-      {{"  Out=out <- fc(X=deep, W=out.w, Bias=out.b)", "  Out=aside <- fc(X=deep, W=aside.w) activation=\"identity\"\n"
-                                                        "  Out=out <- fc(X=deep, W=out.w, Bias=out.b)"},
-       {"  var out dense", "  var aside.w dense float32 [4, 1] persistable: true is_parameter: true initializer { constant { value: 2 } }\n"
-                           "  var aside dense float32 [-1, 1]\n  var out dense"}});
+  const Transpiled t = Brought({{"  Out=out <- fc(X=deep, W=out.w, Bias=out.b)",
+                                 "  Out=aside <- fc(X=deep, W=aside.w) activation=\"identity\"\n"
+                                 "  Out=out <- fc(X=deep, W=out.w, Bias=out.b)"},
+                                {"  var out dense",
+                                 "  var aside.w dense float32 [4, 1] persistable: true is_parameter: true initializer "
+                                 "{ constant { value: 2 } }\n"
+                                 "  var aside dense float32 [-1, 1]\n  var out dense"}});
   EXPECT_THAT(Parameters(t.plan()), ElementsAre("deep.b", "deep.w", "out.b", "out.w"));
   EXPECT_EQ(OutputOf(OnlyOp(t.trainer().startup, "fill_constant"), "Out"), "aside.w");
 }

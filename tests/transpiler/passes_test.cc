@@ -17,18 +17,23 @@ namespace {
 
 // Work for every pass: a cut matrix, distributed tables, a table that is fetched by rows, shared buffers.
 Job Rich() {
-  std::string text = Replaced(kDeepFm, "layer { name: \"fm\"",
-                              "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
+  std::string text = Replaced(
+      kDeepFm, "layer { name: \"fm\"",
+      "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
   text = Replaced(text, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"dense\" input: \"more\"");
   text = Replaced(text, "batch_size: 64", "batch_size: 64 ids { shared: \"cat\" }");
-  text = Replaced(text, "optimizer { sgd", "table { name: \"held\" width: 4 is_sparse: true dict_size: 5000 }\noptimizer { sgd");
+  text = Replaced(text, "optimizer { sgd",
+                  "table { name: \"held\" width: 4 is_sparse: true dict_size: 5000 }\noptimizer { sgd");
   return JobOf(Replaced(text, "servers: 2", "servers: 2 memory_optimize: true"));
 }
 
-// A program that brings all that it can, and no rows: the passes of the single machine have nothing to add but their checks.
+// A program that brings all that it can, and no rows: the passes of the single machine have nothing to add but their
+// checks.
 Job Done() {
-  std::string text = Replaced(kDeepFm, "embedding { ids: \"cat\" table: \"vectors\" }", "reshape { input: \"dense\" dims: [6, 1] }");
-  text = Replaced(text, "embedding { ids: \"cat\" table: \"weights\" pooling: SUM }", "fc { input: \"dense\" size: 1 }");
+  std::string text =
+      Replaced(kDeepFm, "embedding { ids: \"cat\" table: \"vectors\" }", "reshape { input: \"dense\" dims: [6, 1] }");
+  text =
+      Replaced(text, "embedding { ids: \"cat\" table: \"weights\" pooling: SUM }", "fc { input: \"dense\" size: 1 }");
   const size_t begin = text.find("table {"), end = text.find("optimizer { sgd");
   text.erase(begin, end - begin);
   const std::string path = ::testing::TempDir() + "/done.program";

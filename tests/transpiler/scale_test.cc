@@ -1,4 +1,5 @@
-// Transpiling grows no faster than what it makes: ratios within one run, in processor time, so that a busy machine does not matter.
+// Transpiling grows no faster than what it makes: ratios within one run, in processor time, so that a busy machine does
+// not matter.
 #include <algorithm>
 #include <ctime>
 #include <string>
@@ -27,8 +28,8 @@ double Cost(int layers, int servers, int trainers) {
   return least;
 }
 
-// 100 layers are 200 parameters and 900 blocks on many servers; four times that may cost four times as much, and half again
-// for caches. Work that grows with the square would cost sixteen times.
+// 100 layers are 200 parameters and 900 blocks on many servers; four times that may cost four times as much, and half
+// again for caches. Work that grows with the square would cost sixteen times.
 TEST(ScaleTest, TimeGrowsWithParametersAndBlocks) { EXPECT_LT(Cost(400, 100, 8) / Cost(100, 100, 8), 7); }
 
 // From 8 servers on there are no more blocks: ten and a hundred times as many servers hold the same.

@@ -21,11 +21,13 @@ using ::testing::StartsWith;
 
 // Beside kDeepFm's dense and distributed parameters, a table whose rows are fetched: 1000 rows over two servers.
 std::string WithFetchedTable() {
-  std::string text = Replaced(kDeepFm, "layer { name: \"fm\"",
-                              "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
+  std::string text = Replaced(
+      kDeepFm, "layer { name: \"fm\"",
+      "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
   text = Replaced(text, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"dense\" input: \"more\"");
   text = Replaced(text, "batch_size: 64", "batch_size: 64 ids { shared: \"cat\" }");
-  return Replaced(text, "optimizer { sgd", "table { name: \"held\" width: 20 is_sparse: true dict_size: 5000 }\noptimizer { sgd");
+  return Replaced(text, "optimizer { sgd",
+                  "table { name: \"held\" width: 20 is_sparse: true dict_size: 5000 }\noptimizer { sgd");
 }
 
 const Transpiled& Good() {
@@ -146,7 +148,8 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"FewerShardsThanServers",
                [](Set* s) { s->trainer.main.mutable_plan()->mutable_tables(0)->set_logical_shards(1); },
                "owned: table 'vectors' has 1 logical shards for 2 servers"},
-        Broken{"OtherRowsAreFetched", [](Set* s) { s->trainer.main.mutable_plan()->mutable_fetched_rows(0)->set_rows(7); },
+        Broken{"OtherRowsAreFetched",
+               [](Set* s) { s->trainer.main.mutable_plan()->mutable_fetched_rows(0)->set_rows(7); },
                "owned: rows of 'held' are fetched, 7 in all; its blocks have 5000"}),
     NameOf);
 
@@ -162,12 +165,16 @@ INSTANTIATE_TEST_SUITE_P(
                },
                "sent_once: send of the gradient of block 'out.w' is there more than once"},
         Broken{"ToAnotherServer",
-               [](Set* s) { Edit(&s->trainer.main, "send(X=out.w@GRAD) blocks=[\"out.w\"] servers=[0]",
-                                 "send(X=out.w@GRAD) blocks=[\"out.w\"] servers=[1]"); },
+               [](Set* s) {
+                 Edit(&s->trainer.main, "send(X=out.w@GRAD) blocks=[\"out.w\"] servers=[0]",
+                      "send(X=out.w@GRAD) blocks=[\"out.w\"] servers=[1]");
+               },
                "sent_once: send of block 'out.w' goes to server 1; the plan has it on server 0"},
         Broken{"ToABlockThatIsNone",
-               [](Set* s) { Edit(&s->trainer.main, "send(X=out.w@GRAD) blocks=[\"out.w\"]",
-                                 "send(X=out.w@GRAD) blocks=[\"out.v\"]"); },
+               [](Set* s) {
+                 Edit(&s->trainer.main, "send(X=out.w@GRAD) blocks=[\"out.w\"]",
+                      "send(X=out.w@GRAD) blocks=[\"out.v\"]");
+               },
                "sent_once: send names block 'out.v', which the plan does not know"},
         Broken{"BehindTheBarrier",
                [](Set* s) {
@@ -181,53 +188,61 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     ReceivedOnce, BrokenSetTest,
-    ::testing::Values(
-        Broken{"ARecvIsLost", [](Set* s) { Drop(&s->trainer.main, "Out=out.w <- recv"); },
-               "received_once: recv of block 'out.w' is missing"},
-        Broken{"ARecvOfTheStartupProgramIsLost", [](Set* s) { Drop(&s->trainer.startup, "Out=out.b <- recv"); },
-               "received_once: recv of the startup program of block 'out.b' is missing"},
-        Broken{"ARecvStandsTwice",
-               [](Set* s) {
-                 Edit(&s->trainer.main, "  Out=out.w <- recv()",
-                      "  Out=out.w <- recv() blocks=[\"out.w\"] servers=[0] @RPC\n  Out=out.w <- recv()");
-               },
-               "received_once: recv of block 'out.w' is there more than once"},
-        Broken{"FromAnotherServer",
-               [](Set* s) { Edit(&s->trainer.main, "recv() blocks=[\"out.w\"] servers=[0]", "recv() blocks=[\"out.w\"] servers=[1]"); },
-               "received_once: recv of block 'out.w' goes to server 1; the plan has it on server 0"},
-        Broken{"BehindTheBarrier",
-               [](Set* s) {
-                 Again(&s->trainer.main, "Out=out.w <- recv");
-                 Drop(&s->trainer.main, "Out=out.w <- recv");
-               },
-               "received_once: recv of block 'out.w' stands behind fetch_barrier"},
-        Broken{"BlocksAreJoinedInAnotherOrder",
-               [](Set* s) { Edit(&s->trainer.main, "concat(X=[deep.0.w.block0, deep.0.w.block1])",
-                                 "concat(X=[deep.0.w.block1, deep.0.w.block0])"); },
-               "received_once: concat joins 'deep.0.w' from deep.0.w.block1, deep.0.w.block0; its blocks are deep.0.w.block0, "
-               "deep.0.w.block1"},
-        Broken{"BlocksAreNotJoined", [](Set* s) { Drop(&s->trainer.main, "Out=deep.0.w <- concat"); },
-               "received_once: the received blocks of 'deep.0.w' are not joined"},
-        Broken{"JoinedTwice", [](Set* s) { Again(&s->trainer.main, "Out=deep.0.w <- concat"); },
-               "received_once: 'deep.0.w' is joined more than once"},
-        Broken{"FetchedRowsAreReceivedToo",
-               [](Set* s) {
-                 v1::VarDesc* block = s->trainer.main.mutable_blocks(0)->add_vars();
-                 *block = *FindVar(s->trainer.main.blocks(0), "held");
-                 block->set_name("held.block0");
-                 block->set_dims(0, 2500);
-                 const int server = BlockOf(s, "held.block0")->server();
-                 Edit(&s->trainer.main, "  fetch_barrier()",
-                      absl::StrCat("  Out=held.block0 <- recv() blocks=[\"held.block0\"] servers=[", server,
-                                   "] @RPC\n  fetch_barrier()"));
-               },
-               "received_once: recv of block 'held.block0', whose rows are fetched"},
-        Broken{"RowsOfWhatThePlanReceivesWhole",
-               [](Set* s) { Edit(&s->trainer.main, "row_tables=[\"vectors\", \"weights\", \"held\"]",
-                                 "row_tables=[\"vectors\", \"weights\", \"out.w\"]");
-                            Edit(&s->trainer.main, "tables=[\"vectors\", \"weights\", \"held\"]",
-                                 "tables=[\"vectors\", \"weights\", \"out.w\"]"); },
-               "received_once: prefetch asks for rows of 'out.w', which the plan does not give by row"}),
+    ::testing::Values(Broken{"ARecvIsLost", [](Set* s) { Drop(&s->trainer.main, "Out=out.w <- recv"); },
+                             "received_once: recv of block 'out.w' is missing"},
+                      Broken{"ARecvOfTheStartupProgramIsLost",
+                             [](Set* s) { Drop(&s->trainer.startup, "Out=out.b <- recv"); },
+                             "received_once: recv of the startup program of block 'out.b' is missing"},
+                      Broken{"ARecvStandsTwice",
+                             [](Set* s) {
+                               Edit(&s->trainer.main, "  Out=out.w <- recv()",
+                                    "  Out=out.w <- recv() blocks=[\"out.w\"] servers=[0] @RPC\n  Out=out.w <- recv()");
+                             },
+                             "received_once: recv of block 'out.w' is there more than once"},
+                      Broken{"FromAnotherServer",
+                             [](Set* s) {
+                               Edit(&s->trainer.main, "recv() blocks=[\"out.w\"] servers=[0]",
+                                    "recv() blocks=[\"out.w\"] servers=[1]");
+                             },
+                             "received_once: recv of block 'out.w' goes to server 1; the plan has it on server 0"},
+                      Broken{"BehindTheBarrier",
+                             [](Set* s) {
+                               Again(&s->trainer.main, "Out=out.w <- recv");
+                               Drop(&s->trainer.main, "Out=out.w <- recv");
+                             },
+                             "received_once: recv of block 'out.w' stands behind fetch_barrier"},
+                      Broken{"BlocksAreJoinedInAnotherOrder",
+                             [](Set* s) {
+                               Edit(&s->trainer.main, "concat(X=[deep.0.w.block0, deep.0.w.block1])",
+                                    "concat(X=[deep.0.w.block1, deep.0.w.block0])");
+                             },
+                             "received_once: concat joins 'deep.0.w' from deep.0.w.block1, deep.0.w.block0; its blocks "
+                             "are deep.0.w.block0, "
+                             "deep.0.w.block1"},
+                      Broken{"BlocksAreNotJoined", [](Set* s) { Drop(&s->trainer.main, "Out=deep.0.w <- concat"); },
+                             "received_once: the received blocks of 'deep.0.w' are not joined"},
+                      Broken{"JoinedTwice", [](Set* s) { Again(&s->trainer.main, "Out=deep.0.w <- concat"); },
+                             "received_once: 'deep.0.w' is joined more than once"},
+                      Broken{"FetchedRowsAreReceivedToo",
+                             [](Set* s) {
+                               v1::VarDesc* block = s->trainer.main.mutable_blocks(0)->add_vars();
+                               *block = *FindVar(s->trainer.main.blocks(0), "held");
+                               block->set_name("held.block0");
+                               block->set_dims(0, 2500);
+                               const int server = BlockOf(s, "held.block0")->server();
+                               Edit(&s->trainer.main, "  fetch_barrier()",
+                                    absl::StrCat("  Out=held.block0 <- recv() blocks=[\"held.block0\"] servers=[",
+                                                 server, "] @RPC\n  fetch_barrier()"));
+                             },
+                             "received_once: recv of block 'held.block0', whose rows are fetched"},
+                      Broken{"RowsOfWhatThePlanReceivesWhole",
+                             [](Set* s) {
+                               Edit(&s->trainer.main, "row_tables=[\"vectors\", \"weights\", \"held\"]",
+                                    "row_tables=[\"vectors\", \"weights\", \"out.w\"]");
+                               Edit(&s->trainer.main, "tables=[\"vectors\", \"weights\", \"held\"]",
+                                    "tables=[\"vectors\", \"weights\", \"out.w\"]");
+                             },
+                             "received_once: prefetch asks for rows of 'out.w', which the plan does not give by row"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -243,7 +258,8 @@ INSTANTIATE_TEST_SUITE_P(
                "defined: concat reads 'deep.0.w.block0' behind its recv and before fetch_barrier"},
         Broken{"TheWholeOfAFetchedMatrixIsRead",
                [](Set* s) {
-                 Edit(&s->trainer.main, "Out=more <- lookup_rows(Ids=cat, Index=cat@INDEX.held, Rows=held@ROWS) pooling=\"sum\" "
+                 Edit(&s->trainer.main,
+                      "Out=more <- lookup_rows(Ids=cat, Index=cat@INDEX.held, Rows=held@ROWS) pooling=\"sum\" "
                       "per_slot=false",
                       "Out=more <- lookup_table(Ids=cat, W=held) pooling=\"sum\" per_slot=false is_sparse=true");
                },
@@ -251,25 +267,30 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"ABlockWithoutAnInitialValue", [](Set* s) { Drop(&s->server.startup, "Out=out.w <- xavier"); },
                "initialised: the startup program of server 0 gives block 'out.w' no value"},
         Broken{"ABlockWithTheValuesOfAnotherPlace",
-               [](Set* s) { Edit(&s->server.startup, "variable=\"out.w\" seed=1 element_begin=0",
-                                 "variable=\"out.w\" seed=1 element_begin=4"); },
-               "initialised: block 'out.w' is initialised as elements from 4 of 'out.w'; it is elements from 0 of 'out.w'"},
-        Broken{"ALearningRateWithoutAValue", [](Set* s) { Drop(&s->server.startup, "Out=learning_rate <- fill_constant"); },
+               [](Set* s) {
+                 Edit(&s->server.startup, "variable=\"out.w\" seed=1 element_begin=0",
+                      "variable=\"out.w\" seed=1 element_begin=4");
+               },
+               "initialised: block 'out.w' is initialised as elements from 4 of 'out.w'; it is elements from 0 of "
+               "'out.w'"},
+        Broken{"ALearningRateWithoutAValue",
+               [](Set* s) { Drop(&s->server.startup, "Out=learning_rate <- fill_constant"); },
                "initialised: sgd of optimize block "},
-        Broken{"ABlockIsNotUpdated", [](Set* s) { Edit(&s->server.main, "optimize_blocks=blocks[1, ", "optimize_blocks=blocks["); },
+        Broken{"ABlockIsNotUpdated",
+               [](Set* s) { Edit(&s->server.main, "optimize_blocks=blocks[1, ", "optimize_blocks=blocks["); },
                "updated_once: optimize block of '"},
         Broken{"ABlockIsUpdatedTwice",
                [](Set* s) { Edit(&s->server.main, "optimize_blocks=blocks[1, ", "optimize_blocks=blocks[1, 1, "); },
                "updated_once: optimize block of '"},
         Broken{"RowsAreInitialisedInAnotherShape",
-               [](Set* s) { Edit(&s->server.startup, "var out.w dense float32 [8, 1]", "var out.w dense float32 [1, 8]");
-                            Edit(&s->server.startup, "Out=out.w <- xavier() shape=[8, 1]", "Out=out.w <- xavier() shape=[1, 8]"); },
+               [](Set* s) {
+                 Edit(&s->server.startup, "var out.w dense float32 [8, 1]", "var out.w dense float32 [1, 8]");
+                 Edit(&s->server.startup, "Out=out.w <- xavier() shape=[8, 1]", "Out=out.w <- xavier() shape=[1, 8]");
+               },
                "shapes: server 0 initialises block 'out.w' [8, 1] as [1, 8]"},
-        Broken{"OtherWidth",
-               [](Set* s) { s->trainer.main.mutable_plan()->mutable_tables(0)->set_width(5); },
+        Broken{"OtherWidth", [](Set* s) { s->trainer.main.mutable_plan()->mutable_tables(0)->set_width(5); },
                "shapes: prefetch takes 'vectors' for [-1, 4] into 'vectors@ROWS'; the plan has [-1, 5]"},
-        Broken{"AGradientOfAnotherShape",
-               [](Set* s) { BlockOf(s, "out.w")->set_sparse_gradient(true); },
+        Broken{"AGradientOfAnotherShape", [](Set* s) { BlockOf(s, "out.w")->set_sparse_gradient(true); },
                "shapes: gradient 'out.w@GRAD' float32 [8, 1] goes to block 'out.w' [8, 1], which takes rows"},
         Broken{"AnotherServersProgram", [](Set* s) { s->server = *Good().Server(1); },
                "agreed: is the program of server 1, and this is server 0"},
@@ -288,7 +309,8 @@ INSTANTIATE_TEST_SUITE_P(
                "waits: listen_and_serv waits for 3 trainers; the plan has 2"},
         Broken{"NoSendBarrier", [](Set* s) { Drop(&s->trainer.main, "send_barrier"); },
                "waits: servers wait for the send_barrier of a trainer, and its program has none"},
-        Broken{"NoFetchBarrier", [](Set* s) { Drop(&s->trainer.main, "fetch_barrier"); }, "defined: concat reads 'deep.0.w.block0'"},
+        Broken{"NoFetchBarrier", [](Set* s) { Drop(&s->trainer.main, "fetch_barrier"); },
+               "defined: concat reads 'deep.0.w.block0'"},
         Broken{"NothingIsWaitedForAtStart",
                [](Set* s) {
                  Drop(&s->trainer.startup, "fetch_barrier");
@@ -300,15 +322,17 @@ INSTANTIATE_TEST_SUITE_P(
                  Again(&s->trainer.main, "send_barrier");
                  Drop(&s->trainer.main, "send_barrier");
                },
-               "waits: server 0 waits for send_barrier of trainer 0 waits for fetch_barrier of trainer 0 waits for server 0"}),
+               "waits: server 0 waits for send_barrier of trainer 0 waits for fetch_barrier of trainer 0 waits for "
+               "server 0"}),
     NameOf);
 
 // The same through the passes: what a pass breaks is found behind it, and the pass is named.
 TEST(VerifyPlanTest, ThePassThatBreaksIsNamed) {
   const Job job = JobOf(kDeepFm);
   const Pass loses_a_send{"loses_a_send", [](const Job&, Programs* programs) -> absl::StatusOr<bool> {
-                            FilterOps(programs->main.mutable_blocks(0),
-                                      [](const v1::OpDesc& op) { return !Reads(op, "out.w@GRAD") || op.type() != "send"; });
+                            FilterOps(programs->main.mutable_blocks(0), [](const v1::OpDesc& op) {
+                              return !Reads(op, "out.w@GRAD") || op.type() != "send";
+                            });
                             return true;
                           }};
   Programs programs;

@@ -51,9 +51,10 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:5:15: 'batch_size' takes an integer, got \"x\""},
         Wrong{"FractionForAnInteger", "batch_size: 64", "batch_size: 6.5",
               "job.textproto:5:15: 'batch_size' takes an integer, got '6.5'"},
-        Wrong{"BraceMissing", kCluster, "distribute { servers: 2",
-              "job.textproto:21:1: expected '}' to close 'distribute' opened at job.textproto:20:12, got the end of the "
-              "text"},
+        Wrong{
+            "BraceMissing", kCluster, "distribute { servers: 2",
+            "job.textproto:21:1: expected '}' to close 'distribute' opened at job.textproto:20:12, got the end of the "
+            "text"},
         Wrong{"TwoMembersOfAOneof", kSgd, "optimizer { sgd {} adam {} }",
               "job.textproto:19:20: 'adam' excludes 'sgd', which is written at job.textproto:19:13"}),
     NameOf);
@@ -63,11 +64,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "",
               "job.textproto:2:1: data needs one of criteo, multi_slot, custom"},
-        Wrong{"NoFiles", "train { files: \"train.tsv\" }", "train {}",
-              "job.textproto:3:3: data.train names no files"},
-        Wrong{"BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",
-              "job.textproto:5:3: data.batch_size must be a multiple of train.lanes, 8, got 100; it counts the examples "
-              "of the whole cluster"},
+        Wrong{"NoFiles", "train { files: \"train.tsv\" }", "train {}", "job.textproto:3:3: data.train names no files"},
+        Wrong{
+            "BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",
+            "job.textproto:5:3: data.batch_size must be a multiple of train.lanes, 8, got 100; it counts the examples "
+            "of the whole cluster"},
         Wrong{"BatchZero", "batch_size: 64", "batch_size: 0",
               "job.textproto:5:3: data.batch_size must be at least 1, got 0"},
         Wrong{"NoPrefetch", "batch_size: 64", "batch_size: 64 prefetch_batches: 0",
@@ -87,9 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
     Model, WrongJobTest,
     ::testing::Values(
         Wrong{"OddName", "name: \"deepfm\"", "name: \"deep fm\"",
-              "job.textproto:1:1: name 'deep fm' must begin with a letter or _ and hold only letters, digits and _ - . /"},
-        Wrong{"NoLayerName", "name: \"fm\" ", "",
-              "job.textproto:10:3: model.layer[2].name is required"},
+              "job.textproto:1:1: name 'deep fm' must begin with a letter or _ and hold only letters, digits and _ - . "
+              "/"},
+        Wrong{"NoLayerName", "name: \"fm\" ", "", "job.textproto:10:3: model.layer[2].name is required"},
         Wrong{"TwoLayersOfOneName", "name: \"wide\"", "name: \"fields\"",
               "job.textproto:9:11: model.layer[1].name 'fields' is the name of layer[0] too"},
         Wrong{"LayerNamedLikeATable", "name: \"fm\"", "name: \"vectors\"",
@@ -106,15 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:39: layer 'fm': input 'cat' holds ids; only an embedding reads them"},
         Wrong{"ShapeOfAnInteraction", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"dense\" }",
               "job.textproto:10:22: layer 'fm': fm_interaction: X must have 3 dims, got [-1, 6] (variable dense)"},
-        Wrong{"ShapesThatDoNotAdd", "input: \"wide\" input: \"fm\" input: \"out\"", "input: \"wide\" input: \"deep\" input: \"fields\"",
+        Wrong{"ShapesThatDoNotAdd", "input: \"wide\" input: \"fm\" input: \"out\"",
+              "input: \"wide\" input: \"deep\" input: \"fields\"",
               "job.textproto:14:25: layer 'logit': elementwise_add: X has dims [-1, 1], Y [-1, 8] from axis 0 on; they "
               "must be equal there, or 1 in Y"},
-        Wrong{"SizeZero", "size: 1", "size: 0",
-              "job.textproto:13:42: layer 'out': size must be at least 1, got 0"},
+        Wrong{"SizeZero", "size: 1", "size: 0", "job.textproto:13:42: layer 'out': size must be at least 1, got 0"},
         Wrong{"UnknownTable", "table: \"vectors\"", "table: \"vektors\"",
               "job.textproto:8:49: layer 'fields': table 'vektors' is no table of the job (did you mean 'vectors'?)"},
-        Wrong{"UnusedTable", "embedding { ids: \"cat\" table: \"weights\" pooling: SUM }", "fc { input: \"dense\" size: 1 }",
-              "job.textproto:18:1: no embedding reads table 'weights'"},
+        Wrong{"UnusedTable", "embedding { ids: \"cat\" table: \"weights\" pooling: SUM }",
+              "fc { input: \"dense\" size: 1 }", "job.textproto:18:1: no embedding reads table 'weights'"},
         Wrong{"LossOfALayerThatIsNot", "logits: \"logit\"", "logits: \"logits\"",
               "job.textproto:15:46: loss 'ctr': logits 'logits' is neither a variable of the data nor a layer above "
               "(did you mean 'logit'?)"},
@@ -131,11 +132,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"DistributedWithoutSparse", "width: 4 is_sparse: true", "width: 4",
               "job.textproto:17:34: table[0].is_distributed needs is_sparse: true: rows of table 'vectors' on the "
               "servers can only be updated by row"},
-        Wrong{"HeldWithoutRows", "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true",
-              "job.textproto:18:1: table[1].dict_size is required for table 'weights': without is_distributed that many "
-              "rows are held, ids in [0, dict_size)"},
-        Wrong{"NoWidth", "width: 4 ", "",
-              "job.textproto:17:1: table[0].width must be at least 1, got 0"},
+        Wrong{
+            "HeldWithoutRows", "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true",
+            "job.textproto:18:1: table[1].dict_size is required for table 'weights': without is_distributed that many "
+            "rows are held, ids in [0, dict_size)"},
+        Wrong{"NoWidth", "width: 4 ", "", "job.textproto:17:1: table[0].width must be at least 1, got 0"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",
               "job.textproto:18:9: table[1].name 'vectors' is the name of an earlier table"},
         Wrong{"OddShards", "width: 4", "width: 4 logical_shards: 1000",
@@ -144,28 +145,29 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:17:34: table[0].logical_shards must be at least distribute.servers, 2, got 1"},
         Wrong{"EmptyRange", "width: 4", "width: 4 initializer { uniform { min: 1 max: 1 } }",
               "job.textproto:17:48: table[0].initializer.uniform needs min below max, got 1 and 1"},
-        Wrong{"SaltedIdsOfAHeldTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true dict_size: 9",
-              "job.textproto:9:36: layer 'wide': ids 'cat' are salted by slot and do not lie in [0, dict_size) of table "
-              "'weights': add data { ids { shared: \"cat\" } }, or is_sparse: true is_distributed: true to the table"},
+        Wrong{
+            "SaltedIdsOfAHeldTable", "width: 1 is_sparse: true is_distributed: true",
+            "width: 1 is_sparse: true dict_size: 9",
+            "job.textproto:9:36: layer 'wide': ids 'cat' are salted by slot and do not lie in [0, dict_size) of table "
+            "'weights': add data { ids { shared: \"cat\" } }, or is_sparse: true is_distributed: true to the table"},
         Wrong{"FetchOfADistributedTable", "width: 4", "width: 4 fetch: ROWS",
               "job.textproto:17:34: table[0].fetch is for is_sparse: true without is_distributed; a distributed table "
               "is always fetched by rows"},
-        Wrong{"FetchOfADenseTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 dict_size: 9 fetch: WHOLE",
-              "job.textproto:18:47: table[1].fetch is for is_sparse: true without is_distributed; without is_sparse the "
-              "whole table moves"}),
+        Wrong{
+            "FetchOfADenseTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 dict_size: 9 fetch: WHOLE",
+            "job.textproto:18:47: table[1].fetch is for is_sparse: true without is_distributed; without is_sparse the "
+            "whole table moves"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, WrongJobTest,
-    ::testing::Values(
-        Wrong{"None", kSgd, "",
-              "job.textproto: the job has no optimizer"},
-        Wrong{"NegativeRate", kSgd, "optimizer { sgd { learning_rate: -0.1 } }",
-              "job.textproto:19:19: optimizer.sgd.learning_rate must be positive, got -0.1"},
-        Wrong{"MomentumOfOne", kSgd, "optimizer { momentum { mu: 1 } }",
-              "job.textproto:19:24: optimizer.momentum.mu must be at least 0 and below 1, got 1"},
-        Wrong{"RateOfATable", "learning_rate: 0.05", "learning_rate: nan",
-              "job.textproto:17:93: table[0].optimizer.adagrad.learning_rate must be positive, got nan"}),
+    ::testing::Values(Wrong{"None", kSgd, "", "job.textproto: the job has no optimizer"},
+                      Wrong{"NegativeRate", kSgd, "optimizer { sgd { learning_rate: -0.1 } }",
+                            "job.textproto:19:19: optimizer.sgd.learning_rate must be positive, got -0.1"},
+                      Wrong{"MomentumOfOne", kSgd, "optimizer { momentum { mu: 1 } }",
+                            "job.textproto:19:24: optimizer.momentum.mu must be at least 0 and below 1, got 1"},
+                      Wrong{"RateOfATable", "learning_rate: 0.05", "learning_rate: nan",
+                            "job.textproto:17:93: table[0].optimizer.adagrad.learning_rate must be positive, got nan"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -185,7 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"EagerInSync", kCluster, "distribute { async_apply: EAGER }",
               "job.textproto:20:14: distribute.async_apply EAGER contradicts sync: true; a synchronous step takes "
               "effect as a whole"},
-        Wrong{"EagerWithVerdicts", kCluster, "distribute { sync: false async_apply: EAGER } train { nan_policy: SKIP_STEP }",
+        Wrong{"EagerWithVerdicts", kCluster,
+              "distribute { sync: false async_apply: EAGER } train { nan_policy: SKIP_STEP }",
               "job.textproto:20:26: distribute.async_apply EAGER contradicts train.nan_policy SKIP_STEP: parts that "
               "have been applied cannot be taken back by a verdict"},
         Wrong{"MeanOfMeansInAsync", kCluster, "distribute { sync: false average: BY_TRAINERS }",
@@ -202,9 +205,10 @@ INSTANTIATE_TEST_SUITE_P(
               "you mean 'deep.0.b'?)"},
         Wrong{"AssignBeyond", kCluster, "distribute { assign { parameter: \"out.w\" server: 1 } }",
               "job.textproto:20:42: distribute.assign[0].server must be in [0, 1), got 1"},
-        Wrong{"AssignTwice", kCluster,
-              "distribute {\n  assign { parameter: \"out.w\" server: 0 }\n  assign { parameter: \"out.w\" server: 0 }\n}",
-              "job.textproto:22:3: distribute.assign[1] places block 'out.w', which assign[0] has placed"},
+        Wrong{
+            "AssignTwice", kCluster,
+            "distribute {\n  assign { parameter: \"out.w\" server: 0 }\n  assign { parameter: \"out.w\" server: 0 }\n}",
+            "job.textproto:22:3: distribute.assign[1] places block 'out.w', which assign[0] has placed"},
         Wrong{"AddressTwice", kCluster, "distribute { servers: 2 } cluster { pserver: [\"a:1\", \"a:1\"] }",
               "job.textproto:20:37: cluster.pserver 'a:1' is the address of server 0 and of server 1"},
         Wrong{"AddressWithoutPort", kCluster, "cluster { pserver: \"a\" }",
@@ -229,7 +233,8 @@ class WrongProgramTest : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongProgramTest, GetsThisMessage) {
   const std::string path = ::testing::TempDir() + "/" + GetParam().name + ".program";
-  std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main), GetParam().from, GetParam().to);
+  std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main), GetParam().from,
+                                  GetParam().to);
   const auto job = ParseJob(kDeepFm, "job.textproto", {}, path);
   const absl::Status status = job.ok() ? Transpile(*job).status() : job.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -241,15 +246,16 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Wrong{"OfAnotherFormat", "weir program 1", "weir program 2",
               "FILE:1:1: program format version 2 is newer than 1, the newest that this build reads"},
-        Wrong{"BraceMissing", "Out=fm, Sum=fm.sum <- fm_interaction(X=fields)", "Out=fm, Sum=fm.sum <- fm_interaction(X=fields",
-              "FILE:56:48: expected ',', got the end of the line"},
+        Wrong{"BraceMissing", "Out=fm, Sum=fm.sum <- fm_interaction(X=fields)",
+              "Out=fm, Sum=fm.sum <- fm_interaction(X=fields", "FILE:56:48: expected ',', got the end of the line"},
         Wrong{"UnknownOperator", "fm_interaction(X", "fm_interactions(X",
               "FILE: block 0, op 2 (fm_interactions): unknown operator 'fm_interactions' (did you mean "
               "'fm_interaction'?)"},
         Wrong{"UnknownSlot", "fm_interaction(X", "fm_interaction(Y",
               "FILE: block 0, op 2 (fm_interaction): no input slot 'Y'; it has X"},
-        Wrong{"UndeclaredVariable", "fm_interaction(X=fields", "fm_interaction(X=field",
-              "FILE: block 0, op 2 (fm_interaction): input X: variable 'field' is not declared (did you mean 'fields'?)"},
+        Wrong{
+            "UndeclaredVariable", "fm_interaction(X=fields", "fm_interaction(X=field",
+            "FILE: block 0, op 2 (fm_interaction): input X: variable 'field' is not declared (did you mean 'fields'?)"},
         Wrong{"ReadBeforeItIsWritten", "reshape(X=fields)", "reshape(X=fields@GRAD)",
               "FILE: block 0, op 3 (reshape): input X: variable 'fields@GRAD' is read before it is written"},
         Wrong{"OtherShape", "var fm dense float32 [-1, 1]", "var fm dense float32 [-1, 2]",
@@ -257,9 +263,11 @@ INSTANTIATE_TEST_SUITE_P(
               "[-1, 1]"},
         Wrong{"UnknownAttribute", "concat(X=[input.flat0, dense]) axis=1", "concat(X=[input.flat0, dense]) axes=1",
               "FILE: block 0, op 4 (concat): no attribute 'axes' (did you mean 'axis'?); it has axis"},
-        Wrong{"AttributeOfAnotherType", "concat(X=[input.flat0, dense]) axis=1", "concat(X=[input.flat0, dense]) axis=\"1\"",
+        Wrong{"AttributeOfAnotherType", "concat(X=[input.flat0, dense]) axis=1",
+              "concat(X=[input.flat0, dense]) axis=\"1\"",
               "FILE: block 0, op 4 (concat): attribute 'axis' takes integer, got string"},
-        Wrong{"DeclaredTwice", "  var fm dense float32 [-1, 1]\n", "  var fm dense float32 [-1, 1]\n  var fm dense float32 [-1, 1]\n",
+        Wrong{"DeclaredTwice", "  var fm dense float32 [-1, 1]\n",
+              "  var fm dense float32 [-1, 1]\n  var fm dense float32 [-1, 1]\n",
               "FILE: block 0: variable 'fm' is declared twice"},
         Wrong{"NotFed", "var dense dense float32 [-1, 6] stop_gradient: true", "var dense dense float32 [-1, 6]",
               "FILE: block 0, op 4 (concat): input X: variable 'dense' is read and nothing writes it; what is fed has "
@@ -267,9 +275,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"LabelOfAnotherWidth", "var label dense float32 [-1, 1]", "var label dense float32 [-1, 2]",
               "FILE: block 0, op 10 (sigmoid_cross_entropy_with_logits): sigmoid_cross_entropy_with_logits: Label must "
               "be [B, 1], one number per example, got [-1, 2] (variable label)"},
-        Wrong{"NoLoss", "loss name: \"ctr\" var: \"ctr.loss\" weight: 1 prediction: \"ctr.prediction\" label: \"label\" kind: BINARY\n",
-              "",
-              "job.textproto: FILE names no losses: there is nothing to minimise"},
+        Wrong{"NoLoss",
+              "loss name: \"ctr\" var: \"ctr.loss\" weight: 1 prediction: \"ctr.prediction\" label: \"label\" kind: "
+              "BINARY\n",
+              "", "job.textproto: FILE names no losses: there is nothing to minimise"},
         Wrong{"LossOfNothing", "var: \"ctr.loss\"", "var: \"ctr.losses\"",
               "FILE: loss 'ctr' names variable 'ctr.losses', which is not declared"},
         Wrong{"GradientOfAnotherParameter", "ParamOut=out.w <- sgd(Param=out.w, Grad=out.w@GRAD",
