@@ -115,6 +115,34 @@ TEST(ProcessProgramsTest, ABlockThatNothingUpdatesIsNamed) {
               HasSubstr("optimize block of 'deep.0.b' is missing"));
 }
 
+// Startup programs are held to the same rules, with the main program that is made or given.
+TEST(ProcessProgramsTest, ABlockThatAStartupFileForgetsIsNamed) {
+  const std::string text = ProgramText(TranspiledOf(JobOf(kDeepFm)).Server(0)->startup);
+  const std::string file = File("forgets.program", WithoutLine(text, "Out=out.w <- xavier"));
+  const auto programs = ServerPrograms(JobOf(kDeepFm), 0, "", file);
+  EXPECT_EQ(std::string(programs.status().message()),
+            file + ": initialised: the startup program of server 0 gives block 'out.w' no value");
+}
+
+TEST(ProcessProgramsTest, AParameterThatATrainersStartupFileForgetsIsNamed) {
+  const std::string text = ProgramText(TranspiledOf(JobOf(kDeepFm)).trainer().startup);
+  const std::string file = File("forgets.program", WithoutLine(text, "Out=out.w <- recv"));
+  const auto programs = TrainerPrograms(JobOf(kDeepFm), "", file);
+  EXPECT_EQ(std::string(programs.status().message()),
+            file + ": received_once: recv of the startup program of block 'out.w' is missing");
+}
+
+// A waits rule between files: the trainer would wait for itself.
+TEST(ProcessProgramsTest, ACycleOfWaitsIsNamed) {
+  std::string text = TrainerText();
+  const size_t at = text.find("  send_barrier("), end = text.find('\n', at) + 1;
+  const std::string barrier = text.substr(at, end - at);
+  text.erase(at, barrier.size());
+  text.insert(text.rfind("}\n"), barrier);
+  EXPECT_THAT(TrainerError(text), HasSubstr("waits: server 0 waits for send_barrier of trainer 0 waits for fetch_barrier of "
+                                            "trainer 0 waits for server 0"));
+}
+
 TEST(ProcessProgramsTest, AMissingFileIsNamed) {
   const auto programs = TrainerPrograms(JobOf(kDeepFm), "/nowhere/main.program", "");
   EXPECT_THAT(std::string(programs.status().message()), HasSubstr("/nowhere/main.program"));
