@@ -159,8 +159,8 @@ class MadeUpSteps : public JobSteps {
 
 }  // namespace
 
-StepInput StepInputOf(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) {
-  StepInput input;
+BatchInput BatchInputOf(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) {
+  BatchInput input;
   for (const LaneBatch& batch : batches) {
     input.push_back({.examples = batch.examples});
     for (size_t c = 0; c < columns.size(); ++c) {

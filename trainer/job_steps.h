@@ -36,8 +36,8 @@ class JobSteps {
   virtual const std::vector<Column>& columns() const = 0;
 };
 
-// The ids of a step, for transpiler/explain. Borrows the batches.
-StepInput StepInputOf(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns);
+// The ids of one batch of a step, for transpiler/explain. Borrows the batches.
+BatchInput BatchInputOf(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns);
 
 }  // namespace weir
 

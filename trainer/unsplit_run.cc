@@ -122,23 +122,30 @@ class UnsplitRunImpl : public UnsplitRun {
     return absl::OkStatus();
   }
 
-  absl::Status Step(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) override {
-    CHECK_EQ(static_cast<int>(batches.size()), lanes_);
-    std::vector<int64_t> examples;
+  absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) override {
     int64_t samples = 0;
-    for (int lane = 0; lane < lanes_; ++lane) {
-      const LaneBatch& batch = batches[static_cast<size_t>(lane)];
-      examples.push_back(batch.examples);
-      samples += batch.examples;
-      for (size_t c = 0; c < columns.size(); ++c) {
-        if (Variable* var = forward_backward_->Find(lane, columns[c].name); var != nullptr) *var = batch.vars[c];
+    std::map<std::string, LaneSums> sums;  // by parameter
+    for (size_t b = 0; b < batches.size(); ++b) {
+      CHECK_EQ(static_cast<int>(batches[b].size()), lanes_);
+      std::vector<int64_t> examples;
+      for (int lane = 0; lane < lanes_; ++lane) {
+        const LaneBatch& batch = batches[b][static_cast<size_t>(lane)];
+        examples.push_back(batch.examples);
+        samples += batch.examples;
+        for (size_t c = 0; c < columns.size(); ++c) {
+          if (Variable* var = forward_backward_->Find(lane, columns[c].name); var != nullptr) *var = batch.vars[c];
+        }
       }
+      // Random numbers differ from batch to batch.
+      StepContext context = Context(0, 0);
+      context.step = step_ * static_cast<int64_t>(batches.size()) + static_cast<int64_t>(b);
+      RETURN_IF_ERROR(forward_backward_->Run(context, examples));
+      for (const v1::ParamGrad& pair : pairs_) AddLanes(pair, examples, &sums[pair.param()]);
     }
     if (samples == 0) return absl::OkStatus();  // changes nothing
-    RETURN_IF_ERROR(forward_backward_->Run(Context(0, 0), examples));
     std::map<std::string, Variable> gradients;  // of dense parameters that have one in this step
     std::map<std::string, std::map<int64_t, std::vector<float>>> rows;
-    for (const v1::ParamGrad& pair : pairs_) Collect(pair, examples, &gradients, &rows);
+    for (auto& [param, of] : sums) SumLanes(param, std::move(of), &gradients, &rows);
     RETURN_IF_ERROR(Update(samples, std::move(gradients), &rows));
     for (const auto& [name, of_table] : rows) {
       RowTable& table = tables_.at(name);
@@ -286,52 +293,70 @@ class UnsplitRunImpl : public UnsplitRun {
     }
   }
 
-  // The sum of a parameter's gradient over the lanes that have one.
-  void Collect(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, std::map<std::string, Variable>* gradients,
-               std::map<std::string, std::map<int64_t, std::vector<float>>>* table_rows) {
-    std::vector<std::pair<int, std::vector<float>>> dense;
-    Shape dims;
-    std::map<int64_t, std::vector<std::pair<int, std::vector<float>>>> by_id;
-    bool any_rows = false;
-    int64_t height = -1, width = 1;
+  // Gradients of one parameter by lane, over the batches of a step.
+  struct LaneSums {
+    std::map<int, std::vector<float>> dense;
+    std::map<int64_t, std::map<int, std::vector<float>>> rows;  // by id
+    Shape dims;                                                 // of a dense one
+    int64_t height = -1, width = 1;                             // of rows
+  };
+
+  static void AddTo(const float* values, int64_t n, std::vector<float>* sum) {
+    if (sum->empty()) {
+      sum->assign(values, values + n);
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i) (*sum)[static_cast<size_t>(i)] += values[i];
+  }
+
+  // Adds the gradient of the batch that has just run; a lane without examples, or whose gradient is absent, adds nothing.
+  void AddLanes(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, LaneSums* sums) {
     for (int lane = 0; lane < lanes_; ++lane) {
       const Variable* var = forward_backward_->Find(lane, pair.grad());
       if (examples[static_cast<size_t>(lane)] == 0 || var == nullptr) continue;
       if (const Tensor* tensor = std::get_if<Tensor>(var)) {
         if (!tensor->initialized()) continue;
-        dims.assign(tensor->dims().begin(), tensor->dims().end());
-        dense.emplace_back(lane, std::vector<float>(tensor->span<float>().begin(), tensor->span<float>().end()));
+        sums->dims.assign(tensor->dims().begin(), tensor->dims().end());
+        AddTo(tensor->data<float>(), tensor->size(), &sums->dense[lane]);
       } else if (const SelectedRows* rows = std::get_if<SelectedRows>(var)) {
         if (!rows->present) continue;
-        any_rows = true;
-        height = rows->height;
-        if (rows->values.rank() == 2) width = rows->values.dim(1);
+        sums->height = std::max(sums->height, rows->height);
+        if (rows->values.rank() == 2) sums->width = rows->values.dim(1);
         for (size_t r = 0; r < rows->ids.size(); ++r) {
-          const float* row = rows->values.data<float>() + r * static_cast<size_t>(width);
-          by_id[rows->ids[r]].emplace_back(lane, std::vector<float>(row, row + width));
+          AddTo(rows->values.data<float>() + r * static_cast<size_t>(sums->width), sums->width, &sums->rows[rows->ids[r]][lane]);
         }
       }
     }
-    if (!dense.empty()) {
-      const std::vector<float> sum = TreeSum(std::move(dense), lanes_);
-      (*gradients)[pair.param()] = Tensor::Of<float>(dims, sum);
+  }
+
+  // The lanes in their tree.
+  void SumLanes(const std::string& param, LaneSums sums, std::map<std::string, Variable>* gradients,
+                std::map<std::string, std::map<int64_t, std::vector<float>>>* table_rows) const {
+    const auto tree_sum = [this](std::map<int, std::vector<float>>* lanes) {
+      std::vector<std::pair<int, std::vector<float>>> present;
+      for (auto& [lane, values] : *lanes) present.emplace_back(lane, std::move(values));
+      return TreeSum(std::move(present), lanes_);
+    };
+    if (!sums.dense.empty()) {
+      const std::vector<float> sum = tree_sum(&sums.dense);
+      (*gradients)[param] = Tensor::Of<float>(sums.dims, sum);
       return;
     }
-    if (!any_rows || by_id.empty()) return;
-    const auto table = tables_.find(pair.param());
+    if (sums.rows.empty()) return;
+    const auto table = tables_.find(param);
     if (table != tables_.end() && !table->second.merged_first) {
-      for (auto& [id, lanes] : by_id) (*table_rows)[pair.param()][id] = TreeSum(std::move(lanes), lanes_);
+      for (auto& [id, lanes] : sums.rows) (*table_rows)[param][id] = tree_sum(&lanes);
       return;
     }
-    SelectedRows merged{.height = height, .merged = true, .present = true};
+    SelectedRows merged{.height = sums.height, .merged = true, .present = true};
     std::vector<float> values;
-    for (auto& [id, lanes] : by_id) {
-      const std::vector<float> sum = TreeSum(std::move(lanes), lanes_);
+    for (auto& [id, lanes] : sums.rows) {
+      const std::vector<float> sum = tree_sum(&lanes);
       merged.ids.push_back(id);
       values.insert(values.end(), sum.begin(), sum.end());
     }
-    merged.values = Tensor::Of<float>({static_cast<int64_t>(merged.ids.size()), width}, values);
-    (*gradients)[pair.param()] = std::move(merged);
+    merged.values = Tensor::Of<float>({static_cast<int64_t>(merged.ids.size()), sums.width}, values);
+    (*gradients)[param] = std::move(merged);
   }
 
   // Schedules, then merge, clips, decays and updates of the parameters that have a gradient, in the order of the program.

@@ -31,8 +31,9 @@ class UnsplitRun {
   static absl::StatusOr<std::unique_ptr<UnsplitRun>> Create(const Job& job, ThreadPool* pool);
   virtual ~UnsplitRun() = default;
 
-  // One step on one batch per lane of the job; columns as the batches have them. The batches are only read.
-  virtual absl::Status Step(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns) = 0;
+  // One step on the batches that make it (train.accumulate_steps of them), each with one batch per lane of the job; columns as
+  // the batches have them. The batches are only read.
+  virtual absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) = 0;
 
   // Of every updated parameter and table: names and sums as servers give them.
   virtual DigestTable Digests() const = 0;

@@ -100,14 +100,16 @@ class SplitRun {
     return absl::OkStatus();
   }
 
-  absl::Status Step(int64_t step, const std::vector<LaneBatch>& batches) {
+  absl::Status Step(int64_t step, const std::vector<std::vector<LaneBatch>>& batches) {
     std::vector<absl::Status> ends(sessions_.size());
     std::vector<std::thread> threads;
     for (size_t t = 0; t < sessions_.size(); ++t) {
       threads.emplace_back([&, t] {
         const LaneRange lanes = sessions_[t]->lanes();
-        std::vector<LaneBatch> own(batches.begin() + lanes.begin, batches.begin() + lanes.begin + lanes.count);
-        ends[t] = sessions_[t]->Train(step, /*batch=*/0, &own).status();
+        for (size_t b = 0; b < batches.size() && ends[t].ok(); ++b) {
+          std::vector<LaneBatch> own(batches[b].begin() + lanes.begin, batches[b].begin() + lanes.begin + lanes.count);
+          ends[t] = sessions_[t]->Train(step, static_cast<int>(b), &own).status();
+        }
         // So that the others end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
       });
@@ -256,10 +258,6 @@ absl::Status CheckJob(const Job& job) {
   if (distribute.average() == v1::Distribute::BY_TRAINERS) {
     return job.positions.Error("distribute.average", "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
   }
-  if (job.config.train().accumulate_steps() > 1) {
-    return job.positions.Error("train.accumulate_steps",
-                               "--verify compares after every batch; --set train.accumulate_steps=1");
-  }
   if (distribute.async_tables()) {
     return job.positions.Error("distribute.async_tables", "--verify needs sync tables: without it the result depends on who comes first");
   }
@@ -292,11 +290,15 @@ absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& op
   SplitRun split(job, options);
   const absl::Status started = split.Start(steps->columns());
   if (!started.ok()) return Stopped(0, started, names, report);
-  std::vector<LaneBatch> batches;
+  std::vector<std::vector<LaneBatch>> batches(static_cast<size_t>(std::max(1, job.config.train().accumulate_steps())));
   for (int64_t step = 0; step <= options.steps; ++step) {
     if (step > 0) {
-      RETURN_IF_ERROR(steps->Next(&batches));
-      if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& batch) { return batch.ended; })) break;
+      bool ended = true;
+      for (std::vector<LaneBatch>& batch : batches) {
+        RETURN_IF_ERROR(steps->Next(&batch));
+        ended &= std::all_of(batch.begin(), batch.end(), [](const LaneBatch& lane) { return lane.ended; });
+      }
+      if (ended) break;
       RETURN_IF_ERROR(whole->Step(batches, steps->columns()));
       const absl::Status stepped = split.Step(step - 1, batches);
       if (!stepped.ok()) return Stopped(step, stepped, names, report);

@@ -20,11 +20,17 @@ namespace {
 absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
   ThreadPool pool("weir-sample", PoolWorkers(0));
   ASSIGN_OR_RETURN(const std::unique_ptr<JobSteps> steps, JobSteps::OfData(job, explainer->trainer().main, &pool));
-  std::vector<LaneBatch> batches;
+  std::vector<std::vector<LaneBatch>> batches(static_cast<size_t>(std::max(1, job.config.train().accumulate_steps())));
   for (int64_t step = 0; step < sample; ++step) {
-    RETURN_IF_ERROR(steps->Next(&batches));
-    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& batch) { return batch.ended; })) break;
-    explainer->AddStep(StepInputOf(batches, steps->columns()));
+    StepInput input;
+    bool ended = true;
+    for (std::vector<LaneBatch>& batch : batches) {
+      RETURN_IF_ERROR(steps->Next(&batch));
+      ended &= std::all_of(batch.begin(), batch.end(), [](const LaneBatch& lane) { return lane.ended; });
+      input.push_back(BatchInputOf(batch, steps->columns()));
+    }
+    if (ended) break;
+    explainer->AddStep(input);
   }
   return absl::OkStatus();
 }

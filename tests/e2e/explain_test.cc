@@ -64,11 +64,15 @@ class ExplainRunTest : public ::testing::Test {
     ThreadPool pool("test", 0);
     const auto steps = JobSteps::OfData(*job, (*explainer)->trainer().main, &pool);
     EXPECT_TRUE(steps.ok()) << steps.status();
-    std::vector<LaneBatch> batches;
+    std::vector<std::vector<LaneBatch>> batches(static_cast<size_t>(job->config.train().accumulate_steps()));
     for (int64_t step = 0; step < kSteps; ++step) {
-      const absl::Status next = (*steps)->Next(&batches);
-      EXPECT_TRUE(next.ok()) << next;
-      (*explainer)->AddStep(StepInputOf(batches, (*steps)->columns()));
+      StepInput input;
+      for (std::vector<LaneBatch>& batch : batches) {
+        const absl::Status next = (*steps)->Next(&batch);
+        EXPECT_TRUE(next.ok()) << next;
+        input.push_back(BatchInputOf(batch, (*steps)->columns()));
+      }
+      (*explainer)->AddStep(input);
     }
     const auto explanation = (*explainer)->Finish();
     EXPECT_TRUE(explanation.ok()) << explanation.status();
@@ -122,6 +126,13 @@ class ExplainRunTest : public ::testing::Test {
       ExpectWithin(static_cast<double>(trainer.memory().total()),
                    counted[absl::StrCat("trainer.", trainer.first(), ".variables.bytes")], 0.10, who + "variables");
     }
+    if (e.has_norms()) {
+      const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " norms ");
+      const auto counter = [&](const char* what) { return of("trainer", 0, 1, {"norms"}, what); };
+      ExpectWithin(kSteps * e.norms().messages(), counter("messages"), 0.02, who + "messages");
+      ExpectWithin(kSteps * e.norms().bytes_out(), counter("bytes_out"), 0.02, who + "bytes out");
+      ExpectWithin(kSteps * e.norms().bytes_in(), counter("bytes_in"), 0.02, who + "bytes in");
+    }
     for (const v1::ExplainedServer& server : e.server()) {
       const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " server ", server.index(), " ");
       const v1::Flow& total = server.step().total();
@@ -149,6 +160,8 @@ TEST_F(ExplainRunTest, FewerLanesAndMoreExamples) {
 TEST_F(ExplainRunTest, AParameterWhoseGradientComesAsRows) {
   Check({2, 2, {"table[1].is_distributed=false", "table[1].dict_size=200"}, WithoutEvaluation(kSlotJob)});
 }
+TEST_F(ExplainRunTest, NormsOfAGroup) { Check({2, 2, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
+TEST_F(ExplainRunTest, SeveralBatchesAStep) { Check({2, 2, {"train.accumulate_steps=3"}}); }
 TEST_F(ExplainRunTest, Async) { Check({2, 1, {"distribute.sync=false"}}); }
 
 }  // namespace

@@ -87,10 +87,26 @@ TEST(VerifySplitTest, EveryClusterHasTheBitsOfTheUnsplitProgram) {
 
 TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
   for (const char* setting : {"distribute.slice_var_up=false", "distribute.split_method=HASH_NAME", "distribute.memory_optimize=true",
-                              "table[1].is_sparse=false"}) {
+                              "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE", "train.accumulate_steps=3"}) {
     const VerifyReport report = Verify(JobOf(JobText(kAdam), {setting}), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
   }
+}
+
+TEST(VerifySplitTest, NormsOverWholeParametersAndGroupsToo) {
+  for (const char* optimizer : {"lamb { learning_rate: 0.01 }", "lars_momentum { learning_rate: 0.1 }",
+                                "adagrad { learning_rate: 0.1 } clip { by_norm { max_norm: 0.05 } }",
+                                "adagrad { learning_rate: 0.1 } clip { by_global_norm { max_norm: 0.05 } }"}) {
+    const VerifyReport report =
+        Verify(JobOf(JobText(optimizer), {"distribute.servers=3", "distribute.trainers=4"}), {.steps = 4});
+    EXPECT_TRUE(report.equal) << optimizer << ": " << report.text;
+  }
+  // Rows of a distributed table in the group.
+  std::string text = JobText("adagrad { learning_rate: 0.1 } clip { by_global_norm { max_norm: 0.05 } }");
+  const std::string own = " optimizer { adagrad { learning_rate: 0.05 } }";
+  text.erase(text.find(own), own.size());
+  const VerifyReport report = Verify(JobOf(text), {.steps = 4});
+  EXPECT_TRUE(report.equal) << report.text;
 }
 
 TEST(VerifySplitTest, AJobWhoseResultDependsOnItsClusterIsRefusedAtItsPlace) {

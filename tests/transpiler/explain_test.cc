@@ -114,7 +114,7 @@ TEST(ExplainTest, ASampleCountsDistinctIds) {
   ASSERT_TRUE(explainer.ok()) << explainer.status();
   // Every lane has the ids 1 to 30 and its own number once each, in 8 examples of 30 slots.
   std::vector<IdBatch> ids(8);
-  StepInput input(8);
+  BatchInput input(8);
   for (int lane = 0; lane < 8; ++lane) {
     ids[lane].slots = 30;
     ids[lane].offsets.push_back(0);
@@ -125,8 +125,8 @@ TEST(ExplainTest, ASampleCountsDistinctIds) {
     input[lane].examples = 8;
     input[lane].ids["cat"] = &ids[lane];
   }
-  (*explainer)->AddStep(input);
-  (*explainer)->AddStep(input);
+  (*explainer)->AddStep({input});
+  (*explainer)->AddStep({input});
   const auto e = (*explainer)->Finish();
   ASSERT_TRUE(e.ok()) << e.status();
   EXPECT_EQ(e->sampled_steps(), 2);

@@ -115,10 +115,15 @@ void ClusterModel::AddStep(const StepInput* input) {
       const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
       std::map<std::string, int64_t> id_bytes;
       for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
-        for (const auto& [name, ids] : (*input)[static_cast<size_t>(l)].ids) {
-          id_bytes[name] += static_cast<int64_t>(8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size());
-          id_bytes[name + "@INDEX"] += static_cast<int64_t>(4 * ids->values.size());
+        std::map<std::string, int64_t> of_lane;  // the most of any batch
+        for (const BatchInput& batch : *input) {
+          for (const auto& [name, ids] : batch[static_cast<size_t>(l)].ids) {
+            const size_t bytes = 8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size();
+            of_lane[name] = std::max(of_lane[name], static_cast<int64_t>(bytes));
+            of_lane[name + "@INDEX"] = std::max(of_lane[name + "@INDEX"], static_cast<int64_t>(4 * ids->values.size()));
+          }
         }
+        for (const auto& [name, bytes] : of_lane) id_bytes[name] += bytes;
       }
       for (const auto& [name, bytes] : id_bytes) group.id_bytes[name] = std::max(group.id_bytes[name], bytes);
     }
@@ -414,6 +419,47 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
   return memory;
 }
 
+FlowSum ClusterModel::Norms() const {
+  FlowSum sum;
+  if (plan().servers() < 2) return sum;
+  // Of each server, by round: names whose sums it gives out. Ops of norms that stand together are one round.
+  std::vector<std::vector<std::set<std::string>>> names(static_cast<size_t>(plan().servers()));
+  const auto add = [&](const std::string& parameter, size_t server) {
+    const auto found = updates_.find(parameter);
+    if (found == updates_.end()) return;
+    size_t round = 0;
+    bool before = false;
+    for (const Update& update : found->second) {
+      const bool norm = update.op.type() == "whole_norm";
+      if (before && !norm) ++round;
+      before = norm;
+      if (!norm) continue;
+      if (names[server].size() <= round) names[server].resize(round + 1);
+      const v1::OpAttr* name = FindAttr(update.op, "name");
+      names[server][round].insert(name == nullptr ? "" : name->s());
+    }
+  };
+  for (const v1::PlacedBlock& block : plan().blocks()) add(block.parameter(), static_cast<size_t>(block.server()));
+  for (const v1::PlacedTable& table : plan().tables()) {
+    for (size_t s = 0; s < names.size(); ++s) add(table.name(), s);
+  }
+  for (const auto& rounds : names) {
+    // One call brings the norms of the round before and takes the sums of its own; the last one only brings.
+    for (size_t r = 0; !rounds.empty() && r <= rounds.size(); ++r) {
+      // As proto/parameter_server.proto packs them: caller, step, round and wait; a name and a double; a name and 21 words.
+      sum.messages += 1;
+      sum.bytes_out += 30 + static_cast<double>(job_.name().size());
+      sum.bytes_in += 2;
+      if (r > 0) {
+        for (const std::string& name : rounds[r - 1]) sum.bytes_out += 13 + static_cast<double>(name.size());
+      }
+      if (r == rounds.size()) continue;
+      for (const std::string& name : rounds[r]) sum.bytes_in += 176 + static_cast<double>(name.size());
+    }
+  }
+  return sum;
+}
+
 std::vector<v1::ExplainedTrainer> ClusterModel::Trainers() const {
   std::vector<v1::ExplainedTrainer> trainers;
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
@@ -433,7 +479,7 @@ std::vector<v1::ExplainedTrainer> ClusterModel::Trainers() const {
       const Cost cost = CostOf(op, *def, trainer_index_.Lookup(0), LaneBatch(plan()));
       flops += cost.flops * (def->scope == OpScope::kLane && op.role() != v1::DIST ? group.lanes : 1);
     }
-    trainer.set_flops(flops);
+    trainer.set_flops(flops * std::max(1, job_.train().accumulate_steps()));
     *trainer.mutable_memory() = MemoryOf(group);
     trainers.push_back(std::move(trainer));
   }

@@ -36,6 +36,8 @@ class ClusterModel {
   std::vector<v1::ExplainedTrainer> Trainers() const;
   v1::Balance BalanceOf(const std::vector<v1::ExplainedServer>& servers) const;
   double RowsOfStep(const std::string& parameter) const;
+  // Norms over several servers (rpc Norms), of one step: by trainer 0 in sync, else by each trainer.
+  FlowSum Norms() const;
 
  private:
   // Trainers with as many lanes in as many nodes of the tree: ids [first, first + count).

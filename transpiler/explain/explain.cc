@@ -145,17 +145,19 @@ class ExplainerImpl : public Explainer {
     return absl::OkStatus();
   }
 
-  void AddStep(const StepInput& input) override {
-    model_->AddStep(&input);
+  void AddStep(const StepInput& step) override {
+    model_->AddStep(&step);
     if (!kept_.empty()) return;
     // One step is enough to compare other choices by.
-    for (const LaneInput& lane : input) {
-      for (const auto& [name, ids] : lane.ids) kept_ids_.push_back(std::make_unique<IdBatch>(*ids));
-    }
-    size_t next = 0;
-    for (const LaneInput& lane : input) {
-      kept_.push_back({.examples = lane.examples});
-      for (const auto& [name, ids] : lane.ids) kept_.back().ids[name] = kept_ids_[next++].get();
+    for (const BatchInput& batch : step) {
+      kept_.emplace_back();
+      for (const LaneInput& lane : batch) {
+        kept_.back().push_back({.examples = lane.examples});
+        for (const auto& [name, ids] : lane.ids) {
+          kept_ids_.push_back(std::make_unique<IdBatch>(*ids));
+          kept_.back().back().ids[name] = kept_ids_.back().get();
+        }
+      }
     }
   }
 
@@ -181,12 +183,34 @@ class ExplainerImpl : public Explainer {
     AddTables(&e);
     AddRowFetch(&e);
     *e.mutable_balance() = model_->BalanceOf(servers);
+    if (const FlowSum norms = model_->Norms(); norms.messages > 0) *e.mutable_norms() = ToProto(norms);
+    AddNotes(&e);
     AddAlternatives(&e);
     RETURN_IF_ERROR(AddPrograms(&e));
     return e;
   }
 
  private:
+  void AddNotes(v1::Explanation* e) const {
+    const v1::Distribute& distribute = job_.config.distribute();
+    const v1::Train& train = job_.config.train();
+    if (train.accumulate_steps() > 1) {
+      e->add_note(absl::StrCat("train.accumulate_steps: a step is ", train.accumulate_steps(), " batches; rows are fetched for each, ",
+                               "gradients and parameters pass once"));
+    }
+    if (distribute.has_half_async()) {
+      e->add_note(absl::StrCat("distribute.half_async: each of ", train.workers(), " threads of a trainer has a batch of its own and ",
+                               "fetches its rows; the numbers are those of one thread"));
+    }
+    if (distribute.has_geo()) {
+      e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),
+                               " steps; the numbers are those of a step of plain async"));
+    }
+    if (distribute.async_tables()) {
+      e->add_note("distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
+    }
+  }
+
   void AddTables(v1::Explanation* e) const {
     const v1::Plan& plan = model_->plan();
     for (const v1::PlacedTable& table : plan.tables()) {

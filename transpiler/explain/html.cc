@@ -196,12 +196,18 @@ std::string ExplanationHtml(const v1::Explanation& e) {
     page += "<p>Where traffic depends on distinct ids, numbers are bounds: as if each slot had one id and no two were the same. "
             "<code>--sample=N</code> reads N batches and predicts.</p>\n";
   }
+  for (const std::string& note : e.note()) absl::StrAppend(&page, "<p>", Escaped(note), "</p>\n");
   absl::StrAppend(&page, "<h2>Placement</h2>\n", Placement(e),
                   absl::StrFormat("<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
                                   e.balance().bytes(), e.balance().load()),
                   Servers(e));
   page += "<h2>Trainers</h2>\n";
   for (const v1::ExplainedTrainer& trainer : e.trainer()) page += Trainer(trainer, rows_title);
+  if (e.has_norms()) {
+    absl::StrAppend(&page, "<p>Norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
+                    HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
+                    HumanBytes(e.norms().bytes_in()), " in.</p>\n");
+  }
   if (e.table_size() + e.row_fetch_size() > 0) {
     page += "<h2>Tables</h2>\n<table>\n" + Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
     for (const v1::ExplainedTable& table : e.table()) {

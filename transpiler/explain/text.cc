@@ -76,6 +76,11 @@ std::string ExplanationText(const v1::Explanation& e) {
   text += "\n";
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
   for (const v1::ExplainedTrainer& trainer : e.trainer()) text += TrainerText(trainer, most) + "\n";
+  if (e.has_norms()) {
+    absl::StrAppend(&text, "norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
+                    HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
+                    HumanBytes(e.norms().bytes_in()), " in\n\n");
+  }
   for (const v1::ExplainedTable& table : e.table()) {
     absl::StrAppend(&text, "table ", table.name(), ": ", most, HumanCount(table.rows_of_step()), " distinct rows a step, ",
                     table.width(), " floats and ", table.state_width(), " of state each, ",
@@ -89,6 +94,7 @@ std::string ExplanationText(const v1::Explanation& e) {
                                          e.balance().load()));
   if (e.balance().idle() > 0) absl::StrAppend(&text, "; ", e.balance().idle(), " without a block of a dense parameter");
   text += "\n";
+  for (const std::string& note : e.note()) absl::StrAppend(&text, note, "\n");
   if (e.alternative_size() > 0) text += "\nother choices\n";
   for (const v1::Alternative& alternative : e.alternative()) absl::StrAppend(&text, "  ", alternative.text(), "\n");
   return text;

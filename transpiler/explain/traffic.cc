@@ -339,21 +339,23 @@ StepRows Traffic::RowsAtMost(int trainer) const {
   StepRows rows;
   for (const SparseTarget& target : targets_) {
     TargetRows& of = rows[target.parameter];
-    const double lane_pulled = static_cast<double>(LaneIds(target.pulled_by)), lane_pushed = static_cast<double>(LaneIds(target.pushed_by));
+    const double lane_pulled = static_cast<double>(LaneIds(target.pulled_by));
+    const double lane_pushed = static_cast<double>(LaneIds(target.pushed_by) * batches());
+    of.pulled.resize(static_cast<size_t>(batches()));
     const size_t places = Places(target, plan_.servers());
-    of.distinct = Limit(target, std::max(lane_pulled, lane_pushed) * lanes.count);
+    of.distinct = Limit(target, (target.pulled_by.empty() ? lane_pushed : lane_pulled) * lanes.count);
     for (size_t p = 0; p < places; ++p) {
       const double share = Share(target, plan_.servers(), p);
-      of.pulled.push_back(Limit(target, lane_pulled * lanes.count) * share);
+      for (std::vector<double>& batch : of.pulled) batch.push_back(Limit(target, lane_pulled * lanes.count) * share);
       of.pushed.emplace_back();
       for (const LaneRange& node : nodes) of.pushed.back().push_back(Limit(target, lane_pushed * node.count) * share);
     }
-    of.lane_rows.assign(static_cast<size_t>(lanes.count), Limit(target, lane_pushed));
+    of.lane_rows.assign(static_cast<size_t>(lanes.count), Limit(target, static_cast<double>(LaneIds(target.pushed_by))));
   }
   return rows;
 }
 
-StepRows Traffic::RowsOf(int trainer, const StepInput& input) const {
+StepRows Traffic::RowsOf(int trainer, const StepInput& step) const {
   const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
   const std::vector<LaneRange> nodes = AlignedNodes(lanes);
   const int servers = plan_.servers();
@@ -361,24 +363,30 @@ StepRows Traffic::RowsOf(int trainer, const StepInput& input) const {
   for (const SparseTarget& target : targets_) {
     TargetRows& of = rows[target.parameter];
     const size_t places = Places(target, servers);
-    of.pulled.assign(places, 0);
+    of.pulled.assign(step.size(), std::vector<double>(places, 0));
     of.pushed.assign(places, std::vector<double>(nodes.size(), 0));
-    std::vector<int64_t> all;
-    for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
-      Append(input[static_cast<size_t>(l)], target.pulled_by, &all);
+    for (size_t b = 0; b < step.size(); ++b) {
+      std::vector<int64_t> all;
+      for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
+        Append(step[b][static_cast<size_t>(l)], target.pulled_by, &all);
+      }
+      SortUnique(&all);
+      of.distinct = std::max(of.distinct, static_cast<double>(all.size()));
+      for (const int64_t id : all) of.pulled[b][PlaceOf(target, servers, id)] += 1;
     }
-    SortUnique(&all);
-    of.distinct = static_cast<double>(all.size());
-    for (const int64_t id : all) of.pulled[PlaceOf(target, servers, id)] += 1;
     std::vector<int64_t> pushed;
     for (size_t n = 0; n < nodes.size(); ++n) {
       std::vector<int64_t> of_node;
       for (int l = nodes[n].begin; l < nodes[n].begin + nodes[n].count; ++l) {
-        std::vector<int64_t> of_lane;
-        Append(input[static_cast<size_t>(l)], target.pushed_by, &of_lane);
-        SortUnique(&of_lane);
-        of.lane_rows.push_back(static_cast<double>(of_lane.size()));
-        of_node.insert(of_node.end(), of_lane.begin(), of_lane.end());
+        double most = 0;  // of one batch: what the lane's variable holds
+        for (const BatchInput& batch : step) {
+          std::vector<int64_t> of_lane;
+          Append(batch[static_cast<size_t>(l)], target.pushed_by, &of_lane);
+          SortUnique(&of_lane);
+          most = std::max(most, static_cast<double>(of_lane.size()));
+          of_node.insert(of_node.end(), of_lane.begin(), of_lane.end());
+        }
+        of.lane_rows.push_back(most);
       }
       SortUnique(&of_node);
       for (const int64_t id : of_node) of.pushed[PlaceOf(target, servers, id)][n] += 1;
@@ -392,18 +400,20 @@ StepRows Traffic::RowsOf(int trainer, const StepInput& input) const {
   return rows;
 }
 
-std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepInput* input) const {
+std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepInput* step) const {
   const int servers = plan_.servers();
   std::vector<double> updated(static_cast<size_t>(servers), 0);
   const auto server_of = [&](size_t place) { return target.table ? place : static_cast<size_t>(target.blocks[place].server); };
-  if (input == nullptr) {
+  if (step == nullptr) {
     const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());
-    const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes);
+    const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes * batches());
     for (size_t p = 0; p < Places(target, servers); ++p) updated[server_of(p)] += all * Share(target, servers, p);
     return updated;
   }
   std::vector<int64_t> all;
-  for (const LaneInput& lane : *input) Append(lane, target.pushed_by, &all);
+  for (const BatchInput& batch : *step) {
+    for (const LaneInput& lane : batch) Append(lane, target.pushed_by, &all);
+  }
   SortUnique(&all);
   for (const int64_t id : all) updated[server_of(PlaceOf(target, servers, id))] += 1;
   return updated;
@@ -438,12 +448,12 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
       pulls->Add(std::move(item), n * row_bytes, n * sizeof(int64_t));
     }
   };
-  const auto pull_rows = [&](const v1::OpDesc& op) {
+  const auto pull_rows = [&](const v1::OpDesc& op, size_t batch) {
     for (size_t s = 0; s < servers; ++s) {
       Pulls pulls(job_, plan_, trainer, /*rows=*/true, &flows[s].pull_rows);
       for (const std::string& table : Strings(op, "row_tables")) {
         const SparseTarget& target = *sparse.at(table);
-        const std::vector<double>& pulled = rows.at(table).pulled;
+        const std::vector<double>& pulled = rows.at(table).pulled[batch];
         for (size_t place = 0; place < pulled.size(); ++place) {
           const size_t server = target.table ? place : static_cast<size_t>(target.blocks[place].server);
           if (server == s) pull(target, target.table ? table : target.blocks[place].name, Rounded(pulled[place]), &pulls, &flows[s]);
@@ -496,7 +506,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
   };
 
   for (const v1::OpDesc& op : main_.blocks(0).ops()) {
-    if (op.type() == "prefetch") pull_rows(op);
+    // Of each batch by itself; sums of gradients leave once.
+    for (size_t batch = 0; op.type() == "prefetch" && batch < static_cast<size_t>(batches()); ++batch) pull_rows(op, batch);
     if (op.type() == "send") {
       const std::vector<std::string> names = Strings(op, "blocks");
       const std::vector<int64_t> to = Ints(op, "servers");

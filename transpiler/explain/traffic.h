@@ -3,6 +3,7 @@
 #ifndef WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,12 +17,14 @@
 
 namespace weir {
 
-// What the lanes of the whole job are given in one step, by lane: ids by the name of their variable. Borrowed.
+// What the lanes of the whole job are given in one batch, by lane: ids by the name of their variable. Borrowed.
 struct LaneInput {
   int64_t examples = 0;
   std::map<std::string, const IdBatch*, std::less<>> ids;
 };
-using StepInput = std::vector<LaneInput>;
+using BatchInput = std::vector<LaneInput>;
+// One batch, or train.accumulate_steps of them.
+using StepInput = std::vector<BatchInput>;
 
 // A matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several blocks.
 struct SparseTarget {
@@ -56,10 +59,10 @@ struct SparseTarget {
 
 // Rows of one target, of one trainer in one step.
 struct TargetRows {
-  std::vector<double> pulled;               // by server (of a table) or block
+  std::vector<std::vector<double>> pulled;  // by batch of the step; by server (of a table) or block
   std::vector<std::vector<double>> pushed;  // by server (of a table) or block; by node of the trainer's lanes
   std::vector<double> lane_rows;            // of the gradient of each lane
-  double distinct = 0;                      // pulled, or pushed by any lane
+  double distinct = 0;                      // pulled at once, or pushed by any lane
 };
 // By parameter.
 using StepRows = std::map<std::string, TargetRows, std::less<>>;
@@ -86,14 +89,16 @@ class Traffic {
   // As if every slot had one id and no two were the same, as far as the matrix has rows; tables spread evenly.
   StepRows RowsAtMost(int trainer) const;
   // Of these very ids.
-  StepRows RowsOf(int trainer, const StepInput& input) const;
+  StepRows RowsOf(int trainer, const StepInput& step) const;
   // Distinct rows of a step of the whole cluster, by server.
-  std::vector<double> UpdatedRows(const SparseTarget& target, const StepInput* input) const;
+  std::vector<double> UpdatedRows(const SparseTarget& target, const StepInput* step) const;
 
   // By server. Every lane has examples.
   std::vector<ServerFlows> Step(int trainer, const StepRows& rows) const;
 
  private:
+  // Batches of a step: train.accumulate_steps.
+  int batches() const { return std::max(1, job_.train().accumulate_steps()); }
   int64_t LaneIds(const std::vector<SparseTarget::Source>& sources) const;
   void FindTargets();
 
