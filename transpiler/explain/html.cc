@@ -70,7 +70,7 @@ std::string FlowsTable(const v1::Flows& flows, const std::string& rows_title) {
 // Servers as columns of their blocks, heights by bytes at rest; tables as a band below, shares by shards; trainers underneath with
 // what passes between them and each server.
 std::string Placement(const v1::Explanation& e) {
-  constexpr int kColumn = 150, kGap = 26, kTop = 34, kHeight = 260, kBand = 18;
+  constexpr int kColumn = 190, kGap = 26, kTop = 34, kHeight = 260, kBand = 18;
   constexpr int kMost = 32;
   const int shown = std::min(kMost, e.server_size());
   std::map<std::string, int> hue;
