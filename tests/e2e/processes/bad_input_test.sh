@@ -39,7 +39,7 @@ for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --role=
   done
 done
 mkfifo "$work/pipe.txt"
-refuse 2 'pipe.txt: is no regular file' "$trainer" --role=local --job="$job" --set 'data.train.files="pipe.txt"'
+refuse 2 'pipe.txt: is no regular file' "$trainer" --role=local --job="$job" --set 'data.train.files=["pipe.txt"]'
 refuse 2 '--job' "$pserver" --endpoint=127.0.0.1:0 --server_id=0
 refuse 2 'nowhere.textproto' "$pserver" --job="$work/nowhere.textproto" --endpoint=127.0.0.1:0 --server_id=0
 sed 's/learning_rate: 0.001/learnig_rate: 0.001/' "$job" > "$work/typo.textproto"

@@ -57,10 +57,24 @@ TEST(FaultPointTest, EveryOtherProcessGoesOn) {
   EXPECT_EXIT(Train("", 1), testing::ExitedWithCode(0), "last2");
 }
 
+TEST(FaultPointTest, AReaderIsOfTheTrainerThatIsNamed) {
+  setenv("WEIR_FAULT_POINT", "kill:trainer.1:reader:3", 1);
+  const auto other = ReaderFaultPoint(0);
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(static_cast<bool>(*other));
+  auto named = ReaderFaultPoint(1);
+  ASSERT_TRUE(named.ok() && static_cast<bool>(*named));
+  (*named)(0, 2);
+  EXPECT_EXIT((*named)(0, 3), testing::KilledBySignal(SIGKILL), "the fault point is reached");
+  setenv("WEIR_FAULT_POINT", "kill:trainer.1:last_part:3", 1);
+  EXPECT_FALSE(static_cast<bool>(ReaderFaultPoint(1).value()));
+}
+
 TEST(FaultPointTest, WhatCannotBeReadIsRefusedWithTheForm) {
   for (const char* text : {"kill", "kill:trainer.1", "burn:trainer.1:last_part:2", "kill:worker.1:last_part:2",
                            "kill:trainer:last_part:2", "kill:trainer.x:last_part:2", "kill:trainer.1:lunch:2",
-                           "kill:trainer.1:last_part", "kill:trainer.1:last_part:x", "kill:trainer.1:connecting:2"}) {
+                           "kill:trainer.1:last_part", "kill:trainer.1:last_part:x", "kill:trainer.1:connecting:2",
+                           "kill:server.1:reader:2"}) {
     const auto point = ParseFaultPoint(text);
     EXPECT_TRUE(absl::IsInvalidArgument(point.status())) << text;
     EXPECT_THAT(std::string(point.status().message()), HasSubstr("expected <kill|stop|stall>")) << text;
