@@ -63,6 +63,8 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
         std::tuple{"data.shuffle_window", absl::StrCat(was.shuffle_window()), absl::StrCat(is.shuffle_window())},
         std::tuple{"data.drop_last", std::string(was.drop_last() ? "true" : "false"),
                    std::string(is.drop_last() ? "true" : "false")},
+        std::tuple{"train.accumulate_steps", absl::StrCat(earlier.train().accumulate_steps()),
+                   absl::StrCat(job.train().accumulate_steps())},
         std::tuple{"data.train.files", Files(was.train()), Files(is.train())}}) {
     RETURN_IF_ERROR(Same(path, field, before, now));
   }

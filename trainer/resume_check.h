@@ -11,8 +11,8 @@
 
 namespace weir {
 
-// FailedPrecondition names the first of seed, lanes, scheme of placement, batch_size, shuffling, drop_last and training files that
-// differs, with both values. Everything else may change from run to run: servers, trainers, learning rates, deadlines, epochs,
+// FailedPrecondition names the first of seed, lanes, scheme of placement, batch_size, shuffling, drop_last, accumulate_steps and
+// training files that differs, with both values. Everything else may change from run to run: servers, trainers, learning rates, deadlines, epochs,
 // max_steps; parameters, tables and optimizer states are compared when they are loaded. `path`: of the checkpoint, for messages.
 absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job,
                             const v1::Plan& plan);

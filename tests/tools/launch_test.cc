@@ -383,6 +383,20 @@ TEST_F(LaunchTest, EveryoneGetsTheSettingsAndOnlyTrainersTheRest) {
                                        Contains("[pserver.1] arg --endpoint=127.0.0.1:0")));
 }
 
+TEST_F(LaunchTest, EveryoneGetsTheDirectoryOfTheCheckpointToScoreWith) {
+  for (const std::vector<std::string>& checkpoint :
+       {std::vector<std::string>{"--checkpoint=/some/where/step-000000000120/"}, {"--checkpoint", "/some/where"}}) {
+    std::vector<std::string> arguments = {"--", "--role=predict"};
+    arguments.insert(arguments.end(), checkpoint.begin(), checkpoint.end());
+    const Result result = Run(1, 1, {{"FAKE_TRAINER", "args"}, {"FAKE_PSERVER", "args"}}, arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(Lines(result.out), AllOf(Contains("[pserver.0] arg --set=checkpoint.dir=\"/some/where\""),
+                                         Contains("[trainer.0] arg --set=checkpoint.dir=\"/some/where\"")));
+  }
+  const Result training = Run(1, 1, {{"FAKE_PSERVER", "args"}}, {"--", "--resume"});
+  EXPECT_THAT(training.out, Not(HasSubstr("checkpoint.dir")));
+}
+
 TEST_F(LaunchTest, ChildrenSeeThisClustersVariablesAndNoOthers) {
   const std::string ask =
       "env TRAINING_ROLE;env PADDLE_TRAINING_ROLE;env PADDLE_TRAINER_ID;env PADDLE_TRAINERS_NUM;env LOCAL_RANK;"

@@ -58,6 +58,10 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
       {Check(std::string(kData) + "shuffle_window: 9", plan), "data.shuffle_window 0, the job says 9"},
       {Check(std::string(kData) + "drop_last: true", plan), "data.drop_last false, the job says true"},
       {Check("train { files: 'a' } criteo {} batch_size: 64", plan), "data.train.files [a, b*], the job says [a]"}};
+  v1::JobConfig accumulating = JobOf(kData);
+  accumulating.mutable_train()->set_accumulate_steps(4);
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan).message()),
+              HasSubstr("train.accumulate_steps 1, the job says 4"));
   for (const auto& [status, text] : wrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(text), HasSubstr("dir/step-1"), HasSubstr("without --resume")));

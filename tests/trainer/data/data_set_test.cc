@@ -221,7 +221,7 @@ TEST_F(DataSetTest, NothingButEmptyFilesIsRefused) {
 
 TEST_F(DataSetTest, ADirectoryIsRefused) {
   std::filesystem::create_directory(dir_.path() + "/sub");
-  EXPECT_THAT(Open({"sub"}).status(), StatusIs(kInvalid, "sub: is no regular file"));
+  EXPECT_THAT(Open({"sub"}).status(), StatusIs(kInvalid, HasSubstr("sub: is no regular file")));
 }
 
 TEST_F(DataSetTest, ANameThatPromisesGzipMustKeepIt) {
