@@ -53,8 +53,10 @@ class ScriptedCore : public ServerCore {
   bool Finished() override { return false; }
   absl::Status JobStatus() override { return absl::OkStatus(); }
   int64_t Version() override { return 0; }
+  const Counters& counters() const override { return counters_; }
 
  private:
+  const Counters counters_;
   Mutex mu_;
   CondVar arrived_;
   std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
