@@ -56,7 +56,7 @@ class ScriptedCore : public ServerCore {
   const Counters& counters() const override { return counters_; }
 
  private:
-  const Counters counters_;
+  Counters counters_;
   Mutex mu_;
   CondVar arrived_;
   std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
