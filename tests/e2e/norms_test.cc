@@ -15,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/clock.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/load.h"
 #include "gtest/gtest.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/slot_job.h"
@@ -103,6 +105,23 @@ class NormsTest : public ::testing::Test {
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : InProcessResult();
   }
+  // What the digest line at the end of an async run would say: such runs print none.
+  static std::string EndOf(const std::string& job, InProcessRun run) {
+    static int runs = 0;
+    const std::string checkpoints = absl::StrCat(dir_, "/end", runs++);
+    run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
+    Run(job, std::move(run));
+    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    if (!newest.ok()) return "";
+    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
+    EXPECT_TRUE(digests.ok()) << digests.status();
+    if (!digests.ok()) return "";
+    const VariableDigestSum total = Total(*digests);
+    return absl::StrCat("values=", absl::Hex(total.values, absl::kZeroPad16), " state=", absl::Hex(total.state, absl::kZeroPad16));
+  }
+  static std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
+
   // In one process.
   static const std::vector<std::string>& Reference(const Rules& rules) {
     static auto* const references = new std::map<std::string, std::vector<std::string>>();
@@ -145,8 +164,8 @@ TEST_P(EveryRuleTest, TheSameBitsOnAnyCluster) {
 // With nobody beside it, a trainer of an async job sees its own step before the next one begins: that is sync.
 TEST_P(EveryRuleTest, OneAsyncTrainerComesToTheBitsOfSync) {
   for (int servers : {1, 3}) {
-    const InProcessResult result = Run(JobOf(GetParam()), {.overrides = {"distribute.sync=false"}, .servers = servers});
-    EXPECT_EQ(result.digests, Reference(GetParam())) << servers;
+    const std::string end = EndOf(JobOf(GetParam()), {.overrides = {"distribute.sync=false"}, .servers = servers});
+    EXPECT_EQ(end, Values(Reference(GetParam()).back())) << servers;
   }
 }
 
@@ -183,14 +202,13 @@ TEST_F(NormsTest, TheSameBitsThroughDropsDuplicatesAndDelays) {
 TEST_F(NormsTest, AsyncTrainersGoTheirOwnWayThroughDropsDuplicatesAndDelays) {
   FaultCounters counters;
   const InProcessResult result =
-      Run(JobOf(kAllRules[2]), {.overrides = {"distribute.sync=false", "deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
+      Run(JobOf(kAllRules[2]), {.overrides = {"distribute.sync=false", "train.max_steps=30", "deadlines.rpc_s=0.1",
+                                              "deadlines.lease_s=20"},
                                 .servers = 3,
                                 .trainers = 3,
                                 .between = Faulty(&counters)});
   EXPECT_GT(counters.duplicates, 0);
-  int64_t examples = 0;
-  for (const TrainSummary& summary : result.summaries) examples += summary.examples;
-  EXPECT_EQ(examples, 2 * 2000);
+  for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.steps, 30);
 }
 
 TEST_F(NormsTest, ATrainerThatDiesInTheExchangeIsNamedAndAResumeComesToTheSameBits) {
@@ -303,8 +321,7 @@ train { lanes: 8 digest_every_steps: 1 nan_policy: SKIP_STEP }
   ASSERT_EQ(result.digests.size(), 8u);
   EXPECT_EQ(result.digests, alone.digests);
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.skipped_steps, 1);
-  const InProcessResult async = Run(kSquareJob, {.overrides = {"distribute.sync=false"}, .servers = 3});
-  EXPECT_EQ(async.digests, alone.digests);
+  EXPECT_EQ(EndOf(kSquareJob, {.overrides = {"distribute.sync=false"}, .servers = 3}), Values(alone.digests.back()));
 }
 
 TEST_F(NormsTest, EagerPushesAndNormsContradictEachOther) {
