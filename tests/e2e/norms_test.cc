@@ -188,11 +188,13 @@ std::function<std::unique_ptr<Transport>(int, Transport*)> Faulty(FaultCounters*
 TEST_F(NormsTest, TheSameBitsThroughDropsDuplicatesAndDelays) {
   for (const Rules& rules : {kAllRules[0], kAllRules[2]}) {
     FaultCounters counters;
-    const InProcessResult result = Run(JobOf(rules), {.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
-                                                      .servers = 3,
-                                                      .trainers = 2,
-                                                      .between = Faulty(&counters)});
-    EXPECT_EQ(result.digests, Reference(rules));
+    const InProcessResult result =
+        Run(JobOf(rules), {.overrides = {"train.max_steps=30", "deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
+                           .servers = 3,
+                           .trainers = 2,
+                           .between = Faulty(&counters)});
+    const std::vector<std::string>& reference = Reference(rules);
+    EXPECT_EQ(result.digests, std::vector<std::string>(reference.begin(), reference.begin() + 3));
     EXPECT_GT(counters.dropped_requests, 0);
     EXPECT_GT(counters.dropped_replies, 0);
     EXPECT_GT(counters.duplicates, 0);

@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
               "EAGER contradicts train.nan_policy SKIP_STEP"},
         Wrong{"EagerWithAGlobalNorm", "sgd { learning_rate: 0.1 } }\ndistribute {",
               "sgd {} clip { by_global_norm { max_norm: 1 } } }\ndistribute { sync: false async_apply: EAGER",
-              "job.textproto:20:27: distribute.async_apply EAGER applies parts on arrival; the norm of 'optimizer.clip'"},
+              "job.textproto:20:26: distribute.async_apply EAGER applies parts on arrival; the norm of 'optimizer.clip'"},
         Wrong{"LambOfADistributedTable", "adagrad { learning_rate: 0.05 }", "lamb {}",
               "table 'vectors': operator 'lamb' cannot update rows of a table"},
         Wrong{"ClipWithoutANorm", "sgd { learning_rate: 0.1 }", "sgd {} clip { by_norm {} }", "optimizer.clip.by_norm needs max_norm"},

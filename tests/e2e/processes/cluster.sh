@@ -11,7 +11,7 @@ root=$PWD
 pserver=$root/pserver/pserver
 trainer=$root/trainer/trainer
 checkpoint=$root/tools/checkpoint
-work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/weir_e2e.XXXXXX")
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/weir_e2e.XXXXXX") || exit 1
 export GLOG_minloglevel=0
 unset http_proxy https_proxy TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_PSERVERS_IP_PORT_LIST PADDLE_TRAINER_ID \
   PADDLE_TRAINERS_NUM PADDLE_NUM_TRAINERS POD_IP PADDLE_PORT PADDLE_CURRENT_ENDPOINT WEIR_FAULT_POINT
