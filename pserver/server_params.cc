@@ -63,9 +63,10 @@ absl::StatusOr<std::vector<const v1::OpDesc*>> RowOps(const v1::BlockDesc& optim
   std::vector<const v1::OpDesc*> ops;
   bool averaged = false;
   for (const v1::OpDesc& op : optimize.ops()) {
-    const bool average = average_by_trainers ? op.type() == "sum" || op.type() == "scale" : op.type() == "merge";
+    const bool average =
+        op.type() == "merge" || (average_by_trainers && (op.type() == "sum" || op.type() == "scale"));
     if (average && !averaged) {
-      averaged = !average_by_trainers || op.type() == "scale";
+      averaged = op.type() != "sum";
       continue;
     }
     if (!ops.empty() && ops.back() == &update) {

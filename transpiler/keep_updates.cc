@@ -29,7 +29,15 @@ absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
   ASSIGN_OR_RETURN(const Programs owner, MakeServerProgram(job, single, 0));
 
   AddMissingVars(owner.main.blocks(0), programs->main.mutable_blocks(0));
-  for (int b = 1; b < owner.main.blocks_size(); ++b) *programs->main.add_blocks() = owner.main.blocks(b);
+  for (int b = 1; b < owner.main.blocks_size(); ++b) {
+    v1::BlockDesc* const block = programs->main.add_blocks();
+    *block = owner.main.blocks(b);
+    // What schedules make on the way is declared in block 0 already.
+    block->clear_vars();
+    for (const v1::VarDesc& var : owner.main.blocks(b).vars()) {
+      if (FindVar(programs->main.blocks(0), var.name()) == nullptr) *block->add_vars() = var;
+    }
+  }
   AddMissingVars(owner.startup.blocks(0), programs->startup.mutable_blocks(0));
   v1::BlockDesc* const initial = programs->startup.add_blocks();
   initial->set_index(1);
