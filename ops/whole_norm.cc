@@ -63,6 +63,10 @@ REGISTER_OP(whole_norm)
     if (ctx.attrs().String("name").empty()) return ctx.Error("name is empty");
     for (int i = 0; i < ctx.OutputCount("Out"); ++i) ctx.SetOutput("Out", {1}, v1::FLOAT64, i);
     return absl::OkStatus();
+  },
+  .cost = [](InferContext& ctx) {
+    const double words = static_cast<double>(ExactSum::kWords * ctx.InputCount("X"));
+    return Cost{.flops = words, .bytes = 8 * words};
   }});
 REGISTER_KERNEL(whole_norm, kCpu, MakeKernel<WholeNormKernel>);
 

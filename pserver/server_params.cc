@@ -545,7 +545,9 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
   std::vector<RowRun> runs;
   const std::string what = absl::StrCat("table ", table.table->name());
   float divisor = static_cast<float>(task.samples);
+  // Of each trainer, BY_TRAINERS; merged points into the values.
   std::vector<MergedRows> means;
+  std::vector<std::vector<float>> values;
   if (!average_by_trainers_) {
     for (const TrainerGradients& trainer : trainers) runs_of(trainer, &runs);
     RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, lanes_, width, first, last, &merged)));
@@ -553,7 +555,7 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
     // Each trainer's mean first; then their sum in a tree with one leaf per trainer.
     divisor = static_cast<float>(trainers_);
     means.resize(trainers.size());
-    std::vector<std::vector<float>> values(trainers.size());
+    values.resize(trainers.size());
     for (size_t t = 0; t < trainers.size(); ++t) {
       if (trainers[t].samples == 0) continue;
       std::vector<RowRun> own;
