@@ -171,7 +171,7 @@ TEST(ProcessProgramsTest, TheDataMustGiveWhatABroughtProgramReads) {
   const auto job = ParseJob(Replaced(head, "integers: 6", "integers: 7"), "job.textproto", {});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(std::string(Transpile(*job).status().message()),
-              HasSubstr("variable 'dense' of " + file + " is DENSE [-1, 6]; the data gives DENSE [-1, 7]"));
+              HasSubstr("variable 'dense' of " + file + " is float32 [-1, 6]; the data gives float32 [-1, 7]"));
 }
 
 }  // namespace
