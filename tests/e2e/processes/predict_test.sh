@@ -59,7 +59,10 @@ trainer_flags=(--role=predict --checkpoint="$work/other" --input="$work/input.tx
 cluster 2 2
 trainer_flags=()
 wait_end 60 trainer.0 trainer.1 server.0 server.1
-expect_rc 2 trainer.0 trainer.1 server.0 server.1
+expect_rc 2 trainer.0 server.0 server.1
+# Whoever joins when the job has failed already is told so, and ends with 3.
+[ "${rc[trainer.1]}" = 2 ] || expect_rc 3 trainer.1
+expect_log trainer.1 'trainer 0 .*has another one at'
 expect_log trainer.0 "the checkpoint is $work/other/$(newest), and server [01], .* has another one at $work/checkpoints/"
 [ ! -e "$work/wrong.scores" ] || fail "scores of another checkpoint were written"
 
