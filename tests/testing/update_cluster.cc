@@ -40,7 +40,8 @@ absl::Status ReceiveAll(const v1::Plan& plan, Client& client, Values* values) {
 }
 
 absl::Status PullTable(Client& client, Values* values) {
-  const std::vector<int64_t> ids = UpdateTableIds();
+  // The channel keeps a pointer to them for the step.
+  const std::vector<int64_t>& ids = UpdateTableIds();
   std::vector<float> rows(ids.size() * kTableWidth);
   const std::vector<ParamChannel::TableRows> pull = {{"t", kTableWidth, &ids, rows.data()}};
   RETURN_IF_ERROR(client.PullRows(pull));
@@ -50,7 +51,7 @@ absl::Status PullTable(Client& client, Values* values) {
 
 // Rows [begin, begin + count) of a parameter that a lane has a gradient of, by ids from 0; a table's by its own ids.
 SelectedRows RowsOf(const std::string& parameter, int64_t begin, int64_t count, bool table, int64_t step, int lane) {
-  const std::vector<int64_t> table_ids = UpdateTableIds();
+  const std::vector<int64_t>& table_ids = UpdateTableIds();
   SelectedRows rows;
   std::vector<int64_t> places;
   for (int64_t row = begin; row < begin + count; ++row) {
@@ -155,12 +156,15 @@ float LaneGradient(const std::string& parameter, int64_t element, int64_t step, 
   return 0.3f * unit * static_cast<float>(LaneSamples(step, lane));
 }
 
-std::vector<int64_t> UpdateTableIds() {
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < 14; ++i) ids.push_back(i * i * 1000003 - 40);
-  ids.push_back(INT64_MIN);
-  ids.push_back(INT64_MAX);
-  return ids;
+const std::vector<int64_t>& UpdateTableIds() {
+  static const std::vector<int64_t>* const all = [] {
+    auto* ids = new std::vector<int64_t>;
+    for (int64_t i = 0; i < 14; ++i) ids->push_back(i * i * 1000003 - 40);
+    ids->push_back(INT64_MIN);
+    ids->push_back(INT64_MAX);
+    return ids;
+  }();
+  return *all;
 }
 
 absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
@@ -179,7 +183,7 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
   options.job_name = job.config.name();
   options.deadlines = job.config.deadlines();
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessCluster> cluster, InProcessCluster::Create(std::move(options)));
-  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) -> absl::Status {
+  const auto train = [&](int t) -> absl::Status {
     Client& client = cluster->client(t);
     Values* const initial = t == 0 ? &run.initial : nullptr;
     Values* const final = t == 0 ? &run.final : nullptr;
@@ -195,6 +199,12 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
     RETURN_IF_ERROR(client.BeginStep(steps, /*read_only=*/true));
     RETURN_IF_ERROR(PullTable(client, final));
     return client.Exchange("end", "x").status();
+  };
+  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) {
+    const absl::Status status = train(t);
+    // The others would wait.
+    if (!status.ok()) cluster->client(t).ReportFailure(status);
+    return status;
   }));
   ASSIGN_OR_RETURN(run.digest, cluster->GetDigest());
   RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).Done(); }));

@@ -31,7 +31,7 @@ bool HasGradient(const std::string& parameter, int64_t row, int64_t step, int la
 // The sum over the lane's samples.
 float LaneGradient(const std::string& parameter, int64_t element, int64_t step, int lane);
 // The rows of t that gradients name.
-std::vector<int64_t> UpdateTableIds();
+const std::vector<int64_t>& UpdateTableIds();
 
 struct UpdateRun {
   // Whole dense parameters, and rows of "t" one after the other, as trainer 0 has them.
