@@ -387,8 +387,11 @@ absl::Status GeoChannelImpl::FinishReceives(StepOutcome* outcome) {
 }
 
 absl::Status GeoChannelImpl::Finish() {
-  read_only_ = false;
-  if (steps_since_ > 0) RETURN_IF_ERROR(Exchange());
+  if (steps_since_ > 0) {
+    // An evaluation may have come after the last step.
+    RETURN_IF_ERROR(BeginStep(step_, /*read_only=*/false));
+    RETURN_IF_ERROR(Exchange());
+  }
   finished_ = true;
   return absl::OkStatus();
 }

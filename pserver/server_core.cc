@@ -873,7 +873,8 @@ void ServerCoreImpl::ApplySync() {
   {
     MutexLock lock(&mu_);
     applies_ = 0;
-    (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
+    // The step without samples that ends a run is none.
+    if (next.samples > 0) (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
     if (!status.ok()) {
       Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())), &actions);
     } else {
@@ -915,14 +916,20 @@ void ServerCoreImpl::ApplyTables(int id) {
   if (own.samples > 0 && !own.gradients.empty()) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
 
   Actions actions;
+  std::vector<WaitingPull> ready;
+  VersionInfo info;
   {
     MutexLock lock(&mu_);
     --applies_;
     if (!status.ok()) {
       Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())), &actions);
     }
+    // Dense blocks that somebody asked for meanwhile: of this version, which rows do not change.
+    info = version_;
+    TakeReadyPulls(&ready);
   }
   RunAll(&actions);
+  ServeAll(std::move(ready), info);
 }
 
 void ServerCoreImpl::ApplyAsync(int id) {

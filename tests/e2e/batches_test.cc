@@ -194,7 +194,7 @@ TEST_F(BatchesTest, ThreadsOfOneTrainerComeToTheBitsOfAccumulation) {
 }
 
 TEST_F(BatchesTest, ThreadsOfATrainerPushOnceForAll) {
-  const std::vector<std::string> async = {"distribute.sync=false", "train.max_steps=20"};
+  const std::vector<std::string> async = {"distribute.sync=false", "train.max_steps=15"};
   std::vector<std::string> threads = async;
   threads.insert(threads.end(), {"distribute.half_async={}", "train.workers=4"});
   const InProcessResult one = Run({.overrides = async, .trainers = 2});

@@ -25,8 +25,10 @@ namespace weir {
 namespace {
 
 constexpr int kServers = 2, kTrainers = 2;
+// A trainer's push then holds as many examples as a step of sync has.
+constexpr char kAsyncBatch[] = "data.batch_size=512";
 // Of 327,346; a tenth of them is for testing.
-constexpr int kRows = 60000;
+constexpr int kRows = 100000;
 
 std::string Contents(const std::string& file) {
   std::ifstream in(file);
@@ -117,8 +119,7 @@ class FlightsModesTest : public ::testing::Test {
     run.directory = dir_;
     run.servers = kServers;
     run.trainers = kTrainers;
-    run.overrides = {absl::StrCat("checkpoint.dir=\"", checkpoints, "\""), "checkpoint.every_steps=0", "data.batch_size=256",
-                     "train.epochs=2"};
+    run.overrides = {absl::StrCat("checkpoint.dir=\"", checkpoints, "\""), "checkpoint.every_steps=0", "data.batch_size=256"};
     run.overrides.insert(run.overrides.end(), overrides.begin(), overrides.end());
     absl::StatusOr<InProcessResult> result = TrainInProcess(run);
     EXPECT_TRUE(result.ok()) << result.status();
@@ -149,7 +150,7 @@ std::string FlightsModesTest::dir_;
 TrainSummary FlightsModesTest::sync_;
 
 TEST_F(FlightsModesTest, AsyncAppliesEveryPushExactlyOnce) {
-  const InProcessResult result = Run({"distribute.sync=false"});
+  const InProcessResult result = Run({"distribute.sync=false", kAsyncBatch});
   ExpectAsGoodAsSync(result);
   ExpectEveryStepOnce(result);
 }
@@ -160,13 +161,13 @@ TEST_F(FlightsModesTest, AccumulationOfTwoBatchesIsAsGood) {
 
 TEST_F(FlightsModesTest, HalfAsyncPushesOnceForAllThreads) {
   const InProcessResult result =
-      Run({"distribute.sync=false", "distribute.half_async={}", "train.workers=2", "data.batch_size=128"});
+      Run({"distribute.sync=false", "distribute.half_async={}", "train.workers=2"});
   ExpectAsGoodAsSync(result);
   ExpectEveryStepOnce(result);
 }
 
 TEST_F(FlightsModesTest, BoundedStalenessStaysWithinItsBound) {
-  const InProcessResult result = Run({"distribute.sync=false", "distribute.bounded_staleness.steps=2"});
+  const InProcessResult result = Run({"distribute.sync=false", kAsyncBatch, "distribute.bounded_staleness.steps=2"});
   ExpectAsGoodAsSync(result);
   ExpectEveryStepOnce(result);
   for (const auto& counters : result.server_counters) {
@@ -176,7 +177,7 @@ TEST_F(FlightsModesTest, BoundedStalenessStaysWithinItsBound) {
 }
 
 TEST_F(FlightsModesTest, DelayCompensationIsAsGoodAndSaysWhatItKeeps) {
-  const InProcessResult result = Run({"distribute.sync=false", "distribute.delay_compensation={}"});
+  const InProcessResult result = Run({"distribute.sync=false", kAsyncBatch, "distribute.delay_compensation={}"});
   ExpectAsGoodAsSync(result);
   ExpectEveryStepOnce(result);
   int64_t bytes = 0;
