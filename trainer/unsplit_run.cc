@@ -24,7 +24,7 @@
 namespace weir {
 namespace {
 
-// As pserver/learning_rates.h names the counters of schedules in digests.
+// As pserver/learning_rates.h names what schedules keep, in digests.
 constexpr char kSchedules[] = "@LR_SCHEDULE";
 
 // Rows of one distributed table.
@@ -257,22 +257,15 @@ class UnsplitRunImpl : public UnsplitRun {
     return absl::OkStatus();
   }
 
-  // Variables that live across steps and that schedules read before they write them.
+  // Variables that live across steps and that schedules write: counters and rates.
   void FindCounters(const v1::ProgramDesc& main) {
-    std::set<std::string> written, read;
     for (const v1::OpDesc& op : main.blocks(0).ops()) {
       if (op.role() != v1::LR_SCHEDULE) continue;
       scheduled_ = true;
-      for (const v1::OpSlot& slot : op.inputs()) {
-        for (const std::string& name : slot.vars()) {
-          const v1::VarDesc* var = FindVar(main.blocks(0), name);
-          if (var != nullptr && var->persistable() && !written.contains(name)) read.insert(name);
-        }
-      }
       for (const v1::OpSlot& slot : op.outputs()) {
         for (const std::string& name : slot.vars()) {
-          written.insert(name);
-          if (read.contains(name)) counters_.insert(name);
+          const v1::VarDesc* var = FindVar(main.blocks(0), name);
+          if (var != nullptr && var->persistable() && var->kind() == v1::DENSE) counters_.insert(name);
         }
       }
     }

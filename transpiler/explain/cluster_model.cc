@@ -448,7 +448,7 @@ FlowSum ClusterModel::Norms() const {
     for (size_t r = 0; !rounds.empty() && r <= rounds.size(); ++r) {
       // As proto/parameter_server.proto packs them: caller, step, round and wait; a name and a double; a name and 21 words.
       sum.messages += 1;
-      sum.bytes_out += 30 + static_cast<double>(job_.name().size());
+      sum.bytes_out += 29.5 + static_cast<double>(job_.name().size());  // a session takes 9 bytes or 10
       sum.bytes_in += 2;
       if (r > 0) {
         for (const std::string& name : rounds[r - 1]) sum.bytes_out += 13 + static_cast<double>(name.size());
