@@ -21,6 +21,8 @@ namespace {
 
 // Servers whose programs are drawn: a page with a hundred of them shows nothing.
 constexpr int kDrawnServers = 4;
+// Steps of a sample by which other choices are compared with the job's.
+constexpr size_t kKeptSteps = 64;
 
 absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Programs& unplaced) {
   Programs single = unplaced;
@@ -70,7 +72,7 @@ std::string Comparison(const std::string& what, const Figures& other, const Figu
     parts.push_back(absl::StrCat("fullest server ", HumanBytes(static_cast<double>(other.most_bytes)), " instead of ",
                                  HumanBytes(static_cast<double>(now.most_bytes))));
   }
-  if (other.memory != now.memory) {
+  if (HumanBytes(static_cast<double>(other.memory)) != HumanBytes(static_cast<double>(now.memory))) {
     parts.push_back(absl::StrCat("trainer ", HumanBytes(static_cast<double>(other.memory)), " instead of ",
                                  HumanBytes(static_cast<double>(now.memory))));
   }
@@ -147,15 +149,15 @@ class ExplainerImpl : public Explainer {
 
   void AddStep(const StepInput& step) override {
     model_->AddStep(&step);
-    if (!kept_.empty()) return;
-    // One step is enough to compare other choices by.
+    if (kept_.size() >= kKeptSteps) return;
+    StepInput& copy = kept_.emplace_back();
     for (const BatchInput& batch : step) {
-      kept_.emplace_back();
+      copy.emplace_back();
       for (const LaneInput& lane : batch) {
-        kept_.back().push_back({.examples = lane.examples});
+        copy.back().push_back({.examples = lane.examples});
         for (const auto& [name, ids] : lane.ids) {
           kept_ids_.push_back(std::make_unique<IdBatch>(*ids));
-          kept_.back().back().ids[name] = kept_ids_.back().get();
+          copy.back().back().ids[name] = kept_ids_.back().get();
         }
       }
     }
@@ -253,24 +255,31 @@ class ExplainerImpl : public Explainer {
     }
   }
 
+  // What a choice costs on the steps kept, or at most.
+  absl::StatusOr<Figures> FiguresWith(const Job& job) const {
+    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, unplaced_));
+    for (const StepInput& step : kept_) model->AddStep(&step);
+    if (kept_.empty()) model->AddStep(nullptr);
+    return FiguresOf(*model);
+  }
+
   void AddAlternatives(v1::Explanation* e) const {
-    const Figures now = FiguresOf(*model_);
+    const absl::StatusOr<Figures> now = FiguresWith(job_);
+    if (!now.ok()) return;
     for (const Choice& choice : Choices(job_.config.distribute())) {
       Job other = job_;
       choice.apply(other.config.mutable_distribute());
-      // Steps may be counted otherwise, as with half a lane's worth of servers; what cannot be placed is no choice.
-      absl::StatusOr<std::unique_ptr<ClusterModel>> model = ModelOf(other, unplaced_);
-      if (!model.ok()) continue;
-      (*model)->AddStep(kept_.empty() ? nullptr : &kept_);
-      const Figures figures = FiguresOf(**model);
-      const std::string text = Comparison(choice.what, figures, now);
+      // What cannot be placed is no choice.
+      const absl::StatusOr<Figures> figures = FiguresWith(other);
+      if (!figures.ok()) continue;
+      const std::string text = Comparison(choice.what, *figures, *now);
       if (text.empty()) continue;
       v1::Alternative* to = e->add_alternative();
       to->set_change(choice.change);
-      *to->mutable_balance() = figures.balance;
-      to->set_messages(figures.messages);
-      to->set_most_bytes(figures.most_bytes);
-      to->set_trainer_memory(figures.memory);
+      *to->mutable_balance() = figures->balance;
+      to->set_messages(figures->messages);
+      to->set_most_bytes(figures->most_bytes);
+      to->set_trainer_memory(figures->memory);
       to->set_text(text);
     }
   }
@@ -293,7 +302,7 @@ class ExplainerImpl : public Explainer {
   const Job job_;
   Programs unplaced_;
   std::unique_ptr<ClusterModel> model_;
-  StepInput kept_;
+  std::vector<StepInput> kept_;
   std::vector<std::unique_ptr<IdBatch>> kept_ids_;
 };
 
