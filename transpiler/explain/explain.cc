@@ -335,6 +335,11 @@ std::string HumanBytes(double bytes) {
   return unit == 0 ? absl::StrFormat("%.0f B", bytes) : absl::StrFormat("%.1f %s", bytes, units[unit]);
 }
 
+std::string HumanFlops(double flops) {
+  const std::string count = HumanCount(flops);
+  return absl::StrCat(count, count.back() >= '0' && count.back() <= '9' ? " flop" : "flop");
+}
+
 std::string HumanCount(double count) {
   const char* const units[] = {"", " k", " M", " G", " T"};
   int unit = 0;

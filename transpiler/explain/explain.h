@@ -35,9 +35,10 @@ std::string ExplanationText(const v1::Explanation& explanation);
 absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
 std::string ExplanationHtml(const v1::Explanation& explanation);
 
-// "4.0 MiB", "512 B"; "1.2 M".
+// "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop".
 std::string HumanBytes(double bytes);
 std::string HumanCount(double count);
+std::string HumanFlops(double flops);
 
 }  // namespace weir
 

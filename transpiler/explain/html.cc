@@ -149,7 +149,7 @@ std::string Program(const v1::DrawnProgram& program) {
     if (op.outputs_size() > 0) absl::StrAppend(&out, Escaped(absl::StrJoin(op.outputs(), ", ")), " &larr; ");
     absl::StrAppend(&out, "<b>", Escaped(op.type()), "</b>");
     if (op.inputs_size() > 0) absl::StrAppend(&out, "(", Escaped(absl::StrJoin(op.inputs(), ", ")), ")");
-    if (op.flops() > 0) absl::StrAppend(&out, " <span class=\"dim\">", HumanCount(op.flops()), "flop</span>");
+    if (op.flops() > 0) absl::StrAppend(&out, " <span class=\"dim\">", HumanFlops(op.flops()), "</span>");
     out += "</li>\n";
   }
   if (program.op_size() > kDrawnOps) absl::StrAppend(&out, "<li class=\"dim\">and ", program.op_size() - kDrawnOps, " more</li>\n");
@@ -162,7 +162,7 @@ std::string Servers(const v1::Explanation& e) {
     const v1::Flow& flow = server.step().total();
     table += Cells({absl::StrCat(server.index()), HumanCount(static_cast<double>(server.parameters())), absl::StrCat(server.block_size()),
                     HumanBytes(static_cast<double>(server.bytes_at_rest())), HumanBytes(flow.bytes_out()), HumanBytes(flow.bytes_in()),
-                    HumanCount(flow.messages()), HumanCount(server.flops()) + "flop"},
+                    HumanCount(flow.messages()), HumanFlops(server.flops())},
                    "td");
   }
   return table + "</table>\n";
@@ -175,7 +175,7 @@ std::string Trainer(const v1::ExplainedTrainer& trainer, const std::string& rows
                               : absl::StrCat("Trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1, ", each");
   return absl::StrCat(
       "<h3>", who, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(), " examples</h3>\n",
-      FlowsTable(trainer.step(), rows_title), "<p>", HumanCount(trainer.flops()), "flop a step. Variables: ",
+      FlowsTable(trainer.step(), rows_title), "<p>", HumanFlops(trainer.flops()), " a step. Variables: ",
       HumanBytes(static_cast<double>(memory.total())), ", of it lanes ", HumanBytes(static_cast<double>(memory.lanes())), ", rows ",
       HumanBytes(static_cast<double>(memory.step())), ", parameters ", HumanBytes(static_cast<double>(memory.parameters())), "; lanes are ",
       HumanBytes(static_cast<double>(memory.lanes_apart())), " without <code>memory_optimize</code> and ",
@@ -222,7 +222,16 @@ std::string ExplanationHtml(const v1::Explanation& e) {
   }
   if (e.alternative_size() > 0) {
     page += "<h2>Other choices</h2>\n<table>\n" + Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th");
-    page += Cells({"this job", absl::StrFormat("%.2f", e.balance().bytes()), absl::StrFormat("%.2f", e.balance().load()), "", "", ""}, "td");
+    double messages = 0;
+    int64_t most_bytes = 0, memory = 0;
+    for (const v1::ExplainedServer& server : e.server()) most_bytes = std::max(most_bytes, server.bytes_at_rest());
+    for (const v1::ExplainedTrainer& trainer : e.trainer()) {
+      messages = std::max(messages, trainer.step().total().messages());
+      memory = std::max(memory, trainer.memory().total());
+    }
+    page += Cells({"this job", absl::StrFormat("%.2f", e.balance().bytes()), absl::StrFormat("%.2f", e.balance().load()),
+                   HumanCount(messages), HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(memory))},
+                  "td");
     for (const v1::Alternative& a : e.alternative()) {
       page += Cells({a.change(), absl::StrFormat("%.2f", a.balance().bytes()), absl::StrFormat("%.2f", a.balance().load()),
                      HumanCount(a.messages()), HumanBytes(static_cast<double>(a.most_bytes())),

@@ -38,7 +38,7 @@ std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation&
                     " shards, ", table.row_bytes(), " bytes a row\n");
   }
   absl::StrAppend(&text, "  a step, all trainers:\n", FlowsText(server.step(), most));
-  absl::StrAppend(&text, "    updates      ", HumanCount(server.flops()), "flop");
+  absl::StrAppend(&text, "    updates      ", HumanFlops(server.flops()));
   if (server.rows_updated() > 0) absl::StrAppend(&text, ", ", most, HumanCount(server.rows_updated()), " rows");
   return text + "\n";
 }
@@ -49,7 +49,7 @@ std::string TrainerText(const v1::ExplainedTrainer& trainer, const char* most) {
   absl::StrAppend(&text, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
                   " examples", trainer.count() == 1 ? "" : " each", "\n  a step:\n", FlowsText(trainer.step(), most));
   const v1::TrainerMemory& memory = trainer.memory();
-  absl::StrAppend(&text, "    arithmetic   ", HumanCount(trainer.flops()), "flop\n");
+  absl::StrAppend(&text, "    arithmetic   ", HumanFlops(trainer.flops()), "\n");
   absl::StrAppend(&text, "  before the first: ", HumanBytes(trainer.startup().bytes_in()), " of parameters\n");
   absl::StrAppend(&text, "  variables: ", most, HumanBytes(static_cast<double>(memory.total())), " (lanes ",
                   HumanBytes(static_cast<double>(memory.lanes())), ", rows of the step ",
