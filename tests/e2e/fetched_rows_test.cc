@@ -106,7 +106,9 @@ TEST_F(FetchedRowsTest, RowsGiveTheBitsOfTheWhole) {
     EXPECT_EQ(rows.plan.fetched_rows_size(), 2);
     EXPECT_EQ(rows.digests, whole.digests) << servers << " servers, " << trainers << " trainers";
     ASSERT_TRUE(rows.summary.eval.has_value());
-    EXPECT_EQ(rows.summary.train_loss, whole.summary.train_loss);
+    ASSERT_TRUE(whole.summary.eval.has_value());
+    EXPECT_EQ(rows.summary.eval->loss, whole.summary.eval->loss);
+    EXPECT_EQ(rows.summary.eval->auc, whole.summary.eval->auc);
   }
   for (const char* placed : {"distribute.slice_var_up=false", "distribute.split_method=BALANCED_BYTES",
                              "distribute.split_method=BALANCED_LOAD", "distribute.split_method=HASH_NAME"}) {
