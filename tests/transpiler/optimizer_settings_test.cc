@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/graph/op_registry.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
 #include "gmock/gmock.h"
