@@ -136,8 +136,7 @@ TEST(OptimizerSettingsTest, AScheduleThatReadsWhatOnlyTrainersHaveIsRefused) {
   ASSERT_TRUE(WriteProgramFile(file, main).ok());
   std::string text = kDeepFm;
   text.replace(text.find("model {"), text.find("table {") - text.find("model {"), "program: \"" + file + "\"\n");
-  const Transpiled transpiled = TranspiledOf(JobOf(text));
-  EXPECT_THAT(std::string(transpiled.Server(0).status().message()),
+  EXPECT_THAT(std::string(Transpile(JobOf(text)).status().message()),
               HasSubstr("operator relu with role LR_SCHEDULE uses 'dense', which servers do not have"));
 }
 
