@@ -149,7 +149,7 @@ TEST_F(WrongTrainerProgramTest, AParameterThatNobodyReceivesIsNamed) {
 }
 
 TEST_F(WrongTrainerProgramTest, DataThatLanesWouldShareIsRefused) {
-  EXPECT_THAT(Message("var dense [-1, 4] stop_gradient: true", "var dense [-1, 4] persistable: true"),
+  EXPECT_THAT(Message("var dense dense float32 [-1, 4] stop_gradient: true", "var dense dense float32 [-1, 4] persistable: true"),
               HasSubstr("'dense' of the data is one for all lanes"));
 }
 
