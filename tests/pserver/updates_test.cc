@@ -2,11 +2,14 @@
 // plain double arithmetic, and the same bits on every cluster.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/checkpoint/digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/update_cluster.h"
@@ -297,6 +300,23 @@ TEST(ScheduleTest, TheStepCounterIsState) {
   EXPECT_EQ(with.final, without.final);
   EXPECT_EQ(with.digest.values, without.digest.values);
   EXPECT_NE(with.digest.state, without.digest.state);
+}
+
+// One of them has no samples in 5 of its 20 steps: 35 transactions of 2 trainers take effect, and t comes to 17.
+TEST(ScheduleTest, SeveralAsyncTrainersCountTogether) {
+  const std::vector<std::string> async = {"distribute.sync=false", "distribute.trainers=2"};
+  const UpdateRun with = Train(UpdateJobText("sgd { learning_rate: 0.02 } schedule { constant {} }"), async);
+  const UpdateRun without = Train(UpdateJobText("sgd { learning_rate: 0.02 }"), async);
+  VariableDigester expected("@LR_SCHEDULE", 1);
+  const float rate[] = {0.02f};
+  expected.AddScalarState("learning_rate", 0, rate);
+  const std::vector<std::pair<std::string, int64_t>> counts = {{"learning_rate.step", 18}, {"transactions", 35}};
+  for (const auto& [name, count] : counts) {
+    float bits[2];
+    std::memcpy(bits, &count, sizeof(bits));
+    expected.AddScalarState(name, 0, bits);
+  }
+  EXPECT_EQ(with.digest.state - without.digest.state, expected.sum().state);
 }
 
 TEST(ScheduleTest, OneAsyncTrainerCountsAsSyncDoes) {
