@@ -17,8 +17,9 @@ namespace {
 
 constexpr int64_t kFloat = 4, kId = 8;
 
-// Eighths of a nanosecond. A byte on the wire: 1 GB/s, a 10-gigabit network or one loopback stream. A byte of memory: 8 GB/s,
-// what two cores of the bench machine copy. A flop of an update: 8 a nanosecond, one core without waiting for memory.
+// Eighths of a nanosecond. A byte on the wire: 1 GB/s, a 10-gigabit network or one loopback stream. A byte of memory: 8
+// GB/s, what two cores of the bench machine copy. A flop of an update: 8 a nanosecond, one core without waiting for
+// memory.
 constexpr int64_t kPerWireByte = 8, kPerMemoryByte = 1, kPerFlop = 1;
 
 // Of a whole parameter.

@@ -37,7 +37,8 @@ absl::StatusOr<bool> ChooseFetch(const Job& job, Programs* programs) {
     const bool forced = fetch == v1::Table::ROWS;
     if (forced && (most < 0 || param->dims_size() != 2)) {
       return job.positions.Error(absl::StrCat("table[", table, "].fetch"),
-                                 absl::StrCat("ROWS: '", param->name(), "' is read by more than look-ups by ids of the data; "
+                                 absl::StrCat("ROWS: '", param->name(),
+                                              "' is read by more than look-ups by ids of the data; "
                                               "only they can be served by rows"));
     }
     if (fetch == v1::Table::WHOLE || most < 0 || param->dims_size() != 2) continue;

@@ -91,19 +91,23 @@ absl::Status Once(const char* rule, std::string_view what, const std::string& na
 // ----------------------------------------------------------------------------------------------------------- ownership
 
 // Blocks of one parameter, in plan order.
-absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int servers, bool placed, const VarIndex& vars) {
+absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int servers, bool placed,
+                        const VarIndex& vars) {
   int64_t next = 0;
   int index = 0;
   const std::string& parameter = blocks.front()->parameter();
   for (const v1::PlacedBlock* block : blocks) {
     const std::string what = absl::StrCat("block '", block->name(), "' of '", parameter, "'");
-    if (block->block() != index) return Broken("owned", what, " has number ", block->block(), "; number ", index, " is missing");
+    if (block->block() != index)
+      return Broken("owned", what, " has number ", block->block(), "; number ", index, " is missing");
     ++index;
     if (block->element_begin() != next) {
-      return Broken("owned", what, " begins at element ", block->element_begin(), "; the blocks before it end at ", next);
+      return Broken("owned", what, " begins at element ", block->element_begin(), "; the blocks before it end at ",
+                    next);
     }
     if (KnownCount(DimsOf(*block)) != block->element_count()) {
-      return Broken("owned", what, " has ", block->element_count(), " elements and the shape ", DimsText(DimsOf(*block)));
+      return Broken("owned", what, " has ", block->element_count(), " elements and the shape ",
+                    DimsText(DimsOf(*block)));
     }
     if (placed && (!block->has_server() || block->server() < 0 || block->server() >= servers)) {
       return Broken("owned", what, " is on server ", block->has_server() ? absl::StrCat(block->server()) : "none",
@@ -114,14 +118,15 @@ absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int s
   const v1::VarDesc* whole = vars.Find(parameter);
   if (whole == nullptr) return absl::OkStatus();
   const int64_t elements = KnownCount(Dims(*whole));
-  if (elements != next) return Broken("owned", "the blocks of '", parameter, "' have ", next, " of its ", elements, " elements");
+  if (elements != next)
+    return Broken("owned", "the blocks of '", parameter, "' have ", next, " of its ", elements, " elements");
   for (const v1::PlacedBlock* block : blocks) {
     if (whole->dims_size() < 2 || std::equal(DimsOf(*block).begin() + (block->dims_size() > 0), DimsOf(*block).end(),
                                              whole->dims().begin() + 1, whole->dims().end())) {
       continue;
     }
-    return Broken("owned", "block '", block->name(), "' ", DimsText(DimsOf(*block)), " is no run of whole rows of '", parameter,
-                  "' ", DimsText(Dims(*whole)));
+    return Broken("owned", "block '", block->name(), "' ", DimsText(DimsOf(*block)), " is no run of whole rows of '",
+                  parameter, "' ", DimsText(Dims(*whole)));
   }
   return absl::OkStatus();
 }
@@ -162,8 +167,9 @@ absl::Status CheckOwnership(const v1::ProgramDesc& main, const PlanIndex& index,
       rows += matrix ? block->dims(0) : 0;
     }
     if (matrix && rows == fetched.rows()) continue;
-    return Broken("owned", "rows of '", fetched.parameter(), "' are fetched, ", fetched.rows(), " in all; ",
-                  matrix ? absl::StrCat("its blocks have ", rows) : "the plan has no matrix of it with a gradient by rows");
+    return Broken(
+        "owned", "rows of '", fetched.parameter(), "' are fetched, ", fetched.rows(), " in all; ",
+        matrix ? absl::StrCat("its blocks have ", rows) : "the plan has no matrix of it with a gradient by rows");
   }
   for (const v1::ParamGrad& pair : UpdatedParameters(main)) {
     const v1::VarDesc* var = vars.Find(pair.param());
@@ -182,8 +188,8 @@ absl::Status CheckLanes(const v1::Plan& plan) {
   for (int t = 0; t < plan.trainers(); ++t) {
     const LaneRange range = LanesOfTrainer(plan.lanes(), plan.trainers(), t);
     if (range.begin != next || range.count < 1) {
-      return Broken("agreed", "trainer ", t, " has lanes ", range.begin, " to ", range.begin + range.count, " of ", lanes,
-                    "; the trainers before it end at ", next);
+      return Broken("agreed", "trainer ", t, " has lanes ", range.begin, " to ", range.begin + range.count, " of ",
+                    lanes, "; the trainers before it end at ", next);
     }
     next += range.count;
   }
@@ -224,7 +230,8 @@ class TrainerRules {
       const auto& blocks = Strings(op, "blocks");
       const auto& vars = SlotVars(op.inputs(), "X");
       for (int i = 0; i < blocks.size(); ++i) {
-        if (closed) return Broken("sent_once", "send of block '", blocks[i], "' stands behind send_barrier, which ends the step");
+        if (closed)
+          return Broken("sent_once", "send of block '", blocks[i], "' stands behind send_barrier, which ends the step");
         RETURN_IF_ERROR(CheckOwner("sent_once", "send", op, blocks[i], i));
         const v1::VarDesc* x = vars_.Find(vars[i]);
         CHECK(x != nullptr) << vars[i];
@@ -236,7 +243,8 @@ class TrainerRules {
       RETURN_IF_ERROR(Once("sent_once", "send of the gradient of block", block.name(), sent[block.name()]));
     }
     for (const v1::PlacedTable& table : main_.plan().tables()) {
-      if (sent[table.name()] > 1) return Once("sent_once", "send of the rows of table", table.name(), sent[table.name()]);
+      if (sent[table.name()] > 1)
+        return Once("sent_once", "send of the rows of table", table.name(), sent[table.name()]);
       const v1::VarDesc* var = vars_.Find(table.name());
       if (sent[table.name()] == 0 && var != nullptr && var->trainable()) {
         return Once("sent_once", "send of the rows of table", table.name(), 0);
@@ -245,7 +253,8 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  absl::Status CheckOwner(const char* rule, const char* what, const v1::OpDesc& op, const std::string& block, int i) const {
+  absl::Status CheckOwner(const char* rule, const char* what, const v1::OpDesc& op, const std::string& block,
+                          int i) const {
     const auto placed = plan_.blocks.find(block);
     const bool table = placed == plan_.blocks.end() && plan_.tables.contains(block);
     if (placed == plan_.blocks.end() && !table) {
@@ -260,17 +269,19 @@ class TrainerRules {
   absl::Status CheckSentShape(const std::string& block, const v1::VarDesc& x) const {
     const auto table = plan_.tables.find(block);
     if (table != plan_.tables.end()) {
-      if (x.kind() == v1::SELECTED_ROWS && x.dims_size() == 2 && x.dims(1) == table->second->width()) return absl::OkStatus();
+      if (x.kind() == v1::SELECTED_ROWS && x.dims_size() == 2 && x.dims(1) == table->second->width())
+        return absl::OkStatus();
       return Broken("shapes", "rows '", x.name(), "' ", DescribeVar(x), " go to table '", block, "' of width ",
                     table->second->width());
     }
     const v1::PlacedBlock& placed = *plan_.blocks.at(block);
     const v1::VarKind kind = placed.sparse_gradient() ? v1::SELECTED_ROWS : v1::DENSE;
-    const bool fits = placed.sparse_gradient() ? DimsAgree(Dims(x), DimsOf(placed))
-                                               : KnownCount(Dims(x)) == placed.element_count();
+    const bool fits =
+        placed.sparse_gradient() ? DimsAgree(Dims(x), DimsOf(placed)) : KnownCount(Dims(x)) == placed.element_count();
     if (x.kind() == kind && fits) return absl::OkStatus();
     return Broken("shapes", "gradient '", x.name(), "' ", DescribeVar(x), " goes to block '", block, "' ",
-                  DimsText(DimsOf(placed)), placed.sparse_gradient() ? ", which takes rows" : ", which takes a dense gradient");
+                  DimsText(DimsOf(placed)),
+                  placed.sparse_gradient() ? ", which takes rows" : ", which takes a dense gradient");
   }
 
   // recv, fetch_barrier and concat of one program.
@@ -278,15 +289,16 @@ class TrainerRules {
     const VarIndex vars(program.blocks(0));
     const std::string in_startup = name == "startup" ? " of the startup program" : "";
     std::unordered_map<std::string_view, int> received;
-    std::unordered_map<std::string_view, std::string_view> open;    // variable to block, until fetch_barrier
-    std::unordered_map<std::string_view, std::string_view> holds;   // variable to block that it has
-    std::unordered_set<std::string_view> whole;                     // parameters that have their value
+    std::unordered_map<std::string_view, std::string_view> open;   // variable to block, until fetch_barrier
+    std::unordered_map<std::string_view, std::string_view> holds;  // variable to block that it has
+    std::unordered_set<std::string_view> whole;                    // parameters that have their value
     bool closed = false;
     for (const v1::OpDesc& op : program.blocks(0).ops()) {
       for (const v1::OpSlot& slot : op.inputs()) {
         for (const std::string& input : slot.vars()) {
           if (!open.contains(input)) continue;
-          return Broken("defined", op.type(), in_startup, " reads '", input, "' behind its recv and before fetch_barrier: the value "
+          return Broken("defined", op.type(), in_startup, " reads '", input,
+                        "' behind its recv and before fetch_barrier: the value "
                         "is not there yet");
         }
       }
@@ -296,20 +308,21 @@ class TrainerRules {
       }
       if (op.type() == "recv") {
         if (closed) {
-          return Broken("received_once", "recv of block '", absl::StrJoin(Strings(op, "blocks"), "', '"), "'", in_startup,
-                        " stands behind fetch_barrier, which has waited for the others");
+          return Broken("received_once", "recv of block '", absl::StrJoin(Strings(op, "blocks"), "', '"), "'",
+                        in_startup, " stands behind fetch_barrier, which has waited for the others");
         }
         const auto& blocks = Strings(op, "blocks");
         const auto& outs = SlotVars(op.outputs(), "Out");
         for (int i = 0; i < blocks.size(); ++i) {
           RETURN_IF_ERROR(CheckOwner("received_once", "recv", op, blocks[i], i));
           const auto placed = plan_.blocks.find(blocks[i]);
-          if (placed == plan_.blocks.end()) return Broken("received_once", "recv", in_startup, " asks for table '", blocks[i],
-                                                          "' whole");
+          if (placed == plan_.blocks.end())
+            return Broken("received_once", "recv", in_startup, " asks for table '", blocks[i], "' whole");
           RETURN_IF_ERROR(CheckReceivedShape(*placed->second, *vars.Find(outs[i])));
           ++received[blocks[i]];
           open[outs[i]] = holds[outs[i]] = placed->first;
-          if (plan_.of_parameter.at(placed->second->parameter()).size() == 1 && outs[i] == placed->second->parameter()) {
+          if (plan_.of_parameter.at(placed->second->parameter()).size() == 1 &&
+              outs[i] == placed->second->parameter()) {
             whole.insert(placed->second->parameter());
           }
         }
@@ -325,7 +338,8 @@ class TrainerRules {
         return Broken("received_once", "recv of block '", block.name(), "'", in_startup, ", whose rows are fetched");
       }
       if (by_row) continue;
-      RETURN_IF_ERROR(Once("received_once", absl::StrCat("recv", in_startup, " of block"), block.name(), received[block.name()]));
+      RETURN_IF_ERROR(
+          Once("received_once", absl::StrCat("recv", in_startup, " of block"), block.name(), received[block.name()]));
       if (!whole.contains(block.parameter())) {
         return Broken("received_once", "the received blocks of '", block.parameter(), "' are not joined", in_startup);
       }
@@ -338,8 +352,8 @@ class TrainerRules {
         std::equal(out.dims().begin(), out.dims().end(), block.dims().begin(), block.dims().end())) {
       return absl::OkStatus();
     }
-    return Broken("shapes", "block '", block.name(), "' ", DimsText(DimsOf(block)), " is received into '", out.name(), "' ",
-                  DescribeVar(out));
+    return Broken("shapes", "block '", block.name(), "' ", DimsText(DimsOf(block)), " is received into '", out.name(),
+                  "' ", DescribeVar(out));
   }
 
   // A concat that makes a parameter: of all its blocks, in order, once.
@@ -360,8 +374,8 @@ class TrainerRules {
         for (const std::string_view name : names) absl::StrAppend(&text, text.empty() ? "" : ", ", std::string(name));
         return text;
       };
-      return Broken("received_once", "concat", in_startup, " joins '", parameter, "' from ", join(given), "; its blocks are ",
-                    join(wanted));
+      return Broken("received_once", "concat", in_startup, " joins '", parameter, "' from ", join(given),
+                    "; its blocks are ", join(wanted));
     }
     if (!whole->insert(blocks->first).second) {
       return Broken("received_once", "'", parameter, "' is joined more than once", in_startup);
@@ -381,7 +395,8 @@ class TrainerRules {
         const auto table = plan_.tables.find(tables[i]);
         const auto fetched = plan_.fetched_rows.find(tables[i]);
         if (table == plan_.tables.end() && fetched == plan_.fetched_rows.end()) {
-          return Broken("received_once", "prefetch asks for rows of '", tables[i], "', which the plan does not give by row");
+          return Broken("received_once", "prefetch asks for rows of '", tables[i],
+                        "', which the plan does not give by row");
         }
         int64_t width = 0, height = -1;
         if (table != plan_.tables.end()) {
@@ -406,7 +421,8 @@ class TrainerRules {
         for (const std::string& name : slot.vars()) {
           const v1::VarDesc* var = vars_.Find(name);
           if (var == nullptr || (var->kind() != v1::TABLE && !plan_.fetched_rows.contains(name))) continue;
-          return Broken("defined", op.type(), " reads '", name, "', of which a trainer has only the rows that prefetch brings");
+          return Broken("defined", op.type(), " reads '", name,
+                        "', of which a trainer has only the rows that prefetch brings");
         }
       }
     }
@@ -492,7 +508,11 @@ absl::StatusOr<Updates> UpdatesOf(const v1::ProgramDesc& main, const v1::OpDesc&
 class ServerRules {
  public:
   ServerRules(const Programs& programs, int server)
-      : main_(programs.main), startup_(programs.startup), server_(server), plan_(main_.plan()), vars_(main_.blocks(0)) {}
+      : main_(programs.main),
+        startup_(programs.startup),
+        server_(server),
+        plan_(main_.plan()),
+        vars_(main_.blocks(0)) {}
 
   absl::Status Check() const {
     const v1::OpDesc* listen = ListenOf(main_);
@@ -512,8 +532,8 @@ class ServerRules {
       const auto update = updates.find(block.name());
       if (block.server() != server_) {
         if (update == updates.end()) continue;
-        return Broken("updated_once", "server ", server_, " updates block '", block.name(), "', which server ", block.server(),
-                      " owns");
+        return Broken("updated_once", "server ", server_, " updates block '", block.name(), "', which server ",
+                      block.server(), " owns");
       }
       if (update == updates.end()) return Once("updated_once", "optimize block of", block.name(), 0);
       RETURN_IF_ERROR(CheckShapes(block, *update->second));
@@ -536,7 +556,8 @@ class ServerRules {
       return Broken("agreed", "is the program of server ", attrs.Int("server_id"), ", and this is server ", server_);
     }
     if (attrs.Int("trainers") != plan.trainers()) {
-      return Broken("waits", "listen_and_serv waits for ", attrs.Int("trainers"), " trainers; the plan has ", plan.trainers());
+      return Broken("waits", "listen_and_serv waits for ", attrs.Int("trainers"), " trainers; the plan has ",
+                    plan.trainers());
     }
     if (attrs.Int("lanes") != plan.lanes()) {
       return Broken("agreed", "listen_and_serv adds ", attrs.Int("lanes"), " lanes; the plan has ", plan.lanes());
@@ -560,8 +581,9 @@ class ServerRules {
     if (grad == nullptr) return absl::OkStatus();
     const bool rows = grad->kind() == v1::SELECTED_ROWS;
     if (rows == block.sparse_gradient() && DimsAgree(Dims(*grad), DimsOf(block))) return absl::OkStatus();
-    return Broken("shapes", "server ", server_, " takes the gradient of block '", block.name(), "' ", DimsText(DimsOf(block)),
-                  block.sparse_gradient() ? ", which comes by rows," : "", " as ", DescribeVar(*grad));
+    return Broken("shapes", "server ", server_, " takes the gradient of block '", block.name(), "' ",
+                  DimsText(DimsOf(block)), block.sparse_gradient() ? ", which comes by rows," : "", " as ",
+                  DescribeVar(*grad));
   }
 
   absl::Status CheckInitial(const v1::PlacedBlock& block,
@@ -569,22 +591,23 @@ class ServerRules {
     if (startup_.blocks_size() == 0) return absl::OkStatus();
     const auto found = initial.find(block.name());
     if (found == initial.end()) {
-      return Broken("initialised", "the startup program of server ", server_, " gives block '", block.name(), "' no value");
+      return Broken("initialised", "the startup program of server ", server_, " gives block '", block.name(),
+                    "' no value");
     }
     const v1::OpDesc& op = *found->second;
     const v1::OpAttr* shape = FindAttr(op, "shape");
     if (shape != nullptr &&
         !std::equal(shape->ints().v().begin(), shape->ints().v().end(), block.dims().begin(), block.dims().end())) {
-      return Broken("shapes", "server ", server_, " initialises block '", block.name(), "' ", DimsText(DimsOf(block)), " as [",
-                    absl::StrJoin(shape->ints().v(), ", "), "]");
+      return Broken("shapes", "server ", server_, " initialises block '", block.name(), "' ", DimsText(DimsOf(block)),
+                    " as [", absl::StrJoin(shape->ints().v(), ", "), "]");
     }
     const v1::OpAttr* variable = FindAttr(op, "variable");
     if (variable == nullptr) return absl::OkStatus();  // the same everywhere
     const v1::OpAttr* begin = FindAttr(op, "element_begin");
     const int64_t element = begin == nullptr ? 0 : begin->i();
     if (variable->s() == block.parameter() && element == block.element_begin()) return absl::OkStatus();
-    return Broken("initialised", "block '", block.name(), "' is initialised as elements from ", element, " of '", variable->s(),
-                  "'; it is elements from ", block.element_begin(), " of '", block.parameter(), "'");
+    return Broken("initialised", "block '", block.name(), "' is initialised as elements from ", element, " of '",
+                  variable->s(), "'; it is elements from ", block.element_begin(), " of '", block.parameter(), "'");
   }
 
   absl::Status CheckReads(const std::unordered_map<std::string_view, const v1::OpDesc*>& initial) const {
@@ -664,8 +687,8 @@ class WaitGraph {
   std::vector<std::vector<int>> edges_;
 };
 
-// One step in sync: every server waits for every trainer's send_barrier, a trainer's fetch_barrier for every server, and each
-// op of a trainer for the ones before it. Trainers are alike, so the first and the last stand for all.
+// One step in sync: every server waits for every trainer's send_barrier, a trainer's fetch_barrier for every server,
+// and each op of a trainer for the ones before it. Trainers are alike, so the first and the last stand for all.
 absl::Status CheckWaits(const v1::ProgramDesc& trainer, absl::Span<const ServerSide> servers) {
   const v1::Plan& plan = trainer.plan();
   if (!plan.sync()) return absl::OkStatus();
@@ -694,7 +717,10 @@ absl::Status CheckWaits(const v1::ProgramDesc& trainer, absl::Span<const ServerS
 class SetRules {
  public:
   SetRules(const v1::ProgramDesc& trainer, const ServerSide& server)
-      : trainer_(trainer), server_(server), main_(server.programs->main), trainer_vars_(trainer.blocks(0)),
+      : trainer_(trainer),
+        server_(server),
+        main_(server.programs->main),
+        trainer_vars_(trainer.blocks(0)),
         server_vars_(main_.blocks(0)) {}
 
   absl::Status Check() const {
@@ -728,8 +754,8 @@ class SetRules {
       const bool fits = rows ? taken->kind() == v1::SELECTED_ROWS && DimsAgree(Dims(*sent), Dims(*taken))
                              : taken->kind() == v1::DENSE && KnownCount(Dims(*sent)) == KnownCount(Dims(*taken));
       if (fits && sent->dtype() == taken->dtype()) continue;
-      return Broken("shapes", "a trainer sends '", sent->name(), "' ", DescribeVar(*sent), "; server ", server_.index, " takes '",
-                    taken->name(), "' ", DescribeVar(*taken));
+      return Broken("shapes", "a trainer sends '", sent->name(), "' ", DescribeVar(*sent), "; server ", server_.index,
+                    " takes '", taken->name(), "' ", DescribeVar(*taken));
     }
     return absl::OkStatus();
   }
@@ -741,10 +767,12 @@ class SetRules {
       if (IntAt(op, "servers", i, -2) != server_.index) continue;
       const v1::VarDesc* out = trainer_vars_.Find(vars[i]);
       const v1::VarDesc* held = server_vars_.Find(blocks[i]);
-      if (held == nullptr) return Broken("received_once", "server ", server_.index, " has no block '", blocks[i], "' to give");
-      if (out == nullptr || (out->dtype() == held->dtype() && KnownCount(Dims(*out)) == KnownCount(Dims(*held)))) continue;
-      return Broken("shapes", "server ", server_.index, " gives '", held->name(), "' ", DescribeVar(*held), "; a trainer takes '",
-                    out->name(), "' ", DescribeVar(*out));
+      if (held == nullptr)
+        return Broken("received_once", "server ", server_.index, " has no block '", blocks[i], "' to give");
+      if (out == nullptr || (out->dtype() == held->dtype() && KnownCount(Dims(*out)) == KnownCount(Dims(*held))))
+        continue;
+      return Broken("shapes", "server ", server_.index, " gives '", held->name(), "' ", DescribeVar(*held),
+                    "; a trainer takes '", out->name(), "' ", DescribeVar(*out));
     }
     return absl::OkStatus();
   }

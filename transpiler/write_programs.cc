@@ -19,8 +19,8 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled, const std::string& directory,
-                                                 std::string_view format) {
+absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled,
+                                                 const std::string& directory, std::string_view format) {
   const std::string ending = format == "text" ? "program" : std::string(format);
   if (ending != "program" && ending != "textproto" && ending != "json") {
     return absl::InvalidArgumentError(absl::StrCat("--format must be text, textproto or json, got '", ending, "'"));

@@ -1,5 +1,5 @@
-// BALANCED_BYTES and BALANCED_LOAD: largest block first, each to the server that has least so far, of bytes at rest or of
-// estimated work in a step.
+// BALANCED_BYTES and BALANCED_LOAD: largest block first, each to the server that has least so far, of bytes at rest or
+// of estimated work in a step.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
