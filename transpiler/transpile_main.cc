@@ -143,7 +143,7 @@ absl::Status Write(const std::string& text) {
 absl::Status Verify(const std::vector<std::string>& overrides) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
-  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
   ASSIGN_OR_RETURN(const Verdict verdict, AnswerVerify(job, absl::GetFlag(FLAGS_steps)));
   if (!verdict.equal) return absl::UnknownError(verdict.text);
   return Write(verdict.text + "\n");

@@ -27,10 +27,13 @@ std::string Join(std::string_view directory, const std::string& path) {
 // Matches of a pattern. A pattern without wildcards matches itself if it is there.
 absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   glob_t found = {};
+  errno = 0;
   const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  const int error = errno;
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  if (result == GLOB_ABORTED) {
+  // A directory that is not there holds no match, no more than an empty one.
+  if (result == GLOB_ABORTED && error != ENOENT) {
     return absl::PermissionDeniedError(absl::StrCat("cannot read a directory of '", pattern, "'"));
   }
   if (result == GLOB_NOSPACE) return absl::ResourceExhaustedError(absl::StrCat("no memory to expand '", pattern, "'"));

@@ -206,6 +206,9 @@ TEST_F(DataSetTest, AMissingFileIsReportedWithWhereItWasLookedFor) {
               StatusIs(absl::StatusCode::kNotFound,
                        absl::StrCat("data.train.files: no file matches 'train-*.tsv' (looked for ", dir_.path(),
                                     "/train-*.tsv)")));
+  // So is one in a directory that is not there.
+  EXPECT_THAT(Open({"nowhere/train-*.tsv"}).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no file matches 'nowhere/train-*.tsv'")));
 }
 
 TEST_F(DataSetTest, NoFilesAtAllIsRefused) {
