@@ -210,6 +210,23 @@ TEST(SparseTableTest, CopiesComeByShardThenIdWhateverTheStripes) {
   }
 }
 
+TEST(SparseTableTest, ChangesAddToValuesOfRowsThatExistAndLeaveTheirState) {
+  auto table = MakeTable({.width = 2});
+  const std::vector<int64_t> ids = {kMax, -3, kMin};
+  ASSERT_TRUE(table->SetRows(ids, std::vector<float>{1, 2, 9, 3, 4, 8, 5, 6, 7}.data()).ok());
+  ASSERT_TRUE(table->AddToValues({kMin, kMax}, std::vector<float>{0.5, -1, 10, 20}.data()).ok());
+  std::vector<float> values(6);
+  ASSERT_TRUE(table->Pull(ids, /*create=*/false, values.data(), nullptr).ok());
+  EXPECT_EQ(values, (std::vector<float>{11, 22, 3, 4, 5.5, 5}));
+  for (int s = 0; s < table->stripes(); ++s) {
+    table->VisitStripe(s, [](int64_t id, const float* row) { EXPECT_EQ(row[2], id == kMax ? 9 : id == kMin ? 7 : 8); });
+  }
+  const absl::Status missing = table->AddToValues({12}, std::vector<float>{1, 1}.data());
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
+  EXPECT_NE(missing.message().find("has no row 12"), absl::string_view::npos) << missing;
+  EXPECT_EQ(table->size(), 3);
+}
+
 TEST(SparseTableTest, WholeRowsAreSetAndCleared) {
   auto table = MakeTable();
   const std::vector<int64_t> ids = {5, -5};
