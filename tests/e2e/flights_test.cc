@@ -72,5 +72,26 @@ TEST_F(FlightsTest, AsyncComesClose) {
   EXPECT_GE(result.summary.eval->auc, 0.76);
 }
 
+// Sparse tables, Adam, a schedule, and a norm over all gradients that is above its bound: the same bits after 200 steps on every
+// cluster.
+TEST_F(FlightsTest, AScheduleAndAGlobalNormChangeNoBitOnAnyCluster) {
+  const auto run = [](int servers, int trainers, const std::string& clip) {
+    return Run({.overrides = {"train.max_steps=200",
+                              "optimizer.schedule={cosine { decay_steps: 300 } warm_up { steps: 20 }}", clip},
+                .servers = servers,
+                .trainers = trainers});
+  };
+  const std::string clip = "optimizer.clip={by_global_norm { max_norm: 0.02 }}";
+  const InProcessResult reference = run(1, 1, clip);
+  ASSERT_EQ(reference.digests.size(), 2u);
+  for (const int trainers : {1, 2, 3, 4, 8}) {
+    for (const int servers : {1, 2, 3}) {
+      if (servers == 1 && trainers == 1) continue;
+      EXPECT_EQ(run(servers, trainers, clip).digests, reference.digests) << servers << " servers, " << trainers << " trainers";
+    }
+  }
+  EXPECT_NE(run(1, 1, "optimizer.clip={by_global_norm { max_norm: 1e9 }}").digests, reference.digests);
+}
+
 }  // namespace
 }  // namespace weir
