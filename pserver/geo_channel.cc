@@ -142,6 +142,7 @@ absl::Status GeoChannelImpl::Init() {
   v1::ProgramDesc main, startup;
   RETURN_IF_ERROR(OwnersPrograms(o_, mode_, &main, &startup));
   ASSIGN_OR_RETURN(copy_, ServerParams::Create(main, startup, /*server_id=*/0, o_.pool));
+  RETURN_IF_ERROR(copy_->AdvanceSchedules(o_.first_step));
   const v1::Plan& plan = o_.main.plan();
   lane_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o_.trainer_id).begin;
   trainers_ = static_cast<float>(plan.trainers());

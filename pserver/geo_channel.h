@@ -28,6 +28,8 @@ struct GeoOptions {
   v1::ProgramDesc main;
   v1::ProgramDesc startup;
   int trainer_id = 0;
+  // Steps that this trainer has done before, in the run that is resumed: schedules go on behind them.
+  int64_t first_step = 0;
   // Borrowed. `servers`: joined.
   ParamChannel* servers = nullptr;
   ThreadPool* pool = nullptr;

@@ -997,6 +997,9 @@ void ServerCoreImpl::ApplyAsync(int id) {
         }
       }
       trainer.pending = PendingStep();
+    } else if (status.ok()) {
+      // Whoever has its place must not do it again.
+      trainer.applied_step = std::max(trainer.applied_step, step);
     }
     if (samples > 0) (apply ? pushes_applied_ : pushes_skipped_)->Add();
     ++version_.version;

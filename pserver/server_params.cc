@@ -14,6 +14,7 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_gradient.h"
 #include "glog/logging.h"
@@ -158,6 +159,17 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
   const int64_t no_examples = 0;
   RETURN_IF_ERROR(Prefixed("startup", start->Run(context, absl::MakeConstSpan(&no_examples, 1))));
 
+  // What kernels trust. A startup program may come from a file.
+  for (const v1::VarDesc& var : main.blocks(0).vars()) {
+    const Variable* const made = var.persistable() && var.kind() == v1::DENSE ? scope_.Find(var.name()) : nullptr;
+    const Tensor* const tensor = made == nullptr ? nullptr : std::get_if<Tensor>(made);
+    if (tensor == nullptr || !tensor->initialized()) continue;  // missed by whatever needs it
+    const absl::Span<const int64_t> dims(var.dims().data(), static_cast<size_t>(var.dims_size()));
+    if (tensor->dtype() == var.dtype() && tensor->dims() == dims) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' is ", DescribeVar(var), "; the startup program makes it ",
+                                                   v1::DType_Name(tensor->dtype()), " ", ShapeString(tensor->dims())));
+  }
+
   if (const v1::OpAttr* const lr_block = FindAttr(*serve, "lr_block")) {
     ASSIGN_OR_RETURN(rates_, LearningRates::Create(main, lr_block->block(), &scope_, plan.sync() ? 1 : trainers_));
   }
@@ -290,6 +302,15 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
   ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
   table_index_[var.name()] = static_cast<int>(tables_.size());
   tables_.push_back(std::move(table));
+  return absl::OkStatus();
+}
+
+absl::Status ServerParams::AdvanceSchedules(int64_t transactions) {
+  if (rates_ == nullptr) return absl::OkStatus();
+  for (int64_t i = 0; i < transactions; ++i) {
+    LearningRates::Hold hold;
+    RETURN_IF_ERROR(rates_->Begin(i, &hold));
+  }
   return absl::OkStatus();
 }
 

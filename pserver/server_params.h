@@ -86,6 +86,9 @@ class ServerParams {
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {});
 
+  // Schedules go on as if so many transactions had taken effect. Before the first Apply.
+  absl::Status AdvanceSchedules(int64_t transactions);
+
   // Rounds of whole norms that an Apply needs before it, 0 without.
   int norm_rounds() const { return norm_rounds_; }
   // This server's sums of one round, all names of the round (docs/consistency.md, "Norms"). Changes no value. `norms`: of the

@@ -42,6 +42,10 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
     RETURN_IF_ERROR(Same(path, "the placement scheme", absl::StrCat(manifest.scheme_version()),
                          absl::StrCat(plan.scheme_version())));
   }
+  // Without lanes every trainer has a stream of its own.
+  if (plan.lanes() == 0 && manifest.data().trainers() > 0) {
+    RETURN_IF_ERROR(Same(path, "distribute.trainers", absl::StrCat(manifest.data().trainers()), absl::StrCat(plan.trainers())));
+  }
   if (manifest.job_text().empty()) return absl::OkStatus();
   v1::JobConfig earlier;
   google::protobuf::TextFormat::Parser parser;
@@ -65,6 +69,7 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
                    std::string(is.drop_last() ? "true" : "false")},
         std::tuple{"train.accumulate_steps", absl::StrCat(earlier.train().accumulate_steps()),
                    absl::StrCat(job.train().accumulate_steps())},
+        std::tuple{"train.workers", absl::StrCat(earlier.train().workers()), absl::StrCat(job.train().workers())},
         std::tuple{"data.train.files", Files(was.train()), Files(is.train())}}) {
     RETURN_IF_ERROR(Same(path, field, before, now));
   }

@@ -167,6 +167,9 @@ absl::Status TrainLoop::Begin() {
     }
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : "", /*kept=*/true));
+  if (all[kChief].empty()) {
+    return absl::UnavailableError("trainer 0 died before it said where to begin: start the job again");
+  }
   ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
   step_ = beginning_.point.step;
   if (!plan_.sync() && beginning_.resumed) {
@@ -206,6 +209,7 @@ absl::Status TrainLoop::StartSessions() {
     ASSIGN_OR_RETURN(geo_, GeoChannel::Create({.main = o_.programs->main,
                                                .startup = o_.programs->startup,
                                                .trainer_id = o_.trainer_id,
+                                               .first_step = step_,
                                                .servers = o_.client,
                                                .pool = o_.pool}));
   }

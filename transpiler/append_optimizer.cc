@@ -284,7 +284,15 @@ class Appender {
 }  // namespace
 
 absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
-  if (!UpdatedParameters(programs->main).empty()) return false;
+  if (!UpdatedParameters(programs->main).empty()) {
+    // A program that was brought with its updates is held to the same.
+    std::vector<v1::OpDesc> updates;
+    for (const v1::OpDesc& op : programs->main.blocks(0).ops()) {
+      if (op.role() == v1::OPTIMIZE) updates.push_back(op);
+    }
+    RETURN_IF_ERROR(CheckNormsFit(job, updates));
+    return false;
+  }
   v1::BlockDesc* block = programs->main.mutable_blocks(0);
   std::map<std::string, v1::VarDesc> params;
   for (const v1::VarDesc& var : block->vars()) {

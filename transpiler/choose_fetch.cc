@@ -43,8 +43,10 @@ absl::StatusOr<bool> ChooseFetch(const Job& job, Programs* programs) {
     }
     if (fetch == v1::Table::WHOLE || most < 0 || param->dims_size() != 2) continue;
     const int64_t rows = param->dims(0), row_bytes = param->dims(1) * 4;
-    // With a row comes its id.
-    if (!forced && static_cast<double>(most) * static_cast<double>(row_bytes + 8) >=
+    // With a row comes its id. Each batch of a step fetches its own, a whole table moves once.
+    const v1::Train& train = job.config.train();
+    const double batches = static_cast<double>(train.accumulate_steps()) * static_cast<double>(train.workers());
+    if (!forced && batches * static_cast<double>(most) * static_cast<double>(row_bytes + 8) >=
                        static_cast<double>(rows) * static_cast<double>(row_bytes)) {
       continue;
     }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/program_text.h"
+#include "framework/graph/training_mode.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify_plan.h"
@@ -31,11 +32,29 @@ absl::StatusOr<v1::ProgramDesc> ReadVerified(const Job& job, const v1::Plan& pla
   return program;
 }
 
+// A program says in which mode its process runs (framework/graph/training_mode.h); all processes must agree on that.
+absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, const v1::ProgramDesc& made) {
+  const TrainingMode theirs = ModeOf(read), ours = ModeOf(made);
+  for (const auto& [what, of_file, of_job] :
+       {std::tuple{"train.accumulate_steps", int64_t{theirs.accumulate}, int64_t{ours.accumulate}},
+        std::tuple{"train.workers", int64_t{theirs.workers}, int64_t{ours.workers}},
+        std::tuple{"distribute.bounded_staleness.steps", theirs.staleness, ours.staleness},
+        std::tuple{"distribute.async_tables", int64_t{theirs.async_tables}, int64_t{ours.async_tables}},
+        std::tuple{"distribute.geo.every_steps", theirs.geo_every_steps, ours.geo_every_steps}}) {
+    if (of_file == of_job) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,
+                                                   " in it and ", of_job, " in the job; write it again with transpile"));
+  }
+  return absl::OkStatus();
+}
+
 // What is given is read, the rest is made.
 absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& main_file, const std::string& startup_file,
                      Programs* programs) {
   if (!main_file.empty()) {
-    ASSIGN_OR_RETURN(programs->main, ReadVerified(job, plan, main_file));
+    ASSIGN_OR_RETURN(v1::ProgramDesc read, ReadVerified(job, plan, main_file));
+    RETURN_IF_ERROR(CheckMode(main_file, read, programs->main));
+    programs->main = std::move(read);
   }
   if (!startup_file.empty()) {
     ASSIGN_OR_RETURN(programs->startup, ReadVerified(job, plan, startup_file));

@@ -27,7 +27,7 @@ ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program");
 ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
           "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, balance), agreement "
-          "(all that processes must have in common), or single (the program before it is split)");
+          "(all that processes must have in common), single (the program before it is split), or passes");
 ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0, "--print=explain: read so many batches of the job's data and predict instead of bounding");
 ABSL_FLAG(bool, verify, false,
@@ -99,10 +99,20 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
   if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" && print != "single") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--print must be main, startup, plan, explain, agreement or single, got '", print, "'"));
+        absl::StrCat("--print must be main, startup, plan, explain, agreement, single or passes, got '", print, "'"));
   }
   ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
+  const bool program = print == "main" || print == "startup";
+  for (const auto& [flag, given] : {std::pair("--stop_after", !trace.stop_after.empty()),
+                                    std::pair("--dump_dir", !trace.dump_dir.empty()),
+                                    std::pair("--out_dir", !absl::GetFlag(FLAGS_out_dir).empty())}) {
+    if (!given || program) continue;
+    return absl::InvalidArgumentError(absl::StrCat(flag, " is about programs, not about --print=", print));
+  }
+  if (absl::GetFlag(FLAGS_sample) > 0 && print != "explain") {
+    return absl::InvalidArgumentError("--sample is for --print=explain");
+  }
   if (!trace.stop_after.empty()) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);

@@ -38,8 +38,13 @@ class Walk {
 
   absl::Status Pass(const v1::OpDesc& op, const OpDef& def) {
     for (const v1::OpSlot& slot : op.inputs()) {
-      for (const std::string& var : slot.vars()) RETURN_IF_ERROR(Read(var, def.scope == OpScope::kGate));
+      for (const std::string& var : slot.vars()) {
+        RETURN_IF_ERROR(Read(var, def.scope == OpScope::kGate));
+        const auto whole = view_of_.find(var);
+        if (whole != view_of_.end()) RETURN_IF_ERROR(Read(whole->second, def.scope == OpScope::kGate));
+      }
     }
+    NoteViews(op);
     for (const v1::OpSlot& slot : op.outputs()) {
       for (const std::string& var : slot.vars()) RETURN_IF_ERROR(Write(op, def, slot.name(), var));
     }
@@ -47,6 +52,17 @@ class Walk {
   }
 
  private:
+  // What is cut by reference lives in the memory of the whole, which is then nobody's to overwrite.
+  void NoteViews(const v1::OpDesc& op) {
+    if (op.type() != "split_byref" || op.inputs_size() != 1 || op.inputs(0).vars_size() != 1) return;
+    const std::string& whole = op.inputs(0).vars(0);
+    for (const v1::OpSlot& slot : op.outputs()) {
+      for (const std::string& view : slot.vars()) view_of_[view] = whole;
+    }
+    const auto buffer = buffer_of_.find(whole);
+    if (buffer != buffer_of_.end()) held_.insert(buffer->second);
+  }
+
   absl::Status Read(const std::string& var, bool by_gate) {
     const auto buffer = buffer_of_.find(var);
     if (buffer == buffer_of_.end()) return absl::OkStatus();
@@ -96,6 +112,7 @@ class Walk {
   const SharedBuffers& buffer_of_;
   std::map<int64_t, std::string> owner_;
   std::set<int64_t> held_;
+  std::map<std::string, std::string> view_of_;
 };
 
 absl::Status CheckVariable(const v1::ProgramDesc& program, const v1::VarDesc& var) {

@@ -113,6 +113,8 @@ block 0 parent -1 {
   var a [4]
   var b [4]
   var c [4]
+  var d [2]
+  var e [2]
   share_buffers() vars=["a", "b"] buffers=[7, 7]
 )" + ops + "}\n", "x.program");
     EXPECT_TRUE(program.ok()) << program.status();
@@ -129,6 +131,11 @@ block 0 parent -1 {
   send(X=a) blocks=["p"] servers=[0] @RPC
   Out=b <- scale(X=x)
 )"), HasSubstr("op 3 (scale): writes 'b' into buffer 7, from which 'a' is being sent"));
+  EXPECT_THAT(refusal(R"(
+  Out=a <- scale(X=x)
+  Out=[d, e] <- split_byref(X=a) sections=[2, 2] @DIST
+  Out=b <- scale(X=a)
+)"), HasSubstr("writes 'b' into buffer 7, from which 'a' is being sent"));
   EXPECT_THAT(refusal(R"(
   Out=a <- scale(X=x)
   Out=b <- elementwise_add(X=x, Y=a)

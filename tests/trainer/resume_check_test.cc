@@ -62,6 +62,10 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
   accumulating.mutable_train()->set_accumulate_steps(4);
   EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan).message()),
               HasSubstr("train.accumulate_steps 1, the job says 4"));
+  v1::JobConfig working = JobOf(kData);
+  working.mutable_train()->set_workers(2);
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), working, plan).message()),
+              HasSubstr("train.workers 1, the job says 2"));
   for (const auto& [status, text] : wrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(text), HasSubstr("dir/step-1"), HasSubstr("without --resume")));
