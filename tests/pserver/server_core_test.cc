@@ -215,7 +215,7 @@ class ServerCoreTest : public ::testing::Test {
     EXPECT_EQ(pulled.header.checksum(), Checksum(frame->payload));
     const std::string bytes = Flatten(frame->payload);
     pulled.values.resize(bytes.size() / 4);
-    std::memcpy(pulled.values.data(), bytes.data(), pulled.values.size() * 4);
+    if (!bytes.empty()) std::memcpy(pulled.values.data(), bytes.data(), pulled.values.size() * 4);
     return pulled;
   }
   absl::StatusOr<Pulled> Pull(int trainer, int64_t version, const std::string& name, int64_t count,
