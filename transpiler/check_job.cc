@@ -175,6 +175,25 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
   return absl::OkStatus();
 }
 
+// What the format has and the servers do not do yet.
+absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
+  const std::pair<const char*, bool> unavailable[] = {
+      {"lifecycle", table.has_lifecycle()},
+      {"storage", table.storage() != v1::FLOAT32},
+      {"segment", table.segment_size() > 0},
+      {"min_value", table.has_min_value()},
+      {"max_value", table.has_max_value()},
+      {"bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY},
+      {"disk", table.has_disk()},
+      {"wire", table.has_wire()},
+      {"cache", table.has_cache()},
+  };
+  for (const auto& [field, set] : unavailable) {
+    if (set) return at.Error(field, "is not available in this version");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
   const v1::Table& table = job.config.table(i);
   const Setting at(&table, absl::StrCat("table[", i, "]"), &job.positions);
@@ -185,6 +204,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
   RETURN_IF_ERROR(AtLeast(at, "width", table.width(), 1));
   RETURN_IF_ERROR(AtMost(at, "width", table.width(), kMaxWidth));
   RETURN_IF_ERROR(AtLeast(at, "dict_size", table.dict_size(), 0));
+  RETURN_IF_ERROR(CheckAvailable(at, table));
   if (table.is_distributed() && !table.is_sparse()) {
     return at.Error("is_distributed", absl::StrCat("needs is_sparse: true: rows of table '", table.name(),
                                                    "' on the servers can only be updated by row"));
@@ -300,6 +320,8 @@ absl::Status CheckDistribute(const Job& job) {
     return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
                                              ": a trainer without a lane has nothing to do; raise train.lanes"));
   }
+  if (distribute.has_wire()) return at.Error("wire", "is not available in this version");
+  if (distribute.prefetch_rows()) return at.Error("prefetch_rows", "is not available in this version");
   RETURN_IF_ERROR(CheckModes(job));
   return CheckSync(job, at);
 }

@@ -13,6 +13,7 @@ absl::StatusOr<UpdateRule> AdagradRule(const v1::Adagrad& m, const Setting& at) 
   if (m.epsilon() == 0 && m.initial_accumulator() == 0) {
     return at.Error("epsilon", "must be positive when initial_accumulator is 0");
   }
+  if (m.per_row()) return at.Error("per_row", "is not available in this version");
   return UpdateRule{
       .op_type = "adagrad",
       .attrs = {AttrF("epsilon", m.epsilon()), AttrF("initial_accumulator", m.initial_accumulator())},
