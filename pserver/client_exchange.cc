@@ -1,0 +1,146 @@
+#include "pserver/client_impl.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/frame.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+constexpr size_t kExchangeChunk = size_t{32} << 20;
+
+}  // namespace
+
+absl::Status ClientImpl::Upload(std::string_view key, const std::string& contribution, bool kept, int reader) {
+  const size_t chunks = std::max<size_t>(1, (contribution.size() + kExchangeChunk - 1) / kExchangeChunk);
+  std::vector<CallPtr> calls;
+  for (size_t c = 0; c < chunks; ++c) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerFor(0);
+    request.set_key(std::string(key));
+    request.set_contribution(contribution.substr(c * kExchangeChunk, kExchangeChunk));
+    request.set_chunk(static_cast<int>(c));
+    request.set_chunks(static_cast<int>(chunks));
+    if (kept) request.set_keep(true);
+    if (reader >= 0) request.set_reader(reader);
+    Slices bytes;
+    bytes.push_back(Slice::Own(request.SerializeAsString()));
+    calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [](const Slices&) -> absl::StatusOr<bool> { return true; }));
+  }
+  return Wait(calls, absl::StrCat("exchange ", std::string(key)), progress_deadline_);
+}
+
+absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>* all) {
+  const int trainers = options_.plan.trainers();
+  all->assign(static_cast<size_t>(trainers), "");
+  // Chunks still to be read, by trainer; the first answer tells how many there are.
+  std::vector<int> chunks(static_cast<size_t>(trainers), 1);
+  std::vector<std::vector<std::string>> read(static_cast<size_t>(trainers));
+  for (int chunk = 0; chunk < *std::max_element(chunks.begin(), chunks.end()); ++chunk) {
+    std::vector<CallPtr> calls;
+    for (int t = 0; t < trainers; ++t) {
+      if (chunk >= chunks[static_cast<size_t>(t)]) continue;
+      v1::ExchangeRequest request;
+      *request.mutable_caller() = CallerFor(0);
+      request.set_key(std::string(key));
+      request.set_read_trainer(t);
+      request.set_chunk(chunk);
+      Slices bytes;
+      bytes.push_back(Slice::Own(request.SerializeAsString()));
+      calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [t, all, &chunks](const Slices& answer) -> absl::StatusOr<bool> {
+        v1::ExchangeReply reply;
+        if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+        if (!reply.ready()) return false;
+        chunks[static_cast<size_t>(t)] = reply.chunks();
+        (*all)[static_cast<size_t>(t)] += reply.contribution();
+        return true;
+      }));
+    }
+    RETURN_IF_ERROR(Wait(calls, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::Contribute(std::string_view key, std::string contribution, int reader) {
+  return Upload(key, contribution, /*kept=*/false, reader);
+}
+
+std::optional<int64_t> ClientImpl::TakesOver() {
+  MutexLock lock(&shared_->mu);
+  return shared_->takes_over;
+}
+
+absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<std::string>* all) {
+  v1::ExchangeRequest request;
+  *request.mutable_caller() = CallerFor(0);
+  request.set_key(std::string(key));
+  Slices bytes;
+  bytes.push_back(Slice::Own(request.SerializeAsString()));
+  bool ready = false;
+  const CallPtr call = NewCall(0, Method::kExchange, std::move(bytes), [&ready](const Slices& answer) -> absl::StatusOr<bool> {
+    v1::ExchangeReply reply;
+    if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+    ready = reply.ready();
+    return true;
+  });
+  RETURN_IF_ERROR(Wait({call}, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
+  if (!ready) return false;
+  RETURN_IF_ERROR(ReadAll(key, all));
+  return true;
+}
+
+absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution, bool kept) {
+  RETURN_IF_ERROR(Upload(key, contribution, kept, /*reader=*/-1));
+  v1::ExchangeRequest request;
+  *request.mutable_caller() = CallerFor(0);
+  request.set_key(std::string(key));
+  request.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
+  Slices bytes;
+  bytes.push_back(Slice::Own(request.SerializeAsString()));
+  const absl::Time start = options_.clock->Now();
+  std::string missing;  // whoever had not given anything when the server last answered
+  const CallPtr call =
+      NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
+        v1::ExchangeReply reply;
+        if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+        missing = reply.missing().empty() ? "" : absl::StrCat("trainer ", absl::StrJoin(reply.missing(), ", trainer "));
+        if (!reply.ready() && options_.clock->Now() - start >= slow_warning_) {
+          LOG(WARNING) << Self() << ": exchange " << std::string(key) << " waits for " << missing;
+        }
+        return reply.ready();
+      });
+  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_,
+                             /*while_others_work=*/!options_.plan.sync());
+  if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
+    status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
+  }
+  RETURN_IF_ERROR(status);
+  std::vector<std::string> all;
+  RETURN_IF_ERROR(ReadAll(key, &all));
+  return all;
+}
+
+absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request) {
+  std::vector<v1::ControlReply> replies(static_cast<size_t>(servers()));
+  std::vector<CallPtr> calls;
+  for (int s = 0; s < servers(); ++s) {
+    v1::ControlRequest own = request;
+    *own.mutable_caller() = CallerFor(s);
+    own.set_request_id(next_request_++);
+    Slices bytes;
+    bytes.push_back(Slice::Own(own.SerializeAsString()));
+    calls.push_back(NewCall(s, Method::kControl, std::move(bytes), [s, &replies](const Slices& answer) -> absl::StatusOr<bool> {
+      if (!replies[static_cast<size_t>(s)].ParseFromString(Flatten(answer))) return absl::DataLossError("no ControlReply");
+      return true;
+    }));
+  }
+  RETURN_IF_ERROR(Wait(calls, "a control call", progress_deadline_));
+  return replies;
+}
+
+}  // namespace weir

@@ -1,0 +1,230 @@
+// The class behind Client, for the files that make it up:
+//
+//   client.cc             making it, and calls: tries, waits, deadlines
+//   client_membership.cc  joins, heart-beats, the end
+//   client_exchange.cc    what trainers tell each other, control of servers
+//   client_pulls.cc       a step's reads
+//   client_pushes.cc      a step's gradients, and norms over servers
+#ifndef WEIR_PSERVER_CLIENT_IMPL_H_
+#define WEIR_PSERVER_CLIENT_IMPL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/wire/buffer_pool.h"
+#include "pserver/client.h"
+#include "pserver/id_order.h"
+#include "pserver/lane_sums.h"
+#include "pserver/merge_gradients.h"
+#include "pserver/norm_rounds.h"
+#include "pserver/push_builder.h"
+#include "pserver/wire_counters.h"
+
+namespace weir {
+
+inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
+// How often a wait looks at a clock that may be a fake one.
+inline constexpr absl::Duration kLook = absl::Milliseconds(2);
+
+inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
+inline std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+
+inline bool Retryable(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
+}
+
+// One request until it has its answer, through any number of tries.
+struct Call {
+  int server = 0;
+  Method method = Method::kPush;
+  Slices request;
+  // Looks at an answer: true ends the call, false asks again at once (the other side was not ready). DataLoss asks once more.
+  std::function<absl::StatusOr<bool>(const Slices&)> accept;
+  // Of the thread that waits:
+  bool finished = false;
+  bool reread = false;
+  absl::Status trouble;  // why the last try was repeated
+  absl::Duration backoff = kFirstBackoff;
+  absl::Time next_try = absl::InfinitePast();
+  // Guarded by Shared::mu: an answer that nobody has looked at, and whether a try is under way.
+  bool in_flight = false;
+  bool answered = false;
+  absl::StatusOr<Slices> answer = absl::UnknownError("");
+};
+using CallPtr = std::shared_ptr<Call>;
+
+// What callbacks of the transport touch: they may come when the client is gone.
+struct Shared {
+  explicit Shared(int trainer) : wire("trainer", trainer) {}
+
+  const WireCounters wire;
+  Mutex mu;
+  CondVar changed;
+  absl::Status failure ABSL_GUARDED_BY(mu);
+  bool relay ABSL_GUARDED_BY(mu) = false;  // somebody has yet to be told of the failure
+  bool stop_requested ABSL_GUARDED_BY(mu) = false;
+  std::vector<absl::Time> last_heard ABSL_GUARDED_BY(mu);
+  std::vector<uint64_t> sessions ABSL_GUARDED_BY(mu);  // 0: not joined
+  std::vector<std::string> processes ABSL_GUARDED_BY(mu);
+  std::vector<int> norm_rounds ABSL_GUARDED_BY(mu);
+  int64_t step ABSL_GUARDED_BY(mu) = -1;
+  std::string waiting_for ABSL_GUARDED_BY(mu);
+  std::string held_by ABSL_GUARDED_BY(mu);  // what a server last said it waits for, in this wait
+  bool done ABSL_GUARDED_BY(mu) = false;
+  bool closing ABSL_GUARDED_BY(mu) = false;
+  // Newest version that any server has told of.
+  int64_t version ABSL_GUARDED_BY(mu) = 0;
+  // Next step of the dead trainer whose place this one takes.
+  std::optional<int64_t> takes_over ABSL_GUARDED_BY(mu);
+  std::set<int> dead ABSL_GUARDED_BY(mu);  // trainers, as server 0 says
+
+  // Counters, read at any time.
+  std::atomic<int64_t> bytes_sent{0}, bytes_received{0}, messages{0}, rows_pulled{0}, rows_pushed{0}, retries{0};
+
+  void SetFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!failure.ok()) return;
+    failure = status;
+    relay = true;
+    changed.SignalAll();
+  }
+};
+
+class ClientImpl : public Client {
+ public:
+  explicit ClientImpl(ClientOptions options);
+  ~ClientImpl() override;
+
+  absl::Status Join() override;
+  void Heartbeat() override;
+  void SetFirstStep(int64_t step) override { version_wanted_ = first_step_ = step; }
+  std::optional<int64_t> TakesOver() override;
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept) override;
+  absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
+  absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;
+  absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
+  void RequestStop() override;
+  bool StopRequested() override;
+  void ReportFailure(const absl::Status& status) override;
+  absl::Status Done() override;
+  absl::Status JobStatus() override;
+  Counters counters() const override;
+
+  absl::Status BeginStep(int64_t step, bool read_only) override;
+  void SetStepSamples(int64_t samples) override { step_samples_ = samples; }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override;
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override;
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override;
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;
+  absl::Status Receive(const BlockRef& block, Tensor* out) override;
+  absl::Status FinishReceives(StepOutcome* outcome) override;
+
+ private:
+  // Ids of a table in this step, as PullRows had them.
+  struct StepIds {
+    const std::vector<int64_t>* ids = nullptr;
+    IdOrder order;
+    int64_t step = -1;
+  };
+  // A dense parameter whose rows are fetched: where they are, and in what order the step's ids go there.
+  struct FetchedParameter {
+    struct Block {
+      std::string name;
+      int server;
+      int64_t begin, end;  // rows
+    };
+    int64_t rows = 0;
+    std::vector<Block> blocks;      // ascending
+    std::vector<uint32_t> order;    // positions of the ids of the last PullRows that it has, ascending by row
+  };
+
+  std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
+  int servers() const { return options_.transport->servers(); }
+  v1::Caller CallerFor(int server);
+  // Puts the ids that the parameter has into its order; the rows of others become zero.
+  static void OrderRows(const TableRows& table, FetchedParameter* parameter);
+  // Starts a try. Without locks.
+  void Issue(const CallPtr& call);
+  CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
+  // Until all calls have their answers. `what` says for what, in messages; `deadline` ends it.
+  // while_others_work: it begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
+  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                    bool while_others_work = false);
+  // One look at a call; sets `issue` when it is to be tried (again). Accepts answers outside the lock.
+  absl::Status Look(const CallPtr& call, bool* issue);
+  absl::Status FailureOfJob(const absl::Status& aborted);
+  void SendHeartbeat(int server);
+  void HeartbeatLoop();
+  absl::Status JoinServers();
+  absl::Status CheckProbe(int server, const v1::JoinReply& reply);
+  // `kept`: ExchangeRequest.keep. `reader`: ExchangeRequest.reader.
+  absl::Status Upload(std::string_view key, const std::string& contribution, bool kept, int reader);
+  absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
+  absl::Status PushRowsOfNode(const std::string& name, int server, int width, const LaneRange& node,
+                              absl::Span<const LaneRows> lanes, const RowUnion& rows, const IdOrder& order,
+                              absl::Span<const int64_t> ids, size_t begin, size_t end);
+  // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms. Returns
+  // when every server has them (in async: has applied the step).
+  absl::Status ExchangeNorms();
+  // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
+  CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
+  // Reads header and checks the payload of a pull's answer. False: not ready.
+  absl::StatusOr<bool> OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload);
+  CallPtr NewPull(int server, const v1::PullRequest& request, const Slices& ids,
+                  std::function<absl::Status(const v1::PullReply&, const Slices&)> take);
+
+  const ClientOptions options_;
+  const absl::Duration rpc_, lease_, heartbeat_period_, slow_warning_, progress_deadline_;
+  // Drawn at random: another process of the same host and pid is another claimant.
+  const uint64_t incarnation_ = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+  const std::vector<LaneRange> nodes_;
+  const int tree_lanes_;
+  const bool eager_;
+  // A step is begun when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
+  const bool in_turn_;
+  const std::shared_ptr<Shared> shared_;
+  std::map<std::string, int64_t, std::less<>> block_counts_;
+  std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
+  std::map<std::string, FetchedParameter, std::less<>> fetched_;
+  BufferPool buffers_;
+
+  // Of the thread that runs the program.
+  int64_t step_ = -1;
+  int64_t first_step_ = 0;
+  bool read_only_ = false;
+  int64_t version_wanted_ = 0;
+  // Pushed samples and verdict of the last FinishSends: what async knows of its own step.
+  int64_t own_samples_ = 0;
+  v1::Verdict own_verdict_ = v1::APPLY;
+  std::atomic<int64_t> step_samples_{0};  // read by whatever thread sends a part
+  std::map<std::string, StepIds, std::less<>> step_ids_;
+  struct Wanted {
+    BlockRef block;
+    Tensor* out;
+  };
+  std::vector<Wanted> wanted_;
+
+  std::vector<std::unique_ptr<PushBuilder>> builders_;  // by server; constant
+  Mutex push_mu_;
+  std::vector<CallPtr> pushes_ ABSL_GUARDED_BY(push_mu_);
+
+  std::atomic<uint64_t> next_request_{1};
+  absl::Time last_round_ = absl::InfinitePast();  // of heart-beats; of the thread that calls Heartbeat
+  std::thread heartbeat_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_IMPL_H_

@@ -1,0 +1,348 @@
+#include "pserver/client_impl.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/checksum.h"
+#include "framework/wire/frame.h"
+#include "framework/wire/transfer.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+// Reads a payload that lies in pieces from its beginning to its end.
+class PayloadReader {
+ public:
+  explicit PayloadReader(const Slices& slices) : slices_(slices), left_(TotalSize(slices)) {}
+  size_t left() const { return left_; }
+  // The caller has compared with left() before.
+  void Read(void* out, size_t size) {
+    char* to = static_cast<char*>(out);
+    left_ -= size;
+    while (size > 0) {
+      const Slice& slice = slices_[index_];
+      const size_t here = std::min(size, slice.size - at_);
+      if (to != nullptr) {
+        std::memcpy(to, slice.data + at_, here);
+        to += here;
+      }
+      size -= here;
+      at_ += here;
+      if (at_ == slice.size) {
+        ++index_;
+        at_ = 0;
+      }
+    }
+  }
+  void Skip(size_t size) { Read(nullptr, size); }
+
+ private:
+  const Slices& slices_;
+  size_t index_ = 0;
+  size_t at_ = 0;
+  size_t left_;
+};
+
+}  // namespace
+
+absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
+  RETURN_IF_ERROR(JobStatus());
+  read_only_ = read_only;
+  wanted_.clear();
+  step_samples_ = 0;
+  if (read_only) return absl::OkStatus();
+  step_ = step;
+  {
+    MutexLock lock(&shared_->mu);
+    shared_->step = step;
+  }
+  if (in_turn_) version_wanted_ = step;
+  for (const auto& builder : builders_) builder->Begin();
+  MutexLock lock(&push_mu_);
+  pushes_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ClientImpl::OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload) {
+  ASSIGN_OR_RETURN(Frame frame, DecodeFrame(answer));
+  if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
+  if (!header->ready()) {
+    MutexLock lock(&shared_->mu);
+    shared_->waiting_for = absl::StrCat("server ", server, ": ", header->waiting_for());
+    shared_->held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for());
+    return false;
+  }
+  if (header->checksum() != Checksum(frame.payload)) return absl::DataLossError("the payload's checksum does not match");
+  *payload = std::move(frame.payload);
+  return true;
+}
+
+CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Slices& ids,
+                            std::function<absl::Status(const v1::PullReply&, const Slices&)> take) {
+  const absl::Time start = options_.clock->Now();
+  return NewCall(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
+                 [this, server, start, version = request.version(),
+                  take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
+                   v1::PullReply header;
+                   Slices payload;
+                   ASSIGN_OR_RETURN(const bool ready, OpenPull(server, answer, &header, &payload));
+                   if (ready) {
+                     RETURN_IF_ERROR(take(header, payload));
+                     return true;
+                   }
+                   const absl::Duration waited = options_.clock->Now() - start;
+                   if (waited >= slow_warning_) {
+                     LOG(WARNING) << Self() << ": waits for version " << version << " of "
+                                  << options_.transport->Describe(server) << ", which waits for " << header.waiting_for()
+                                  << ", for " << SecondsText(waited);
+                   }
+                   return false;
+                 });
+}
+
+void ClientImpl::OrderRows(const TableRows& table, FetchedParameter* parameter) {
+  const std::vector<int64_t>& ids = *table.ids;
+  const size_t width = static_cast<size_t>(table.width);
+  parameter->order.clear();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < parameter->rows) {
+      parameter->order.push_back(static_cast<uint32_t>(i));
+    } else {
+      std::fill_n(table.rows + i * width, width, 0.0f);
+    }
+  }
+  std::sort(parameter->order.begin(), parameter->order.end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
+}
+
+absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
+  // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
+  struct Piece {
+    const TableRows* table;
+    const IdOrder* order;                    // of a table
+    const FetchedParameter* parameter;       // else
+    const FetchedParameter::Block* block;
+    size_t begin, end;
+    uint32_t position(size_t i) const { return order != nullptr ? (*order)[i] : parameter->order[i]; }
+  };
+  struct Request {
+    int server;
+    std::vector<Piece> pieces;
+    size_t bytes = 0;  // of rows
+  };
+  std::vector<StepIds*> step_ids;  // null for a fetched parameter
+  for (const TableRows& table : tables) {
+    if (fetched_.contains(table.table)) {
+      step_ids.push_back(nullptr);
+      continue;
+    }
+    if (!tables_.contains(table.table)) {
+      return absl::InvalidArgumentError(absl::StrCat("pull of table ", table.table, ", which the plan does not have"));
+    }
+    StepIds& ids = step_ids_[table.table];
+    ids.ids = table.ids;
+    ids.step = read_only_ ? -1 : step_;
+    step_ids.push_back(&ids);
+  }
+  const auto sort = [&](int64_t i) {
+    const TableRows& table = tables[static_cast<size_t>(i)];
+    if (step_ids[static_cast<size_t>(i)] == nullptr) return OrderRows(table, &fetched_.find(table.table)->second);
+    step_ids[static_cast<size_t>(i)]->order.Sort(
+        *table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
+  };
+  options_.pool->ParallelFor(static_cast<int64_t>(tables.size()), sort);
+
+  std::vector<Request> requests;
+  for (int s = 0; s < servers(); ++s) {
+    Request request{s, {}};
+    // Cuts positions [piece.begin, piece.end) into calls.
+    const auto ask_for = [&](Piece piece) {
+      const size_t row_bytes = static_cast<size_t>(piece.table->width) * sizeof(float);
+      const size_t rows_per_call = std::max<size_t>(1, kBytesPerCall / row_bytes);
+      for (const size_t last = piece.end; piece.begin < last; piece.begin = piece.end) {
+        piece.end = std::min(last, piece.begin + rows_per_call);
+        const size_t bytes = (piece.end - piece.begin) * row_bytes;
+        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
+          requests.push_back(std::move(request));
+          request = {s, {}};
+        }
+        request.pieces.push_back(piece);
+        request.bytes += AlignUp(bytes);
+      }
+    };
+    for (size_t i = 0; i < tables.size(); ++i) {
+      if (step_ids[i] != nullptr) {
+        const IdOrder& order = step_ids[i]->order;
+        ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1)});
+        continue;
+      }
+      const FetchedParameter& parameter = fetched_.find(tables[i].table)->second;
+      const std::vector<int64_t>& ids = *tables[i].ids;
+      const auto place_of = [&](int64_t row) {
+        return static_cast<size_t>(std::lower_bound(parameter.order.begin(), parameter.order.end(), row,
+                                                    [&](uint32_t position, int64_t r) { return ids[position] < r; }) -
+                                   parameter.order.begin());
+      };
+      for (const FetchedParameter::Block& block : parameter.blocks) {
+        if (block.server != s) continue;
+        ask_for({&tables[i], nullptr, &parameter, &block, place_of(block.begin), place_of(block.end)});
+      }
+    }
+    if (!request.pieces.empty()) requests.push_back(std::move(request));
+  }
+
+  std::vector<CallPtr> calls;
+  for (Request& request : requests) {
+    v1::PullRequest header;
+    *header.mutable_caller() = CallerFor(request.server);
+    header.set_version(in_turn_ && !read_only_ ? step_ : 0);
+    header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
+    size_t id_bytes = 0;
+    for (const Piece& piece : request.pieces) {
+      v1::PullItem* const item = header.add_items();
+      item->set_name(piece.block == nullptr ? piece.table->table : piece.block->name);
+      item->set_count(static_cast<int64_t>(piece.end - piece.begin));
+      item->set_width(piece.table->width);
+      item->set_offset(static_cast<int64_t>(id_bytes));
+      id_bytes += AlignUp((piece.end - piece.begin) * sizeof(int64_t));
+    }
+    const WireBuffer buffer = buffers_.Get(id_bytes);
+    char* at = buffer.data;
+    for (const Piece& piece : request.pieces) {
+      int64_t* const ids = reinterpret_cast<int64_t*>(at);
+      const std::vector<int64_t>& from = *piece.table->ids;
+      const int64_t first = piece.block == nullptr ? 0 : piece.block->begin;
+      for (size_t i = piece.begin; i < piece.end; ++i) ids[i - piece.begin] = from[piece.position(i)] - first;
+      const size_t bytes = (piece.end - piece.begin) * sizeof(int64_t);
+      std::memset(at + bytes, 0, AlignUp(bytes) - bytes);
+      at += AlignUp(bytes);
+      shared_->rows_pulled.fetch_add(static_cast<int64_t>(piece.end - piece.begin), std::memory_order_relaxed);
+    }
+    const CallPtr call = NewPull(
+        request.server, header, {buffer.Piece(0, id_bytes)},
+        [pieces = std::move(request.pieces)](const v1::PullReply&, const Slices& payload) -> absl::Status {
+          PayloadReader reader(payload);
+          size_t expected = 0;
+          for (const Piece& piece : pieces) {
+            expected += AlignUp((piece.end - piece.begin) * static_cast<size_t>(piece.table->width) * sizeof(float));
+          }
+          if (reader.left() != expected) {
+            return absl::DataLossError(absl::StrCat("rows of ", reader.left(), " bytes came, ", expected, " were asked for"));
+          }
+          for (const Piece& piece : pieces) {
+            const size_t width = static_cast<size_t>(piece.table->width);
+            for (size_t i = piece.begin; i < piece.end; ++i) {
+              reader.Read(piece.table->rows + piece.position(i) * width, width * sizeof(float));
+            }
+            const size_t bytes = (piece.end - piece.begin) * width * sizeof(float);
+            reader.Skip(AlignUp(bytes) - bytes);
+          }
+          return absl::OkStatus();
+        });
+    calls.push_back(call);
+    Issue(call);
+  }
+  return Wait(calls, absl::StrCat("rows of step ", step_), progress_deadline_ + 2 * lease_);
+}
+
+
+absl::Status ClientImpl::Receive(const BlockRef& block, Tensor* out) {
+  const auto count = block_counts_.find(block.name);
+  if (count == block_counts_.end() || block.server < 0 || block.server >= servers()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name, " on server ", block.server));
+  }
+  if (out->dtype() != v1::FLOAT32 || out->size() != count->second) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", block.name, " has ", count->second, " floats, the variable ",
+                                                   v1::DType_Name(out->dtype()), " ", ShapeString(out->dims())));
+  }
+  wanted_.push_back({block, out});
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
+  struct Piece {
+    std::string name;
+    int64_t begin, count;
+    float* out;
+  };
+  struct Request {
+    int server;
+    std::vector<Piece> pieces;
+    size_t bytes = 0;
+  };
+  const bool sync = options_.plan.sync();
+  StepOutcome result;
+  std::vector<CallPtr> calls;
+  const auto ask = [&](Request request) {
+    v1::PullRequest header;
+    *header.mutable_caller() = CallerFor(request.server);
+    header.set_version(in_turn_ ? version_wanted_ : 0);
+    header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
+    for (const Piece& piece : request.pieces) {
+      v1::PullItem* const item = header.add_items();
+      item->set_name(piece.name);
+      item->set_begin(piece.begin);
+      item->set_count(piece.count);
+    }
+    const int server = request.server;
+    const CallPtr call = NewPull(
+        server, header, {},
+        [pieces = std::move(request.pieces), server, &result](const v1::PullReply& reply, const Slices& payload) -> absl::Status {
+          PayloadReader reader(payload);
+          size_t expected = 0;
+          for (const Piece& piece : pieces) expected += AlignUp(static_cast<size_t>(piece.count) * sizeof(float));
+          if (reader.left() != expected) {
+            return absl::DataLossError(absl::StrCat("blocks of ", reader.left(), " bytes came, ", expected, " were asked for"));
+          }
+          for (const Piece& piece : pieces) {
+            const size_t bytes = static_cast<size_t>(piece.count) * sizeof(float);
+            reader.Read(piece.out, bytes);
+            reader.Skip(AlignUp(bytes) - bytes);
+          }
+          // What all trainers must see alike comes from server 0 alone.
+          if (server == 0) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};
+          return absl::OkStatus();
+        });
+    calls.push_back(call);
+    Issue(call);
+  };
+  for (int s = 0; s < servers(); ++s) {
+    Request request{s, {}};
+    for (const Wanted& wanted : wanted_) {
+      if (wanted.block.server != s) continue;
+      float* const out = wanted.out->data<float>();
+      const int64_t per_call = static_cast<int64_t>(kBytesPerCall / sizeof(float));
+      for (int64_t begin = 0; begin < wanted.out->size(); begin += per_call) {
+        const int64_t n = std::min(per_call, wanted.out->size() - begin);
+        const size_t bytes = static_cast<size_t>(n) * sizeof(float);
+        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
+          ask(std::move(request));
+          request = {s, {}};
+        }
+        request.pieces.push_back({wanted.block.name, begin, n, out + begin});
+        request.bytes += bytes;
+      }
+    }
+    // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version behind. With
+    // a bound every server has to say that the step may begin.
+    if (in_turn_ || s == 0 || !request.pieces.empty()) ask(std::move(request));
+  }
+  wanted_.clear();
+  const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
+                           : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
+                                                        : "blocks";
+  RETURN_IF_ERROR(Wait(calls, what, progress_deadline_ + 2 * lease_));
+  if (!sync) {
+    // What this trainer knows of its own step; nobody else's is part of it.
+    result.skipped = own_verdict_ == v1::SKIP;
+    result.samples = own_samples_;
+    result.stop = false;
+  }
+  if (outcome != nullptr) *outcome = result;
+  return absl::OkStatus();
+}
+
+}  // namespace weir

@@ -1,0 +1,291 @@
+// The class behind ServerCore, for the files that make it up:
+//
+//   server_core.cc           start, dispatch
+//   server_core_sessions.cc  who is who: joins, heart-beats, callers
+//   server_core_pushes.cc    parts of steps, and how steps take effect
+//   server_core_pulls.cc     reads
+//   server_core_exchange.cc  what trainers tell each other, norms over servers
+//   server_core_control.cc   checkpoints and digests
+//   server_core_watch.cc     failures, leases, the passing of time
+#ifndef WEIR_PSERVER_SERVER_CORE_IMPL_H_
+#define WEIR_PSERVER_SERVER_CORE_IMPL_H_
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
+#include "framework/base/stable_hash.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/wire/buffer_pool.h"
+#include "framework/wire/frame.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/exchange_board.h"
+#include "pserver/norm_rounds.h"
+#include "pserver/server_checkpoints.h"
+#include "pserver/server_core.h"
+#include "pserver/server_params.h"
+#include "pserver/staleness_gate.h"
+#include "pserver/wire_counters.h"
+
+namespace weir {
+
+// Longest wait of one call, whatever the caller asks for: it asks again.
+inline constexpr absl::Duration kMaxWait = absl::Seconds(60);
+
+// Runs after the lock is released: no lock across a callback.
+using Actions = std::vector<std::function<void()>>;
+inline void RunAll(Actions* actions) {
+  for (std::function<void()>& action : *actions) action();
+  actions->clear();
+}
+
+template <typename Message>
+absl::StatusOr<Message> Parse(const Slices& bytes, std::string_view what) {
+  if (TotalSize(bytes) > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ", TotalSize(bytes),
+                                                   " bytes; a message has at most ", kMaxMessageBytes));
+  }
+  Message message;
+  const std::string flat = Flatten(bytes);
+  if (!message.ParseFromString(flat)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(absl::string_view(what.data(), what.size()), ": ", flat.size(), " bytes that are no such message"));
+  }
+  return message;
+}
+
+inline Slices Serialize(const google::protobuf::MessageLite& message) {
+  Slices slices;
+  slices.push_back(Slice::Own(message.SerializeAsString()));
+  return slices;
+}
+
+inline std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+
+// What went wrong here will go wrong again: a caller that takes it for trouble on the way would ask until its deadline, and
+
+inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
+
+class ServerCoreImpl : public ServerCore {
+ public:
+  explicit ServerCoreImpl(ServerOptions options)
+      : options_(std::move(options)),
+        lease_(OfSeconds(options_.deadlines.lease_s())),
+        slow_warning_(OfSeconds(options_.deadlines.slow_warning_s())),
+        progress_deadline_(OfSeconds(options_.deadlines.progress_deadline_s())),
+        connect_deadline_(OfSeconds(options_.deadlines.connect_deadline_s())),
+        fingerprint_(StableHash(options_.plan_text)),
+        wire_("server", options_.server_id),
+        board_(1) {}
+  ~ServerCoreImpl() override;
+
+  absl::Status Init();
+
+  void Handle(Method method, const Slices& request, ReplyCallback reply) override;
+  void Tick() override;
+  void RequestStop() override;
+  bool Finished() override;
+  absl::Status JobStatus() override;
+  int64_t Version() override;
+  const Counters& counters() const override { return counters_; }
+
+ private:
+  // A trainer's pushes of one step.
+  struct PendingStep {
+    int64_t step = -1;  // -1: none begun
+    std::vector<bool> parts;
+    int received = 0;
+    int part_count = -1;  // unknown until the last part is here
+    int64_t samples = 0;
+    v1::Verdict verdict = v1::APPLY;
+    std::vector<Gradient> gradients;
+    bool begun = false;  // eager: parts of it have taken effect
+    // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms are.
+    std::shared_ptr<std::vector<TrainerGradients>> gathered;
+    NormRounds norms;
+    bool tables_taken = false;  // async_tables: the gradients of tables are on their way, or have taken effect
+    bool Complete() const { return part_count >= 0 && received == part_count; }
+  };
+  struct Trainer {
+    enum State { kAbsent, kJoined, kDone, kDead } state = kAbsent;
+    uint64_t session = 0;
+    std::string process;
+    uint64_t incarnation = 0;
+    bool takes_over = false;  // async: the place of a dead one
+    absl::Time lease_until;
+    int64_t step = -1;  // last begun, by its heart-beat
+    std::string waiting_for;
+    PendingStep pending;
+    absl::Time progress;      // when it last did something new
+    absl::Time last_warning;  // of its being slow
+    bool slow = false;
+    bool told = false;  // that the job has failed
+    // Async: newest step that has taken effect; whether its step is being applied; who waits for that.
+    int64_t applied_step = -1;
+    bool applying = false;
+    std::vector<ReplyCallback> applied_waiters;
+  };
+  struct WaitingPull {
+    int trainer;
+    v1::PullRequest request;
+    Slice payload;
+    absl::Time deadline;
+    ReplyCallback reply;
+  };
+  struct WaitingExchange {
+    int trainer;
+    v1::ExchangeRequest request;
+    absl::Time deadline;
+    ReplyCallback reply;
+  };
+  struct WaitingNorms {
+    int trainer;
+    int64_t step;
+    int round;
+    absl::Time deadline;
+    ReplyCallback reply;
+  };
+  struct ControlCall {
+    int trainer;
+    uint64_t session;
+    v1::ControlRequest request;
+    std::vector<ReplyCallback> replies;
+  };
+  // What a pull's reply says of the version it shows.
+  struct VersionInfo {
+    int64_t version = 0;
+    bool skipped = false;
+    bool stop = false;
+    int64_t samples = 0;
+  };
+
+  void HandleJoin(const Slices& request, const ReplyCallback& reply);
+  void HandleHeartbeat(const Slices& request, const ReplyCallback& reply);
+  void HandlePush(const Slices& request, const ReplyCallback& reply);
+  void HandlePull(const Slices& request, const ReplyCallback& reply);
+  void HandleExchange(const Slices& request, const ReplyCallback& reply);
+  void HandleControl(const Slices& request, const ReplyCallback& reply);
+  void HandleNorms(const Slices& request, const ReplyCallback& reply);
+
+  absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ok when the caller is who it says and holds its id; renews its lease.
+  absl::Status CheckCaller(const v1::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Aborted(int trainer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string Name(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string Self() const { return absl::StrCat("server ", options_.server_id, " (", options_.process, ")"); }
+  bool AllJoined() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllComplete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whom the pull of a request waits for.
+  std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Async: an id whose trainer is gone is not waited for.
+  bool Excused(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  void Fail(const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Async: the update of a trainer's step failed.
+  void FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WatchConnecting(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WatchProgress(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Books one part. `eager`: its gradients, to be applied at once. Sets `wait` when the answer must wait for the apply.
+  absl::StatusOr<v1::PushReply> BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
+                                         std::vector<Gradient>* eager, bool* eager_first, bool* wait, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Async: the answer to a last part comes when the step has taken effect; with norms to be brought the answer to those does.
+  bool AppliesBeforeAnswer(const PendingStep& pending) const {
+    const bool norms = exchanges_norms_ && pending.samples > 0 && pending.verdict == v1::APPLY;
+    return !sync_ && pending.Complete() && !norms;
+  }
+
+  // The planted fault: what a repeated part brings counts twice.
+  static void AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending);
+
+  // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in it.
+  void Advance();
+  void ApplySync();
+  void ApplyAsync(int trainer);
+  // Goes through rounds of norms of a step that is complete. False: `norms` waits for what a trainer brings.
+  absl::StatusOr<bool> MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered, NormRounds* norms);
+  // The transaction that a trainer brings norms for.
+  const PendingStep& NormStep(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return trainers_[static_cast<size_t>(sync_ ? 0 : trainer)].pending;
+  }
+  // Async: the step of a trainer waits for norms.
+  void HoldForNorms(int id, uint64_t session, NormRounds norms, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BookNorms(const v1::NormsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AnswerNorms(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // async_tables: what a trainer's complete step brings for tables.
+  void ApplyTables(int trainer);
+  void RunControl(std::shared_ptr<ControlCall> call);
+  absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
+  absl::Status DoLoad(const v1::LoadCheckpoint& load);
+
+  bool PullReady(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeReadyPulls(std::vector<WaitingPull>* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pull that is answered begins its step.
+  void NoteBegun(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckPull(const v1::PullRequest& request, const Slice& payload);
+  void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info, const ReplyCallback& reply);
+  void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info);
+  void AnswerExchanges(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool TryAnswerExchange(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const ServerOptions options_;
+  const absl::Duration lease_, slow_warning_, progress_deadline_, connect_deadline_;
+  const uint64_t fingerprint_;
+  const WireCounters wire_;
+  // Constant after Init.
+  std::unique_ptr<ServerParams> params_;
+  std::unique_ptr<ServerCheckpoints> checkpoints_;
+  bool sync_ = true;
+  bool eager_ = false;
+  // Other servers have parts of the norms that this one's steps need.
+  bool exchanges_norms_ = false;
+  bool async_tables_ = false;
+  int trainer_count_ = 1;
+  Counters counters_;
+  Counter* const pushes_applied_ = counters_.Get("push.applied", "steps");
+  Counter* const pushes_skipped_ = counters_.Get("push.skipped", "steps");
+  Counter* const parts_repeated_ = counters_.Get("push.repeated", "messages");
+  std::vector<std::vector<LaneRange>> nodes_;  // of each trainer
+  DirectoryProbe probe_;                       // empty without a checkpoint directory
+  BufferPool buffers_;
+
+  Mutex mu_;
+  std::vector<Trainer> trainers_ ABSL_GUARDED_BY(mu_);
+  VersionInfo version_ ABSL_GUARDED_BY(mu_);
+  bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  absl::Time failed_at_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_look_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // at the leases
+  absl::Time version_since_ ABSL_GUARDED_BY(mu_);
+  absl::Time connecting_since_ ABSL_GUARDED_BY(mu_);
+  absl::Time connect_warning_ ABSL_GUARDED_BY(mu_);
+  uint64_t sessions_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
+  std::list<WaitingPull> pulls_ ABSL_GUARDED_BY(mu_);
+  std::list<WaitingExchange> exchanges_ ABSL_GUARDED_BY(mu_);
+  std::list<WaitingNorms> norm_calls_ ABSL_GUARDED_BY(mu_);
+  ExchangeBoard board_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<StalenessGate> gate_ ABSL_GUARDED_BY(mu_);  // null: no bound
+  int applies_ ABSL_GUARDED_BY(mu_) = 0;
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;  // async_tables: rows of this version's step have taken effect
+  std::list<std::shared_ptr<ControlCall>> controls_ ABSL_GUARDED_BY(mu_);  // waiting
+  std::shared_ptr<ControlCall> control_ ABSL_GUARDED_BY(mu_);              // running
+  std::shared_ptr<ControlCall> last_control_ ABSL_GUARDED_BY(mu_);         // answered
+  absl::StatusOr<v1::ControlReply> last_control_reply_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_CORE_IMPL_H_

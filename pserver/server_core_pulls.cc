@@ -1,0 +1,192 @@
+#include "pserver/server_core_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/checksum.h"
+
+namespace weir {
+
+namespace {
+
+// A caller's header is small; half a MiB is room for thousands of items beside a full payload.
+constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
+
+}  // namespace
+
+bool ServerCoreImpl::PullReady(const v1::PullRequest& request) const {
+  if (gate_ != nullptr) return gate_->MayBegin(request.caller().trainer(), request.version());
+  const bool rows_only = std::all_of(request.items().begin(), request.items().end(),
+                                     [](const v1::PullItem& item) { return item.width() > 0; });
+  if (async_tables_ && rows_only && !request.items().empty()) return true;
+  // In sync nobody reads while a step takes effect.
+  return version_.version >= request.version() && !(sync_ && applies_ > 0);
+}
+
+void ServerCoreImpl::NoteBegun(const v1::PullRequest& request) {
+  if (gate_ == nullptr) return;
+  const int64_t before = gate_->most_ahead();
+  gate_->Begin(request.caller().trainer(), request.version());
+  counters_.Get("staleness.most_steps", "steps")->Add(gate_->most_ahead() - before);
+}
+
+void ServerCoreImpl::TakeReadyPulls(std::vector<WaitingPull>* ready) {
+  for (auto pull = pulls_.begin(); pull != pulls_.end();) {
+    if (PullReady(pull->request)) {
+      trainers_[static_cast<size_t>(pull->trainer)].progress = options_.clock->Now();
+      NoteBegun(pull->request);
+      ready->push_back(std::move(*pull));
+      pull = pulls_.erase(pull);
+    } else {
+      ++pull;
+    }
+  }
+}
+
+namespace {
+
+// Ids of an item that asks for rows and lies in the payload.
+absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload) {
+  return absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()), static_cast<size_t>(item.count()));
+}
+
+}  // namespace
+
+absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Slice& payload) {
+  uint64_t total = 0;
+  for (const v1::PullItem& item : request.items()) {
+    const auto wrong = [&](const std::string& what) {
+      return absl::InvalidArgumentError(absl::StrCat("pull of ", item.name().substr(0, 200), ": ", what));
+    };
+    if (item.count() < 0) return wrong(absl::StrCat("count is ", item.count()));
+    if (item.width() < 0) return wrong(absl::StrCat("width is ", item.width()));
+    uint64_t floats = static_cast<uint64_t>(item.count());
+    if (item.width() > 0) {
+      const int table = params_->FindTable(item.name());
+      const int block = table >= 0 ? -1 : params_->FindBlock(item.name());
+      if (table < 0 && block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such table or block"));
+      const int width = table >= 0 ? params_->table(table).width() : params_->block(block).sparse_width;
+      if (width == 0) return wrong("the block is pulled whole; it has no rows to ask for");
+      if (item.width() != width) return wrong(absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
+      if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
+          static_cast<uint64_t>(item.offset()) > payload.size ||
+          floats > (payload.size - static_cast<uint64_t>(item.offset())) / sizeof(int64_t)) {
+        return wrong(absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size, " bytes"));
+      }
+      floats *= static_cast<uint64_t>(width);
+      if (block >= 0) {
+        const int64_t rows = params_->block(block).rows;
+        for (const int64_t id : RowIds(item, payload)) {
+          if (id < 0 || id >= rows) return wrong(absl::StrCat("row ", id, " of a block with ", rows, " rows"));
+        }
+      }
+    } else {
+      const int block = params_->FindBlock(item.name());
+      if (block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such block"));
+      const int64_t count = params_->block(block).count;
+      if (item.begin() < 0 || item.begin() > count || item.count() > count - item.begin()) {
+        return wrong(absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(), ") of a block of ", count));
+      }
+    }
+    total += AlignUp(floats * sizeof(float));
+    if (total > kMaxReplyPayload) {
+      return wrong(absl::StrCat("the reply would have more than ", kMaxReplyPayload, " bytes; ask in several calls"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+                               const ReplyCallback& reply) {
+  size_t size = 0;
+  for (const v1::PullItem& item : request.items()) {
+    size += AlignUp(static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float));
+  }
+  Slices values;
+  if (size > 0) {
+    const WireBuffer buffer = buffers_.Get(size);
+    size_t at = 0;
+    for (const v1::PullItem& item : request.items()) {
+      float* const out = reinterpret_cast<float*>(buffer.data + at);
+      const size_t bytes =
+          static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float);
+      if (item.width() == 0) {
+        params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out, request.caller().trainer());
+      } else if (const int table = params_->FindTable(item.name()); table < 0) {
+        params_->CopyRows(params_->FindBlock(item.name()), RowIds(item, payload), out);
+      } else {
+        // Rows come into being when their first update takes effect; until then they read as their initial values. So what
+        // exists at a version depends on no one's reading ahead.
+        const absl::Status status =
+            params_->table(table).Pull(RowIds(item, payload), /*create=*/false, out, options_.pool);
+        if (!status.ok()) return reply(status);
+      }
+      std::fill(buffer.data + at + bytes, buffer.data + at + AlignUp(bytes), '\0');
+      at += AlignUp(bytes);
+    }
+    values.push_back(buffer.Piece(0, size));
+  }
+  v1::PullReply header;
+  header.set_ready(true);
+  header.set_version(info.version);
+  header.set_skipped(info.skipped);
+  header.set_stop(info.stop);
+  header.set_samples(info.samples);
+  header.set_checksum(Checksum(values));
+  reply(EncodeFrame(header.SerializeAsString(), values));
+}
+
+void ServerCoreImpl::ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) {
+  options_.pool->ParallelFor(static_cast<int64_t>(pulls.size()), [&](int64_t i) {
+    const WaitingPull& pull = pulls[static_cast<size_t>(i)];
+    ServePull(pull.request, pull.payload, info, pull.reply);
+  });
+}
+
+void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply) {
+  absl::StatusOr<Frame> frame = DecodeFrame(bytes);
+  if (!frame.ok()) return reply(frame.status());
+  v1::PullRequest request;
+  if (!request.ParseFromString(frame->header)) return reply(absl::InvalidArgumentError("Pull: the header is no PullRequest"));
+  const Slice payload = Contiguous(frame->payload, &buffers_);
+  const absl::Status valid = CheckPull(request, payload);
+  if (!valid.ok()) return reply(valid);
+
+  Actions actions;
+  VersionInfo info;
+  bool ready = false;
+  const absl::Status status = [&]() -> absl::Status {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    ExpireLeases(now, &actions);
+    RETURN_IF_ERROR(CheckCaller(request.caller(), now));
+    const int id = request.caller().trainer();
+    if (!failure_.ok()) return Aborted(id);
+    info = version_;
+    ready = PullReady(request);
+    if (ready) {
+      NoteBegun(request);
+      trainers_[static_cast<size_t>(id)].progress = now;
+      return absl::OkStatus();
+    }
+    const absl::Duration wait = std::min(kMaxWait, OfSeconds(request.wait_s()));
+    if (wait > absl::ZeroDuration()) {
+      pulls_.push_back({id, std::move(request), payload, now + wait, reply});
+      return absl::OkStatus();
+    }
+    v1::PullReply header;
+    header.set_ready(false);
+    header.set_version(version_.version);
+    header.set_waiting_for(WaitingFor(request));
+    header.set_checksum(Checksum({}));
+    actions.push_back([reply, text = header.SerializeAsString()] { reply(EncodeFrame(text, {})); });
+    return absl::OkStatus();
+  }();
+  RunAll(&actions);
+  if (!status.ok()) return reply(status);
+  if (ready) ServePull(request, payload, info, reply);
+}
+
+}  // namespace weir

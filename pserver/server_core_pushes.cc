@@ -1,0 +1,457 @@
+#include "pserver/server_core_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/checksum.h"
+#include "glog/logging.h"
+#include "pserver/push_parser.h"
+
+namespace weir {
+
+namespace {
+
+// Parts of one step of one trainer: more is a mistake of the caller, not a large model.
+constexpr int kMaxParts = 1 << 20;
+// Of one trainer in one step; sums of them stay far from the end of int64.
+constexpr int64_t kMaxSamples = int64_t{1} << 40;
+
+}  // namespace
+
+absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
+                                                       std::vector<Gradient>* eager, bool* eager_first, bool* wait,
+                                                       Actions* actions) {
+  const absl::Time now = options_.clock->Now();
+  ExpireLeases(now, actions);
+  RETURN_IF_ERROR(CheckCaller(request.caller(), now));
+  const int id = request.caller().trainer();
+  if (!failure_.ok()) return Aborted(id);
+  Trainer& trainer = trainers_[static_cast<size_t>(id)];
+  PendingStep& pending = trainer.pending;
+  v1::PushReply reply;
+  reply.set_version(version_.version);
+  const auto duplicate = [&] {
+    parts_repeated_->Add();
+    reply.set_duplicate(true);
+    return reply;
+  };
+  const std::string part_name = absl::StrCat(Name(id), ", step ", request.step(), ", part ", request.part());
+  if (request.step() < 0 || request.part() < 0 || request.part() >= kMaxParts) {
+    return absl::InvalidArgumentError(absl::StrCat(part_name, ": steps start at 0, parts run from 0 to ", kMaxParts - 1));
+  }
+
+  if (request.step() < (sync_ ? version_.version : trainer.applied_step + 1)) return duplicate();
+  if (trainer.state == Trainer::kDone) return absl::FailedPreconditionError(absl::StrCat(part_name, ": it has said that it is done"));
+  if (sync_) {
+    if (request.step() > version_.version) {
+      return absl::FailedPreconditionError(absl::StrCat(part_name, ": ", Self(), " is at step ", version_.version));
+    }
+    for (int t = 0; t < trainer_count_; ++t) {
+      if (trainers_[static_cast<size_t>(t)].state != Trainer::kDone) continue;
+      const absl::Status status = absl::FailedPreconditionError(
+          absl::StrCat(Name(t), " has ended before step ", request.step(), ", which ", Name(id), " pushes"));
+      Fail(status, actions);
+      return status;
+    }
+  } else if (pending.step >= 0 && request.step() != pending.step) {
+    return absl::FailedPreconditionError(absl::StrCat(part_name, ": step ", pending.step, " is not finished"));
+  }
+
+  const size_t part = static_cast<size_t>(request.part());
+  if (pending.part_count >= 0 && request.part() >= pending.part_count) {
+    return absl::InvalidArgumentError(absl::StrCat(part_name, ": the step has ", pending.part_count, " parts"));
+  }
+  if (part < pending.parts.size() && pending.parts[part]) {
+    // The answer to a repeat of a step in the middle of taking effect means what the first answer will.
+    *wait = AppliesBeforeAnswer(pending);
+    if (options_.planted.count_repeats) AddAgain(gradients, &pending);
+    return duplicate();
+  }
+  for (Gradient& gradient : gradients) gradient.arrival = arrivals_++;
+  if (request.has_part_count()) {
+    if (request.part_count() != request.part() + 1 || static_cast<size_t>(request.part_count()) < pending.parts.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(part_name, ": says it is the last of ", request.part_count(), " parts, after ",
+                                                     pending.parts.size(), " were numbered"));
+    }
+    if (request.samples() < 0 || request.samples() > kMaxSamples) {
+      return absl::InvalidArgumentError(absl::StrCat(part_name, ": ", request.samples(), " samples; at most ", kMaxSamples));
+    }
+    if (eager_ && request.verdict() == v1::SKIP) {
+      return absl::InvalidArgumentError(absl::StrCat(part_name, ": verdict SKIP, but parts have taken effect (async_apply EAGER)"));
+    }
+    pending.part_count = request.part_count();
+    pending.samples = request.samples();
+    pending.verdict = request.verdict();
+  }
+  if (request.stop_requested()) stop_requested_ = true;
+  pending.step = request.step();
+  if (pending.parts.size() <= part) pending.parts.resize(part + 1, false);
+  pending.parts[part] = true;
+  ++pending.received;
+  trainer.step = std::max(trainer.step, request.step());
+  trainer.progress = now;
+  trainer.slow = false;
+  if (eager_ && request.samples() > 0 && !request.has_part_count() && control_ == nullptr && controls_.empty() &&
+      !gradients.empty()) {
+    *eager = std::move(gradients);
+    *eager_first = !pending.begun;
+    pending.begun = true;
+    ++applies_;
+  } else {
+    std::move(gradients.begin(), gradients.end(), std::back_inserter(pending.gradients));
+  }
+  *wait = AppliesBeforeAnswer(pending);
+  return reply;
+}
+
+void ServerCoreImpl::AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending) {
+  for (Gradient& booked : pending->gradients) {
+    for (const Gradient& again : gradients) {
+      if (booked.of_table != again.of_table || booked.target != again.target || !(booked.node == again.node) ||
+          booked.begin != again.begin || booked.count != again.count) {
+        continue;
+      }
+      const size_t n = static_cast<size_t>(booked.count) * static_cast<size_t>(std::max(1, booked.width));
+      // What keeps the ids alive stays with the new values.
+      auto doubled = std::make_shared<std::pair<std::vector<float>, std::shared_ptr<const void>>>();
+      doubled->second = booked.keep;
+      for (size_t i = 0; i < n; ++i) doubled->first.push_back(booked.values[i] + again.values[i]);
+      booked.values = doubled->first.data();
+      booked.keep = doubled;
+    }
+  }
+}
+
+void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply) {
+  absl::StatusOr<Frame> frame = DecodeFrame(bytes);
+  if (!frame.ok()) return reply(frame.status());
+  v1::PushRequest request;
+  if (!request.ParseFromString(frame->header)) return reply(absl::InvalidArgumentError("Push: the header is no PushRequest"));
+  const int id = request.caller().trainer();
+  if (id < 0 || id >= trainer_count_) {
+    return reply(absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
+  }
+  if (request.checksum() != Checksum(frame->payload)) {
+    return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ", request.part(),
+                                                  ": the payload's checksum does not match")));
+  }
+  const Slice payload = Contiguous(frame->payload, &buffers_);
+  std::vector<Gradient> gradients;
+  const absl::Status parsed = ParseGradients(request, payload, nodes_[static_cast<size_t>(id)], *params_, &gradients);
+  if (!parsed.ok()) return reply(parsed);
+
+  Actions actions;
+  std::vector<Gradient> eager;
+  bool eager_first = false, wait = false;
+  absl::StatusOr<v1::PushReply> answer;
+  {
+    MutexLock lock(&mu_);
+    answer = BookPart(request, std::move(gradients), &eager, &eager_first, &wait, &actions);
+    if (answer.ok() && wait) trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
+  }
+  RunAll(&actions);
+  if (answer.ok() && !eager.empty()) {
+    TrainerGradients own{.trainer = id, .samples = request.samples(), .gradients = std::move(eager)};
+    const absl::Status applied =
+        params_->Apply(request.step(), absl::MakeConstSpan(&own, 1),
+                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater);
+    MutexLock lock(&mu_);
+    --applies_;
+    if (!applied.ok()) {
+      answer = applied;
+      FailApply(id, request.step(), applied, &actions);
+    }
+  }
+  RunAll(&actions);
+  if (!answer.ok()) {
+    reply(answer.status());
+  } else if (!wait) {
+    reply(EncodeFrame(answer->SerializeAsString(), {}));
+  }
+  Advance();
+}
+
+bool ServerCoreImpl::AllComplete() const {
+  // The analysis of locks does not know that the lambda runs under the one held here.
+  const int64_t version = version_.version;
+  return std::all_of(trainers_.begin(), trainers_.end(), [version](const Trainer& t) {
+    return t.pending.step == version && t.pending.Complete();
+  });
+}
+
+void ServerCoreImpl::Advance() {
+  while (true) {
+    std::shared_ptr<ControlCall> control;
+    int async_trainer = -1;
+    int tables_trainer = -1;
+    {
+      MutexLock lock(&mu_);
+      if (!failure_.ok() || control_ != nullptr) return;
+      if (!controls_.empty()) {
+        if (applies_ > 0) return;  // whoever ends the last of them comes here again
+        control = control_ = controls_.front();
+        controls_.pop_front();
+      } else if (sync_) {
+        for (int t = 0; async_tables_ && t < trainer_count_ && tables_trainer < 0; ++t) {
+          PendingStep& pending = trainers_[static_cast<size_t>(t)].pending;
+          if (!pending.Complete() || pending.tables_taken) continue;
+          pending.tables_taken = true;
+          tables_trainer = t;
+        }
+        if (tables_trainer < 0 && (applies_ > 0 || !AllComplete() || NormStep(0).norms.Waiting())) return;
+        ++applies_;
+      } else {
+        for (int t = 0; t < trainer_count_ && async_trainer < 0; ++t) {
+          const Trainer& trainer = trainers_[static_cast<size_t>(t)];
+          const bool ready = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
+          if (ready && !trainer.applying && trainer.state != Trainer::kDead) async_trainer = t;
+        }
+        if (async_trainer < 0) return;
+        trainers_[static_cast<size_t>(async_trainer)].applying = true;
+        ++applies_;
+      }
+    }
+    if (control != nullptr) {
+      RunControl(std::move(control));
+    } else if (tables_trainer >= 0) {
+      ApplyTables(tables_trainer);
+    } else if (sync_) {
+      ApplySync();
+    } else {
+      ApplyAsync(async_trainer);
+    }
+  }
+}
+
+void ServerCoreImpl::HoldForNorms(int id, uint64_t session, NormRounds norms, Actions* actions) {
+  Trainer& trainer = trainers_[static_cast<size_t>(id)];
+  // Another has its place.
+  if (trainer.session != session) return;
+  trainer.applying = false;
+  trainer.progress = options_.clock->Now();
+  if (trainer.state == Trainer::kDead) {
+    // It brings nothing more.
+    trainer.pending = PendingStep();
+  } else {
+    trainer.pending.norms = std::move(norms);
+  }
+  AnswerNorms(trainer.progress, actions);
+}
+
+absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered,
+                                               NormRounds* norms) {
+  while (!norms->Complete()) {
+    // In sync nothing comes between two rounds of a step.
+    ASSIGN_OR_RETURN(NormSums sums, params_->SumsOfRound(step, gathered, norms->round(), norms->norms(), /*keep=*/sync_));
+    if (exchanges_norms_) {
+      norms->Offer(std::move(sums));
+      return false;
+    }
+    RETURN_IF_ERROR(norms->OfferAlone(sums));
+  }
+  return true;
+}
+
+void ServerCoreImpl::ApplySync() {
+  std::shared_ptr<std::vector<TrainerGradients>> steps;
+  NormRounds norms;
+  VersionInfo next;
+  ServerParams::StepPart part = ServerParams::StepPart::kWhole;
+  {
+    MutexLock lock(&mu_);
+    PendingStep& first = trainers_[0].pending;
+    if (first.gathered == nullptr) {
+      first.norms = NormRounds(params_->norm_rounds());
+      first.gathered = std::make_shared<std::vector<TrainerGradients>>();
+      for (int t = 0; t < trainer_count_; ++t) {
+        PendingStep& pending = trainers_[static_cast<size_t>(t)].pending;
+        // Booking stays: parts that come again are still known.
+        first.gathered->push_back({t, pending.samples, std::move(pending.gradients)});
+      }
+    }
+    for (const Trainer& trainer : trainers_) {
+      next.samples += trainer.pending.samples;
+      next.skipped |= trainer.pending.verdict == v1::SKIP;
+    }
+    steps = first.gathered;
+    norms = first.norms;
+    next.version = version_.version + 1;
+    if (begun_) part = ServerParams::StepPart::kLater;
+    begun_ = false;
+  }
+  absl::Status status;
+  if (next.samples > 0 && !next.skipped) {
+    const absl::StatusOr<bool> complete = MakeNorms(next.version - 1, *steps, &norms);
+    if (complete.ok() && !*complete) {
+      Actions waiting;
+      {
+        MutexLock lock(&mu_);
+        applies_ = 0;
+        trainers_[0].pending.norms = std::move(norms);
+        // From now on everyone waits for it.
+        trainers_[0].progress = options_.clock->Now();
+        AnswerNorms(trainers_[0].progress, &waiting);
+      }
+      return RunAll(&waiting);
+    }
+    status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
+  }
+  steps = nullptr;
+
+  Actions actions;
+  std::vector<WaitingPull> ready;
+  {
+    MutexLock lock(&mu_);
+    applies_ = 0;
+    // The step without samples that ends a run is none.
+    if (next.samples > 0) (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
+    if (!status.ok()) {
+      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())), &actions);
+    } else {
+      // From here on the answer of this version is fixed, also if someone asks for the end a moment later.
+      next.stop = stop_requested_ && options_.server_id == 0;
+      version_ = next;
+      version_since_ = options_.clock->Now();
+      for (Trainer& trainer : trainers_) {
+        trainer.pending = PendingStep();
+        trainer.slow = false;
+      }
+      TakeReadyPulls(&ready);
+      AnswerNorms(version_since_, &actions);
+    }
+  }
+  RunAll(&actions);
+  ServeAll(std::move(ready), next);
+}
+
+void ServerCoreImpl::ApplyTables(int id) {
+  TrainerGradients own{.trainer = id};
+  int64_t step = 0;
+  ServerParams::StepPart part = ServerParams::StepPart::kFirst;
+  {
+    MutexLock lock(&mu_);
+    PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
+    std::vector<Gradient>& all = pending.gradients;
+    const auto of_tables = std::stable_partition(all.begin(), all.end(), [](const Gradient& g) { return !g.of_table; });
+    own.samples = pending.verdict == v1::APPLY ? pending.samples : 0;
+    own.gradients.assign(std::make_move_iterator(of_tables), std::make_move_iterator(all.end()));
+    all.erase(of_tables, all.end());
+    step = pending.step;
+    if (own.samples > 0 && !own.gradients.empty()) {
+      part = begun_ ? ServerParams::StepPart::kLater : ServerParams::StepPart::kFirst;
+      begun_ = true;
+    }
+  }
+  absl::Status status;
+  if (own.samples > 0 && !own.gradients.empty()) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
+
+  Actions actions;
+  std::vector<WaitingPull> ready;
+  VersionInfo info;
+  {
+    MutexLock lock(&mu_);
+    --applies_;
+    if (!status.ok()) {
+      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())), &actions);
+    }
+    // Dense blocks that somebody asked for meanwhile: of this version, which rows do not change.
+    info = version_;
+    TakeReadyPulls(&ready);
+  }
+  RunAll(&actions);
+  ServeAll(std::move(ready), info);
+}
+
+void ServerCoreImpl::ApplyAsync(int id) {
+  std::shared_ptr<std::vector<TrainerGradients>> own;
+  NormRounds norms;
+  int64_t step = 0;
+  uint64_t session = 0;
+  bool apply = false;
+  ServerParams::StepPart part = ServerParams::StepPart::kWhole;
+  {
+    MutexLock lock(&mu_);
+    session = trainers_[static_cast<size_t>(id)].session;
+    PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
+    if (pending.gathered == nullptr) {
+      pending.norms = NormRounds(params_->norm_rounds());
+      pending.gathered = std::make_shared<std::vector<TrainerGradients>>();
+      pending.gathered->push_back({id, pending.samples, std::move(pending.gradients)});
+    }
+    own = pending.gathered;
+    norms = pending.norms;
+    step = pending.step;
+    apply = pending.samples > 0 && pending.verdict == v1::APPLY;
+    if (pending.begun) part = ServerParams::StepPart::kLater;
+  }
+  const int64_t samples = own->front().samples;
+  Actions actions;
+  absl::Status status;
+  if (apply) {
+    const absl::StatusOr<bool> complete = MakeNorms(step, *own, &norms);
+    if (complete.ok() && !*complete) {
+      {
+        MutexLock lock(&mu_);
+        --applies_;
+        HoldForNorms(id, session, std::move(norms), &actions);
+      }
+      return RunAll(&actions);
+    }
+    status = complete.ok() ? params_->Apply(step, *own, part, norms.norms()) : complete.status();
+  }
+  own = nullptr;
+
+  std::vector<ReplyCallback> waiters;
+  std::vector<WaitingPull> ready;
+  VersionInfo info;
+  {
+    MutexLock lock(&mu_);
+    --applies_;
+    // A step that took effect in part cannot be taken back, and its trainer may not live to say so.
+    if (!status.ok()) FailApply(id, step, status, &actions);
+    Trainer& trainer = trainers_[static_cast<size_t>(id)];
+    // Unless it died meanwhile and another has its place.
+    if (trainer.session == session) {
+      trainer.applying = false;
+      waiters = std::move(trainer.applied_waiters);
+      trainer.applied_waiters.clear();
+      if (gate_ != nullptr && samples == 0) {
+        // Its streams have ended, or it stops: nobody waits for it. The step is none that it has done.
+        gate_->Leave(id);
+      } else {
+        trainer.applied_step = step;
+        if (gate_ != nullptr) {
+          // Samples after a push without: it was not the last.
+          if (trainer.state == Trainer::kJoined) gate_->Join(id);
+          gate_->Finished(id, step);
+        }
+      }
+      trainer.pending = PendingStep();
+    } else if (status.ok()) {
+      // Whoever has its place must not do it again.
+      trainer.applied_step = std::max(trainer.applied_step, step);
+    }
+    if (samples > 0) (apply ? pushes_applied_ : pushes_skipped_)->Add();
+    ++version_.version;
+    version_.samples = samples;
+    version_.skipped = !apply && samples > 0;
+    info = version_;
+    TakeReadyPulls(&ready);
+    AnswerNorms(options_.clock->Now(), &actions);
+  }
+  RunAll(&actions);
+  for (const ReplyCallback& waiter : waiters) {
+    if (status.ok()) {
+      v1::PushReply reply;
+      reply.set_version(info.version);
+      waiter(EncodeFrame(reply.SerializeAsString(), {}));
+    } else {
+      waiter(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())));
+    }
+  }
+  ServeAll(std::move(ready), info);
+}
+
+}  // namespace weir
