@@ -58,9 +58,12 @@ class Client : public ParamChannel {
 
   // The step this trainer goes on from after a resume. Before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
-  // Async: this trainer has taken the place of a dead one, which would have begun this step next. Others have long begun: there
-  // is nothing to load or to set aside. After Join.
+  // Async: this trainer has taken the place of a dead one, which would have begun this step next: where servers differ, on the
+  // last of them, and with norms over servers on the first. Others have long begun: there is nothing to load or to set aside.
+  // After Join.
   virtual std::optional<int64_t> TakesOver() = 0;
+  // The servers need each other's sums for norms in every step. After Join.
+  virtual bool ExchangesNorms() = 0;
 
   // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual deadlines.
   // Any size. Keys are used once. kept: a trainer that takes the place of a dead one later gets what was given then. In async

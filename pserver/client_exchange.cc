@@ -1,5 +1,6 @@
 #include "pserver/client_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,11 @@ absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>*
 
 absl::Status ClientImpl::Contribute(std::string_view key, std::string contribution, int reader) {
   return Upload(key, contribution, /*kept=*/false, reader);
+}
+
+bool ClientImpl::ExchangesNorms() {
+  MutexLock lock(&shared_->mu);
+  return std::any_of(shared_->norm_rounds.begin(), shared_->norm_rounds.end(), [](int rounds) { return rounds > 0; });
 }
 
 std::optional<int64_t> ClientImpl::TakesOver() {

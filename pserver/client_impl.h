@@ -111,6 +111,7 @@ class ClientImpl : public Client {
   void Heartbeat() override;
   void SetFirstStep(int64_t step) override { version_wanted_ = first_step_ = step; }
   std::optional<int64_t> TakesOver() override;
+  bool ExchangesNorms() override;
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept) override;
   absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
   absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;

@@ -51,7 +51,8 @@ absl::Status ClientImpl::JoinServers() {
       shared_->norm_rounds[static_cast<size_t>(s)] = reply.norm_rounds();
       if (reply.has_next_step()) {
         std::optional<int64_t>& next = shared_->takes_over;
-        next = std::min(next.value_or(reply.next_step()), reply.next_step());
+        const int64_t seen = next.value_or(reply.next_step());
+        next = reply.norm_rounds() > 0 ? std::max(seen, reply.next_step()) : std::min(seen, reply.next_step());
       }
       shared_->last_heard[static_cast<size_t>(s)] = options_.clock->Now();
       return true;

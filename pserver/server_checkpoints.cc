@@ -20,14 +20,16 @@ absl::Status ServerCheckpoints::CheckDirectory() const {
   return absl::FailedPreconditionError(absl::StrCat("server ", server_id_, ": the job has no checkpoint directory"));
 }
 
-absl::Status ServerCheckpoints::Save(const v1::SaveShard& save, v1::ControlReply* reply) {
+absl::Status ServerCheckpoints::Save(const v1::SaveShard& save, const std::vector<int64_t>& trainer_steps,
+                                     v1::ControlReply* reply) {
   RETURN_IF_ERROR(CheckDirectory());
   RETURN_IF_ERROR(CheckFileName(save.name()));
   if (save.per_host()) RETURN_IF_ERROR(BeginPart(dir_, save.name()));
   const std::string directory = absl::StrCat(dir_, "/", save.name());
   RETURN_IF_ERROR(CreateDirectories(directory));
-  ASSIGN_OR_RETURN(const v1::CheckpointShard shard,
-                   params_->Save(absl::StrCat(directory, "/", ShardFileName(server_id_))));
+  ASSIGN_OR_RETURN(v1::CheckpointShard shard, params_->Save(absl::StrCat(directory, "/", ShardFileName(server_id_))));
+  shard.mutable_trainer_steps()->Assign(trainer_steps.begin(), trainer_steps.end());
+  *reply->mutable_trainer_steps() = shard.trainer_steps();
   reply->set_shard(shard.SerializeAsString());
   return absl::OkStatus();
 }
@@ -95,8 +97,9 @@ absl::StatusOr<ServerCheckpoints::Loaded> ServerCheckpoints::Load(const v1::Load
   const v1::CheckpointManifest& manifest = *read;
   RETURN_IF_ERROR(CheckMine(path, manifest));
   RETURN_IF_ERROR(params_->Load(path, manifest));
-  return Loaded{.step = manifest.step(),
-                .trainer_steps = {manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end()}};
+  const bool own = manifest.shards_size() == servers_ && manifest.shards(server_id_).trainer_steps_size() > 0;
+  const auto& steps = own ? manifest.shards(server_id_).trainer_steps() : manifest.data().trainer_steps();
+  return Loaded{.step = manifest.step(), .trainer_steps = {steps.begin(), steps.end()}};
 }
 
 }  // namespace weir

@@ -23,14 +23,16 @@ class ServerCheckpoints {
   ServerCheckpoints(std::string dir, std::string job_name, int server_id, int servers, ServerParams* params)
       : dir_(std::move(dir)), job_name_(std::move(job_name)), server_id_(server_id), servers_(servers), params_(params) {}
 
-  // Where the job stands after a load.
+  // Where the job stands after a load. trainer_steps: async; of this server's own shard when as many servers wrote the checkpoint
+  // as there are now, else what the manifest says for all.
   struct Loaded {
     int64_t step = 0;
     std::vector<int64_t> trainer_steps;
   };
 
   // FailedPrecondition for each of them when the job has no directory.
-  absl::Status Save(const v1::SaveShard& save, v1::ControlReply* reply);
+  // `trainer_steps`: of each trainer, those that have taken effect here; kept beside the values that they led to.
+  absl::Status Save(const v1::SaveShard& save, const std::vector<int64_t>& trainer_steps, v1::ControlReply* reply);
   absl::Status Publish(const v1::PublishPart& publish);
   absl::Status Find(v1::ControlReply* reply);
   absl::Status SetAside();

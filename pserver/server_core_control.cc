@@ -122,8 +122,7 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
   switch (request.action_case()) {
     case v1::ControlRequest::kSave:
       RETURN_IF_ERROR(check_step(request.save().has_step(), request.save().step()));
-      RETURN_IF_ERROR(checkpoints_->Save(request.save(), &reply));
-      for (int64_t step : trainer_steps) reply.add_trainer_steps(step);
+      RETURN_IF_ERROR(checkpoints_->Save(request.save(), trainer_steps, &reply));
       return reply;
     case v1::ControlRequest::kPublish:
       RETURN_IF_ERROR(checkpoints_->Publish(request.publish()));

@@ -135,7 +135,18 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::str
       return absl::InternalError("a server's description of its shard cannot be read");
     }
   }
-  if (!replies.empty()) *manifest.mutable_data()->mutable_trainer_steps() = replies[0].trainer_steps();
+  // In async servers save at moments of their own. A trainer goes on where the last of them stands: the others know what they
+  // have of its steps and drop the repeats. Where servers need each other for norms they cannot drop one: it goes on where the
+  // first stands.
+  std::vector<int64_t> steps(static_cast<size_t>(plan_.trainers()), -1);
+  for (const v1::ControlReply& reply : replies) {
+    if (reply.trainer_steps_size() != plan_.trainers()) return absl::InternalError("a server saved without its trainers' steps");
+    for (size_t t = 0; t < steps.size(); ++t) {
+      const int64_t here = reply.trainer_steps(static_cast<int>(t));
+      steps[t] = steps[t] < 0 ? here : client_->ExchangesNorms() ? std::max(steps[t], here) : std::min(steps[t], here);
+    }
+  }
+  manifest.mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
   manifest.mutable_data()->set_trainers(plan_.trainers());
   if (!statistics.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir_, "/", name, "/", kStatisticsFile), statistics));

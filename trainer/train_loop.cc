@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
 #include "glog/logging.h"
@@ -22,6 +23,7 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/data/watched_pass.h"
 #include "trainer/half_async.h"
 #include "trainer/progress.h"
 #include "trainer/session.h"
@@ -246,9 +248,18 @@ absl::Status TrainLoop::LearnStatistics() {
     ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(beginning_.point.statistics));
     return absl::OkStatus();
   }
+  const LaneRange streams = spec_.StreamsOf(o_.trainer_id);
+  const PassWatch watch = {.what = absl::StrCat("the data statistics of streams ", streams.begin, " to ", streams.begin + streams.count - 1),
+                           .slow_warning = absl::Seconds(config_.deadlines().slow_warning_s()),
+                           .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
+                           .keep_waiting = KeepWaiting()};
+  // Everything it uses is its own, threads included: it may be left behind in a read that never returns.
   ASSIGN_OR_RETURN(const std::string mine,
-                   CollectStatistics(spec_, *train_, spec_.StreamsOf(o_.trainer_id), o_.pool,
-                                     [this] { return !o_.client->JobStatus().ok(); }));
+                   RunWatched(watch, [spec = spec_, train = *train_, streams,
+                                      threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
+                     ThreadPool pool("weir-statistics", threads);
+                     return CollectStatistics(spec, train, streams, &pool, cancelled);
+                   }));
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", mine, /*kept=*/true));
   ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
   return absl::OkStatus();

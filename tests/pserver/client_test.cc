@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/shard.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_job.h"
@@ -417,6 +418,52 @@ TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun)
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(*second->GetDigest(), *wanted) << other.servers << " servers, " << other.trainers << " trainers";
   }
+}
+
+TEST_F(CheckpointTest, AServerThatSavedLaterDropsTheStepsItHolds) {
+  const HandMadeJob job{.servers = 2, .sync = false};
+  v1::CheckpointManifest manifests[2];
+  {
+    // Server 0 saves after 3 steps, server 1 after 5: two whole checkpoints, of which one shard each is taken.
+    auto first = MakeCluster(WithDirectory(job));
+    ASSERT_TRUE(JoinAndTrain(*first, job, 0, 3).ok());
+    ASSERT_TRUE(Save(*first, 3).ok());
+    ASSERT_TRUE(TrainSteps(*first, job, 0, 3, 5).ok());
+    ASSERT_TRUE(Save(*first, 5).ok());
+  }
+  for (int s = 0; s < 2; ++s) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest =
+        VerifyCheckpoint(absl::StrCat(dir_, "/", StepDirectoryName(s == 0 ? 3 : 5)));
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    ASSERT_EQ(manifest->shards_size(), 2);
+    EXPECT_THAT(manifest->shards(s).trainer_steps(), ElementsAre(s == 0 ? 3 : 5));
+    manifests[s] = *manifest;
+  }
+  const absl::StatusOr<std::string> temporary = BeginCheckpoint(dir_, 6);
+  ASSERT_TRUE(temporary.ok());
+  v1::CheckpointManifest both;
+  both.set_job("job");
+  both.set_step(6);
+  for (int s = 0; s < 2; ++s) {
+    *both.add_shards() = manifests[s].shards(s);
+    std::filesystem::copy(absl::StrCat(dir_, "/", StepDirectoryName(s == 0 ? 3 : 5), "/", ShardFileName(s)),
+                          absl::StrCat(dir_, "/", *temporary, "/", ShardFileName(s)));
+  }
+  both.mutable_data()->add_trainer_steps(3);
+  both.mutable_data()->set_trainers(1);
+  const absl::StatusOr<std::string> published = PublishCheckpoint(dir_, *temporary, both);
+  ASSERT_TRUE(published.ok()) << published.status();
+
+  auto second = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(second->client(0).Join().ok());
+  const absl::Status loaded = Load(*second, 6);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  second->client(0).SetFirstStep(3);
+  const absl::Status end = TrainSteps(*second, job, 0, 3, 8);
+  ASSERT_TRUE(end.ok()) << end;
+  const auto applied = [&](int s) { return second->servers().server(s).counters().Value("push.applied"); };
+  EXPECT_EQ(applied(0), 5);
+  EXPECT_EQ(applied(1), 3);
 }
 
 TEST_F(CheckpointTest, AStateThatIsNotRestoredIsSeenInTheDigest) {
