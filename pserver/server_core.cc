@@ -37,6 +37,7 @@ absl::Status ServerCoreImpl::Init() {
   exchanges_norms_ = params_->norm_rounds() > 0 && plan.servers() > 1;
   const TrainingMode mode = ModeOf(options_.main);
   async_tables_ = sync_ && mode.async_tables;
+  if (async_tables_) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
   trainer_count_ = plan.trainers();
   if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
   for (int t = 0; t < trainer_count_; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));

@@ -40,6 +40,9 @@ namespace weir {
 // Longest wait of one call, whatever the caller asks for: it asks again.
 inline constexpr absl::Duration kMaxWait = absl::Seconds(60);
 
+// Of steps and versions: sums and differences of them stay far from the ends of int64.
+inline constexpr int64_t kMaxStep = int64_t{1} << 60;
+
 // Runs after the lock is released: no lock across a callback.
 using Actions = std::vector<std::function<void()>>;
 inline void RunAll(Actions* actions) {
@@ -279,7 +282,6 @@ class ServerCoreImpl : public ServerCore {
   ExchangeBoard board_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<StalenessGate> gate_ ABSL_GUARDED_BY(mu_);  // null: no bound
   int applies_ ABSL_GUARDED_BY(mu_) = 0;
-  bool begun_ ABSL_GUARDED_BY(mu_) = false;  // async_tables: rows of this version's step have taken effect
   std::list<std::shared_ptr<ControlCall>> controls_ ABSL_GUARDED_BY(mu_);  // waiting
   std::shared_ptr<ControlCall> control_ ABSL_GUARDED_BY(mu_);              // running
   std::shared_ptr<ControlCall> last_control_ ABSL_GUARDED_BY(mu_);         // answered

@@ -55,6 +55,9 @@ absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload)
 }  // namespace
 
 absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Slice& payload) {
+  if (request.version() < 0 || request.version() > kMaxStep) {
+    return absl::InvalidArgumentError(absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
+  }
   uint64_t total = 0;
   for (const v1::PullItem& item : request.items()) {
     const auto wrong = [&](const std::string& what) {

@@ -38,8 +38,9 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
     return reply;
   };
   const std::string part_name = absl::StrCat(Name(id), ", step ", request.step(), ", part ", request.part());
-  if (request.step() < 0 || request.part() < 0 || request.part() >= kMaxParts) {
-    return absl::InvalidArgumentError(absl::StrCat(part_name, ": steps start at 0, parts run from 0 to ", kMaxParts - 1));
+  if (request.step() < 0 || request.step() > kMaxStep || request.part() < 0 || request.part() >= kMaxParts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(part_name, ": steps run from 0 to ", kMaxStep, ", parts run from 0 to ", kMaxParts - 1));
   }
 
   if (request.step() < (sync_ ? version_.version : trainer.applied_step + 1)) return duplicate();
@@ -258,7 +259,8 @@ void ServerCoreImpl::ApplySync() {
   std::shared_ptr<std::vector<TrainerGradients>> steps;
   NormRounds norms;
   VersionInfo next;
-  ServerParams::StepPart part = ServerParams::StepPart::kWhole;
+  // With async_tables the step's rates are there before its rows are.
+  const ServerParams::StepPart part = async_tables_ ? ServerParams::StepPart::kLater : ServerParams::StepPart::kWhole;
   {
     MutexLock lock(&mu_);
     PendingStep& first = trainers_[0].pending;
@@ -278,8 +280,6 @@ void ServerCoreImpl::ApplySync() {
     steps = first.gathered;
     norms = first.norms;
     next.version = version_.version + 1;
-    if (begun_) part = ServerParams::StepPart::kLater;
-    begun_ = false;
   }
   absl::Status status;
   if (next.samples > 0 && !next.skipped) {
@@ -297,6 +297,7 @@ void ServerCoreImpl::ApplySync() {
       return RunAll(&waiting);
     }
     status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
+    if (status.ok() && async_tables_) status = params_->PrepareRates(next.version);
   }
   steps = nullptr;
 
@@ -329,7 +330,6 @@ void ServerCoreImpl::ApplySync() {
 void ServerCoreImpl::ApplyTables(int id) {
   TrainerGradients own{.trainer = id};
   int64_t step = 0;
-  ServerParams::StepPart part = ServerParams::StepPart::kFirst;
   {
     MutexLock lock(&mu_);
     PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
@@ -339,13 +339,11 @@ void ServerCoreImpl::ApplyTables(int id) {
     own.gradients.assign(std::make_move_iterator(of_tables), std::make_move_iterator(all.end()));
     all.erase(of_tables, all.end());
     step = pending.step;
-    if (own.samples > 0 && !own.gradients.empty()) {
-      part = begun_ ? ServerParams::StepPart::kLater : ServerParams::StepPart::kFirst;
-      begun_ = true;
-    }
   }
   absl::Status status;
-  if (own.samples > 0 && !own.gradients.empty()) status = params_->Apply(step, absl::MakeConstSpan(&own, 1), part);
+  if (own.samples > 0 && !own.gradients.empty()) {
+    status = params_->Apply(step, absl::MakeConstSpan(&own, 1), ServerParams::StepPart::kLater);
+  }
 
   Actions actions;
   std::vector<WaitingPull> ready;

@@ -305,12 +305,13 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
   return absl::OkStatus();
 }
 
+absl::Status ServerParams::PrepareRates(int64_t step) {
+  LearningRates::Hold hold;
+  return rates_ == nullptr ? absl::OkStatus() : rates_->Begin(step, &hold);
+}
+
 absl::Status ServerParams::AdvanceSchedules(int64_t transactions) {
-  if (rates_ == nullptr) return absl::OkStatus();
-  for (int64_t i = 0; i < transactions; ++i) {
-    LearningRates::Hold hold;
-    RETURN_IF_ERROR(rates_->Begin(i, &hold));
-  }
+  for (int64_t i = 0; i < transactions; ++i) RETURN_IF_ERROR(PrepareRates(i));
   return absl::OkStatus();
 }
 

@@ -86,6 +86,9 @@ class ServerParams {
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {});
 
+  // Schedules go on to the rates of `step`, for Applies of kLater: of a step whose parts take effect one by one. Waits for updates
+  // that run under others.
+  absl::Status PrepareRates(int64_t step);
   // Schedules go on as if so many transactions had taken effect. Before the first Apply.
   absl::Status AdvanceSchedules(int64_t transactions);
 

@@ -306,6 +306,9 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
     ASSIGN_OR_RETURN(*of_worker, sessions_[w]->Train(step_, batch, &batches_[w]));
     return absl::OkStatus();
   };
+  // What a cycle's verdict takes back.
+  std::optional<Metrics> before;
+  if (mode_.accumulate > 1 && config_.train().nan_policy() == v1::Train::SKIP_STEP) before = train_metrics_;
   for (int batch = 0; batch < mode_.accumulate; ++batch) {
     for (size_t w = 0; w < sessions_.size(); ++w) {
       RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &batches_[w], KeepWaiting()));
@@ -326,6 +329,7 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
     }
     result->outcome = results[0].outcome;
   }
+  if (before.has_value() && result->outcome.skipped) train_metrics_ = *std::move(before);
   return true;
 }
 

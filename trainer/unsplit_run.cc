@@ -112,6 +112,7 @@ class UnsplitRunImpl : public UnsplitRun {
       }
       pairs_.push_back(pair);
     }
+    for (const v1::LossDesc& loss : single.main.losses()) losses_.push_back(loss.var());
     for (const v1::VarDesc& var : single.main.blocks(0).vars()) {
       if (var.kind() == v1::TABLE && !tables_.contains(var.name())) RETURN_IF_ERROR(AddTable(single.main, var));
     }
@@ -125,6 +126,7 @@ class UnsplitRunImpl : public UnsplitRun {
   absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) override {
     int64_t samples = 0;
     std::map<std::string, LaneSums> sums;  // by parameter
+    std::string bad;                       // a loss or gradient that is not finite
     for (size_t b = 0; b < batches.size(); ++b) {
       CHECK_EQ(static_cast<int>(batches[b].size()), lanes_);
       std::vector<int64_t> examples;
@@ -141,8 +143,21 @@ class UnsplitRunImpl : public UnsplitRun {
       context.step = step_ * static_cast<int64_t>(batches.size()) + static_cast<int64_t>(b);
       RETURN_IF_ERROR(forward_backward_->Run(context, examples));
       for (const v1::ParamGrad& pair : pairs_) AddLanes(pair, examples, &sums[pair.param()]);
+      for (const std::string& loss : losses_) {
+        if (!LossIsFinite(loss, examples)) bad = loss;
+      }
     }
     if (samples == 0) return absl::OkStatus();  // changes nothing
+    for (const v1::ParamGrad& pair : pairs_) {
+      if (!IsFinite(sums[pair.param()])) bad = pair.grad();
+    }
+    if (!bad.empty() && job_.config.train().nan_policy() == v1::Train::STOP) {
+      return absl::InvalidArgumentError(absl::StrCat("'", bad, "' is not finite at step ", step_, ": the job would stop here"));
+    }
+    if (!bad.empty()) {
+      ++step_;
+      return absl::OkStatus();
+    }
     std::map<std::string, Variable> gradients;  // of dense parameters that have one in this step
     std::map<std::string, std::map<int64_t, std::vector<float>>> rows;
     for (auto& [param, of] : sums) SumLanes(param, std::move(of), &gradients, &rows);
@@ -322,6 +337,28 @@ class UnsplitRunImpl : public UnsplitRun {
     }
   }
 
+  bool LossIsFinite(const std::string& loss, const std::vector<int64_t>& examples) const {
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Variable* var = forward_backward_->Find(lane, loss);
+      if (examples[static_cast<size_t>(lane)] == 0 || var == nullptr) continue;
+      if (const Tensor* tensor = std::get_if<Tensor>(var); tensor != nullptr && !AllFinite(tensor->span<float>())) return false;
+    }
+    return true;
+  }
+
+  // As the trainers of its lanes judge it, before lanes are added.
+  static bool IsFinite(const LaneSums& sums) {
+    const auto finite = [](const auto& of_lanes) {
+      return std::all_of(of_lanes.begin(), of_lanes.end(), [](const auto& lane) { return AllFinite(lane.second); });
+    };
+    return finite(sums.dense) &&
+           std::all_of(sums.rows.begin(), sums.rows.end(), [&](const auto& row) { return finite(row.second); });
+  }
+
+  static bool AllFinite(absl::Span<const float> values) {
+    return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+  }
+
   // The lanes in their tree.
   void SumLanes(const std::string& param, LaneSums sums, std::map<std::string, Variable>* gradients,
                 std::map<std::string, std::map<int64_t, std::vector<float>>>* table_rows) const {
@@ -448,6 +485,7 @@ class UnsplitRunImpl : public UnsplitRun {
   std::unique_ptr<Executor> startup_, forward_backward_;
   v1::ProgramDesc updates_;
   std::vector<v1::ParamGrad> pairs_;
+  std::vector<std::string> losses_;
   // Ops of updates_ that work on rows of a table, by index.
   std::set<int> row_ops_;
   std::map<std::string, Parameter, std::less<>> parameters_;

@@ -102,6 +102,26 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
   return absl::OkStatus();
 }
 
+// What the job says of updates and tables must be about this program.
+absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
+  const std::vector<v1::ParamGrad> updated = UpdatedParameters(program);
+  const auto refuse = [&](const std::string& path) {
+    return job.positions.Error(path, absl::StrCat(path, " contradicts program: ", job.config.program(), " brings updates of its own, of '",
+                                                  updated[0].param(), "' for one; leave this out, or bring a program without "
+                                                  "updates"));
+  };
+  if (!updated.empty() && job.config.has_optimizer()) return refuse("optimizer");
+  for (int i = 0; i < job.config.table_size(); ++i) {
+    const v1::Table& table = job.config.table(i);
+    const std::string path = absl::StrCat("table[", i, "]");
+    if (!updated.empty() && table.has_optimizer()) return refuse(path + ".optimizer");
+    const v1::VarDesc* const var = FindVar(program.blocks(0), table.name());
+    if (var != nullptr && var->is_parameter()) continue;
+    return job.positions.Error(path, absl::StrCat("no parameter of program ", job.config.program(), " is named '", table.name(), "'"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
   ASSIGN_OR_RETURN(v1::ProgramDesc program, ReadProgramFile(job.Path(job.config.program())));
   const absl::Status verified = VerifyProgram(program);
@@ -117,6 +137,7 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
                                                                              "minimise"));
   }
   RETURN_IF_ERROR(CheckFed(job, program));
+  RETURN_IF_ERROR(CheckSettingsFit(job, program));
   return program;
 }
 

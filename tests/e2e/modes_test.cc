@@ -157,6 +157,29 @@ train { max_steps: 1 lanes: 8 }
 )";
 
 // Lane l's first example of eight lines of equal length is line l.
+// One trainer's rows meet nobody else's: the step's learning rate decides, and a resume goes on with the next step's.
+TEST_F(ModesTest, AsyncTablesOfOneTrainerComeToTheBitsOfSyncUnderASchedule) {
+  const std::string schedule = "optimizer.schedule={exponential{decay_steps: 7 decay_rate: 0.5} warm_up{steps: 3}}";
+  const Trained sync = Train({.overrides = {schedule, "train.max_steps=40"}, .servers = 2});
+  const std::vector<std::string> loose = {schedule, "distribute.async_tables=true", "distribute.reproducible=false"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = loose;
+    all.push_back(more);
+    return all;
+  };
+  EXPECT_EQ(Train({.overrides = with("train.max_steps=40"), .servers = 2}).values, sync.values);
+  const std::string checkpoints = absl::StrCat("checkpoint.dir=\"", Path("scheduled"), "\"");
+  for (const char* steps : {"train.max_steps=17", "train.max_steps=40"}) {
+    std::vector<std::string> overrides = with(steps);
+    overrides.push_back(checkpoints);
+    Run({.overrides = overrides, .servers = 2, .resume = std::string(steps) == "train.max_steps=40"});
+  }
+  const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(Path("scheduled"));
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->manifest.step(), 40);
+  EXPECT_EQ(newest->manifest.values_digest(), sync.values);
+}
+
 TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
   double y[8], x[8][2];
   std::ofstream out(Path("linear.txt"));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -493,7 +494,10 @@ TEST_F(ServerCoreTest, AStepAheadOfTheServerAndPartsBeyondTheLastAreRefused) {
   ASSERT_TRUE(Push({.step = 0, .part = 1, .part_count = 2, .samples = 1}).ok());
   EXPECT_STATUS(Push({.step = 0, .part = 2}).status(), kInvalidArgument, "the step has 2 parts");
   EXPECT_STATUS(Push({.step = 0, .part = -1}).status(), kInvalidArgument, "parts run from 0");
-  EXPECT_STATUS(Push({.step = -1, .part = 0}).status(), kInvalidArgument, "steps start at 0");
+  EXPECT_STATUS(Push({.step = -1, .part = 0}).status(), kInvalidArgument, "steps run from 0");
+  for (const int64_t version : {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    EXPECT_STATUS(Call(Method::kPull, PullBytes(0, version, 0, "b", 5))->value().status(), kInvalidArgument, "versions run from 0");
+  }
 }
 
 TEST_F(ServerCoreTest, ALastPartThatContradictsEarlierOnesIsRefused) {

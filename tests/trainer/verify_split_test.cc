@@ -2,6 +2,7 @@
 
 #include "trainer/verify_split.h"
 
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -114,6 +115,71 @@ TEST(VerifySplitTest, AJobWhoseResultDependsOnItsClusterIsRefusedAtItsPlace) {
   const auto report = VerifySplit(job, {.made_up = true});
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("--verify needs sync"));
+}
+
+// Slot "b" is empty in the first 96 of 256 lines: in the first three steps nothing reads its table, which has no gradient then, is
+// not updated, and has no part in a norm.
+TEST(VerifySplitTest, AParameterWithoutAGradientInAStepIsLeftAsItIs) {
+  const std::string file = ::testing::TempDir() + "/empty.txt";
+  {
+    std::ofstream out(file);
+    for (int i = 0; i < 256; ++i) out << "1 " << i % 2 << " 1 " << i % 7 << (i < 96 ? " 0" : " 1 3") << "\n";
+  }
+  const std::string text = "name: \"empty\" data { train { files: \"" + file + R"(" } multi_slot {
+    slot { name: "label" type: FLOAT } slot { name: "a" } slot { name: "b" } }
+  ids { shared: "a" shared: "b" empty: ZERO } shuffle: NO_SHUFFLE batch_size: 32 }
+model {
+  layer { name: "first" embedding { ids: "a" table: "held" pooling: SUM } }
+  layer { name: "second" embedding { ids: "b" table: "seldom" pooling: SUM } }
+  layer { name: "third" embedding { ids: "b" table: "rows" pooling: SUM } }
+  layer { name: "both" concat { input: "first" input: "second" input: "third" } }
+  layer { name: "out" fc { input: "both" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "held" width: 2 is_sparse: true dict_size: 16 }
+table { name: "seldom" width: 4 is_sparse: true dict_size: 8192 }
+table { name: "rows" width: 4 is_sparse: true is_distributed: true }
+optimizer { momentum { learning_rate: 0.1 } clip { by_global_norm { max_norm: 0.01 } } }
+distribute { servers: 3 trainers: 2 }
+train { lanes: 4 }
+)";
+  for (const char* clusters : {"distribute.trainers=1", "distribute.servers=1"}) {
+    const auto report = VerifySplit(JobOf(text, {clusters}), {.steps = 8});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->equal) << clusters << ": " << report->text;
+    EXPECT_EQ(report->steps, 8);
+  }
+}
+
+// Line 138 of 256 holds a number whose square is no float: in the third step, whose trainers skip it or stop.
+TEST(VerifySplitTest, AStepThatIsNotFiniteIsSkippedHereToo) {
+  const std::string file = ::testing::TempDir() + "/squares.txt";
+  {
+    std::ofstream out(file);
+    for (int i = 0; i < 256; ++i) {
+      out << "1 " << i % 2 << " 2 0." << i % 10 << " " << (i == 138 ? "3e38" : "0.25") << " 1 " << i % 2 << "\n";
+    }
+  }
+  const std::string text = "name: \"square\" data { train { files: \"" + file + R"(" } multi_slot {
+    slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } slot { name: "id" } }
+  shuffle: NO_SHUFFLE batch_size: 32 }
+model {
+  layer { name: "squared" square { input: "x" } }
+  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
+  layer { name: "input" concat { input: "squared" input: "vector" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer { adagrad {} } }
+optimizer { adam { learning_rate: 0.01 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } } }
+distribute { servers: 2 trainers: 2 }
+)";
+  const auto skipped = VerifySplit(JobOf(text, {"train.nan_policy=SKIP_STEP"}), {.steps = 8});
+  ASSERT_TRUE(skipped.ok()) << skipped.status();
+  EXPECT_TRUE(skipped->equal) << skipped->text;
+  EXPECT_EQ(skipped->steps, 8);
+  const auto stopped = VerifySplit(JobOf(text), {.steps = 8});
+  EXPECT_THAT(std::string(stopped.status().message()), HasSubstr("is not finite at step 2: the job would stop here"));
 }
 
 // -------------------------------------------------------------------------------------------------- planted defects

@@ -135,7 +135,7 @@ TEST(OptimizerSettingsTest, AScheduleThatReadsWhatOnlyTrainersHaveIsRefused) {
   const std::string file = ::testing::TempDir() + "/odd.program";
   ASSERT_TRUE(WriteProgramFile(file, main).ok());
   std::string text = kDeepFm;
-  text.replace(text.find("model {"), text.find("table {") - text.find("model {"), "program: \"" + file + "\"\n");
+  text.replace(text.find("model {"), text.find("distribute {") - text.find("model {"), "program: \"" + file + "\"\n");
   EXPECT_THAT(std::string(Transpile(JobOf(text)).status().message()),
               HasSubstr("operator relu with role LR_SCHEDULE uses 'dense', which servers do not have"));
 }

@@ -164,6 +164,24 @@ TEST(ProcessProgramsTest, ABroughtProgramMayHaveItsUpdates) {
   EXPECT_EQ(ProgramText(brought.Server(1)->startup), ProgramText(made.Server(1)->startup));
 }
 
+TEST(ProcessProgramsTest, SettingsOfUpdatesThatABroughtProgramHasAreRefusedAtTheirPlace) {
+  const std::string file = File("updated.program", ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main));
+  const std::string model(kDeepFm);
+  const std::string head = model.substr(0, model.find("model {")) + "program: \"" + file + "\"\n";
+  const auto message = [&](const std::string& more) {
+    const auto job = ParseJob(head + more, "job.textproto", {});
+    EXPECT_TRUE(job.ok()) << job.status();
+    return std::string(Transpile(*job).status().message());
+  };
+  EXPECT_EQ(message("optimizer { sgd {} }"),
+            "job.textproto:8:1: optimizer contradicts program: " + file +
+                " brings updates of its own, of 'deep.0.b' for one; leave this out, or bring a program without updates");
+  EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true optimizer { sgd {} } }"),
+              HasSubstr("table[0].optimizer contradicts program: "));
+  EXPECT_THAT(message("table { name: \"other\" width: 4 is_sparse: true is_distributed: true }"),
+              HasSubstr("no parameter of program " + file + " is named 'other'"));
+}
+
 TEST(ProcessProgramsTest, TheDataMustGiveWhatABroughtProgramReads) {
   const std::string file = File("fed.program", ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main));
   const std::string model(kDeepFm);
