@@ -82,7 +82,7 @@ ClientImpl::~ClientImpl() {
   {
     MutexLock lock(&shared_->mu);
     shared_->closing = true;
-    shared_->changed.SignalAll();
+    shared_->heartbeat.SignalAll();
   }
   if (heartbeat_.joinable()) heartbeat_.join();
 }
@@ -208,32 +208,37 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
         start = now;
       }
     }
-    std::vector<std::string> missing;
-    std::string trouble;
-    for (const CallPtr& call : calls) {
-      if (call->finished) continue;
-      missing.push_back(options_.transport->Describe(call->server));
-      if (trouble.empty() && !call->trouble.ok()) trouble = absl::StrCat("; the last try: ", call->trouble.message());
-    }
-    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-    const std::string text = absl::StrCat(absl::StrJoin(missing, ", "), ": ", what);
+    const auto text = [&] {
+      std::vector<std::string> missing;
+      for (const CallPtr& call : calls) {
+        if (!call->finished) missing.push_back(options_.transport->Describe(call->server));
+      }
+      missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+      return std::string(absl::StrCat(absl::StrJoin(missing, ", "), ": ", what));
+    };
     if (now - start > deadline) {
+      std::string trouble;
+      for (const CallPtr& call : calls) {
+        if (!call->finished && trouble.empty() && !call->trouble.ok()) {
+          trouble = absl::StrCat("; the last try: ", call->trouble.message());
+        }
+      }
       MutexLock lock(&shared_->mu);
       const std::string held = shared_->held_by.empty() ? "" : absl::StrCat("; ", shared_->held_by);
       result = absl::DeadlineExceededError(
-          absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text, trouble, held));
+          absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text(), trouble, held));
       break;
     }
     if (now - warned >= slow_warning_) {
       warned = now;
-      LOG(WARNING) << Self() << ": waits for " << text << ", for " << SecondsText(now - start);
+      LOG(WARNING) << Self() << ": waits for " << text() << ", for " << SecondsText(now - start);
     }
     MutexLock lock(&shared_->mu);
     if (!shared_->failure.ok()) {
       result = shared_->failure;
       break;
     }
-    if (now - start >= absl::Seconds(1)) shared_->waiting_for = text;
+    if (now - start >= absl::Seconds(1)) shared_->waiting_for = text();
     const bool news = std::any_of(calls.begin(), calls.end(), [this](const CallPtr& call) {
       shared_->mu.AssertHeld();
       return !call->finished && call->answered;

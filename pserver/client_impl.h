@@ -25,6 +25,7 @@
 #include "framework/base/mutex.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/wire/buffer_pool.h"
+#include "framework/wire/payload_reader.h"
 #include "pserver/client.h"
 #include "pserver/id_order.h"
 #include "pserver/lane_sums.h"
@@ -73,6 +74,7 @@ struct Shared {
   const WireCounters wire;
   Mutex mu;
   CondVar changed;
+  CondVar heartbeat;  // closing or relay: what the heart-beat's thread waits for
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool relay ABSL_GUARDED_BY(mu) = false;  // somebody has yet to be told of the failure
   bool stop_requested ABSL_GUARDED_BY(mu) = false;
@@ -99,6 +101,7 @@ struct Shared {
     failure = status;
     relay = true;
     changed.SignalAll();
+    heartbeat.SignalAll();
   }
 };
 
@@ -181,10 +184,11 @@ class ClientImpl : public Client {
   absl::Status ExchangeNorms();
   // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
   CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
-  // Reads header and checks the payload of a pull's answer. False: not ready.
+  // Reads the header of a pull's answer; the payload has yet to be checked. False: not ready.
   absl::StatusOr<bool> OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload);
+  // `take` reads the payload; what it has read counts only when the call ends well, else it is asked again.
   CallPtr NewPull(int server, const v1::PullRequest& request, const Slices& ids,
-                  std::function<absl::Status(const v1::PullReply&, const Slices&)> take);
+                  std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take);
 
   const ClientOptions options_;
   const absl::Duration rpc_, lease_, heartbeat_period_, slow_warning_, progress_deadline_;

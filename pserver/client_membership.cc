@@ -155,7 +155,7 @@ void ClientImpl::HeartbeatLoop() {
     // A failure is passed on at once.
     for (SteadyClock::time_point now = SteadyClock::now(); !shared_->closing && !shared_->relay && now < next;
          now = SteadyClock::now()) {
-      shared_->changed.WaitWithTimeout(&shared_->mu, absl::FromChrono(next - now));
+      shared_->heartbeat.WaitWithTimeout(&shared_->mu, absl::FromChrono(next - now));
     }
     if (shared_->closing) return;
   }

@@ -1,53 +1,17 @@
 #include "pserver/client_impl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
+#include "framework/wire/payload_reader.h"
 #include "framework/wire/transfer.h"
 #include "glog/logging.h"
 
 namespace weir {
-
-namespace {
-
-// Reads a payload that lies in pieces from its beginning to its end.
-class PayloadReader {
- public:
-  explicit PayloadReader(const Slices& slices) : slices_(slices), left_(TotalSize(slices)) {}
-  size_t left() const { return left_; }
-  // The caller has compared with left() before.
-  void Read(void* out, size_t size) {
-    char* to = static_cast<char*>(out);
-    left_ -= size;
-    while (size > 0) {
-      const Slice& slice = slices_[index_];
-      const size_t here = std::min(size, slice.size - at_);
-      if (to != nullptr) {
-        std::memcpy(to, slice.data + at_, here);
-        to += here;
-      }
-      size -= here;
-      at_ += here;
-      if (at_ == slice.size) {
-        ++index_;
-        at_ = 0;
-      }
-    }
-  }
-  void Skip(size_t size) { Read(nullptr, size); }
-
- private:
-  const Slices& slices_;
-  size_t index_ = 0;
-  size_t at_ = 0;
-  size_t left_;
-};
-
-}  // namespace
 
 absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
   RETURN_IF_ERROR(JobStatus());
@@ -76,13 +40,12 @@ absl::StatusOr<bool> ClientImpl::OpenPull(int server, const Slices& answer, v1::
     shared_->held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for());
     return false;
   }
-  if (header->checksum() != Checksum(frame.payload)) return absl::DataLossError("the payload's checksum does not match");
   *payload = std::move(frame.payload);
   return true;
 }
 
 CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Slices& ids,
-                            std::function<absl::Status(const v1::PullReply&, const Slices&)> take) {
+                            std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take) {
   const absl::Time start = options_.clock->Now();
   return NewCall(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
                  [this, server, start, version = request.version(),
@@ -91,8 +54,10 @@ CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Sl
                    Slices payload;
                    ASSIGN_OR_RETURN(const bool ready, OpenPull(server, answer, &header, &payload));
                    if (ready) {
-                     RETURN_IF_ERROR(take(header, payload));
-                     return true;
+                     PayloadReader reader(payload);
+                     RETURN_IF_ERROR(take(header, &reader));
+                     if (header.checksum() == reader.Checksum()) return true;
+                     return absl::DataLossError("the payload's checksum does not match");
                    }
                    const absl::Duration waited = options_.clock->Now() - start;
                    if (waited >= slow_warning_) {
@@ -126,7 +91,8 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     const FetchedParameter* parameter;       // else
     const FetchedParameter::Block* block;
     size_t begin, end;
-    uint32_t position(size_t i) const { return order != nullptr ? (*order)[i] : parameter->order[i]; }
+    // Of [begin, end), in the table's ids.
+    const uint32_t* positions() const { return (order != nullptr ? order->positions() : parameter->order.data()) + begin; }
   };
   struct Request {
     int server;
@@ -161,11 +127,11 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     // Cuts positions [piece.begin, piece.end) into calls.
     const auto ask_for = [&](Piece piece) {
       const size_t row_bytes = static_cast<size_t>(piece.table->width) * sizeof(float);
-      const size_t rows_per_call = std::max<size_t>(1, kBytesPerCall / row_bytes);
+      const size_t rows_per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
       for (const size_t last = piece.end; piece.begin < last; piece.begin = piece.end) {
         piece.end = std::min(last, piece.begin + rows_per_call);
         const size_t bytes = (piece.end - piece.begin) * row_bytes;
-        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
+        if (request.bytes > 0 && request.bytes + bytes > kRowBytesPerCall) {
           requests.push_back(std::move(request));
           request = {s, {}};
         }
@@ -215,7 +181,8 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       int64_t* const ids = reinterpret_cast<int64_t*>(at);
       const std::vector<int64_t>& from = *piece.table->ids;
       const int64_t first = piece.block == nullptr ? 0 : piece.block->begin;
-      for (size_t i = piece.begin; i < piece.end; ++i) ids[i - piece.begin] = from[piece.position(i)] - first;
+      const uint32_t* const positions = piece.positions();
+      for (size_t i = 0; i < piece.end - piece.begin; ++i) ids[i] = from[positions[i]] - first;
       const size_t bytes = (piece.end - piece.begin) * sizeof(int64_t);
       std::memset(at + bytes, 0, AlignUp(bytes) - bytes);
       at += AlignUp(bytes);
@@ -223,22 +190,21 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     }
     const CallPtr call = NewPull(
         request.server, header, {buffer.Piece(0, id_bytes)},
-        [pieces = std::move(request.pieces)](const v1::PullReply&, const Slices& payload) -> absl::Status {
-          PayloadReader reader(payload);
+        [pieces = std::move(request.pieces)](const v1::PullReply&, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
           for (const Piece& piece : pieces) {
             expected += AlignUp((piece.end - piece.begin) * static_cast<size_t>(piece.table->width) * sizeof(float));
           }
-          if (reader.left() != expected) {
-            return absl::DataLossError(absl::StrCat("rows of ", reader.left(), " bytes came, ", expected, " were asked for"));
+          if (reader->left() != expected) {
+            return absl::DataLossError(absl::StrCat("rows of ", reader->left(), " bytes came, ", expected, " were asked for"));
           }
           for (const Piece& piece : pieces) {
             const size_t width = static_cast<size_t>(piece.table->width);
-            for (size_t i = piece.begin; i < piece.end; ++i) {
-              reader.Read(piece.table->rows + piece.position(i) * width, width * sizeof(float));
-            }
-            const size_t bytes = (piece.end - piece.begin) * width * sizeof(float);
-            reader.Skip(AlignUp(bytes) - bytes);
+            const size_t rows = piece.end - piece.begin;
+            const uint32_t* const positions = piece.positions();
+            reader->ReadRows(rows, width * sizeof(float), [&](size_t i) { return piece.table->rows + positions[i] * width; });
+            const size_t bytes = rows * width * sizeof(float);
+            reader->Skip(AlignUp(bytes) - bytes);
           }
           return absl::OkStatus();
         });
@@ -290,17 +256,16 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     const int server = request.server;
     const CallPtr call = NewPull(
         server, header, {},
-        [pieces = std::move(request.pieces), server, &result](const v1::PullReply& reply, const Slices& payload) -> absl::Status {
-          PayloadReader reader(payload);
+        [pieces = std::move(request.pieces), server, &result](const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
           for (const Piece& piece : pieces) expected += AlignUp(static_cast<size_t>(piece.count) * sizeof(float));
-          if (reader.left() != expected) {
-            return absl::DataLossError(absl::StrCat("blocks of ", reader.left(), " bytes came, ", expected, " were asked for"));
+          if (reader->left() != expected) {
+            return absl::DataLossError(absl::StrCat("blocks of ", reader->left(), " bytes came, ", expected, " were asked for"));
           }
           for (const Piece& piece : pieces) {
             const size_t bytes = static_cast<size_t>(piece.count) * sizeof(float);
-            reader.Read(piece.out, bytes);
-            reader.Skip(AlignUp(bytes) - bytes);
+            reader->Read(piece.out, bytes);
+            reader->Skip(AlignUp(bytes) - bytes);
           }
           // What all trainers must see alike comes from server 0 alone.
           if (server == 0) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};

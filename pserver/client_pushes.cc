@@ -117,7 +117,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   };
   std::vector<Piece> pieces;
   const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
-  const size_t per_piece = std::max<size_t>(1, kBytesPerCall / row_bytes / nodes_.size());
+  const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes_.size());
   const auto cut = [&](int server, size_t begin, size_t end) {
     for (; begin < end; begin += per_piece) pieces.push_back({server, begin, std::min(end, begin + per_piece)});
   };
@@ -131,22 +131,23 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     std::vector<PushTensor> tensors;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (unions[i].empty()) continue;
-      std::vector<uint32_t> places;
-      unions[i].Present(order, piece.begin, piece.end, &places);
-      if (places.empty()) continue;
+      std::vector<uint32_t> positions;
+      unions[i].Present(order, piece.begin, piece.end, &positions);
+      if (positions.empty()) continue;
       PushTensor tensor;
       tensor.item.set_name(block.name);
       tensor.item.set_lane(nodes_[i].begin);
       tensor.item.set_lanes(nodes_[i].count);
-      tensor.item.set_count(static_cast<int64_t>(places.size()));
+      tensor.item.set_count(static_cast<int64_t>(positions.size()));
       tensor.item.set_width(width);
-      const size_t id_bytes = places.size() * sizeof(int64_t);
-      tensor.bytes = AlignUp(id_bytes) + places.size() * static_cast<size_t>(width) * sizeof(float);
-      shared_->rows_pushed.fetch_add(static_cast<int64_t>(places.size()), std::memory_order_relaxed);
-      tensor.write = [&order, &ids, rows = &unions[i], places = std::move(places), width, id_bytes](char* out) {
-        rows->WriteIds(order, places, ids, reinterpret_cast<int64_t*>(out));
+      const size_t id_bytes = positions.size() * sizeof(int64_t);
+      tensor.bytes = AlignUp(id_bytes) + positions.size() * static_cast<size_t>(width) * sizeof(float);
+      shared_->rows_pushed.fetch_add(static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
+      tensor.write = [&ids, rows = &unions[i], positions = std::move(positions), width, id_bytes](char* out) {
+        int64_t* const sent = reinterpret_cast<int64_t*>(out);
+        for (size_t p = 0; p < positions.size(); ++p) sent[p] = ids[positions[p]];
         std::memset(out + id_bytes, 0, AlignUp(id_bytes) - id_bytes);
-        rows->WriteSums(order, places, width, reinterpret_cast<float*>(out + AlignUp(id_bytes)));
+        rows->WriteSums(positions, width, reinterpret_cast<float*>(out + AlignUp(id_bytes)));
       };
       tensors.push_back(std::move(tensor));
     }

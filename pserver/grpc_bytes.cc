@@ -1,5 +1,7 @@
 #include "pserver/grpc_bytes.h"
 
+#include <malloc.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +18,16 @@ namespace {
 constexpr size_t kMaxStatusText = 1900;
 
 }  // namespace
+
+void KeepFreedMemory() {
+  static const bool done = [] {
+    ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
+    // Either setting ends glibc's own adjustment of both. Pieces that gRPC receives into are smaller than this.
+    ::mallopt(M_MMAP_THRESHOLD, 8 << 20);
+    return true;
+  }();
+  (void)done;
+}
 
 grpc::ByteBuffer ToByteBuffer(const Slices& slices) {
   std::vector<grpc::Slice> out;

@@ -165,11 +165,14 @@ class Server : public GrpcServer {
 
   absl::Status Listen(const std::string& text) {
     ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text));
+    KeepFreedMemory();
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
     builder.SetMaxSendMessageSize(kMaxGrpcMessage);
     // Otherwise a second server takes the same port and both say that they are ready.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
+    builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

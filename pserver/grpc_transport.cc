@@ -34,6 +34,8 @@ grpc::ChannelArguments Arguments() {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
+  args.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
   // A machine that vanished without a word.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -46,6 +48,7 @@ bool IsBulk(Method method) { return method == Method::kPush || method == Method:
 class GrpcTransport : public Transport {
  public:
   explicit GrpcTransport(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {
+    KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {
       servers_.push_back({});
       for (std::unique_ptr<Stub>& stub : servers_.back()) {

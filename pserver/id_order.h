@@ -17,18 +17,16 @@ class IdOrder {
   void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers);
 
   // Position in `ids` of the i-th in order.
-  uint32_t operator[](size_t i) const { return entries_[i].position; }
-  size_t size() const { return entries_.size(); }
+  uint32_t operator[](size_t i) const { return positions_[i]; }
+  const uint32_t* positions() const { return positions_.data(); }
+  size_t size() const { return positions_.size(); }
   // Ids of server s stand at [begin(s), begin(s + 1)) of the order.
   size_t begin(int server) const { return server_begins_[static_cast<size_t>(server)]; }
 
  private:
-  struct Entry {
-    uint64_t key;
-    uint32_t position;
-  };
-  std::vector<Entry> entries_, scratch_;
+  std::vector<uint64_t> entries_, scratch_;
   std::vector<uint32_t> buckets_;
+  std::vector<uint32_t> positions_;
   std::vector<size_t> server_begins_;
 };
 

@@ -5,6 +5,13 @@
 
 namespace weir {
 
+namespace {
+
+// Rows are asked for so far ahead of being copied.
+constexpr size_t kAhead = 16;
+
+}  // namespace
+
 bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, size_t ids) {
   leaves_ = node.count;
   lanes_.clear();
@@ -22,6 +29,16 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneR
   }
   if (lanes_.empty()) return true;
   heads_.assign(ids, 0);
+  if (lanes_.size() == 1) {
+    const std::vector<int32_t>& positions = rows[0]->step_rows;
+    for (size_t r = 0; r < positions.size(); ++r) {
+      if (positions[r] < 0 || static_cast<size_t>(positions[r]) >= ids) return false;
+      uint32_t& head = heads_[static_cast<size_t>(positions[r])];
+      if (head != 0) return false;
+      head = static_cast<uint32_t>(r + 1);
+    }
+    return true;
+  }
   entries_.reserve(total);
   // From the last lane to the first, each in front of what is there: so every chain ascends.
   for (size_t l = lanes_.size(); l-- > 0;) {
@@ -38,25 +55,48 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneR
   return true;
 }
 
-void RowUnion::Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* places) const {
-  places->clear();
+void RowUnion::Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* positions) const {
+  positions->resize(end - begin);
+  size_t n = 0;
   for (size_t i = begin; i < end; ++i) {
-    if (heads_[order[i]] != 0) places->push_back(static_cast<uint32_t>(i));
+    const uint32_t position = order[i];
+    (*positions)[n] = position;
+    n += heads_[position] != 0;
+  }
+  positions->resize(n);
+}
+
+template <int kWidth>
+void RowUnion::CopyRows(absl::Span<const uint32_t> positions, int width, float* out) const {
+  const size_t w = static_cast<size_t>(kWidth > 0 ? kWidth : width);
+  const float* const values = lanes_[0].values;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i + kAhead < positions.size()) __builtin_prefetch(values + (heads_[positions[i + kAhead]] - 1) * w);
+    std::memcpy(out + i * w, values + (heads_[positions[i]] - 1) * w, w * sizeof(float));
   }
 }
 
-void RowUnion::WriteIds(const IdOrder& order, absl::Span<const uint32_t> places, absl::Span<const int64_t> ids,
-                        int64_t* out) const {
-  for (uint32_t place : places) *out++ = ids[order[place]];
-}
-
-void RowUnion::WriteSums(const IdOrder& order, absl::Span<const uint32_t> places, int width, float* out) const {
+void RowUnion::WriteSums(absl::Span<const uint32_t> positions, int width, float* out) const {
+  if (lanes_.size() == 1) {
+    switch (width) {  // copies whose length the compiler knows
+      case 4:
+        return CopyRows<4>(positions, width, out);
+      case 8:
+        return CopyRows<8>(positions, width, out);
+      case 16:
+        return CopyRows<16>(positions, width, out);
+      case 32:
+        return CopyRows<32>(positions, width, out);
+      default:
+        return CopyRows<0>(positions, width, out);
+    }
+  }
   const size_t w = static_cast<size_t>(width);
   std::vector<const float*> leaf(static_cast<size_t>(leaves_));
   std::vector<float> inner(leaves_ > 2 ? static_cast<size_t>(leaves_) * w : 0);
   const auto values = [&](const Entry& entry) { return lanes_[entry.lane].values + entry.row * w; };
-  for (uint32_t place : places) {
-    const Entry& first = entries_[heads_[order[place]] - 1];
+  for (const uint32_t position : positions) {
+    const Entry& first = entries_[heads_[position] - 1];
     if (first.next == 0) {
       std::memcpy(out, values(first), w * sizeof(float));
     } else if (entries_[first.next - 1].next == 0) {

@@ -20,14 +20,13 @@ class RowUnion {
   // by their step_rows. False when a lane's rows do not (no step_rows, or out of range).
   bool Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, size_t ids);
 
-  // Places in the order, of [begin, end), where some lane has a row.
-  void Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* places) const;
+  // Positions in `ids` of those at [begin, end) of the order that some lane has a row of, in order.
+  void Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* positions) const;
 
-  // ids [places], then sums [places, width], both in order; a sum is taken in the node's tree, absent lanes skipped.
-  void WriteIds(const IdOrder& order, absl::Span<const uint32_t> places, absl::Span<const int64_t> ids, int64_t* out) const;
-  void WriteSums(const IdOrder& order, absl::Span<const uint32_t> places, int width, float* out) const;
+  // Sums [positions, width]; a sum is taken in the node's tree, absent lanes skipped.
+  void WriteSums(absl::Span<const uint32_t> positions, int width, float* out) const;
 
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return lanes_.empty(); }
 
  private:
   struct Lane {
@@ -40,10 +39,14 @@ class RowUnion {
     uint32_t row;
     uint32_t next;  // place in entries_ + 1, or 0
   };
+  template <int kWidth>
+  void CopyRows(absl::Span<const uint32_t> positions, int width, float* out) const;
+
   int leaves_ = 1;
   std::vector<Lane> lanes_;
-  std::vector<Entry> entries_;
-  std::vector<uint32_t> heads_;  // by position in ids: place in entries_ + 1, or 0
+  std::vector<Entry> entries_;   // of several lanes
+  // By position in ids: place in entries_ + 1, of a single lane its row + 1; or 0.
+  std::vector<uint32_t> heads_;
 };
 
 }  // namespace weir

@@ -119,6 +119,24 @@ absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint
   // The union is at most this long, so nothing moves once pointers lead here.
   out->ids.reserve(rows);
   out->grads.reserve(rows);
+  // Runs one behind the other, as the parts of one push are: nothing is added.
+  std::sort(cursors.begin(), cursors.end(), [](const Cursor& a, const Cursor& b) { return a.key < b.key; });
+  bool apart = true;
+  for (size_t i = 1; i < cursors.size(); ++i) {
+    const Cursor& before = cursors[i - 1];
+    const size_t end = before.run->order == nullptr ? before.end - 1 : before.run->order[before.end - 1];
+    apart &= MixId(static_cast<uint64_t>(before.run->ids[end])) < cursors[i].key;
+  }
+  if (apart) {
+    for (const Cursor& cursor : cursors) {
+      for (Cursor at = cursor; at.at < at.end; ++at.at) {
+        const size_t index = at.Index();
+        out->ids.push_back(at.run->ids[index]);
+        out->grads.push_back(at.run->values + index * static_cast<size_t>(width));
+      }
+    }
+    return absl::OkStatus();
+  }
   if (cursors.size() > 1 && out->sums.size() < rows * static_cast<size_t>(width)) {
     out->sums.resize(rows * static_cast<size_t>(width));
   }

@@ -134,11 +134,12 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
   if (id < 0 || id >= trainer_count_) {
     return reply(absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
   }
-  if (request.checksum() != Checksum(frame->payload)) {
+  uint64_t checksum = 0;
+  const Slice payload = Contiguous(frame->payload, &buffers_, &checksum);
+  if (request.checksum() != checksum) {
     return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ", request.part(),
                                                   ": the payload's checksum does not match")));
   }
-  const Slice payload = Contiguous(frame->payload, &buffers_);
   std::vector<Gradient> gradients;
   const absl::Status parsed = ParseGradients(request, payload, nodes_[static_cast<size_t>(id)], *params_, &gradients);
   if (!parsed.ok()) return reply(parsed);

@@ -1,5 +1,7 @@
 #include "framework/wire/checksum.h"
 
+#include <new>
+
 #include "framework/base/stable_hash.h"
 
 #define XXH_INLINE_ALL
@@ -10,12 +12,24 @@ namespace weir {
 uint64_t Checksum(const Slices& bytes) {
   if (bytes.empty()) return StableHash("", 0);
   if (bytes.size() == 1) return StableHash(bytes[0].data, bytes[0].size);
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  for (const Slice& slice : bytes) {
-    if (slice.size > 0) XXH3_64bits_update(&state, slice.data, slice.size);
-  }
-  return XXH3_64bits_digest(&state);
+  Checksummer sum;
+  for (const Slice& slice : bytes) sum.Add(slice.data, slice.size);
+  return sum.Value();
 }
+
+namespace {
+XXH3_state_t* State(unsigned char* state) { return std::launder(reinterpret_cast<XXH3_state_t*>(state)); }
+}  // namespace
+
+Checksummer::Checksummer() {
+  static_assert(sizeof(XXH3_state_t) <= sizeof(state_) && alignof(XXH3_state_t) <= 64);
+  XXH3_64bits_reset(new (state_) XXH3_state_t);
+}
+
+void Checksummer::Add(const void* data, size_t size) {
+  if (size > 0) XXH3_64bits_update(State(state_), data, size);
+}
+
+uint64_t Checksummer::Value() const { return XXH3_64bits_digest(State(const_cast<unsigned char*>(state_))); }
 
 }  // namespace weir

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/wire/checksum.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -170,20 +171,54 @@ absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
   return frame;
 }
 
-Slice Contiguous(const Slices& slices, BufferPool* pool) {
-  const size_t size = TotalSize(slices);
-  if (size == 0) return {};
+namespace {
+
+// Read into the first-level cache once for both.
+constexpr size_t kCopyAndSum = size_t{16} << 10;
+
+// The one piece that may stay where it is, or null.
+const Slice* OnlyPiece(const Slices& slices, size_t size) {
   for (const Slice& slice : slices) {
     // One piece holds everything when the others are empty.
     if (slice.size != size) continue;
-    if (slice.owner != nullptr && reinterpret_cast<uintptr_t>(slice.data) % 8 == 0) return slice;
+    if (slice.owner != nullptr && reinterpret_cast<uintptr_t>(slice.data) % 8 == 0) return &slice;
   }
+  return nullptr;
+}
+
+}  // namespace
+
+Slice Contiguous(const Slices& slices, BufferPool* pool) {
+  const size_t size = TotalSize(slices);
+  if (size == 0) return {};
+  if (const Slice* only = OnlyPiece(slices, size)) return *only;
   const WireBuffer buffer = pool->Get(size);
   size_t at = 0;
   for (const Slice& slice : slices) {
     if (slice.size > 0) std::memcpy(buffer.data + at, slice.data, slice.size);
     at += slice.size;
   }
+  return buffer.Piece(0, size);
+}
+
+Slice Contiguous(const Slices& slices, BufferPool* pool, uint64_t* checksum) {
+  const size_t size = TotalSize(slices);
+  if (size == 0 || OnlyPiece(slices, size) != nullptr) {
+    *checksum = Checksum(slices);
+    return Contiguous(slices, pool);
+  }
+  const WireBuffer buffer = pool->Get(size);
+  Checksummer sum;
+  char* to = buffer.data;
+  for (const Slice& slice : slices) {
+    for (size_t at = 0; at < slice.size; at += kCopyAndSum) {
+      const size_t n = std::min(kCopyAndSum, slice.size - at);
+      std::memcpy(to, slice.data + at, n);
+      sum.Add(to, n);
+      to += n;
+    }
+  }
+  *checksum = sum.Value();
   return buffer.Piece(0, size);
 }
 

@@ -10,6 +10,7 @@
 #define WEIR_FRAMEWORK_WIRE_FRAME_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,8 @@ absl::StatusOr<Frame> DecodeFrame(const Slices& bytes);
 // The bytes in one piece whose address is a multiple of 8 (so that ids and floats can be read in place): the slice itself when
 // it is one, aligned and kept alive by an owner; else a copy from `pool`.
 Slice Contiguous(const Slices& slices, BufferPool* pool);
+// The same, and the bytes' checksum on the way.
+Slice Contiguous(const Slices& slices, BufferPool* pool, uint64_t* checksum);
 
 // A copy that owns its memory.
 std::string Flatten(const Slices& slices);

@@ -11,8 +11,12 @@ namespace weir {
 // Tensors of one gradient that together reach this leave at once; smaller ones are gathered until they fill it.
 inline constexpr size_t kGatherBytes = size_t{256} << 10;
 
-// Values of one pull, and rows of one push: a transfer of several such calls keeps both ends busy at once.
+// Values of one pull of dense blocks: a transfer of several such calls keeps both ends busy at once.
 inline constexpr size_t kBytesPerCall = size_t{16} << 20;
+
+// The same for rows of tables, whose ends have work to do row by row: while one looks up the next rows, the other puts the last
+// ones in their places. Small enough that a call's rows stay in a core's second-level cache from one touch to the next.
+inline constexpr size_t kRowBytesPerCall = size_t{1} << 20;
 
 // Of one dense gradient in one message, all nodes of the lane tree together: a header of items fits beside it.
 inline constexpr size_t kBytesOfOneTensor = kMaxMessageBytes - (size_t{1} << 20);

@@ -137,6 +137,23 @@ TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
   }
 }
 
+TEST(MergeRowsTest, PartsOfOnePushBehindOneAnotherAreTakenAsTheyAre) {
+  std::vector<int64_t> ids(50);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  std::sort(ids.begin(), ids.end(),
+            [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); });
+  const std::vector<int64_t> first(ids.begin(), ids.begin() + 20), last(ids.rbegin(), ids.rend() - 20);
+  std::vector<uint32_t> backwards(last.size());
+  for (size_t i = 0; i < backwards.size(); ++i) backwards[i] = static_cast<uint32_t>(backwards.size() - 1 - i);
+  const std::vector<float> values(100, 1.0f);
+  MergedRows merged;
+  const RowRun later{{0, 2}, last, values.data(), backwards.data()}, earlier{{0, 2}, first, values.data()};
+  ASSERT_TRUE(MergeRows({later, earlier}, 2, 2, 0, UINT64_MAX, &merged).ok());
+  EXPECT_EQ(merged.ids, ids);
+  ASSERT_EQ(merged.grads.size(), 50u);
+  for (size_t i = 0; i < 50; ++i) EXPECT_EQ(merged.grads[i], values.data() + 2 * (i < 20 ? i : 49 - i)) << i;
+}
+
 TEST(MergeRowsTest, AnIdTwiceInOneNodeIsRefused) {
   const std::vector<int64_t> ids = {7};
   const std::vector<float> values = {1};

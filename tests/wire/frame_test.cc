@@ -1,4 +1,5 @@
 #include "framework/wire/frame.h"
+#include "framework/wire/payload_reader.h"
 
 #include <cstdint>
 #include <cstring>
@@ -135,6 +136,49 @@ TEST(ChecksumTest, PiecesGiveTheHashOfTheWhole) {
   const std::string bytes = Bytes(5000, 3);
   for (size_t piece : {1, 13, 240, 241, 1024, 5000}) EXPECT_EQ(Checksum(Cut(bytes, piece)), StableHash(bytes));
   EXPECT_EQ(Checksum({}), StableHash(""));
+}
+
+TEST(ChecksumTest, APieceMadeOfSeveralIsSummedUpWhileItIsMade) {
+  BufferPool pool;
+  const std::string bytes = Bytes(70'000, 5);
+  for (size_t piece : {7, 1024, 40'000, 70'000}) {
+    uint64_t checksum = 0;
+    const Slice whole = Contiguous(Cut(bytes, piece), &pool, &checksum);
+    EXPECT_EQ(std::string(whole.data, whole.size), bytes);
+    EXPECT_EQ(checksum, StableHash(bytes));
+  }
+  uint64_t checksum = 0;
+  EXPECT_EQ(Contiguous({}, &pool, &checksum).size, 0u);
+  EXPECT_EQ(checksum, StableHash(""));
+}
+
+TEST(PayloadReaderTest, RowsOfAnyWidthCutAnywhereComeWholeAndSummedUp) {
+  const std::string bytes = Bytes(40'000, 6);
+  for (const size_t row : {4, 16, 20, 32, 64, 100, 128}) {
+    for (const size_t piece : {1, 13, 64, 1000, 9000, 40'000}) {
+      const Slices slices = Cut(bytes, piece);
+      PayloadReader reader(slices);
+      char head[5];
+      reader.Read(head, sizeof(head));
+      EXPECT_EQ(std::string(head, sizeof(head)), bytes.substr(0, 5));
+      const size_t rows = reader.left() / row - 3;
+      // Backwards, each in its own place.
+      std::string out(rows * row, '\0');
+      reader.ReadRows(rows, row, [&](size_t i) { return out.data() + (rows - 1 - i) * row; });
+      for (size_t i = 0; i < rows; ++i) {
+        ASSERT_EQ(out.substr((rows - 1 - i) * row, row), bytes.substr(5 + i * row, row)) << "row " << i << " of " << row << " bytes";
+      }
+      reader.Skip(1);
+      EXPECT_EQ(reader.left(), bytes.size() - 6 - rows * row);
+      EXPECT_EQ(reader.Checksum(), StableHash(bytes));
+    }
+  }
+}
+
+TEST(PayloadReaderTest, NothingHasTheChecksumOfNothing) {
+  PayloadReader reader(Slices{});
+  EXPECT_EQ(reader.left(), 0u);
+  EXPECT_EQ(reader.Checksum(), StableHash(""));
 }
 
 TEST(BufferPoolTest, MemoryIsUsedAgainAndOutlivesThePool) {

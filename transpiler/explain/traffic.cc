@@ -135,7 +135,7 @@ class Pulls {
 
   // `in` and `out`: bytes of the tensor in the answer, and of its ids in the request.
   void Add(v1::PullItem item, size_t in, size_t out) {
-    if (bytes_ > 0 && bytes_ + in > kBytesPerCall) Send();
+    if (bytes_ > 0 && bytes_ + in > (rows_ ? kRowBytesPerCall : kBytesPerCall)) Send();
     if (rows_) item.set_offset(static_cast<int64_t>(ids_));
     *header_.add_items() = item;
     bytes_ += AlignUp(in);
@@ -437,7 +437,7 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
 
   const auto pull = [](const SparseTarget& target, const std::string& name, size_t count, Pulls* pulls, ServerFlows* flow) {
     const size_t row_bytes = static_cast<size_t>(target.width) * sizeof(float);
-    const size_t per_call = std::max<size_t>(1, kBytesPerCall / row_bytes);
+    const size_t per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
     flow->pull_rows.rows += static_cast<double>(count);
     for (size_t begin = 0; begin < count; begin += per_call) {
       const size_t n = std::min(per_call, count - begin);
@@ -487,7 +487,7 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
   };
   const auto send_rows = [&](const std::string& name, size_t server, int64_t width, const std::vector<double>& by_node) {
     const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
-    const size_t per_piece = std::max<size_t>(1, kBytesPerCall / row_bytes / nodes.size());
+    const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes.size());
     const double most = by_node.empty() ? 0 : *std::max_element(by_node.begin(), by_node.end());
     const size_t pieces = std::max<size_t>(1, (Rounded(most) + per_piece - 1) / per_piece);
     for (size_t p = 0; p < pieces; ++p) {

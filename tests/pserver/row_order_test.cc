@@ -1,0 +1,124 @@
+// The order in which ids travel, and sums of lanes in it, against the obvious way.
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pserver/id_order.h"
+#include "pserver/lane_sums.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+
+uint64_t Key(int64_t id) { return MixId(static_cast<uint64_t>(id)); }
+
+// The id whose key this is: MixId backwards.
+int64_t IdOf(uint64_t key) {
+  const auto inverse = [](uint64_t odd) {
+    uint64_t x = odd;  // Newton's iteration doubles the right bits each time
+    for (int i = 0; i < 6; ++i) x *= 2 - odd * x;
+    return x;
+  };
+  const auto unshift = [](uint64_t x, int by) {
+    uint64_t y = x;
+    for (int done = by; done < 64; done += by) y = x ^ (y >> by);
+    return y;
+  };
+  uint64_t x = unshift(key, 31) * inverse(0x94d049bb133111ebULL);
+  x = unshift(x, 27) * inverse(0xbf58476d1ce4e5b9ULL);
+  return static_cast<int64_t>(unshift(x, 30) - 0x9e3779b97f4a7c15ULL);
+}
+
+void ExpectOrdered(const std::vector<int64_t>& ids, uint32_t shards, int servers) {
+  std::vector<uint32_t> expected(ids.size());
+  std::iota(expected.begin(), expected.end(), 0u);
+  std::sort(expected.begin(), expected.end(), [&](uint32_t a, uint32_t b) { return Key(ids[a]) < Key(ids[b]); });
+  IdOrder order;
+  order.Sort(ids, shards, servers);
+  ASSERT_EQ(order.size(), ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(order[i], expected[i]) << "place " << i;
+  for (int s = 0; s < servers; ++s) {
+    for (size_t i = order.begin(s); i < order.begin(s + 1); ++i) {
+      ASSERT_EQ(ShardServer(LogicalShard(ids[order[i]], shards), shards, servers), s);
+    }
+  }
+  EXPECT_EQ(order.begin(0), 0u);
+  EXPECT_EQ(order.begin(servers), ids.size());
+}
+
+TEST(IdOrderTest, IdsOfAnyNumberAscendByTheirKeysAndServersHaveTheirRuns) {
+  std::mt19937_64 random(5);
+  for (const size_t n : {0, 1, 2, 7, 64, 1000, 70'000, 300'000}) {
+    std::vector<int64_t> ids(n);
+    for (int64_t& id : ids) id = static_cast<int64_t>(random());
+    ExpectOrdered(ids, 4096, 3);
+    std::sort(ids.begin(), ids.end(), [](int64_t a, int64_t b) { return Key(a) < Key(b); });
+    ExpectOrdered(ids, 4096, 5);
+  }
+  ExpectOrdered({3, 1, 2}, 1, 2);
+}
+
+TEST(IdOrderTest, IdsWhoseKeysAreAlmostEqualAreOrderedToo) {
+  // All keys in one bucket, most of them equal in their high halves.
+  std::vector<int64_t> ids;
+  std::mt19937_64 random(6);
+  for (uint64_t low = 0; low < 500; ++low) ids.push_back(IdOf(0x7000000000000000u + low * 7));
+  for (uint64_t high = 0; high < 500; ++high) ids.push_back(IdOf(0x7000000000000001u + (high << 32)));
+  ASSERT_EQ(Key(ids[3]), 0x7000000000000000u + 21);
+  std::shuffle(ids.begin(), ids.end(), random);
+  ExpectOrdered(ids, 4096, 2);
+}
+
+SelectedRows Rows(std::vector<int32_t> positions, float first) {
+  SelectedRows rows;
+  rows.step_rows = positions;
+  for (int32_t p : positions) rows.ids.push_back(p * 10);
+  rows.values.Resize(v1::FLOAT32, {static_cast<int64_t>(positions.size()), 2});
+  float* const values = rows.values.data<float>();
+  for (size_t i = 0; i < positions.size() * 2; ++i) values[i] = first + static_cast<float>(i);
+  return rows;
+}
+
+TEST(RowUnionTest, OneLaneIsCopiedAndSeveralAreAdded) {
+  std::vector<int64_t> ids = {0, 10, 20, 30};
+  IdOrder order;
+  order.Sort(ids, 4096, 1);
+  const SelectedRows a = Rows({2, 0}, 1), b = Rows({3, 2}, 100);
+  const ParamChannel::LaneRows lanes[] = {{0, &a}, {1, &b}};
+  const auto sums_of = [&](const LaneRange& node, std::vector<uint32_t>* positions) {
+    RowUnion rows;
+    EXPECT_TRUE(rows.Build(node, lanes, ids.size()));
+    rows.Present(order, 0, order.size(), positions);
+    std::vector<float> sums(positions->size() * 2), by_position(ids.size() * 2);
+    rows.WriteSums(*positions, 2, sums.data());
+    for (size_t i = 0; i < positions->size(); ++i) {
+      for (size_t j = 0; j < 2; ++j) by_position[(*positions)[i] * 2 + j] = sums[i * 2 + j];
+    }
+    return by_position;
+  };
+  std::vector<uint32_t> positions;
+  EXPECT_THAT(sums_of({0, 1}, &positions), ElementsAre(3, 4, 0, 0, 1, 2, 0, 0));
+  EXPECT_EQ(positions.size(), 2u);
+  EXPECT_THAT(sums_of({0, 2}, &positions), ElementsAre(3, 4, 0, 0, 103, 105, 100, 101));
+  EXPECT_EQ(positions.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(positions.begin(), positions.end(),
+                             [&](uint32_t x, uint32_t y) { return Key(ids[x]) < Key(ids[y]); }));
+}
+
+TEST(RowUnionTest, AnIdTwiceInALaneOrOutsideTheStepIsRefused) {
+  for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{1, 1}, {4}, {-1}}) {
+    const SelectedRows rows = Rows(wrong, 0), other = Rows({0}, 0);
+    const ParamChannel::LaneRows one[] = {{0, &rows}};
+    EXPECT_FALSE(RowUnion().Build({0, 1}, one, 4));
+    const ParamChannel::LaneRows two[] = {{0, &other}, {1, &rows}};
+    EXPECT_FALSE(RowUnion().Build({0, 2}, two, 4));
+  }
+}
+
+}  // namespace
+}  // namespace weir
