@@ -6,13 +6,15 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/command_line.h"
@@ -23,8 +25,13 @@
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/npz.h"
+#include "tools/export_rows.h"
 
-ABSL_FLAG(std::string, output, "", "export: the .npz file to write");
+ABSL_FLAG(std::string, output, "", "export: the file to write, .npz or (with --table) any other name; rows: the .npz to write");
+ABSL_FLAG(std::string, table, "", "export: this table alone");
+ABSL_FLAG(std::string, since, "",
+          "export: only rows that differ from those of this step of DIR (or of the checkpoint in this directory), and the ids that "
+          "are gone since");
 ABSL_FLAG(int64_t, step, -1, "this step of a directory of checkpoints; default: the newest complete one");
 ABSL_FLAG(bool, state, false, "export: optimizer state too");
 
@@ -36,6 +43,9 @@ constexpr char kUsage[] =
     "checkpoint verify DIR                 reads every byte of every checkpoint (or of one step)\n"
     "checkpoint digest DIR                 one line per variable, then the digests of all: values=... state=...\n"
     "checkpoint export DIR --output=F.npz  dense parameters by name; tables as <table>.ids and <table>.values\n"
+    "checkpoint export DIR --table=T --output=F.rows [--since=STEP]\n"
+    "                                      one table as a checksummed row file, or what changed in it since an earlier step\n"
+    "checkpoint rows F.rows                reads every byte of a row file; with --output=F.npz also as arrays\n"
     "checkpoint compare LOG LOG            two logs of trainer --digest_log: the first step, variables and ranges that differ\n"
     "\n"
     "DIR is a directory of checkpoints (the newest complete one is taken, or --step) or a step's directory.\n"
@@ -150,59 +160,68 @@ absl::Status ExportDense(const NewestCheckpoint& opened, NpzWriter* npz) {
   return absl::OkStatus();
 }
 
-// Rows in order of id, so that the file does not depend on the servers that wrote the checkpoint.
-absl::Status ExportTable(const NewestCheckpoint& opened, const std::string& table, NpzWriter* npz) {
-  std::vector<int64_t> ids;
-  std::vector<float> rows;
-  size_t width = 0, floats = 0;
-  for (const v1::CheckpointShard& shard : opened.manifest.shards()) {
-    std::unique_ptr<ShardReader> reader;
-    for (int i = 0; i < shard.tables_size(); ++i) {
-      const v1::TableEntry& e = shard.tables(i);
-      if (e.table() != table) continue;
-      width = static_cast<size_t>(e.width());
-      floats = width + static_cast<size_t>(e.state_width());
-      if (reader == nullptr) {
-        // Checksums were verified when the checkpoint was opened.
-        ASSIGN_OR_RETURN(reader, ShardReader::Open(opened.found.path, shard, /*check_sum=*/false));
-      }
-      RETURN_IF_ERROR(reader->ReadTable(i, [&](absl::Span<const int64_t> run, absl::Span<const float> values) {
-        ids.insert(ids.end(), run.begin(), run.end());
-        rows.insert(rows.end(), values.begin(), values.end());
-        return absl::OkStatus();
-      }));
-    }
-  }
-  std::vector<size_t> order(ids.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&ids](size_t a, size_t b) { return ids[a] < ids[b]; });
+// What --since names: a step of the same directory, or a directory.
+absl::StatusOr<std::optional<NewestCheckpoint>> Since(const std::string& dir) {
+  const std::string since = absl::GetFlag(FLAGS_since);
+  if (since.empty()) return std::nullopt;
+  int64_t step = 0;
+  const std::string path = absl::SimpleAtoi(since, &step) ? absl::StrCat(dir, "/", StepDirectoryName(step)) : since;
+  ASSIGN_OR_RETURN(NewestCheckpoint opened, OpenCheckpoint(path));
+  return opened;
+}
 
-  const int64_t n = static_cast<int64_t>(ids.size());
-  RETURN_IF_ERROR(npz->BeginInts(table + ".ids", {n}));
-  for (const size_t i : order) RETURN_IF_ERROR(npz->Append(&ids[i], sizeof(int64_t)));
-  RETURN_IF_ERROR(npz->End());
-  RETURN_IF_ERROR(npz->BeginFloats(table + ".values", {n, static_cast<int64_t>(width)}));
-  for (const size_t i : order) RETURN_IF_ERROR(npz->Append(&rows[i * floats], width * sizeof(float)));
-  RETURN_IF_ERROR(npz->End());
-  if (!absl::GetFlag(FLAGS_state) || floats == width) return absl::OkStatus();
-  RETURN_IF_ERROR(npz->BeginFloats(table + ".state", {n, static_cast<int64_t>(floats - width)}));
-  for (const size_t i : order) RETURN_IF_ERROR(npz->Append(&rows[i * floats + width], (floats - width) * sizeof(float)));
-  return npz->End();
+std::set<std::string> TableNames(const v1::CheckpointManifest& manifest) {
+  std::set<std::string> tables;
+  for (const v1::CheckpointShard& shard : manifest.shards()) {
+    for (const v1::TableEntry& e : shard.tables()) tables.insert(e.table());
+  }
+  return tables;
+}
+
+std::string Describe(const v1::RowFile& file) {
+  std::string text = absl::StrCat("table=", file.table(), " job=", file.job(), " step=", file.step());
+  if (file.has_since_step()) absl::StrAppend(&text, " since=", file.since_step());
+  absl::StrAppend(&text, " rows=", file.rows(), " removed=", file.removed(), " width=", file.width());
+  for (int i = 0; i < file.state_names_size(); ++i) absl::StrAppend(&text, " ", file.state_names(i), "=", file.state_widths(i));
+  return absl::StrCat(text, " values=", DigestHex(file.values_digest()));
 }
 
 absl::Status Export(const std::string& dir) {
   const std::string output = absl::GetFlag(FLAGS_output);
-  if (output.empty()) return absl::InvalidArgumentError("export needs --output=FILE.npz");
-  ASSIGN_OR_RETURN(const NewestCheckpoint opened, Open(dir));
-  ASSIGN_OR_RETURN(std::unique_ptr<NpzWriter> npz, NpzWriter::Create(output));
-  RETURN_IF_ERROR(ExportDense(opened, npz.get()));
-  std::set<std::string> tables;
-  for (const v1::CheckpointShard& shard : opened.manifest.shards()) {
-    for (const v1::TableEntry& e : shard.tables()) tables.insert(e.table());
+  const std::string table = absl::GetFlag(FLAGS_table);
+  const bool npz_wanted = absl::EndsWith(output, ".npz");
+  if (output.empty()) return absl::InvalidArgumentError("export needs --output=FILE.npz, or --table=T --output=FILE.rows");
+  if (table.empty() && !npz_wanted) {
+    return absl::InvalidArgumentError(absl::StrCat("--output=", output, ": a whole model is exported as .npz; a row file holds one "
+                                                   "table: name it with --table"));
   }
-  for (const std::string& table : tables) RETURN_IF_ERROR(ExportTable(opened, table, npz.get()));
+  ASSIGN_OR_RETURN(const NewestCheckpoint opened, Open(dir));
+  ASSIGN_OR_RETURN(const std::optional<NewestCheckpoint> since, Since(dir));
+  const RowExport rows = {.now = opened, .since = since, .state = absl::GetFlag(FLAGS_state)};
+  if (!npz_wanted) {
+    ASSIGN_OR_RETURN(const v1::RowFile file, ExportToRowFile(rows, table, output));
+    std::printf("%s: %s\n", output.c_str(), Describe(file).c_str());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<NpzWriter> npz, NpzWriter::Create(output));
+  if (!table.empty()) {
+    RETURN_IF_ERROR(ExportToNpz(rows, table, npz.get()));
+  } else {
+    RETURN_IF_ERROR(ExportDense(opened, npz.get()));
+    for (const std::string& name : TableNames(opened.manifest)) RETURN_IF_ERROR(ExportToNpz(rows, name, npz.get()));
+  }
   RETURN_IF_ERROR(npz->Finish());
   std::printf("%s: step %" PRId64 " of job %s\n", output.c_str(), opened.manifest.step(), opened.manifest.job().c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Rows(const std::string& file) {
+  const std::string output = absl::GetFlag(FLAGS_output);
+  if (!output.empty() && !absl::EndsWith(output, ".npz")) {
+    return absl::InvalidArgumentError(absl::StrCat("--output=", output, ": rows writes .npz"));
+  }
+  ASSIGN_OR_RETURN(const v1::RowFile description, ReadRowFile(file, output));
+  std::printf("%s: OK %s\n", file.c_str(), Describe(description).c_str());
   return absl::OkStatus();
 }
 
@@ -231,7 +250,9 @@ absl::StatusOr<ExitCode> Run(const CommandLine& line) {
   if (command == "verify") return OkOr(Verify(dir));
   if (command == "digest") return OkOr(Digest(dir));
   if (command == "export") return OkOr(Export(dir));
-  return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected list, verify, digest, export or compare"));
+  if (command == "rows") return OkOr(Rows(dir));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown command '", command, "'; expected list, verify, digest, export, rows or compare"));
 }
 
 int Main(int argc, char** argv) {

@@ -37,6 +37,20 @@ grep -q 'w.moment1.npy' "$work/a.npz" && { echo "FAILED: the export has state th
 expect 0 'step 42' export "$good" --output="$work/s.npz" --state
 grep -q 'w.moment1.npy' "$work/s.npz" || { echo "FAILED: --state exports no state"; failures=$((failures + 1)); }
 
+# One table as a row file, and back.
+expect 0 't.rows: table=t job=toy step=42 rows=6 removed=0 width=2 values=[0-9a-f]{16}$' export "$good" --table=t --output="$work/t.rows"
+expect 0 't.rows: OK table=t .* rows=6 ' rows "$work/t.rows"
+expect 0 ' moment=2 values=' export "$good" --table=t --output="$work/state.rows" --state
+expect 0 'OK table=t' rows "$work/state.rows" --output="$work/rows.npz"
+expect 0 'step 42' export "$good" --table=t --state --output="$work/table.npz"
+cmp -s "$work/rows.npz" "$work/table.npz" || { echo "FAILED: a row file and its table are different arrays"; failures=$((failures + 1)); }
+expect 0 'since=42 rows=0 removed=0' export "$work/ckpt" --table=t --since=42 --output="$work/none.rows"
+expect 0 'since=42 rows=0 removed=0' export "$work/ckpt" --table=t --since="$good" --output="$work/none.rows"
+expect 2 "has no table 'u'; it has t" export "$good" --table=u --output="$work/u.rows"
+expect 2 'a row file holds one table: name it with --table' export "$good" --output="$work/u.rows"
+printf 'X' | dd of="$work/t.rows" bs=1 seek=70 conv=notrunc status=none
+expect 4 't.rows: chunk 0 at byte 64 is damaged' rows "$work/t.rows"
+
 # A newer one that is damaged: named, and the older one is used.
 cp -r "$good" "$work/ckpt/step-000000000050"
 printf 'X' | dd of="$work/ckpt/step-000000000050/shard-00001" bs=1 seek=70 conv=notrunc status=none
@@ -53,7 +67,7 @@ expect 4 'MANIFEST is missing' verify "$work/ckpt/step-000000000050"
 
 expect 2 'is no directory' digest "$work/nowhere"
 expect 2 'no complete checkpoint|no checkpoint' digest "$work"
-expect 2 "unknown command 'lst'; expected list, verify, digest, export or compare" lst "$work/ckpt"
+expect 2 "unknown command 'lst'; expected list, verify, digest, export, rows or compare" lst "$work/ckpt"
 expect 2 'expected a command and a directory' list
 expect 2 'export needs --output' export "$work/ckpt"
 expect 2 'unknown flag --outptu \(did you mean --output\?\)' export "$work/ckpt" --outptu=x

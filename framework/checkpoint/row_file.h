@@ -1,0 +1,77 @@
+// Files of embedding rows: a table, or what changed in it, checksummed, in pieces that can be read one by one. The format is
+// described in docs/row_files.md and proto/row_file.proto.
+#ifndef WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
+#define WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/checkpoint/digest.h"
+#include "framework/checkpoint/file.h"
+#include "framework/checkpoint/shard.h"
+#include "proto/row_file.pb.h"
+
+namespace weir {
+
+inline constexpr uint32_t kRowFileFormat = 1;
+
+// Writes beside `path` and renames in Finish, so nothing half-written replaces a good file. Not thread-safe.
+class RowFileWriter {
+ public:
+  // layout.states: what stands behind the values; empty without state. since_step < 0: the file holds all rows.
+  static absl::StatusOr<std::unique_ptr<RowFileWriter>> Create(const std::string& path, const TableLayout& layout,
+                                                               const std::string& job, int64_t step, int64_t since_step);
+
+  // rows [ids.size(), width + state_width]. Each id once in a file.
+  absl::Status Add(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
+  // On disk when this returns. What the file says of itself.
+  absl::StatusOr<v1::RowFile> Finish();
+
+ private:
+  RowFileWriter(std::string path, TableLayout layout, std::unique_ptr<FileWriter> file)
+      : path_(std::move(path)), layout_(std::move(layout)), file_(std::move(file)),
+        digester_(layout_.table, layout_.logical_shards) {}
+  absl::Status WriteChunk(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
+
+  const std::string path_;
+  const TableLayout layout_;
+  std::unique_ptr<FileWriter> file_;
+  v1::RowFile description_;
+  VariableDigester digester_;
+};
+
+// Thread-safe.
+class RowFileReader {
+ public:
+  // DataLoss: cut, damaged, or no row file. FailedPrecondition: a newer format.
+  static absl::StatusOr<std::unique_ptr<RowFileReader>> Open(const std::string& path);
+
+  const v1::RowFile& description() const { return description_; }
+  TableLayout layout() const;
+
+  struct Chunk {
+    std::vector<int64_t> ids;
+    std::vector<float> rows;  // [ids.size(), width + state_width]
+    std::vector<int64_t> removed;
+  };
+  // Chunk i of description().chunks(). DataLoss when its checksum is another.
+  absl::StatusOr<Chunk> Read(int i) const;
+
+ private:
+  RowFileReader(std::string path, std::unique_ptr<FileReader> file) : path_(std::move(path)), file_(std::move(file)) {}
+  absl::Status ReadDescription();
+  absl::Status CheckDescription() const;
+
+  const std::string path_;
+  const std::unique_ptr<FileReader> file_;
+  v1::RowFile description_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
