@@ -140,6 +140,7 @@ class ClientImpl : public Client {
   struct StepIds {
     const std::vector<int64_t>* ids = nullptr;
     IdOrder order;
+    IdOrder asked;  // of those that are not there already
     int64_t step = -1;
   };
   // A dense parameter whose rows are fetched: where they are, and in what order the step's ids go there.

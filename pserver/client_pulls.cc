@@ -116,8 +116,9 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
   const auto sort = [&](int64_t i) {
     const TableRows& table = tables[static_cast<size_t>(i)];
     if (step_ids[static_cast<size_t>(i)] == nullptr) return OrderRows(table, &fetched_.find(table.table)->second);
-    step_ids[static_cast<size_t>(i)]->order.Sort(
-        *table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
+    StepIds& step = *step_ids[static_cast<size_t>(i)];
+    step.order.Sort(*table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
+    if (table.there != nullptr) step.asked.Select(step.order, table.there);
   };
   options_.pool->ParallelFor(static_cast<int64_t>(tables.size()), sort);
 
@@ -141,7 +142,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     };
     for (size_t i = 0; i < tables.size(); ++i) {
       if (step_ids[i] != nullptr) {
-        const IdOrder& order = step_ids[i]->order;
+        const IdOrder& order = tables[i].there != nullptr ? step_ids[i]->asked : step_ids[i]->order;
         ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1)});
         continue;
       }

@@ -80,4 +80,16 @@ void IdOrder::Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers) 
   }
 }
 
+void IdOrder::Select(const IdOrder& all, const uint8_t* skip) {
+  positions_.clear();
+  server_begins_.clear();
+  for (size_t s = 0; s + 1 < all.server_begins_.size(); ++s) {
+    server_begins_.push_back(positions_.size());
+    for (size_t i = all.server_begins_[s]; i < all.server_begins_[s + 1]; ++i) {
+      if (skip[all.positions_[i]] == 0) positions_.push_back(all.positions_[i]);
+    }
+  }
+  server_begins_.push_back(positions_.size());
+}
+
 }  // namespace weir

@@ -15,6 +15,8 @@ class IdOrder {
  public:
   // `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
   void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers);
+  // The positions of `all` whose place in `skip` is 0.
+  void Select(const IdOrder& all, const uint8_t* skip);
 
   // Position in `ids` of the i-th in order.
   uint32_t operator[](size_t i) const { return positions_[i]; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "trainer/data/watched_pass.h"
 #include "trainer/half_async.h"
 #include "trainer/progress.h"
+#include "trainer/row_cache.h"
 #include "trainer/session.h"
 
 namespace weir {
@@ -110,6 +112,7 @@ class TrainLoop {
   std::optional<DataStatistics> statistics_;
   std::unique_ptr<Checkpointing> checkpoints_;  // chief only
   std::unique_ptr<LaneReader> reader_;
+  std::unique_ptr<RowCacheChannel> cache_;  // null: no table is cached
   std::unique_ptr<GeoChannel> geo_;     // null: the servers hold the only copy
   std::unique_ptr<WorkerGroup> group_;  // null: one thread runs the program
   // One for each worker; the first evaluates.
@@ -200,11 +203,20 @@ absl::Status TrainLoop::Begin() {
 absl::Status TrainLoop::StartSessions() {
   const absl::Duration slow_warning = absl::Seconds(config_.deadlines().slow_warning_s());
   const absl::Duration progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s());
+  std::map<std::string, v1::RowCache> caches;
+  for (const v1::Table& table : config_.table()) {
+    if (table.has_cache()) caches[table.name()] = table.cache();
+  }
+  ParamChannel* servers = o_.client;
+  if (!caches.empty()) {
+    cache_ = std::make_unique<RowCacheChannel>(std::move(caches), o_.client);
+    servers = cache_.get();
+  }
   if (mode_.workers > 1) {
     group_ = std::make_unique<WorkerGroup>(WorkerGroup::Options{.workers = mode_.workers,
                                                                 .slow_warning = slow_warning,
                                                                 .progress_deadline = progress_deadline,
-                                                                .inner = o_.client,
+                                                                .inner = servers,
                                                                 .pool = o_.pool});
   }
   if (mode_.geo_every_steps > 0) {
@@ -225,7 +237,7 @@ absl::Status TrainLoop::StartSessions() {
                                       .progress_deadline = progress_deadline,
                                       .channel = group_ != nullptr ? group_->channel(worker)
                                                  : geo_ != nullptr ? static_cast<ParamChannel*>(geo_.get())
-                                                                   : o_.client,
+                                                                   : servers,
                                       .pool = o_.pool,
                                       .worker = worker}));
     RETURN_IF_ERROR(session->Start(step_));

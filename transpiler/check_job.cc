@@ -186,12 +186,26 @@ absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
       {"bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY},
       {"disk", table.has_disk()},
       {"wire", table.has_wire()},
-      {"cache", table.has_cache()},
   };
   for (const auto& [field, set] : unavailable) {
     if (set) return at.Error(field, "is not available in this version");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& table) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!table.is_distributed()) return at.Error("cache", "is for is_distributed: true: other tables are no rows on the servers");
+  if (distribute.sync()) {
+    return at.Error("cache", "contradicts sync: true, where every row is that of the step: set sync: false, or leave it out");
+  }
+  if (distribute.has_geo()) return at.Error("cache", "contradicts distribute.geo, whose trainers keep copies of all rows they use");
+  if (distribute.has_bounded_staleness()) {
+    return at.Error("cache", "contradicts distribute.bounded_staleness: a row that was kept may be older than its bound");
+  }
+  RETURN_IF_ERROR(AtLeast(at, "cache.rows", table.cache().rows(), 1));
+  RETURN_IF_ERROR(AtMost(at, "cache.rows", table.cache().rows(), int64_t{1} << 31));
+  return AtLeast(at, "cache.max_steps", table.cache().max_steps(), 1);
 }
 
 absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
@@ -225,6 +239,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
   if (table.fetch() == v1::Table::ROWS && job.config.distribute().has_geo()) {
     return at.Error("fetch", "ROWS contradicts distribute.geo, whose trainers keep whole copies");
   }
+  if (table.has_cache()) RETURN_IF_ERROR(CheckCache(job, at, table));
   const int servers = job.config.distribute().servers();
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
     return at.Error("logical_shards",

@@ -53,6 +53,8 @@ class ParamChannel {
     int width = 0;
     const std::vector<int64_t>* ids = nullptr;
     float* rows = nullptr;
+    // [ids.size()], or null: not 0 for rows that are in `rows` already and need not be asked for.
+    const uint8_t* there = nullptr;
   };
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
 

@@ -105,6 +105,17 @@ TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
   }
 }
 
+// The job has 101 ids in a table that every batch names nearly all of: most rows come out of the cache.
+TEST_F(ModesTest, AsyncWithCachedRowsLearnsTheJobAndAsksForFewerRows) {
+  const std::vector<std::string> async = {"distribute.sync=false"};
+  const InProcessResult plain = Run({.overrides = async, .servers = 2, .trainers = 2});
+  std::vector<std::string> cached = async;
+  for (const char* table : {"0", "1"}) cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
+  const InProcessResult result = Run({.overrides = cached, .servers = 2, .trainers = 2});
+  ExpectLearned(result);
+  for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
+}
+
 // Stream 0, of trainer 0, has twice the lines of stream 1.
 TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
   {

@@ -137,6 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
             "job.textproto:18:1: table[1].dict_size is required for table 'weights': without is_distributed that many "
             "rows are held, ids in [0, dict_size)"},
         Wrong{"NoWidth", "width: 4 ", "", "job.textproto:17:1: table[0].width must be at least 1, got 0"},
+        Wrong{"CacheInSync", "name: \"weights\" width: 1", "name: \"weights\" cache { rows: 10 } width: 1",
+              "job.textproto:18:25: table[1].cache contradicts sync: true, where every row is that of the step: set sync: false, or "
+              "leave it out"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",
               "job.textproto:18:9: table[1].name 'vectors' is the name of an earlier table"},
         Wrong{"OddShards", "width: 4", "width: 4 logical_shards: 1000",

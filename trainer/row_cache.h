@@ -1,0 +1,83 @@
+// Rows that a trainer keeps between steps (table.cache): those that every batch names are asked for once in so many steps.
+//
+// Between a trainer's program and its servers. A row that was read at step r of this trainer serves its steps up to r + max_steps; what
+// others, and the trainer itself, have pushed since is not in it. Everything else goes through. Evaluation reads past the cache.
+// Threads as ParamChannel.
+#ifndef WEIR_TRAINER_ROW_CACHE_H_
+#define WEIR_TRAINER_ROW_CACHE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/base/counters.h"
+#include "framework/runtime/param_channel.h"
+#include "proto/table.pb.h"
+
+namespace weir {
+
+// Rows of one table. Not thread-safe.
+class CachedRows {
+ public:
+  CachedRows(const v1::RowCache& settings, int width);
+
+  // Copies the row to `out` when it is there and was read at `step` - max_steps or later.
+  bool Take(int64_t id, int64_t step, float* out);
+  // A row as read at `step`. When there is no room, one goes that no step has used for longest of those looked at; when all of them
+  // serve this very step, the new one is not kept.
+  void Keep(int64_t id, int64_t step, const float* row);
+
+  int64_t size() const { return static_cast<int64_t>(ids_.size()); }
+
+ private:
+  static constexpr int kLooks = 8;
+
+  const int64_t capacity_;
+  const int64_t max_steps_;
+  const size_t width_;
+  // By slot; slots are dealt in order until there are `capacity_`, then given anew.
+  std::vector<int64_t> ids_;
+  std::vector<int64_t> read_, used_;  // steps
+  std::vector<float> rows_;
+  absl::flat_hash_map<int64_t, uint32_t> slots_;  // by id
+  size_t hand_ = 0;
+};
+
+class RowCacheChannel : public ParamChannel {
+ public:
+  // Settings by table. `servers` is borrowed.
+  RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers);
+
+  absl::Status BeginStep(int64_t step, bool read_only) override;
+  void SetStepSamples(int64_t samples) override { servers_->SetStepSamples(samples); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override;
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
+    return servers_->SendDense(block, lanes);
+  }
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
+    return servers_->SendRows(block, width, lanes);
+  }
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override { return servers_->FinishSends(samples, verdict); }
+  absl::Status Receive(const BlockRef& block, Tensor* out) override { return servers_->Receive(block, out); }
+  absl::Status FinishReceives(StepOutcome* outcome) override { return servers_->FinishReceives(outcome); }
+
+ private:
+  const std::map<std::string, v1::RowCache> settings_;
+  ParamChannel* const servers_;
+  int64_t step_ = 0;
+  bool read_only_ = false;
+  std::map<std::string, CachedRows> tables_;
+  std::vector<std::vector<uint8_t>> there_;  // by table of a call; its memory is kept from call to call
+  // Of the process.
+  Counter* const hits_;
+  Counter* const misses_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_ROW_CACHE_H_
