@@ -127,6 +127,11 @@ def system_libraries():
         targets = {"dnnl": [_AS_NEEDED, "-ldnnl", "-lgomp"]},
     )
     _system_library(
+        name = "rocksdb",
+        header = "/usr/include/rocksdb/db.h",
+        targets = {"rocksdb": [_AS_NEEDED, "-lrocksdb"]},
+    )
+    _system_library(
         name = "googletest",
         header = "/usr/include/gmock/gmock.h",
         targets = {
