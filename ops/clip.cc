@@ -3,6 +3,7 @@
 //   X    dense or selected rows
 //   Out  like X, the same variable allowed. An absent gradient stays absent; NaN stays NaN
 //   min, max  float
+//   columns   of rows of a table (ops/columns.h)
 //
 // Row form for tables. Arithmetic in ops/gradient_math.h.
 #include <memory>
@@ -11,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
 #include "framework/runtime/row_gradient.h"
+#include "ops/columns.h"
 #include "ops/gradient_math.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -76,12 +78,16 @@ REGISTER_OP(clip)
   .summary = "every element of a gradient into [min, max]",
   .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
   .outputs = {{.name = "Out", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
-  .attrs = {Required(FloatAttr("min", 0)), Required(FloatAttr("max", 0))},
+  .attrs = {Required(FloatAttr("min", 0)), Required(FloatAttr("max", 0)), ColumnsAttr()},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     if (ctx.Input("X").dtype() != v1::FLOAT32) return ctx.Error("X must be FLOAT32");
     const double min = ctx.attrs().Float("min"), max = ctx.attrs().Float("max");
     if (!(min <= max)) return ctx.Error(absl::StrCat("min must not be above max, got ", min, " and ", max));
+    const Shape dims = ctx.InputShape("X");
+    // Gradients of tables have no height.
+    const bool table = ctx.Input("X").kind() == v1::SELECTED_ROWS && !dims.empty() && dims[0] < 0;
+    RETURN_IF_ERROR(CheckColumns(ctx, table, dims.empty() ? 0 : dims.back()));
     SetLike(ctx, "Out", "X");
     return absl::OkStatus();
   },

@@ -4,6 +4,7 @@
 //   Grad   shape of Param, or merged selected rows of it: then only those rows decay
 //   Out    like Grad, the same variable allowed. An absent gradient stays absent: nothing decays without an update
 //   l1, l2  float, not negative
+//   columns  of rows of a table (ops/columns.h)
 //
 // Row form for tables. Arithmetic in ops/gradient_math.h.
 #include <memory>
@@ -12,6 +13,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
 #include "framework/runtime/row_gradient.h"
+#include "ops/columns.h"
 #include "ops/gradient_math.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -41,6 +43,7 @@ absl::Status DecayShape(InferContext& ctx) {
     if (ctx.attrs().Float(attr) >= 0) continue;
     return ctx.Error(absl::StrCat(attr, " must not be negative, got ", ctx.attrs().Float(attr)));
   }
+  RETURN_IF_ERROR(CheckColumns(ctx, param.kind() == v1::TABLE, dims.empty() ? 0 : dims.back()));
   SetLike(ctx, "Out", "Grad");
   return absl::OkStatus();
 }
@@ -122,12 +125,13 @@ REGISTER_OP(decay)
   .summary = "adds l1 sign(w) + l2 w to a gradient",
   .inputs = {{.name = "Param", .kinds = {v1::DENSE, v1::TABLE}}, {.name = "Grad", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
   .outputs = {{.name = "Out", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
-  .attrs = {FloatAttr("l1", 0), FloatAttr("l2", 0)},
+  .attrs = {FloatAttr("l1", 0), FloatAttr("l2", 0), ColumnsAttr()},
   .scope = OpScope::kStep,
   .shape = DecayShape,
   .cost = [](InferContext& ctx) {
     double elements = 1;
     for (const int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
+    elements *= ColumnsShare(ctx, ctx.InputShape("Grad"));
     return Cost{.flops = 4 * elements, .bytes = 12 * elements};
   },
   .in_place = {{"Grad", "Out"}}});

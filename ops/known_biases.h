@@ -49,6 +49,10 @@ class BiasedRowRule : public RowRule {
               const float* const* grads) const override {
     rule_.Update(width, learning_rate, divisor, n, rows, grads);
   }
+  void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n, float* const* rows,
+                  const float* const* grads) const override {
+    rule_.UpdatePart(width, state_at, learning_rate, divisor, n, rows, grads);
+  }
 
  private:
   const std::vector<AdamMath::Bias> biases_;

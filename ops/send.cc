@@ -4,7 +4,8 @@
 //
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for dense.
 // Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is sent: absent
-// is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier.
+// is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier; not with `bad_rows`: servers
+// leave out the rows that hold some.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -16,7 +17,10 @@ namespace {
 class SendKernel : public OpKernel {
  public:
   explicit SendKernel(const KernelInit& init)
-      : vars_(VarsOfInput(init.op, "X")), blocks_(BlocksOf(init.attrs)), width_(init.attrs.Int("width")) {
+      : vars_(VarsOfInput(init.op, "X")),
+        blocks_(BlocksOf(init.attrs)),
+        width_(init.attrs.Int("width")),
+        bad_rows_(init.attrs.Bool("bad_rows")) {
     CHECK_EQ(vars_.size(), blocks_.size());
   }
 
@@ -30,7 +34,7 @@ class SendKernel : public OpKernel {
 
  private:
   void Inspect(const KernelContext& ctx, size_t i, const Tensor& value) const {
-    if (ctx.step->health == nullptr || value.size() == 0) return;
+    if (bad_rows_ || ctx.step->health == nullptr || value.size() == 0) return;
     if (!AllFinite(value.data<float>(), value.size())) ctx.step->health->ReportNonFinite(vars_[i]);
   }
 
@@ -74,13 +78,14 @@ class SendKernel : public OpKernel {
   const std::vector<std::string> vars_;
   const std::vector<BlockRef> blocks_;
   const int64_t width_;
+  const bool bad_rows_;
 };
 
 REGISTER_OP(send)
 ({.type = "send",
   .summary = "gradients to their servers",
   .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}},
-  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0)},
+  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0), BoolAttr("bad_rows", false)},
   .scope = OpScope::kGate,
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));

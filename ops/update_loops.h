@@ -5,14 +5,22 @@
 #ifndef WEIR_OPS_UPDATE_LOOPS_H_
 #define WEIR_OPS_UPDATE_LOOPS_H_
 
+#include <concepts>
 #include <cstdint>
 #include <utility>
 
+#include "ops/fixed_sum.h"
 #include "ops/inline.h"
 #include "ops/vector_unit.h"
 #include "ops/vectorized.h"
 
 namespace weir {
+
+// A rule with one state for a whole row: At(lr, state, mean of g^2) changes the state and makes the row's Step. No other state.
+template <typename Math>
+concept PerRow = requires(const Math& math, float& state) {
+  { math.At(1.0f, state, 1.0f) } -> std::same_as<typename Math::Step>;
+};
 
 // Rows touched ahead of time: their lines are far apart.
 inline constexpr int64_t kRowsAhead = 8;
@@ -42,45 +50,61 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
   }
 }
 
-// Rows [w | state0 | state1 | state2 | count], as far as the rule has them.
+// Mean of the squares of g / divisor, in one order at every vector width.
+template <int kWidth>
+WEIR_MATH float MeanOfSquares(int64_t n, float divisor, const float* g) {
+  const int64_t count = kWidth > 0 ? kWidth : n;
+  return FixedSum(count, [&](int64_t j) {
+           const float gradient = g[j] / divisor;
+           return gradient * gradient;
+         }) /
+         static_cast<float>(count);
+}
+
+// Rows w, and `state_at` floats behind their begin [state0 | state1 | state2 | count], as far as the rule has them.
 template <typename Math, int kWidth>
-WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
-                               const float* const* grads) {
+WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
+                               float* const* rows, const float* const* grads) {
   if (kWidth > 0) width = kWidth;
-  const int64_t floats = width * (1 + Math::kStates) + (Math::kCounts ? 1 : 0);
-  typename Math::Step c = math.At(lr, 1);
+  const int64_t states = width * Math::kStates + (Math::kCounts || PerRow<Math> ? 1 : 0);
+  typename Math::Step c;
+  if constexpr (!PerRow<Math>) c = math.At(lr, 1);
   for (int64_t i = 0; i < n; ++i) {
     if (i + kRowsAhead < n) {
       const float* ahead = rows[i + kRowsAhead];
-      for (int64_t j = 0; j < floats; j += 16) __builtin_prefetch(ahead + j, 1);
+      for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(ahead + j, 1);
+      for (int64_t j = 0; j < states; j += 16) __builtin_prefetch(ahead + state_at + j, 1);
     }
-    float* w = rows[i];
+    float* const w = rows[i];
+    float* const state = w + state_at;
+    if constexpr (PerRow<Math>) c = math.At(lr, state[0], MeanOfSquares<kWidth>(width, divisor, grads[i]));
     if constexpr (Math::kCounts) {
-      float* count = w + floats - 1;
+      float* count = state + states - 1;
       *count += 1;
       c = math.At(lr, *count);
     }
-    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, w + width, w + 2 * width,
-                                      w + 3 * width);
+    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, state, state + width, state + 2 * width);
   }
 }
 
 template <typename Math>
-WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
                                          float* const* rows, const float* const* grads) {
   switch (width) {
     case 1:
-      return UpdateTableRows<Math, 1>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 1>(math, width, state_at, lr, divisor, n, rows, grads);
+    case 4:
+      return UpdateTableRows<Math, 4>(math, width, state_at, lr, divisor, n, rows, grads);
     case 8:
-      return UpdateTableRows<Math, 8>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 8>(math, width, state_at, lr, divisor, n, rows, grads);
     case 16:
-      return UpdateTableRows<Math, 16>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 16>(math, width, state_at, lr, divisor, n, rows, grads);
     case 32:
-      return UpdateTableRows<Math, 32>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 32>(math, width, state_at, lr, divisor, n, rows, grads);
     case 64:
-      return UpdateTableRows<Math, 64>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 64>(math, width, state_at, lr, divisor, n, rows, grads);
     default:
-      return UpdateTableRows<Math, 0>(math, width, lr, divisor, n, rows, grads);
+      return UpdateTableRows<Math, 0>(math, width, state_at, lr, divisor, n, rows, grads);
   }
 }
 
@@ -99,15 +123,15 @@ struct UpdateLoops {
         return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
     }
   }
-  static void TableRows(const Math& math, int64_t width, float lr, float divisor, int64_t n, float* const* rows,
+  static void TableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n, float* const* rows,
                         const float* const* grads) {
     switch (CurrentVectorUnit()) {
       case VectorUnit::kAvx512:
-        return TableRowsAvx512(math, width, lr, divisor, n, rows, grads);
+        return TableRowsAvx512(math, width, state_at, lr, divisor, n, rows, grads);
       case VectorUnit::kAvx2:
-        return TableRowsAvx2(math, width, lr, divisor, n, rows, grads);
+        return TableRowsAvx2(math, width, state_at, lr, divisor, n, rows, grads);
       case VectorUnit::kPlain:
-        return UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+        return UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
     }
   }
 
@@ -120,13 +144,13 @@ struct UpdateLoops {
                                           float* state1, float* state2) {
     UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
   }
-  WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+  WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
                                           float* const* rows, const float* const* grads) {
-    UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+    UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
   }
-  WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, float lr, float divisor, int64_t n,
+  WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
                                               float* const* rows, const float* const* grads) {
-    UpdateTableRowsOfAnyWidth(math, width, lr, divisor, n, rows, grads);
+    UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "ops/update_op.h"
 
 #include "framework/graph/dims.h"
+#include "ops/columns.h"
 
 namespace weir {
 namespace {
@@ -28,6 +29,11 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   if (KnownCount(ctx.InputShape("LearningRate")) != 1) {
     return ctx.Error(absl::StrCat("LearningRate must have one element, got ", ShapeString(ctx.InputShape("LearningRate"))));
   }
+  RETURN_IF_ERROR(CheckColumns(ctx, table, table ? dims.back() : 0));
+  if (const int64_t after = ctx.attrs().Int("after"); after < 0 || (after > 0 && !table)) {
+    return ctx.Error(absl::StrCat("after is for tables and not negative, got ", after));
+  }
+  if (ctx.attrs().Has("initializer") && !table) return ctx.Error("initializer is for columns of tables");
   const auto pass_on = [&](const std::string& slot) {
     if (ctx.OutputCount(slot + "Out") == 0) return;
     const std::string name = ctx.Output(slot + "Out")->name();
@@ -105,12 +111,19 @@ OpDef MakeUpdateOp(std::string type, std::string summary, std::vector<AttrDef> a
     def.in_place.push_back({.input = s.slot, .output = s.slot + "Out"});
   }
   def.attrs = std::move(attrs);
+  def.attrs.push_back(ColumnsAttr());
+  def.attrs.push_back(IntAttr("after", 0));
+  AttrDef initializer{.name = "initializer"};
+  initializer.default_value.set_name("initializer");
+  initializer.default_value.mutable_initializer();
+  def.attrs.push_back(std::move(initializer));
   def.scope = OpScope::kStep;
   def.shape = [state](InferContext& ctx) { return InferUpdate(state, ctx); };
   const double floats = 3 + 2 * static_cast<double>(state.size());  // read gradient, read and write the others
   def.cost = [flops, floats](InferContext& ctx) {
     double elements = 1;
     for (int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
+    elements *= ColumnsShare(ctx, ctx.InputShape("Grad"));
     return Cost{.flops = flops * elements, .bytes = 4 * floats * elements};
   };
   def.is_optimizer = true;

@@ -24,7 +24,8 @@
 
 namespace weir {
 
-// The definition of an update op: slots from `state`, shape, cost and in-place rules. `flops`: per element.
+// The definition of an update op: slots from `state`, shape, cost and in-place rules. `flops`: per element. Besides `attrs` it
+// has what rows of tables may say (framework/runtime/table_update.h): columns [begin, end), after, initializer.
 OpDef MakeUpdateOp(std::string type, std::string summary, std::vector<AttrDef> attrs, std::vector<StateDef> state,
                    double flops);
 
@@ -107,7 +108,7 @@ class MathRowRule : public RowRule {
   // `state` as in the OpDef; initial[s] is the initial value of its s-th.
   MathRowRule(Math math, std::vector<StateDef> state, std::vector<float> initial)
       : math_(math), state_(std::move(state)), initial_(std::move(initial)) {
-    CHECK_EQ(state_.size(), static_cast<size_t>(Math::kStates + (Math::kCounts ? 1 : 0)));
+    CHECK_EQ(state_.size(), static_cast<size_t>(Math::kStates + (Math::kCounts || PerRow<Math> ? 1 : 0)));
   }
 
   std::vector<State> states(int width) const override {
@@ -126,7 +127,11 @@ class MathRowRule : public RowRule {
   }
   void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,
               const float* const* grads) const override {
-    UpdateLoops<Math>::TableRows(math_, width, learning_rate, divisor, n, rows, grads);
+    UpdateLoops<Math>::TableRows(math_, width, width, learning_rate, divisor, n, rows, grads);
+  }
+  void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n, float* const* rows,
+                  const float* const* grads) const override {
+    UpdateLoops<Math>::TableRows(math_, width, state_at, learning_rate, divisor, n, rows, grads);
   }
 
  private:

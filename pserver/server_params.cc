@@ -16,7 +16,7 @@
 #include "framework/checkpoint/shard.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/row_gradient.h"
+#include "framework/runtime/table_update.h"
 #include "glog/logging.h"
 #include "ops/norm_math.h"
 #include "pserver/merge_gradients.h"
@@ -58,9 +58,8 @@ const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name) {
   return nullptr;
 }
 
-// What is done to the rows of a table's gradient behind their average, which is part of the merge: clip, decay, the update.
-absl::StatusOr<std::vector<const v1::OpDesc*>> RowOps(const v1::BlockDesc& optimize, const v1::OpDesc& update,
-                                                      bool average_by_trainers) {
+// What is done to the rows of a table behind the average of their gradient, which is part of the merge.
+std::vector<const v1::OpDesc*> RowOps(const v1::BlockDesc& optimize, bool average_by_trainers) {
   std::vector<const v1::OpDesc*> ops;
   bool averaged = false;
   for (const v1::OpDesc& op : optimize.ops()) {
@@ -69,9 +68,6 @@ absl::StatusOr<std::vector<const v1::OpDesc*>> RowOps(const v1::BlockDesc& optim
     if (average && !averaged) {
       averaged = op.type() != "sum";
       continue;
-    }
-    if (!ops.empty() && ops.back() == &update) {
-      return absl::InvalidArgumentError(absl::StrCat("operator '", op.type(), "' stands behind the update"));
     }
     ops.push_back(&op);
   }
@@ -288,10 +284,12 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .stripes = kStripesPerCore * UsableCores(),
                              .initializer = RowInitializer(var.initializer(), seed_, var.name())};
   if (update != nullptr) {
-    ASSIGN_OR_RETURN(std::vector<const v1::OpDesc*> ops, RowOps(*optimize, *update, average_by_trainers_));
+    std::vector<const v1::OpDesc*> ops = RowOps(*optimize, average_by_trainers_);
     ASSIGN_OR_RETURN(table->clip, TakeTableClip(OnlyVar(update->inputs(), "Grad"), &ops));
     if (table->clip.has_value()) norm_rounds_ = std::max(norm_rounds_, 1);
-    ASSIGN_OR_RETURN(options.rule, MakeRowRuleOf(ops));
+    ASSIGN_OR_RETURN(TableUpdate made, MakeTableUpdate(var, seed_, ops, [this](const std::string& name) { return scope_.Find(name); }));
+    options.rule = std::move(made.rule);
+    options.initializer = std::move(made.initializer);
     const std::string rate = OnlyVar(update->inputs(), "LearningRate");
     table->learning_rate = scope_.Find(rate);
     if (table->learning_rate == nullptr || !std::holds_alternative<Tensor>(*table->learning_rate) ||
@@ -308,6 +306,22 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
 absl::Status ServerParams::PrepareRates(int64_t step) {
   LearningRates::Hold hold;
   return rates_ == nullptr ? absl::OkStatus() : rates_->Begin(step, &hold);
+}
+
+void ServerParams::CountIn(Counters* counters) {
+  for (const auto& table : tables_) {
+    const RowRule* const rule = table->table->rule();
+    if (rule == nullptr || !rule->skips_rows()) continue;
+    table->skipped = counters->Get(absl::StrCat("table.", table->table->name(), ".skipped_rows"), "rows");
+  }
+}
+
+void ServerParams::CountSkippedRows(Table* table) {
+  if (table->skipped == nullptr) return;
+  MutexLock lock(&table->skipped_mu);
+  const int64_t so_far = table->table->rule()->skipped_rows();
+  table->skipped->Add(so_far - table->skipped_rows);
+  table->skipped_rows = so_far;
 }
 
 absl::Status ServerParams::AdvanceSchedules(int64_t transactions) {
@@ -397,6 +411,7 @@ absl::Status ServerParams::RunUnits(const Task& given) {
     MutexLock lock(&mu);
     if (first_error.ok()) first_error = std::move(status);
   });
+  for (int table : tables) CountSkippedRows(tables_[static_cast<size_t>(table)].get());
   return first_error;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/base/counters.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/executor.h"
@@ -61,6 +62,9 @@ class ServerParams {
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main, const v1::ProgramDesc& startup,
                                                               int server_id, ThreadPool* pool,
                                                               bool add_in_arrival_order = false);
+
+  // Counts here what tables do from now on: "table.<name>.skipped_rows", of tables that skip any. Before the first Apply.
+  void CountIn(Counters* counters);
 
   struct BlockInfo {
     std::string name;
@@ -158,6 +162,9 @@ class ServerParams {
     std::unique_ptr<SparseTable> table;
     Variable* learning_rate = nullptr;  // null without an optimizer
     std::optional<TableClip> clip;
+    Counter* skipped = nullptr;  // null: not counted
+    Mutex skipped_mu;
+    int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far
   };
 
   ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order)
@@ -170,6 +177,7 @@ class ServerParams {
   absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
                         const v1::OpDesc* update);
   absl::Status RunUnits(const Task& task);
+  static void CountSkippedRows(Table* table);
   absl::Status ApplyBlock(const Task& task, int block);
   absl::Status ApplyStripe(const Task& task, int table, int stripe);
   // Goes through the optimize block from next_op on.

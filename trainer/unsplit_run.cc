@@ -13,9 +13,9 @@
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/param_channel.h"
-#include "framework/runtime/row_gradient.h"
 #include "framework/runtime/row_rule.h"
 #include "framework/runtime/scope.h"
+#include "framework/runtime/table_update.h"
 #include "transpiler/prefetch_tables.h"
 #include "transpiler/programs.h"
 #include "transpiler/state_name.h"
@@ -149,6 +149,8 @@ class UnsplitRunImpl : public UnsplitRun {
     }
     if (samples == 0) return absl::OkStatus();  // changes nothing
     for (const v1::ParamGrad& pair : pairs_) {
+      const auto table = tables_.find(pair.param());
+      if (table != tables_.end() && table->second.rule != nullptr && table->second.rule->skips_rows()) continue;
       if (!IsFinite(sums[pair.param()])) bad = pair.grad();
     }
     if (!bad.empty() && job_.config.train().nan_policy() == v1::Train::STOP) {
@@ -258,8 +260,7 @@ class UnsplitRunImpl : public UnsplitRun {
       const bool of_table = std::any_of(op.param_grads().begin(), op.param_grads().end(),
                                         [&](const v1::ParamGrad& pair) { return pair.param() == var.name(); });
       if (op.role() != v1::OPTIMIZE || !of_table) continue;
-      const OpDef* def = OpRegistry::Global().Find(op.type());
-      if ((def != nullptr && def->is_optimizer) || RowGradientRegistry::Global().Make(op).ok()) {
+      if (HasRowForm(op)) {
         ops.push_back(&op);
         row_ops_.insert(i);
       } else {
@@ -268,7 +269,10 @@ class UnsplitRunImpl : public UnsplitRun {
       if (const std::string rate = InputOf(op, "LearningRate"); !rate.empty()) table.learning_rate = rate;
     }
     if (ops.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(table.rule, MakeRowRuleOf(ops));
+    ASSIGN_OR_RETURN(TableUpdate update,
+                     MakeTableUpdate(var, main.seed(), ops, [this](const std::string& name) { return scope_.Find(name); }));
+    table.rule = std::move(update.rule);
+    *table.initializer = std::move(update.initializer);
     return absl::OkStatus();
   }
 
@@ -466,7 +470,7 @@ class UnsplitRunImpl : public UnsplitRun {
       if (fresh) row->second = table->Initial(id);
       float* const to = row->second.data();
       const float* const from = gradient.data();
-      table->rule->Update(table->width, rate, static_cast<float>(samples), 1, &to, &from);
+      table->rule->UpdateIds(&id, table->width, rate, static_cast<float>(samples), 1, &to, &from);
     }
   }
 

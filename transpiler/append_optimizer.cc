@@ -1,5 +1,6 @@
 #include "transpiler/append_optimizer.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -53,6 +54,8 @@ struct Updater {
   const OpDef* def = nullptr;
   // Variable with the learning rate, "learning_rate" or "<table>.learning_rate".
   std::string learning_rate;
+  // Of the optimizer in the job.
+  std::string path;
   // float64 variable with what the schedule gives; empty: the learning rate stays.
   std::string scheduled;
   // Variables by learning-rate factor.
@@ -70,11 +73,26 @@ class Appender {
       return job_.positions.Error("program", absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
     const v1::VarDesc grad = *found;
-    ASSIGN_OR_RETURN(Updater* updater, UpdaterOf(param.name()));
-    const ParameterUpdate update = updater->settings.Of(param.name());
-    RETURN_IF_ERROR(AppendClip(param, grad, update));
-    AppendDecay(param, grad, update);
-    return AppendUpdate(param, grad, update, updater);
+    const int index = param.kind() == v1::TABLE ? TableIndex(param.name()) : -1;
+    static const v1::Table* const no_table = new v1::Table();
+    const v1::Table& table = index < 0 ? *no_table : job_.config.table(index);
+    if (table.bad_gradient() == v1::Table::SKIP_ROW) {
+      AddUpdateOp(MakeOp("drop_bad_rows", {{"Grad", {grad.name()}}}, {{"Out", {grad.name()}}}), param, grad);
+    }
+    if (table.segment_size() == 0) RETURN_IF_ERROR(AppendPart(param, grad, Part()));
+    int64_t begin = 0;
+    for (int i = 0; i < table.segment_size(); ++i) {
+      const v1::Segment& segment = table.segment(i);
+      RETURN_IF_ERROR(AppendPart(param, grad, {.segment = &segment, .index = i, .begin = begin, .end = begin + segment.width()}));
+      begin += segment.width();
+    }
+    if (table.has_min_value() || table.has_max_value()) {
+      std::vector<v1::OpAttr> attrs;
+      if (table.has_min_value()) attrs.push_back(AttrF("min", table.min_value()));
+      if (table.has_max_value()) attrs.push_back(AttrF("max", table.max_value()));
+      AddUpdateOp(MakeOp("bound", {{"Param", {param.name()}}}, {{"ParamOut", {param.name()}}}, attrs), param, grad);
+    }
+    return absl::OkStatus();
   }
 
   // Behind the last parameter: puts everything into the block.
@@ -92,32 +110,89 @@ class Appender {
   }
 
  private:
-  absl::Status AppendClip(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update) {
+  // What one update op is for: a parameter, or columns of a table's rows.
+  struct Part {
+    const v1::Segment* segment = nullptr;
+    int index = -1;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
+  absl::Status AppendPart(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part) {
+    ASSIGN_OR_RETURN(Updater* updater, UpdaterOf(param.name(), part));
+    const ParameterUpdate update = updater->settings.Of(param.name());
+    RETURN_IF_ERROR(AppendClip(param, grad, part, *updater, update));
+    AppendDecay(param, grad, part, update);
+    return AppendUpdate(param, grad, part, update, updater);
+  }
+
+  // The op on these columns alone.
+  static v1::OpDesc OnColumns(v1::OpDesc op, const Part& part) {
+    if (part.segment != nullptr) *op.add_attrs() = AttrInts("columns", {part.begin, part.end});
+    return op;
+  }
+
+  absl::Status AppendClip(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const Updater& updater,
+                          const ParameterUpdate& update) {
     if (update.clip == nullptr) return absl::OkStatus();
     const ClipTarget target = {.param = param, .grad = grad, .group = update.clip_group,
                                .declare = [this](const v1::VarDesc& var) { return AddVar(var); }};
     ASSIGN_OR_RETURN(std::vector<v1::OpDesc> ops, (*update.clip)(target));
+    const int table = TableIndex(param.name());
     for (v1::OpDesc& op : ops) {
-      if (param.kind() == v1::TABLE && !IsNormOp(op)) RETURN_IF_ERROR(TableError(param.name(), RowGradientRegistry::Global().Make(op).status()));
+      if (IsNormOp(op)) {
+        if (part.segment != nullptr) {
+          return At(updater.path).Error("clip", absl::StrCat("by a norm is over whole rows, but table '", param.name(),
+                                                             "' has segments: use by_value"));
+        }
+        if (param.kind() == v1::TABLE && table >= 0 && job_.config.table(table).bad_gradient() == v1::Table::SKIP_ROW) {
+          return At(absl::StrCat("table[", table, "]"))
+              .Error("bad_gradient", "SKIP_ROW contradicts a clip by norm, which one bad row decides: use by_value");
+        }
+      } else if (param.kind() == v1::TABLE) {
+        op = OnColumns(std::move(op), part);
+        RETURN_IF_ERROR(TableError(param.name(), RowGradientRegistry::Global().Make(op).status()));
+      }
       AddUpdateOp(std::move(op), param, grad);
     }
     return absl::OkStatus();
   }
 
-  void AppendDecay(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update) {
+  void AppendDecay(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const ParameterUpdate& update) {
     if (update.l1_decay == 0 && update.l2_decay == 0) return;
-    AddUpdateOp(MakeOp("decay", {{"Param", {param.name()}}, {"Grad", {grad.name()}}}, {{"Out", {grad.name()}}},
-                       {AttrF("l1", update.l1_decay), AttrF("l2", update.l2_decay)}),
+    AddUpdateOp(OnColumns(MakeOp("decay", {{"Param", {param.name()}}, {"Grad", {grad.name()}}}, {{"Out", {grad.name()}}},
+                                 {AttrF("l1", update.l1_decay), AttrF("l2", update.l2_decay)}),
+                          part),
                 param, grad);
   }
 
-  absl::Status AppendUpdate(const v1::VarDesc& param, const v1::VarDesc& grad, const ParameterUpdate& update,
+  absl::Status AppendUpdate(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const ParameterUpdate& update,
                             Updater* updater) {
     ASSIGN_OR_RETURN(const std::string learning_rate, LearningRate(updater, update.learning_rate_factor));
     const UpdateRule& rule = updater->settings.rule();
+    if (!rule.only_tables.empty() && param.kind() != v1::TABLE) {
+      return At(rule.only_tables)
+          .Error("", absl::StrCat("is for distributed tables, but this optimizer updates '", param.name(),
+                                  "' too: give the tables an optimizer of their own"));
+    }
+    const auto& known = updater->def->attrs;
+    if (part.segment != nullptr &&
+        std::none_of(known.begin(), known.end(), [](const AttrDef& attr) { return attr.name == "columns"; })) {
+      return At(updater->path).Error("", absl::StrCat("makes the operator ", rule.op_type,
+                                                      ", which cannot update part of a row: it has no attribute columns"));
+    }
     v1::OpDesc op = MakeOp(rule.op_type,
                            {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {learning_rate}}},
                            {{"ParamOut", {param.name()}}}, rule.attrs);
+    if (part.segment != nullptr) {
+      op = OnColumns(std::move(op), part);
+      if (part.segment->after() > 0) *op.add_attrs() = AttrI("after", part.segment->after());
+      if (part.segment->has_initializer()) {
+        v1::OpAttr* const initializer = op.add_attrs();
+        initializer->set_name("initializer");
+        *initializer->mutable_initializer() = part.segment->initializer();
+      }
+    }
     if (param.kind() == v1::TABLE) {
       RETURN_IF_ERROR(TableError(param.name(), RowRuleRegistry::Global().Make(op).status()));
     } else {
@@ -179,25 +254,32 @@ class Appender {
     return -1;
   }
 
-  absl::StatusOr<Updater*> UpdaterOf(const std::string& param) {
+  absl::StatusOr<Updater*> UpdaterOf(const std::string& param, const Part& part) {
     const int table = TableIndex(param);
-    const bool own = table >= 0 && job_.config.table(table).has_optimizer();
-    const std::string learning_rate = own ? param + ".learning_rate" : "learning_rate";
+    const bool of_segment = part.segment != nullptr && part.segment->has_optimizer();
+    const bool own = of_segment || (table >= 0 && job_.config.table(table).has_optimizer());
+    const std::string learning_rate = of_segment ? absl::StrCat(param, ".", part.index, ".learning_rate")
+                                      : own      ? param + ".learning_rate"
+                                                 : "learning_rate";
     const auto found = updaters_.find(learning_rate);
     if (found != updaters_.end()) return &found->second;
     if (!own && !job_.config.has_optimizer()) {
       return job_.positions.Error("", absl::StrCat("the job has no optimizer for parameter '", param, "'"));
     }
-    const Setting at = own ? Setting(&job_.config.table(table).optimizer(), absl::StrCat("table[", table, "].optimizer"),
-                                     &job_.positions)
-                           : Setting(&job_.config.optimizer(), "optimizer", &job_.positions);
+    const std::string path = of_segment ? absl::StrCat("table[", table, "].segment[", part.index, "].optimizer")
+                             : own      ? absl::StrCat("table[", table, "].optimizer")
+                                        : "optimizer";
+    const v1::Optimizer& optimizer = of_segment ? part.segment->optimizer()
+                                     : own      ? job_.config.table(table).optimizer()
+                                                : job_.config.optimizer();
+    const Setting at(&optimizer, path, &job_.positions);
     ASSIGN_OR_RETURN(UpdateSettings settings, UpdateSettings::Make(at));
     const absl::StatusOr<const OpDef*> def = OpRegistry::Global().Get(settings.rule().op_type);
     if (!def.ok()) return at.Error("", absl::StrCat("makes the operator ", std::string(def.status().message())));
     if (!(*def)->is_optimizer) {
       return at.Error("", absl::StrCat("makes the operator ", settings.rule().op_type, ", which is no update"));
     }
-    Updater updater{.settings = std::move(settings), .def = *def, .learning_rate = learning_rate, .scheduled = ""};
+    Updater updater{.settings = std::move(settings), .def = *def, .learning_rate = learning_rate, .path = path, .scheduled = ""};
     RETURN_IF_ERROR(AppendSchedule(&updater));
     return &updaters_.emplace(learning_rate, std::move(updater)).first->second;
   }
@@ -263,6 +345,9 @@ class Appender {
     }
     return absl::OkStatus();
   }
+
+  // What stands at a path of the job.
+  Setting At(std::string path) const { return Setting(&job_.config, std::move(path), &job_.positions); }
 
   // At the table's place in the job.
   absl::Status TableError(const std::string& table, const absl::Status& made) const {

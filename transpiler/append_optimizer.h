@@ -16,10 +16,12 @@ namespace weir {
 //      op of its optimizer (the table's own, else the job's). Clip and decay change the gradient in place. On servers the
 //      average stands in front of them (transpiler/make_server_program.h): merge, clip, decay, update. A norm of the whole
 //      parameter or gradient is "<var>.squares" and "<var>.norm" (of a clip "<gradient>.clip_squares", "<gradient>.clip_norm");
-//      what reads the norm of a group stands behind the sums of all of it (transpiler/arrange_norms.h).
+//      what reads the norm of a group stands behind the sums of all of it (transpiler/arrange_norms.h). A distributed table may
+//      have drop_bad_rows in front of all that (bad_gradient), several updates on columns of its own each (segment), and a bound
+//      behind the last (min_value, max_value): framework/runtime/table_update.h.
 //
-// Variables: state "<parameter>.<state>"; learning rates "learning_rate" and "<table>.learning_rate", with a factor of its own
-// "learning_rate.x0.1"; all with initializers. A distributed table has no state variables: its rows hold them. Errors: no
+// Variables: state "<parameter>.<state>"; learning rates "learning_rate" and "<table>.learning_rate", of the second segment
+// "<table>.1.learning_rate", with a factor of its own "learning_rate.x0.1"; all with initializers. A distributed table has no state variables: its rows hold them. Errors: no
 // optimizer, a brought program with backward ops that lack a parameter, an optimizer without a row form for a distributed
 // table, settings for a parameter that there is none of. false when the program has update ops already.
 absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs);

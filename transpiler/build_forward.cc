@@ -114,7 +114,14 @@ absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
   for (int i = 0; i < job.config.table_size(); ++i) {
     const v1::Table& table = job.config.table(i);
     const std::string path = absl::StrCat("table[", i, "]");
-    if (!updated.empty() && table.has_optimizer()) return refuse(path + ".optimizer");
+    const std::pair<const char*, bool> of_updates[] = {{".optimizer", table.has_optimizer()},
+                                                       {".segment", table.segment_size() > 0},
+                                                       {".min_value", table.has_min_value()},
+                                                       {".max_value", table.has_max_value()},
+                                                       {".bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY}};
+    for (const auto& [field, set] : of_updates) {
+      if (!updated.empty() && set) return refuse(path + field);
+    }
     const v1::VarDesc* const var = FindVar(program.blocks(0), table.name());
     if (var != nullptr && var->is_parameter()) continue;
     return job.positions.Error(path, absl::StrCat("no parameter of program ", job.config.program(), " is named '", table.name(), "'"));

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -180,10 +181,6 @@ absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
   const std::pair<const char*, bool> unavailable[] = {
       {"lifecycle", table.has_lifecycle()},
       {"storage", table.storage() != v1::FLOAT32},
-      {"segment", table.segment_size() > 0},
-      {"min_value", table.has_min_value()},
-      {"max_value", table.has_max_value()},
-      {"bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY},
       {"disk", table.has_disk()},
       {"wire", table.has_wire()},
   };
@@ -206,6 +203,68 @@ absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& tabl
   RETURN_IF_ERROR(AtLeast(at, "cache.rows", table.cache().rows(), 1));
   RETURN_IF_ERROR(AtMost(at, "cache.rows", table.cache().rows(), int64_t{1} << 31));
   return AtLeast(at, "cache.max_steps", table.cache().max_steps(), 1);
+}
+
+// Rows of distributed tables have initial values of their own; nothing there knows a height.
+absl::Status CheckRowInitializer(const Setting& at, std::string_view field, const v1::Initializer& init) {
+  RETURN_IF_ERROR(CheckInitializer(at, field, init));
+  if (init.has_xavier() && (init.xavier().fan_in() == 0 || init.xavier().fan_out() == 0)) {
+    return at.Error(absl::StrCat(absl::string_view(field.data(), field.size()), ".xavier"),
+                    "needs fan_in and fan_out: a distributed table has no height to take them from");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSegments(const Setting& at, const v1::Table& table) {
+  int64_t sum = 0;
+  for (int i = 0; i < table.segment_size(); ++i) {
+    const v1::Segment& segment = table.segment(i);
+    const Setting of = at.Member(&segment, absl::StrCat(at.path(), ".segment[", i, "]"));
+    RETURN_IF_ERROR(AtLeast(of, "width", segment.width(), 1));
+    RETURN_IF_ERROR(AtMost(of, "width", segment.width(), table.width()));
+    sum += segment.width();
+    RETURN_IF_ERROR(AtLeast(of, "after", segment.after(), 0));
+    // Counted in float32 beside the row.
+    RETURN_IF_ERROR(AtMost(of, "after", segment.after(), int64_t{1} << 24));
+    if (segment.has_initializer()) RETURN_IF_ERROR(CheckRowInitializer(of, "initializer", segment.initializer()));
+    if (segment.has_optimizer()) {
+      RETURN_IF_ERROR(UpdateSettings::Make(of.Member(&segment.optimizer(), of.path() + ".optimizer")).status());
+    }
+  }
+  if (sum == table.width()) return absl::OkStatus();
+  return at.Error("segment", absl::StrCat("widths add up to ", sum, "; width of table '", table.name(), "' is ", table.width()));
+}
+
+// What a table says of the update of its rows.
+absl::Status CheckRowUpdates(const Job& job, const Setting& at, const v1::Table& table) {
+  const struct {
+    const char* field;
+    bool set;
+    bool with_geo;
+  } settings[] = {{"segment", table.segment_size() > 0, false},
+                  {"min_value", table.has_min_value(), false},
+                  {"max_value", table.has_max_value(), false},
+                  {"bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY, true}};
+  for (const auto& each : settings) {
+    if (!each.set) continue;
+    if (!table.is_distributed()) {
+      return at.Error(each.field, absl::StrCat("is for is_distributed: true; table '", table.name(), "' is an ordinary parameter"));
+    }
+    if (!table.trainable()) {
+      return at.Error(each.field, absl::StrCat("says how rows are updated, but table '", table.name(), "' is not trainable"));
+    }
+    if (!each.with_geo && job.config.distribute().has_geo()) {
+      return at.Error(each.field, "contradicts distribute.geo, whose servers add up differences and update no rows");
+    }
+  }
+  for (const auto& [field, set, value] : {std::tuple("min_value", table.has_min_value(), table.min_value()),
+                                          std::tuple("max_value", table.has_max_value(), table.max_value())}) {
+    if (set) RETURN_IF_ERROR(CheckFloat(at, field, value));
+  }
+  if (table.has_min_value() && table.has_max_value() && table.min_value() > table.max_value()) {
+    return at.Error("min_value", absl::StrCat("must not be above max_value, ", table.max_value(), ", got ", table.min_value()));
+  }
+  return table.segment_size() == 0 ? absl::OkStatus() : CheckSegments(at, table);
 }
 
 absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
@@ -250,12 +309,10 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
                                                    table.logical_shards()));
   }
   if (table.has_initializer()) {
-    RETURN_IF_ERROR(CheckInitializer(at, "initializer", table.initializer()));
-    const v1::XavierInitializer& xavier = table.initializer().xavier();
-    if (table.is_distributed() && table.initializer().has_xavier() && (xavier.fan_in() == 0 || xavier.fan_out() == 0)) {
-      return at.Error("initializer.xavier", "needs fan_in and fan_out: a distributed table has no height to take them from");
-    }
+    RETURN_IF_ERROR(table.is_distributed() ? CheckRowInitializer(at, "initializer", table.initializer())
+                                           : CheckInitializer(at, "initializer", table.initializer()));
   }
+  RETURN_IF_ERROR(CheckRowUpdates(job, at, table));
   if (table.has_optimizer()) {
     RETURN_IF_ERROR(UpdateSettings::Make(at.Member(&table.optimizer(), at.path() + ".optimizer")).status());
   }

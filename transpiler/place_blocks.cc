@@ -1,5 +1,6 @@
 #include "transpiler/place_blocks.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/runtime/row_rule.h"
+#include "framework/runtime/table_update.h"
 #include "transpiler/block_costs.h"
 #include "transpiler/dispatchers/dispatcher.h"
 
@@ -25,12 +26,15 @@ absl::StatusOr<Kind> DispatcherOf(const Job& job) {
 
 // Floats of optimizer state beside a row of the table; 0 when nothing updates it.
 absl::StatusOr<int> StateWidth(const v1::BlockDesc& block, const v1::VarDesc& table) {
+  std::vector<const v1::OpDesc*> ops;
   for (const v1::OpDesc& op : block.ops()) {
-    if (op.role() != v1::OPTIMIZE || InputOf(op, "Param") != table.name() || InputOf(op, "LearningRate").empty()) continue;
-    ASSIGN_OR_RETURN(const std::unique_ptr<RowRule> rule, RowRuleRegistry::Global().Make(op));
-    return rule->state_width(static_cast<int>(table.dims(1)));
+    const bool of_table = std::any_of(op.param_grads().begin(), op.param_grads().end(),
+                                      [&](const v1::ParamGrad& pair) { return pair.param() == table.name(); });
+    if (op.role() == v1::OPTIMIZE && of_table && HasRowForm(op)) ops.push_back(&op);
   }
-  return 0;
+  if (ops.empty()) return 0;
+  ASSIGN_OR_RETURN(const TableUpdate update, MakeTableUpdate(table, /*seed=*/0, ops, nullptr));
+  return update.rule->state_width(static_cast<int>(table.dims(1)));
 }
 
 absl::StatusOr<v1::PlacedTable> PlaceTable(const v1::BlockDesc& block, const v1::VarDesc& table) {

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,16 +18,16 @@ namespace weir {
 namespace {
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
-std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
-                                const v1::ParamGrad& pair) {
+std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed, const v1::ParamGrad& pair,
+                                bool drops_bad_rows) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
   const int64_t width = rows ? ElementCount(Dims(*grad).subspan(1)) : 0;
   if (vars.Find(pair.param())->kind() == v1::TABLE) {
-    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {},
-                            {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)}),
-                     v1::RPC, &pair)};
+    std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)};
+    if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, attrs), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
@@ -71,6 +72,10 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
       for (const std::string& name : slot.vars()) last_writers[name] = i;
     }
   }
+  std::set<std::string> dropping;  // gradients whose bad rows servers drop
+  for (const v1::OpDesc& op : block->ops()) {
+    if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
+  }
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
   for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
   const VarIndex vars(*block);
@@ -80,7 +85,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
       return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
                                                          pair.param(), "'"));
     }
-    std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair);
+    std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()));
     std::vector<v1::OpDesc>& there = behind[last->second];
     there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
   }

@@ -161,18 +161,42 @@ absl::Status InitialElements(const v1::Initializer& init, uint64_t seed, std::st
 }
 
 RowInitializer::RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table)
-    : key_(KeyOf(seed, table)) {
+    : key_(KeyOf(seed, table)), all_(ValuesOf(init)) {}
+
+RowInitializer::Values RowInitializer::ValuesOf(const v1::Initializer& init) {
   // What a row cannot have (fans left open, max < min) is refused where the job is read; zero is the safe rest.
   const absl::StatusOr<Distribution> distribution = DistributionOf(init, {});
   const Distribution d = distribution.ok() ? *distribution : Distribution();
-  kind_ = d.kind == Kind::kConstant ? kConstant : d.kind == Kind::kUniform ? kUniform : kGaussian;
-  a_ = d.a;
-  b_ = d.b;
+  return {.kind = d.kind == Kind::kConstant  ? Values::kConstant
+                  : d.kind == Kind::kUniform ? Values::kUniform
+                                             : Values::kGaussian,
+          .a = d.a,
+          .b = d.b};
+}
+
+void RowInitializer::SetColumns(int begin, int width, const v1::Initializer& init) {
+  Values values = ValuesOf(init);
+  values.begin = begin;
+  values.width = width;
+  columns_.push_back(values);
+}
+
+void RowInitializer::FillFrom(const Values& values, int64_t id, int begin, absl::Span<float> out) const {
+  const Kind kind = values.kind == Values::kConstant  ? Kind::kConstant
+                    : values.kind == Values::kUniform ? Kind::kUniform
+                                                      : Kind::kGaussian;
+  weir::FillFrom({kind, values.a, values.b}, key_, static_cast<uint64_t>(id), begin, out);
 }
 
 void RowInitializer::Fill(int64_t id, absl::Span<float> row) const {
-  const Kind kind = kind_ == kConstant ? Kind::kConstant : kind_ == kUniform ? Kind::kUniform : Kind::kGaussian;
-  FillFrom({kind, a_, b_}, key_, static_cast<uint64_t>(id), /*begin=*/0, row);
+  if (columns_.empty()) return FillFrom(all_, id, 0, row);
+  for (const Values& values : columns_) {
+    FillFrom(values, id, values.begin, row.subspan(static_cast<size_t>(values.begin), static_cast<size_t>(values.width)));
+  }
+}
+
+void RowInitializer::FillColumns(int64_t id, int begin, absl::Span<float> values) const {
+  FillFrom(all_, id, begin, values);
 }
 
 }  // namespace weir

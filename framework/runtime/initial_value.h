@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -22,13 +23,25 @@ class RowInitializer {
  public:
   // A missing kind means constant 0.
   RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table);
+  // Other values for columns [begin, begin + width). Columns are set from left to right, all of them or none.
+  void SetColumns(int begin, int width, const v1::Initializer& init);
   // Values of row `id` into row[0, width).
   void Fill(int64_t id, absl::Span<float> row) const;
+  // Of its columns from `begin` on, as if none had been set apart.
+  void FillColumns(int64_t id, int begin, absl::Span<float> values) const;
 
  private:
+  struct Values {
+    enum Kind { kConstant, kUniform, kGaussian } kind = kConstant;
+    float a = 0, b = 0;  // constant; min and max - min; mean and deviation
+    int begin = 0, width = 0;
+  };
+  static Values ValuesOf(const v1::Initializer& init);
+  void FillFrom(const Values& values, int64_t id, int begin, absl::Span<float> out) const;
+
   uint64_t key_;
-  enum { kConstant, kUniform, kGaussian } kind_;
-  float a_, b_;  // constant; min and max - min; mean and deviation
+  Values all_;
+  std::vector<Values> columns_;  // empty: all_ holds
 };
 
 }  // namespace weir

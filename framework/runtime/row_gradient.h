@@ -1,5 +1,5 @@
-// What happens to gradients of table rows between their average and the update: the row form of clip and decay. And the rule
-// of a whole optimize block of a table, made of its ops in order, so that the program stays what runs.
+// What happens to table rows around their update: the row forms of clip and decay, which change gradients before it, of
+// drop_bad_rows, which leaves rows out, and of bound, which changes values behind it.
 #ifndef WEIR_FRAMEWORK_RUNTIME_ROW_GRADIENT_H_
 #define WEIR_FRAMEWORK_RUNTIME_ROW_GRADIENT_H_
 
@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "framework/runtime/row_rule.h"
+#include "framework/graph/op_registry.h"
 #include "proto/program.pb.h"
 
 namespace weir {
@@ -26,30 +25,50 @@ class RowGradientRule {
   virtual void Apply(int width, int64_t n, const float* const* rows, float* grads) const = 0;
 };
 
-using RowGradientFactory = std::function<absl::StatusOr<std::unique_ptr<RowGradientRule>>(const AttrReader&)>;
-
-class RowGradientRegistry {
+class RowFilterRule {
  public:
-  static RowGradientRegistry& Global();
-  void Register(std::string_view op_type, RowGradientFactory factory);
-  // NotFound lists the operators that have a row form.
-  absl::StatusOr<std::unique_ptr<RowGradientRule>> Make(const v1::OpDesc& op) const;
-
- private:
-  std::vector<std::pair<std::string, RowGradientFactory>> rules_;
+  virtual ~RowFilterRule() = default;
+  // False: the row of this gradient [width], summed or averaged, stays as it is. Thread-safe.
+  virtual bool Keep(int width, const float* grad) const = 0;
 };
 
-struct RowGradientRegistrar {
-  RowGradientRegistrar(std::string_view op_type, RowGradientFactory factory) {
-    RowGradientRegistry::Global().Register(op_type, std::move(factory));
+class RowValueRule {
+ public:
+  virtual ~RowValueRule() = default;
+  // Changes the values of n updated rows in place: `width` floats at rows[i]. Each value by itself. Thread-safe.
+  virtual void Apply(int width, int64_t n, float* const* rows) const = 0;
+};
+
+// Row forms of one kind, by operator.
+template <typename Rule>
+class RowOpRegistry {
+ public:
+  using Factory = std::function<absl::StatusOr<std::unique_ptr<Rule>>(const AttrReader&)>;
+  static RowOpRegistry& Global();
+  void Register(std::string_view op_type, Factory factory);
+  bool Has(std::string_view op_type) const;
+  // NotFound lists the operators that have this form.
+  absl::StatusOr<std::unique_ptr<Rule>> Make(const v1::OpDesc& op) const;
+
+ private:
+  std::vector<std::pair<std::string, Factory>> rules_;
+};
+using RowGradientRegistry = RowOpRegistry<RowGradientRule>;
+using RowFilterRegistry = RowOpRegistry<RowFilterRule>;
+using RowValueRegistry = RowOpRegistry<RowValueRule>;
+
+template <typename Rule>
+struct RowOpRegistrar {
+  RowOpRegistrar(std::string_view op_type, typename RowOpRegistry<Rule>::Factory factory) {
+    RowOpRegistry<Rule>::Global().Register(op_type, std::move(factory));
   }
 };
 #define REGISTER_ROW_GRADIENT(name, factory) \
-  static const ::weir::RowGradientRegistrar weir_row_gradient_registrar_##name(#name, factory)
-
-// The update op `ops.back()` behind the others, which change the gradient in order. The division by RowRule::Update's divisor
-// comes first. With the update alone it is the update's own rule. NotFound as the registries.
-absl::StatusOr<std::unique_ptr<RowRule>> MakeRowRuleOf(absl::Span<const v1::OpDesc* const> ops);
+  static const ::weir::RowOpRegistrar<::weir::RowGradientRule> weir_row_gradient_registrar_##name(#name, factory)
+#define REGISTER_ROW_FILTER(name, factory) \
+  static const ::weir::RowOpRegistrar<::weir::RowFilterRule> weir_row_filter_registrar_##name(#name, factory)
+#define REGISTER_ROW_VALUES(name, factory) \
+  static const ::weir::RowOpRegistrar<::weir::RowValueRule> weir_row_values_registrar_##name(#name, factory)
 
 }  // namespace weir
 

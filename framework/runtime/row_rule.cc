@@ -9,6 +9,20 @@
 
 namespace weir {
 
+void RowRule::UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n, float* const* rows,
+                         const float* const* grads) const {
+  const int state = state_width(width);
+  std::vector<float> row(static_cast<size_t>(width + state));
+  float* const whole = row.data();
+  for (int64_t i = 0; i < n; ++i) {
+    std::copy_n(rows[i], width, whole);
+    std::copy_n(rows[i] + state_at, state, whole + width);
+    Update(width, learning_rate, divisor, 1, &whole, grads + i);
+    std::copy_n(whole, width, rows[i]);
+    std::copy_n(whole + width, state, rows[i] + state_at);
+  }
+}
+
 RowRuleRegistry& RowRuleRegistry::Global() {
   static RowRuleRegistry* const registry = new RowRuleRegistry();
   return *registry;

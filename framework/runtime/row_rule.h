@@ -34,6 +34,20 @@ class RowRule {
   // gradient is grads[i][j] / divisor. No two rows are the same. Thread-safe. The result for a row depends on that row alone.
   virtual void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,
                       const float* const* grads) const = 0;
+  // The same for rows that are part of longer ones: rows[i] points at `width` values, whose state begins `state_at` floats
+  // behind rows[i]. Update is this with state_at == width; the default copies rows together.
+  virtual void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n, float* const* rows,
+                          const float* const* grads) const;
+  // Update of the rows of these ids, for rules that know rows by id (framework/runtime/table_update.h). Whoever has ids calls
+  // this.
+  virtual void UpdateIds(const int64_t* ids, int width, float learning_rate, float divisor, int64_t n, float* const* rows,
+                         const float* const* grads) const {
+    (void)ids;
+    Update(width, learning_rate, divisor, n, rows, grads);
+  }
+  // Whether Update may leave rows as they were, because their gradient is not finite, and how many it has so far.
+  virtual bool skips_rows() const { return false; }
+  virtual int64_t skipped_rows() const { return 0; }
 
   int state_width(int width) const {
     int sum = 0;

@@ -376,7 +376,7 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
   int64_t count = 0;
   int64_t first = 0;
   const auto flush = [&] {
-    options_.rule->Update(options_.width, learning_rate, divisor, count, rows, grads + first);
+    options_.rule->UpdateIds(ids.data() + first, options_.width, learning_rate, divisor, count, rows, grads + first);
     first += count;
     count = 0;
   };

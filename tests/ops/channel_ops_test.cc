@@ -342,6 +342,22 @@ TEST_F(SendTest, NonFiniteGradientsAreReportedByName) {
   EXPECT_EQ(channel_.log.size(), 2u);
 }
 
+TEST_F(SendTest, RowsThatServersJudgeAreNotReported) {
+  SelectedRows rows;
+  rows.ids = {7};
+  rows.values = Tensor::Of<float>({1, 2}, {1, std::nanf("")});
+  rows.merged = rows.present = true;
+  Var("rows", 0) = rows;
+  ASSERT_OK(Run(rows_, {1}));
+  EXPECT_EQ(health_.non_finite(), "rows");
+  health_.Reset();
+  v1::OpDesc judged = rows_;
+  *judged.add_attrs() = AttrB("bad_rows", true);
+  ASSERT_OK(Run(judged, {1}));
+  EXPECT_EQ(health_.non_finite(), "");
+  EXPECT_EQ(channel_.log.size(), 2u);
+}
+
 TEST_F(SendTest, LanesOfDifferentSizesAreRefused) {
   Var("a", 0) = Tensor::Of<float>({2}, {1, 2});
   Var("a", 1) = Tensor::Of<float>({1}, {1});

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "framework/runtime/row_gradient.h"
+#include "framework/runtime/table_update.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/op_test.h"
@@ -96,18 +96,27 @@ TEST(DecayTest, ARowOutsideTheParameterIsRefused) {
   EXPECT_THAT(std::string(t.Run().message()), HasSubstr("row 2; Param has rows 0 to 1"));
 }
 
+v1::VarDesc Table(int64_t width) {
+  v1::VarDesc table;
+  table.set_name("t");
+  table.set_kind(v1::TABLE);
+  table.add_dims(-1);
+  table.add_dims(width);
+  return table;
+}
+
 TEST(RowGradientTest, ABlockOfATableIsItsOpsInOrder) {
   const v1::OpDesc clip = MakeOp("clip", {}, {}, {AttrF("min", -1), AttrF("max", 1)});
   const v1::OpDesc decay = MakeOp("decay", {}, {}, {AttrF("l2", 0.5)});
   const v1::OpDesc sgd = MakeOp("sgd", {}, {}, {});
   const auto run = [](std::vector<const v1::OpDesc*> ops) {
-    const auto rule = MakeRowRuleOf(ops);
-    EXPECT_TRUE(rule.ok()) << rule.status();
+    const auto update = MakeTableUpdate(Table(2), 1, ops, nullptr);
+    EXPECT_TRUE(update.ok()) << update.status();
     std::vector<float> row = {2, -2};
     const std::vector<float> grad = {12, 1};
     float* rows[] = {row.data()};
     const float* grads[] = {grad.data()};
-    (*rule)->Update(2, 0.5f, 4, 1, rows, grads);
+    update->rule->Update(2, 0.5f, 4, 1, rows, grads);
     return row;
   };
   // Means 3 and 0.25; clipped 1 and 0.25; with decay 2 and -0.75.
@@ -120,7 +129,7 @@ TEST(RowGradientTest, ABlockOfATableIsItsOpsInOrder) {
 TEST(RowGradientTest, AnOperatorWithoutARowFormIsRefused) {
   const v1::OpDesc relu = MakeOp("relu", {}, {}, {}), sgd = MakeOp("sgd", {}, {}, {});
   const std::vector<const v1::OpDesc*> ops = {&relu, &sgd};
-  EXPECT_THAT(std::string(MakeRowRuleOf(ops).status().message()),
+  EXPECT_THAT(std::string(MakeTableUpdate(Table(2), 1, ops, nullptr).status().message()),
               HasSubstr("operator 'relu' cannot work on gradient rows of a table; operators that can: clip, decay"));
 }
 

@@ -305,6 +305,62 @@ TEST_P(OptimizerTest, EveryVectorUnitGivesTheSameBits) {
   }
 }
 
+// Of a rule's own, and of the form that a rule has without one.
+TEST_P(OptimizerTest, PartsOfLongerRowsGiveTheSameBits) {
+  class WithoutAForm : public RowRule {
+   public:
+    explicit WithoutAForm(const RowRule& rule) : rule_(rule) {}
+    std::vector<State> states(int width) const override { return rule_.states(width); }
+    void InitState(int width, float* state) const override { rule_.InitState(width, state); }
+    void Update(int width, float rate, float divisor, int64_t n, float* const* rows, const float* const* grads) const override {
+      rule_.Update(width, rate, divisor, n, rows, grads);
+    }
+
+   private:
+    const RowRule& rule_;
+  };
+  const std::unique_ptr<RowRule> rule = MakeRule(GetParam());
+  const WithoutAForm slow(*rule);
+  for (const int width : {1, 3, 4, 8, 16, 20}) {
+    const int64_t n = 12, state = rule->state_width(width), whole = width + state;
+    // Three floats of others before the values, five between them and their state.
+    const int64_t state_at = width + 5, length = 3 + state_at + state + 2;
+    std::vector<float> rows = Numbers(1, n * whole), fast = Numbers(2, n * length);
+    for (int64_t r = 0; r < n; ++r) {
+      rule->InitState(width, rows.data() + r * whole + width);
+      std::copy_n(rows.data() + r * whole, width, fast.data() + r * length + 3);
+      std::copy_n(rows.data() + r * whole + width, state, fast.data() + r * length + 3 + state_at);
+    }
+    std::vector<float> parts = fast;
+    const std::vector<float> before = fast;
+    for (int step = 2; step < 6; ++step) {
+      const std::vector<float> grads = Numbers(step, n * width);
+      std::vector<float*> row_pointers, fast_pointers, part_pointers;
+      std::vector<const float*> grad_pointers;
+      for (int64_t r = 0; r < n; ++r) {
+        row_pointers.push_back(rows.data() + r * whole);
+        fast_pointers.push_back(fast.data() + r * length + 3);
+        part_pointers.push_back(parts.data() + r * length + 3);
+        grad_pointers.push_back(grads.data() + r * width);
+      }
+      rule->Update(width, 0.1f, 7, n, row_pointers.data(), grad_pointers.data());
+      rule->UpdatePart(width, state_at, 0.1f, 7, n, fast_pointers.data(), grad_pointers.data());
+      slow.UpdatePart(width, state_at, 0.1f, 7, n, part_pointers.data(), grad_pointers.data());
+    }
+    EXPECT_EQ(Bits(fast), Bits(parts)) << "width " << width;
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t j = 0; j < length; ++j) {
+        const int64_t at = j - 3;
+        const bool own = (at >= 0 && at < width) || (at >= state_at && at < state_at + state);
+        const float want = !own          ? before[r * length + j]
+                           : at < width ? rows[r * whole + at]
+                                        : rows[r * whole + width + at - state_at];
+        ASSERT_EQ(Bits(fast[r * length + j]), Bits(want)) << "width " << width << " row " << r << " float " << j;
+      }
+    }
+  }
+}
+
 TEST_P(OptimizerTest, ManyThreadsGiveTheSameBits) {
   ThreadPool pool("test", 2);
   const int64_t n = 100000;
@@ -408,6 +464,68 @@ TEST(AdagradTest, ByHand) {
   ASSERT_OK(trained.Step(std::vector<float>{4}));
   EXPECT_THAT(trained.w(), ElementsAre(0.6f));
   EXPECT_THAT(trained.state("Moment"), ElementsAre(25));
+}
+
+std::vector<float> PerRow(const RowRule& rule, int width, const std::vector<float>& start, int steps, float divisor) {
+  std::vector<float> row = start;
+  row.resize(static_cast<size_t>(width + rule.state_width(width)));
+  rule.InitState(width, row.data() + width);
+  float* rows[] = {row.data()};
+  for (int step = 1; step <= steps; ++step) {
+    std::vector<float> grad = Numbers(step, width);
+    for (float& g : grad) g *= divisor;
+    const float* grads[] = {grad.data()};
+    rule.Update(width, 0.1f, divisor, 1, rows, grads);
+  }
+  return row;
+}
+
+const Rule kPerRow = {"", "adagrad_per_row", {AttrF("epsilon", 1e-4), AttrF("initial_accumulator", 0.1)}, 0.1};
+
+TEST(AdagradPerRowTest, FollowsTheTextbookFor20Steps) {
+  const std::unique_ptr<RowRule> rule = MakeRule(kPerRow);
+  for (const int width : {1, 3, 4, 8, 16, 21, 64, 100}) {
+    ASSERT_EQ(rule->state_width(width), 1);
+    const std::vector<float> start = Numbers(0, width);
+    std::vector<double> w(start.begin(), start.end());
+    double a = 0.1;
+    for (int step = 1; step <= 20; ++step) {
+      double squares = 0;
+      for (int j = 0; j < width; ++j) squares += static_cast<double>(Number(step, j)) * Number(step, j);
+      a += squares / width;
+      for (int j = 0; j < width; ++j) w[j] -= 0.1 * Number(step, j) / (std::sqrt(a) + 1e-4);
+    }
+    const std::vector<float> row = PerRow(*rule, width, start, 20, 16);
+    for (int j = 0; j < width; ++j) EXPECT_NEAR(row[j], w[j], 1e-6 * std::max(1.0, std::abs(w[j]))) << "width " << width;
+    EXPECT_NEAR(row[width], a, 1e-5);
+  }
+}
+
+TEST(AdagradPerRowTest, EveryVectorUnitGivesTheSameBits) {
+  const std::unique_ptr<RowRule> rule = MakeRule(kPerRow);
+  const VectorUnit best = CurrentVectorUnit();
+  for (const int width : {1, 2, 4, 7, 8, 16, 17, 24, 32, 64, 100}) {
+    std::vector<std::vector<uint32_t>> results;
+    for (const VectorUnit unit : {VectorUnit::kPlain, VectorUnit::kAvx2, VectorUnit::kAvx512}) {
+      if (SetVectorUnitForTest(unit)) results.push_back(Bits(PerRow(*rule, width, Numbers(0, width), 9, 7)));
+    }
+    SetVectorUnitForTest(best);
+    for (const std::vector<uint32_t>& result : results) EXPECT_EQ(result, results[0]) << "width " << width;
+  }
+}
+
+TEST(AdagradPerRowTest, IsForTablesAlone) {
+  OpTest t("adagrad_per_row");
+  t.Fixed("Param", {2}, {1, 2}).Fixed("Grad", {2}, {1, 2}).Fixed("LearningRate", {1}, {0.1f}).Fixed("Moment", {1}, {0});
+  EXPECT_FALSE(t.Run().ok());
+}
+
+TEST(UpdateOpTest, ColumnsAndWhatBelongsToThemAreForTables) {
+  for (const v1::OpAttr& attr : {AttrInts("columns", {0, 1}), AttrI("after", 2)}) {
+    OpTest t("sgd", {attr});
+    t.Fixed("Param", {2, 2}, Numbers(0, 4)).Fixed("Grad", {2, 2}, Numbers(0, 4)).Fixed("LearningRate", {1}, {0.1f});
+    EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr(attr.name() == "after" ? "after is for tables" : "columns are for rows of tables"));
+  }
 }
 
 TEST(AdamTest, TheFirstStepOfARowIsAFullStepWheneverItComes) {

@@ -293,6 +293,130 @@ TEST(ParameterSettingsTest, ATableMayHaveAScheduleOfItsOwn) {
   ExpectSame(Train(text, {"distribute.servers=3", "distribute.trainers=2"}), one);
 }
 
+// ---------------------------------------------------------------------------------------------- rows of the table t
+
+constexpr int kWidth = 4;
+
+struct RowSettings {
+  // Columns [0, wide) by ftrl, the others by adagrad with one accumulator; 0: all by adagrad.
+  int wide = 0;
+  int64_t after = 0;  // of the others
+  double min = -1e9, max = 1e9;
+  std::function<bool(int64_t step, int lane, int64_t row)> bad = nullptr;
+};
+
+// A row by the textbook; `initial` of the columns that begin later is what they begin with.
+std::vector<double> RowReference(const RowSettings& s, int64_t row, const std::vector<double>& initial) {
+  std::vector<double> w = initial;
+  std::vector<Element> wide(static_cast<size_t>(s.wide));
+  for (int j = 0; j < s.wide; ++j) wide[j] = {.w = w[j], .s = {0.1, 0, 0}};
+  double a = 0.1;
+  int64_t met = 0;
+  const auto bound = [&](double x) { return std::min(std::max(x, s.min), s.max); };
+  for (int64_t step = 0; step < kSteps; ++step) {
+    double g[kWidth];
+    bool any = false, bad = false;
+    for (int j = 0; j < kWidth; ++j) any = Average("t", row, row * kWidth + j, step, &g[j]);
+    for (int lane = 0; lane < kUpdateLanes; ++lane) {
+      bad |= s.bad != nullptr && HasGradient("t", row, step, lane) && s.bad(step, lane, row);
+    }
+    if (!any || bad) continue;
+    for (int j = 0; j < s.wide; ++j) {
+      kOptimizers[10].update(wide[j], 0.05, g[j]);
+      wide[j].w = w[j] = bound(wide[j].w);
+    }
+    if (met++ < s.after) continue;
+    double squares = 0;
+    for (int j = s.wide; j < kWidth; ++j) squares += g[j] * g[j];
+    a += squares / (kWidth - s.wide);
+    for (int j = s.wide; j < kWidth; ++j) w[j] = bound(w[j] - 0.03 * g[j] / (std::sqrt(a) + 1e-4));
+  }
+  for (int j = s.wide; j < kWidth; ++j) {
+    if (met < s.after) w[j] = 0;
+  }
+  return w;
+}
+
+constexpr char kRowAdagrad[] = "adagrad { learning_rate: 0.03 epsilon: 1e-4 initial_accumulator: 0.1 per_row: true }";
+
+// The same bits on every cluster, and right. With `after` columns begin with 0.25, so that they can be told.
+void ExpectRows(const std::string& table, const RowSettings& settings, int64_t skipped = 0) {
+  const std::string text = UpdateJobText("sgd { learning_rate: 0.02 }", table);
+  SCOPED_TRACE(text);
+  const auto train = [&](const std::vector<std::string>& overrides) {
+    absl::StatusOr<UpdateRun> run = RunUpdates(JobOf(text, overrides), kSteps, settings.bad);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? *std::move(run) : UpdateRun();
+  };
+  const UpdateRun one = train({});
+  if (::testing::Test::HasFailure()) return;
+  const std::vector<float>&initial = one.initial.at("t"), &final = one.final.at("t");
+  for (size_t row = 0; row < final.size() / kWidth; ++row) {
+    std::vector<double> start(initial.begin() + row * kWidth, initial.begin() + (row + 1) * kWidth);
+    for (int j = settings.wide; j < kWidth && settings.after > 0; ++j) {
+      EXPECT_EQ(start[j], 0) << "columns that begin later read as zeros";
+      start[j] = 0.25;
+    }
+    const std::vector<double> want = RowReference(settings, static_cast<int64_t>(row), start);
+    for (int j = 0; j < kWidth; ++j) {
+      EXPECT_NEAR(final[row * kWidth + j], want[j], 1e-6 * std::max(1.0, std::abs(want[j]))) << "row " << row << " column " << j;
+    }
+  }
+  const auto counted = one.counters.find("table.t.skipped_rows");
+  EXPECT_EQ(counted == one.counters.end() ? 0 : counted->second, skipped);
+  for (const std::vector<std::string>& cluster :
+       {std::vector<std::string>{"distribute.servers=2", "distribute.trainers=2"}, {"distribute.servers=3"}, {"distribute.trainers=2"}}) {
+    const UpdateRun other = train(cluster);
+    ExpectSame(other, one);
+    EXPECT_EQ(other.plan.tables(0).state_width(), one.plan.tables(0).state_width());
+  }
+}
+
+TEST(RowUpdateTest, OneAccumulatorForARow) { ExpectRows(absl::StrCat("optimizer { ", kRowAdagrad, " }"), {}); }
+
+TEST(RowUpdateTest, ValuesKeepToTheirBounds) {
+  ExpectRows(absl::StrCat("min_value: -0.1 max_value: 0.2 optimizer { ", kRowAdagrad, " }"), {.min = -0.1, .max = 0.2});
+}
+
+TEST(RowUpdateTest, SegmentsHaveRulesOfTheirOwn) {
+  ExpectRows(absl::StrCat("optimizer { ", kRowAdagrad, R"( }
+      segment { width: 2 optimizer { ftrl { learning_rate: 0.05 l1: 0.01 l2: 0.1 initial_accumulator: 0.1 } } }
+      segment { width: 2 })"),
+             {.wide = 2});
+}
+
+TEST(RowUpdateTest, ASegmentMayBeginLater) {
+  for (const int64_t after : {1, 3, 7}) {
+    ExpectRows(absl::StrCat("max_value: 0.3 optimizer { ", kRowAdagrad, R"( }
+        segment { width: 1 optimizer { ftrl { learning_rate: 0.05 l1: 0.01 l2: 0.1 initial_accumulator: 0.1 } } }
+        segment { width: 3 after: )", after, " initializer { constant { value: 0.25 } } }"),
+               {.wide = 1, .after = after, .max = 0.3});
+  }
+}
+
+TEST(RowUpdateTest, RowsWithABadGradientAreSkippedAndCounted) {
+  const auto bad = [](int64_t step, int lane, int64_t row) { return step % 3 == 1 && lane == row % 2; };
+  int64_t skipped = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (int64_t row = 0; row < static_cast<int64_t>(UpdateTableIds().size()); ++row) {
+      const int lane = static_cast<int>(row % 2);
+      skipped += bad(step, lane, row) && HasGradient("t", row, step, lane) ? 1 : 0;
+    }
+  }
+  ASSERT_GT(skipped, 10);
+  ExpectRows(absl::StrCat("bad_gradient: SKIP_ROW optimizer { ", kRowAdagrad, " }"), {.bad = bad}, skipped);
+}
+
+TEST(RowUpdateTest, SegmentsMayHaveSchedulesOfTheirOwn) {
+  // Both segments as one table with the same rule and schedule.
+  const std::string scheduled =
+      "optimizer { adam { learning_rate: 0.02 } schedule { exponential { decay_steps: 5 decay_rate: 0.7 } } l2_decay: 0.03 }";
+  const UpdateRun whole = Train(UpdateJobText("sgd { learning_rate: 0.02 }", scheduled));
+  const UpdateRun parts = Train(UpdateJobText(
+      "sgd { learning_rate: 0.02 }", absl::StrCat("segment { width: 1 ", scheduled, " } segment { width: 3 ", scheduled, " }")));
+  EXPECT_EQ(parts.final, whole.final);
+}
+
 // The counter is in the digest: two runs whose parameters agree and whose counters do not are told apart.
 TEST(ScheduleTest, TheStepCounterIsState) {
   const UpdateRun with = Train(UpdateJobText("sgd { learning_rate: 0.02 } schedule { constant {} }"));

@@ -1,6 +1,7 @@
 #include "tests/testing/update_cluster.h"
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <utility>
 
@@ -71,7 +72,9 @@ SelectedRows RowsOf(const std::string& parameter, int64_t begin, int64_t count, 
   return rows;
 }
 
-absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int64_t step) {
+using BadRows = std::function<bool(int64_t step, int lane, int64_t row)>;
+
+absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int64_t step, const BadRows& bad) {
   std::vector<int> lanes;
   int64_t samples = 0;
   for (int lane = owned.begin; lane < owned.begin + owned.count; ++lane) {
@@ -104,6 +107,10 @@ absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int
   std::vector<ParamChannel::LaneRows> rows;
   for (const int lane : lanes) {
     kept.push_back(RowsOf("t", 0, static_cast<int64_t>(UpdateTableIds().size()), /*table=*/true, step, lane));
+    for (size_t i = 0; bad != nullptr && i < kept.back().ids.size(); ++i) {
+      const int32_t row = kept.back().step_rows[i];
+      if (bad(step, lane, row)) kept.back().values.data<float>()[i * kTableWidth + static_cast<size_t>(row) % kTableWidth] = NAN;
+    }
     rows.push_back({lane, &kept.back()});
   }
   if (!rows.empty()) RETURN_IF_ERROR(client.SendRows({"t", -1, 0}, kTableWidth, rows));
@@ -167,9 +174,9 @@ const std::vector<int64_t>& UpdateTableIds() {
   return *all;
 }
 
-absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
+absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps, const BadRows& bad) {
   ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
-  UpdateRun run{.initial = {}, .final = {}, .digest = {}, .plan = transpiled.plan()};
+  UpdateRun run{.initial = {}, .final = {}, .digest = {}, .counters = {}, .plan = transpiled.plan()};
   std::vector<Programs> servers;
   for (int s = 0; s < run.plan.servers(); ++s) {
     ASSIGN_OR_RETURN(Programs programs, transpiled.Server(s));
@@ -193,7 +200,7 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
       RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
       RETURN_IF_ERROR(PullTable(client, step == 0 ? initial : nullptr));
-      RETURN_IF_ERROR(PushStep(run.plan, client, owned, step));
+      RETURN_IF_ERROR(PushStep(run.plan, client, owned, step, bad));
       RETURN_IF_ERROR(ReceiveAll(run.plan, client, step + 1 == steps ? final : nullptr));
     }
     RETURN_IF_ERROR(client.BeginStep(steps, /*read_only=*/true));
@@ -207,6 +214,9 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps) {
     return status;
   }));
   ASSIGN_OR_RETURN(run.digest, cluster->GetDigest());
+  for (int s = 0; s < run.plan.servers(); ++s) {
+    for (const Counters::Entry& entry : cluster->servers().server(s).counters().Snapshot()) run.counters[entry.name] += entry.value;
+  }
   RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).Done(); }));
   return run;
 }

@@ -4,6 +4,7 @@
 #define WEIR_TESTS_TESTING_UPDATE_CLUSTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,11 +38,14 @@ struct UpdateRun {
   // Whole dense parameters, and rows of "t" one after the other, as trainer 0 has them.
   std::map<std::string, std::vector<float>> initial, final;
   InProcessCluster::Digest digest;
+  // Of all servers, by name.
+  std::map<std::string, int64_t> counters;
   v1::Plan plan;
 };
 
-// Steps [0, steps), every trainer on its own thread.
-absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps);
+// Steps [0, steps), every trainer on its own thread. `bad`: where a lane's gradient of a row of t is NaN.
+absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps,
+                                     const std::function<bool(int64_t step, int lane, int64_t row)>& bad = nullptr);
 
 }  // namespace weir
 

@@ -51,6 +51,14 @@ train { seed: 11 }
 )";
 }
 
+// More of the distributed table, whose optimizer keeps one accumulator a row.
+std::string TableJobText(const std::string& table) {
+  std::string text = JobText("adagrad { learning_rate: 0.1 }");
+  const std::string own = "adagrad { learning_rate: 0.05 } }";
+  text.replace(text.find(own), own.size(), "adagrad { learning_rate: 0.05 per_row: true } } " + table);
+  return text;
+}
+
 Job JobOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
   const absl::Status arithmetic = SetArithmetic(v1::Train::AUTO);
   EXPECT_TRUE(arithmetic.ok()) << arithmetic;
@@ -91,6 +99,17 @@ TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
                               "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE", "train.accumulate_steps=3"}) {
     const VerifyReport report = Verify(JobOf(JobText(kAdam), {setting}), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
+  }
+}
+
+TEST(VerifySplitTest, RowsInSegmentsToo) {
+  const std::string text = TableJobText(R"(min_value: -0.5 max_value: 0.5 bad_gradient: SKIP_ROW
+      segment { width: 1 optimizer { ftrl { learning_rate: 0.1 } schedule { inverse_time { decay_steps: 2 decay_rate: 0.5 } } } }
+      segment { width: 3 after: 2 initializer { gaussian { stddev: 0.1 } } })");
+  for (const auto& [servers, trainers] : {std::tuple{1, 1}, std::tuple{2, 2}, std::tuple{3, 4}}) {
+    const VerifyReport report =
+        Verify(JobOf(text, {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)}), {.steps = 5});
+    EXPECT_TRUE(report.equal) << servers << " " << trainers << ": " << report.text;
   }
 }
 

@@ -73,6 +73,39 @@ TEST(OptimizerSettingsTest, RunOnServersAndNowhereElse) {
   }
 }
 
+TEST(OptimizerSettingsTest, SegmentsOfATableAreUpdatesOfItsColumns) {
+  const std::string text = Replaced(kDeepFm, "width: 4 is_sparse", R"(width: 4 bad_gradient: SKIP_ROW max_value: 2
+      segment { width: 1 optimizer { ftrl { learning_rate: 0.5 } l2_decay: 0.25 schedule { constant {} } } }
+      segment { width: 3 after: 6 initializer { gaussian { stddev: 0.125 } } } is_sparse)");
+  const Transpiled transpiled = TranspiledOf(JobOf(text));
+  const auto server = transpiled.Server(0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const v1::BlockDesc* block = nullptr;
+  for (const v1::BlockDesc& each : server->main.blocks()) {
+    if (each.index() > 0 && each.ops(0).param_grads_size() > 0 && each.ops(0).param_grads(0).param() == "vectors") block = &each;
+  }
+  ASSERT_NE(block, nullptr);
+  EXPECT_THAT(OpsOf(*block, v1::OPTIMIZE), ElementsAre("merge", "drop_bad_rows", "decay", "ftrl", "adagrad", "bound"));
+  const std::string program = ProgramText(server->main);
+  EXPECT_THAT(program, HasSubstr("vectors@GRAD <- decay(Param=vectors, Grad=vectors@GRAD) l1=0.0 l2=0.25 columns=[0, 1] @OPTIMIZE"));
+  EXPECT_THAT(program, HasSubstr("vectors <- ftrl(Param=vectors, Grad=vectors@GRAD, LearningRate=vectors.0.learning_rate)"));
+  EXPECT_THAT(program, HasSubstr("columns=[1, 4] after=6 initializer=initializer { gaussian { stddev: 0.125 } }"));
+  EXPECT_THAT(program, HasSubstr("bound(Param=vectors) max=2.0"));
+  // Two of ftrl, three of adagrad, the count of steps.
+  EXPECT_EQ(transpiled.plan().tables(0).state_width(), 6);
+  // Nothing is lost on the way through a file.
+  const auto read = ParseProgramText(program, "server.program");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ProgramText(*read), program);
+  EXPECT_TRUE(VerifyProgram(*read).ok());
+  const v1::OpDesc* send = nullptr;
+  for (const v1::OpDesc& op : transpiled.trainer().main.blocks(0).ops()) {
+    if (op.type() == "send" && op.param_grads(0).param() == "vectors") send = &op;
+  }
+  ASSERT_NE(send, nullptr);
+  EXPECT_TRUE(FindAttr(*send, "bad_rows")->b());
+}
+
 TEST(OptimizerSettingsTest, WithoutAScheduleThereIsNoBlock) {
   const auto server = TranspiledOf(JobOf(Text("l2_decay: 1"))).Server(0);
   ASSERT_TRUE(server.ok()) << server.status();

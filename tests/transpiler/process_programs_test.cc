@@ -178,6 +178,10 @@ TEST(ProcessProgramsTest, SettingsOfUpdatesThatABroughtProgramHasAreRefusedAtThe
                 " brings updates of its own, of 'deep.0.b' for one; leave this out, or bring a program without updates");
   EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true optimizer { sgd {} } }"),
               HasSubstr("table[0].optimizer contradicts program: "));
+  EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true segment { width: 4 } }"),
+              HasSubstr("table[0].segment contradicts program: "));
+  EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true bad_gradient: SKIP_ROW }"),
+              HasSubstr("table[0].bad_gradient contradicts program: "));
   EXPECT_THAT(message("table { name: \"other\" width: 4 is_sparse: true is_distributed: true }"),
               HasSubstr("no parameter of program " + file + " is named 'other'"));
 }

@@ -162,6 +162,55 @@ INSTANTIATE_TEST_SUITE_P(
             "whole table moves"}),
     NameOf);
 
+constexpr char kHeldWeights[] = "width: 1 is_sparse: true is_distributed: true";
+
+INSTANTIATE_TEST_SUITE_P(
+    RowUpdates, WrongJobTest,
+    ::testing::Values(
+        Wrong{"SegmentOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 segment { width: 1 }",
+              "job.textproto:18:63: table[1].segment is for is_distributed: true; table 'weights' is an ordinary parameter"},
+        Wrong{"BoundOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 min_value: 0",
+              "job.textproto:18:63: table[1].min_value is for is_distributed: true; table 'weights' is an ordinary parameter"},
+        Wrong{"SkippedRowsOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 bad_gradient: SKIP_ROW",
+              "job.textproto:18:63: table[1].bad_gradient is for is_distributed: true; table 'weights' is an ordinary parameter"},
+        Wrong{"BoundOfAnUntrainedTable", "width: 4", "width: 4 trainable: false max_value: 1",
+              "job.textproto:17:51: table[0].max_value says how rows are updated, but table 'vectors' is not trainable"},
+        Wrong{"BoundsUpsideDown", "width: 4", "width: 4 min_value: 1 max_value: -1",
+              "job.textproto:17:34: table[0].min_value must not be above max_value, -1, got 1"},
+        Wrong{"ABoundThatIsNone", "width: 4", "width: 4 max_value: nan", "job.textproto:17:34: table[0].max_value must be finite, got nan"},
+        Wrong{"SegmentsTooNarrow", "width: 4", "width: 4 segment { width: 1 } segment { width: 2 }",
+              "job.textproto:17:34: table[0].segment widths add up to 3; width of table 'vectors' is 4"},
+        Wrong{"SegmentWithoutAWidth", "width: 4", "width: 4 segment {} segment { width: 4 }",
+              "job.textproto:17:34: table[0].segment[0].width must be at least 1, got 0"},
+        Wrong{"SegmentAfterLess", "width: 4", "width: 4 segment { width: 4 after: -1 }",
+              "job.textproto:17:53: table[0].segment[0].after must be at least 0, got -1"},
+        Wrong{"SegmentAfterTooMuch", "width: 4", "width: 4 segment { width: 4 after: 16777217 }",
+              "job.textproto:17:53: table[0].segment[0].after must be at most 16777216, got 16777217"},
+        Wrong{"SegmentWithoutFans", "width: 4", "width: 4 segment { width: 4 initializer { xavier {} } }",
+              "job.textproto:17:67: table[0].segment[0].initializer.xavier needs fan_in and fan_out: a distributed table has "
+              "no height to take them from"},
+        Wrong{"RateOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { sgd { learning_rate: 0 } } }",
+              "job.textproto:17:71: table[0].segment[0].optimizer.sgd.learning_rate must be positive, got 0"},
+        Wrong{"NormOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { sgd {} clip { by_norm { max_norm: 1 } } } }",
+              "job.textproto:17:72: table[0].segment[0].optimizer.clip by a norm is over whole rows, but table 'vectors' has segments: "
+              "use by_value"},
+        Wrong{"SegmentsWithGeo",
+              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { servers: 2 "
+              "trainers: 2 }",
+              "width: 1 segment { width: 1 } is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\n"
+              "distribute { sync: false geo { every_steps: 2 } }",
+              "job.textproto:18:34: table[1].segment contradicts distribute.geo, whose servers add up differences and update no rows"},
+        Wrong{"PerRowOfAMatrix", kSgd, "optimizer { adagrad { per_row: true } }",
+              "job.textproto:19:23: optimizer.adagrad.per_row is for distributed tables, but this optimizer updates 'deep.0.b' too: give "
+              "the tables an optimizer of their own"},
+        Wrong{"LambOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { lamb {} } }",
+              "job.textproto:17:1: table 'vectors': operator 'lamb' cannot update rows of a table; optimizers that can: adagrad, "
+              "adagrad_per_row, adam, adamax, adamw, decayed_adagrad, ftrl, momentum, rmsprop, rmsprop_centered, sgd"},
+        Wrong{"SkippedRowsWithANorm", "width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 }",
+              "width: 4 bad_gradient: SKIP_ROW is_sparse: true is_distributed: true optimizer { adagrad {} clip { by_norm { max_norm: 1 } }",
+              "job.textproto:17:34: table[0].bad_gradient SKIP_ROW contradicts a clip by norm, which one bad row decides: use by_value"}),
+    NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, WrongJobTest,
     ::testing::Values(Wrong{"None", kSgd, "", "job.textproto: the job has no optimizer"},

@@ -31,6 +31,8 @@ struct UpdateRule {
   std::vector<v1::OpAttr> attrs;
   double learning_rate = 0;
   std::vector<NormInput> norms = {};
+  // Path of the setting that makes it a rule for distributed tables alone; empty: for all parameters.
+  std::string only_tables = "";
 };
 
 // Checks the settings: errors through Setting::Error.
