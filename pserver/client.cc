@@ -253,6 +253,21 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
   return result;
 }
 
+bool ClientImpl::KeepsResiduals() const {
+  const v1::Plan& plan = options_.plan;
+  return plan.wire().push() != v1::WIRE_FLOAT32 ||
+         std::any_of(plan.tables().begin(), plan.tables().end(),
+                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
+}
+
+absl::Status ClientImpl::RestoreResiduals(const std::string& saved) {
+  // Messages one after the other are one message: of all trainers.
+  v1::Residuals all;
+  if (!all.ParseFromString(saved)) return absl::DataLossError("the checkpoint's residuals cannot be read");
+  const absl::Status restored = residuals_.Restore(all, nodes_);
+  return restored.ok() ? restored : absl::DataLossError(absl::StrCat("the checkpoint's ", restored.message()));
+}
+
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   CHECK(options.transport != nullptr && options.clock != nullptr && options.pool != nullptr);
   const v1::Plan& plan = options.plan;

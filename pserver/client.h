@@ -94,6 +94,12 @@ class Client : public ParamChannel {
     int64_t bytes_sent = 0, bytes_received = 0, messages = 0, rows_pulled = 0, rows_pushed = 0, retries = 0;
   };
   virtual Counters counters() const = 0;
+
+  // What gradients have lost in lossy formats and not sent yet (pserver/residuals.h), at a step border: a weir.v1.Residuals.
+  virtual bool KeepsResiduals() const = 0;
+  virtual std::string SaveResiduals() const = 0;
+  // Takes this trainer's part of what trainers have saved, one after the other. DataLoss: it is no such thing.
+  virtual absl::Status RestoreResiduals(const std::string& saved) = 0;
 };
 
 }  // namespace weir

@@ -32,6 +32,7 @@
 #include "pserver/merge_gradients.h"
 #include "pserver/norm_rounds.h"
 #include "pserver/push_builder.h"
+#include "pserver/residuals.h"
 #include "pserver/wire_counters.h"
 
 namespace weir {
@@ -125,6 +126,9 @@ class ClientImpl : public Client {
   absl::Status Done() override;
   absl::Status JobStatus() override;
   Counters counters() const override;
+  bool KeepsResiduals() const override;
+  std::string SaveResiduals() const override { return residuals_.Save().SerializeAsString(); }
+  absl::Status RestoreResiduals(const std::string& saved) override;
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { step_samples_ = samples; }
@@ -187,6 +191,8 @@ class ClientImpl : public Client {
   CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
   // Reads the header of a pull's answer; the payload has yet to be checked. False: not ready.
   absl::StatusOr<bool> OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload);
+  // The next n floats of an answer.
+  WireBuffer ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group);
   // `take` reads the payload; what it has read counts only when the call ends well, else it is asked again.
   CallPtr NewPull(int server, const v1::PullRequest& request, const Slices& ids,
                   std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take);
@@ -205,6 +211,7 @@ class ClientImpl : public Client {
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
   std::map<std::string, FetchedParameter, std::less<>> fetched_;
   BufferPool buffers_;
+  Residuals residuals_;  // of what is pushed in lossy formats
 
   // Of the thread that runs the program.
   int64_t step_ = -1;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/payload_reader.h"
 #include "framework/wire/transfer.h"
@@ -69,6 +70,14 @@ CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Sl
                  });
 }
 
+WireBuffer ClientImpl::ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group) {
+  const size_t bytes = EncodedBytes(format, n, group);
+  const WireBuffer sent = buffers_.Get(bytes), values = buffers_.Get(n * sizeof(float));
+  reader->Read(sent.data, bytes);
+  Decode(format, sent.data, n, group, reinterpret_cast<float*>(values.data));
+  return values;
+}
+
 void ClientImpl::OrderRows(const TableRows& table, FetchedParameter* parameter) {
   const std::vector<int64_t>& ids = *table.ids;
   const size_t width = static_cast<size_t>(table.width);
@@ -91,6 +100,12 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     const FetchedParameter* parameter;       // else
     const FetchedParameter::Block* block;
     size_t begin, end;
+    v1::WireFormat format = v1::WIRE_FLOAT32;
+    // In the answer, as sent.
+    size_t bytes() const {
+      const size_t width = static_cast<size_t>(table->width);
+      return EncodedBytes(format, (end - begin) * width, width);
+    }
     // Of [begin, end), in the table's ids.
     const uint32_t* positions() const { return (order != nullptr ? order->positions() : parameter->order.data()) + begin; }
   };
@@ -143,7 +158,8 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     for (size_t i = 0; i < tables.size(); ++i) {
       if (step_ids[i] != nullptr) {
         const IdOrder& order = tables[i].there != nullptr ? step_ids[i]->asked : step_ids[i]->order;
-        ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1)});
+        const v1::WireFormat format = tables_.find(tables[i].table)->second->wire().pull();
+        ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1), format});
         continue;
       }
       const FetchedParameter& parameter = fetched_.find(tables[i].table)->second;
@@ -155,7 +171,8 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       };
       for (const FetchedParameter::Block& block : parameter.blocks) {
         if (block.server != s) continue;
-        ask_for({&tables[i], nullptr, &parameter, &block, place_of(block.begin), place_of(block.end)});
+        ask_for({&tables[i], nullptr, &parameter, &block, place_of(block.begin), place_of(block.end),
+                 options_.plan.wire().pull()});
       }
     }
     if (!request.pieces.empty()) requests.push_back(std::move(request));
@@ -174,6 +191,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       item->set_count(static_cast<int64_t>(piece.end - piece.begin));
       item->set_width(piece.table->width);
       item->set_offset(static_cast<int64_t>(id_bytes));
+      if (piece.format != v1::WIRE_FLOAT32) item->set_format(piece.format);
       id_bytes += AlignUp((piece.end - piece.begin) * sizeof(int64_t));
     }
     const WireBuffer buffer = buffers_.Get(id_bytes);
@@ -191,11 +209,9 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     }
     const CallPtr call = NewPull(
         request.server, header, {buffer.Piece(0, id_bytes)},
-        [pieces = std::move(request.pieces)](const v1::PullReply&, PayloadReader* reader) -> absl::Status {
+        [this, pieces = std::move(request.pieces)](const v1::PullReply&, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
-          for (const Piece& piece : pieces) {
-            expected += AlignUp((piece.end - piece.begin) * static_cast<size_t>(piece.table->width) * sizeof(float));
-          }
+          for (const Piece& piece : pieces) expected += AlignUp(piece.bytes());
           if (reader->left() != expected) {
             return absl::DataLossError(absl::StrCat("rows of ", reader->left(), " bytes came, ", expected, " were asked for"));
           }
@@ -203,9 +219,15 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
             const size_t width = static_cast<size_t>(piece.table->width);
             const size_t rows = piece.end - piece.begin;
             const uint32_t* const positions = piece.positions();
-            reader->ReadRows(rows, width * sizeof(float), [&](size_t i) { return piece.table->rows + positions[i] * width; });
-            const size_t bytes = rows * width * sizeof(float);
-            reader->Skip(AlignUp(bytes) - bytes);
+            const auto to = [&](size_t i) { return piece.table->rows + positions[i] * width; };
+            if (piece.format == v1::WIRE_FLOAT32) {
+              reader->ReadRows(rows, width * sizeof(float), to);
+            } else {
+              const WireBuffer values = ReadDecoded(reader, piece.format, rows * width, width);
+              const float* const from = reinterpret_cast<const float*>(values.data);
+              for (size_t i = 0; i < rows; ++i) std::memcpy(to(i), from + i * width, width * sizeof(float));
+            }
+            reader->Skip(AlignUp(piece.bytes()) - piece.bytes());
           }
           return absl::OkStatus();
         });
@@ -241,6 +263,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     size_t bytes = 0;
   };
   const bool sync = options_.plan.sync();
+  const v1::WireFormat format = options_.plan.wire().pull();
   StepOutcome result;
   std::vector<CallPtr> calls;
   const auto ask = [&](Request request) {
@@ -253,20 +276,29 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
       item->set_name(piece.name);
       item->set_begin(piece.begin);
       item->set_count(piece.count);
+      if (format != v1::WIRE_FLOAT32) item->set_format(format);
     }
     const int server = request.server;
     const CallPtr call = NewPull(
         server, header, {},
-        [pieces = std::move(request.pieces), server, &result](const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
+        [this, pieces = std::move(request.pieces), server, format, &result](const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
-          for (const Piece& piece : pieces) expected += AlignUp(static_cast<size_t>(piece.count) * sizeof(float));
+          const auto bytes_of = [format](const Piece& piece) {
+            return EncodedBytes(format, static_cast<size_t>(piece.count), kDenseGroup);
+          };
+          for (const Piece& piece : pieces) expected += AlignUp(bytes_of(piece));
           if (reader->left() != expected) {
             return absl::DataLossError(absl::StrCat("blocks of ", reader->left(), " bytes came, ", expected, " were asked for"));
           }
           for (const Piece& piece : pieces) {
-            const size_t bytes = static_cast<size_t>(piece.count) * sizeof(float);
-            reader->Read(piece.out, bytes);
-            reader->Skip(AlignUp(bytes) - bytes);
+            const size_t floats = static_cast<size_t>(piece.count);
+            if (format == v1::WIRE_FLOAT32) {
+              reader->Read(piece.out, floats * sizeof(float));
+            } else {
+              const WireBuffer values = ReadDecoded(reader, format, floats, kDenseGroup);
+              std::memcpy(piece.out, values.data, floats * sizeof(float));
+            }
+            reader->Skip(AlignUp(bytes_of(piece)) - bytes_of(piece));
           }
           // What all trainers must see alike comes from server 0 alone.
           if (server == 0) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};

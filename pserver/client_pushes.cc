@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
 #include "glog/logging.h"
@@ -39,11 +40,18 @@ absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneT
       tensor.item.set_lanes(node.count);
       tensor.item.set_begin(begin);
       tensor.item.set_count(n);
-      tensor.bytes = static_cast<size_t>(n) * sizeof(float);
-      tensor.write = [runs = std::move(runs), lanes = tree_lanes_, n](char* out) {
-        const absl::Status summed =
-            SumDense(runs, lanes, absl::MakeSpan(reinterpret_cast<float*>(out), static_cast<size_t>(n)));
+      const v1::WireFormat format = options_.plan.wire().push();
+      const size_t floats = static_cast<size_t>(n);
+      if (format != v1::WIRE_FLOAT32) tensor.item.set_format(format);
+      tensor.bytes = EncodedBytes(format, floats, kDenseGroup);
+      tensor.write = [this, runs = std::move(runs), name = block.name, node, count = count->second, begin, floats,
+                      format](char* out) {
+        const bool as_is = format == v1::WIRE_FLOAT32;
+        const WireBuffer exact = as_is ? WireBuffer() : buffers_.Get(floats * sizeof(float));
+        const absl::Span<float> sum = absl::MakeSpan(reinterpret_cast<float*>(as_is ? out : exact.data), floats);
+        const absl::Status summed = SumDense(runs, tree_lanes_, sum);
         CHECK(summed.ok()) << summed;
+        if (!as_is) residuals_.EncodeDense(name, node, count, begin, sum, format, out);
       };
       tensors.push_back(std::move(tensor));
     }
@@ -116,6 +124,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     size_t begin, end;
   };
   std::vector<Piece> pieces;
+  const v1::WireFormat format = by_shard ? table->second->wire().push() : options_.plan.wire().push();
   const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
   const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes_.size());
   const auto cut = [&](int server, size_t begin, size_t end) {
@@ -140,14 +149,21 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
       tensor.item.set_lanes(nodes_[i].count);
       tensor.item.set_count(static_cast<int64_t>(positions.size()));
       tensor.item.set_width(width);
-      const size_t id_bytes = positions.size() * sizeof(int64_t);
-      tensor.bytes = AlignUp(id_bytes) + positions.size() * static_cast<size_t>(width) * sizeof(float);
+      if (format != v1::WIRE_FLOAT32) tensor.item.set_format(format);
+      const size_t id_bytes = positions.size() * sizeof(int64_t), floats = positions.size() * static_cast<size_t>(width);
+      tensor.bytes = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
       shared_->rows_pushed.fetch_add(static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
-      tensor.write = [&ids, rows = &unions[i], positions = std::move(positions), width, id_bytes](char* out) {
+      tensor.write = [this, &ids, &block, rows = &unions[i], node = nodes_[i], positions = std::move(positions), width, format,
+                      id_bytes, floats](char* out) {
         int64_t* const sent = reinterpret_cast<int64_t*>(out);
         for (size_t p = 0; p < positions.size(); ++p) sent[p] = ids[positions[p]];
         std::memset(out + id_bytes, 0, AlignUp(id_bytes) - id_bytes);
-        rows->WriteSums(positions, width, reinterpret_cast<float*>(out + AlignUp(id_bytes)));
+        char* const values = out + AlignUp(id_bytes);
+        if (format == v1::WIRE_FLOAT32) return rows->WriteSums(positions, width, reinterpret_cast<float*>(values));
+        const WireBuffer exact = buffers_.Get(floats * sizeof(float));
+        const absl::Span<float> sums = absl::MakeSpan(reinterpret_cast<float*>(exact.data), floats);
+        rows->WriteSums(positions, width, sums.data());
+        residuals_.EncodeRows(block.name, node, width, absl::MakeConstSpan(sent, positions.size()), sums, format, values);
       };
       tensors.push_back(std::move(tensor));
     }

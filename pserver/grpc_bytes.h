@@ -19,6 +19,9 @@ Slices FromByteBuffer(const grpc::ByteBuffer& buffer);
 inline constexpr int kGrpcMaxFrame = 4 << 20;       // of HTTP/2: fewer pieces to a message
 inline constexpr int kGrpcReadChunk = 256 << 10;    // asked of the system at once
 
+// In the initial metadata of the answer to a Join: where the server listens for clients on its machine.
+inline constexpr char kUnixSocketKey[] = "weir-unix-socket";
+
 // What gRPC receives lies in memory that it frees with the message. glibc would give the top of the heap back to the system each
 // time, and get it back as zeroed pages: a third of the time of a call of 3.4 MB. From now on this process keeps up to 256 MiB
 // of freed memory. Calls after the first do nothing.

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,7 @@
 #include "pserver/cluster.h"
 #include "pserver/credentials.h"
 #include "pserver/grpc_bytes.h"
+#include "pserver/unix_socket.h"
 
 namespace weir {
 namespace {
@@ -107,10 +109,15 @@ using RawService = ParameterServer::WithRawCallbackMethod_Join<ParameterServer::
 class Service : public RawService {
  public:
   Service(ServerCore* core, std::shared_ptr<OpenCalls> calls) : core_(core), calls_(std::move(calls)) {}
+  // Before the first call.
+  void set_unix_socket(std::string path) { unix_socket_ = std::move(path); }
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
-  grpc::ServerUnaryReactor* Join(Context*, const Bytes* in, Bytes* out) override { return Run(Method::kJoin, in, out); }
+  grpc::ServerUnaryReactor* Join(Context* context, const Bytes* in, Bytes* out) override {
+    if (!unix_socket_.empty()) context->AddInitialMetadata(kUnixSocketKey, unix_socket_);
+    return Run(Method::kJoin, in, out);
+  }
   grpc::ServerUnaryReactor* Heartbeat(Context*, const Bytes* in, Bytes* out) override {
     return Run(Method::kHeartbeat, in, out);
   }
@@ -136,6 +143,7 @@ class Service : public RawService {
 
   ServerCore* const core_;
   const std::shared_ptr<OpenCalls> calls_;
+  std::string unix_socket_;  // empty: none
 };
 
 // gRPC only says that it failed; the system says why.
@@ -160,26 +168,16 @@ std::string WhyNotListening(const Endpoint& endpoint) {
 
 class Server : public GrpcServer {
  public:
-  explicit Server(ServerCore* core) : calls_(std::make_shared<OpenCalls>()), service_(core, calls_) {}
+  Server(ServerCore* core, bool unix_sockets) : unix_sockets_(unix_sockets), calls_(std::make_shared<OpenCalls>()), service_(core, calls_) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const std::string& text) {
     ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text));
     KeepFreedMemory();
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
-    builder.SetMaxSendMessageSize(kMaxGrpcMessage);
-    // Otherwise a second server takes the same port and both say that they are ready.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
-    builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-    builder.AddListeningPort(text, ServerCredentials(), &port_);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
+    const std::string unix_socket = unix_sockets_ ? UnixSocket() : "";
+    Build(text, unix_socket);
+    // A file system may not hold sockets.
+    if (server_ == nullptr && !unix_socket.empty()) Build(text, "");
     if (server_ == nullptr || port_ == 0) {
       server_ = nullptr;
       return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", WhyNotListening(endpoint)));
@@ -202,6 +200,36 @@ class Server : public GrpcServer {
   }
 
  private:
+  void Build(const std::string& tcp, const std::string& unix_socket) {
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
+    builder.SetMaxSendMessageSize(kMaxGrpcMessage);
+    // Otherwise a second server takes the same port and both say that they are ready.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
+    builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+    builder.AddListeningPort(tcp, ServerCredentials(), &port_);
+    if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
+    service_.set_unix_socket(unix_socket);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    // The directory is this user's alone already.
+    if (server_ != nullptr && !unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
+  }
+
+  // Without one everybody comes over TCP.
+  static std::string UnixSocket() {
+    const absl::StatusOr<std::string> path = NewUnixSocketPath();
+    if (path.ok()) return *path;
+    LOG(INFO) << "no Unix-domain socket for clients on this machine: " << path.status().message();
+    return "";
+  }
+
+  const bool unix_sockets_;
   const std::shared_ptr<OpenCalls> calls_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
@@ -213,7 +241,7 @@ class Server : public GrpcServer {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
   CHECK(options.core != nullptr);
-  auto server = std::make_unique<Server>(options.core);
+  auto server = std::make_unique<Server>(options.core, options.unix_sockets);
   RETURN_IF_ERROR(server->Listen(options.endpoint));
   return server;
 }

@@ -16,6 +16,8 @@ struct GrpcServerOptions {
   std::string endpoint;
   // Borrowed; outlives the server. Handle is called on gRPC's threads.
   ServerCore* core = nullptr;
+  // Listen on a Unix-domain socket too (pserver/unix_socket.h).
+  bool unix_sockets = true;
 };
 
 class GrpcServer {

@@ -1,6 +1,5 @@
 #include "pserver/grpc_transport.h"
 
-#include <array>
 #include <set>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "grpcpp/support/channel_arguments.h"
 #include "pserver/credentials.h"
 #include "pserver/grpc_bytes.h"
+#include "pserver/unix_socket.h"
 
 namespace weir {
 namespace {
@@ -47,13 +47,12 @@ bool IsBulk(Method method) { return method == Method::kPush || method == Method:
 
 class GrpcTransport : public Transport {
  public:
-  explicit GrpcTransport(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {
+  explicit GrpcTransport(GrpcTransportOptions options)
+      : endpoints_(std::move(options.endpoints)), unix_sockets_(options.unix_sockets) {
     KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {
-      servers_.push_back({});
-      for (std::unique_ptr<Stub>& stub : servers_.back()) {
-        stub = std::make_unique<Stub>(grpc::CreateCustomChannel(endpoint, ChannelCredentials(), Arguments()));
-      }
+      servers_.push_back(std::make_unique<Server>());
+      for (std::shared_ptr<Stub>* stub : {&servers_.back()->bulk, &servers_.back()->rest}) *stub = MakeStub(endpoint);
     }
   }
 
@@ -70,14 +69,18 @@ class GrpcTransport : public Transport {
     call->request = ToByteBuffer(request);
     call->done = std::move(done);
     call->context.set_wait_for_ready(false);
+    call->method = method;
     call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     {
       MutexLock lock(&mu_);
+      Server& of = *servers_[static_cast<size_t>(server)];
+      call->over_unix = IsBulk(method) && of.near != nullptr;
+      call->stub = call->over_unix ? of.near : IsBulk(method) ? of.bulk : of.rest;
       calls_.insert(call);
       if (closing_) call->context.TryCancel();
     }
     const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
-    servers_[static_cast<size_t>(server)][IsBulk(method) ? 0 : 1]->UnaryCall(
+    call->stub->UnaryCall(
         &call->context, path, {}, &call->request, &call->reply,
         [this, call, server](grpc::Status status) { Finish(call, server, status); });
   }
@@ -92,15 +95,55 @@ class GrpcTransport : public Transport {
     grpc::ClientContext context;
     grpc::ByteBuffer request, reply;
     ReplyCallback done;
+    Method method = Method::kJoin;
+    bool over_unix = false;
+    std::shared_ptr<Stub> stub;
   };
+  struct Server {
+    // Connections over TCP for tensors and for the rest; constant.
+    std::shared_ptr<Stub> bulk, rest;
+    // Through its socket, or null: not (or no longer) there. Guarded by mu_.
+    std::shared_ptr<Stub> near;
+    std::string path;
+  };
+
+  static std::shared_ptr<Stub> MakeStub(const std::string& address) {
+    return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
+  }
+
+  // A server has answered a Join.
+  void ComeNear(int server, const grpc::ClientContext& context) {
+    const auto& metadata = context.GetServerInitialMetadata();
+    const auto told = metadata.find(kUnixSocketKey);
+    if (!unix_sockets_ || told == metadata.end()) return;
+    const std::string path(told->second.data(), told->second.size());
+    if (!ListensAt(path)) return;  // on another machine, or in another container
+    std::shared_ptr<Stub> stub = MakeStub(absl::StrCat("unix:", path));
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (of.near != nullptr && of.path == path) return;
+    of.near = std::move(stub);
+    of.path = path;
+    LOG(INFO) << Describe(server) << " is on this machine: tensors go through " << path;
+  }
+
+  void GoApart(int server, const std::shared_ptr<Stub>& stub, const absl::Status& why) {
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (of.near != stub) return;
+    of.near = nullptr;
+    LOG(INFO) << Describe(server) << ": tensors go over TCP from now on: " << of.path << ": " << why.message();
+  }
 
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
+      if (call->method == Method::kJoin) ComeNear(server, call->context);
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
       // What the server says stands alone; what the network says needs a name.
       const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+      if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
       call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
     }
     call->done = nullptr;
@@ -111,8 +154,8 @@ class GrpcTransport : public Transport {
   }
 
   const std::vector<std::string> endpoints_;
-  // By server: for tensors, for the rest.
-  std::vector<std::array<std::unique_ptr<Stub>, 2>> servers_;  // constant after construction
+  const bool unix_sockets_;
+  std::vector<std::unique_ptr<Server>> servers_;  // constant after construction, but for what is guarded in them
   Mutex mu_;
   CondVar none_left_;
   std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);
@@ -123,7 +166,7 @@ class GrpcTransport : public Transport {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
   if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
-  return std::make_unique<GrpcTransport>(std::move(options.endpoints));
+  return std::make_unique<GrpcTransport>(std::move(options));
 }
 
 }  // namespace weir

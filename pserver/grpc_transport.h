@@ -14,6 +14,9 @@ namespace weir {
 struct GrpcTransportOptions {
   // host:port of the servers by index.
   std::vector<std::string> endpoints;
+  // Push and Pull go through a server's Unix-domain socket when it has told of one in its answer to a Join and it is reached from
+  // here (pserver/unix_socket.h). When it no longer is, they go over TCP again; what fails in between is Unavailable as ever.
+  bool unix_sockets = true;
 };
 
 // Connects nothing yet: the first call to a server does. Each server has a connection for Push and Pull and one for all else,

@@ -1,6 +1,7 @@
 #include "pserver/push_parser.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 
 namespace weir {
@@ -53,6 +55,20 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
   return absl::OkStatus();
 }
 
+// Floats of a gradient that lie in the payload at `data`; others are decoded.
+const float* FloatsOf(const v1::PushItem& item, const char* data, size_t n, size_t group, Gradient* gradient) {
+  if (item.format() == v1::WIRE_FLOAT32) return reinterpret_cast<const float*>(data);
+  struct Decoded {
+    std::shared_ptr<const void> payload;  // has the ids
+    std::unique_ptr<float[]> floats;
+  };
+  auto decoded = std::make_shared<Decoded>(Decoded{gradient->keep, std::unique_ptr<float[]>(new float[n])});
+  Decode(item.format(), data, n, group, decoded->floats.get());
+  const float* const floats = decoded->floats.get();
+  gradient->keep = std::move(decoded);
+  return floats;
+}
+
 absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient) {
   gradient->target = params.FindTable(item.name());
   gradient->of_table = gradient->target >= 0;
@@ -67,17 +83,18 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   }
   if (item.width() != width) return Wrong(item, absl::StrCat("rows of ", item.width(), " floats; it has rows of ", width));
   gradient->width = width;
-  // No product below can overflow: each factor is bounded by the payload first.
+  // No product below can overflow: the count is bounded by the payload first, a width by 2^20.
   const uint64_t left = payload.size - static_cast<uint64_t>(item.offset());
   const uint64_t count = static_cast<uint64_t>(item.count());
-  const uint64_t ids_bytes = count * sizeof(int64_t);
-  const uint64_t row_bytes = static_cast<uint64_t>(width) * sizeof(float);
-  if (count > left / sizeof(int64_t) || AlignUp(ids_bytes) > left || count > (left - AlignUp(ids_bytes)) / row_bytes) {
+  const uint64_t ids_bytes = count * sizeof(int64_t), group = static_cast<uint64_t>(width);
+  if (count > left / sizeof(int64_t) || AlignUp(ids_bytes) > left ||
+      EncodedBytes(item.format(), count * group, group) > left - AlignUp(ids_bytes)) {
     return Wrong(item, absl::StrCat(count, " rows of width ", width, " do not fit in the ", left,
                                     " bytes of payload behind offset ", item.offset()));
   }
-  gradient->ids = reinterpret_cast<const int64_t*>(payload.data + item.offset());
-  gradient->values = reinterpret_cast<const float*>(payload.data + item.offset() + AlignUp(ids_bytes));
+  const char* const at = payload.data + item.offset();
+  gradient->ids = reinterpret_cast<const int64_t*>(at);
+  gradient->values = FloatsOf(item, at + AlignUp(ids_bytes), count * group, group, gradient);
   return OrderIds(item, params, gradient);
 }
 
@@ -91,11 +108,12 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
                                     block.count));
   }
   const uint64_t left = payload.size - static_cast<uint64_t>(item.offset());
-  if (static_cast<uint64_t>(item.count()) > left / sizeof(float)) {
+  const uint64_t count = static_cast<uint64_t>(item.count());
+  if (count > left || EncodedBytes(item.format(), count, kDenseGroup) > left) {
     return Wrong(item, absl::StrCat(item.count(), " floats do not fit in the ", left, " bytes of payload behind offset ",
                                     item.offset()));
   }
-  gradient->values = reinterpret_cast<const float*>(payload.data + item.offset());
+  gradient->values = FloatsOf(item, payload.data + item.offset(), count, kDenseGroup, gradient);
   return absl::OkStatus();
 }
 

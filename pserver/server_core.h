@@ -51,6 +51,8 @@ struct ServerOptions {
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
   PlantedFaults planted = {};
+  // Bytes of answers to pulls that one trainer may leave unread, and of its pulls that may wait for that.
+  size_t unread_bytes = size_t{256} << 20;
 };
 
 class ServerCore {

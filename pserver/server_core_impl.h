@@ -31,6 +31,7 @@
 #include "pserver/norm_rounds.h"
 #include "pserver/server_checkpoints.h"
 #include "pserver/server_core.h"
+#include "pserver/reply_credits.h"
 #include "pserver/server_params.h"
 #include "pserver/staleness_gate.h"
 #include "pserver/wire_counters.h"
@@ -120,6 +121,7 @@ class ServerCoreImpl : public ServerCore {
   struct Trainer {
     enum State { kAbsent, kJoined, kDone, kDead } state = kAbsent;
     uint64_t session = 0;
+    std::shared_ptr<ReplyCredits> credits;  // of the session
     std::string process;
     uint64_t incarnation = 0;
     bool takes_over = false;  // async: the place of a dead one
@@ -142,6 +144,8 @@ class ServerCoreImpl : public ServerCore {
     Slice payload;
     absl::Time deadline;
     ReplyCallback reply;
+    // Once it is ready: the answer's bytes of the trainer's credits.
+    std::shared_ptr<const void> credit = nullptr;
   };
   struct WaitingExchange {
     int trainer;
@@ -238,7 +242,13 @@ class ServerCoreImpl : public ServerCore {
   // A pull that is answered begins its step.
   void NoteBegun(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckPull(const v1::PullRequest& request, const Slice& payload);
-  void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info, const ReplyCallback& reply);
+  // Null: the trainer has to read answers first. Else it begins its step.
+  std::shared_ptr<const void> TakeReady(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Values of an item that CheckPull has seen, as floats.
+  absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out);
+  // `credit` lives as long as the answer's bytes.
+  void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+                 std::shared_ptr<const void> credit, const ReplyCallback& reply);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info);
   void AnswerExchanges(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerExchange(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

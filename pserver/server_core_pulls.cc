@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/wire/checksum.h"
+#include "framework/wire/codecs.h"
 #include "framework/wire/transfer.h"
 
 namespace weir {
@@ -14,6 +15,19 @@ namespace {
 
 // A caller's header is small; half a MiB is room for thousands of items beside a full payload.
 constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
+
+// Floats that an item asks for, and those that have a scale in common.
+size_t FloatsOf(const v1::PullItem& item) {
+  return static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width()));
+}
+size_t GroupOf(const v1::PullItem& item) { return item.width() > 0 ? static_cast<size_t>(item.width()) : kDenseGroup; }
+
+// Of a request that CheckPull has seen.
+size_t ReplyBytes(const v1::PullRequest& request) {
+  size_t size = 0;
+  for (const v1::PullItem& item : request.items()) size += AlignUp(EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)));
+  return size;
+}
 
 }  // namespace
 
@@ -33,11 +47,22 @@ void ServerCoreImpl::NoteBegun(const v1::PullRequest& request) {
   counters_.Get("staleness.most_steps", "steps")->Add(gate_->most_ahead() - before);
 }
 
+std::shared_ptr<const void> ServerCoreImpl::TakeReady(const v1::PullRequest& request) {
+  if (!PullReady(request)) return nullptr;
+  Trainer& trainer = trainers_[static_cast<size_t>(request.caller().trainer())];
+  // A session that has ended asks no more; what it asked for before is answered.
+  std::shared_ptr<const void> credit =
+      trainer.credits == nullptr ? std::make_shared<int>(0) : trainer.credits->Take(ReplyBytes(request));
+  if (credit != nullptr) NoteBegun(request);
+  return credit;
+}
+
 void ServerCoreImpl::TakeReadyPulls(std::vector<WaitingPull>* ready) {
   for (auto pull = pulls_.begin(); pull != pulls_.end();) {
-    if (PullReady(pull->request)) {
+    std::shared_ptr<const void> credit = TakeReady(pull->request);
+    if (credit != nullptr) {
       trainers_[static_cast<size_t>(pull->trainer)].progress = options_.clock->Now();
-      NoteBegun(pull->request);
+      pull->credit = std::move(credit);
       ready->push_back(std::move(*pull));
       pull = pulls_.erase(pull);
     } else {
@@ -102,36 +127,44 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
   return absl::OkStatus();
 }
 
-void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
-                               const ReplyCallback& reply) {
-  size_t size = 0;
-  for (const v1::PullItem& item : request.items()) {
-    size += AlignUp(static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float));
+absl::Status ServerCoreImpl::CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out) {
+  if (item.width() == 0) {
+    params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out, reader);
+    return absl::OkStatus();
   }
+  const int table = params_->FindTable(item.name());
+  if (table < 0) {
+    params_->CopyRows(params_->FindBlock(item.name()), RowIds(item, payload), out);
+    return absl::OkStatus();
+  }
+  // What one of our clients asks for at once is one thread's work: it has the next call answered beside this one.
+  ThreadPool* const pool = FloatsOf(item) * sizeof(float) > kRowBytesPerCall ? options_.pool : nullptr;
+  // Rows come into being when their first update takes effect; until then they read as their initial values. So what exists at
+  // a version depends on no one's reading ahead.
+  return params_->table(table).Pull(RowIds(item, payload), /*create=*/false, out, pool);
+}
+
+void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+                               std::shared_ptr<const void> credit, const ReplyCallback& reply) {
+  const size_t size = ReplyBytes(request);
   Slices values;
   if (size > 0) {
     const WireBuffer buffer = buffers_.Get(size);
     size_t at = 0;
     for (const v1::PullItem& item : request.items()) {
-      float* const out = reinterpret_cast<float*>(buffer.data + at);
-      const size_t bytes =
-          static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width())) * sizeof(float);
-      if (item.width() == 0) {
-        params_->CopyBlock(params_->FindBlock(item.name()), item.begin(), item.count(), out, request.caller().trainer());
-      } else if (const int table = params_->FindTable(item.name()); table < 0) {
-        params_->CopyRows(params_->FindBlock(item.name()), RowIds(item, payload), out);
-      } else {
-        // Rows come into being when their first update takes effect; until then they read as their initial values. So what
-        // exists at a version depends on no one's reading ahead.
-        // What one of our clients asks for at once is one thread's work: it has the next call answered beside this one.
-        ThreadPool* const pool = bytes > kRowBytesPerCall ? options_.pool : nullptr;
-        const absl::Status status = params_->table(table).Pull(RowIds(item, payload), /*create=*/false, out, pool);
-        if (!status.ok()) return reply(status);
-      }
-      std::fill(buffer.data + at + bytes, buffer.data + at + AlignUp(bytes), '\0');
+      char* const out = buffer.data + at;
+      const size_t floats = FloatsOf(item), bytes = EncodedBytes(item.format(), floats, GroupOf(item));
+      const bool as_is = item.format() == v1::WIRE_FLOAT32;
+      const WireBuffer exact = as_is ? WireBuffer() : buffers_.Get(floats * sizeof(float));
+      float* const to = reinterpret_cast<float*>(as_is ? out : exact.data);
+      const absl::Status status = CopyItem(item, payload, request.caller().trainer(), to);
+      if (!status.ok()) return reply(status);
+      if (!as_is) Encode(item.format(), to, floats, GroupOf(item), out);
+      std::fill(out + bytes, out + AlignUp(bytes), '\0');
       at += AlignUp(bytes);
     }
-    values.push_back(buffer.Piece(0, size));
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    values.push_back({buffer.data, size, std::make_shared<const Both>(buffer.owner, std::move(credit))});
   }
   v1::PullReply header;
   header.set_ready(true);
@@ -145,8 +178,8 @@ void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payl
 
 void ServerCoreImpl::ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) {
   options_.pool->ParallelFor(static_cast<int64_t>(pulls.size()), [&](int64_t i) {
-    const WaitingPull& pull = pulls[static_cast<size_t>(i)];
-    ServePull(pull.request, pull.payload, info, pull.reply);
+    WaitingPull& pull = pulls[static_cast<size_t>(i)];
+    ServePull(pull.request, pull.payload, info, std::move(pull.credit), pull.reply);
   });
 }
 
@@ -161,7 +194,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
 
   Actions actions;
   VersionInfo info;
-  bool ready = false;
+  std::shared_ptr<const void> credit;
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
@@ -170,14 +203,21 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
     const int id = request.caller().trainer();
     if (!failure_.ok()) return Aborted(id);
     info = version_;
-    ready = PullReady(request);
-    if (ready) {
-      NoteBegun(request);
+    credit = TakeReady(request);
+    if (credit != nullptr) {
       trainers_[static_cast<size_t>(id)].progress = now;
       return absl::OkStatus();
     }
     const absl::Duration wait = std::min(kMaxWait, OfSeconds(request.wait_s()));
     if (wait > absl::ZeroDuration()) {
+      size_t waiting = payload.size;
+      for (const WaitingPull& pull : pulls_) waiting += pull.trainer == id ? pull.payload.size : 0;
+      if (waiting > options_.unread_bytes) {
+        return absl::ResourceExhaustedError(absl::StrCat(Name(id), " has pulls of ", waiting, " bytes waiting and ",
+                                                         trainers_[static_cast<size_t>(id)].credits->outstanding(),
+                                                         " bytes of answers unread; at most ", options_.unread_bytes,
+                                                         " may wait: read answers before asking for more"));
+      }
       pulls_.push_back({id, std::move(request), payload, now + wait, reply});
       return absl::OkStatus();
     }
@@ -191,7 +231,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
   }();
   RunAll(&actions);
   if (!status.ok()) return reply(status);
-  if (ready) ServePull(request, payload, info, reply);
+  if (credit != nullptr) ServePull(request, payload, info, std::move(credit), reply);
 }
 
 }  // namespace weir

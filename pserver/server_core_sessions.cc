@@ -116,6 +116,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
       trainer.incarnation = request->incarnation();
       ++sessions_;
       trainer.session = StableHash(absl::StrCat(request->process(), "/", sessions_, "/", options_.process)) | 1;
+      trainer.credits = std::make_shared<ReplyCredits>(options_.unread_bytes);
       trainer.progress = trainer.last_warning = now;
       connecting_since_ = now;
       LOG(INFO) << Self() << ": " << Name(id) << (again ? " takes the place of a dead one" : " has joined");

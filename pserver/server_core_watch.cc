@@ -90,6 +90,12 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
 
 std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
   std::vector<std::string> names;
+  if (PullReady(request)) {
+    const int id = request.caller().trainer();
+    const std::shared_ptr<ReplyCredits>& credits = trainers_[static_cast<size_t>(id)].credits;
+    return absl::StrCat(Name(id), " itself, which has ", credits == nullptr ? 0 : credits->outstanding(),
+                        " bytes of answers to read");
+  }
   if (sync_ && NormStep(0).norms.Waiting()) {
     return absl::StrCat(Name(0), ", which brings the norms of step ", version_.version);
   }
@@ -175,8 +181,8 @@ void ServerCoreImpl::Tick() {
     if (failure_.ok()) WatchConnecting(now, &actions);
     if (failure_.ok()) WatchProgress(now, &actions);
     info = version_;
-    // Somebody who was waited for may have died, or be done.
-    if (gate_ != nullptr) TakeReadyPulls(&ready);
+    // Somebody who was waited for may have died, or be done; answers may have been read.
+    TakeReadyPulls(&ready);
     for (auto pull = pulls_.begin(); pull != pulls_.end();) {
       if (now < pull->deadline) {
         ++pull;

@@ -21,6 +21,24 @@ namespace weir {
 namespace {
 
 constexpr char kStatisticsFile[] = "statistics";
+constexpr char kResidualsFile[] = "residuals";
+
+absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest, const char* name) {
+  for (const v1::CheckpointFile& file : manifest.extra()) {
+    if (file.name() == name) return ReadWholeFile(absl::StrCat(directory, "/", file.name()));
+  }
+  return std::string();
+}
+
+absl::Status WriteExtra(const std::string& directory, const char* name, const std::string& bytes, v1::CheckpointManifest* manifest) {
+  if (bytes.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
+  v1::CheckpointFile* file = manifest->add_extra();
+  file->set_name(name);
+  file->set_bytes(static_cast<int64_t>(bytes.size()));
+  file->set_checksum(StableHash(bytes));
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -37,10 +55,7 @@ absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::
 }
 
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest) {
-  for (const v1::CheckpointFile& file : manifest.extra()) {
-    if (file.name() == kStatisticsFile) return ReadWholeFile(absl::StrCat(directory, "/", file.name()));
-  }
-  return std::string();
+  return ReadExtra(directory, manifest, kStatisticsFile);
 }
 
 absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() {
@@ -107,6 +122,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   ResumePoint point{.step = manifest.step()};
   point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
   ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
+  ASSIGN_OR_RETURN(point.residuals, ReadExtra(path, manifest, kResidualsFile));
   LOG(INFO) << "resumed from " << path;
   return point;
 }
@@ -123,7 +139,7 @@ absl::Status Checkpointing::StartAfresh() {
 }
 
 absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::string& name, int64_t version,
-                                                                  const std::string& statistics) {
+                                                                  const TrainerFiles& files) {
   v1::ControlRequest request;
   request.mutable_save()->set_name(name);
   request.mutable_save()->set_per_host(per_host_);
@@ -148,13 +164,9 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::str
   }
   manifest.mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
   manifest.mutable_data()->set_trainers(plan_.trainers());
-  if (!statistics.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir_, "/", name, "/", kStatisticsFile), statistics));
-    v1::CheckpointFile* file = manifest.add_extra();
-    file->set_name(kStatisticsFile);
-    file->set_bytes(static_cast<int64_t>(statistics.size()));
-    file->set_checksum(StableHash(statistics));
-  }
+  const std::string directory = absl::StrCat(dir_, "/", name);
+  RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, files.statistics, &manifest));
+  RETURN_IF_ERROR(WriteExtra(directory, kResidualsFile, files.residuals, &manifest));
   return manifest;
 }
 
@@ -172,10 +184,10 @@ absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, v1::
   return PruneParts(dir_, keep.keep_last(), keep.keep_best());
 }
 
-absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const std::string& statistics,
+absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerFiles& files,
                                                 const std::optional<MetricResult>& eval) {
   ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
-  absl::StatusOr<v1::CheckpointManifest> manifest = WriteShards(temporary, version, statistics);
+  absl::StatusOr<v1::CheckpointManifest> manifest = WriteShards(temporary, version, files);
   if (!manifest.ok()) {
     AbandonCheckpoint(dir_, temporary);
     return manifest.status();

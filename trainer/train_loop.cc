@@ -94,6 +94,9 @@ class TrainLoop {
   absl::Status Digest();
   DigestExtent ExtentOf(const std::string& variable) const;
   absl::Status Save();
+  // For the checkpoint: of all trainers in sync, else of this one.
+  absl::StatusOr<std::string> GatherResiduals();
+  absl::Status RestoreResiduals();
   absl::Status End();
 
   // Ends a wait for data when the job has failed elsewhere.
@@ -176,6 +179,8 @@ absl::Status TrainLoop::Begin() {
     return absl::UnavailableError("trainer 0 died before it said where to begin: start the job again");
   }
   ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
+  beginning_.point.residuals = std::move(mine.point.residuals);  // the chief's
+  if (!takes_over.has_value()) RETURN_IF_ERROR(RestoreResiduals());
   step_ = beginning_.point.step;
   if (!plan_.sync() && beginning_.resumed) {
     const std::vector<int64_t>& steps = beginning_.point.trainer_steps;
@@ -498,11 +503,37 @@ DigestExtent TrainLoop::ExtentOf(const std::string& variable) const {
   return extent;
 }
 
+absl::StatusOr<std::string> TrainLoop::GatherResiduals() {
+  if (!o_.client->KeepsResiduals()) return std::string();
+  const std::string mine = o_.client->SaveResiduals();
+  // In async others are in the middle of their steps.
+  if (!plan_.sync()) return mine;
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(absl::StrCat("residuals.", step_), mine));
+  return absl::StrJoin(all, "");
+}
+
+absl::Status TrainLoop::RestoreResiduals() {
+  if (!beginning_.resumed || !o_.client->KeepsResiduals()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   o_.client->Exchange("residuals.beginning", chief_ ? beginning_.point.residuals : ""));
+  return o_.client->RestoreResiduals(all[kChief]);
+}
+
 absl::Status TrainLoop::Save() {
-  if (checkpoints_ == nullptr || saved_step_ == step_) return absl::OkStatus();
+  // In sync everyone comes here at the same steps, though only the chief writes.
+  if (config_.checkpoint().dir().empty() || saved_step_ == step_) return absl::OkStatus();
+  TrainerFiles files;
+  if (chief_ || plan_.sync()) {
+    ASSIGN_OR_RETURN(files.residuals, GatherResiduals());
+  }
+  if (checkpoints_ == nullptr) {
+    saved_step_ = step_;
+    return absl::OkStatus();
+  }
+  if (statistics_.has_value()) files.statistics = statistics_->Serialize();
   const std::optional<MetricResult> eval = eval_step_ == step_ ? eval_result_ : std::nullopt;
   ASSIGN_OR_RETURN(const std::string path,
-                   checkpoints_->Save(step_, version_, statistics_.has_value() ? statistics_->Serialize() : "", eval));
+                   checkpoints_->Save(step_, version_, files, eval));
   saved_step_ = step_;
   progress_->Say(absl::StrCat("checkpoint step=", step_, " path=", path));
   return absl::OkStatus();

@@ -182,7 +182,6 @@ absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
       {"lifecycle", table.has_lifecycle()},
       {"storage", table.storage() != v1::FLOAT32},
       {"disk", table.has_disk()},
-      {"wire", table.has_wire()},
   };
   for (const auto& [field, set] : unavailable) {
     if (set) return at.Error(field, "is not available in this version");
@@ -392,7 +391,6 @@ absl::Status CheckDistribute(const Job& job) {
     return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
                                              ": a trainer without a lane has nothing to do; raise train.lanes"));
   }
-  if (distribute.has_wire()) return at.Error("wire", "is not available in this version");
   if (distribute.prefetch_rows()) return at.Error("prefetch_rows", "is not available in this version");
   RETURN_IF_ERROR(CheckModes(job));
   return CheckSync(job, at);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
@@ -98,12 +99,45 @@ absl::Status CheckAsyncTables(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
+absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire) {
+  const v1::Distribute& distribute = job.config.distribute();
+  for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
+    if (format == v1::WIRE_FLOAT32) continue;
+    if (distribute.has_geo()) {
+      return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
+                                          " contradicts geo: a trainer takes what it reads for what the servers have"));
+    }
+    if (distribute.sync() && distribute.reproducible()) {
+      return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
+                                          " loses bits, and which ones depends on the number of trainers: set "
+                                          "distribute.reproducible: false to permit that"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWires(const Job& job) {
+  RETURN_IF_ERROR(CheckWire(job, Setting(&job.config.distribute(), "distribute", &job.positions), job.config.distribute().wire()));
+  for (int i = 0; i < job.config.table_size(); ++i) {
+    const v1::Table& table = job.config.table(i);
+    if (!table.has_wire()) continue;
+    const Setting at(&table, absl::StrCat("table[", i, "]"), &job.positions);
+    if (!table.is_distributed()) {
+      return at.Error("wire", absl::StrCat("is for tables with is_distributed: true; '", table.name(),
+                                           "' travels as distribute.wire says"));
+    }
+    RETURN_IF_ERROR(CheckWire(job, at, table.wire()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckModes(const Job& job) {
   const Setting at(&job.config.distribute(), "distribute", &job.positions);
   RETURN_IF_ERROR(CheckAsync(job, at));
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
+  RETURN_IF_ERROR(CheckWires(job));
   return CheckBatches(job);
 }
 

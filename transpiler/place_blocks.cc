@@ -96,6 +96,8 @@ absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) 
   return servers;
 }
 
+bool IsLossy(const v1::Wire& wire) { return wire.pull() != v1::WIRE_FLOAT32 || wire.push() != v1::WIRE_FLOAT32; }
+
 }  // namespace
 
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
@@ -126,6 +128,7 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
     }
     plan->mutable_blocks(i)->set_server(servers[i]);
   }
+  if (IsLossy(job.config.distribute().wire())) *plan->mutable_wire() = job.config.distribute().wire();
   const v1::BlockDesc& block = programs->main.blocks(0);
   for (const v1::VarDesc& var : block.vars()) {
     if (var.kind() != v1::TABLE) continue;
@@ -134,6 +137,12 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
                                                      "; [-1, width] is needed"));
     }
     ASSIGN_OR_RETURN(*plan->add_tables(), PlaceTable(block, var));
+    // The table's own word, or that of all.
+    const auto& tables = job.config.table();
+    const auto own = std::find_if(tables.begin(), tables.end(),
+                                  [&](const v1::Table& table) { return table.name() == var.name() && table.has_wire(); });
+    const v1::Wire& wire = own != tables.end() ? own->wire() : job.config.distribute().wire();
+    if (IsLossy(wire)) *plan->mutable_tables()->rbegin()->mutable_wire() = wire;
     // Geo: the trainers keep the state.
     if (job.config.distribute().has_geo()) plan->mutable_tables()->rbegin()->set_state_width(0);
   }

@@ -58,6 +58,8 @@
 
 ABSL_FLAG(std::string, only, "", "rows or step; empty: both");
 ABSL_FLAG(int, repetitions, 60, "timed calls of each kind");
+ABSL_FLAG(bool, unix_sockets, false, "through the server's Unix-domain socket, not TCP");
+ABSL_FLAG(std::string, wire, "WIRE_FLOAT32", "what floats are while they travel, both ways");
 ABSL_FLAG(bool, large, true, "also the table of 10 M rows");
 ABSL_FLAG(int, server_fd, -1, "internal: be the server, tell the ports through this pipe");
 
@@ -114,6 +116,10 @@ v1::Plan BenchPlan() {
     placed->set_name(kind.name);
     placed->set_width(kWidth);
     placed->set_logical_shards(4096);
+    v1::WireFormat format = v1::WIRE_FLOAT32;
+    CHECK(v1::WireFormat_Parse(absl::GetFlag(FLAGS_wire), &format)) << absl::GetFlag(FLAGS_wire);
+    placed->mutable_wire()->set_pull(format);
+    placed->mutable_wire()->set_push(format);
   }
   return plan;
 }
@@ -317,7 +323,8 @@ struct Bench {
   Bench(int port, int bare_port, pid_t server)
       : pool("bench-client", PoolWorkers(0)), bare(absl::StrCat("127.0.0.1:", bare_port)) {
     CHECK_EQ(clock_getcpuclockid(server, &server_clock), 0);
-    transport = *MakeGrpcTransport({.endpoints = {absl::StrCat("127.0.0.1:", port)}});
+    transport = *MakeGrpcTransport(
+        {.endpoints = {absl::StrCat("127.0.0.1:", port)}, .unix_sockets = absl::GetFlag(FLAGS_unix_sockets)});
     auto made = Client::Create({.plan = BenchPlan(),
                                 .job_name = "bench",
                                 .process = "bench:2",
@@ -375,6 +382,15 @@ std::string Rule(double got, double bare, double table) {
   return text;
 }
 
+// To the bit, or with a lossy format nearly.
+bool Same(const std::vector<float>& got, const std::vector<float>& expected, size_t n) {
+  if (absl::GetFlag(FLAGS_wire) == "WIRE_FLOAT32") return std::memcmp(got.data(), expected.data(), n * sizeof(float)) == 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (!(std::abs(got[i] - expected[i]) < 0.02f)) return false;
+  }
+  return true;
+}
+
 // Every row exists, with Adagrad state, on the server and in the local table.
 void Fill(Bench& bench, const TableKind& kind, SparseTable& local) {
   SelectedRows grads;
@@ -401,7 +417,7 @@ void Check(Bench& bench, const TableKind& kind, SparseTable& local, uint64_t* ra
     bench.Begin();
     bench.Pull(kind.name, ids, rows.data());
     CHECK(local.Pull(ids, false, expected.data(), nullptr).ok());
-    CHECK(std::memcmp(rows.data(), expected.data(), rows.size() * sizeof(float)) == 0) << kind.name << ": wrong rows";
+    CHECK(Same(rows, expected, rows.size())) << kind.name << ": wrong rows";
     SetGradients(ids, 0.02f, &grads);
     bench.Push(kind.name, grads, 4);
     CHECK(local.Update(ids, grads.values.data<float>(), 4, kRate, nullptr).ok());
@@ -566,15 +582,17 @@ void StepBench(Bench& bench) {
     for (float& v : grads.values.span<float>()) v = 0.001f;
     const int repetitions = std::max(60, absl::GetFlag(FLAGS_repetitions));
     std::vector<float> expected(positions * kWidth);
+    Client::Counters before;
     for (int r = -8; r < repetitions; ++r) {
       if (r == 0) {
         total = dedup = pull = expand = merge = push = Times();
         distinct = 0;
+        before = bench.client->counters();
       }
       step(batches[static_cast<size_t>(r + 8) % batches.size()]);
       // Outside the timer, the same arithmetic in this process.
       CHECK(local->Pull(ids, false, expected.data(), nullptr).ok());
-      CHECK(std::memcmp(expected.data(), rows.data(), ids.size() * kRowBytes) == 0) << "wrong rows";
+      CHECK(Same(rows, expected, ids.size() * kWidth)) << "wrong rows";
       CHECK(local->Update(ids, grads.values.data<float>(), kBatch, kRate, nullptr).ok());
     }
     std::printf("raw step%s: batch %d x %d ids, Zipf %.2f over %lld, width %d, %.0f distinct ids, medians of %d\n",
@@ -590,7 +608,10 @@ void StepBench(Bench& bench) {
     line("merge of gradients", merge);
     line("push and update", push);
     line("step", total);
-    std::printf("  %-34s %.0f samples/s\n", "", kBatch / total.median());
+    const Client::Counters after = bench.client->counters();
+    std::printf("  %-34s %.0f samples/s; bytes a step: %.0f out, %.0f in\n", "", kBatch / total.median(),
+                static_cast<double>(after.bytes_sent - before.bytes_sent) / repetitions,
+                static_cast<double>(after.bytes_received - before.bytes_received) / repetitions);
     std::fflush(stdout);
   }
 }

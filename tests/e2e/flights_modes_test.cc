@@ -195,6 +195,49 @@ TEST_F(FlightsModesTest, AsyncTablesBesideDenseSyncAreAsGood) {
   ExpectEveryStepOnce(result);
 }
 
+TEST_F(FlightsModesTest, LossyWireIsAsGoodAndSendsFewerBytes) {
+  const auto bytes_of = [](const InProcessResult& result) {
+    int64_t bytes = 0;
+    for (const Client::Counters& of : result.counters) bytes += of.bytes_sent + of.bytes_received;
+    return static_cast<double>(bytes);
+  };
+  const std::vector<std::string> wide = {"distribute.reproducible=false", "table[0].width=16"};
+  const InProcessResult exact = Run(wide);
+  ASSERT_TRUE(exact.summary.eval.has_value());
+  const std::pair<const char*, double> formats[] = {{"WIRE_FLOAT16", 1.6}, {"WIRE_INT8", 1.9}};
+  for (const auto& [format, fewer] : formats) {
+    std::vector<std::string> overrides = wide;
+    overrides.push_back(absl::StrCat("distribute.wire.pull=", format));
+    overrides.push_back(absl::StrCat("distribute.wire.push=", format));
+    const InProcessResult result = Run(overrides);
+    ASSERT_TRUE(result.summary.eval.has_value());
+    EXPECT_NEAR(result.summary.eval->auc, exact.summary.eval->auc, 0.001) << format;
+    EXPECT_GT(bytes_of(exact) / bytes_of(result), fewer) << format;
+    EXPECT_NE(result.summary.eval->auc, exact.summary.eval->auc) << format;
+  }
+}
+
+TEST_F(FlightsModesTest, ResidualsOfALossyWireAreResumedToTheBit) {
+  const std::vector<std::string> lossy = {"distribute.reproducible=false", "distribute.wire.push=WIRE_INT8",
+                                          "distribute.wire.pull=WIRE_FLOAT16"};
+  std::vector<std::string> half = lossy, whole = lossy;
+  half.push_back("train.max_steps=60");
+  whole.push_back("train.max_steps=120");
+  const InProcessResult undisturbed = Run(whole, {}, dir_ + "/undisturbed");
+  Run(half, {}, dir_ + "/resumed");
+  InProcessRun again;
+  again.resume = true;
+  const InProcessResult resumed = Run(whole, std::move(again), dir_ + "/resumed");
+  ASSERT_TRUE(undisturbed.summary.eval.has_value() && resumed.summary.eval.has_value());
+  EXPECT_EQ(resumed.summary.eval->loss, undisturbed.summary.eval->loss);
+  const auto newest = [](const std::string& dir) {
+    absl::StatusOr<NewestCheckpoint> found = OpenCheckpoint(dir);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() ? found->manifest : v1::CheckpointManifest();
+  };
+  EXPECT_EQ(newest(dir_ + "/resumed").values_digest(), newest(dir_ + "/undisturbed").values_digest());
+}
+
 TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences) {
   const std::string checkpoints = dir_ + "/geo";
   PushSums sums;

@@ -252,6 +252,18 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoLanes", kCluster, "train { lanes: 0 }",
               "job.textproto:20:9: train.lanes 0 makes the result depend on the number of trainers and threads: set "
               "distribute.reproducible: false to permit that"},
+        Wrong{"LossyWireInSync", kCluster, "distribute { wire { push: WIRE_FLOAT16 } }",
+              "job.textproto:20:21: distribute.wire.push WIRE_FLOAT16 loses bits, and which ones depends on the number of "
+              "trainers: set distribute.reproducible: false to permit that"},
+        Wrong{"LossyWireInGeo", kCluster, "distribute { sync: false geo {} wire { pull: WIRE_INT8 } }",
+              "job.textproto:20:40: distribute.wire.pull WIRE_INT8 contradicts geo: a trainer takes what it reads for what "
+              "the servers have"},
+        Wrong{"LossyTableWire", "is_distributed: true optimizer", "is_distributed: true wire { pull: WIRE_BFLOAT16 } optimizer",
+              "job.textproto:17:78: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number of "
+              "trainers: set distribute.reproducible: false to permit that"},
+        Wrong{"WireOfATableOnTrainers", "is_sparse: true is_distributed: true", "is_sparse: true dict_size: 10 wire {}",
+              "job.textproto:17:64: table[0].wire is for tables with is_distributed: true; 'vectors' travels as "
+              "distribute.wire says"},
         Wrong{"AssignUnknown", kCluster, "distribute { assign { parameter: \"deep.0.v\" server: 0 } }",
               "job.textproto:20:23: distribute.assign[0].parameter 'deep.0.v' is no parameter that servers hold (did "
               "you mean 'deep.0.b'?)"},

@@ -37,16 +37,14 @@ def weir_cc_binary(name, copts = [], **kwargs):
         **kwargs
     )
 
-def weir_cc_test(name, deps = [], copts = [], main = True, size = "small", **kwargs):
-    """A GoogleTest program. Brings its own main() when main is False."""
+def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = "small", **kwargs):
+    """A GoogleTest program. Brings its own main() when main is False, and is none when gtest is."""
     native.cc_test(
         name = name,
         size = size,
         copts = _COPTS + copts,
         linkstatic = True,
-        deps = deps + [
-            "@googletest//:gtest_main" if main else "@googletest//:gtest",
-        ],
+        deps = deps + (["@googletest//:gtest_main" if main else "@googletest//:gtest"] if gtest else []),
         **kwargs
     )
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
+#include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
 #include "proto/parameter_server.pb.h"
@@ -133,11 +134,12 @@ class Pulls {
     header_.set_wait_s(1);
   }
 
-  // `in` and `out`: bytes of the tensor in the answer, and of its ids in the request.
-  void Add(v1::PullItem item, size_t in, size_t out) {
-    if (bytes_ > 0 && bytes_ + in > (rows_ ? kRowBytesPerCall : kBytesPerCall)) Send();
+  // Bytes of the tensor as floats, in the answer, and of its ids in the request.
+  void Add(v1::PullItem item, size_t floats, size_t in, size_t out) {
+    if (floats_ > 0 && floats_ + floats > (rows_ ? kRowBytesPerCall : kBytesPerCall)) Send();
     if (rows_) item.set_offset(static_cast<int64_t>(ids_));
     *header_.add_items() = item;
+    floats_ += rows_ ? AlignUp(floats) : floats;
     bytes_ += AlignUp(in);
     ids_ += AlignUp(out);
   }
@@ -147,7 +149,7 @@ class Pulls {
     flow_->bytes_out += static_cast<double>(FrameBytes(header_, ids_));
     flow_->bytes_in += static_cast<double>(FrameBytes(SomePullReply(plan_), bytes_));
     header_.clear_items();
-    bytes_ = ids_ = 0;
+    floats_ = bytes_ = ids_ = 0;
   }
   bool empty() const { return header_.items_size() == 0; }
 
@@ -156,7 +158,7 @@ class Pulls {
   const bool rows_;
   FlowSum* const flow_;
   v1::PullRequest header_;
-  size_t bytes_ = 0, ids_ = 0;
+  size_t floats_ = 0, bytes_ = 0, ids_ = 0;
 };
 
 void SortUnique(std::vector<int64_t>* ids) {
@@ -273,6 +275,13 @@ FlowSum ServerFlows::Total() const {
   sum += push;
   sum += pull_blocks;
   return sum;
+}
+
+const v1::Wire& Traffic::WireOf(const SparseTarget& target) const {
+  for (const v1::PlacedTable& table : plan_.tables()) {
+    if (table.name() == target.parameter) return table.wire();
+  }
+  return plan_.wire();
 }
 
 Traffic::Traffic(const v1::JobConfig& job, const v1::ProgramDesc& main) : job_(job), main_(main), plan_(main.plan()) {
@@ -435,7 +444,7 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
     blocks.push_back(std::make_unique<Pulls>(job_, plan_, trainer, /*rows=*/false, &of.pull_blocks));
   }
 
-  const auto pull = [](const SparseTarget& target, const std::string& name, size_t count, Pulls* pulls, ServerFlows* flow) {
+  const auto pull = [&](const SparseTarget& target, const std::string& name, size_t count, Pulls* pulls, ServerFlows* flow) {
     const size_t row_bytes = static_cast<size_t>(target.width) * sizeof(float);
     const size_t per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
     flow->pull_rows.rows += static_cast<double>(count);
@@ -445,7 +454,10 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
       item.set_name(name);
       item.set_count(static_cast<int64_t>(n));
       item.set_width(static_cast<int32_t>(target.width));
-      pulls->Add(std::move(item), n * row_bytes, n * sizeof(int64_t));
+      const size_t width = static_cast<size_t>(target.width);
+      const v1::WireFormat format = WireOf(target).pull();
+      if (format != v1::WIRE_FLOAT32) item.set_format(format);
+      pulls->Add(std::move(item), n * row_bytes, EncodedBytes(format, n * width, width), n * sizeof(int64_t));
     }
   };
   const auto pull_rows = [&](const v1::OpDesc& op, size_t batch) {
@@ -480,12 +492,15 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
         v1::PushItem item = node_item(name, node);
         item.set_begin(begin);
         item.set_count(n);
-        tensors.push_back({std::move(item), static_cast<size_t>(n) * sizeof(float)});
+        const v1::WireFormat format = plan_.wire().push();
+        if (format != v1::WIRE_FLOAT32) item.set_format(format);
+        tensors.push_back({std::move(item), EncodedBytes(format, static_cast<size_t>(n), kDenseGroup)});
       }
       parts[server]->Add(tensors);
     }
   };
-  const auto send_rows = [&](const std::string& name, size_t server, int64_t width, const std::vector<double>& by_node) {
+  const auto send_rows = [&](const std::string& name, size_t server, int64_t width, v1::WireFormat format,
+                             const std::vector<double>& by_node) {
     const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
     const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes.size());
     const double most = by_node.empty() ? 0 : *std::max_element(by_node.begin(), by_node.end());
@@ -498,7 +513,9 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
         v1::PushItem item = node_item(name, node);
         item.set_count(static_cast<int64_t>(n));
         item.set_width(static_cast<int32_t>(width));
-        tensors.push_back({std::move(item), AlignUp(n * sizeof(int64_t)) + n * static_cast<size_t>(width) * sizeof(float)});
+        if (format != v1::WIRE_FLOAT32) item.set_format(format);
+        const size_t w = static_cast<size_t>(width);
+        tensors.push_back({std::move(item), AlignUp(n * sizeof(int64_t)) + EncodedBytes(format, n * w, w)});
         flows[server].push.rows += static_cast<double>(n);
       }
       parts[server]->Add(tensors);
@@ -519,10 +536,11 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
         }
         const TargetRows& of = rows.at(op.param_grads(0).param());
         if (to[i] >= 0) {
-          send_rows(names[i], static_cast<size_t>(to[i]), width->i(), of.pushed[i]);
+          send_rows(names[i], static_cast<size_t>(to[i]), width->i(), plan_.wire().push(), of.pushed[i]);
           continue;
         }
-        for (size_t s = 0; s < servers; ++s) send_rows(names[i], s, width->i(), of.pushed[s]);
+        const v1::WireFormat format = WireOf(*sparse.at(op.param_grads(0).param())).push();
+        for (size_t s = 0; s < servers; ++s) send_rows(names[i], s, width->i(), format, of.pushed[s]);
       }
     }
     if (op.type() == "send_barrier") {
@@ -541,7 +559,11 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
           item.set_name(names[i]);
           item.set_begin(begin);
           item.set_count(n);
-          blocks[static_cast<size_t>(from[i])]->Add(std::move(item), static_cast<size_t>(n) * sizeof(float), 0);
+          const v1::WireFormat format = plan_.wire().pull();
+          if (format != v1::WIRE_FLOAT32) item.set_format(format);
+          const size_t floats = static_cast<size_t>(n);
+          blocks[static_cast<size_t>(from[i])]->Add(std::move(item), floats * sizeof(float),
+                                                    EncodedBytes(format, floats, kDenseGroup), 0);
         }
       }
     }

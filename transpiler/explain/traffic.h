@@ -101,6 +101,8 @@ class Traffic {
   int batches() const { return std::max(1, job_.train().accumulate_steps()); }
   int64_t LaneIds(const std::vector<SparseTarget::Source>& sources) const;
   void FindTargets();
+  // How its rows travel.
+  const v1::Wire& WireOf(const SparseTarget& target) const;
 
   const v1::JobConfig& job_;
   const v1::ProgramDesc& main_;

@@ -1,6 +1,14 @@
 // The network by itself: a core that echoes, refuses or keeps still, and real sockets.
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -12,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "pserver/grpc_server.h"
 #include "pserver/grpc_transport.h"
+#include "pserver/unix_socket.h"
 
 namespace weir {
 namespace {
@@ -205,6 +214,120 @@ TEST_F(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
   const auto server = GrpcServer::Start({.endpoint = "192.0.2.1:0", .core = &core_});
   EXPECT_TRUE(absl::IsFailedPrecondition(server.status())) << server.status();
   EXPECT_THAT(std::string(server.status().message()), HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
+}
+
+// Connections that this machine's processes have accepted on the socket.
+int AcceptedOn(const std::string& path) {
+  std::ifstream sockets("/proc/net/unix");
+  int accepted = 0;
+  for (std::string line; std::getline(sockets, line);) {
+    // Num RefCount Protocol Flags Type St Inode Path; a listening one has the flag 00010000.
+    accepted += line.size() > path.size() && line.compare(line.size() - path.size(), path.size(), path) == 0 &&
+                line.find(" 00010000 ") == std::string::npos;
+  }
+  return accepted;
+}
+
+std::string SocketOfThisProcess() {
+  const std::string directory = "/tmp/weir-" + std::to_string(::geteuid());
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().filename().string().rfind(std::to_string(::getpid()) + "-", 0) == 0) return entry.path().string();
+  }
+  return "";
+}
+
+class UnixSocketTest : public GrpcTest {
+ protected:
+  void SetUp() override {
+    ::unsetenv("TMPDIR");
+    GrpcTest::SetUp();
+  }
+};
+
+TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
+  const std::string path = SocketOfThisProcess();
+  ASSERT_NE(path, "");
+  struct stat found = {};
+  ASSERT_EQ(::stat(path.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  EXPECT_TRUE(Ask("echo", Method::kPush).ok());
+  EXPECT_EQ(AcceptedOn(path), 0);
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+  EXPECT_EQ(AcceptedOn(path), 1);
+  server_ = nullptr;
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(UnixSocketTest, WithoutTheSocketTensorsGoOverTcpAgain) {
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_TRUE(Ask("echo", Method::kPush).ok());
+  // Another process at the same port, which has told nobody of a socket.
+  const std::string endpoint = server_->endpoint();
+  server_ = nullptr;
+  auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_, .unix_sockets = false});
+  ASSERT_TRUE(again.ok()) << again.status();
+  absl::StatusOr<std::string> reply;
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do {
+    reply = Ask("echo", Method::kPush);
+  } while (absl::IsUnavailable(reply.status()) && std::chrono::steady_clock::now() < patience);
+  EXPECT_TRUE(reply.ok()) << reply.status();
+}
+
+TEST_F(UnixSocketTest, WhoWantsTcpGetsTcp) {
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .unix_sockets = false});
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_TRUE(Ask("echo", Method::kPush).ok());
+  EXPECT_EQ(AcceptedOn(SocketOfThisProcess()), 0);
+}
+
+// A socket that somebody has bound, and perhaps left.
+int BindAt(const std::string& path) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  EXPECT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(::listen(fd, 1), 0);
+  return fd;
+}
+
+// A test's own directory has too long a name.
+std::string ShortDirectory() {
+  char name[] = "/tmp/weir-test-XXXXXX";
+  EXPECT_NE(::mkdtemp(name), nullptr);
+  return name;
+}
+
+TEST(UnixSocketPathTest, SocketsOfProcessesThatAreGoneAreRemovedAndOthersStay) {
+  const std::string parent = ShortDirectory();
+  const auto path = NewUnixSocketPath(parent);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const std::string directory = std::filesystem::path(*path).parent_path();
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms::owner_all);
+  // Process numbers end at 2^22.
+  const std::string gone = directory + "/99999999-0.sock", serving = directory + "/99999998-0.sock", other = directory + "/file";
+  ::close(BindAt(gone));
+  const int fd = BindAt(serving);
+  std::ofstream(other) << "x";
+  EXPECT_FALSE(ListensAt(gone));
+  EXPECT_TRUE(ListensAt(serving));
+  EXPECT_FALSE(ListensAt(other));
+  ASSERT_TRUE(NewUnixSocketPath(parent).ok());
+  EXPECT_FALSE(std::filesystem::exists(gone));
+  EXPECT_TRUE(std::filesystem::exists(serving));
+  EXPECT_TRUE(std::filesystem::exists(other));
+  ::close(fd);
+}
+
+TEST(UnixSocketPathTest, ADirectoryOfOthersOrANameTooLongIsRefused) {
+  const std::string parent = ShortDirectory();
+  std::filesystem::create_directories(parent + "/weir-" + std::to_string(::geteuid()));
+  std::filesystem::permissions(parent + "/weir-" + std::to_string(::geteuid()), std::filesystem::perms::all);
+  EXPECT_THAT(std::string(NewUnixSocketPath(parent).status().message()), HasSubstr("not a directory of this user alone"));
+  EXPECT_THAT(std::string(NewUnixSocketPath("/tmp/" + std::string(100, 'x')).status().message()), HasSubstr("at most 107 bytes"));
+  EXPECT_THAT(std::string(NewUnixSocketPath("/nowhere").status().message()), HasSubstr("cannot make /nowhere/weir-"));
 }
 
 TEST(GrpcTransportTest, NoEndpointsAreRefused) {

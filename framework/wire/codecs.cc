@@ -1,0 +1,287 @@
+#include "framework/wire/codecs.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "framework/wire/frame.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+constexpr float kMostFloat16 = 65504;
+constexpr uint32_t kInfinity = 0x7f800000;
+
+size_t GroupsOf(size_t n, size_t group) { return (n + group - 1) / group; }
+
+// Where the values of WIRE_INT8 begin.
+size_t ScaleBytes(size_t n, size_t group) { return AlignUp(GroupsOf(n, group) * sizeof(float)); }
+
+// The group's scale: NaN when it holds a number that is not finite.
+float ScaleOf(const float* in, size_t n) {
+  uint32_t most = 0;  // magnitudes compare as their bits do, and Inf and NaN are above all others
+  for (size_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(in[i]) & 0x7fffffffu);
+  if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  const float scale = std::bit_cast<float>(most) / 127;
+  return scale < std::numeric_limits<float>::min() ? 0 : scale;
+}
+
+// What is left of a group behind its scale; n of them.
+void EncodeInt8Plain(const float* in, size_t n, float scale, int8_t* out) {
+  if (!(scale > 0)) {  // 0 or NaN
+    std::memset(out, 0, n);
+    return;
+  }
+  for (size_t i = 0; i < n; ++i)
+    out[i] = static_cast<int8_t>(std::clamp(std::nearbyint(in[i] / scale), -127.0f, 127.0f));
+}
+
+// ------------------------------------------------------------------------------------------------------------ vector
+// forms
+
+#define WEIR_AVX2 __attribute__((target("avx2,f16c")))
+
+bool HasVectors() {
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return has;
+}
+
+WEIR_AVX2 void EncodeFloat16Vector(const float* in, size_t n, uint16_t* out) {
+  const __m256 most = _mm256_set1_ps(kMostFloat16), least = _mm256_set1_ps(-kMostFloat16);
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  const __m256 infinity = _mm256_castsi256_ps(_mm256_set1_epi32(kInfinity));
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256 x = _mm256_loadu_ps(in + i);
+    // Where one operand is NaN the result is the second.
+    const __m256 clamped = _mm256_max_ps(least, _mm256_min_ps(most, x));
+    const __m256 infinite = _mm256_cmp_ps(_mm256_and_ps(x, magnitude), infinity, _CMP_EQ_OQ);
+    const __m256 value = _mm256_blendv_ps(clamped, x, infinite);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  }
+  for (; i < n; ++i) out[i] = Float16Of(in[i]);
+}
+
+WEIR_AVX2 void DecodeFloat16Vector(const uint16_t* in, size_t n, float* out) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+  }
+  for (; i < n; ++i) out[i] = OfFloat16(in[i]);
+}
+
+WEIR_AVX2 __m256i BFloat16Lanes(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(magnitude, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  // A finite number stays one.
+  const __m256i clamped = _mm256_min_epi32(rounded, _mm256_set1_epi32(0x7f7f));
+  const __m256i finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinity), magnitude);
+  const __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(kInfinity));
+  const __m256i special =
+      _mm256_or_si256(_mm256_srli_epi32(magnitude, 16), _mm256_and_si256(nan, _mm256_set1_epi32(0x40)));
+  const __m256i value = _mm256_blendv_epi8(special, clamped, finite);
+  return _mm256_or_si256(value, _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x8000)));
+}
+
+WEIR_AVX2 void EncodeBFloat16Vector(const float* in, size_t n, uint16_t* out) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i packed =
+        _mm256_packus_epi32(BFloat16Lanes(_mm256_loadu_ps(in + i)), BFloat16Lanes(_mm256_loadu_ps(in + i + 8)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_permute4x64_epi64(packed, 0xd8));
+  }
+  for (; i < n; ++i) out[i] = BFloat16Of(in[i]);
+}
+
+WEIR_AVX2 void DecodeBFloat16Vector(const uint16_t* in, size_t n, float* out) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
+    _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+  }
+  for (; i < n; ++i) out[i] = OfBFloat16(in[i]);
+}
+
+WEIR_AVX2 float ScaleOfVector(const float* in, size_t n) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i most = _mm256_setzero_si256();
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(in + i)), magnitude));
+  }
+  alignas(32) float lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), most);
+  for (; i < n; ++i)
+    lanes[0] =
+        std::bit_cast<float>(std::max(std::bit_cast<uint32_t>(lanes[0]), std::bit_cast<uint32_t>(in[i]) & 0x7fffffffu));
+  return ScaleOf(lanes, 8);
+}
+
+WEIR_AVX2 void EncodeInt8Vector(const float* in, size_t n, float scale, int8_t* out) {
+  if (!(scale > 0)) {
+    std::memset(out, 0, n);
+    return;
+  }
+  const __m256 by = _mm256_set1_ps(scale);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    // |x / scale| is at most 127 and a rounding error.
+    const __m256i q = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(in + i), by));
+    const __m256i clamped = _mm256_max_epi32(_mm256_min_epi32(q, _mm256_set1_epi32(127)), _mm256_set1_epi32(-127));
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(clamped), _mm256_extracti128_si256(clamped, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packs_epi16(half, half));
+  }
+  EncodeInt8Plain(in + i, n - i, scale, out + i);
+}
+
+WEIR_AVX2 void DecodeInt8Vector(const int8_t* in, size_t n, float scale, float* out) {
+  const __m256 by = _mm256_set1_ps(scale);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + i)));
+    _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(q), by));
+  }
+  for (; i < n; ++i) out[i] = static_cast<float>(in[i]) * scale;
+}
+
+void EncodeAs(v1::WireFormat format, const float* in, size_t n, size_t group, char* out, bool vectors) {
+  uint16_t* const halves = reinterpret_cast<uint16_t*>(out);
+  switch (format) {
+    case v1::WIRE_FLOAT32:
+      if (n > 0) std::memcpy(out, in, n * sizeof(float));
+      return;
+    case v1::WIRE_FLOAT16:
+      if (vectors) return EncodeFloat16Vector(in, n, halves);
+      for (size_t i = 0; i < n; ++i) halves[i] = Float16Of(in[i]);
+      return;
+    case v1::WIRE_BFLOAT16:
+      if (vectors) return EncodeBFloat16Vector(in, n, halves);
+      for (size_t i = 0; i < n; ++i) halves[i] = BFloat16Of(in[i]);
+      return;
+    case v1::WIRE_INT8: {
+      const size_t groups = GroupsOf(n, group), scales = ScaleBytes(n, group);
+      int8_t* const values = reinterpret_cast<int8_t*>(out + scales);
+      std::memset(out + groups * sizeof(float), 0, scales - groups * sizeof(float));
+      for (size_t g = 0; g < groups; ++g) {
+        const size_t begin = g * group, size = std::min(group, n - begin);
+        const float scale = vectors ? ScaleOfVector(in + begin, size) : ScaleOf(in + begin, size);
+        std::memcpy(out + g * sizeof(float), &scale, sizeof(scale));
+        (vectors ? EncodeInt8Vector : EncodeInt8Plain)(in + begin, size, scale, values + begin);
+      }
+      return;
+    }
+  }
+}
+
+void DecodeAs(v1::WireFormat format, const char* in, size_t n, size_t group, float* out, bool vectors) {
+  const uint16_t* const halves = reinterpret_cast<const uint16_t*>(in);
+  switch (format) {
+    case v1::WIRE_FLOAT32:
+      if (n > 0) std::memcpy(out, in, n * sizeof(float));
+      return;
+    case v1::WIRE_FLOAT16:
+      if (vectors) return DecodeFloat16Vector(halves, n, out);
+      for (size_t i = 0; i < n; ++i) out[i] = OfFloat16(halves[i]);
+      return;
+    case v1::WIRE_BFLOAT16:
+      if (vectors) return DecodeBFloat16Vector(halves, n, out);
+      for (size_t i = 0; i < n; ++i) out[i] = OfBFloat16(halves[i]);
+      return;
+    case v1::WIRE_INT8: {
+      const int8_t* const values = reinterpret_cast<const int8_t*>(in + ScaleBytes(n, group));
+      for (size_t g = 0; g < GroupsOf(n, group); ++g) {
+        const size_t begin = g * group, size = std::min(group, n - begin);
+        float scale;
+        std::memcpy(&scale, in + g * sizeof(float), sizeof(scale));
+        if (vectors) {
+          DecodeInt8Vector(values + begin, size, scale, out + begin);
+          continue;
+        }
+        for (size_t i = begin; i < begin + size; ++i) out[i] = static_cast<float>(values[i]) * scale;
+      }
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+uint16_t Float16Of(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > kInfinity) return sign | 0x7e00;
+  if (magnitude == kInfinity) return sign | 0x7c00;
+  if (magnitude >= std::bit_cast<uint32_t>(kMostFloat16)) return sign | 0x7bff;
+  if (magnitude < 0x38800000u) {  // below 2^-14: multiples of 2^-24
+    return sign | static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 16777216.0f));
+  }
+  const uint32_t odd = magnitude >> 13 & 1;
+  return sign | static_cast<uint16_t>((magnitude - 0x38000000u + 0xfff + odd) >> 13);
+}
+
+float OfFloat16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+  const uint32_t magnitude = bits & 0x7fff;
+  if (magnitude >= 0x7c00)
+    return std::bit_cast<float>(sign | kInfinity | (magnitude & 0x3ff) << 13 | (magnitude > 0x7c00 ? 0x400000u : 0));
+  if (magnitude < 0x400) {
+    const float value = static_cast<float>(magnitude) / 16777216.0f;
+    return sign != 0 ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+}
+
+uint16_t BFloat16Of(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > kInfinity) return sign | static_cast<uint16_t>(magnitude >> 16 | 0x40);
+  if (magnitude == kInfinity) return sign | 0x7f80;
+  return sign | static_cast<uint16_t>(std::min<uint32_t>((magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16, 0x7f7f));
+}
+
+float OfBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+size_t EncodedBytes(v1::WireFormat format, size_t n, size_t group) {
+  switch (format) {
+    case v1::WIRE_FLOAT32:
+      return n * sizeof(float);
+    case v1::WIRE_FLOAT16:
+    case v1::WIRE_BFLOAT16:
+      return n * sizeof(uint16_t);
+    case v1::WIRE_INT8:
+      return ScaleBytes(n, group) + n;
+  }
+  LOG(FATAL) << "format " << static_cast<int>(format);
+}
+
+size_t EncodedGroups(v1::WireFormat format, size_t bytes, size_t group) {
+  // An upper bound, then down to what fits with its padding: a few steps.
+  size_t groups = bytes / (format == v1::WIRE_INT8 ? group + sizeof(float) : EncodedBytes(format, group, group));
+  while (groups > 0 && EncodedBytes(format, groups * group, group) > bytes) --groups;
+  return groups;
+}
+
+void Encode(v1::WireFormat format, const float* in, size_t n, size_t group, char* out) {
+  EncodeAs(format, in, n, group, out, HasVectors());
+}
+void Decode(v1::WireFormat format, const char* in, size_t n, size_t group, float* out) {
+  DecodeAs(format, in, n, group, out, HasVectors());
+}
+void EncodePlain(v1::WireFormat format, const float* in, size_t n, size_t group, char* out) {
+  EncodeAs(format, in, n, group, out, /*vectors=*/false);
+}
+void DecodePlain(v1::WireFormat format, const char* in, size_t n, size_t group, float* out) {
+  DecodeAs(format, in, n, group, out, /*vectors=*/false);
+}
+
+}  // namespace weir

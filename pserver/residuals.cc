@@ -1,0 +1,160 @@
+#include "pserver/residuals.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
+#include "framework/wire/codecs.h"
+
+namespace weir {
+
+namespace {
+
+// Encodes, and leaves in `values` what was lost.
+void EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out) {
+  Encode(format, values.data(), values.size(), group, out);
+  // Kept between calls; nothing below comes back here.
+  static thread_local std::vector<float> sent;
+  sent.resize(values.size());
+  Decode(format, out, values.size(), group, sent.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float lost = values[i] - sent[i];
+    values[i] = std::isfinite(lost) ? lost : 0;
+  }
+}
+
+}  // namespace
+
+Residuals::Rows::Rows(int w, size_t bytes) : width(w), locks(std::make_unique<Mutex[]>(kLocks)) {
+  const size_t row = sizeof(int64_t) + 1 + static_cast<size_t>(w) * sizeof(float);
+  const size_t places = std::clamp<size_t>(bytes / row, 1, UINT32_MAX);
+  ids.resize(places);
+  used.resize(places);
+  left.resize(places * static_cast<size_t>(w));
+}
+
+size_t Residuals::Rows::Place(int64_t id) const {
+  return static_cast<size_t>((MixId(static_cast<uint64_t>(id)) >> 32) * ids.size() >> 32);
+}
+
+float* Residuals::Rows::Of(int64_t id, size_t place) {
+  float* const row = left.data() + place * static_cast<size_t>(width);
+  if (used[place] == 0 || ids[place] != id) {
+    std::fill_n(row, width, 0.0f);
+    ids[place] = id;
+    used[place] = 1;
+  }
+  return row;
+}
+
+Residuals::Dense* Residuals::DenseOf(const std::string& block, const LaneRange& node, int64_t count) {
+  MutexLock lock(&mu_);
+  std::unique_ptr<Dense>& dense = dense_[{block, {node.begin, node.count}}];
+  if (dense == nullptr || dense->left.size() != static_cast<size_t>(count)) {
+    dense = std::make_unique<Dense>();
+    dense->left.resize(static_cast<size_t>(count));
+  }
+  return dense.get();
+}
+
+Residuals::Rows* Residuals::RowsOf(const std::string& table, const LaneRange& node, int width) {
+  MutexLock lock(&mu_);
+  std::unique_ptr<Rows>& rows = rows_[{table, {node.begin, node.count}}];
+  if (rows == nullptr || rows->width != width) rows = std::make_unique<Rows>(width, row_bytes_);
+  return rows.get();
+}
+
+void Residuals::EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
+                            absl::Span<float> values, v1::WireFormat format, char* out) {
+  float* const left = DenseOf(block, node, count)->left.data() + begin;
+  for (size_t i = 0; i < values.size(); ++i) values[i] += left[i];
+  EncodeAndSubtract(values, kDenseGroup, format, out);
+  std::copy(values.begin(), values.end(), left);
+}
+
+void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
+                           absl::Span<float> values, v1::WireFormat format, char* out) {
+  Rows& rows = *RowsOf(table, node, width);
+  const size_t w = static_cast<size_t>(width);
+  // Ids mostly ascend by place: a lock serves many.
+  const auto each = [&](const auto& fn) {
+    for (size_t i = 0; i < ids.size();) {
+      size_t place = rows.Place(ids[i]);
+      const size_t stripe = place * kLocks / rows.ids.size();
+      MutexLock lock(&rows.locks[stripe]);
+      do {
+        float* const left = rows.Of(ids[i], place);
+        for (size_t j = 0; j < w; ++j) fn(left[j], values[i * w + j]);
+        if (++i < ids.size()) place = rows.Place(ids[i]);
+      } while (i < ids.size() && place * kLocks / rows.ids.size() == stripe);
+    }
+  };
+  each([](float& left, float& value) { value += left; });
+  EncodeAndSubtract(values, w, format, out);
+  each([](float& left, float& value) { left = value; });
+}
+
+v1::Residuals Residuals::Save() const {
+  v1::Residuals saved;
+  const auto entry = [&saved](const Key& key, int width) {
+    v1::Residual* const of = saved.add_residuals();
+    of->set_name(key.first);
+    of->set_lane(key.second.first);
+    of->set_lanes(key.second.second);
+    of->set_width(width);
+    return of;
+  };
+  MutexLock lock(&mu_);
+  for (const auto& [key, dense] : dense_) {
+    entry(key, 0)->mutable_values()->Add(dense->left.begin(), dense->left.end());
+  }
+  for (const auto& [key, rows] : rows_) {
+    v1::Residual* const of = entry(key, rows->width);
+    for (size_t place = 0; place < rows->ids.size(); ++place) {
+      const float* const row = rows->left.data() + place * static_cast<size_t>(rows->width);
+      if (rows->used[place] == 0 || std::all_of(row, row + rows->width, [](float v) { return v == 0; })) continue;
+      of->add_ids(rows->ids[place]);
+      of->mutable_values()->Add(row, row + rows->width);
+    }
+  }
+  return saved;
+}
+
+absl::Status Residuals::Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes) {
+  for (const v1::Residual& of : saved.residuals()) {
+    const size_t width = static_cast<size_t>(std::max(0, of.width()));
+    if (of.width() < 0 ||
+        (width > 0 && static_cast<size_t>(of.values_size()) / width != static_cast<size_t>(of.ids_size())) ||
+        (width > 0 && static_cast<size_t>(of.values_size()) % width != 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("residuals of ", of.name(), ": ", of.values_size(), " values for ",
+                                                     of.ids_size(), " ids of width ", of.width()));
+    }
+    const LaneRange node{of.lane(), of.lanes()};
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;
+    if (width == 0) {
+      Dense* const dense = DenseOf(of.name(), node, of.values_size());
+      std::copy(of.values().begin(), of.values().end(), dense->left.begin());
+      continue;
+    }
+    Rows& rows = *RowsOf(of.name(), node, of.width());
+    for (int i = 0; i < of.ids_size(); ++i) {
+      const size_t place = rows.Place(of.ids(i));
+      MutexLock lock(&rows.locks[place * kLocks / rows.ids.size()]);
+      float* const left = rows.Of(of.ids(i), place);
+      std::copy_n(of.values().data() + static_cast<size_t>(i) * width, width, left);
+    }
+  }
+  return absl::OkStatus();
+}
+
+size_t Residuals::bytes() const {
+  MutexLock lock(&mu_);
+  size_t sum = 0;
+  for (const auto& [key, dense] : dense_) sum += dense->left.size() * sizeof(float);
+  for (const auto& [key, rows] : rows_)
+    sum += rows->ids.size() * (sizeof(int64_t) + 1) + rows->left.size() * sizeof(float);
+  return sum;
+}
+
+}  // namespace weir

@@ -1,0 +1,77 @@
+// Error feedback: what gradients lose in a lossy format is added to the next gradient of the same elements
+// (docs/wire.md). Thread-safe; two calls at once are of different elements.
+//
+// Dense blocks keep a residual for each element and node. Rows keep theirs in a table of fixed size, kResidualBytes for
+// each table and node, whatever dict_size is: a row whose place another one takes loses its residual.
+#ifndef WEIR_PSERVER_RESIDUALS_H_
+#define WEIR_PSERVER_RESIDUALS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/runtime/lane_tree.h"
+#include "proto/residuals.pb.h"
+#include "proto/table.pb.h"
+
+namespace weir {
+
+inline constexpr size_t kResidualBytes = size_t{32} << 20;
+
+class Residuals {
+ public:
+  explicit Residuals(size_t row_bytes = kResidualBytes) : row_bytes_(row_bytes) {}
+
+  // values: elements [begin, begin + values.size()) of a block of `count`, which gain their residuals; out
+  // (framework/wire/codecs.h) takes them encoded, and what it lost is kept. An element that is not finite keeps
+  // nothing.
+  void EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
+                   absl::Span<float> values, v1::WireFormat format, char* out);
+  // The same for rows [ids.size(), width], ids distinct.
+  void EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
+                  absl::Span<float> values, v1::WireFormat format, char* out);
+
+  // Everything that is not zero. No Encode meanwhile.
+  v1::Residuals Save() const;
+  // Takes over what belongs to `nodes`, in place of what was there. InvalidArgument: entries that contradict
+  // themselves.
+  absl::Status Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes);
+
+  // Memory that is taken.
+  size_t bytes() const;
+
+ private:
+  static constexpr int kLocks = 64;
+  using Key = std::pair<std::string, std::pair<int, int>>;  // name, begin and count of the node
+  struct Dense {
+    std::vector<float> left;
+  };
+  struct Rows {
+    Rows(int width, size_t bytes);
+    // Residual of the id in its place, zeroed when another one had it. The lock of its place is held.
+    float* Of(int64_t id, size_t place);
+    size_t Place(int64_t id) const;
+    const int width;
+    std::vector<int64_t> ids;
+    std::vector<uint8_t> used;  // of the places: an id may have any value
+    std::vector<float> left;
+    std::unique_ptr<Mutex[]> locks;
+  };
+  Dense* DenseOf(const std::string& block, const LaneRange& node, int64_t count);
+  Rows* RowsOf(const std::string& table, const LaneRange& node, int width);
+
+  const size_t row_bytes_;
+  mutable Mutex mu_;  // of the maps; what they point to stays
+  std::map<Key, std::unique_ptr<Dense>> dense_ ABSL_GUARDED_BY(mu_);
+  std::map<Key, std::unique_ptr<Rows>> rows_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_RESIDUALS_H_

@@ -1,0 +1,120 @@
+"""The client of plain_stub_test.sh: joins as trainer 0, pulls, pushes and says that it is done.
+
+Arguments: the file that will name the server's endpoint, and the file with what processes must agree on.
+"""
+
+import os
+import struct
+import sys
+import time
+
+import grpc
+import xxhash
+from proto import parameter_server_pb2 as ps
+from proto import parameter_server_pb2_grpc
+from proto import table_pb2
+
+WIDTH = 4
+
+
+def endpoint(port_file):
+    end = time.monotonic() + 60
+    while not os.path.exists(port_file):
+        if time.monotonic() > end:
+            raise TimeoutError("the server does not listen")
+        time.sleep(0.05)
+    with open(port_file) as f:
+        return f.read().strip()
+
+
+def refused(code, text, call, *args):
+    try:
+        call(*args, timeout=30)
+    except grpc.RpcError as error:
+        assert error.code() == code, error
+        assert text in error.details(), error.details()
+        return error.details()
+    raise AssertionError("not refused: " + text)
+
+
+def aligned(data):
+    return data + bytes(-len(data) % 64)
+
+
+class Trainer:
+    def __init__(self, stub, agreement):
+        self.stub = stub
+        self.caller = ps.Caller(job_id="plain", trainer=0)
+        fingerprint = xxhash.xxh3_64_intdigest(agreement)
+        join = ps.JoinRequest(caller=self.caller, server_index=0, plan_fingerprint=fingerprint, plan_text=agreement,
+                              build="python", arithmetic="avx2", process="python:1", incarnation=7)
+        text = refused(grpc.StatusCode.FAILED_PRECONDITION, "is build python", stub.Join, join)
+        join.build = text.split(" is build ")[1].split(",")[0]
+        join.plan_text += "more: 1\n"
+        join.plan_fingerprint += 1
+        refused(grpc.StatusCode.FAILED_PRECONDITION, "more: 1", stub.Join, join)
+        join.plan_text, join.plan_fingerprint = agreement, fingerprint
+        self.caller.session = stub.Join(join, timeout=30).session
+
+    def frame(self, header, payload):
+        # No padding: a frame is a message like any other.
+        return ps.Frame(header=header.SerializeToString(), payload=payload)
+
+    def pull(self, ids, fmt=table_pb2.WIRE_FLOAT32, table="vectors", width=WIDTH, count=None):
+        header = ps.PullRequest(caller=self.caller)
+        header.items.add(name=table, count=len(ids) if count is None else count, width=width, offset=0, format=fmt)
+        return self.frame(header, struct.pack("<%dq" % len(ids), *ids))
+
+    def rows(self, ids, fmt=table_pb2.WIRE_FLOAT32):
+        answer = self.stub.Pull(self.pull(ids, fmt), timeout=30)
+        header = ps.PullReply.FromString(answer.header)
+        assert header.ready and header.checksum == xxhash.xxh3_64_intdigest(answer.payload)
+        assert answer.SerializeToString().index(answer.payload) % 64 == 0 and len(answer.payload) % 64 == 0
+        n = len(ids) * WIDTH
+        floats = struct.unpack_from("<%d%s" % (n, "f" if fmt == table_pb2.WIRE_FLOAT32 else "e"), answer.payload)
+        return [floats[i : i + WIDTH] for i in range(0, n, WIDTH)]
+
+    def push(self, step, ids, grads, table="vectors", spoil=0, cut=0):
+        payload = aligned(struct.pack("<%dq" % len(ids), *ids))
+        payload += aligned(struct.pack("<%df" % len(grads), *grads))
+        payload = payload[: len(payload) - cut]
+        header = ps.PushRequest(caller=self.caller, step=step, part=0, part_count=1, samples=2,
+                                checksum=xxhash.xxh3_64_intdigest(payload) + spoil)
+        header.items.add(name=table, lane=0, lanes=1, count=len(ids), width=WIDTH, offset=0)
+        return self.frame(header, payload)
+
+
+def main():
+    with open(sys.argv[2]) as f:
+        agreement = f.read()
+    with grpc.insecure_channel(endpoint(sys.argv[1])) as channel:
+        stub = parameter_server_pb2_grpc.ParameterServerStub(channel)
+        trainer = Trainer(stub, agreement)
+        ids = [5, -9, 2**63 - 1]
+        before = trainer.rows(ids)
+        grads = [float(i) for i in range(len(ids) * WIDTH)]
+        bad = grpc.StatusCode.INVALID_ARGUMENT
+        refused(bad, "no such table", stub.Pull, trainer.pull(ids, table="vectros"))
+        refused(bad, "rows of 8 floats; the table's have 4", stub.Pull, trainer.pull(ids, width=8))
+        refused(bad, "1000 ids at offset 0 of a payload of 24 bytes", stub.Pull, trainer.pull(ids, count=1000))
+        refused(bad, "no such table", stub.Push, trainer.push(0, ids, grads, table="vectros"))
+        refused(bad, "do not fit", stub.Push, trainer.push(0, ids, grads, cut=64))
+        refused(grpc.StatusCode.DATA_LOSS, "checksum", stub.Push, trainer.push(0, ids, grads, spoil=1))
+        assert trainer.rows(ids) == before
+        for duplicate in (False, True):
+            reply = ps.PushReply.FromString(stub.Push(trainer.push(0, ids, grads), timeout=30).header)
+            assert reply.duplicate == duplicate
+        after = trainer.rows(ids)
+        for i, row in enumerate(before):
+            for j in range(WIDTH):
+                # SGD, learning rate 0.5, the gradient a mean over 2 samples.
+                assert abs(after[i][j] - (row[j] - 0.5 * grads[i * WIDTH + j] / 2)) < 1e-6, (i, j)
+        half = trainer.rows(ids, table_pb2.WIRE_FLOAT16)
+        for got, want in zip(sum(half, ()), sum(after, ())):
+            assert abs(got - want) <= abs(want) * 2**-11 + 2**-25, (got, want)
+        stub.Heartbeat(ps.HeartbeatRequest(caller=trainer.caller, done=True), timeout=30)
+    print("a plain stub pulled and pushed", len(ids), "rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A trainer written in Python, with nothing of Weir but its .proto files: plain generated stubs speak to a real pserver.
+#
+#   plain_stub_test.sh PSERVER TRANSPILE CLIENT.py
+set -euo pipefail
+pserver=$1 transpile=$2 client=$3
+work=$TEST_TMPDIR/plain_stub
+rm -rf "$work"
+mkdir -p "$work/stubs"
+protoc --proto_path=. --python_out="$work/stubs" --grpc_out="$work/stubs" \
+  --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin proto/parameter_server.proto proto/table.proto
+cat >"$work/job.textproto" <<'JOB'
+name: "plain"
+data {
+  train { files: "none.tsv" }
+  criteo { integers: 2 categoricals: 3 }
+  batch_size: 8
+}
+model {
+  layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
+  layer { name: "input" concat { input: "fields" input: "dense" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 4 is_sparse: true is_distributed: true }
+optimizer { sgd { learning_rate: 0.5 } }
+distribute { sync: false servers: 1 trainers: 1 }
+train { lanes: 1 arithmetic: AVX2 }
+JOB
+"$transpile" --job="$work/job.textproto" --print=agreement --out="$work/agreement"
+"$pserver" --job="$work/job.textproto" --server_id=0 --endpoint=127.0.0.1:0 --port_file="$work/port" >"$work/log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+# The server's own deadlines end it if the client never comes.
+if ! PYTHONPATH=$work/stubs /usr/bin/python3 "$client" "$work/port" "$work/agreement"; then
+  cat "$work/log" >&2
+  exit 1
+fi
+wait "$server"
