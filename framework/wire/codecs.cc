@@ -1,5 +1,6 @@
 #include "framework/wire/codecs.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -47,7 +48,11 @@ void EncodeInt8Plain(const float* in, size_t n, float scale, int8_t* out) {
 #define WEIR_AVX2 __attribute__((target("avx2,f16c")))
 
 bool HasVectors() {
-  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  // clang's builtin does not know f16c.
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  }();
   return has;
 }
 

@@ -26,7 +26,6 @@ def weir_fuzz_test(name, runs, deps):
                 "-seed=1",
                 "-max_total_time=%d" % _SECONDS,
                 "-rss_limit_mb=4096",
-                "$${TEST_TMPDIR:-/tmp}",
                 "tests/fuzz/seeds/" + name,
             ],
             "//conditions:default": ["--runs=%d" % runs, "tests/fuzz/seeds/" + name],
