@@ -3,8 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
+
+#include "glog/logging.h"
 
 namespace weir {
 
@@ -12,31 +13,50 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
+size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+// Large pieces straight from the system: they go back to it whole, and a heap would keep holes of them.
 char* Allocate(size_t bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-  char* const data = static_cast<char*>(::operator new(bytes, std::align_val_t(alignment)));
-  // Advice only: where it is not taken the memory is as good, just slower.
-  if (bytes >= kHugePage) (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (bytes < kHugePage) return static_cast<char*>(::operator new(bytes, std::align_val_t(64)));
+  const size_t mapped = RoundUp(bytes, 4096) + kHugePage;
+  void* const all = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) throw std::bad_alloc();
+  char* const begin = static_cast<char*>(all);
+  char* const data =
+      begin + (RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin));
+  char* const end = data + RoundUp(bytes, 4096);
+  if (data > begin) CHECK_EQ(munmap(begin, static_cast<size_t>(data - begin)), 0);
+  if (begin + mapped > end) CHECK_EQ(munmap(end, static_cast<size_t>(begin + mapped - end)), 0);
+  // Advice only: where it is not taken the memory is as good, just slower. The last page stays small when it would be
+  // mostly empty.
+  (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
 
 void Free(char* data, size_t bytes) {
-  ::operator delete(data, std::align_val_t(bytes >= kHugePage ? kHugePage : 64));
+  if (bytes < kHugePage) return ::operator delete(data, std::align_val_t(64));
+  CHECK_EQ(munmap(data, RoundUp(bytes, 4096)), 0);
 }
 
 }  // namespace
 
 char* ChunkMemory::Take() {
   MutexLock lock(&mu_);
+  if (!given_.empty()) {
+    char* const chunk = given_.back();
+    given_.pop_back();
+    return chunk;
+  }
   if (left_ == 0) {
-    // A small slab is an eighth of what there is, a large one a huge page.
-    const size_t wanted = total_ >= 8 * kHugePage ? kHugePage : std::min(total_ / 8, kHugePage / 2);
+    // An eighth of what there is; from 16 MiB on address space for half as much again, of which only what is used
+    // becomes memory.
+    size_t wanted = std::min(total_ / 8, kHugePage / 2);
+    if (total_ >= 8 * kHugePage) wanted = RoundUp(std::min(total_ / 2, size_t{1} << 30), kHugePage);
     const size_t chunks = std::max<size_t>(1, wanted / chunk_bytes_);
     const size_t bytes = std::max(wanted, chunks * chunk_bytes_);
     next_ = Allocate(bytes);
     left_ = chunks;
-    slabs_.push_back(next_);
-    slab_bytes_.push_back(bytes);
+    slabs_.emplace_back(next_, bytes);
     total_ += bytes;
   }
   char* const chunk = next_;
@@ -45,26 +65,26 @@ char* ChunkMemory::Take() {
   return chunk;
 }
 
+void ChunkMemory::Give(char* chunk) {
+  MutexLock lock(&mu_);
+  given_.push_back(chunk);
+}
+
 void ChunkMemory::Clear() {
   MutexLock lock(&mu_);
-  for (size_t i = 0; i < slabs_.size(); ++i) Free(slabs_[i], slab_bytes_[i]);
+  for (const auto& [data, bytes] : slabs_) Free(data, bytes);
   slabs_.clear();
-  slab_bytes_.clear();
+  given_.clear();
   total_ = left_ = 0;
 }
 
 size_t ChunkMemory::bytes() const {
   MutexLock lock(&mu_);
-  return total_;
-}
-
-void SlotArray::Reset(size_t size) {
-  if (data_ != nullptr) Free(reinterpret_cast<char*>(data_), bytes());
-  data_ = nullptr;
-  size_ = size;
-  if (size == 0) return;
-  data_ = reinterpret_cast<uint32_t*>(Allocate(bytes()));
-  std::memset(data_, 0, bytes());
+  if (slabs_.empty()) return 0;
+  // Of the last slab as far as it is in use, in huge pages where it has them.
+  const auto& [data, bytes] = slabs_.back();
+  const size_t used = static_cast<size_t>(next_ - data);
+  return total_ - bytes + (bytes < kHugePage ? bytes : std::min(bytes, RoundUp(used, kHugePage)));
 }
 
 }  // namespace weir

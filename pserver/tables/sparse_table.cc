@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,31 +16,17 @@ namespace weir {
 
 namespace {
 
-// Rows in a chunk fill about this much: large enough that chunks are rare, small enough that a small table stays small.
-constexpr int64_t kChunkBytes = 64 << 10;
-// The index grows when it is this full, by kGrowth.
-constexpr double kMaxLoad = 0.8;
-constexpr double kGrowth = 1.5;
-constexpr double kFirstSlots = 256;
-// How far ahead of use memory is fetched: first the index slot, then the row. Rings hold twice that, a power of two.
-constexpr int64_t kIndexAhead = 16;
+// How far ahead of use memory is fetched: first the slot, then the row. The ring holds both, a power of two.
+constexpr int64_t kSlotAhead = 32;
 constexpr int64_t kRowAhead = 16;
-constexpr int64_t kRing = 64;
+constexpr uint64_t kRing = 64;
 // Rows handed to one call of the rule: their lines are still in the first-level cache.
 constexpr int64_t kUpdateBatch = 64;
 // Below this many ids a batch is not worth a second thread.
 constexpr int64_t kParallelIds = 4096;
 
-int64_t RowId(const char* row) {
-  int64_t id;
-  std::memcpy(&id, row, sizeof(id));
-  return id;
-}
-float* RowValues(char* row) { return reinterpret_cast<float*>(row + sizeof(int64_t)); }
-const float* RowValues(const char* row) { return reinterpret_cast<const float*>(row + sizeof(int64_t)); }
-
 // A copy whose length the compiler knows, for the usual widths.
-void CopyFloats(float* to, const float* from, int n) {
+inline void CopyFloats(float* to, const float* from, int n) {
   switch (n) {
     case 1:
       *to = *from;
@@ -61,121 +48,136 @@ void CopyFloats(float* to, const float* from, int n) {
   }
 }
 
-void PrefetchRow(const char* row, int64_t bytes) {
-  // The row may start anywhere in a line.
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
-  __builtin_prefetch(row + bytes - 1);
+uint32_t Word(const char* words, int i) {
+  uint32_t word;
+  std::memcpy(&word, words + 4 * i, sizeof(word));
+  return word;
+}
+void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 * i, &word, sizeof(word)); }
+
+// The lines of a row, which may start anywhere in one. Inlined by force, see RowStore::PrefetchSlot.
+__attribute__((always_inline)) inline void PrefetchRow(const char* row, int64_t bytes) {
+  const char* line = reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(row) & ~uintptr_t{63});
+  for (; line < row + bytes; line += 64) __builtin_prefetch(line);
+}
+
+// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with slots and the first `touched` bytes
+// of rows fetched ahead of use. fn may insert; rows never move, so a guess made before is still one, and a miss is
+// looked up again.
+template <typename Id, typename Fn>
+void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn) {
+  uint64_t mixed[kRing];
+  char* guess[kRing];
+  for (int64_t i = 0; i < n + kSlotAhead + kRowAhead; ++i) {
+    if (i < n) {
+      const uint64_t m = MixId(static_cast<uint64_t>(id(i)));
+      mixed[static_cast<uint64_t>(i) % kRing] = m;
+      store.PrefetchSlot(m);
+    }
+    if (const int64_t j = i - kSlotAhead; j >= 0 && j < n) {
+      char* const row = store.Guess(mixed[static_cast<uint64_t>(j) % kRing]);
+      guess[static_cast<uint64_t>(j) % kRing] = row;
+      if (row != nullptr) PrefetchRow(row, touched);
+    }
+    const int64_t k = i - kSlotAhead - kRowAhead;
+    if (k < 0) continue;
+    const uint64_t at = static_cast<uint64_t>(k) % kRing;
+    char* row = guess[at];
+    if (row == nullptr || RowStore::Id(row) != id(k)) row = store.Find(id(k), mixed[at]);
+    if (!fn(k, mixed[at], row)) return;
+  }
 }
 
 }  // namespace
 
-// Index slot: 0 is empty; else the row's number plus 1 in the low row_bits, and bits of the hash above them, so that a slot of
-// another id is seldom mistaken for ours and its row seldom touched in vain.
 struct alignas(64) SparseTable::Stripe {
   mutable Mutex mu;
-  SlotArray index ABSL_GUARDED_BY(mu);
-  int row_bits ABSL_GUARDED_BY(mu) = 1;
-  uint64_t rows ABSL_GUARDED_BY(mu) = 0;
-  uint64_t max_rows ABSL_GUARDED_BY(mu) = 0;
-  std::vector<char*> chunks ABSL_GUARDED_BY(mu);  // of chunks_
+  RowStore rows ABSL_GUARDED_BY(mu);
+  RowStore candidates ABSL_GUARDED_BY(mu);
+  RowStore tombstones ABSL_GUARDED_BY(mu);
+  // When the lifecycle evicts: by shard, from the stripe's first on, and the shards that have too many.
+  std::vector<int64_t> shard_rows ABSL_GUARDED_BY(mu);
+  std::vector<int64_t> shard_candidates ABSL_GUARDED_BY(mu);
+  std::vector<uint32_t> over ABSL_GUARDED_BY(mu);
+  // Up to where the clock has come; -1: nowhere yet.
+  int64_t seconds_position ABSL_GUARDED_BY(mu) = -1;
+  Counts counts ABSL_GUARDED_BY(mu);  // sizes are the stores'
+};
 
-  char* Row(uint64_t row, int chunk_log2, int64_t row_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    const uint64_t within = row & ((uint64_t{1} << chunk_log2) - 1);
-    return chunks[row >> chunk_log2] + within * static_cast<uint64_t>(row_bytes);
-  }
-  // Low bits of the hash choose the slot, the bits above them the tag; the highest ones have chosen shard and stripe.
-  uint64_t Slot(uint64_t mixed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return (mixed & 0xffffffffu) * index.size() >> 32;
-  }
-  uint32_t Tag(uint64_t mixed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return static_cast<uint32_t>((mixed >> 32) << row_bits);
-  }
-  uint32_t RowMask() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return (uint32_t{1} << row_bits) - 1; }
+// Rows of one stripe on their way to the rule, a cache-full at a time.
+class SparseTable::Updates {
+ public:
+  Updates(const SparseTable* table, float divisor, float learning_rate, const RowTime& time)
+      : table_(table), divisor_(divisor), learning_rate_(learning_rate), time_(time) {}
 
-  // The next row whose tag fits, from `slot` on; leaves slot behind it. False at an empty slot.
-  bool NextCandidate(uint64_t mixed, uint64_t* slot, uint64_t* row) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    const uint32_t tag = Tag(mixed);
-    const uint32_t mask = RowMask();
-    uint64_t at = *slot;
-    while (true) {
-      const uint32_t entry = index[at];
-      if (entry == 0) {
-        *slot = at;
-        return false;
-      }
-      if (++at == index.size()) at = 0;
-      if ((entry & ~mask) == tag) {
-        *slot = at;
-        *row = (entry & mask) - 1;
-        return true;
-      }
+  void Add(char* row, const float* grad) {
+    ids_[count_] = RowStore::Id(row);
+    rows_[count_] = row;
+    values_[count_] = table_->Values(row);
+    grads_[count_] = grad;
+    if (++count_ == kUpdateBatch) Flush();
+  }
+  void Flush() {
+    if (count_ == 0) return;
+    table_->options_.rule->UpdateIds(ids_, table_->options_.width, learning_rate_, divisor_, count_, values_, grads_);
+    if (table_->rules_.row_words().size > 0) {
+      for (int64_t i = 0; i < count_; ++i) table_->Stamp(table_->WordsOf(rows_[i]), table_->rules_.row_words(), time_);
     }
+    count_ = 0;
   }
 
-  // The row of the id, or nullptr.
-  char* Find(int64_t id, uint64_t mixed, int chunk_log2, int64_t row_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    uint64_t slot = Slot(mixed);
-    uint64_t row;
-    while (NextCandidate(mixed, &slot, &row)) {
-      char* const found = Row(row, chunk_log2, row_bytes);
-      if (RowId(found) == id) return found;
-    }
-    return nullptr;
-  }
-
-  void Place(uint64_t mixed, uint64_t row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    uint64_t slot = Slot(mixed);
-    while (index[slot] != 0) {
-      if (++slot == index.size()) slot = 0;
-    }
-    index[slot] = Tag(mixed) | static_cast<uint32_t>(row + 1);
-  }
-
-  void Resize(uint64_t slots, int chunk_log2, int64_t row_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    index.Reset(slots);
-    max_rows = static_cast<uint64_t>(static_cast<double>(slots) * kMaxLoad);
-    row_bits = std::bit_width(max_rows);  // row + 1 <= max_rows
-    uint64_t pending[kIndexAhead];
-    for (uint64_t row = 0; row < rows + kIndexAhead; ++row) {
-      if (row >= kIndexAhead) Place(pending[row % kIndexAhead], row - kIndexAhead);
-      if (row >= rows) continue;
-      const uint64_t mixed = MixId(static_cast<uint64_t>(RowId(Row(row, chunk_log2, row_bytes))));
-      pending[row % kIndexAhead] = mixed;
-      __builtin_prefetch(&index[Slot(mixed)], 1);
-    }
-  }
+ private:
+  const SparseTable* const table_;
+  const float divisor_, learning_rate_;
+  const RowTime time_;
+  int64_t count_ = 0;
+  int64_t ids_[kUpdateBatch];
+  char* rows_[kUpdateBatch];
+  float* values_[kUpdateBatch];
+  const float* grads_[kUpdateBatch];
 };
 
 absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOptions options) {
   const auto wrong = [&](std::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", options.name, ": ", absl::string_view(what.data(), what.size())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", options.name, ": ", absl::string_view(what.data(), what.size())));
   };
   if (options.width <= 0 || options.width > (1 << 20)) {
     return wrong(absl::StrCat("width is ", options.width, "; 1 to 1048576 is possible"));
   }
   if (!std::has_single_bit(options.logical_shards) || options.logical_shards > (1u << 20)) {
-    return wrong(absl::StrCat("logical_shards is ", options.logical_shards, "; a power of two up to 1048576 is needed"));
+    return wrong(
+        absl::StrCat("logical_shards is ", options.logical_shards, "; a power of two up to 1048576 is needed"));
   }
   if (options.shard_begin > options.shard_end || options.shard_end > options.logical_shards) {
-    return wrong(absl::StrCat("shards [", options.shard_begin, ", ", options.shard_end, ") of ", options.logical_shards));
+    return wrong(
+        absl::StrCat("shards [", options.shard_begin, ", ", options.shard_end, ") of ", options.logical_shards));
   }
   if (options.capacity < 0) return wrong(absl::StrCat("capacity is ", options.capacity, "; 0 is no limit"));
+  if (const absl::Status lifecycle = LifecycleRules::Check(options.lifecycle); !lifecycle.ok()) {
+    return wrong(std::string(lifecycle.message()));
+  }
   return std::unique_ptr<SparseTable>(new SparseTable(std::move(options)));
 }
 
 SparseTable::SparseTable(SparseTableOptions options)
     : options_(std::move(options)),
-      state_width_(options_.rule == nullptr ? 0 : options_.rule->state_width(options_.width)),
-      row_bytes_((static_cast<int64_t>(sizeof(int64_t)) + 4 * (int64_t{options_.width} + state_width_) + 7) / 8 * 8) {
-  while (chunk_log2_ < 20 && (row_bytes_ << (chunk_log2_ + 1)) <= kChunkBytes) ++chunk_log2_;
-  chunks_ = std::make_unique<ChunkMemory>(static_cast<size_t>(row_bytes_) << chunk_log2_);
+      rules_(options_.lifecycle, options_.seed, options_.name, options_.capacity, options_.logical_shards) {
+  if (options_.rule != nullptr) states_ = options_.rule->states(options_.width);
+  for (const RowRule::State& state : states_) state_width_ += state.width;
+  words_begin_ = static_cast<int64_t>(sizeof(int64_t)) + 4 * (int64_t{options_.width} + state_width_);
+  for (const std::string& name : rules_.row_words().names) states_.push_back({name, 1});
+  state_width_ += rules_.row_words().size;
+  row_bytes_ = words_begin_ + 4 * rules_.row_words().size;
+  word_names_[kCandidates] = rules_.candidate_words().names;
+  if (rules_.tombstones()) word_names_[kTombstones] = {"lifecycle.step"};
 
   const uint32_t owned = options_.shard_end - options_.shard_begin;
   while ((owned >> (group_log2_ + 1)) >= static_cast<uint32_t>(std::max(1, options_.stripes))) ++group_log2_;
   first_group_ = options_.shard_begin >> group_log2_;
   stripe_count_ = owned == 0 ? 0 : static_cast<int>(((options_.shard_end - 1) >> group_log2_) - first_group_ + 1);
 
-  if (options_.capacity > 0) {
+  if (options_.capacity > 0 && !rules_.evicts()) {
     const double share = static_cast<double>(options_.capacity) * owned / options_.logical_shards;
     limit_ = owned == options_.logical_shards
                  ? options_.capacity
@@ -183,10 +185,26 @@ SparseTable::SparseTable(SparseTableOptions options)
   }
 
   stripes_ = std::make_unique<Stripe[]>(static_cast<size_t>(stripe_count_));
-  for (int s = 0; s < stripe_count_; ++s) {
+  const int prefix_bits = std::countr_zero(options_.logical_shards) - group_log2_;
+  const auto make = [&](int kind, int64_t row_bytes, RowStore Stripe::*store) {
+    chunks_[kind] = std::make_unique<ChunkMemory>(static_cast<size_t>(row_bytes) << ChunkLog2(row_bytes));
+    for (int s = 0; s < stripe_count_; ++s) {
+      Stripe& stripe = stripes_[s];
+      MutexLock lock(&stripe.mu);
+      (stripe.*store)
+          .Init(chunks_[kind].get(), &pages_, row_bytes, prefix_bits, static_cast<double>(s) / stripe_count_);
+    }
+  };
+  make(0, row_bytes_, &Stripe::rows);
+  for (int memory : {kCandidates, kTombstones}) {
+    if (word_names_[memory].empty()) continue;
+    make(1 + memory, static_cast<int64_t>(sizeof(int64_t) + 4 * word_names_[memory].size()),
+         memory == kCandidates ? &Stripe::candidates : &Stripe::tombstones);
+  }
+  for (int s = 0; rules_.evicts() && s < stripe_count_; ++s) {
     MutexLock lock(&stripes_[s].mu);
-    const double spread = std::pow(kGrowth, static_cast<double>(s) / stripe_count_);
-    stripes_[s].Resize(static_cast<uint64_t>(kFirstSlots * spread), chunk_log2_, row_bytes_);
+    stripes_[s].shard_rows.assign(size_t{1} << group_log2_, 0);
+    stripes_[s].shard_candidates.assign(size_t{1} << group_log2_, 0);
   }
 }
 
@@ -200,105 +218,103 @@ uint64_t SparseTable::StripeBegin(int stripe) const {
   return shard << (64 - shard_bits);
 }
 
+std::pair<uint64_t, uint64_t> SparseTable::ShardRange(uint32_t shard) const {
+  const int shard_bits = std::countr_zero(options_.logical_shards);
+  if (shard_bits == 0) return {0, std::numeric_limits<uint64_t>::max()};
+  const uint64_t first = uint64_t{shard} << (64 - shard_bits);
+  return {first, first | std::numeric_limits<uint64_t>::max() >> shard_bits};
+}
+
+std::pair<uint32_t, uint32_t> SparseTable::ShardsOf(int stripe) const {
+  const uint32_t begin = (first_group_ + static_cast<uint32_t>(stripe)) << group_log2_;
+  return {std::max(begin, options_.shard_begin), std::min(begin + (uint32_t{1} << group_log2_), options_.shard_end)};
+}
+
 bool SparseTable::Owns(int64_t id) const {
   const uint32_t shard = Shard(MixId(static_cast<uint64_t>(id)));
   return shard >= options_.shard_begin && shard < options_.shard_end;
 }
 
 absl::Status SparseTable::Full() const {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "table ", options_.name, " is full: this server holds ", rows_.load(), " rows, its limit is ", limit_,
-      " of the table's capacity ", options_.capacity, "; raise dict_size of the table, or 0 for no limit"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("table ", options_.name, " is full: this server holds ", rows_.load(), " rows, its limit is ",
+                   limit_, " of the table's capacity ", options_.capacity,
+                   "; raise dict_size of the table, or 0 for no limit, or set lifecycle.when_full to evict rows"));
 }
 
-absl::StatusOr<char*> SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed)
+char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   if (rows_.fetch_add(1, std::memory_order_relaxed) >= limit_ && limit_ > 0) {
     rows_.fetch_sub(1, std::memory_order_relaxed);
-    return Full();
+    *status = Full();
+    return nullptr;
   }
-  // Row numbers run to max_rows - 1.
-  if (stripe.rows + 1 >= stripe.max_rows) {
-    const double slots = static_cast<double>(stripe.index.size()) * kGrowth;
-    // Row numbers keep below 31 bits, so that a slot has room for a tag.
-    if (slots > 2.6e9) {
-      rows_.fetch_sub(1, std::memory_order_relaxed);
-      return absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ", stripe.rows,
-                                                       " rows and can have no more; use more servers"));
-    }
-    stripe.Resize(static_cast<uint64_t>(slots), chunk_log2_, row_bytes_);
+  char* const row = stripe.rows.Insert(id, mixed);
+  if (row == nullptr) {
+    rows_.fetch_sub(1, std::memory_order_relaxed);
+    *status = absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ", stripe.rows.size(),
+                                                        " rows and can have no more; use more servers"));
+    return nullptr;
   }
-  const uint64_t number = stripe.rows;
-  if (number >> chunk_log2_ == stripe.chunks.size()) {
-    stripe.chunks.push_back(chunks_->Take());
-  }
-  ++stripe.rows;
-  char* const row = stripe.Row(number, chunk_log2_, row_bytes_);
-  std::memcpy(row, &id, sizeof(id));
-  float* const values = RowValues(row);
+  float* const values = Values(row);
   options_.initializer.Fill(id, absl::MakeSpan(values, static_cast<size_t>(options_.width)));
-  if (state_width_ > 0) options_.rule->InitState(options_.width, values + options_.width);
-  stripe.Place(mixed, number);
-  return row;
-}
-
-template <typename Id, typename Fn>
-absl::Status SparseTable::Walk(Stripe& stripe, int64_t n, bool create, int64_t touched_bytes, const Id& id, const Fn& fn)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
-  uint64_t mixed[kRing];
-  char* candidate[kRing];
-  for (int64_t i = 0; i < n + kIndexAhead + kRowAhead; ++i) {
-    if (i < n) {
-      const uint64_t m = MixId(static_cast<uint64_t>(id(i)));
-      mixed[i % kRing] = m;
-      __builtin_prefetch(&stripe.index[stripe.Slot(m)]);
-    }
-    const int64_t j = i - kIndexAhead;
-    if (j >= 0 && j < n) {
-      uint64_t slot = stripe.Slot(mixed[j % kRing]);
-      uint64_t row;
-      char* found = nullptr;
-      if (stripe.NextCandidate(mixed[j % kRing], &slot, &row)) {
-        found = stripe.Row(row, chunk_log2_, row_bytes_);
-        PrefetchRow(found, touched_bytes);
-      }
-      candidate[j % kRing] = found;
-    }
-    const int64_t k = j - kRowAhead;
-    if (k < 0) continue;
-    // Rows never move, so a candidate seen before an insertion still is one; a miss is looked up again.
-    char* row = candidate[k % kRing];
-    if (row == nullptr || RowId(row) != id(k)) {
-      row = stripe.Find(id(k), mixed[k % kRing], chunk_log2_, row_bytes_);
-      if (row == nullptr && create) {
-        ASSIGN_OR_RETURN(row, Insert(stripe, id(k), mixed[k % kRing]));
-      }
-    }
-    fn(k, row);
+  if (options_.rule != nullptr) options_.rule->InitState(options_.width, values + options_.width);
+  const LifecycleRules::Words& words = rules_.row_words();
+  for (int i = 0; i < words.size; ++i) SetWord(WordsOf(row), i, 0);
+  // The steps before this one, in which it was a candidate.
+  if (words.count >= 0 && rules_.admission() == LifecycleRules::Admission::kCount) {
+    SetWord(WordsOf(row), words.count, static_cast<uint32_t>(rules_.admit_after() - 1));
   }
-  return absl::OkStatus();
+  if (rules_.evicts()) {
+    const uint32_t shard = Shard(mixed);
+    if (++stripe.shard_rows[shard % stripe.shard_rows.size()] == rules_.most_in_shard() + 1)
+      stripe.over.push_back(shard);
+  }
+  if (rules_.tombstones() && stripe.tombstones.Find(id, mixed) != nullptr) stripe.tombstones.Erase(id, mixed);
+  ++stripe.counts.made;
+  return row;
 }
 
 absl::Status SparseTable::Partition(absl::Span<const int64_t> ids, Sections* sections) const {
   sections->begins.assign(static_cast<size_t>(stripe_count_) + 1, 0);
   sections->order.clear();
+  const auto mixed = [&](size_t i) { return MixId(static_cast<uint64_t>(ids[i])); };
+  const auto owned = [this](uint64_t m) { return OwnsShard(Shard(m)); };
   bool sorted = true;
-  int last = 0;
-  for (int64_t id : ids) {
-    const uint64_t mixed = MixId(static_cast<uint64_t>(id));
-    const uint32_t shard = Shard(mixed);
-    if (shard < options_.shard_begin || shard >= options_.shard_end) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", options_.name, ": id ", id, " is in logical shard ", shard,
-                                                     "; this server holds shards ", options_.shard_begin, " to ",
-                                                     static_cast<int64_t>(options_.shard_end) - 1));
+  uint64_t last = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t m = mixed(i);
+    sorted &= m >= last;
+    last = m;
+  }
+  if (sorted && owned(mixed(0)) && owned(last)) {
+    size_t begin = 0;
+    for (int s = 1; s < stripe_count_; ++s) {
+      const uint64_t first = StripeBegin(s);
+      size_t end = ids.size();
+      while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (mixed(middle) < first) {
+          begin = middle + 1;
+        } else {
+          end = middle;
+        }
+      }
+      sections->begins[static_cast<size_t>(s)] = static_cast<int64_t>(begin);
     }
-    const int stripe = StripeOf(mixed);
-    ++sections->begins[static_cast<size_t>(stripe) + 1];
-    sorted &= stripe >= last;
-    last = stripe;
+    sections->begins[static_cast<size_t>(stripe_count_)] = static_cast<int64_t>(ids.size());
+    return absl::OkStatus();
+  }
+  for (int64_t id : ids) {
+    const uint64_t m = MixId(static_cast<uint64_t>(id));
+    if (!owned(m)) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", options_.name, ": id ", id, " is in logical shard ",
+                                                     Shard(m), "; this server holds shards ", options_.shard_begin,
+                                                     " to ", static_cast<int64_t>(options_.shard_end) - 1));
+    }
+    ++sections->begins[static_cast<size_t>(StripeOf(m)) + 1];
   }
   for (int s = 0; s < stripe_count_; ++s) sections->begins[s + 1] += sections->begins[s];
-  if (sorted) return absl::OkStatus();
   sections->order.resize(ids.size());
   std::vector<int64_t> next(sections->begins.begin(), sections->begins.end() - 1);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -316,7 +332,8 @@ absl::Status SparseTable::ForEachSection(absl::Span<const int64_t> ids, ThreadPo
   if (ids.size() > UINT32_MAX) {
     return absl::InvalidArgumentError(absl::StrCat("table ", options_.name, ": ", ids.size(), " ids in one call"));
   }
-  // Kept between calls so that a step allocates nothing; taken out while in use, for a pool task may call another table.
+  // Kept between calls so that a step allocates nothing; taken out while in use, for a pool task may call another
+  // table.
   static thread_local Sections kept;
   Sections sections = std::move(kept);
   absl::Status status = Partition(ids, &sections);
@@ -346,54 +363,138 @@ absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float
   const int64_t touched = static_cast<int64_t>(sizeof(int64_t)) + 4 * int64_t{width};
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
-    const auto copy = [&](int64_t i, const char* row) {
+    absl::Status status;
+    const auto copy = [&](int64_t i, uint64_t mixed, char* row) {
+      stripe.mu.AssertHeld();
       float* const to = out + i * width;
+      if (row == nullptr && create) {
+        row = Insert(stripe, ids[static_cast<size_t>(i)], mixed, &status);
+        if (row == nullptr) return false;
+      }
       if (row != nullptr) {
-        CopyFloats(to, RowValues(row), width);
+        CopyFloats(to, Values(row), width);
       } else {
         options_.initializer.Fill(ids[static_cast<size_t>(i)], absl::MakeSpan(to, static_cast<size_t>(width)));
       }
+      return true;
     };
     MutexLock lock(&stripe.mu);
     if (order == nullptr) {
-      return Walk(
-          stripe, end - begin, create, touched, [&](int64_t k) { return ids[static_cast<size_t>(begin + k)]; },
-          [&](int64_t k, const char* row) { copy(begin + k, row); });
+      const int64_t* const section = ids.data() + begin;
+      Walk(
+          stripe.rows, end - begin, touched, [section](int64_t k) { return section[k]; },
+          [&](int64_t k, uint64_t mixed, char* row) { return copy(begin + k, mixed, row); });
+    } else {
+      Walk(
+          stripe.rows, end - begin, touched, [&](int64_t k) { return ids[order[begin + k]]; },
+          [&](int64_t k, uint64_t mixed, char* row) { return copy(order[begin + k], mixed, row); });
     }
-    return Walk(
-        stripe, end - begin, create, touched, [&](int64_t k) { return ids[order[begin + k]]; },
-        [&](int64_t k, const char* row) { copy(order[begin + k], row); });
+    return status;
   });
 }
 
+void SparseTable::Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time) const {
+  if (places.step >= 0) SetWord(words, places.step, static_cast<uint32_t>(time.step));
+  if (places.second >= 0) SetWord(words, places.second, static_cast<uint32_t>(static_cast<int64_t>(time.seconds)));
+  if (places.count >= 0) {
+    const uint32_t count = Word(words, places.count);
+    SetWord(words, places.count, count + (count < std::numeric_limits<uint32_t>::max() ? 1 : 0));
+  }
+}
+
+absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time,
+                                std::vector<uint32_t>* missing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  size_t admitted = 0;
+  absl::Status status;
+  if (rules_.admission() == LifecycleRules::Admission::kChance) {
+    for (uint32_t k : *missing) {
+      if (rules_.AdmittedByChance(ids[k], time.step)) (*missing)[admitted++] = k;
+    }
+  } else {
+    const LifecycleRules::Words& words = rules_.candidate_words();
+    const auto count = [&](int64_t m, uint64_t mixed, char* row) {
+      stripe.mu.AssertHeld();
+      const uint32_t k = (*missing)[static_cast<size_t>(m)];
+      if (row == nullptr) {
+        row = stripe.candidates.Insert(ids[k], mixed);
+        if (row == nullptr) {
+          status = absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ",
+                                                             stripe.candidates.size(),
+                                                             " candidates and can have no more; use more servers"));
+          return false;
+        }
+        std::memset(row + sizeof(int64_t), 0, static_cast<size_t>(4 * words.size));
+        const uint32_t shard = Shard(mixed);
+        if (rules_.evicts() &&
+            ++stripe.shard_candidates[shard % stripe.shard_candidates.size()] == rules_.most_in_shard() + 1) {
+          stripe.over.push_back(shard);
+        }
+      }
+      char* const counted = row + sizeof(int64_t);
+      Stamp(counted, words, time);
+      // m never runs behind.
+      if (Word(counted, words.count) >= rules_.admit_after()) (*missing)[admitted++] = k;
+      return true;
+    };
+    Walk(
+        stripe.candidates, static_cast<int64_t>(missing->size()),
+        static_cast<int64_t>(sizeof(int64_t)) + 4 * words.size,
+        [&](int64_t m) { return ids[(*missing)[static_cast<size_t>(m)]]; }, count);
+    RETURN_IF_ERROR(status);
+    for (size_t i = 0; i < admitted; ++i) {
+      const uint64_t mixed = MixId(static_cast<uint64_t>(ids[(*missing)[i]]));
+      stripe.candidates.Erase(ids[(*missing)[i]], mixed);
+      if (rules_.evicts()) --stripe.shard_candidates[Shard(mixed) % stripe.shard_candidates.size()];
+    }
+  }
+  stripe.counts.dropped += static_cast<int64_t>(missing->size() - admitted);
+  missing->resize(admitted);
+  return status;
+}
+
 absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64_t> ids, const float* const* grads,
-                                       float divisor, float learning_rate) {
+                                       float divisor, float learning_rate, const RowTime& time) {
   if (options_.rule == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("table ", options_.name, " has no optimizer and cannot be updated"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("table ", options_.name, " has no optimizer and cannot be updated"));
   }
   Stripe& stripe = stripes_[stripe_number];
-  float* rows[kUpdateBatch];
-  int64_t count = 0;
-  int64_t first = 0;
-  const auto flush = [&] {
-    options_.rule->UpdateIds(ids.data() + first, options_.width, learning_rate, divisor, count, rows, grads + first);
-    first += count;
-    count = 0;
-  };
+  Updates updates(this, divisor, learning_rate, time);
+  const bool all = rules_.admission() == LifecycleRules::Admission::kAll;
+  // Kept between calls so that a step allocates nothing; nothing below comes back here.
+  static thread_local std::vector<uint32_t> missing;
+  missing.clear();
+  absl::Status status;
   MutexLock lock(&stripe.mu);
-  RETURN_IF_ERROR(Walk(
-      stripe, static_cast<int64_t>(ids.size()), /*create=*/true, row_bytes_,
-      [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
-      [&](int64_t, char* row) {
-        rows[count++] = RowValues(row);
-        if (count == kUpdateBatch) flush();
-      }));
-  if (count > 0) flush();
-  return absl::OkStatus();
+  const auto insert = [&](int64_t k, uint64_t mixed) {
+    stripe.mu.AssertHeld();
+    char* const row = Insert(stripe, ids[static_cast<size_t>(k)], mixed, &status);
+    if (row != nullptr) updates.Add(row, grads[k]);
+    return row != nullptr;
+  };
+  Walk(
+      stripe.rows, static_cast<int64_t>(ids.size()), row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
+      [&](int64_t k, uint64_t mixed, char* row) {
+        if (row != nullptr) {
+          updates.Add(row, grads[k]);
+          return true;
+        }
+        if (all) return insert(k, mixed);
+        missing.push_back(static_cast<uint32_t>(k));
+        return true;
+      });
+  if (!missing.empty()) {
+    RETURN_IF_ERROR(Admit(stripe, ids, time, &missing));
+    for (uint32_t k : missing) {
+      if (!insert(k, MixId(static_cast<uint64_t>(ids[k])))) break;
+    }
+  }
+  updates.Flush();
+  return status;
 }
 
 absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
-                                 ThreadPool* pool) {
+                                 ThreadPool* pool, const RowTime& time) {
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     static thread_local std::vector<const float*> pointers;
     static thread_local std::vector<int64_t> ordered;
@@ -404,12 +505,99 @@ absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* gra
       pointers[i] = grads + (order == nullptr ? at : order[at]) * int64_t{options_.width};
     }
     if (order == nullptr) {
-      return UpdateStripe(s, ids.subspan(static_cast<size_t>(begin), n), pointers.data(), divisor, learning_rate);
+      return UpdateStripe(s, ids.subspan(static_cast<size_t>(begin), n), pointers.data(), divisor, learning_rate, time);
     }
     ordered.resize(n);
     for (size_t i = 0; i < n; ++i) ordered[i] = ids[order[begin + static_cast<int64_t>(i)]];
-    return UpdateStripe(s, ordered, pointers.data(), divisor, learning_rate);
+    return UpdateStripe(s, ordered, pointers.data(), divisor, learning_rate, time);
   });
+}
+
+void SparseTable::Remove(Stripe& stripe, int64_t id, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const uint64_t mixed = MixId(static_cast<uint64_t>(id));
+  stripe.rows.Erase(id, mixed);
+  rows_.fetch_sub(1, std::memory_order_relaxed);
+  if (rules_.evicts()) --stripe.shard_rows[Shard(mixed) % stripe.shard_rows.size()];
+  if (!rules_.tombstones()) return;
+  char* tombstone = stripe.tombstones.Insert(id, mixed);
+  // A stripe that is full of them forgets the further ones.
+  if (tombstone != nullptr) SetWord(tombstone + sizeof(int64_t), 0, static_cast<uint32_t>(time.step));
+}
+
+void SparseTable::RemoveCandidate(Stripe& stripe, int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const uint64_t mixed = MixId(static_cast<uint64_t>(id));
+  stripe.candidates.Erase(id, mixed);
+  if (rules_.evicts()) --stripe.shard_candidates[Shard(mixed) % stripe.shard_candidates.size()];
+}
+
+void SparseTable::Expire(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const auto [first, last] = ShardRange(shard);
+  std::vector<int64_t> gone;
+  const auto find = [&](const char* words, const LifecycleRules::Words& places, const char* row) {
+    if ((places.step >= 0 && rules_.ExpiredByStep(Word(words, places.step), time.step)) ||
+        (places.second >= 0 && rules_.ExpiredByClock(Word(words, places.second), time.seconds))) {
+      gone.push_back(RowStore::Id(row));
+    }
+  };
+  stripe.rows.Visit(first, last, [&](char* row) { find(WordsOf(row), rules_.row_words(), row); });
+  for (int64_t id : gone) Remove(stripe, id, time);
+  stripe.counts.expired += static_cast<int64_t>(gone.size());
+  if (word_names_[kCandidates].empty()) return;
+  gone.clear();
+  stripe.candidates.Visit(first, last, [&](char* row) { find(row + sizeof(int64_t), rules_.candidate_words(), row); });
+  for (int64_t id : gone) RemoveCandidate(stripe, id);
+}
+
+void SparseTable::Evict(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const auto [first, last] = ShardRange(shard);
+  std::vector<std::pair<uint64_t, int64_t>> all;  // what keeps it, id
+  // Leaves those that go.
+  const auto choose = [&] {
+    const auto go = static_cast<ptrdiff_t>(all.size()) - static_cast<ptrdiff_t>(rules_.kept_in_shard());
+    std::nth_element(all.begin(), all.begin() + go, all.end());
+    all.resize(static_cast<size_t>(go));
+  };
+  const auto add = [&](const char* words, const LifecycleRules::Words& places, const char* row) {
+    all.emplace_back(rules_.Keep(Word(words, places.step), places.count < 0 ? 0 : Word(words, places.count), time.step),
+                     RowStore::Id(row));
+  };
+  const size_t at = shard % stripe.shard_rows.size();
+  if (stripe.shard_rows[at] > rules_.most_in_shard()) {
+    stripe.rows.Visit(first, last, [&](char* row) { add(WordsOf(row), rules_.row_words(), row); });
+    choose();
+    for (const auto& [keep, id] : all) Remove(stripe, id, time);
+    stripe.counts.evicted += static_cast<int64_t>(all.size());
+    all.clear();
+  }
+  if (stripe.shard_candidates[at] > rules_.most_in_shard()) {
+    stripe.candidates.Visit(first, last, [&](char* row) { add(row + sizeof(int64_t), rules_.candidate_words(), row); });
+    choose();
+    for (const auto& [keep, id] : all) RemoveCandidate(stripe, id);
+  }
+}
+
+void SparseTable::EndStep(int stripe_number, const RowTime& time) {
+  if (!rules_.expires() && !rules_.evicts()) return;
+  Stripe& stripe = stripes_[stripe_number];
+  const auto [begin, end] = ShardsOf(stripe_number);
+  MutexLock lock(&stripe.mu);
+  for (uint32_t shard = rules_.FirstDue(begin, time.step); shard < end; shard += rules_.period())
+    Expire(stripe, shard, time);
+  if (rules_.by_clock()) {
+    const int64_t position = rules_.SecondsPosition(time.seconds), shards = options_.logical_shards;
+    // A table that was just made, or loaded, starts where the clock stands.
+    int64_t from = stripe.seconds_position < 0 ? position : stripe.seconds_position;
+    from = std::max(from, position - shards);
+    for (uint32_t shard = begin; shard < end; ++shard) {
+      // Whether one of (from, position] is the shard's.
+      const int64_t next = from + 1 + ((shard - from - 1) % shards + shards) % shards;
+      if (next <= position) Expire(stripe, shard, time);
+    }
+    stripe.seconds_position = std::max(stripe.seconds_position, position);
+  }
+  std::sort(stripe.over.begin(), stripe.over.end());
+  for (uint32_t shard : stripe.over) Evict(stripe, shard, time);
+  stripe.over.clear();
 }
 
 absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
@@ -418,16 +606,17 @@ absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float
     const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
     int64_t missing = -1;
     MutexLock lock(&stripe.mu);
-    RETURN_IF_ERROR(Walk(
-        stripe, end - begin, /*create=*/false, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-        [&](int64_t k, char* row) {
+    Walk(
+        stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
+        [&](int64_t k, uint64_t, char* row) {
           if (row == nullptr) {
             missing = at(k);
-            return;
+            return true;
           }
           const float* const change = changes + at(k) * options_.width;
-          for (int j = 0; j < options_.width; ++j) RowValues(row)[j] += change[j];
-        }));
+          for (int j = 0; j < options_.width; ++j) Values(row)[j] += change[j];
+          return true;
+        });
     if (missing < 0) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat("table ", options_.name, " has no row ", ids[static_cast<size_t>(missing)], " to change"));
@@ -439,12 +628,20 @@ absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* ro
   return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
     const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
+    absl::Status status;
     MutexLock lock(&stripe.mu);
-    return Walk(
-        stripe, end - begin, /*create=*/true, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-        [&](int64_t k, char* row) {
-          std::memcpy(RowValues(row), rows + at(k) * floats, static_cast<size_t>(floats) * sizeof(float));
+    const int64_t made = stripe.counts.made;
+    Walk(
+        stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
+        [&](int64_t k, uint64_t mixed, char* row) {
+          stripe.mu.AssertHeld();
+          if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(at(k))], mixed, &status);
+          if (row == nullptr) return false;
+          std::memcpy(Values(row), rows + at(k) * floats, static_cast<size_t>(floats) * sizeof(float));
+          return true;
         });
+    stripe.counts.made = made;
+    return status;
   });
 }
 
@@ -452,54 +649,126 @@ void SparseTable::Clear() {
   for (int s = 0; s < stripe_count_; ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    rows_.fetch_sub(static_cast<int64_t>(stripe.rows), std::memory_order_relaxed);
-    stripe.rows = 0;
-    stripe.index.Reset(stripe.index.size());
-    stripe.chunks.clear();
+    rows_.fetch_sub(static_cast<int64_t>(stripe.rows.size()), std::memory_order_relaxed);
+    stripe.rows.Clear();
+    if (!word_names_[kCandidates].empty()) stripe.candidates.Clear();
+    if (!word_names_[kTombstones].empty()) stripe.tombstones.Clear();
+    std::fill(stripe.shard_rows.begin(), stripe.shard_rows.end(), 0);
+    std::fill(stripe.shard_candidates.begin(), stripe.shard_candidates.end(), 0);
+    stripe.over.clear();
+    stripe.seconds_position = -1;
   }
-  chunks_->Clear();
+  for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {
+    if (chunks != nullptr) chunks->Clear();
+  }
 }
 
-void SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
-  const size_t floats = static_cast<size_t>(options_.width) + static_cast<size_t>(state_width_);
+namespace {
+
+// Rows of a store by (logical shard, id): fn(i, row).
+template <typename Fn>
+void InOrder(const RowStore& store, uint32_t shards, std::vector<int64_t>* ids, const Fn& fn) {
   struct Place {
     uint32_t shard;
     int64_t id;
-    uint64_t row;
+    const char* row;
     bool operator<(const Place& other) const { return shard != other.shard ? shard < other.shard : id < other.id; }
   };
-  Stripe& stripe = stripes_[stripe_number];
-  MutexLock lock(&stripe.mu);
-  std::vector<Place> places(stripe.rows);
-  for (uint64_t row = 0; row < stripe.rows; ++row) {
-    const int64_t id = RowId(stripe.Row(row, chunk_log2_, row_bytes_));
-    places[row] = {Shard(MixId(static_cast<uint64_t>(id))), id, row};
-  }
+  std::vector<Place> places;
+  places.reserve(store.size());
+  store.Visit(0, std::numeric_limits<uint64_t>::max(), [&](const char* row) {
+    places.push_back({LogicalShard(RowStore::Id(row), shards), RowStore::Id(row), row});
+  });
   std::sort(places.begin(), places.end());
   ids->resize(places.size());
-  rows->resize(places.size() * floats);
-  for (size_t i = 0; i < places.size(); ++i) {
-    (*ids)[i] = places[i].id;
-    std::memcpy(rows->data() + i * floats, RowValues(stripe.Row(places[i].row, chunk_log2_, row_bytes_)),
-                floats * sizeof(float));
-  }
+  for (size_t i = 0; i < places.size(); ++i) (*ids)[i] = places[i].id;
+  for (size_t i = 0; i < places.size(); ++i) fn(i, places[i].row);
+}
+
+}  // namespace
+
+void SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
+  const size_t floats = static_cast<size_t>(options_.width) + static_cast<size_t>(state_width_);
+  Stripe& stripe = stripes_[stripe_number];
+  MutexLock lock(&stripe.mu);
+  rows->resize(stripe.rows.size() * floats);
+  InOrder(stripe.rows, options_.logical_shards, ids, [&](size_t i, const char* row) {
+    std::memcpy(rows->data() + i * floats, Values(row), floats * sizeof(float));
+  });
 }
 
 void SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
   Stripe& stripe = stripes_[stripe_number];
   MutexLock lock(&stripe.mu);
-  for (uint64_t row = 0; row < stripe.rows; ++row) {
-    const char* const at = stripe.Row(row, chunk_log2_, row_bytes_);
-    fn(RowId(at), RowValues(at));
-  }
+  stripe.rows.Visit(0, std::numeric_limits<uint64_t>::max(),
+                    [&](const char* row) { fn(RowStore::Id(row), Values(row)); });
+}
+
+void SparseTable::CopyMemory(Memory memory, int stripe_number, std::vector<int64_t>* ids,
+                             std::vector<float>* words) const {
+  Stripe& stripe = stripes_[stripe_number];
+  const size_t n = word_names_[memory].size();
+  MutexLock lock(&stripe.mu);
+  const RowStore& store = memory == kCandidates ? stripe.candidates : stripe.tombstones;
+  words->resize(store.size() * n);
+  InOrder(store, options_.logical_shards, ids,
+          [&](size_t i, const char* row) { std::memcpy(words->data() + i * n, row + sizeof(int64_t), 4 * n); });
+}
+
+absl::Status SparseTable::SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words) {
+  const size_t n = word_names_[memory].size();
+  return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
+    Stripe& stripe = stripes_[s];
+    MutexLock lock(&stripe.mu);
+    RowStore& store = memory == kCandidates ? stripe.candidates : stripe.tombstones;
+    for (int64_t k = begin; k < end; ++k) {
+      const size_t at = order == nullptr ? static_cast<size_t>(k) : order[k];
+      const uint64_t mixed = MixId(static_cast<uint64_t>(ids[at]));
+      char* row = store.Find(ids[at], mixed);
+      if (row == nullptr) {
+        row = store.Insert(ids[at], mixed);
+        if (row == nullptr) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("table ", options_.name, ": a stripe remembers ", store.size(),
+                           " ids without a row and can have no more; use more servers"));
+        }
+        const uint32_t shard = Shard(mixed);
+        if (memory == kCandidates && rules_.evicts() &&
+            ++stripe.shard_candidates[shard % stripe.shard_candidates.size()] == rules_.most_in_shard() + 1) {
+          stripe.over.push_back(shard);
+        }
+      }
+      std::memcpy(row + sizeof(int64_t), words + at * n, 4 * n);
+    }
+    return absl::OkStatus();
+  });
 }
 
 int64_t SparseTable::bytes() const {
-  int64_t sum = static_cast<int64_t>(chunks_->bytes());
+  int64_t sum = static_cast<int64_t>(pages_.bytes());
+  for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {
+    if (chunks != nullptr) sum += static_cast<int64_t>(chunks->bytes());
+  }
   for (int s = 0; s < stripe_count_; ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    sum += static_cast<int64_t>(stripe.index.bytes() + stripe.chunks.capacity() * sizeof(char*));
+    sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.candidates.bytes() + stripe.tombstones.bytes());
+  }
+  return sum;
+}
+
+SparseTable::Counts SparseTable::counts() const {
+  Counts sum;
+  for (int s = 0; s < stripe_count_; ++s) {
+    Stripe& stripe = stripes_[s];
+    MutexLock lock(&stripe.mu);
+    sum.rows += static_cast<int64_t>(stripe.rows.size());
+    sum.made += stripe.counts.made;
+    sum.expired += stripe.counts.expired;
+    sum.evicted += stripe.counts.evicted;
+    sum.dropped += stripe.counts.dropped;
+    sum.candidates += static_cast<int64_t>(stripe.candidates.size());
+    sum.tombstones += static_cast<int64_t>(stripe.tombstones.size());
   }
   return sum;
 }

@@ -1,14 +1,14 @@
 // Embedding rows by feature id: a hash table of int64 to [width values | optimizer state]. Thread-safe.
 //
-// A server holds a run of a table's logical shards. Placement and files speak of shards; locks and memory belong to stripes,
-// each a power-of-two group of shards. Ids are ordered by MixId(id), so a shard and a stripe are both one interval of that
-// order, and a batch sorted by it is cut into stripes by binary search.
+// A server holds a run of a table's logical shards. Placement and files speak of shards; locks and memory belong to
+// stripes, each a power-of-two group of shards. Ids are ordered by MixId(id), so a shard and a stripe are both one
+// interval of that order, and a batch sorted by it is cut into stripes by binary search.
 //
-// A row is read and written under its stripe's lock: never half of an update. Two rows of one call may come from different
-// moments. Which stripes there are changes no value and no order that leaves this class.
+// A row is read and written under its stripe's lock: never half of an update. Two rows of one call may come from
+// different moments. Which stripes there are changes no value and no order that leaves this class.
 //
-// Memory: rows lie in chunks and never move; an index of 4 bytes a slot, filled to between 0.53 and 0.8, points at them. The
-// index grows by half; the stripes' first sizes are spread over one such step, so that they do not all grow in the same batch.
+// Rows come and go as the table's Lifecycle says (docs/tables.md): an update may leave its id without a row, and
+// EndStep, between two steps, takes the rows whose time is over. A row that does not exist reads as its initial values.
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 
@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,7 +27,10 @@
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/row_rule.h"
+#include "proto/table.pb.h"
+#include "pserver/tables/lifecycle_rules.h"
 #include "pserver/tables/row_memory.h"
+#include "pserver/tables/row_store.h"
 
 namespace weir {
 
@@ -37,14 +41,25 @@ struct SparseTableOptions {
   uint32_t logical_shards = 4096;
   uint32_t shard_begin = 0;
   uint32_t shard_end = 4096;
-  // The most rows of the whole table, 0 = no limit. One server holds at most its shards' part of it, plus six standard
-  // deviations of a fair deal so that no table is refused that would fit; with one server the limit is exact.
+  // The most rows of the whole table, 0 = no limit. When it refuses, one server holds at most its shards' part of it,
+  // plus six standard deviations of a fair deal so that no table is refused that would fit; with one server the limit
+  // is exact. When it evicts, each logical shard has the same part, and EndStep brings it below.
   int64_t capacity = 0;
   // Wanted; rounded to what a power-of-two group of shards allows.
-  int stripes = 16;
+  int stripes = 64;
   RowInitializer initializer;
   // Null: rows have no state and cannot be updated.
   std::unique_ptr<const RowRule> rule;
+  v1::Lifecycle lifecycle = {};
+  // Of the job: chance of admission.
+  uint64_t seed = 1;
+};
+
+// When something happens to rows.
+struct RowTime {
+  int64_t step = 0;
+  // Since 1970; read only when rows expire by the clock.
+  double seconds = 0;
 };
 
 class SparseTable {
@@ -53,32 +68,46 @@ class SparseTable {
   static absl::StatusOr<std::unique_ptr<SparseTable>> Create(SparseTableOptions options);
   ~SparseTable();
 
-  // Copies values into out [ids.size(), width]. Rows that do not exist are made if `create`, else they only read as their
-  // initial values. Any order, repeats allowed; ids sorted by MixId are fastest. `pool` may be null.
-  // InvalidArgument: an id of another server's shard. ResourceExhausted: over capacity.
+  // Copies values into out [ids.size(), width]. Rows that do not exist are made if `create` (whatever the lifecycle
+  // says of admission), else they only read as their initial values. Any order, repeats allowed; ids sorted by MixId
+  // are fastest. `pool` may be null. InvalidArgument: an id of another server's shard. ResourceExhausted: over
+  // capacity.
   absl::Status Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool);
 
-  // One update of each row, made if need be. ids distinct, in any order; grads [ids.size(), width] hold sums over samples and
-  // the gradient is grads / divisor. Errors as Pull; FailedPrecondition without a rule.
+  // One update of each row, made if need be and if the lifecycle admits it; else the gradient is dropped. ids distinct,
+  // in any order, in this step for the first time; grads [ids.size(), width] hold sums over samples and the gradient is
+  // grads / divisor. Errors as Pull; FailedPrecondition without a rule.
   absl::Status Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
-                      ThreadPool* pool);
+                      ThreadPool* pool, const RowTime& time = {});
   // The same for distinct ids of one stripe, with a pointer to each gradient.
   absl::Status UpdateStripe(int stripe, absl::Span<const int64_t> ids, const float* const* grads, float divisor,
-                            float learning_rate);
+                            float learning_rate, const RowTime& time = {});
+  // The border behind a step: rows of the stripe that are over their time or over capacity go. What goes is a function
+  // of the rows and the step (and of the clock, when the lifecycle says so). Costs nothing without a lifecycle that
+  // takes rows.
+  void EndStep(int stripe, const RowTime& time);
 
-  // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound: a row
-  // does not exist; others may have changed.
+  // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound:
+  // a row does not exist; others may have changed.
   absl::Status AddToValues(absl::Span<const int64_t> ids, const float* changes);
   // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
-  // Forgets every row. Nobody makes rows meanwhile; reading is possible.
+  // Forgets every row, candidate and tombstone. Nobody makes rows meanwhile; reading is possible.
   void Clear();
 
   // Copies of all rows of a stripe by (logical shard, id). Going through stripes 0, 1, ... gives the whole order.
   void CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
-  // Calls fn(id, row [width + state_width]) for every row of a stripe, in no order, under the stripe's lock: fn must not call
-  // this table.
+  // Calls fn(id, row [width + state_width]) for every row of a stripe, in no order, under the stripe's lock: fn must
+  // not call this table.
   void VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
+
+  // What the table knows of ids without a row: how often those that wait for admission were there, and when rows went.
+  // As rows of floats that hold the bits of 4-byte words, named by `words`; never empty words.
+  enum Memory { kCandidates = 0, kTombstones = 1 };
+  // Empty: the lifecycle keeps none.
+  const std::vector<std::string>& words(Memory memory) const { return word_names_[memory]; }
+  void CopyMemory(Memory memory, int stripe, std::vector<int64_t>* ids, std::vector<float>* words) const;
+  absl::Status SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words);
 
   int stripes() const { return stripe_count_; }
   // Smallest MixId(id) of the stripe's ids.
@@ -89,14 +118,30 @@ class SparseTable {
 
   const std::string& name() const { return options_.name; }
   int width() const { return options_.width; }
+  // Of the update rule, and behind it what the lifecycle keeps beside a row (bits of 4-byte words).
+  const std::vector<RowRule::State>& states() const { return states_; }
   int state_width() const { return state_width_; }
   uint32_t logical_shards() const { return options_.logical_shards; }
   const RowRule* rule() const { return options_.rule.get(); }
+  const LifecycleRules& lifecycle() const { return rules_; }
+  // Rows that exist.
   int64_t size() const { return rows_.load(std::memory_order_relaxed); }
-  // The most rows that this server holds; 0 = no limit.
+  // The most rows that this server holds; 0 = no limit, or eviction sees to it.
   int64_t limit() const { return limit_; }
-  // Memory of rows and index.
+  // Memory of rows, candidates, tombstones and their indices.
   int64_t bytes() const;
+
+  // Since the table was made; `rows`, `candidates` and `tombstones` are what is there now.
+  struct Counts {
+    int64_t rows = 0;
+    int64_t made = 0;        // by updates and pulls, not from checkpoints
+    int64_t expired = 0;     // rows
+    int64_t evicted = 0;     // rows
+    int64_t dropped = 0;     // gradients of ids that were not admitted
+    int64_t candidates = 0;  // ids that wait for admission
+    int64_t tombstones = 0;
+  };
+  Counts counts() const;
 
  private:
   struct Stripe;
@@ -105,29 +150,50 @@ class SparseTable {
     std::vector<int64_t> begins;  // stripe_count_ + 1
     std::vector<uint32_t> order;
   };
+  class Updates;
 
   explicit SparseTable(SparseTableOptions options);
 
   uint32_t Shard(uint64_t mixed) const { return static_cast<uint32_t>((mixed >> 32) * options_.logical_shards >> 32); }
   int StripeOf(uint64_t mixed) const { return static_cast<int>((Shard(mixed) >> group_log2_) - first_group_); }
+  // First and last MixId of a logical shard.
+  std::pair<uint64_t, uint64_t> ShardRange(uint32_t shard) const;
+  // Of the stripe's shards those that this server holds.
+  std::pair<uint32_t, uint32_t> ShardsOf(int stripe) const;
   absl::Status Partition(absl::Span<const int64_t> ids, Sections* sections) const;
   template <typename Fn>
   absl::Status ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
-  // Calls fn(i, row or nullptr) for each of n ids, with memory fetched ahead of use.
-  template <typename Id, typename Fn>
-  absl::Status Walk(Stripe& stripe, int64_t n, bool create, int64_t touched_bytes, const Id& id, const Fn& fn);
-  absl::StatusOr<char*> Insert(Stripe& stripe, int64_t id, uint64_t mixed);
+  // A new row with its initial values, or nullptr and why.
+  char* Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status);
+  // Counts those ids[k], k of `missing`, that are candidates, or throws their dice; what is admitted stays in
+  // `missing`.
+  absl::Status Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time,
+                     std::vector<uint32_t>* missing);
+  void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time) const;
+  void Remove(Stripe& stripe, int64_t id, const RowTime& time);
+  void RemoveCandidate(Stripe& stripe, int64_t id);
+  void Expire(Stripe& stripe, uint32_t shard, const RowTime& time);
+  void Evict(Stripe& stripe, uint32_t shard, const RowTime& time);
   absl::Status Full() const;
 
+  char* WordsOf(char* row) const { return row + words_begin_; }
+  float* Values(char* row) const { return reinterpret_cast<float*>(row + sizeof(int64_t)); }
+  const float* Values(const char* row) const { return reinterpret_cast<const float*>(row + sizeof(int64_t)); }
+
   const SparseTableOptions options_;
-  const int state_width_;
-  const int64_t row_bytes_;  // id, values, state
-  int chunk_log2_ = 0;       // rows per chunk
-  int group_log2_ = 0;       // shards per stripe
+  const LifecycleRules rules_;
+  std::vector<RowRule::State> states_;
+  std::vector<std::string> word_names_[2];
+  int state_width_ = 0;
+  int64_t words_begin_ = 0;  // in a row, behind id, values and the rule's state
+  int64_t row_bytes_ = 0;
+  int group_log2_ = 0;  // shards per stripe
   uint32_t first_group_ = 0;
   int stripe_count_ = 0;
   int64_t limit_ = 0;
-  std::unique_ptr<ChunkMemory> chunks_;  // of all stripes
+  // Of all stripes: rows, candidates, tombstones.
+  std::unique_ptr<ChunkMemory> chunks_[3];
+  ChunkMemory pages_{kIndexPageBytes};  // of all indices
   std::unique_ptr<Stripe[]> stripes_;
   // Only ever compared with the limit and reported; no other memory hangs on it.
   std::atomic<int64_t> rows_{0};

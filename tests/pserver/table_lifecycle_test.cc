@@ -1,0 +1,490 @@
+// Rows that come and go, against a plain model that keeps them in maps.
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "pserver/tables/sparse_table.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+// Values: value - rate * gradient / divisor; no state.
+class PlainSgd : public RowRule {
+ public:
+  std::vector<State> states(int) const override { return {}; }
+  void InitState(int, float*) const override {}
+  void Update(int width, float rate, float divisor, int64_t n, float* const* rows,
+              const float* const* grads) const override {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int j = 0; j < width; ++j) rows[i][j] -= rate * (grads[i][j] / divisor);
+    }
+  }
+};
+
+v1::Lifecycle Lifecycle(const std::string& text) {
+  v1::Lifecycle lifecycle;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &lifecycle)) << text;
+  return lifecycle;
+}
+
+struct TableSettings {
+  std::string lifecycle;
+  int64_t capacity = 0;
+  uint32_t shards = 16;
+  uint32_t begin = 0, end = 16;
+  int stripes = 4;
+};
+std::unique_ptr<SparseTable> MakeTable(const TableSettings& setup) {
+  auto table = SparseTable::Create({.name = "t",
+                                    .width = 1,
+                                    .logical_shards = setup.shards,
+                                    .shard_begin = setup.begin,
+                                    .shard_end = setup.end,
+                                    .capacity = setup.capacity,
+                                    .stripes = setup.stripes,
+                                    .initializer = RowInitializer(v1::Initializer(), 1, "t"),
+                                    .rule = std::make_unique<PlainSgd>(),
+                                    .lifecycle = Lifecycle(setup.lifecycle),
+                                    .seed = 7});
+  EXPECT_TRUE(table.ok()) << table.status();
+  return *std::move(table);
+}
+
+void Step(SparseTable& table, const std::vector<int64_t>& ids, const RowTime& time, ThreadPool* pool = nullptr) {
+  const std::vector<float> grads(ids.size(), 1);
+  const absl::Status status = table.Update(ids, grads.data(), 1, 1, pool, time);
+  ASSERT_TRUE(status.ok()) << status;
+  for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+}
+void Step(SparseTable& table, const std::vector<int64_t>& ids, int64_t step) { Step(table, ids, {.step = step}); }
+
+std::set<int64_t> Rows(const SparseTable& table) {
+  std::set<int64_t> rows;
+  for (int s = 0; s < table.stripes(); ++s) {
+    table.VisitStripe(s, [&](int64_t id, const float*) { EXPECT_TRUE(rows.insert(id).second) << id; });
+  }
+  return rows;
+}
+
+float Value(SparseTable& table, int64_t id) {
+  float value = 0;
+  EXPECT_TRUE(table.Pull({id}, /*create=*/false, &value, nullptr).ok());
+  return value;
+}
+
+TEST(TableLifecycleTest, ARowExistsFromTheStepInWhichItsCountIsReached) {
+  auto table = MakeTable({.lifecycle = "admit_after: 3"});
+  Step(*table, {5, 6}, 0);
+  Step(*table, {5}, 1);
+  EXPECT_EQ(table->size(), 0);
+  EXPECT_EQ(Value(*table, 5), 0);
+  EXPECT_EQ(table->counts().candidates, 2);
+  EXPECT_EQ(table->counts().dropped, 3);
+  Step(*table, {5, 6}, 2);
+  EXPECT_THAT(Rows(*table), UnorderedElementsAre(5));
+  EXPECT_EQ(Value(*table, 5), -1);  // the step's own update is the first
+  EXPECT_EQ(table->counts().candidates, 1);
+  Step(*table, {5, 6}, 3);
+  EXPECT_EQ(Value(*table, 5), -2);
+  EXPECT_EQ(Value(*table, 6), -1);
+}
+
+TEST(TableLifecycleTest, ReadingNeitherCountsNorKeepsARow) {
+  auto table = MakeTable({.lifecycle = "admit_after: 2 ttl_steps: 3"});
+  Step(*table, {5}, 0);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Value(*table, 5), 0);
+  EXPECT_EQ(table->size(), 0);
+  Step(*table, {5}, 1);
+  EXPECT_EQ(table->size(), 1);
+  for (int64_t step = 2; step < 4; ++step) {
+    Step(*table, {}, step);
+    EXPECT_EQ(Value(*table, 5), -1) << step;
+  }
+  Step(*table, {}, 4);  // the third without it
+  EXPECT_EQ(table->size(), 0);
+  EXPECT_EQ(Value(*table, 5), 0);
+}
+
+TEST(TableLifecycleTest, ChanceAdmitsItsShareAsAFunctionOfIdAndStep) {
+  auto table = MakeTable({.lifecycle = "admit_probability: 0.25"});
+  auto other = MakeTable({.lifecycle = "admit_probability: 0.25", .stripes = 16});
+  std::vector<int64_t> ids(20'000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  Step(*table, ids, 3);
+  EXPECT_NEAR(static_cast<double>(table->size()), 5000, 4 * 61);  // sqrt(20000 * 0.25 * 0.75)
+  Step(*table, ids, 4);
+  EXPECT_NEAR(static_cast<double>(table->size()), 8750, 4 * 70);
+  std::reverse(ids.begin(), ids.end());
+  Step(*other, ids, 3);
+  Step(*other, ids, 4);
+  EXPECT_EQ(Rows(*table), Rows(*other));
+}
+
+TEST(TableLifecycleTest, RowsGoBetweenOneAndOneAndAQuarterOfTheirTime) {
+  auto table = MakeTable({.lifecycle = "ttl_steps: 20"});  // every shard each fifth step
+  std::vector<int64_t> ids(500);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  Step(*table, ids, 100);
+  for (int64_t step = 101; step < 130; ++step) {
+    Step(*table, {}, step);
+    if (step < 120) {
+      EXPECT_EQ(table->size(), 500) << step;
+    } else if (step >= 125) {
+      EXPECT_EQ(table->size(), 0) << step;
+    }
+  }
+  EXPECT_EQ(table->counts().expired, 500);
+}
+
+TEST(TableLifecycleTest, ByTheClockRowsGoWhenItHasMovedFarEnough) {
+  auto table = MakeTable({.lifecycle = "ttl_seconds: 100"});
+  const double start = 1'000'000'000;
+  Step(*table, {1, 2, 3}, {.step = 0, .seconds = start});
+  Step(*table, {3}, {.step = 1, .seconds = start + 90});
+  EXPECT_EQ(table->size(), 3);
+  Step(*table, {}, {.step = 2, .seconds = start + 126});
+  EXPECT_THAT(Rows(*table), ElementsAre(3));
+  // A clock that stood still for long looks at everything at once.
+  Step(*table, {}, {.step = 3, .seconds = start + 1'000'000});
+  EXPECT_EQ(table->size(), 0);
+}
+
+// One shard, limit 16: 17 rows make it 15.
+TEST(TableLifecycleTest, TheLeastRecentRowsGoAndTheLowerIdOfTwo) {
+  auto table =
+      MakeTable({.lifecycle = "when_full: EVICT_LEAST_RECENT", .capacity = 16, .shards = 1, .end = 1, .stripes = 1});
+  for (int64_t id = 0; id < 16; ++id) Step(*table, {id}, id);
+  EXPECT_EQ(table->size(), 16);
+  Step(*table, {0, 20, 21}, 16);
+  // 18 rows, 15 stay: 1, 2 and 3 go.
+  EXPECT_THAT(Rows(*table), UnorderedElementsAre(0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20, 21));
+  EXPECT_EQ(table->counts().evicted, 3);
+  Step(*table, {30, 31}, 17);
+  // 4 and 5 are the oldest.
+  EXPECT_FALSE(Rows(*table).contains(4));
+  EXPECT_FALSE(Rows(*table).contains(5));
+  EXPECT_TRUE(Rows(*table).contains(30));
+}
+
+TEST(TableLifecycleTest, TheLeastFrequentRowsGo) {
+  auto table =
+      MakeTable({.lifecycle = "when_full: EVICT_LEAST_FREQUENT", .capacity = 3, .shards = 1, .end = 1, .stripes = 1});
+  Step(*table, {1, 2, 3}, 0);
+  Step(*table, {1, 2, 3}, 1);
+  Step(*table, {1, 2}, 2);
+  Step(*table, {4}, 3);  // in one step, the others in two and three
+  EXPECT_THAT(Rows(*table), ElementsAre(1, 2, 3));
+  Step(*table, {3, 4}, 4);
+  Step(*table, {3, 5}, 5);
+  EXPECT_THAT(Rows(*table), ElementsAre(1, 2, 3));
+}
+
+TEST(TableLifecycleTest, TombstonesNameRowsThatWentAndTheStepUntilTheyComeBack) {
+  auto table = MakeTable({.lifecycle = "ttl_steps: 2 tombstones: true"});
+  Step(*table, {8, 9}, 0);
+  Step(*table, {9}, 1);
+  Step(*table, {9}, 2);
+  std::vector<int64_t> ids, all;
+  std::vector<float> words;
+  for (int s = 0; s < table->stripes(); ++s) {
+    table->CopyMemory(SparseTable::kTombstones, s, &ids, &words);
+    for (float word : words) EXPECT_EQ(std::bit_cast<uint32_t>(word), 2u);
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  EXPECT_THAT(all, ElementsAre(8));
+  Step(*table, {8}, 3);
+  EXPECT_EQ(table->counts().tombstones, 0);
+}
+
+TEST(TableLifecycleTest, SettingsThatNoJobMayHaveAreRefused) {
+  for (const char* lifecycle :
+       {"admit_after: 0", "admit_probability: 0", "admit_probability: nan", "ttl_steps: -1", "ttl_seconds: 0.5",
+        "ttl_seconds: nan", "ttl_seconds: 1e300", "admit_score: 1", "click: \"c\"", "decay_every_steps: 5"}) {
+    EXPECT_EQ(SparseTable::Create({.name = "t",
+                                   .width = 1,
+                                   .initializer = RowInitializer(v1::Initializer(), 1, "t"),
+                                   .lifecycle = Lifecycle(lifecycle)})
+                  .status()
+                  .code(),
+              absl::StatusCode::kInvalidArgument)
+        << lifecycle;
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------- model
+
+// The rules of docs/tables.md, id by id.
+struct Model {
+  v1::Lifecycle settings;
+  int64_t capacity = 0;
+  int64_t shards = 1;
+  LifecycleRules rules;  // for chance alone
+  struct Seen {
+    int64_t count = 0, step = 0;
+    float value = 0;
+  };
+  std::map<int64_t, Seen> rows, candidates;
+  std::set<int64_t> tombstones;
+  int64_t dropped = 0, gone_by_time = 0, evicted = 0;
+
+  int64_t Shard(int64_t id) const { return LogicalShard(id, static_cast<uint32_t>(shards)); }
+  void Update(int64_t id, float gradient, int64_t step) {
+    if (!rows.contains(id)) {
+      Seen seen;
+      if (settings.admit_after() > 1) {
+        Seen& candidate = candidates[id];
+        ++candidate.count;
+        candidate.step = step;
+        if (candidate.count < settings.admit_after()) {
+          ++dropped;
+          return;
+        }
+        seen.count = candidate.count - 1;
+        candidates.erase(id);
+      } else if (settings.has_admit_probability() && !rules.AdmittedByChance(id, step)) {
+        ++dropped;
+        return;
+      }
+      tombstones.erase(id);
+      rows[id] = seen;
+    }
+    Seen& row = rows[id];
+    ++row.count;
+    row.step = step;
+    row.value -= gradient;
+  }
+  void Go(int64_t id) {
+    rows.erase(id);
+    if (settings.tombstones()) tombstones.insert(id);
+  }
+  void EndStep(int64_t step) {
+    const int64_t ttl = settings.ttl_steps(), period = std::clamp<int64_t>(ttl / 4, 1, shards);
+    const auto expired = [&](int64_t id, const Seen& seen) {
+      return ttl > 0 && Shard(id) % period == step % period && step - seen.step >= ttl;
+    };
+    for (const auto& [id, seen] : std::map(rows)) {
+      if (!expired(id, seen)) continue;
+      Go(id);
+      ++gone_by_time;
+    }
+    std::erase_if(candidates, [&](const auto& each) { return expired(each.first, each.second); });
+    if (capacity == 0 || settings.when_full() == v1::Lifecycle::REFUSE) return;
+    const int64_t most = capacity / shards;
+    const bool frequent = settings.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT;
+    for (const bool of_rows : {true, false}) {
+      std::map<int64_t, std::set<std::tuple<int64_t, int64_t, int64_t>>> by_shard;
+      for (const auto& [id, seen] : of_rows ? rows : candidates) {
+        by_shard[Shard(id)].insert({frequent ? seen.count : 0, seen.step, id});
+      }
+      for (auto& [shard, all] : by_shard) {
+        if (static_cast<int64_t>(all.size()) <= most) continue;
+        while (static_cast<int64_t>(all.size()) > most - most / 16) {
+          const int64_t id = std::get<2>(*all.begin());
+          all.erase(all.begin());
+          if (of_rows) {
+            Go(id);
+            ++evicted;
+          } else {
+            candidates.erase(id);
+          }
+        }
+      }
+    }
+  }
+};
+
+const TableSettings kSetups[] = {
+    {.lifecycle = ""},
+    {.lifecycle = "admit_after: 3"},
+    {.lifecycle = "admit_probability: 0.3"},
+    {.lifecycle = "ttl_steps: 1 tombstones: true"},
+    {.lifecycle = "ttl_steps: 30"},
+    {.lifecycle = "ttl_steps: 100 admit_after: 4"},
+    {.lifecycle = "when_full: EVICT_LEAST_RECENT tombstones: true", .capacity = 3000},
+    {.lifecycle = "when_full: EVICT_LEAST_FREQUENT", .capacity = 2000},
+    {.lifecycle = "when_full: EVICT_LEAST_RECENT admit_after: 2 ttl_steps: 9", .capacity = 16},
+    {.lifecycle = "when_full: EVICT_LEAST_FREQUENT admit_after: 2 ttl_steps: 40 tombstones: true", .capacity = 1000},
+    {.lifecycle = "when_full: EVICT_LEAST_FREQUENT admit_probability: 0.5 tombstones: true", .capacity = 700},
+    {.lifecycle = "when_full: EVICT_LEAST_RECENT ttl_steps: 12", .capacity = 5000, .shards = 4096},
+};
+
+#ifdef WEIR_TSAN
+constexpr int64_t kSteps = 70;  // maps are slow there
+#else
+constexpr int64_t kSteps = 300;
+#endif
+
+// Millions of updates under every policy, on one server and cut over three with other stripes and threads; now and then
+// everything is saved, forgotten and loaded.
+TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
+  ThreadPool pool("test", 2);
+  std::mt19937_64 random(3);
+  int64_t updates = 0;
+  for (TableSettings setup : kSetups) {
+    Model model{.settings = Lifecycle(setup.lifecycle),
+                .capacity = setup.capacity,
+                .shards = setup.shards,
+                .rules = LifecycleRules(Lifecycle(setup.lifecycle), 7, "t", setup.capacity, setup.shards)};
+    // [0]: alone. [1..3]: three servers.
+    std::vector<std::unique_ptr<SparseTable>> tables;
+    setup.end = setup.shards;
+    tables.push_back(MakeTable(setup));
+    for (uint32_t s = 0; s < 3; ++s) {
+      setup.begin = s * setup.shards / 3;
+      setup.end = (s + 1) * setup.shards / 3;
+      setup.stripes = 1 << s;
+      tables.push_back(MakeTable(setup));
+    }
+    for (int64_t step = 0; step < kSteps; ++step) {
+      std::set<int64_t> distinct;
+      const size_t n = step % 50 == 7 ? 6000 : random() % 1200;
+      while (distinct.size() < n) {
+        const uint64_t any = random();
+        distinct.insert(any % 4 == 0 ? static_cast<int64_t>(any) : static_cast<int64_t>(any % 9001) - 4500);
+      }
+      std::vector<int64_t> ids(distinct.begin(), distinct.end());
+      std::shuffle(ids.begin(), ids.end(), random);
+      updates += static_cast<int64_t>(ids.size());
+      for (int64_t id : ids) model.Update(id, 1, step);
+      model.EndStep(step);
+      Step(*tables[0], ids, {.step = step}, step % 2 == 0 ? &pool : nullptr);
+      for (size_t s = 1; s < 4; ++s) {
+        std::vector<int64_t> own;
+        for (int64_t id : ids) {
+          if (tables[s]->Owns(id)) own.push_back(id);
+        }
+        Step(*tables[s], own, {.step = step}, step % 3 == 0 ? &pool : nullptr);
+      }
+      if (step % 60 == 59) {
+        for (auto& table : tables) {
+          std::vector<int64_t> row_ids, memory_ids[2], some;
+          std::vector<float> row_floats, memory_words[2], floats;
+          for (int s = 0; s < table->stripes(); ++s) {
+            table->CopyStripe(s, &some, &floats);
+            row_ids.insert(row_ids.end(), some.begin(), some.end());
+            row_floats.insert(row_floats.end(), floats.begin(), floats.end());
+            for (auto memory : {SparseTable::kCandidates, SparseTable::kTombstones}) {
+              if (table->words(memory).empty()) continue;
+              table->CopyMemory(memory, s, &some, &floats);
+              memory_ids[memory].insert(memory_ids[memory].end(), some.begin(), some.end());
+              memory_words[memory].insert(memory_words[memory].end(), floats.begin(), floats.end());
+            }
+          }
+          table->Clear();
+          ASSERT_EQ(table->size(), 0);
+          ASSERT_TRUE(table->SetRows(row_ids, row_floats.data()).ok());
+          for (auto memory : {SparseTable::kCandidates, SparseTable::kTombstones}) {
+            if (table->words(memory).empty()) continue;
+            ASSERT_TRUE(table->SetMemory(memory, memory_ids[memory], memory_words[memory].data()).ok());
+          }
+        }
+      }
+      SparseTable::Counts cut;
+      for (size_t s = 1; s < 4; ++s) {
+        const SparseTable::Counts counts = tables[s]->counts();
+        cut.rows += counts.rows;
+        cut.expired += counts.expired;
+        cut.evicted += counts.evicted;
+        cut.dropped += counts.dropped;
+        cut.candidates += counts.candidates;
+        cut.tombstones += counts.tombstones;
+      }
+      const SparseTable::Counts both[] = {tables[0]->counts(), cut};
+      for (const SparseTable::Counts& counts : both) {
+        ASSERT_EQ(counts.rows, static_cast<int64_t>(model.rows.size())) << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.expired, model.gone_by_time) << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.evicted, model.evicted) << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.dropped, model.dropped) << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.candidates, static_cast<int64_t>(model.candidates.size()))
+            << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.tombstones, static_cast<int64_t>(model.tombstones.size()))
+            << setup.lifecycle << " step " << step;
+      }
+    }
+    std::map<int64_t, float> alone, cut;
+    for (size_t t = 0; t < 4; ++t) {
+      for (int s = 0; s < tables[t]->stripes(); ++s) {
+        tables[t]->VisitStripe(s, [&](int64_t id, const float* row) { (t == 0 ? alone : cut)[id] = row[0]; });
+      }
+    }
+    std::map<int64_t, float> expected;
+    for (const auto& [id, row] : model.rows) expected[id] = row.value;
+    EXPECT_EQ(alone, expected) << setup.lifecycle;
+    EXPECT_EQ(cut, expected) << setup.lifecycle;
+  }
+  EXPECT_GT(updates, 12 * 550 * kSteps);
+}
+
+// Pulls, updates and borders from several threads: no row is half of one update and half of another, and nothing is
+// lost count of.
+TEST(TableLifecycleTest, PullsUpdatesAndBordersMayMeet) {
+  auto created =
+      SparseTable::Create({.name = "t",
+                           .width = 16,
+                           .logical_shards = 64,
+                           .shard_end = 64,
+                           .capacity = 640,
+                           .stripes = 8,
+                           .initializer = RowInitializer(v1::Initializer(), 1, "t"),
+                           .rule = std::make_unique<PlainSgd>(),
+                           .lifecycle = Lifecycle("admit_after: 2 ttl_steps: 5 when_full: EVICT_LEAST_RECENT "
+                                                  "tombstones: true")});
+  ASSERT_TRUE(created.ok()) << created.status();
+  SparseTable& table = **created;
+  std::atomic<int64_t> step{0};
+  std::atomic<int> torn{0}, done{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(static_cast<uint64_t>(t));
+      for (int i = 0; i < 150; ++i) {
+        std::set<int64_t> distinct;
+        while (distinct.size() < 200) distinct.insert(static_cast<int64_t>(random() % 2000));
+        const std::vector<int64_t> ids(distinct.begin(), distinct.end());
+        const std::vector<float> grads(ids.size() * 16, 1);
+        const RowTime time{.step = step.fetch_add(1)};
+        EXPECT_TRUE(table.Update(ids, grads.data(), 1, 1, nullptr, time).ok());
+        for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+      }
+      ++done;
+    });
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(static_cast<uint64_t>(10 + t));
+      while (done < 2) {
+        std::vector<int64_t> ids(300);
+        for (int64_t& id : ids) id = static_cast<int64_t>(random() % 2000);
+        std::vector<float> out(ids.size() * 16);
+        EXPECT_TRUE(table.Pull(ids, /*create=*/false, out.data(), nullptr).ok());
+        for (size_t r = 0; r < ids.size(); ++r) {
+          for (size_t j = 1; j < 16; ++j) torn += out[r * 16 + j] != out[r * 16];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(torn, 0);
+  const SparseTable::Counts counts = table.counts();
+  EXPECT_EQ(counts.rows, counts.made - counts.expired - counts.evicted);
+  EXPECT_EQ(counts.rows, static_cast<int64_t>(Rows(table).size()));
+  EXPECT_EQ(counts.rows, table.size());
+}
+
+}  // namespace
+}  // namespace weir
