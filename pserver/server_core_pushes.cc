@@ -147,9 +147,11 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
   Actions actions;
   std::vector<Gradient> eager;
   bool eager_first = false, wait = false;
+  int64_t version = 0;
   absl::StatusOr<v1::PushReply> answer;
   {
     MutexLock lock(&mu_);
+    version = version_.version;
     answer = BookPart(request, std::move(gradients), &eager, &eager_first, &wait, &actions);
     if (answer.ok() && wait) trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
   }
@@ -158,7 +160,7 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
     TrainerGradients own{.trainer = id, .samples = request.samples(), .gradients = std::move(eager)};
     const absl::Status applied =
         params_->Apply(request.step(), absl::MakeConstSpan(&own, 1),
-                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater);
+                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater, {}, version);
     MutexLock lock(&mu_);
     --applies_;
     if (!applied.ok()) {
@@ -256,6 +258,11 @@ absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<T
   return true;
 }
 
+void ServerCoreImpl::EndTableStep(int64_t step) {
+  params_->EndStep(step);
+  params_->CountRows(&counters_);
+}
+
 void ServerCoreImpl::ApplySync() {
   std::shared_ptr<std::vector<TrainerGradients>> steps;
   NormRounds norms;
@@ -299,6 +306,7 @@ void ServerCoreImpl::ApplySync() {
     }
     status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
     if (status.ok() && async_tables_) status = params_->PrepareRates(next.version);
+    EndTableStep(next.version - 1);
   }
   steps = nullptr;
 
@@ -366,7 +374,7 @@ void ServerCoreImpl::ApplyTables(int id) {
 void ServerCoreImpl::ApplyAsync(int id) {
   std::shared_ptr<std::vector<TrainerGradients>> own;
   NormRounds norms;
-  int64_t step = 0;
+  int64_t step = 0, version = 0;
   uint64_t session = 0;
   bool apply = false;
   ServerParams::StepPart part = ServerParams::StepPart::kWhole;
@@ -382,6 +390,7 @@ void ServerCoreImpl::ApplyAsync(int id) {
     own = pending.gathered;
     norms = pending.norms;
     step = pending.step;
+    version = version_.version;
     apply = pending.samples > 0 && pending.verdict == v1::APPLY;
     if (pending.begun) part = ServerParams::StepPart::kLater;
   }
@@ -398,7 +407,8 @@ void ServerCoreImpl::ApplyAsync(int id) {
       }
       return RunAll(&actions);
     }
-    status = complete.ok() ? params_->Apply(step, *own, part, norms.norms()) : complete.status();
+    status = complete.ok() ? params_->Apply(step, *own, part, norms.norms(), version) : complete.status();
+    EndTableStep(version);
   }
   own = nullptr;
 

@@ -25,7 +25,8 @@ namespace weir {
 
 namespace {
 
-constexpr int kStripesPerCore = 8;
+// A batch takes the lock of each for tens of microseconds, and one that grows stops readers of as many rows only.
+constexpr int kStripesPerCore = 32;
 
 absl::Status Prefixed(const std::string& what, const absl::Status& status) {
   if (status.ok()) return status;
@@ -99,8 +100,8 @@ void SumAsTheyCame(absl::Span<const TrainerGradients> trainers, int block, absl:
 
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,
-                                                                   ThreadPool* pool, bool add_in_arrival_order) {
-  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, add_in_arrival_order));
+                                                                   ThreadPool* pool, bool add_in_arrival_order, Clock* clock) {
+  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, add_in_arrival_order, clock));
   RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
   return params;
 }
@@ -282,7 +283,10 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .shard_end = begin(server_id_ + 1),
                              .capacity = var.capacity(),
                              .stripes = kStripesPerCore * UsableCores(),
-                             .initializer = RowInitializer(var.initializer(), seed_, var.name())};
+                             .initializer = RowInitializer(var.initializer(), seed_, var.name()),
+                             .lifecycle = var.lifecycle(),
+                             .seed = seed_};
+  table->has_lifecycle = var.has_lifecycle();
   if (update != nullptr) {
     std::vector<const v1::OpDesc*> ops = RowOps(*optimize, average_by_trainers_);
     ASSIGN_OR_RETURN(table->clip, TakeTableClip(OnlyVar(update->inputs(), "Grad"), &ops));
@@ -298,6 +302,7 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
     }
   }
   ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
+  reads_clock_ |= table->table->lifecycle().by_clock();
   table_index_[var.name()] = static_cast<int>(tables_.size());
   tables_.push_back(std::move(table));
   return absl::OkStatus();
@@ -344,7 +349,40 @@ void ServerParams::Task::AddSum(const std::string& name, const ExactSum& sum) co
   (*sums)[name].Add(sum);
 }
 
-absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part, const Norms& norms) {
+RowTime ServerParams::TimeOf(int64_t table_step) {
+  return {.step = table_step, .seconds = reads_clock_ ? absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()) : 0};
+}
+
+void ServerParams::EndStep(int64_t table_step) {
+  const RowTime time = TimeOf(table_step);
+  for (const auto& entry : tables_) {
+    SparseTable& table = *entry->table;
+    if (!table.lifecycle().expires() && !table.lifecycle().evicts()) continue;
+    pool_->ParallelFor(table.stripes(), [&](int64_t s) { table.EndStep(static_cast<int>(s), time); });
+  }
+}
+
+void ServerParams::CountRows(Counters* counters) {
+  for (const auto& entry : tables_) {
+    if (!entry->has_lifecycle) continue;
+    MutexLock lock(&entry->counted_mu);
+    const SparseTable::Counts now = entry->table->counts(), before = entry->counted;
+    entry->counted = now;
+    const auto add = [&](const char* what, const char* unit, int64_t n) {
+      counters->Get(absl::StrCat("table.", entry->table->name(), ".", what), unit)->Add(n);
+    };
+    add("rows", "rows", now.rows - before.rows);
+    add("made", "rows", now.made - before.made);
+    add("expired", "rows", now.expired - before.expired);
+    add("evicted", "rows", now.evicted - before.evicted);
+    add("candidates", "ids", now.candidates - before.candidates);
+    add("dropped", "gradients", now.dropped - before.dropped);
+    add("tombstones", "ids", now.tombstones - before.tombstones);
+  }
+}
+
+absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part, const Norms& norms,
+                                 std::optional<int64_t> table_step) {
   LearningRates::Hold rates;
   if (rates_ != nullptr) {
     if (part == StepPart::kLater) {
@@ -353,7 +391,7 @@ absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients
       RETURN_IF_ERROR(rates_->Begin(step, &rates));
     }
   }
-  return RunUnits({.step = step, .trainers = trainers, .norms = &norms});
+  return RunUnits({.step = step, .trainers = trainers, .time = TimeOf(table_step.value_or(step)), .norms = &norms});
 }
 
 absl::StatusOr<NormSums> ServerParams::SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
@@ -628,7 +666,7 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
     divisor = 1;
   }
   return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
-                                   *std::get<Tensor>(*table.learning_rate).data<float>());
+                                   *std::get<Tensor>(*table.learning_rate).data<float>(), task.time);
 }
 
 void ServerParams::CopyBlock(int index, int64_t begin, int64_t count, float* out, int reader) {
@@ -694,8 +732,18 @@ DensePiece RatePiece(const LearningRates::State& state, int server) {
 
 TableLayout LayoutOf(const SparseTable& table) {
   TableLayout layout{.table = table.name(), .width = table.width(), .logical_shards = static_cast<int>(table.logical_shards())};
-  if (table.rule() == nullptr) return layout;
-  for (const RowRule::State& state : table.rule()->states(table.width())) layout.states.emplace_back(state.name, state.width);
+  for (const RowRule::State& state : table.states()) layout.states.emplace_back(state.name, state.width);
+  return layout;
+}
+
+// What a table remembers of ids without a row is saved, loaded and digested as a table of its own.
+constexpr SparseTable::Memory kMemories[] = {SparseTable::kCandidates, SparseTable::kTombstones};
+TableLayout LayoutOf(const SparseTable& table, SparseTable::Memory memory) {
+  TableLayout layout{.table = absl::StrCat(table.name(), memory == SparseTable::kCandidates ? "@candidates" : "@tombstones"),
+                     .width = 1,
+                     .logical_shards = static_cast<int>(table.logical_shards())};
+  const std::vector<std::string>& words = table.words(memory);
+  for (size_t i = 1; i < words.size(); ++i) layout.states.emplace_back(words[i], 1);
   return layout;
 }
 
@@ -739,6 +787,15 @@ absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) 
       RETURN_IF_ERROR(writer->AddRows(ids, rows));
     }
     RETURN_IF_ERROR(writer->EndTable());
+    for (const SparseTable::Memory memory : kMemories) {
+      if (table.words(memory).empty()) continue;
+      RETURN_IF_ERROR(writer->BeginTable(LayoutOf(table, memory)));
+      for (int s = 0; s < table.stripes(); ++s) {
+        table.CopyMemory(memory, s, &ids, &rows);
+        RETURN_IF_ERROR(writer->AddRows(ids, rows));
+      }
+      RETURN_IF_ERROR(writer->EndTable());
+    }
   }
   return writer->Finish();
 }
@@ -784,6 +841,14 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
                            [table](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
                              return table->SetRows(ids, rows.data());
                            }});
+    for (const SparseTable::Memory memory : kMemories) {
+      if (table->words(memory).empty()) continue;
+      plan.tables.push_back({LayoutOf(*table, memory),
+                             [table](uint32_t shard) { return table->OwnsShard(shard); },
+                             [table, memory](absl::Span<const int64_t> ids, absl::Span<const float> words) {
+                               return table->SetMemory(memory, ids, words.data());
+                             }});
+    }
   }
   RETURN_IF_ERROR(LoadCheckpoint(directory, manifest, plan));
   for (const Read& each : read) {
@@ -834,6 +899,22 @@ void ServerParams::Digest(v1::ControlReply* reply) {
     });
     VariableDigestSum& sum = digests[table.name()];
     for (const VariableDigestSum& each : sums) sum += each;
+    for (const SparseTable::Memory memory : kMemories) {
+      const size_t words = table.words(memory).size();
+      if (words == 0) continue;
+      const std::string name = LayoutOf(table, memory).table;
+      VariableDigester digester(name, table.logical_shards());
+      std::vector<int64_t> ids;
+      std::vector<float> rows;
+      for (int s = 0; s < table.stripes(); ++s) {
+        table.CopyMemory(memory, s, &ids, &rows);
+        for (size_t i = 0; i < ids.size(); ++i) {
+          const absl::Span<const float> row = absl::MakeConstSpan(rows).subspan(i * words, words);
+          digester.AddRow(ids[i], row.first(1), row.subspan(1));
+        }
+      }
+      digests[name] += digester.sum();
+    }
   }
   const VariableDigestSum total = Total(digests);
   reply->set_values(total.values);

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/base/clock.h"
 #include "framework/base/counters.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
@@ -61,7 +62,8 @@ class ServerParams {
   // Runs the startup program. InvalidArgument names what the programs lack. `main` holds the plan.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main, const v1::ProgramDesc& startup,
                                                               int server_id, ThreadPool* pool,
-                                                              bool add_in_arrival_order = false);
+                                                              bool add_in_arrival_order = false,
+                                                              Clock* clock = Clock::Real());
 
   // Counts here what tables do from now on: "table.<name>.skipped_rows", of tables that skip any. Before the first Apply.
   void CountIn(Counters* counters);
@@ -87,8 +89,14 @@ class ServerParams {
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
   // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and each
   // stripe is changed by one at a time. The error names the block or table. `norms`: of all rounds.
+  // `table_step`: the step as tables count it (docs/tables.md); without it `step`.
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
-                     const Norms& norms = {});
+                     const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
+
+  // The border behind a step: rows whose time is over, or that are too many, go. Several calls at once are possible.
+  void EndStep(int64_t table_step);
+  // What lifecycles have done since the last call, as "table.<name>.<what>". Counters of what is there may go down.
+  void CountRows(Counters* counters);
 
   // Schedules go on to the rates of `step`, for Applies of kLater: of a step whose parts take effect one by one. Waits for updates
   // that run under others.
@@ -151,6 +159,7 @@ class ServerParams {
     int64_t step = 0;
     absl::Span<const TrainerGradients> trainers;
     int64_t samples = 0;
+    RowTime time = {};  // of rows of tables
     const Norms* norms = nullptr;
     int round = -1;  // -1: the update
     bool keep = false;
@@ -165,10 +174,14 @@ class ServerParams {
     Counter* skipped = nullptr;  // null: not counted
     Mutex skipped_mu;
     int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far
+    bool has_lifecycle = false;
+    Mutex counted_mu;
+    SparseTable::Counts counted ABSL_GUARDED_BY(counted_mu);  // by CountRows so far
   };
 
-  ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order)
-      : server_id_(server_id), pool_(pool), add_in_arrival_order_(add_in_arrival_order) {}
+  ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order, Clock* clock)
+      : server_id_(server_id), pool_(pool), add_in_arrival_order_(add_in_arrival_order), clock_(clock) {}
+  RowTime TimeOf(int64_t table_step);
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
   std::vector<LearningRates::State> RateStates();
   // `optimize`: the table's optimize block, whose update op `update` is; both null: never updated.
@@ -186,6 +199,8 @@ class ServerParams {
   const int server_id_;
   ThreadPool* const pool_;
   const bool add_in_arrival_order_;  // planted
+  Clock* const clock_;
+  bool reads_clock_ = false;  // some rows expire by it
   int norm_rounds_ = 0;
   int lanes_ = 1;
   int trainers_ = 1;

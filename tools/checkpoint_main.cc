@@ -61,7 +61,10 @@ int64_t TotalBytes(const v1::CheckpointManifest& manifest) {
 int64_t TotalRows(const v1::CheckpointManifest& manifest) {
   int64_t rows = 0;
   for (const v1::CheckpointShard& shard : manifest.shards()) {
-    for (const v1::TableEntry& e : shard.tables()) rows += e.row_count();
+    for (const v1::TableEntry& e : shard.tables()) {
+      // What tables remember of ids without a row ("vectors@candidates") is no row.
+      if (e.table().find('@') == std::string::npos) rows += e.row_count();
+    }
   }
   return rows;
 }

@@ -1,12 +1,16 @@
 #include "trainer/unsplit_run.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/executor.h"
@@ -27,6 +31,113 @@ namespace {
 // As pserver/learning_rates.h names what schedules keep, in digests.
 constexpr char kSchedules[] = "@LR_SCHEDULE";
 
+// When rows come and go, as docs/tables.md says it, id by id: the steps in which each was there.
+struct RowLifecycle {
+  v1::Lifecycle settings;
+  uint64_t key = 0;
+  int shards = 1;
+  int64_t capacity = 0;
+  struct Seen {
+    uint32_t count = 0, step = 0;
+  };
+  std::map<int64_t, Seen> rows, candidates;
+  std::map<int64_t, uint32_t> tombstones;
+
+  bool evicts() const { return capacity > 0 && settings.when_full() != v1::Lifecycle::REFUSE; }
+  bool least_frequent() const { return evicts() && settings.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT; }
+  bool keeps_candidates() const { return settings.admit_after() > 1; }
+  bool keeps_steps() const { return settings.ttl_steps() > 0 || evicts(); }
+
+  // The id is in the step; whether it has a row from now on.
+  bool Admit(int64_t id, int64_t step) {
+    Seen seen;
+    if (!rows.contains(id)) {
+      if (keeps_candidates()) {
+        seen = candidates[id];
+        seen = {seen.count + 1, static_cast<uint32_t>(step)};
+        candidates[id] = seen;
+        if (seen.count < settings.admit_after()) return false;
+        candidates.erase(id);
+        --seen.count;
+      } else if (settings.has_admit_probability()) {
+        const PhiloxBlock block = Philox(key, static_cast<uint64_t>(step), static_cast<uint64_t>(id));
+        const uint64_t bits = (uint64_t{block.v[0]} << 32 | block.v[1]) >> 11;
+        if (static_cast<double>(bits) >= settings.admit_probability() * 0x1p53) return false;
+      }
+      tombstones.erase(id);
+      rows[id] = seen;
+    }
+    Seen& now = rows[id];
+    now = {now.count + 1, static_cast<uint32_t>(step)};
+    return true;
+  }
+
+  // Rows that go at the border behind the step.
+  std::vector<int64_t> EndStep(int64_t step) {
+    std::vector<int64_t> gone;
+    const auto shard = [this](int64_t id) { return static_cast<int64_t>(LogicalShard(id, static_cast<uint32_t>(shards))); };
+    const int64_t ttl = settings.ttl_steps(), period = std::clamp<int64_t>(ttl / 4, 1, shards);
+    const auto expired = [&](const std::pair<const int64_t, Seen>& each) {
+      return ttl > 0 && shard(each.first) % period == step % period && step - each.second.step >= ttl;
+    };
+    for (const auto& each : rows) {
+      if (expired(each)) gone.push_back(each.first);
+    }
+    std::erase_if(candidates, expired);
+    for (int64_t id : gone) rows.erase(id);
+    if (evicts()) {
+      const int64_t most = std::max<int64_t>(1, capacity / shards);
+      const auto evict = [&](std::map<int64_t, Seen>* seen, bool by_count) {
+        std::map<int64_t, std::vector<std::tuple<uint32_t, uint32_t, int64_t>>> by_shard;
+        for (const auto& [id, s] : *seen) by_shard[shard(id)].emplace_back(by_count ? s.count : 0, s.step, id);
+        std::vector<int64_t> evicted;
+        for (auto& [of, all] : by_shard) {
+          if (static_cast<int64_t>(all.size()) <= most) continue;
+          std::sort(all.begin(), all.end());
+          const size_t go = all.size() - static_cast<size_t>(most - most / 16);
+          for (size_t i = 0; i < go; ++i) evicted.push_back(std::get<2>(all[i]));
+        }
+        for (int64_t id : evicted) seen->erase(id);
+        return evicted;
+      };
+      const std::vector<int64_t> evicted = evict(&rows, least_frequent());
+      gone.insert(gone.end(), evicted.begin(), evicted.end());
+      evict(&candidates, least_frequent());
+    }
+    for (int64_t id : gone) {
+      if (settings.tombstones()) tombstones[id] = static_cast<uint32_t>(step);
+    }
+    return gone;
+  }
+
+  // What servers keep beside a row, and of ids without one, as bits.
+  std::vector<float> Words(int64_t id) const {
+    const Seen seen = rows.at(id);
+    std::vector<float> words;
+    if (least_frequent()) words.push_back(std::bit_cast<float>(seen.count));
+    if (keeps_steps() || settings.tombstones()) words.push_back(std::bit_cast<float>(seen.step));
+    return words;
+  }
+  void Digest(const std::string& table, DigestTable* digests) const {
+    if (keeps_candidates()) {
+      VariableDigester digester(table + "@candidates", shards);
+      for (const auto& [id, seen] : candidates) {
+        const float words[] = {std::bit_cast<float>(seen.count), std::bit_cast<float>(seen.step)};
+        digester.AddRow(id, absl::MakeConstSpan(words, 1), absl::MakeConstSpan(words + 1, keeps_steps() ? 1 : 0));
+      }
+      (*digests)[digester.name()] = digester.sum();
+    }
+    if (settings.tombstones()) {
+      VariableDigester digester(table + "@tombstones", shards);
+      for (const auto& [id, step] : tombstones) {
+        const float word = std::bit_cast<float>(step);
+        digester.AddRow(id, absl::MakeConstSpan(&word, 1), {});
+      }
+      (*digests)[digester.name()] = digester.sum();
+    }
+  }
+};
+
 // Rows of one distributed table.
 struct RowTable {
   int width = 0;
@@ -37,6 +148,7 @@ struct RowTable {
   // Ops of the program change the whole gradient before rows are updated.
   bool merged_first = false;
   std::map<int64_t, std::vector<float>> rows;  // values, state
+  RowLifecycle lifecycle;
 
   std::vector<float> Initial(int64_t id) const {
     std::vector<float> row(static_cast<size_t>(width + (rule == nullptr ? 0 : rule->state_width(width))));
@@ -168,6 +280,9 @@ class UnsplitRunImpl : public UnsplitRun {
       RowTable& table = tables_.at(name);
       UpdateTable(&table, of_table, table.merged_first ? 1 : samples);
     }
+    for (auto& [name, table] : tables_) {
+      for (int64_t id : table.lifecycle.EndStep(step_)) table.rows.erase(id);
+    }
     ++step_;
     ++updates_run_;
     return absl::OkStatus();
@@ -189,10 +304,14 @@ class UnsplitRunImpl : public UnsplitRun {
     for (const auto& [name, table] : tables_) {
       VariableDigester digester(name, table.shards);
       const size_t width = static_cast<size_t>(table.width);
-      for (const auto& [id, row] : table.rows) {
+      for (const auto& [id, values] : table.rows) {
+        std::vector<float> row = values;
+        const std::vector<float> words = table.lifecycle.Words(id);
+        row.insert(row.end(), words.begin(), words.end());
         digester.AddRow(id, absl::MakeConstSpan(row.data(), width), absl::MakeConstSpan(row.data() + width, row.size() - width));
       }
       digests[name] = digester.sum();
+      table.lifecycle.Digest(name, &digests);
     }
     if (scheduled_) digests[kSchedules] = ScheduleDigest();
     return digests;
@@ -210,7 +329,7 @@ class UnsplitRunImpl : public UnsplitRun {
     const auto found = parameters_.find(parameter);
     return found == parameters_.end() ? 1 : found->second.row;
   }
-  int64_t Shards(std::string_view table) const override { return tables_.at(std::string(table)).shards; }
+  int64_t Shards(std::string_view table) const override { return tables_.at(std::string(table.substr(0, table.find('@')))).shards; }
   int64_t Elements(std::string_view variable) const override {
     return parameters_.find(variable) == parameters_.end() ? -1 : static_cast<int64_t>(Values(variable).size());
   }
@@ -252,6 +371,15 @@ class UnsplitRunImpl : public UnsplitRun {
     table.width = static_cast<int>(var.dims(1));
     table.shards = var.logical_shards();
     table.initializer = std::make_unique<RowInitializer>(var.initializer(), main.seed(), var.name());
+    if (var.lifecycle().ttl_seconds() > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", var.name(), ": lifecycle.ttl_seconds goes by the servers' clocks; there is nothing to compare it with"));
+    }
+    const std::string admission = "admission of " + var.name();
+    table.lifecycle = {.settings = var.lifecycle(),
+                       .key = StableHash(admission.data(), admission.size(), main.seed()),
+                       .shards = var.logical_shards(),
+                       .capacity = var.capacity()};
     // Clip, decay and update, the update last, as far as they have a row form; what has none (a norm over all rows) runs on the
     // merged gradient before.
     std::vector<const v1::OpDesc*> ops;
@@ -466,6 +594,7 @@ class UnsplitRunImpl : public UnsplitRun {
     if (table->rule == nullptr) return;
     const float rate = std::get<Tensor>(*scope_.Find(table->learning_rate)).data<float>()[0];
     for (const auto& [id, gradient] : gradients) {
+      if (!table->lifecycle.Admit(id, step_)) continue;
       auto [row, fresh] = table->rows.try_emplace(id);
       if (fresh) row->second = table->Initial(id);
       float* const to = row->second.data();

@@ -179,7 +179,9 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
 // What the format has and the servers do not do yet.
 absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
   const std::pair<const char*, bool> unavailable[] = {
-      {"lifecycle", table.has_lifecycle()},
+      {"lifecycle.admit_score", table.lifecycle().has_admit_score()},
+      {"lifecycle.click", table.lifecycle().has_click()},
+      {"lifecycle.decay_every_steps", table.lifecycle().decay_every_steps() != 0},
       {"storage", table.storage() != v1::FLOAT32},
       {"disk", table.has_disk()},
   };
@@ -210,6 +212,47 @@ absl::Status CheckRowInitializer(const Setting& at, std::string_view field, cons
   if (init.has_xavier() && (init.xavier().fan_in() == 0 || init.xavier().fan_out() == 0)) {
     return at.Error(absl::StrCat(absl::string_view(field.data(), field.size()), ".xavier"),
                     "needs fan_in and fan_out: a distributed table has no height to take them from");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& table) {
+  const v1::Lifecycle& lifecycle = table.lifecycle();
+  const v1::Distribute& distribute = job.config.distribute();
+  // Steps are kept in 32 bits beside a row, and compared by their difference.
+  constexpr int64_t kMostSteps = int64_t{1} << 30;
+  if (!table.is_distributed()) {
+    return at.Error("lifecycle", "is for is_distributed: true: rows of other tables are all there from the start");
+  }
+  if (distribute.has_geo()) {
+    return at.Error("lifecycle", "contradicts distribute.geo, whose trainers keep copies of rows that the servers would take away");
+  }
+  if (lifecycle.has_admit_after()) {
+    RETURN_IF_ERROR(AtLeast(at, "lifecycle.admit_after", lifecycle.admit_after(), 1));
+    RETURN_IF_ERROR(AtMost(at, "lifecycle.admit_after", lifecycle.admit_after(), kMostSteps));
+  }
+  if (lifecycle.has_admit_probability() && !(lifecycle.admit_probability() > 0 && lifecycle.admit_probability() <= 1)) {
+    return at.Error("lifecycle.admit_probability", absl::StrCat("must be above 0 and at most 1, got ", lifecycle.admit_probability()));
+  }
+  RETURN_IF_ERROR(AtLeast(at, "lifecycle.ttl_steps", lifecycle.ttl_steps(), 0));
+  RETURN_IF_ERROR(AtMost(at, "lifecycle.ttl_steps", lifecycle.ttl_steps(), kMostSteps));
+  const double seconds = lifecycle.ttl_seconds();
+  if (seconds != 0 && !(seconds >= 1 && seconds <= static_cast<double>(kMostSteps))) {
+    return at.Error("lifecycle.ttl_seconds", absl::StrCat("must be 0, or in [1, ", kMostSteps, "], got ", seconds));
+  }
+  if (seconds != 0 && distribute.sync() && distribute.reproducible()) {
+    return at.Error("lifecycle.ttl_seconds", "makes the result depend on the servers' clocks: use ttl_steps, or set "
+                                             "distribute.reproducible: false to permit that");
+  }
+  if (lifecycle.when_full() == v1::Lifecycle::REFUSE) return absl::OkStatus();
+  if (table.dict_size() == 0) {
+    return at.Error("lifecycle.when_full", absl::StrCat(v1::Lifecycle::WhenFull_Name(lifecycle.when_full()),
+                                                        " needs dict_size: without it the table is never full"));
+  }
+  if (table.dict_size() < table.logical_shards()) {
+    return at.Error("dict_size", absl::StrCat("is ", table.dict_size(), ", and each of the ", table.logical_shards(),
+                                              " logical shards evicts from its own part of it: raise it to at least that, or "
+                                              "lower logical_shards"));
   }
   return absl::OkStatus();
 }
@@ -307,6 +350,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     return at.Error("logical_shards", absl::StrCat("must be at least distribute.servers, ", servers, ", got ",
                                                    table.logical_shards()));
   }
+  if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table));
   if (table.has_initializer()) {
     RETURN_IF_ERROR(table.is_distributed() ? CheckRowInitializer(at, "initializer", table.initializer())
                                            : CheckInitializer(at, "initializer", table.initializer()));

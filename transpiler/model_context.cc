@@ -59,6 +59,7 @@ v1::VarDesc TableVar(const v1::Table& table) {
   var.set_is_distributed(true);
   if (table.dict_size() > 0) var.set_capacity(table.dict_size());
   var.set_logical_shards(table.logical_shards());
+  if (table.has_lifecycle()) *var.mutable_lifecycle() = table.lifecycle();
   return var;
 }
 

@@ -37,13 +37,21 @@ absl::StatusOr<int> StateWidth(const v1::BlockDesc& block, const v1::VarDesc& ta
   return update.rule->state_width(static_cast<int>(table.dims(1)));
 }
 
+// 4-byte words that the lifecycle keeps beside a row (pserver/tables/lifecycle_rules.h).
+int LifecycleWords(const v1::VarDesc& table) {
+  const v1::Lifecycle& lifecycle = table.lifecycle();
+  const bool evicts = table.capacity() > 0 && lifecycle.when_full() != v1::Lifecycle::REFUSE;
+  return (evicts && lifecycle.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT ? 1 : 0) +
+         (lifecycle.ttl_steps() > 0 || evicts || lifecycle.tombstones() ? 1 : 0) + (lifecycle.ttl_seconds() > 0 ? 1 : 0);
+}
+
 absl::StatusOr<v1::PlacedTable> PlaceTable(const v1::BlockDesc& block, const v1::VarDesc& table) {
   v1::PlacedTable placed;
   placed.set_name(table.name());
   placed.set_width(static_cast<int32_t>(table.dims(1)));
   placed.set_logical_shards(table.logical_shards());
   ASSIGN_OR_RETURN(const int state_width, StateWidth(block, table));
-  placed.set_state_width(state_width);
+  placed.set_state_width(state_width + LifecycleWords(table));
   placed.set_capacity(table.capacity());
   return placed;
 }

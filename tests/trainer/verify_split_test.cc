@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/graph/op_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -110,6 +112,19 @@ TEST(VerifySplitTest, RowsInSegmentsToo) {
     const VerifyReport report =
         Verify(JobOf(text, {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)}), {.steps = 5});
     EXPECT_TRUE(report.equal) << servers << " " << trainers << ": " << report.text;
+  }
+}
+
+TEST(VerifySplitTest, RowsThatComeAndGoToo) {
+  for (const char* lifecycle : {"admit_after: 2", "admit_probability: 0.5", "ttl_steps: 2 tombstones: true",
+                                "when_full: EVICT_LEAST_RECENT admit_after: 2", "when_full: EVICT_LEAST_FREQUENT ttl_steps: 3"}) {
+    const std::string text =
+        absl::StrReplaceAll(JobText(kSgd), {{"is_distributed: true", absl::StrCat("is_distributed: true dict_size: 16 logical_shards: 8 "
+                                                                                  "lifecycle { ", lifecycle, " }")}});
+    const std::string fits = absl::StrReplaceAll(
+        text, {{absl::StrContains(lifecycle, "EVICT") ? "no such text" : "dict_size: 16 logical_shards", "logical_shards"}});
+    const VerifyReport report = Verify(JobOf(fits, {"distribute.servers=3"}), {.steps = 8});
+    EXPECT_TRUE(report.equal) << lifecycle << ": " << report.text;
   }
 }
 

@@ -142,6 +142,25 @@ INSTANTIATE_TEST_SUITE_P(
               "leave it out"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",
               "job.textproto:18:9: table[1].name 'vectors' is the name of an earlier table"},
+        Wrong{"LifecycleOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
+              "name: \"weights\" lifecycle {} width: 1 dict_size: 9",
+              "job.textproto:18:25: table[1].lifecycle is for is_distributed: true: rows of other tables are all there from the "
+              "start"},
+        Wrong{"AdmitAfterNoStep", "width: 4", "width: 4 lifecycle { admit_after: 0 }",
+              "job.textproto:17:46: table[0].lifecycle.admit_after must be at least 1, got 0"},
+        Wrong{"AdmittedNever", "width: 4", "width: 4 lifecycle { admit_probability: 0 }",
+              "job.textproto:17:46: table[0].lifecycle.admit_probability must be above 0 and at most 1, got 0"},
+        Wrong{"TtlThatClocksDecide", "width: 4", "width: 4 lifecycle { ttl_seconds: 60 }",
+              "job.textproto:17:46: table[0].lifecycle.ttl_seconds makes the result depend on the servers' clocks: use ttl_steps, or "
+              "set distribute.reproducible: false to permit that"},
+        Wrong{"TtlBeforeNow", "width: 4", "width: 4 lifecycle { ttl_steps: -1 }",
+              "job.textproto:17:46: table[0].lifecycle.ttl_steps must be at least 0, got -1"},
+        Wrong{"EvictionWithoutALimit", "width: 4", "width: 4 lifecycle { when_full: EVICT_LEAST_RECENT }",
+              "job.textproto:17:46: table[0].lifecycle.when_full EVICT_LEAST_RECENT needs dict_size: without it the table is never "
+              "full"},
+        Wrong{"LimitBelowShards", "width: 4", "width: 4 dict_size: 100 lifecycle { when_full: EVICT_LEAST_FREQUENT }",
+              "job.textproto:17:34: table[0].dict_size is 100, and each of the 4096 logical shards evicts from its own part of it: "
+              "raise it to at least that, or lower logical_shards"},
         Wrong{"OddShards", "width: 4", "width: 4 logical_shards: 1000",
               "job.textproto:17:34: table[0].logical_shards must be a power of two up to 1048576, got 1000"},
         Wrong{"FewShards", "width: 4", "width: 4 logical_shards: 1",

@@ -227,7 +227,7 @@ class ExplainerImpl : public Explainer {
         to->set_shards(server, to->shards(server) + 1);
       }
       // As pserver/tables/sparse_table.h lays a row out: whole multiples of 8 bytes.
-      to->set_row_bytes((8 + 4 * (int64_t{table.width()} + table.state_width()) + 7) / 8 * 8);
+      to->set_row_bytes(8 + 4 * (int64_t{table.width()} + table.state_width()));
       to->set_capacity(table.capacity());
       to->set_rows_of_step(model_->RowsOfStep(table.name()));
     }
