@@ -80,8 +80,9 @@ absl::Status Run(const CommandLine& line) {
 }
 
 int Main(int argc, char** argv) {
-  google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
+  FLAGS_minloglevel = google::GLOG_WARNING;
+  google::InitGoogleLogging(argv[0]);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
     std::printf("%s", HelpText(kUsage).c_str());
