@@ -1,6 +1,7 @@
 // send: gradients of all lanes on their way to the servers
 //
-//   X*  gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed table
+//   X*      gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed table
+//   Counts  of a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
 //
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for dense.
 // Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is sent: absent
@@ -10,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
 #include "ops/finite.h"
+#include "ops/fit.h"
 
 namespace weir {
 namespace {
@@ -20,7 +22,8 @@ class SendKernel : public OpKernel {
       : vars_(VarsOfInput(init.op, "X")),
         blocks_(BlocksOf(init.attrs)),
         width_(init.attrs.Int("width")),
-        bad_rows_(init.attrs.Bool("bad_rows")) {
+        bad_rows_(init.attrs.Bool("bad_rows")),
+        counts_(!VarsOfInput(init.op, "Counts").empty()) {
     CHECK_EQ(vars_.size(), blocks_.size());
   }
 
@@ -69,7 +72,16 @@ class SendKernel : public OpKernel {
       }
       if (grad->height > 0) block.count = grad->height * width_;
       Inspect(ctx, i, grad->values);
-      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad});
+      const Tensor* counts = nullptr;
+      if (counts_) {
+        const SelectedRows* const shows = std::get_if<SelectedRows>(&ctx.lane_input(lane, 1, 0));
+        if (shows == nullptr || !shows->present || shows->ids != grad->ids) {
+          return absl::InvalidArgumentError(absl::StrCat("Counts are not of the rows of ", vars_[i]));
+        }
+        RETURN_IF_ERROR(CheckTensor("Counts", shows->values, {rows, 2}));
+        counts = &shows->values;
+      }
+      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad, .counts = counts});
     }
     if (lanes.empty()) return absl::OkStatus();
     return channel->SendRows(block, static_cast<int>(width_), lanes);
@@ -79,18 +91,26 @@ class SendKernel : public OpKernel {
   const std::vector<BlockRef> blocks_;
   const int64_t width_;
   const bool bad_rows_;
+  const bool counts_;
 };
 
 REGISTER_OP(send)
 ({.type = "send",
   .summary = "gradients to their servers",
-  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}},
+  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}, {.name = "Counts", .kinds = {v1::SELECTED_ROWS}, .optional = true}},
   .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0), BoolAttr("bad_rows", false)},
   .scope = OpScope::kGate,
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));
     const int64_t width = ctx.attrs().Int("width");
     if (width < 0) return ctx.Error("width must not be negative, got " + std::to_string(width));
+    if (ctx.InputCount("Counts") > 0) {
+      if (ctx.InputCount("X") != 1 || width == 0) return ctx.Error("Counts go with the one gradient of a table");
+      const Shape counts = ctx.InputShape("Counts");
+      if (ctx.Input("Counts").dtype() != v1::FLOAT32 || counts.size() != 2 || counts[1] != 2) {
+        return ctx.Error("Counts must be FLOAT32 [-1, 2], got " + ShapeString(counts));
+      }
+    }
     for (int i = 0; i < ctx.InputCount("X"); ++i) {
       const v1::VarDesc& x = ctx.Input("X", i);
       if (x.dtype() != v1::FLOAT32) return ctx.Error(x.name() + " must be FLOAT32, got " + v1::DType_Name(x.dtype()));

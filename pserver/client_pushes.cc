@@ -67,6 +67,16 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   if (by_shard ? table == tables_.end() : block.server >= servers() || !block_counts_.contains(block.name)) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has no table or block ", block.name, " on server ", block.server));
   }
+  // The server of a table that counts takes no push without, and no other takes one with them.
+  const bool counts = by_shard && table->second->shows_and_clicks();
+  for (const LaneRows& lane : lanes) {
+    const int64_t rows = static_cast<int64_t>(lane.value->ids.size());
+    if ((lane.counts != nullptr) != counts || (counts && (!lane.counts->initialized() || lane.counts->size() != 2 * rows))) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
+                                                     lane.counts == nullptr ? 0 : lane.counts->size(), " shows and clicks; ",
+                                                     counts ? 2 * rows : 0, " are wanted"));
+    }
+  }
   // Rows of prefetched tables know their place among the ids of the step. Others are brought into that form here.
   const StepIds* known = nullptr;
   if (by_shard) {
@@ -91,7 +101,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
         placed[l].step_rows[r] = static_cast<int32_t>(
             std::lower_bound(union_ids.begin(), union_ids.end(), placed[l].ids[r]) - union_ids.begin());
       }
-      placed_lanes.push_back({lanes[l].lane, &placed[l]});
+      placed_lanes.push_back({lanes[l].lane, &placed[l], lanes[l].counts});
     }
     lanes = placed_lanes;
   };
@@ -125,7 +135,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   };
   std::vector<Piece> pieces;
   const v1::WireFormat format = by_shard ? table->second->wire().push() : options_.plan.wire().push();
-  const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
+  const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width + (counts ? 2 : 0)) * sizeof(float);
   const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes_.size());
   const auto cut = [&](int server, size_t begin, size_t end) {
     for (; begin < end; begin += per_piece) pieces.push_back({server, begin, std::min(end, begin + per_piece)});
@@ -150,14 +160,20 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
       tensor.item.set_count(static_cast<int64_t>(positions.size()));
       tensor.item.set_width(width);
       if (format != v1::WIRE_FLOAT32) tensor.item.set_format(format);
+      if (counts) tensor.item.set_shows_and_clicks(true);
       const size_t id_bytes = positions.size() * sizeof(int64_t), floats = positions.size() * static_cast<size_t>(width);
-      tensor.bytes = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
+      const size_t values_end = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
+      tensor.bytes = counts ? AlignUp(values_end) + positions.size() * 2 * sizeof(float) : values_end;
       shared_->rows_pushed.fetch_add(static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
       tensor.write = [this, &ids, &block, rows = &unions[i], node = nodes_[i], positions = std::move(positions), width, format,
-                      id_bytes, floats](char* out) {
+                      id_bytes, floats, values_end, counts](char* out) {
         int64_t* const sent = reinterpret_cast<int64_t*>(out);
         for (size_t p = 0; p < positions.size(); ++p) sent[p] = ids[positions[p]];
         std::memset(out + id_bytes, 0, AlignUp(id_bytes) - id_bytes);
+        if (counts) {
+          std::memset(out + values_end, 0, AlignUp(values_end) - values_end);
+          rows->WriteCounts(positions, reinterpret_cast<float*>(out + AlignUp(values_end)));
+        }
         char* const values = out + AlignUp(id_bytes);
         if (format == v1::WIRE_FLOAT32) return rows->WriteSums(positions, width, reinterpret_cast<float*>(values));
         const WireBuffer exact = buffers_.Get(floats * sizeof(float));

@@ -23,7 +23,7 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneR
     if (lane.value->step_rows.size() != lane.value->ids.size()) return false;
     // Lanes come ascending.
     if (!lanes_.empty() && lanes_.back().leaf >= lane.lane - node.begin) return false;
-    lanes_.push_back({lane.lane - node.begin, lane.value->values.data<float>()});
+    lanes_.push_back({lane.lane - node.begin, lane.value->values.data<float>(), lane.counts == nullptr ? nullptr : lane.counts->data<float>()});
     rows.push_back(lane.value);
     total += lane.value->ids.size();
   }
@@ -67,34 +67,36 @@ void RowUnion::Present(const IdOrder& order, size_t begin, size_t end, std::vect
 }
 
 template <int kWidth>
-void RowUnion::CopyRows(absl::Span<const uint32_t> positions, int width, float* out) const {
+void RowUnion::CopyRows(const float* values, absl::Span<const uint32_t> positions, int width, float* out) const {
   const size_t w = static_cast<size_t>(kWidth > 0 ? kWidth : width);
-  const float* const values = lanes_[0].values;
   for (size_t i = 0; i < positions.size(); ++i) {
     if (i + kAhead < positions.size()) __builtin_prefetch(values + (heads_[positions[i + kAhead]] - 1) * w);
     std::memcpy(out + i * w, values + (heads_[positions[i]] - 1) * w, w * sizeof(float));
   }
 }
 
-void RowUnion::WriteSums(absl::Span<const uint32_t> positions, int width, float* out) const {
+void RowUnion::Write(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const {
   if (lanes_.size() == 1) {
+    const float* const values = lanes_[0].*what;
     switch (width) {  // copies whose length the compiler knows
+      case 2:
+        return CopyRows<2>(values, positions, width, out);
       case 4:
-        return CopyRows<4>(positions, width, out);
+        return CopyRows<4>(values, positions, width, out);
       case 8:
-        return CopyRows<8>(positions, width, out);
+        return CopyRows<8>(values, positions, width, out);
       case 16:
-        return CopyRows<16>(positions, width, out);
+        return CopyRows<16>(values, positions, width, out);
       case 32:
-        return CopyRows<32>(positions, width, out);
+        return CopyRows<32>(values, positions, width, out);
       default:
-        return CopyRows<0>(positions, width, out);
+        return CopyRows<0>(values, positions, width, out);
     }
   }
   const size_t w = static_cast<size_t>(width);
   std::vector<const float*> leaf(static_cast<size_t>(leaves_));
   std::vector<float> inner(leaves_ > 2 ? static_cast<size_t>(leaves_) * w : 0);
-  const auto values = [&](const Entry& entry) { return lanes_[entry.lane].values + entry.row * w; };
+  const auto values = [&](const Entry& entry) { return lanes_[entry.lane].*what + entry.row * w; };
   for (const uint32_t position : positions) {
     const Entry& first = entries_[heads_[position] - 1];
     if (first.next == 0) {

@@ -24,7 +24,9 @@ class RowUnion {
   void Present(const IdOrder& order, size_t begin, size_t end, std::vector<uint32_t>* positions) const;
 
   // Sums [positions, width]; a sum is taken in the node's tree, absent lanes skipped.
-  void WriteSums(absl::Span<const uint32_t> positions, int width, float* out) const;
+  void WriteSums(absl::Span<const uint32_t> positions, int width, float* out) const { Write(&Lane::values, positions, width, out); }
+  // The same of shows and clicks, [positions, 2]. Every lane has some.
+  void WriteCounts(absl::Span<const uint32_t> positions, float* out) const { Write(&Lane::counts, positions, 2, out); }
 
   bool empty() const { return lanes_.empty(); }
 
@@ -32,6 +34,7 @@ class RowUnion {
   struct Lane {
     int leaf;  // place in the node
     const float* values;
+    const float* counts;
   };
   // A row of a lane; the rows of one id hang together, lower lanes first.
   struct Entry {
@@ -39,8 +42,9 @@ class RowUnion {
     uint32_t row;
     uint32_t next;  // place in entries_ + 1, or 0
   };
+  void Write(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const;
   template <int kWidth>
-  void CopyRows(absl::Span<const uint32_t> positions, int width, float* out) const;
+  void CopyRows(const float* values, absl::Span<const uint32_t> positions, int width, float* out) const;
 
   int leaves_ = 1;
   std::vector<Lane> lanes_;

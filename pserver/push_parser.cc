@@ -1,6 +1,7 @@
 #include "pserver/push_parser.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -92,7 +93,22 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
     return Wrong(item, absl::StrCat(count, " rows of width ", width, " do not fit in the ", left,
                                     " bytes of payload behind offset ", item.offset()));
   }
+  const bool counts = gradient->of_table && params.counts_shows(gradient->target);
+  if (item.shows_and_clicks() != counts) {
+    return Wrong(item, counts ? "comes without shows and clicks, which this table counts" : "brings shows and clicks, which nobody counts");
+  }
+  const uint64_t values_end = AlignUp(AlignUp(ids_bytes) + EncodedBytes(item.format(), count * group, group));
+  if (counts && (values_end > left || count > (left - values_end) / (2 * sizeof(float)))) {
+    return Wrong(item, absl::StrCat("shows and clicks of ", count, " rows do not fit in the ", left, " bytes of payload behind offset ",
+                                    item.offset()));
+  }
   const char* const at = payload.data + item.offset();
+  if (counts) {
+    gradient->counts = reinterpret_cast<const float*>(at + values_end);
+    if (!std::all_of(gradient->counts, gradient->counts + 2 * count, [](float n) { return std::isfinite(n); })) {
+      return Wrong(item, "shows or clicks are not finite");
+    }
+  }
   gradient->ids = reinterpret_cast<const int64_t*>(at);
   gradient->values = FloatsOf(item, at + AlignUp(ids_bytes), count * group, group, gradient);
   return OrderIds(item, params, gradient);

@@ -301,6 +301,9 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
       return absl::InvalidArgumentError(absl::StrCat("the startup program gives its learning rate ", rate, " no value"));
     }
   }
+  for (const v1::PlacedTable& placed : plan.tables()) {
+    if (placed.name() == var.name()) table->counts_shows = placed.shows_and_clicks();
+  }
   ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
   reads_clock_ |= table->table->lifecycle().by_clock();
   table_index_[var.name()] = static_cast<int>(tables_.size());
@@ -357,7 +360,7 @@ void ServerParams::EndStep(int64_t table_step) {
   const RowTime time = TimeOf(table_step);
   for (const auto& entry : tables_) {
     SparseTable& table = *entry->table;
-    if (!table.lifecycle().expires() && !table.lifecycle().evicts()) continue;
+    if (!table.lifecycle().expires() && !table.lifecycle().evicts() && !table.lifecycle().decays()) continue;
     pool_->ParallelFor(table.stripes(), [&](int64_t s) { table.EndStep(static_cast<int>(s), time); });
   }
 }
@@ -375,6 +378,7 @@ void ServerParams::CountRows(Counters* counters) {
     add("made", "rows", now.made - before.made);
     add("expired", "rows", now.expired - before.expired);
     add("evicted", "rows", now.evicted - before.evicted);
+    add("faded", "rows", now.faded - before.faded);
     add("candidates", "ids", now.candidates - before.candidates);
     add("dropped", "gradients", now.dropped - before.dropped);
     add("tombstones", "ids", now.tombstones - before.tombstones);
@@ -608,10 +612,10 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
   }
   const uint64_t first = table.table->StripeBegin(stripe);
   const uint64_t last = stripe + 1 < table.table->stripes() ? table.table->StripeBegin(stripe + 1) - 1 : UINT64_MAX;
-  const auto runs_of = [&](const TrainerGradients& trainer, std::vector<RowRun>* runs) {
+  const auto runs_of = [&](const TrainerGradients& trainer, const float* Gradient::*what, std::vector<RowRun>* runs) {
     for (const Gradient& g : trainer.gradients) {
       if (!g.of_table || g.target != index) continue;
-      runs->push_back({g.node, absl::MakeConstSpan(g.ids, static_cast<size_t>(g.count)), g.values,
+      runs->push_back({g.node, absl::MakeConstSpan(g.ids, static_cast<size_t>(g.count)), g.*what,
                        g.order.empty() ? nullptr : g.order.data()});
     }
   };
@@ -624,7 +628,7 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
   std::vector<MergedRows> means;
   std::vector<std::vector<float>> values;
   if (!average_by_trainers_) {
-    for (const TrainerGradients& trainer : trainers) runs_of(trainer, &runs);
+    for (const TrainerGradients& trainer : trainers) runs_of(trainer, &Gradient::values, &runs);
     RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, lanes_, width, first, last, &merged)));
   } else {
     // Each trainer's mean first; then their sum in a tree with one leaf per trainer.
@@ -634,7 +638,7 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
     for (size_t t = 0; t < trainers.size(); ++t) {
       if (trainers[t].samples == 0) continue;
       std::vector<RowRun> own;
-      runs_of(trainers[t], &own);
+      runs_of(trainers[t], &Gradient::values, &own);
       RETURN_IF_ERROR(Prefixed(what, MergeRows(own, lanes_, width, first, last, &means[t])));
       values[t].reserve(means[t].ids.size() * static_cast<size_t>(width));
       for (const float* grad : means[t].grads) {
@@ -645,6 +649,14 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
     RETURN_IF_ERROR(Prefixed(what, MergeRows(runs, trainers_, width, first, last, &merged)));
   }
   if (merged.ids.empty()) return absl::OkStatus();
+  // Counts are added as gradients are, and divided by nobody.
+  static thread_local MergedRows shows;
+  if (table.counts_shows && task.round < 0) {
+    std::vector<RowRun> count_runs;
+    for (const TrainerGradients& trainer : trainers) runs_of(trainer, &Gradient::counts, &count_runs);
+    RETURN_IF_ERROR(Prefixed(what, MergeRows(count_runs, lanes_, 2, first, last, &shows)));
+    CHECK(shows.ids == merged.ids) << what;
+  }
   static thread_local std::vector<float> averages;
   if (table.clip.has_value()) {
     averages.resize(merged.ids.size() * static_cast<size_t>(width));
@@ -666,7 +678,8 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
     divisor = 1;
   }
   return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,
-                                   *std::get<Tensor>(*table.learning_rate).data<float>(), task.time);
+                                   *std::get<Tensor>(*table.learning_rate).data<float>(), task.time,
+                                   table.counts_shows ? shows.grads.data() : nullptr);
 }
 
 void ServerParams::CopyBlock(int index, int64_t begin, int64_t count, float* out, int reader) {

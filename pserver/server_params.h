@@ -44,6 +44,8 @@ struct Gradient {
   int width = 0;  // 0 = dense
   const float* values = nullptr;
   const int64_t* ids = nullptr;
+  // Of tables that count them, else null: [count, 2], shows and clicks of each row.
+  const float* counts = nullptr;
   // Positions by ascending MixId; empty when the ids already lie that way.
   std::vector<uint32_t> order;
   std::shared_ptr<const void> keep;  // of values and ids
@@ -79,6 +81,8 @@ class ServerParams {
   int FindBlock(std::string_view name) const;
   int FindTable(std::string_view name) const;
   const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info; }
+  // Whether pushes for the table bring shows and clicks.
+  bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows; }
   SparseTable& table(int i) { return *tables_[static_cast<size_t>(i)]->table; }
   int blocks() const { return static_cast<int>(blocks_.size()); }
   int tables() const { return static_cast<int>(tables_.size()); }
@@ -171,6 +175,7 @@ class ServerParams {
     std::unique_ptr<SparseTable> table;
     Variable* learning_rate = nullptr;  // null without an optimizer
     std::optional<TableClip> clip;
+    bool counts_shows = false;
     Counter* skipped = nullptr;  // null: not counted
     Mutex skipped_mu;
     int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far

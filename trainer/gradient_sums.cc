@@ -62,13 +62,16 @@ absl::Status GradientSums::AddRows(const BlockRef& ref, int width, absl::Span<co
     block->height = std::max(block->height, lane.value->height);
     Rows& sum = block->rows[lane.lane];
     const float* values = lane.value->values.data<float>();
+    const float* const counts = lane.counts == nullptr || ids.empty() ? nullptr : lane.counts->data<float>();
     for (size_t i = 0; i < ids.size(); ++i, values += w) {
       const auto [at, fresh] = sum.place_of.emplace(ids[i], sum.ids.size());
       if (fresh) {
         sum.ids.push_back(ids[i]);
         sum.values.insert(sum.values.end(), values, values + w);
+        if (counts != nullptr) sum.counts.insert(sum.counts.end(), counts + 2 * i, counts + 2 * i + 2);
       } else {
         AddTo(values, width, sum.values.data() + at->second * w);
+        if (counts != nullptr) AddTo(counts + 2 * i, 2, sum.counts.data() + 2 * at->second);
       }
     }
   }
@@ -93,10 +96,12 @@ absl::Status GradientSums::SendBlock(Block* block, ParamChannel* channel) {
     sum.out.height = block->height;
     sum.out.values =
         Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), block->width}, absl::MakeConstSpan(sum.values));
+    const bool counts = !sum.counts.empty();
+    if (counts) sum.out_counts = Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), 2}, absl::MakeConstSpan(sum.counts));
     sum.out.ids = std::move(sum.ids);
     sum.out.merged = true;
     sum.out.present = true;
-    lanes.push_back({.lane = lane, .value = &sum.out});
+    lanes.push_back({.lane = lane, .value = &sum.out, .counts = counts ? &sum.out_counts : nullptr});
   }
   return lanes.empty() ? absl::OkStatus() : channel->SendRows(block->ref, block->width, lanes);
 }

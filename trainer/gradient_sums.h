@@ -43,8 +43,10 @@ class GradientSums {
   struct Rows {
     std::vector<int64_t> ids;
     std::vector<float> values;                      // [ids, width]
+    std::vector<float> counts;                      // [ids, 2], of tables that count shows and clicks
     absl::flat_hash_map<int64_t, size_t> place_of;  // in ids
     SelectedRows out;                               // made when it is sent
+    Tensor out_counts;
   };
   struct Block {
     BlockRef ref;

@@ -375,6 +375,10 @@ class UnsplitRunImpl : public UnsplitRun {
       return absl::InvalidArgumentError(
           absl::StrCat("table ", var.name(), ": lifecycle.ttl_seconds goes by the servers' clocks; there is nothing to compare it with"));
     }
+    if (var.lifecycle().has_click()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", var.name(), ": --verify does not count shows and clicks (lifecycle.click); leave it out to compare the rest"));
+    }
     const std::string admission = "admission of " + var.name();
     table.lifecycle = {.settings = var.lifecycle(),
                        .key = StableHash(admission.data(), admission.size(), main.seed()),

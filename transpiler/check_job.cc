@@ -1,5 +1,6 @@
 #include "transpiler/check_job.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/check_modes.h"
 #include "transpiler/data_schema.h"
@@ -179,9 +181,6 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
 // What the format has and the servers do not do yet.
 absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
   const std::pair<const char*, bool> unavailable[] = {
-      {"lifecycle.admit_score", table.lifecycle().has_admit_score()},
-      {"lifecycle.click", table.lifecycle().has_click()},
-      {"lifecycle.decay_every_steps", table.lifecycle().decay_every_steps() != 0},
       {"storage", table.storage() != v1::FLOAT32},
       {"disk", table.has_disk()},
   };
@@ -216,7 +215,47 @@ absl::Status CheckRowInitializer(const Setting& at, std::string_view field, cons
   return absl::OkStatus();
 }
 
-absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& table) {
+// What hangs on shows and clicks.
+absl::Status CheckScores(const Setting& at, const v1::Lifecycle& lifecycle, const std::vector<v1::VarDesc>& schema) {
+  const std::pair<const char*, bool> of_scores[] = {{"admit_score", lifecycle.has_admit_score()},
+                                                    {"decay_every_steps", lifecycle.decay_every_steps() != 0},
+                                                    {"decay", lifecycle.has_decay()},
+                                                    {"min_score", lifecycle.has_min_score()},
+                                                    {"show_coefficient", lifecycle.has_show_coefficient()},
+                                                    {"click_coefficient", lifecycle.has_click_coefficient()}};
+  for (const auto& [field, set] : of_scores) {
+    if (set && !lifecycle.has_click()) {
+      return at.Error(absl::StrCat("lifecycle.", field), "needs lifecycle.click: scores are made of shows and clicks");
+    }
+  }
+  if (!lifecycle.has_click()) return absl::OkStatus();
+  const auto click = std::find_if(schema.begin(), schema.end(), [&](const v1::VarDesc& var) { return var.name() == lifecycle.click(); });
+  if (click == schema.end() || click->kind() != v1::DENSE || click->dtype() != v1::FLOAT32 || click->dims(1) != 1) {
+    std::vector<std::string> names;
+    for (const v1::VarDesc& var : schema) {
+      if (var.kind() == v1::DENSE && var.dtype() == v1::FLOAT32 && var.dims(1) == 1) names.push_back(var.name());
+    }
+    return at.Error("lifecycle.click", absl::StrCat("'", lifecycle.click(), "' is no float variable of one column of the data; there is ",
+                                                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
+  RETURN_IF_ERROR(AtLeast(at, "lifecycle.decay_every_steps", lifecycle.decay_every_steps(), 0));
+  RETURN_IF_ERROR(AtMost(at, "lifecycle.decay_every_steps", lifecycle.decay_every_steps(), int64_t{1} << 30));
+  for (const char* field : {"decay", "min_score"}) {
+    const bool set = field == std::string_view("decay") ? lifecycle.has_decay() : lifecycle.has_min_score();
+    if (set && lifecycle.decay_every_steps() == 0) {
+      return at.Error(absl::StrCat("lifecycle.", field), "is looked at when shows decay: set lifecycle.decay_every_steps");
+    }
+  }
+  if (!(lifecycle.decay() >= 0 && lifecycle.decay() <= 1)) {
+    return at.Error("lifecycle.decay", absl::StrCat("must be in [0, 1], got ", lifecycle.decay()));
+  }
+  RETURN_IF_ERROR(CheckFloat(at, "lifecycle.admit_score", lifecycle.admit_score()));
+  RETURN_IF_ERROR(CheckFloat(at, "lifecycle.min_score", lifecycle.min_score()));
+  RETURN_IF_ERROR(CheckFloat(at, "lifecycle.show_coefficient", lifecycle.show_coefficient()));
+  return CheckFloat(at, "lifecycle.click_coefficient", lifecycle.click_coefficient());
+}
+
+absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& table, const std::vector<v1::VarDesc>& schema) {
   const v1::Lifecycle& lifecycle = table.lifecycle();
   const v1::Distribute& distribute = job.config.distribute();
   // Steps are kept in 32 bits beside a row, and compared by their difference.
@@ -227,6 +266,7 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
   if (distribute.has_geo()) {
     return at.Error("lifecycle", "contradicts distribute.geo, whose trainers keep copies of rows that the servers would take away");
   }
+  RETURN_IF_ERROR(CheckScores(at, lifecycle, schema));
   if (lifecycle.has_admit_after()) {
     RETURN_IF_ERROR(AtLeast(at, "lifecycle.admit_after", lifecycle.admit_after(), 1));
     RETURN_IF_ERROR(AtMost(at, "lifecycle.admit_after", lifecycle.admit_after(), kMostSteps));
@@ -309,7 +349,7 @@ absl::Status CheckRowUpdates(const Job& job, const Setting& at, const v1::Table&
   return table.segment_size() == 0 ? absl::OkStatus() : CheckSegments(at, table);
 }
 
-absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
+absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& schema, std::set<std::string>* names) {
   const v1::Table& table = job.config.table(i);
   const Setting at(&table, absl::StrCat("table[", i, "]"), &job.positions);
   RETURN_IF_ERROR(CheckName(at, "name", table.name()));
@@ -341,9 +381,6 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     return at.Error("fetch", "ROWS contradicts distribute.geo, whose trainers keep whole copies");
   }
   if (table.has_cache()) RETURN_IF_ERROR(CheckCache(job, at, table));
-  if (table.load_size() > 0 && !table.is_distributed()) {
-    return at.Error("load", "is for is_distributed: true: row files hold rows by id");
-  }
   const int servers = job.config.distribute().servers();
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
     return at.Error("logical_shards",
@@ -353,7 +390,7 @@ absl::Status CheckTable(const Job& job, int i, std::set<std::string>* names) {
     return at.Error("logical_shards", absl::StrCat("must be at least distribute.servers, ", servers, ", got ",
                                                    table.logical_shards()));
   }
-  if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table));
+  if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table, schema));
   if (table.has_initializer()) {
     RETURN_IF_ERROR(table.is_distributed() ? CheckRowInitializer(at, "initializer", table.initializer())
                                            : CheckInitializer(at, "initializer", table.initializer()));
@@ -549,7 +586,7 @@ absl::Status CheckJob(const Job& job) {
   RETURN_IF_ERROR(CheckDistribute(job));
   RETURN_IF_ERROR(CheckData(job, schema));
   std::set<std::string> tables;
-  for (int i = 0; i < config.table_size(); ++i) RETURN_IF_ERROR(CheckTable(job, i, &tables));
+  for (int i = 0; i < config.table_size(); ++i) RETURN_IF_ERROR(CheckTable(job, i, schema, &tables));
   if (config.has_model()) RETURN_IF_ERROR(CheckModel(job, schema));
   if (config.has_optimizer()) {
     RETURN_IF_ERROR(UpdateSettings::Make(root.Member(&config.optimizer(), "optimizer")).status());

@@ -2,7 +2,6 @@
 #ifndef WEIR_TRANSPILER_JOB_H_
 #define WEIR_TRANSPILER_JOB_H_
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +21,6 @@ struct Job {
   TextPositions positions;
   // Bytes of config.program, for the fingerprint; empty without one.
   std::string program_text;
-  // The program was given beside the file, in the place of its model: what the file says of updates was meant for that.
-  bool program_given = false;
 
   // An absolute path stays, a relative one starts at `directory`.
   std::string Path(std::string_view path) const;
@@ -36,9 +33,6 @@ absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::stri
                             const std::string& program = "");
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
                              const std::string& program = "");
-
-// By table: its row files (table.load), with the job's directory in front.
-std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
 
 }  // namespace weir
 

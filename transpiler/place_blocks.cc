@@ -41,7 +41,8 @@ absl::StatusOr<int> StateWidth(const v1::BlockDesc& block, const v1::VarDesc& ta
 int LifecycleWords(const v1::VarDesc& table) {
   const v1::Lifecycle& lifecycle = table.lifecycle();
   const bool evicts = table.capacity() > 0 && lifecycle.when_full() != v1::Lifecycle::REFUSE;
-  return (evicts && lifecycle.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT ? 1 : 0) +
+  const bool counts = evicts && lifecycle.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT && !lifecycle.has_click();
+  return (counts ? 1 : 0) + (lifecycle.has_click() ? 2 : 0) +
          (lifecycle.ttl_steps() > 0 || evicts || lifecycle.tombstones() ? 1 : 0) + (lifecycle.ttl_seconds() > 0 ? 1 : 0);
 }
 
@@ -53,6 +54,7 @@ absl::StatusOr<v1::PlacedTable> PlaceTable(const v1::BlockDesc& block, const v1:
   ASSIGN_OR_RETURN(const int state_width, StateWidth(block, table));
   placed.set_state_width(state_width + LifecycleWords(table));
   placed.set_capacity(table.capacity());
+  if (table.lifecycle().has_click()) placed.set_shows_and_clicks(true);
   return placed;
 }
 

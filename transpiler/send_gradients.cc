@@ -11,11 +11,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "transpiler/slice_variables.h"
 
 namespace weir {
 namespace {
+
+std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
+  }
+  return {};
+}
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed, const v1::ParamGrad& pair,
@@ -27,7 +35,7 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
   if (vars.Find(pair.param())->kind() == v1::TABLE) {
     std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)};
     if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
-    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, attrs), v1::RPC, &pair)};
+    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
@@ -51,6 +59,42 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
                                 {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)}),
                          v1::RPC, &pair));
   return ops;
+}
+
+// Counts what the table's rows were shown and clicked, from all ids that read it; Out is declared here.
+absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const VarIndex& vars, const v1::VarDesc& table,
+                                   const v1::ParamGrad& pair) {
+  const std::string& click = table.lifecycle().click();
+  const v1::VarDesc* clicks = vars.Find(click);
+  if (clicks == nullptr || clicks->kind() != v1::DENSE || clicks->dtype() != v1::FLOAT32 || clicks->dims_size() != 2 ||
+      clicks->dims(1) != 1) {
+    std::string path = "table";
+    for (int i = 0; i < job.config.table_size(); ++i) {
+      if (job.config.table(i).name() == table.name()) path = absl::StrCat("table[", i, "].lifecycle.click");
+    }
+    return job.positions.Error(path, absl::StrCat("'", click, "' is ", clicks == nullptr ? "no variable of the program" : DescribeVar(*clicks),
+                                                  "; clicks are float32 [-1, 1]"));
+  }
+  std::vector<std::string> ids, indexes;
+  for (const v1::OpDesc& op : block->ops()) {
+    const v1::OpAttr* const tables = op.type() == "prefetch" ? FindAttr(op, "tables") : nullptr;
+    if (tables == nullptr) continue;
+    const std::vector<std::string> all_ids = SlotVars(op.inputs(), "Ids"), all_indexes = SlotVars(op.outputs(), "Index");
+    for (int i = 0; i < tables->strings().v_size(); ++i) {
+      if (tables->strings().v(i) != table.name()) continue;
+      ids.push_back(all_ids[static_cast<size_t>(i)]);
+      indexes.push_back(all_indexes[static_cast<size_t>(i)]);
+    }
+  }
+  v1::VarDesc* const counts = block->add_vars();
+  counts->set_name(table.name() + "@SHOWS");
+  counts->set_kind(v1::SELECTED_ROWS);
+  counts->set_dtype(v1::FLOAT32);
+  counts->add_dims(-1);
+  counts->add_dims(2);
+  return WithRole(MakeOp("shows", {{"Grad", {pair.grad()}}, {"Ids", ids}, {"Index", indexes}, {"Click", {click}}},
+                         {{"Out", {counts->name()}}}),
+                  v1::DIST, &pair);
 }
 
 // What updates parameters, and the rates it does so with: make_server_program has it.
@@ -86,6 +130,13 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
                                                          pair.param(), "'"));
     }
     std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()));
+    if (const v1::VarDesc& param = *vars.Find(pair.param()); param.lifecycle().has_click()) {
+      ASSIGN_OR_RETURN(v1::OpDesc shows, ShowsOp(job, block, vars, param, pair));
+      v1::OpSlot* const counts = ops.back().add_inputs();
+      counts->set_name("Counts");
+      counts->add_vars(OutputOf(shows, "Out"));
+      ops.insert(ops.begin(), std::move(shows));
+    }
     std::vector<v1::OpDesc>& there = behind[last->second];
     there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
   }

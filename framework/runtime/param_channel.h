@@ -72,6 +72,9 @@ class ParamChannel {
   struct LaneRows {
     int lane = 0;
     const SelectedRows* value = nullptr;
+    // Of tables that count shows and clicks, else null: [rows of value, 2], samples that have the id, and their clicks. They
+    // travel with the rows and are added in the same tree.
+    const Tensor* counts = nullptr;
   };
   virtual absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) = 0;
 

@@ -25,10 +25,13 @@ absl::Status LifecycleRules::Check(const v1::Lifecycle& settings) {
   if (seconds != 0 && !(seconds >= 1 && seconds <= static_cast<double>(kMost))) {
     return outside("ttl_seconds", seconds, "0 or in [1, 2^30]");
   }
-  if (settings.has_admit_score() || settings.has_click() || settings.decay_every_steps() != 0) {
-    return absl::InvalidArgumentError(
-        "lifecycle: admit_score, click and decay_every_steps are not available in this version");
+  if (!settings.has_click() && (settings.has_admit_score() || settings.decay_every_steps() != 0)) {
+    return absl::InvalidArgumentError("lifecycle: admit_score and decay_every_steps need click");
   }
+  if (settings.decay_every_steps() < 0 || settings.decay_every_steps() > kMost) {
+    return outside("decay_every_steps", settings.decay_every_steps(), "in [0, 2^30]");
+  }
+  if (!(settings.decay() >= 0 && settings.decay() <= 1)) return outside("decay", settings.decay(), "in [0, 1]");
   return absl::OkStatus();
 }
 
@@ -44,9 +47,19 @@ LifecycleRules::LifecycleRules(const v1::Lifecycle& settings, uint64_t seed, std
       probability_ = settings.admit_probability();
       if (probability_ < 1) admission_ = Admission::kChance;
       break;
+    case v1::Lifecycle::kAdmitScore:
+      admit_score_ = settings.admit_score();
+      admission_ = Admission::kScore;
+      break;
     default:
       break;
   }
+  scores_ = settings.has_click();
+  show_coefficient_ = settings.show_coefficient();
+  click_coefficient_ = settings.click_coefficient();
+  min_score_ = settings.min_score();
+  decay_every_ = settings.decay_every_steps();
+  decay_ = static_cast<float>(settings.decay());
   const std::string name = absl::StrCat("admission of ", absl::string_view(table.data(), table.size()));
   key_ = StableHash(name.data(), name.size(), seed);
   ttl_steps_ = settings.ttl_steps();
@@ -62,13 +75,20 @@ LifecycleRules::LifecycleRules(const v1::Lifecycle& settings, uint64_t seed, std
     return words->size++;
   };
   const bool steps = ttl_steps_ > 0 || evicts_;
-  if (evicts_ && least_frequent_) row_words_.count = add("lifecycle.count", &row_words_);
+  const auto add_scores = [&](Words* words) {
+    if (!scores_) return;
+    words->shows = add("lifecycle.shows", words);
+    words->clicks = add("lifecycle.clicks", words);
+  };
+  if (evicts_ && least_frequent_ && !scores_) row_words_.count = add("lifecycle.count", &row_words_);
   if (steps || tombstones_) row_words_.step = add("lifecycle.step", &row_words_);
   if (ttl_seconds_ > 0) row_words_.second = add("lifecycle.second", &row_words_);
-  if (admission_ != Admission::kCount) return;
-  candidate_words_.count = add("lifecycle.count", &candidate_words_);
+  add_scores(&row_words_);
+  if (!keeps_candidates()) return;
+  if (admission_ == Admission::kCount) candidate_words_.count = add("lifecycle.count", &candidate_words_);
   if (steps) candidate_words_.step = add("lifecycle.step", &candidate_words_);
   if (ttl_seconds_ > 0) candidate_words_.second = add("lifecycle.second", &candidate_words_);
+  add_scores(&candidate_words_);
 }
 
 bool LifecycleRules::AdmittedByChance(int64_t id, int64_t step) const {

@@ -7,6 +7,7 @@
 #define WEIR_PSERVER_TABLES_LIFECYCLE_RULES_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,17 +32,37 @@ class LifecycleRules {
     int step = -1;    // the last that had the id
     int second = -1;  // the same by the clock, since 1970
     int count = -1;   // steps that had the id
+    int shows = -1;   // samples that had the id, as a float; decays
+    int clicks = -1;  // and their clicks
     int size = 0;
     std::vector<std::string> names;
   };
   const Words& row_words() const { return row_words_; }
   const Words& candidate_words() const { return candidate_words_; }
 
-  // Ids that have no row: each gets one, none does before its count is reached, or chance decides.
-  enum class Admission { kAll, kCount, kChance };
+  // Ids that have no row: each gets one, none does before its count or its score is reached, or chance decides.
+  enum class Admission { kAll, kCount, kScore, kChance };
   Admission admission() const { return admission_; }
   int64_t admit_after() const { return admit_after_; }
   bool AdmittedByChance(int64_t id, int64_t step) const;
+  // Whether ids are counted before they have rows.
+  bool keeps_candidates() const { return admission_ == Admission::kCount || admission_ == Admission::kScore; }
+
+  // Shows and clicks are counted; all about scores needs that.
+  bool scores() const { return scores_; }
+  double Score(float shows, float clicks) const {
+    return show_coefficient_ * (static_cast<double>(shows) - clicks) + click_coefficient_ * static_cast<double>(clicks);
+  }
+  double admit_score() const { return admit_score_; }
+  // Each shard at a border of its own, every so many steps: shows and clicks times decay(), and rows of lower scores go.
+  bool decays() const { return decay_every_ > 0; }
+  // The first shard from `begin` on whose border it is behind the step, then every decay_every-th.
+  int64_t FirstDecay(uint32_t begin, int64_t step) const {
+    return begin + (step % decay_every_ + decay_every_ - begin % decay_every_) % decay_every_;
+  }
+  int64_t decay_every() const { return decay_every_; }
+  float decay() const { return decay_; }
+  bool Faded(float shows, float clicks) const { return Score(shows, clicks) < min_score_; }
 
   bool expires() const { return ttl_steps_ > 0 || ttl_seconds_ > 0; }
   // Rows of a shard are looked at every so many steps: a fourth of their time, so that they go between one and 1.25 of
@@ -66,10 +87,11 @@ class LifecycleRules {
   // less, so that the shard is not searched anew for every row.
   int64_t most_in_shard() const { return most_in_shard_; }
   int64_t kept_in_shard() const { return most_in_shard_ - most_in_shard_ / 16; }
-  // The lowest go first; of the same, the lower id.
-  uint64_t Keep(uint32_t last, uint32_t count, int64_t step) const {
+  // The lowest go first; of the same, the lower id. `score`: where scores are.
+  uint64_t Keep(uint32_t last, uint32_t count, double score, int64_t step) const {
     const uint32_t age = Age(last, static_cast<uint32_t>(step));
-    return (least_frequent_ ? uint64_t{count} << 32 : 0) | (UINT32_MAX - age);
+    const uint32_t rank = !least_frequent_ ? 0 : scores_ ? InOrder(static_cast<float>(score)) : count;
+    return uint64_t{rank} << 32 | (UINT32_MAX - age);
   }
 
   bool tombstones() const { return tombstones_; }
@@ -80,10 +102,21 @@ class LifecycleRules {
     return age < 0 ? 0 : static_cast<uint32_t>(age);
   }
 
+  // Rises with x.
+  static uint32_t InOrder(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);
+    return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  }
+
   Words row_words_, candidate_words_;
   Admission admission_ = Admission::kAll;
   int64_t admit_after_ = 0;
   double probability_ = 1;
+  bool scores_ = false;
+  double show_coefficient_ = 0, click_coefficient_ = 0;
+  double admit_score_ = 0, min_score_ = 0;
+  int64_t decay_every_ = 0;
+  float decay_ = 1;
   uint64_t key_ = 0;
   int64_t ttl_steps_ = 0;
   int64_t period_ = 1;

@@ -54,6 +54,8 @@ uint32_t Word(const char* words, int i) {
   return word;
 }
 void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 * i, &word, sizeof(word)); }
+float FloatWord(const char* words, int i) { return std::bit_cast<float>(Word(words, i)); }
+void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::bit_cast<uint32_t>(x)); }
 
 // The lines of a row, which may start anywhere in one. Inlined by force, see RowStore::PrefetchSlot.
 __attribute__((always_inline)) inline void PrefetchRow(const char* row, int64_t bytes) {
@@ -110,7 +112,8 @@ class SparseTable::Updates {
   Updates(const SparseTable* table, float divisor, float learning_rate, const RowTime& time)
       : table_(table), divisor_(divisor), learning_rate_(learning_rate), time_(time) {}
 
-  void Add(char* row, const float* grad) {
+  void Add(char* row, const float* grad, const float* shows) {
+    shows_[count_] = shows;
     ids_[count_] = RowStore::Id(row);
     rows_[count_] = row;
     values_[count_] = table_->Values(row);
@@ -121,7 +124,7 @@ class SparseTable::Updates {
     if (count_ == 0) return;
     table_->options_.rule->UpdateIds(ids_, table_->options_.width, learning_rate_, divisor_, count_, values_, grads_);
     if (table_->rules_.row_words().size > 0) {
-      for (int64_t i = 0; i < count_; ++i) table_->Stamp(table_->WordsOf(rows_[i]), table_->rules_.row_words(), time_);
+      for (int64_t i = 0; i < count_; ++i) table_->Stamp(table_->WordsOf(rows_[i]), table_->rules_.row_words(), time_, shows_[i]);
     }
     count_ = 0;
   }
@@ -135,6 +138,7 @@ class SparseTable::Updates {
   char* rows_[kUpdateBatch];
   float* values_[kUpdateBatch];
   const float* grads_[kUpdateBatch];
+  const float* shows_[kUpdateBatch];
 };
 
 absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOptions options) {
@@ -393,7 +397,15 @@ absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float
   });
 }
 
-void SparseTable::Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time) const {
+double SparseTable::ScoreOf(const char* words, const LifecycleRules::Words& places) const {
+  return places.shows < 0 ? 0 : rules_.Score(FloatWord(words, places.shows), FloatWord(words, places.clicks));
+}
+
+void SparseTable::Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time, const float* shows) const {
+  if (places.shows >= 0 && shows != nullptr) {
+    SetFloatWord(words, places.shows, FloatWord(words, places.shows) + shows[0]);
+    SetFloatWord(words, places.clicks, FloatWord(words, places.clicks) + shows[1]);
+  }
   if (places.step >= 0) SetWord(words, places.step, static_cast<uint32_t>(time.step));
   if (places.second >= 0) SetWord(words, places.second, static_cast<uint32_t>(static_cast<int64_t>(time.seconds)));
   if (places.count >= 0) {
@@ -402,8 +414,8 @@ void SparseTable::Stamp(char* words, const LifecycleRules::Words& places, const 
   }
 }
 
-absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time,
-                                std::vector<uint32_t>* missing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time, const float* const* shows,
+                                std::vector<uint32_t>* missing, std::vector<Earlier>* earlier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   size_t admitted = 0;
   absl::Status status;
   if (rules_.admission() == LifecycleRules::Admission::kChance) {
@@ -431,9 +443,15 @@ absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, c
         }
       }
       char* const counted = row + sizeof(int64_t);
-      Stamp(counted, words, time);
+      Earlier before;
+      if (words.shows >= 0) before = {FloatWord(counted, words.shows), FloatWord(counted, words.clicks)};
+      Stamp(counted, words, time, shows == nullptr ? nullptr : shows[k]);
+      const bool gets_row = words.count >= 0 ? Word(counted, words.count) >= rules_.admit_after()
+                                             : ScoreOf(counted, words) >= rules_.admit_score();
+      if (!gets_row) return true;
       // m never runs behind.
-      if (Word(counted, words.count) >= rules_.admit_after()) (*missing)[admitted++] = k;
+      (*missing)[admitted++] = k;
+      earlier->push_back(before);
       return true;
     };
     Walk(
@@ -453,7 +471,7 @@ absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, c
 }
 
 absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64_t> ids, const float* const* grads,
-                                       float divisor, float learning_rate, const RowTime& time) {
+                                       float divisor, float learning_rate, const RowTime& time, const float* const* shows) {
   if (options_.rule == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("table ", options_.name, " has no optimizer and cannot be updated"));
@@ -463,30 +481,39 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
   const bool all = rules_.admission() == LifecycleRules::Admission::kAll;
   // Kept between calls so that a step allocates nothing; nothing below comes back here.
   static thread_local std::vector<uint32_t> missing;
+  static thread_local std::vector<Earlier> earlier;  // of those that are admitted
   missing.clear();
+  earlier.clear();
+  const auto shows_of = [shows](int64_t k) { return shows == nullptr ? nullptr : shows[k]; };
   absl::Status status;
   MutexLock lock(&stripe.mu);
-  const auto insert = [&](int64_t k, uint64_t mixed) {
+  const auto insert = [&](int64_t k, uint64_t mixed, const Earlier& before) {
     stripe.mu.AssertHeld();
     char* const row = Insert(stripe, ids[static_cast<size_t>(k)], mixed, &status);
-    if (row != nullptr) updates.Add(row, grads[k]);
-    return row != nullptr;
+    if (row == nullptr) return false;
+    if (const LifecycleRules::Words& words = rules_.row_words(); words.shows >= 0) {
+      SetFloatWord(WordsOf(row), words.shows, before.shows);
+      SetFloatWord(WordsOf(row), words.clicks, before.clicks);
+    }
+    updates.Add(row, grads[k], shows_of(k));
+    return true;
   };
   Walk(
       stripe.rows, static_cast<int64_t>(ids.size()), row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
       [&](int64_t k, uint64_t mixed, char* row) {
         if (row != nullptr) {
-          updates.Add(row, grads[k]);
+          updates.Add(row, grads[k], shows_of(k));
           return true;
         }
-        if (all) return insert(k, mixed);
+        if (all) return insert(k, mixed, {});
         missing.push_back(static_cast<uint32_t>(k));
         return true;
       });
   if (!missing.empty()) {
-    RETURN_IF_ERROR(Admit(stripe, ids, time, &missing));
-    for (uint32_t k : missing) {
-      if (!insert(k, MixId(static_cast<uint64_t>(ids[k])))) break;
+    RETURN_IF_ERROR(Admit(stripe, ids, time, shows, &missing, &earlier));
+    earlier.resize(missing.size());  // chance remembers nothing
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (!insert(missing[i], MixId(static_cast<uint64_t>(ids[missing[i]])), earlier[i])) break;
     }
   }
   updates.Flush();
@@ -494,22 +521,25 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
 }
 
 absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
-                                 ThreadPool* pool, const RowTime& time) {
+                                 ThreadPool* pool, const RowTime& time, const float* shows) {
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
-    static thread_local std::vector<const float*> pointers;
+    static thread_local std::vector<const float*> pointers, show_pointers;
     static thread_local std::vector<int64_t> ordered;
     const size_t n = static_cast<size_t>(end - begin);
     pointers.resize(n);
+    show_pointers.resize(shows == nullptr ? 0 : n);
     for (size_t i = 0; i < n; ++i) {
-      const int64_t at = begin + static_cast<int64_t>(i);
-      pointers[i] = grads + (order == nullptr ? at : order[at]) * int64_t{options_.width};
+      const int64_t at = begin + static_cast<int64_t>(i), place = order == nullptr ? at : order[at];
+      pointers[i] = grads + place * int64_t{options_.width};
+      if (shows != nullptr) show_pointers[i] = shows + 2 * place;
     }
+    const float* const* const own_shows = shows == nullptr ? nullptr : show_pointers.data();
     if (order == nullptr) {
-      return UpdateStripe(s, ids.subspan(static_cast<size_t>(begin), n), pointers.data(), divisor, learning_rate, time);
+      return UpdateStripe(s, ids.subspan(static_cast<size_t>(begin), n), pointers.data(), divisor, learning_rate, time, own_shows);
     }
     ordered.resize(n);
     for (size_t i = 0; i < n; ++i) ordered[i] = ids[order[begin + static_cast<int64_t>(i)]];
-    return UpdateStripe(s, ordered, pointers.data(), divisor, learning_rate, time);
+    return UpdateStripe(s, ordered, pointers.data(), divisor, learning_rate, time, own_shows);
   });
 }
 
@@ -548,6 +578,24 @@ void SparseTable::Expire(Stripe& stripe, uint32_t shard, const RowTime& time) AB
   for (int64_t id : gone) RemoveCandidate(stripe, id);
 }
 
+void SparseTable::Decay(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const auto [first, last] = ShardRange(shard);
+  std::vector<int64_t> gone;
+  const auto decay = [&](char* words, const LifecycleRules::Words& places, const char* row) {
+    const float shows = FloatWord(words, places.shows) * rules_.decay(), clicks = FloatWord(words, places.clicks) * rules_.decay();
+    SetFloatWord(words, places.shows, shows);
+    SetFloatWord(words, places.clicks, clicks);
+    if (rules_.Faded(shows, clicks)) gone.push_back(RowStore::Id(row));
+  };
+  stripe.rows.Visit(first, last, [&](char* row) { decay(WordsOf(row), rules_.row_words(), row); });
+  for (int64_t id : gone) Remove(stripe, id, time);
+  stripe.counts.faded += static_cast<int64_t>(gone.size());
+  if (word_names_[kCandidates].empty()) return;
+  gone.clear();
+  stripe.candidates.Visit(first, last, [&](char* row) { decay(row + sizeof(int64_t), rules_.candidate_words(), row); });
+  for (int64_t id : gone) RemoveCandidate(stripe, id);
+}
+
 void SparseTable::Evict(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const auto [first, last] = ShardRange(shard);
   std::vector<std::pair<uint64_t, int64_t>> all;  // what keeps it, id
@@ -558,7 +606,8 @@ void SparseTable::Evict(Stripe& stripe, uint32_t shard, const RowTime& time) ABS
     all.resize(static_cast<size_t>(go));
   };
   const auto add = [&](const char* words, const LifecycleRules::Words& places, const char* row) {
-    all.emplace_back(rules_.Keep(Word(words, places.step), places.count < 0 ? 0 : Word(words, places.count), time.step),
+    all.emplace_back(rules_.Keep(Word(words, places.step), places.count < 0 ? 0 : Word(words, places.count), ScoreOf(words, places),
+                                 time.step),
                      RowStore::Id(row));
   };
   const size_t at = shard % stripe.shard_rows.size();
@@ -577,7 +626,7 @@ void SparseTable::Evict(Stripe& stripe, uint32_t shard, const RowTime& time) ABS
 }
 
 void SparseTable::EndStep(int stripe_number, const RowTime& time) {
-  if (!rules_.expires() && !rules_.evicts()) return;
+  if (!rules_.expires() && !rules_.evicts() && !rules_.decays()) return;
   Stripe& stripe = stripes_[stripe_number];
   const auto [begin, end] = ShardsOf(stripe_number);
   MutexLock lock(&stripe.mu);
@@ -594,6 +643,11 @@ void SparseTable::EndStep(int stripe_number, const RowTime& time) {
       if (next <= position) Expire(stripe, shard, time);
     }
     stripe.seconds_position = std::max(stripe.seconds_position, position);
+  }
+  if (rules_.decays()) {
+    for (int64_t shard = rules_.FirstDecay(begin, time.step); shard < end; shard += rules_.decay_every()) {
+      Decay(stripe, static_cast<uint32_t>(shard), time);
+    }
   }
   std::sort(stripe.over.begin(), stripe.over.end());
   for (uint32_t shard : stripe.over) Evict(stripe, shard, time);
@@ -766,6 +820,7 @@ SparseTable::Counts SparseTable::counts() const {
     sum.made += stripe.counts.made;
     sum.expired += stripe.counts.expired;
     sum.evicted += stripe.counts.evicted;
+    sum.faded += stripe.counts.faded;
     sum.dropped += stripe.counts.dropped;
     sum.candidates += static_cast<int64_t>(stripe.candidates.size());
     sum.tombstones += static_cast<int64_t>(stripe.tombstones.size());

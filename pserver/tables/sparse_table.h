@@ -77,11 +77,12 @@ class SparseTable {
   // One update of each row, made if need be and if the lifecycle admits it; else the gradient is dropped. ids distinct,
   // in any order, in this step for the first time; grads [ids.size(), width] hold sums over samples and the gradient is
   // grads / divisor. Errors as Pull; FailedPrecondition without a rule.
+  // `shows`: [ids.size(), 2], samples that have the id and their clicks, for a lifecycle that counts them; null: none.
   absl::Status Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
-                      ThreadPool* pool, const RowTime& time = {});
-  // The same for distinct ids of one stripe, with a pointer to each gradient.
+                      ThreadPool* pool, const RowTime& time = {}, const float* shows = nullptr);
+  // The same for distinct ids of one stripe, with a pointer to each gradient, and to the two numbers of each id.
   absl::Status UpdateStripe(int stripe, absl::Span<const int64_t> ids, const float* const* grads, float divisor,
-                            float learning_rate, const RowTime& time = {});
+                            float learning_rate, const RowTime& time = {}, const float* const* shows = nullptr);
   // The border behind a step: rows of the stripe that are over their time or over capacity go. What goes is a function
   // of the rows and the step (and of the clock, when the lifecycle says so). Costs nothing without a lifecycle that
   // takes rows.
@@ -137,6 +138,7 @@ class SparseTable {
     int64_t made = 0;        // by updates and pulls, not from checkpoints
     int64_t expired = 0;     // rows
     int64_t evicted = 0;     // rows
+    int64_t faded = 0;       // rows, for their score
     int64_t dropped = 0;     // gradients of ids that were not admitted
     int64_t candidates = 0;  // ids that wait for admission
     int64_t tombstones = 0;
@@ -165,11 +167,17 @@ class SparseTable {
   absl::Status ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
   // A new row with its initial values, or nullptr and why.
   char* Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status);
+  // What a candidate was shown and clicked before it got a row.
+  struct Earlier {
+    float shows = 0, clicks = 0;
+  };
   // Counts those ids[k], k of `missing`, that are candidates, or throws their dice; what is admitted stays in
-  // `missing`.
-  absl::Status Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time,
-                     std::vector<uint32_t>* missing);
-  void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time) const;
+  // `missing`, with what was counted of it before in `earlier`.
+  absl::Status Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time, const float* const* shows,
+                     std::vector<uint32_t>* missing, std::vector<Earlier>* earlier);
+  void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time, const float* shows) const;
+  double ScoreOf(const char* words, const LifecycleRules::Words& places) const;
+  void Decay(Stripe& stripe, uint32_t shard, const RowTime& time);
   void Remove(Stripe& stripe, int64_t id, const RowTime& time);
   void RemoveCandidate(Stripe& stripe, int64_t id);
   void Expire(Stripe& stripe, uint32_t shard, const RowTime& time);

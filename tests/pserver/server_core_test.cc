@@ -783,6 +783,32 @@ TEST_F(ServerCoreTest, BytesThatDoNotMakeALossyGradientAreRefused) {
   EXPECT_STATUS(PushStatus(rows, row_payload), kInvalidArgument, "gradient of t: 2 rows of width 4 do not fit");
 }
 
+TEST_F(ServerCoreTest, ShowsAndClicksComeWithTheRowsOfATableThatCountsThemAndWithNoOther) {
+  // Two rows: ids up to 16, values from 64 to 96, counts from 128 to 144.
+  const auto push = [&](size_t payload_bytes, float clicks) {
+    auto made = MakePush({.items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}}, .part_count = 1, .samples = 1});
+    made.first.mutable_items(0)->set_shows_and_clicks(true);
+    made.second.resize(std::max(payload_bytes, made.second.size()));
+    const float counts[] = {2, clicks, 1, 0};
+    std::memcpy(made.second.data() + made.second.size() - 16, counts, sizeof(counts));
+    made.second.resize(payload_bytes);
+    return made;
+  };
+  const auto status = [&](const std::pair<v1::PushRequest, std::string>& made) { return PushStatus(made.first, made.second); };
+  Start({.sync = false, .shows = true});
+  JoinAll();
+  auto without = push(144, 1);
+  without.first.mutable_items(0)->clear_shows_and_clicks();
+  EXPECT_STATUS(status(without), kInvalidArgument, "gradient of t: comes without shows and clicks, which this table counts");
+  EXPECT_STATUS(status(push(140, 1)), kInvalidArgument, "gradient of t: shows and clicks of 2 rows do not fit in the 140 bytes");
+  EXPECT_STATUS(status(push(96, 1)), kInvalidArgument, "shows and clicks of 2 rows do not fit in the 96 bytes");
+  EXPECT_STATUS(status(push(144, std::nanf(""))), kInvalidArgument, "gradient of t: shows or clicks are not finite");
+  EXPECT_TRUE(status(push(144, 1)).ok());
+  Start({.sync = false});
+  JoinAll();
+  EXPECT_STATUS(status(push(144, 1)), kInvalidArgument, "gradient of t: brings shows and clicks, which nobody counts");
+}
+
 TEST_F(ServerCoreTest, PullsOfWhatIsNotThereAreRefused) {
   Start({});
   JoinAll();

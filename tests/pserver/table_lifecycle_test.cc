@@ -67,9 +67,20 @@ std::unique_ptr<SparseTable> MakeTable(const TableSettings& setup) {
   return *std::move(table);
 }
 
+// Made-up shows and clicks of an id in a step.
+std::pair<float, float> ShownIn(int64_t id, int64_t step) {
+  const uint64_t h = MixId(static_cast<uint64_t>(id * 31 + step));
+  return {static_cast<float>(1 + h % 3), h % 5 == 0 ? 0.75f : 0};
+}
+
 void Step(SparseTable& table, const std::vector<int64_t>& ids, const RowTime& time, ThreadPool* pool = nullptr) {
   const std::vector<float> grads(ids.size(), 1);
-  const absl::Status status = table.Update(ids, grads.data(), 1, 1, pool, time);
+  std::vector<float> shows;
+  for (size_t i = 0; table.lifecycle().scores() && i < ids.size(); ++i) {
+    const auto [shown, clicked] = ShownIn(ids[i], time.step);
+    shows.insert(shows.end(), {shown, clicked});
+  }
+  const absl::Status status = table.Update(ids, grads.data(), 1, 1, pool, time, shows.empty() ? nullptr : shows.data());
   ASSERT_TRUE(status.ok()) << status;
   for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
 }
@@ -104,6 +115,97 @@ TEST(TableLifecycleTest, ARowExistsFromTheStepInWhichItsCountIsReached) {
   Step(*table, {5, 6}, 3);
   EXPECT_EQ(Value(*table, 5), -2);
   EXPECT_EQ(Value(*table, 6), -1);
+}
+
+// ------------------------------------------------------------------------------------------------------------- scores
+
+// One shard, so that it decays behind the steps 0, n, 2 n, ...
+std::unique_ptr<SparseTable> ScoredTable(const std::string& lifecycle, int64_t capacity = 0) {
+  return MakeTable({.lifecycle = "click: \"label\" show_coefficient: 0.5 click_coefficient: 2 " + lifecycle,
+                    .capacity = capacity,
+                    .shards = 1,
+                    .end = 1,
+                    .stripes = 1});
+}
+// Ids with their shows and clicks.
+void Show(SparseTable& table, const std::vector<std::tuple<int64_t, float, float>>& shown, int64_t step) {
+  std::vector<int64_t> ids;
+  std::vector<float> shows;
+  for (const auto& [id, show, click] : shown) {
+    ids.push_back(id);
+    shows.insert(shows.end(), {show, click});
+  }
+  const std::vector<float> grads(ids.size(), 1);
+  const RowTime time = {.step = step};
+  const absl::Status status = table.Update(ids, grads.data(), 1, 1, nullptr, time, shows.data());
+  ASSERT_TRUE(status.ok()) << status;
+  for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+}
+std::map<int64_t, std::pair<float, float>> Shown(const SparseTable& table) {
+  std::map<int64_t, std::pair<float, float>> shown;
+  for (int s = 0; s < table.stripes(); ++s) {
+    table.VisitStripe(s, [&](int64_t id, const float* row) {
+      const size_t at = static_cast<size_t>(table.width() + table.state_width()) - 2;
+      shown[id] = {row[at], row[at + 1]};
+    });
+  }
+  return shown;
+}
+using Counted = std::map<int64_t, std::pair<float, float>>;
+
+TEST(TableScoresTest, ShowsAndClicksAreCountedBesideARow) {
+  auto table = ScoredTable("");
+  std::vector<std::string> names;
+  for (const RowRule::State& state : table->states()) names.push_back(state.name);
+  EXPECT_THAT(names, ElementsAre("lifecycle.shows", "lifecycle.clicks"));
+  Show(*table, {{5, 3, 1}, {6, 1, 0}}, 0);
+  Show(*table, {{5, 2, 0.5f}}, 1);
+  EXPECT_EQ(Shown(*table), (Counted{{5, {5, 1.5f}}, {6, {1, 0}}}));
+}
+
+TEST(TableScoresTest, ARowExistsOnceItsScoreIsReached) {
+  auto table = ScoredTable("admit_score: 3");
+  Show(*table, {{5, 3, 0}, {6, 2, 1}}, 0);  // 1.5, and 0.5 + 2
+  EXPECT_EQ(table->size(), 0);
+  EXPECT_EQ(table->counts().candidates, 2);
+  EXPECT_EQ(table->counts().dropped, 2);
+  Show(*table, {{5, 2, 0}, {6, 1, 0}}, 1);  // 2.5, 3
+  EXPECT_EQ(Shown(*table), (Counted{{6, {3, 1}}})) << "what a candidate was shown counts";
+  EXPECT_EQ(Value(*table, 6), -1);
+  EXPECT_EQ(table->counts().candidates, 1);
+}
+
+TEST(TableScoresTest, ScoresDecayAndRowsThatFadeGo) {
+  auto table = ScoredTable("decay_every_steps: 2 decay: 0.5 min_score: 1 tombstones: true");
+  Show(*table, {{5, 4, 1}, {6, 3, 0}, {7, 4, 0}}, 1);
+  EXPECT_EQ(table->size(), 3) << "the border of step 1 is none";
+  Show(*table, {}, 2);
+  // 0.5 * 1.5 + 2 * 0.5; 0.75 goes; 1 stays.
+  EXPECT_EQ(Shown(*table), (Counted{{5, {2, 0.5f}}, {7, {2, 0}}}));
+  EXPECT_EQ(table->counts().faded, 1);
+  EXPECT_EQ(table->counts().tombstones, 1);
+  Show(*table, {}, 3);
+  Show(*table, {{7, 2, 0}}, 4);
+  EXPECT_EQ(Shown(*table), (Counted{{7, {2, 0}}})) << "0.375 + 0.5 is too little";
+}
+
+TEST(TableScoresTest, EachShardDecaysAtABorderOfItsOwn) {
+  auto table = MakeTable({.lifecycle = "click: \"label\" decay_every_steps: 3 decay: 0.5"});
+  std::vector<std::tuple<int64_t, float, float>> all;
+  for (int64_t id = 0; id < 100; ++id) all.emplace_back(id, 1, 0);
+  Show(*table, all, 0);
+  for (int64_t step = 1; step < 7; ++step) Show(*table, {}, step);
+  for (const auto& [id, counted] : Shown(*table)) {
+    // Borders of the steps 0 to 6: three for every third shard, two for the others.
+    EXPECT_EQ(counted.first, LogicalShard(id, 16) % 3 == 0 ? 0.125f : 0.25f) << id;
+  }
+}
+
+TEST(TableScoresTest, TheLowestScoresAreEvicted) {
+  auto table = ScoredTable("when_full: EVICT_LEAST_FREQUENT", /*capacity=*/2);
+  Show(*table, {{5, 9, 0}, {6, 2, 2}, {7, 8, 0}}, 0);  // 4.5, 4, 4
+  EXPECT_EQ(Shown(*table), (Counted{{5, {9, 0}}, {7, {8, 0}}})) << "of the same score and step the lower id goes";
+  EXPECT_EQ(table->counts().evicted, 1);
 }
 
 TEST(TableLifecycleTest, ReadingNeitherCountsNorKeepsARow) {
@@ -216,7 +318,7 @@ TEST(TableLifecycleTest, TombstonesNameRowsThatWentAndTheStepUntilTheyComeBack) 
 TEST(TableLifecycleTest, SettingsThatNoJobMayHaveAreRefused) {
   for (const char* lifecycle :
        {"admit_after: 0", "admit_probability: 0", "admit_probability: nan", "ttl_steps: -1", "ttl_seconds: 0.5",
-        "ttl_seconds: nan", "ttl_seconds: 1e300", "admit_score: 1", "click: \"c\"", "decay_every_steps: 5"}) {
+        "ttl_seconds: nan", "ttl_seconds: 1e300", "admit_score: 1", "click: \"c\" decay: 2", "decay_every_steps: 5"}) {
     EXPECT_EQ(SparseTable::Create({.name = "t",
                                    .width = 1,
                                    .initializer = RowInitializer(v1::Initializer(), 1, "t"),
@@ -238,25 +340,34 @@ struct Model {
   LifecycleRules rules;  // for chance alone
   struct Seen {
     int64_t count = 0, step = 0;
-    float value = 0;
+    float value = 0, shows = 0, clicks = 0;
   };
+  double Score(const Seen& seen) const {
+    return settings.show_coefficient() * (static_cast<double>(seen.shows) - seen.clicks) + settings.click_coefficient() * seen.clicks;
+  }
+  void Count(int64_t id, int64_t step, Seen* seen) const {
+    ++seen->count;
+    seen->step = step;
+    if (!settings.has_click()) return;
+    seen->shows += ShownIn(id, step).first;
+    seen->clicks += ShownIn(id, step).second;
+  }
   std::map<int64_t, Seen> rows, candidates;
   std::set<int64_t> tombstones;
-  int64_t dropped = 0, gone_by_time = 0, evicted = 0;
+  int64_t dropped = 0, gone_by_time = 0, evicted = 0, faded = 0;
 
   int64_t Shard(int64_t id) const { return LogicalShard(id, static_cast<uint32_t>(shards)); }
   void Update(int64_t id, float gradient, int64_t step) {
     if (!rows.contains(id)) {
       Seen seen;
-      if (settings.admit_after() > 1) {
+      if (settings.admit_after() > 1 || settings.has_admit_score()) {
         Seen& candidate = candidates[id];
-        ++candidate.count;
-        candidate.step = step;
-        if (candidate.count < settings.admit_after()) {
+        seen = candidate;
+        Count(id, step, &candidate);
+        if (settings.has_admit_score() ? Score(candidate) < settings.admit_score() : candidate.count < settings.admit_after()) {
           ++dropped;
           return;
         }
-        seen.count = candidate.count - 1;
         candidates.erase(id);
       } else if (settings.has_admit_probability() && !rules.AdmittedByChance(id, step)) {
         ++dropped;
@@ -266,8 +377,7 @@ struct Model {
       rows[id] = seen;
     }
     Seen& row = rows[id];
-    ++row.count;
-    row.step = step;
+    Count(id, step, &row);
     row.value -= gradient;
   }
   void Go(int64_t id) {
@@ -285,13 +395,35 @@ struct Model {
       ++gone_by_time;
     }
     std::erase_if(candidates, [&](const auto& each) { return expired(each.first, each.second); });
+    if (const int64_t every = settings.decay_every_steps(); every > 0) {
+      const auto fades = [&](int64_t id, Seen* seen) {
+        if (Shard(id) % every != step % every) return false;
+        seen->shows *= static_cast<float>(settings.decay());
+        seen->clicks *= static_cast<float>(settings.decay());
+        return Score(*seen) < settings.min_score();
+      };
+      std::vector<int64_t> gone;
+      for (auto& [id, seen] : rows) {
+        if (fades(id, &seen)) gone.push_back(id);
+      }
+      for (int64_t id : gone) Go(id);
+      faded += static_cast<int64_t>(gone.size());
+      gone.clear();
+      for (auto& [id, seen] : candidates) {
+        if (fades(id, &seen)) gone.push_back(id);
+      }
+      for (int64_t id : gone) candidates.erase(id);
+    }
     if (capacity == 0 || settings.when_full() == v1::Lifecycle::REFUSE) return;
     const int64_t most = capacity / shards;
     const bool frequent = settings.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT;
     for (const bool of_rows : {true, false}) {
-      std::map<int64_t, std::set<std::tuple<int64_t, int64_t, int64_t>>> by_shard;
+      std::map<int64_t, std::set<std::tuple<double, int64_t, int64_t>>> by_shard;
       for (const auto& [id, seen] : of_rows ? rows : candidates) {
-        by_shard[Shard(id)].insert({frequent ? seen.count : 0, seen.step, id});
+        const double rank = !frequent               ? 0
+                            : settings.has_click() ? static_cast<double>(static_cast<float>(Score(seen)))
+                                                   : static_cast<double>(seen.count);
+        by_shard[Shard(id)].insert({rank, seen.step, id});
       }
       for (auto& [shard, all] : by_shard) {
         if (static_cast<int64_t>(all.size()) <= most) continue;
@@ -323,6 +455,13 @@ const TableSettings kSetups[] = {
     {.lifecycle = "when_full: EVICT_LEAST_FREQUENT admit_after: 2 ttl_steps: 40 tombstones: true", .capacity = 1000},
     {.lifecycle = "when_full: EVICT_LEAST_FREQUENT admit_probability: 0.5 tombstones: true", .capacity = 700},
     {.lifecycle = "when_full: EVICT_LEAST_RECENT ttl_steps: 12", .capacity = 5000, .shards = 4096},
+    {.lifecycle = "click: \"c\" admit_score: 0.5"},
+    {.lifecycle = "click: \"c\" decay_every_steps: 7 decay: 0.8 min_score: 0.3 tombstones: true"},
+    {.lifecycle = "click: \"c\" admit_after: 2 decay_every_steps: 40 decay: 0.5 min_score: 0.4", .shards = 64},
+    {.lifecycle = "click: \"c\" show_coefficient: -0.5 when_full: EVICT_LEAST_FREQUENT tombstones: true", .capacity = 1500},
+    {.lifecycle = "click: \"c\" admit_score: 0.4 decay_every_steps: 3 decay: 0.9 min_score: 0.2 ttl_steps: 50 when_full: "
+                  "EVICT_LEAST_FREQUENT",
+     .capacity = 900},
 };
 
 #ifdef WEIR_TSAN
@@ -402,6 +541,7 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
         cut.rows += counts.rows;
         cut.expired += counts.expired;
         cut.evicted += counts.evicted;
+        cut.faded += counts.faded;
         cut.dropped += counts.dropped;
         cut.candidates += counts.candidates;
         cut.tombstones += counts.tombstones;
@@ -411,6 +551,7 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
         ASSERT_EQ(counts.rows, static_cast<int64_t>(model.rows.size())) << setup.lifecycle << " step " << step;
         ASSERT_EQ(counts.expired, model.gone_by_time) << setup.lifecycle << " step " << step;
         ASSERT_EQ(counts.evicted, model.evicted) << setup.lifecycle << " step " << step;
+        ASSERT_EQ(counts.faded, model.faded) << setup.lifecycle << " step " << step;
         ASSERT_EQ(counts.dropped, model.dropped) << setup.lifecycle << " step " << step;
         ASSERT_EQ(counts.candidates, static_cast<int64_t>(model.candidates.size()))
             << setup.lifecycle << " step " << step;
@@ -428,8 +569,12 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
     for (const auto& [id, row] : model.rows) expected[id] = row.value;
     EXPECT_EQ(alone, expected) << setup.lifecycle;
     EXPECT_EQ(cut, expected) << setup.lifecycle;
+    if (!model.settings.has_click()) continue;
+    Counted counted;
+    for (const auto& [id, row] : model.rows) counted[id] = {row.shows, row.clicks};
+    EXPECT_EQ(Shown(*tables[0]), counted) << setup.lifecycle;
   }
-  EXPECT_GT(updates, 12 * 550 * kSteps);
+  EXPECT_GT(updates, 17 * 550 * kSteps);
 }
 
 // Pulls, updates and borders from several threads: no row is half of one update and half of another, and nothing is

@@ -129,6 +129,7 @@ v1::Plan HandMadeJob::Plan() const {
     table->set_width(std::string(name) == "t" ? 4 : 1);
     table->set_logical_shards(64);
     table->set_capacity(table_capacity);
+    table->set_shows_and_clicks(shows && table->name() == "t");
   }
   return plan;
 }

@@ -31,6 +31,8 @@ struct HandMadeJob {
   int64_t staleness = -1;
   double lambda = -1;
   bool async_tables = false;
+  // t counts shows and clicks.
+  bool shows = false;
 
   v1::Plan Plan() const;
   v1::ProgramDesc Main(int server) const;

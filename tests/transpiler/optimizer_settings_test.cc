@@ -106,6 +106,16 @@ TEST(OptimizerSettingsTest, SegmentsOfATableAreUpdatesOfItsColumns) {
   EXPECT_TRUE(FindAttr(*send, "bad_rows")->b());
 }
 
+TEST(OptimizerSettingsTest, ShowsAndClicksAreCountedBehindTheGradientAndTravelWithIt) {
+  const std::string text = Replaced(kDeepFm, "width: 4 is_sparse", "width: 4 lifecycle { click: \"label\" } is_sparse");
+  const Transpiled transpiled = TranspiledOf(JobOf(text));
+  EXPECT_TRUE(transpiled.plan().tables(0).shows_and_clicks());
+  EXPECT_FALSE(transpiled.plan().tables(1).shows_and_clicks());
+  const std::string program = ProgramText(transpiled.trainer().main);
+  EXPECT_THAT(program, HasSubstr("vectors@SHOWS <- shows(Grad=vectors@GRAD, Ids=cat, Index=cat@INDEX.vectors, Click=label) @DIST"));
+  EXPECT_THAT(program, HasSubstr("send(X=vectors@GRAD, Counts=vectors@SHOWS) blocks=[\"vectors\"]"));
+}
+
 TEST(OptimizerSettingsTest, WithoutAScheduleThereIsNoBlock) {
   const auto server = TranspiledOf(JobOf(Text("l2_decay: 1"))).Server(0);
   ASSERT_TRUE(server.ok()) << server.status();

@@ -499,9 +499,9 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
       parts[server]->Add(tensors);
     }
   };
-  const auto send_rows = [&](const std::string& name, size_t server, int64_t width, v1::WireFormat format,
+  const auto send_rows = [&](const std::string& name, size_t server, int64_t width, v1::WireFormat format, bool counts,
                              const std::vector<double>& by_node) {
-    const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
+    const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width + (counts ? 2 : 0)) * sizeof(float);
     const size_t per_piece = std::max<size_t>(1, kRowBytesPerCall / row_bytes / nodes.size());
     const double most = by_node.empty() ? 0 : *std::max_element(by_node.begin(), by_node.end());
     const size_t pieces = std::max<size_t>(1, (Rounded(most) + per_piece - 1) / per_piece);
@@ -515,7 +515,12 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
         item.set_width(static_cast<int32_t>(width));
         if (format != v1::WIRE_FLOAT32) item.set_format(format);
         const size_t w = static_cast<size_t>(width);
-        tensors.push_back({std::move(item), AlignUp(n * sizeof(int64_t)) + EncodedBytes(format, n * w, w)});
+        size_t bytes = AlignUp(n * sizeof(int64_t)) + EncodedBytes(format, n * w, w);
+        if (counts) {
+          item.set_shows_and_clicks(true);
+          bytes = AlignUp(bytes) + n * 2 * sizeof(float);
+        }
+        tensors.push_back({std::move(item), bytes});
         flows[server].push.rows += static_cast<double>(n);
       }
       parts[server]->Add(tensors);
@@ -534,13 +539,14 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
           send_dense(names[i], static_cast<size_t>(to[i]));
           continue;
         }
+        const bool counts = !InputOf(op, "Counts").empty();
         const TargetRows& of = rows.at(op.param_grads(0).param());
         if (to[i] >= 0) {
-          send_rows(names[i], static_cast<size_t>(to[i]), width->i(), plan_.wire().push(), of.pushed[i]);
+          send_rows(names[i], static_cast<size_t>(to[i]), width->i(), plan_.wire().push(), counts, of.pushed[i]);
           continue;
         }
         const v1::WireFormat format = WireOf(*sparse.at(op.param_grads(0).param())).push();
-        for (size_t s = 0; s < servers; ++s) send_rows(names[i], s, width->i(), format, of.pushed[s]);
+        for (size_t s = 0; s < servers; ++s) send_rows(names[i], s, width->i(), format, counts, of.pushed[s]);
       }
     }
     if (op.type() == "send_barrier") {
