@@ -105,6 +105,7 @@ absl::Status MakeCore(Runtime* r) {
                                        .reproducible = config.distribute().reproducible(),
                                        .deadlines = config.deadlines(),
                                        .checkpoint_dir = checkpoint_dir.empty() ? "" : r->job.Path(checkpoint_dir),
+                                       .row_files = RowFiles(r->job),
                                        .process = ProcessName(),
                                        .arithmetic = std::string(ResolvedArithmetic()),
                                        .clock = Clock::Real(),

@@ -9,8 +9,10 @@
 #define WEIR_PSERVER_SERVER_CORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,6 +46,8 @@ struct ServerOptions {
   v1::Deadlines deadlines;
   // Absolute; empty: no checkpoints.
   std::string checkpoint_dir;
+  // By table: row files that a fresh run begins with, absolute.
+  std::map<std::string, std::vector<std::string>> row_files = {};
   // "host:pid", for messages.
   std::string process;
   std::string arithmetic;  // "avx2", "avx512": resolved

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "pserver/load_rows.h"
 
 namespace weir {
 
@@ -133,21 +134,37 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
     case v1::ControlRequest::kSetAside:
       RETURN_IF_ERROR(checkpoints_->SetAside());
       return reply;
+    case v1::ControlRequest::kLoadRows:
+      RETURN_IF_ERROR(DoLoadRows());
+      return reply;
     default:
       RETURN_IF_ERROR(DoLoad(request.load()));
       return reply;
   }
 }
 
-absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load) {
-  {
-    MutexLock lock(&mu_);
-    for (int t = 0; t < trainer_count_; ++t) {
-      if (trainers_[static_cast<size_t>(t)].pending.step < 0) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat(Self(), ": ", Name(t), " has already pushed; a checkpoint is loaded before the first step"));
-    }
+absl::Status ServerCoreImpl::CheckNobodyHasPushed(std::string_view what) {
+  MutexLock lock(&mu_);
+  for (int t = 0; t < trainer_count_; ++t) {
+    if (trainers_[static_cast<size_t>(t)].pending.step < 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(Self(), ": ", Name(t), " has already pushed; ",
+                                                      absl::string_view(what.data(), what.size()), " before the first step"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ServerCoreImpl::DoLoadRows() {
+  RETURN_IF_ERROR(CheckNobodyHasPushed("row files are loaded"));
+  for (const auto& [name, files] : options_.row_files) {
+    const int table = params_->FindTable(name);
+    if (table < 0) return absl::InvalidArgumentError(absl::StrCat(Self(), " has no table ", name, " to load rows into"));
+    RETURN_IF_ERROR(LoadRowFiles(files, &params_->table(table)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load) {
+  RETURN_IF_ERROR(CheckNobodyHasPushed("a checkpoint is loaded"));
   ASSIGN_OR_RETURN(const ServerCheckpoints::Loaded loaded, checkpoints_->Load(load));
   MutexLock lock(&mu_);
   version_ = VersionInfo{.version = loaded.step};

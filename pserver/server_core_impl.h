@@ -238,6 +238,8 @@ class ServerCoreImpl : public ServerCore {
   void RunControl(std::shared_ptr<ControlCall> call);
   absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
   absl::Status DoLoad(const v1::LoadCheckpoint& load);
+  absl::Status DoLoadRows();
+  absl::Status CheckNobodyHasPushed(std::string_view what);
 
   bool PullReady(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeReadyPulls(std::vector<WaitingPull>* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

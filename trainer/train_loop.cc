@@ -174,6 +174,11 @@ absl::Status TrainLoop::Begin() {
       RETURN_IF_ERROR(checkpoints_->StartAfresh());
     }
   }
+  if (chief_ && !mine.resumed && !takes_over.has_value() && !RowFiles(*o_.job).empty()) {
+    v1::ControlRequest load;
+    load.mutable_load_rows();
+    RETURN_IF_ERROR(o_.client->Control(load).status());
+  }
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : "", /*kept=*/true));
   if (all[kChief].empty()) {
     return absl::UnavailableError("trainer 0 died before it said where to begin: start the job again");

@@ -151,6 +151,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
                   .reproducible = r->job.config.distribute().reproducible(),
                   .deadlines = r->job.config.deadlines(),
                   .checkpoint_dir = r->job.config.checkpoint().dir().empty() ? "" : r->job.Path(r->job.config.checkpoint().dir()),
+                  .row_files = RowFiles(r->job),
                   .process = ProcessName(),
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),

@@ -144,7 +144,7 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
                                                                              "minimise"));
   }
   RETURN_IF_ERROR(CheckFed(job, program));
-  RETURN_IF_ERROR(CheckSettingsFit(job, program));
+  if (!job.program_given) RETURN_IF_ERROR(CheckSettingsFit(job, program));
   return program;
 }
 

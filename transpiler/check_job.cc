@@ -381,6 +381,9 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
     return at.Error("fetch", "ROWS contradicts distribute.geo, whose trainers keep whole copies");
   }
   if (table.has_cache()) RETURN_IF_ERROR(CheckCache(job, at, table));
+  if (table.load_size() > 0 && !table.is_distributed()) {
+    return at.Error("load", "is for is_distributed: true: row files hold rows by id");
+  }
   const int servers = job.config.distribute().servers();
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
     return at.Error("logical_shards",

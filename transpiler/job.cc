@@ -26,6 +26,14 @@ std::string Job::Path(std::string_view path) const {
   return (std::filesystem::path(directory) / given).string();
 }
 
+std::map<std::string, std::vector<std::string>> RowFiles(const Job& job) {
+  std::map<std::string, std::vector<std::string>> files;
+  for (const v1::Table& table : job.config.table()) {
+    for (const std::string& file : table.load()) files[table.name()].push_back(job.Path(file));
+  }
+  return files;
+}
+
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
                              const std::vector<std::string>& overrides, const std::string& program_file) {
   Job job;
@@ -37,6 +45,7 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
   }
   if (!program_file.empty()) {
     job.config.clear_model();
+    job.program_given = true;
     std::error_code ignored;
     job.config.set_program(std::filesystem::absolute(program_file, ignored).string());
   }

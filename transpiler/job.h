@@ -2,6 +2,7 @@
 #ifndef WEIR_TRANSPILER_JOB_H_
 #define WEIR_TRANSPILER_JOB_H_
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct Job {
   TextPositions positions;
   // Bytes of config.program, for the fingerprint; empty without one.
   std::string program_text;
+  // The program was given beside the file, in the place of its model: what the file says of updates was meant for that.
+  bool program_given = false;
 
   // An absolute path stays, a relative one starts at `directory`.
   std::string Path(std::string_view path) const;
@@ -33,6 +36,9 @@ absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::stri
                             const std::string& program = "");
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
                              const std::string& program = "");
+
+// By table: its row files (table.load), with the job's directory in front.
+std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
 
 }  // namespace weir
 

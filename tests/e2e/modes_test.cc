@@ -14,6 +14,8 @@
 #include "absl/strings/str_replace.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
+#include "framework/checkpoint/row_file.h"
+#include "framework/checkpoint/table_reader.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
@@ -85,6 +87,63 @@ TEST_F(ModesTest, SyncLearnsTheJob) {
   const InProcessResult result = Run({.servers = 2, .trainers = 2});
   ExpectLearned(result);
   EXPECT_EQ(result.summary.examples, 8 * 2000);
+}
+
+// ------------------------------------------------------------------------------------------------------------ row files
+
+TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
+  const Trained first = Train({.overrides = {"train.max_steps=60"}, .servers = 2});
+  const absl::StatusOr<TableReader> table = TableReader::Open(first.checkpoint.found.path, first.checkpoint.manifest, "vectors");
+  ASSERT_TRUE(table.ok()) << table.status();
+  const absl::StatusOr<TableRowsRead> all = table->Read(0, 4096);
+  ASSERT_TRUE(all.ok() && all->ids.size() > 90) << all.status();
+  // All rows without their state in one file; in a later one a row with other values, and one that is gone.
+  TableLayout layout = table->layout();
+  const size_t floats = static_cast<size_t>(layout.width + layout.state_width());
+  layout.states.clear();
+  std::map<int64_t, std::vector<float>> wanted;
+  std::vector<float> values;
+  for (size_t i = 0; i < all->ids.size(); ++i) {
+    const float* const row = all->rows.data() + i * floats;
+    wanted[all->ids[i]].assign(row, row + 4);
+    values.insert(values.end(), row, row + 4);
+  }
+  const int64_t changed = all->ids[0], gone = all->ids[1];
+  wanted[changed] = {1, 2, 3, 4};
+  wanted.erase(gone);
+  const auto write = [&](const std::string& name, absl::Span<const int64_t> ids, absl::Span<const float> rows,
+                         absl::Span<const int64_t> removed) {
+    const auto writer = RowFileWriter::Create(Path(name), layout, "job", 60, -1);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Add(ids, rows, removed).ok());
+    ASSERT_TRUE((*writer)->Finish().ok());
+  };
+  write("all.rows", all->ids, values, {});
+  write("later.rows", {changed}, wanted[changed], {gone});
+  // One step changes the rows of its batch; the others are as they were loaded.
+  const Trained second = Train({.overrides = {"train.max_steps=1", "table[0].load=[\"all.rows\", \"later.rows\"]",
+                                              "table[0].logical_shards=64"},
+                                .servers = 3,
+                                .trainers = 2});
+  const absl::StatusOr<TableReader> loaded = TableReader::Open(second.checkpoint.found.path, second.checkpoint.manifest, "vectors");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const absl::StatusOr<TableRowsRead> rows = loaded->Read(0, 64);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  size_t same = 0;
+  for (size_t i = 0; i < rows->ids.size(); ++i) {
+    const float* const row = rows->rows.data() + i * floats;
+    const auto was = wanted.find(rows->ids[i]);
+    same += was != wanted.end() && std::equal(row, row + 4, was->second.begin());
+    // New state, unless the step has changed it.
+    if (was == wanted.end() || !std::equal(row, row + 4, was->second.begin())) continue;
+    EXPECT_EQ(row[4], 0) << rows->ids[i];
+  }
+  EXPECT_GE(same, 40u);
+  EXPECT_GE(rows->ids.size(), wanted.size());
+  // Rows of another width are refused with both.
+  const auto refused = TryRun({.overrides = {"train.max_steps=1", "table[1].load=\"all.rows\""}});
+  EXPECT_NE(refused.status().message().find("all.rows has rows of width 4 (of table 'vectors'); the job's has 1"), std::string::npos)
+      << refused.status();
 }
 
 // ---------------------------------------------------------------------------------------------------------------- async

@@ -94,6 +94,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .reproducible = job.config.distribute().reproducible(),
                   .deadlines = job.config.deadlines(),
                   .checkpoint_dir = CheckpointDir(run, job, i),
+                  .row_files = RowFiles(job),
                   .process = absl::StrCat("server:", i),
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),

@@ -140,6 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"CacheInSync", "name: \"weights\" width: 1", "name: \"weights\" cache { rows: 10 } width: 1",
               "job.textproto:18:25: table[1].cache contradicts sync: true, where every row is that of the step: set sync: false, or "
               "leave it out"},
+        Wrong{"RowsForAHeldTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 dict_size: 9 load: \"w.rows\"",
+              "job.textproto:18:47: table[1].load is for is_distributed: true: row files hold rows by id"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",
               "job.textproto:18:9: table[1].name 'vectors' is the name of an earlier table"},
         Wrong{"LifecycleOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
