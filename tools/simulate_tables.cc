@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/row_rule.h"
+#include "framework/runtime/table_update.h"
 #include "pserver/tables/sparse_table.h"
 #include "trainer/job_steps.h"
 #include "transpiler/explain/traffic.h"
@@ -26,6 +26,10 @@ class Run {
     const v1::BlockDesc& block = single.blocks(0);
     const v1::VarDesc* const var = FindVar(block, target.parameter);
     if (var == nullptr) return absl::InternalError(absl::StrCat("the program has no table ", target.parameter));
+    if (var->lifecycle().has_click()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", var->name(), " counts shows and clicks (lifecycle.click), which a simulation "
+                                                     "does not: choose others with --table, or leave it out of the job"));
+    }
     SparseTableOptions options{.name = var->name(),
                                .width = static_cast<int>(var->dims(1)),
                                .logical_shards = static_cast<uint32_t>(var->logical_shards()),
@@ -34,11 +38,17 @@ class Run {
                                .initializer = RowInitializer(var->initializer(), single.seed(), var->name()),
                                .lifecycle = var->lifecycle(),
                                .seed = single.seed()};
+    std::vector<const v1::OpDesc*> ops;
     for (const v1::OpDesc& op : block.ops()) {
-      if (op.role() != v1::OPTIMIZE || InputOf(op, "Param") != var->name() || InputOf(op, "LearningRate").empty()) continue;
-      ASSIGN_OR_RETURN(options.rule, RowRuleRegistry::Global().Make(op));
+      const bool of_table = op.param_grads_size() > 0 && op.param_grads(0).param() == var->name();
+      if (op.role() == v1::OPTIMIZE && of_table && HasRowForm(op)) ops.push_back(&op);
     }
-    if (options.rule == nullptr) return absl::FailedPreconditionError(absl::StrCat("table ", var->name(), " is never updated"));
+    if (ops.empty()) return absl::FailedPreconditionError(absl::StrCat("table ", var->name(), " is never updated"));
+    // Rows come and go whatever the rates are.
+    static const Variable* const rate = new Variable(Tensor::Of<float>({1}, {0}));
+    ASSIGN_OR_RETURN(TableUpdate update, MakeTableUpdate(*var, single.seed(), ops, [](const std::string&) { return rate; }));
+    options.rule = std::move(update.rule);
+    options.initializer = std::move(update.initializer);
     Run run;
     run.target_ = target;
     run.result_.table = var->name();

@@ -33,7 +33,7 @@ class SimulateTest : public ::testing::Test {
     }
   }
 
-  Job JobOf(const std::vector<std::string>& overrides = {}) const {
+  Job JobOf(const std::vector<std::string>& overrides = {}, const std::string& segments = "") const {
     // One lane, so that a step is the next lines of the file.
     const std::string text = absl::StrCat(R"(name: "ids" data { train { files: ")", file_, R"(" } multi_slot {
         slot { name: "label" type: FLOAT } slot { name: "id" } } ids { shared: "id" } shuffle: NO_SHUFFLE batch_size: )", kBatch, R"( }
@@ -42,7 +42,7 @@ class SimulateTest : public ::testing::Test {
         layer { name: "out" fc { input: "vector" size: 1 } }
         loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
       }
-      table { name: "vectors" width: 4 is_sparse: true is_distributed: true logical_shards: 16 }
+      table { name: "vectors" width: 4 is_sparse: true is_distributed: true logical_shards: 16 )", segments, R"( }
       optimizer { adagrad {} }
       distribute { servers: 3 }
       train { lanes: 1 })");
@@ -61,6 +61,21 @@ class SimulateTest : public ::testing::Test {
   std::string file_;
   std::vector<std::set<uint64_t>> steps_;
 };
+
+TEST_F(SimulateTest, ATableThatCountsClicksIsRefused) {
+  const auto simulation = SimulateTables(JobOf({"table[0].lifecycle.click=label"}), kSteps, nullptr);
+  EXPECT_EQ(simulation.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(simulation.status().message()), HasSubstr("table vectors counts shows and clicks (lifecycle.click)"));
+}
+
+TEST_F(SimulateTest, RowsInSegmentsComeAndGoAsOthers) {
+  const SimulatedTable plain = Simulate({"table[0].lifecycle.admit_after=2"});
+  const absl::StatusOr<Simulation> simulation = SimulateTables(
+      JobOf({"table[0].lifecycle.admit_after=2"}, "segment { width: 1 optimizer { ftrl {} } } segment { width: 3 after: 2 }"), kSteps,
+      nullptr);
+  ASSERT_TRUE(simulation.ok()) << simulation.status();
+  EXPECT_EQ(simulation->tables[0].rows, plain.rows);
+}
 
 TEST_F(SimulateTest, WithoutALifecycleEveryIdHasARow) {
   std::set<uint64_t> all;
