@@ -93,6 +93,7 @@ absl::Status MakeCore(Runtime* r) {
   const int id = r->cluster.server_id;
   ASSIGN_OR_RETURN(Programs programs,
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
+  PlaceTablesOnDisk(r->job, &programs.main);
   const std::string plan_text = PlanText(r->job, programs.main.plan());
   const std::string& checkpoint_dir = config.checkpoint().dir();
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core,

@@ -117,7 +117,7 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
   v1::ControlReply reply;
   if (request.has_digest()) {
     RETURN_IF_ERROR(check_step(request.digest().has_step(), request.digest().step()));
-    params_->Digest(&reply);
+    RETURN_IF_ERROR(params_->Digest(&reply));
     return reply;
   }
   switch (request.action_case()) {

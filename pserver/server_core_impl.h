@@ -220,7 +220,7 @@ class ServerCoreImpl : public ServerCore {
   void Advance();
   void ApplySync();
   // The border behind a step of rows of tables; in async a step is the server's version.
-  void EndTableStep(int64_t step);
+  absl::Status EndTableStep(int64_t step);
   void ApplyAsync(int trainer);
   // Goes through rounds of norms of a step that is complete. False: `norms` waits for what a trainer brings.
   absl::StatusOr<bool> MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered, NormRounds* norms);

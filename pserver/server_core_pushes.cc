@@ -258,9 +258,10 @@ absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<T
   return true;
 }
 
-void ServerCoreImpl::EndTableStep(int64_t step) {
-  params_->EndStep(step);
+absl::Status ServerCoreImpl::EndTableStep(int64_t step) {
+  RETURN_IF_ERROR(params_->EndStep(step));
   params_->CountRows(&counters_);
+  return absl::OkStatus();
 }
 
 void ServerCoreImpl::ApplySync() {
@@ -306,7 +307,7 @@ void ServerCoreImpl::ApplySync() {
     }
     status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
     if (status.ok() && async_tables_) status = params_->PrepareRates(next.version);
-    EndTableStep(next.version - 1);
+    if (status.ok()) status = EndTableStep(next.version - 1);
   }
   steps = nullptr;
 
@@ -408,7 +409,7 @@ void ServerCoreImpl::ApplyAsync(int id) {
       return RunAll(&actions);
     }
     status = complete.ok() ? params_->Apply(step, *own, part, norms.norms(), version) : complete.status();
-    EndTableStep(version);
+    if (status.ok()) status = EndTableStep(version);
   }
   own = nullptr;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
@@ -20,6 +21,7 @@
 #include "glog/logging.h"
 #include "ops/norm_math.h"
 #include "pserver/merge_gradients.h"
+#include "pserver/tables/cold_rows.h"
 
 namespace weir {
 
@@ -266,6 +268,23 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   return absl::OkStatus();
 }
 
+namespace {
+
+// This server's part of the memory, by its shards, and a directory of its own.
+SparseTableOptions::Disk DiskOf(const v1::VarDesc& var, int server_id, const SparseTableOptions& table) {
+  const int64_t memory = static_cast<int64_t>(static_cast<double>(var.disk().memory_mb() << 20) *
+                                              (table.shard_end - table.shard_begin) / table.logical_shards);
+  // Names hold no '%'.
+  const std::string name = absl::StrReplaceAll(var.name(), {{"/", "%2F"}});
+  const std::string directory = absl::StrCat(var.disk().dir(), "/", name, ".server-", server_id);
+  return {.memory_bytes = memory, .open = [=, table_name = var.name()](int64_t row_bytes) {
+            // An eighth for RocksDB, most of it rows on their way.
+            return OpenColdRows({.table = table_name, .directory = directory, .row_bytes = row_bytes, .memory_bytes = memory / 8});
+          }};
+}
+
+}  // namespace
+
 absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::BlockDesc* optimize,
                                     const v1::OpDesc* update) {
   if (var.dims_size() != 2) return absl::InvalidArgumentError("a table has dims [-1, width]");
@@ -286,6 +305,7 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .initializer = RowInitializer(var.initializer(), seed_, var.name()),
                              .lifecycle = var.lifecycle(),
                              .seed = seed_};
+  if (!var.disk().dir().empty()) options.disk = DiskOf(var, server_id_, options);
   table->has_lifecycle = var.has_lifecycle();
   if (update != nullptr) {
     std::vector<const v1::OpDesc*> ops = RowOps(*optimize, average_by_trainers_);
@@ -356,18 +376,26 @@ RowTime ServerParams::TimeOf(int64_t table_step) {
   return {.step = table_step, .seconds = reads_clock_ ? absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()) : 0};
 }
 
-void ServerParams::EndStep(int64_t table_step) {
+absl::Status ServerParams::EndStep(int64_t table_step) {
   const RowTime time = TimeOf(table_step);
+  Mutex mu;
+  absl::Status first_error;
   for (const auto& entry : tables_) {
     SparseTable& table = *entry->table;
     if (!table.lifecycle().expires() && !table.lifecycle().evicts() && !table.lifecycle().decays()) continue;
-    pool_->ParallelFor(table.stripes(), [&](int64_t s) { table.EndStep(static_cast<int>(s), time); });
+    pool_->ParallelFor(table.stripes(), [&](int64_t s) {
+      const absl::Status status = table.EndStep(static_cast<int>(s), time);
+      MutexLock lock(&mu);
+      first_error.Update(status);
+    });
   }
+  return first_error;
 }
 
 void ServerParams::CountRows(Counters* counters) {
   for (const auto& entry : tables_) {
-    if (!entry->has_lifecycle) continue;
+    const bool disk = entry->table->disk() != nullptr;
+    if (!entry->has_lifecycle && !disk) continue;
     MutexLock lock(&entry->counted_mu);
     const SparseTable::Counts now = entry->table->counts(), before = entry->counted;
     entry->counted = now;
@@ -376,6 +404,13 @@ void ServerParams::CountRows(Counters* counters) {
     };
     add("rows", "rows", now.rows - before.rows);
     add("made", "rows", now.made - before.made);
+    if (disk) {
+      add("in_memory", "rows", now.in_memory - before.in_memory);
+      add("used", "ids", now.used - before.used);
+      add("read_from_disk", "rows", now.read - before.read);
+      add("written_to_disk", "rows", now.written - before.written);
+    }
+    if (!entry->has_lifecycle) continue;
     add("expired", "rows", now.expired - before.expired);
     add("evicted", "rows", now.evicted - before.evicted);
     add("faded", "rows", now.faded - before.faded);
@@ -796,7 +831,7 @@ absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) 
     std::vector<int64_t> ids;
     std::vector<float> rows;
     for (int s = 0; s < table.stripes(); ++s) {
-      table.CopyStripe(s, &ids, &rows);
+      RETURN_IF_ERROR(table.CopyStripe(s, &ids, &rows));
       RETURN_IF_ERROR(writer->AddRows(ids, rows));
     }
     RETURN_IF_ERROR(writer->EndTable());
@@ -848,7 +883,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   for (size_t i = 0; i < read.size(); ++i) plan.dense[i].out = absl::MakeSpan(read[i].values);
   for (const auto& entry : tables_) {
     SparseTable* const table = entry->table.get();
-    table->Clear();
+    RETURN_IF_ERROR(table->Clear());
     plan.tables.push_back({LayoutOf(*table),
                            [table](uint32_t shard) { return table->OwnsShard(shard); },
                            [table](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
@@ -876,7 +911,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   return absl::OkStatus();
 }
 
-void ServerParams::Digest(v1::ControlReply* reply) {
+absl::Status ServerParams::Digest(v1::ControlReply* reply) {
   DigestTable digests;
   for (const auto& block : blocks_) {
     int64_t whole = 1;
@@ -903,13 +938,18 @@ void ServerParams::Digest(v1::ControlReply* reply) {
     const SparseTable& table = *entry->table;
     const size_t width = static_cast<size_t>(table.width()), state_width = static_cast<size_t>(table.state_width());
     std::vector<VariableDigestSum> sums(static_cast<size_t>(table.stripes()));
+    Mutex mu;
+    absl::Status first_error;
     pool_->ParallelFor(table.stripes(), [&](int64_t s) {
       VariableDigester digester(table.name(), table.logical_shards());
-      table.VisitStripe(static_cast<int>(s), [&](int64_t id, const float* row) {
+      const absl::Status status = table.VisitStripe(static_cast<int>(s), [&](int64_t id, const float* row) {
         digester.AddRow(id, absl::MakeConstSpan(row, width), absl::MakeConstSpan(row + width, state_width));
       });
       sums[static_cast<size_t>(s)] = digester.sum();
+      MutexLock lock(&mu);
+      first_error.Update(status);
     });
+    RETURN_IF_ERROR(first_error);
     VariableDigestSum& sum = digests[table.name()];
     for (const VariableDigestSum& each : sums) sum += each;
     for (const SparseTable::Memory memory : kMemories) {
@@ -939,6 +979,7 @@ void ServerParams::Digest(v1::ControlReply* reply) {
     variable->set_state(sum.state);
     for (uint64_t range : sum.ranges) variable->add_ranges(range);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace weir

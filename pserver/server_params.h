@@ -98,7 +98,7 @@ class ServerParams {
                      const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
 
   // The border behind a step: rows whose time is over, or that are too many, go. Several calls at once are possible.
-  void EndStep(int64_t table_step);
+  absl::Status EndStep(int64_t table_step);
   // What lifecycles have done since the last call, as "table.<name>.<what>". Counters of what is there may go down.
   void CountRows(Counters* counters);
 
@@ -131,7 +131,7 @@ class ServerParams {
   // The following three: no Apply meanwhile.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
-  void Digest(v1::ControlReply* reply);
+  absl::Status Digest(v1::ControlReply* reply);
 
  private:
   struct State {

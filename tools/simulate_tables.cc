@@ -69,7 +69,7 @@ class Run {
     const SparseTable::Counts before = table_->counts();
     const RowTime time = {.step = step};
     result_.end = table_->Update(ids_, gradients_.data(), 1, 0, pool, time);
-    for (int s = 0; s < table_->stripes(); ++s) table_->EndStep(s, time);
+    for (int s = 0; s < table_->stripes(); ++s) result_.end.Update(table_->EndStep(s, time));
     const SparseTable::Counts after = table_->counts();
     result_.gradients += static_cast<int64_t>(ids_.size());
     // A read of an id without a row is followed by a gradient that makes the row or is dropped.

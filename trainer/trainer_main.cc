@@ -141,6 +141,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   r->plan_text = PlanText(r->job, r->programs.main.plan());
   if (IsEmbedded(r->cluster)) {
     ASSIGN_OR_RETURN(Programs server, ServerPrograms(r->job, 0, "", ""));
+    PlaceTablesOnDisk(r->job, &server.main);
     std::vector<ServerOptions> servers(1);
     servers[0] = {.server_id = 0,
                   .main = std::move(server.main),

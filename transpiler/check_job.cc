@@ -182,7 +182,6 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
 absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
   const std::pair<const char*, bool> unavailable[] = {
       {"storage", table.storage() != v1::FLOAT32},
-      {"disk", table.has_disk()},
   };
   for (const auto& [field, set] : unavailable) {
     if (set) return at.Error(field, "is not available in this version");
@@ -213,6 +212,19 @@ absl::Status CheckRowInitializer(const Setting& at, std::string_view field, cons
                     "needs fan_in and fan_out: a distributed table has no height to take them from");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckDisk(const Job& job, const Setting& at, const v1::Table& table) {
+  if (!table.is_distributed()) return at.Error("disk", "is for is_distributed: true: other tables are no rows on the servers");
+  if (table.disk().dir().empty()) return at.Error("disk.dir", "is required: the directory for rows that memory has no room for");
+  // Of that RocksDB takes 3 MiB before the first row.
+  constexpr int64_t kLeastMb = 16;
+  const int servers = job.config.distribute().servers();
+  if (table.disk().memory_mb() < kLeastMb * servers) {
+    return at.Error("disk.memory_mb", absl::StrCat("must be at least ", kLeastMb, " for each of ", servers, " servers, ",
+                                                   kLeastMb * servers, ", got ", table.disk().memory_mb()));
+  }
+  return AtMost(at, "disk.memory_mb", table.disk().memory_mb(), int64_t{1} << 40);
 }
 
 // What hangs on shows and clicks.
@@ -393,6 +405,7 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
     return at.Error("logical_shards", absl::StrCat("must be at least distribute.servers, ", servers, ", got ",
                                                    table.logical_shards()));
   }
+  if (table.has_disk()) RETURN_IF_ERROR(CheckDisk(job, at, table));
   if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table, schema));
   if (table.has_initializer()) {
     RETURN_IF_ERROR(table.is_distributed() ? CheckRowInitializer(at, "initializer", table.initializer())

@@ -88,6 +88,14 @@ absl::StatusOr<Programs> TrainerPrograms(const Job& job, const std::string& main
   return programs;
 }
 
+void PlaceTablesOnDisk(const Job& job, v1::ProgramDesc* main) {
+  for (const v1::Table& table : job.config.table()) {
+    for (v1::VarDesc& var : *main->mutable_blocks(0)->mutable_vars()) {
+      if (table.has_disk() && var.name() == table.name()) var.mutable_disk()->set_dir(job.Path(table.disk().dir()));
+    }
+  }
+}
+
 absl::StatusOr<Programs> ServerPrograms(const Job& job, int server, const std::string& main_file,
                                         const std::string& startup_file) {
   ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));

@@ -20,6 +20,10 @@ absl::StatusOr<Programs> TrainerPrograms(const Job& job, const std::string& main
 absl::StatusOr<Programs> ServerPrograms(const Job& job, int server, const std::string& main_file,
                                         const std::string& startup_file);
 
+// Says in a server's program where this process keeps rows on disk: table.disk.dir of the job. A program that does not know keeps all
+// rows in memory, with the same bits.
+void PlaceTablesOnDisk(const Job& job, v1::ProgramDesc* main);
+
 }  // namespace weir
 
 #endif  // WEIR_TRANSPILER_PROCESS_PROGRAMS_H_

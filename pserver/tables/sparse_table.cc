@@ -11,15 +11,12 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "pserver/tables/sparse_table_impl.h"
 
 namespace weir {
 
 namespace {
 
-// How far ahead of use memory is fetched: first the slot, then the row. The ring holds both, a power of two.
-constexpr int64_t kSlotAhead = 32;
-constexpr int64_t kRowAhead = 16;
-constexpr uint64_t kRing = 64;
 // Rows handed to one call of the rule: their lines are still in the first-level cache.
 constexpr int64_t kUpdateBatch = 64;
 // Below this many ids a batch is not worth a second thread.
@@ -48,63 +45,7 @@ inline void CopyFloats(float* to, const float* from, int n) {
   }
 }
 
-uint32_t Word(const char* words, int i) {
-  uint32_t word;
-  std::memcpy(&word, words + 4 * i, sizeof(word));
-  return word;
-}
-void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 * i, &word, sizeof(word)); }
-float FloatWord(const char* words, int i) { return std::bit_cast<float>(Word(words, i)); }
-void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::bit_cast<uint32_t>(x)); }
-
-// The lines of a row, which may start anywhere in one. Inlined by force, see RowStore::PrefetchSlot.
-__attribute__((always_inline)) inline void PrefetchRow(const char* row, int64_t bytes) {
-  const char* line = reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(row) & ~uintptr_t{63});
-  for (; line < row + bytes; line += 64) __builtin_prefetch(line);
-}
-
-// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with slots and the first `touched` bytes
-// of rows fetched ahead of use. fn may insert; rows never move, so a guess made before is still one, and a miss is
-// looked up again.
-template <typename Id, typename Fn>
-void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn) {
-  uint64_t mixed[kRing];
-  char* guess[kRing];
-  for (int64_t i = 0; i < n + kSlotAhead + kRowAhead; ++i) {
-    if (i < n) {
-      const uint64_t m = MixId(static_cast<uint64_t>(id(i)));
-      mixed[static_cast<uint64_t>(i) % kRing] = m;
-      store.PrefetchSlot(m);
-    }
-    if (const int64_t j = i - kSlotAhead; j >= 0 && j < n) {
-      char* const row = store.Guess(mixed[static_cast<uint64_t>(j) % kRing]);
-      guess[static_cast<uint64_t>(j) % kRing] = row;
-      if (row != nullptr) PrefetchRow(row, touched);
-    }
-    const int64_t k = i - kSlotAhead - kRowAhead;
-    if (k < 0) continue;
-    const uint64_t at = static_cast<uint64_t>(k) % kRing;
-    char* row = guess[at];
-    if (row == nullptr || RowStore::Id(row) != id(k)) row = store.Find(id(k), mixed[at]);
-    if (!fn(k, mixed[at], row)) return;
-  }
-}
-
 }  // namespace
-
-struct alignas(64) SparseTable::Stripe {
-  mutable Mutex mu;
-  RowStore rows ABSL_GUARDED_BY(mu);
-  RowStore candidates ABSL_GUARDED_BY(mu);
-  RowStore tombstones ABSL_GUARDED_BY(mu);
-  // When the lifecycle evicts: by shard, from the stripe's first on, and the shards that have too many.
-  std::vector<int64_t> shard_rows ABSL_GUARDED_BY(mu);
-  std::vector<int64_t> shard_candidates ABSL_GUARDED_BY(mu);
-  std::vector<uint32_t> over ABSL_GUARDED_BY(mu);
-  // Up to where the clock has come; -1: nowhere yet.
-  int64_t seconds_position ABSL_GUARDED_BY(mu) = -1;
-  Counts counts ABSL_GUARDED_BY(mu);  // sizes are the stores'
-};
 
 // Rows of one stripe on their way to the rule, a cache-full at a time.
 class SparseTable::Updates {
@@ -123,6 +64,9 @@ class SparseTable::Updates {
   void Flush() {
     if (count_ == 0) return;
     table_->options_.rule->UpdateIds(ids_, table_->options_.width, learning_rate_, divisor_, count_, values_, grads_);
+    if (table_->disk_ != nullptr) {
+      for (int64_t i = 0; i < count_; ++i) table_->Changed(rows_[i]);
+    }
     if (table_->rules_.row_words().size > 0) {
       for (int64_t i = 0; i < count_; ++i) table_->Stamp(table_->WordsOf(rows_[i]), table_->rules_.row_words(), time_, shows_[i]);
     }
@@ -161,7 +105,13 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
   if (const absl::Status lifecycle = LifecycleRules::Check(options.lifecycle); !lifecycle.ok()) {
     return wrong(std::string(lifecycle.message()));
   }
-  return std::unique_ptr<SparseTable>(new SparseTable(std::move(options)));
+  std::unique_ptr<SparseTable> table(new SparseTable(std::move(options)));
+  if (table->options_.disk.open != nullptr) {
+    ASSIGN_OR_RETURN(table->disk_,
+                     table->options_.disk.open(table->use_begin_ - static_cast<int64_t>(sizeof(int64_t))));
+    table->SetGoal();
+  }
+  return table;
 }
 
 SparseTable::SparseTable(SparseTableOptions options)
@@ -172,7 +122,8 @@ SparseTable::SparseTable(SparseTableOptions options)
   words_begin_ = static_cast<int64_t>(sizeof(int64_t)) + 4 * (int64_t{options_.width} + state_width_);
   for (const std::string& name : rules_.row_words().names) states_.push_back({name, 1});
   state_width_ += rules_.row_words().size;
-  row_bytes_ = words_begin_ + 4 * rules_.row_words().size;
+  row_bytes_ = use_begin_ = words_begin_ + 4 * rules_.row_words().size;
+  if (options_.disk.open != nullptr) row_bytes_ += 4;
   word_names_[kCandidates] = rules_.candidate_words().names;
   if (rules_.tombstones()) word_names_[kTombstones] = {"lifecycle.step"};
 
@@ -204,6 +155,10 @@ SparseTable::SparseTable(SparseTableOptions options)
     if (word_names_[memory].empty()) continue;
     make(1 + memory, static_cast<int64_t>(sizeof(int64_t) + 4 * word_names_[memory].size()),
          memory == kCandidates ? &Stripe::candidates : &Stripe::tombstones);
+  }
+  for (int s = 0; options_.disk.open != nullptr && s < stripe_count_; ++s) {
+    MutexLock lock(&stripes_[s].mu);
+    stripes_[s].versions.assign(Stripe::kVersions, 0);
   }
   for (int s = 0; rules_.evicts() && s < stripe_count_; ++s) {
     MutexLock lock(&stripes_[s].mu);
@@ -275,6 +230,11 @@ char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Stat
       stripe.over.push_back(shard);
   }
   if (rules_.tombstones() && stripe.tombstones.Find(id, mixed) != nullptr) stripe.tombstones.Erase(id, mixed);
+  if (disk_ != nullptr) {
+    Touch(row, stripe.clock);
+    Changed(row);
+  }
+  ++stripe.exist;
   ++stripe.counts.made;
   return row;
 }
@@ -382,18 +342,27 @@ absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float
       }
       return true;
     };
-    MutexLock lock(&stripe.mu);
-    if (order == nullptr) {
-      const int64_t* const section = ids.data() + begin;
-      Walk(
-          stripe.rows, end - begin, touched, [section](int64_t k) { return section[k]; },
-          [&](int64_t k, uint64_t mixed, char* row) { return copy(begin + k, mixed, row); });
-    } else {
-      Walk(
-          stripe.rows, end - begin, touched, [&](int64_t k) { return ids[order[begin + k]]; },
-          [&](int64_t k, uint64_t mixed, char* row) { return copy(order[begin + k], mixed, row); });
+    bool crowded = false;
+    {
+      MutexLock lock(&stripe.mu);
+      if (disk_ != nullptr) {
+        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
+                                         : Fetch(stripe, ids, order + begin, end - begin));
+      }
+      if (order == nullptr) {
+        const int64_t* const section = ids.data() + begin;
+        Walk(
+            stripe.rows, end - begin, touched, [section](int64_t k) { return section[k]; },
+            [&](int64_t k, uint64_t mixed, char* row) { return copy(begin + k, mixed, row); });
+      } else {
+        Walk(
+            stripe.rows, end - begin, touched, [&](int64_t k) { return ids[order[begin + k]]; },
+            [&](int64_t k, uint64_t mixed, char* row) { return copy(order[begin + k], mixed, row); });
+      }
+      RETURN_IF_ERROR(status);
+      crowded = Crowded(stripe);
     }
-    return status;
+    return crowded ? MakeRoom(stripe) : absl::OkStatus();
   });
 }
 
@@ -486,37 +455,44 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
   earlier.clear();
   const auto shows_of = [shows](int64_t k) { return shows == nullptr ? nullptr : shows[k]; };
   absl::Status status;
-  MutexLock lock(&stripe.mu);
-  const auto insert = [&](int64_t k, uint64_t mixed, const Earlier& before) {
-    stripe.mu.AssertHeld();
-    char* const row = Insert(stripe, ids[static_cast<size_t>(k)], mixed, &status);
-    if (row == nullptr) return false;
-    if (const LifecycleRules::Words& words = rules_.row_words(); words.shows >= 0) {
-      SetFloatWord(WordsOf(row), words.shows, before.shows);
-      SetFloatWord(WordsOf(row), words.clicks, before.clicks);
-    }
-    updates.Add(row, grads[k], shows_of(k));
-    return true;
-  };
-  Walk(
-      stripe.rows, static_cast<int64_t>(ids.size()), row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
-      [&](int64_t k, uint64_t mixed, char* row) {
-        if (row != nullptr) {
-          updates.Add(row, grads[k], shows_of(k));
+  bool crowded = false;
+  {
+    MutexLock lock(&stripe.mu);
+    if (disk_ != nullptr) RETURN_IF_ERROR(Fetch(stripe, ids, nullptr, static_cast<int64_t>(ids.size())));
+    const auto insert = [&](int64_t k, uint64_t mixed, const Earlier& before) {
+      stripe.mu.AssertHeld();
+      char* const row = Insert(stripe, ids[static_cast<size_t>(k)], mixed, &status);
+      if (row == nullptr) return false;
+      if (const LifecycleRules::Words& words = rules_.row_words(); words.shows >= 0) {
+        SetFloatWord(WordsOf(row), words.shows, before.shows);
+        SetFloatWord(WordsOf(row), words.clicks, before.clicks);
+      }
+      updates.Add(row, grads[k], shows_of(k));
+      return true;
+    };
+    Walk(
+        stripe.rows, static_cast<int64_t>(ids.size()), row_bytes_,
+        [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
+        [&](int64_t k, uint64_t mixed, char* row) {
+          if (row != nullptr) {
+            updates.Add(row, grads[k], shows_of(k));
+            return true;
+          }
+          if (all) return insert(k, mixed, {});
+          missing.push_back(static_cast<uint32_t>(k));
           return true;
-        }
-        if (all) return insert(k, mixed, {});
-        missing.push_back(static_cast<uint32_t>(k));
-        return true;
-      });
-  if (!missing.empty()) {
-    RETURN_IF_ERROR(Admit(stripe, ids, time, shows, &missing, &earlier));
-    earlier.resize(missing.size());  // chance remembers nothing
-    for (size_t i = 0; i < missing.size(); ++i) {
-      if (!insert(missing[i], MixId(static_cast<uint64_t>(ids[missing[i]])), earlier[i])) break;
+        });
+    if (!missing.empty()) {
+      RETURN_IF_ERROR(Admit(stripe, ids, time, shows, &missing, &earlier));
+      earlier.resize(missing.size());  // chance remembers nothing
+      for (size_t i = 0; i < missing.size(); ++i) {
+        if (!insert(missing[i], MixId(static_cast<uint64_t>(ids[missing[i]])), earlier[i])) break;
+      }
     }
+    updates.Flush();
+    crowded = Crowded(stripe);
   }
-  updates.Flush();
+  if (crowded && status.ok()) status = MakeRoom(stripe);
   return status;
 }
 
@@ -544,8 +520,13 @@ absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* gra
 }
 
 void SparseTable::Remove(Stripe& stripe, int64_t id, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  stripe.rows.Erase(id, MixId(static_cast<uint64_t>(id)));
+  Forget(stripe, id, time);
+}
+
+void SparseTable::Forget(Stripe& stripe, int64_t id, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const uint64_t mixed = MixId(static_cast<uint64_t>(id));
-  stripe.rows.Erase(id, mixed);
+  --stripe.exist;
   rows_.fetch_sub(1, std::memory_order_relaxed);
   if (rules_.evicts()) --stripe.shard_rows[Shard(mixed) % stripe.shard_rows.size()];
   if (!rules_.tombstones()) return;
@@ -560,98 +541,139 @@ void SparseTable::RemoveCandidate(Stripe& stripe, int64_t id) ABSL_EXCLUSIVE_LOC
   if (rules_.evicts()) --stripe.shard_candidates[Shard(mixed) % stripe.shard_candidates.size()];
 }
 
-void SparseTable::Expire(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+std::vector<uint32_t> SparseTable::Due(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time) const
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  std::vector<uint32_t> due;
+  for (uint32_t shard = rules_.FirstDue(begin, time.step); shard < end; shard += rules_.period()) due.push_back(shard);
+  if (!rules_.by_clock()) return due;
+  const int64_t position = rules_.SecondsPosition(time.seconds), shards = options_.logical_shards;
+  // A table that was just made, or loaded, starts where the clock stands.
+  int64_t from = stripe.seconds_position < 0 ? position : stripe.seconds_position;
+  from = std::max(from, position - shards);
+  for (uint32_t shard = begin; shard < end; ++shard) {
+    // Whether one of (from, position] is the shard's.
+    const int64_t next = from + 1 + ((shard - from - 1) % shards + shards) % shards;
+    if (next <= position) due.push_back(shard);
+  }
+  stripe.seconds_position = std::max(stripe.seconds_position, position);
+  return due;
+}
+
+bool SparseTable::Expired(const char* words, const LifecycleRules::Words& places, const RowTime& time) const {
+  return (places.step >= 0 && rules_.ExpiredByStep(Word(words, places.step), time.step)) ||
+         (places.second >= 0 && rules_.ExpiredByClock(Word(words, places.second), time.seconds));
+}
+
+uint64_t SparseTable::Keep(const char* words, const LifecycleRules::Words& places, const RowTime& time) const {
+  return rules_.Keep(Word(words, places.step), places.count < 0 ? 0 : Word(words, places.count), ScoreOf(words, places),
+                     time.step);
+}
+
+void SparseTable::ExpireRows(Stripe& stripe, uint32_t shard, const RowTime& time)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  const auto find = [&](const char* words, const LifecycleRules::Words& places, const char* row) {
-    if ((places.step >= 0 && rules_.ExpiredByStep(Word(words, places.step), time.step)) ||
-        (places.second >= 0 && rules_.ExpiredByClock(Word(words, places.second), time.seconds))) {
-      gone.push_back(RowStore::Id(row));
-    }
-  };
-  stripe.rows.Visit(first, last, [&](char* row) { find(WordsOf(row), rules_.row_words(), row); });
+  stripe.rows.Visit(first, last, [&](char* row) {
+    if (Expired(WordsOf(row), rules_.row_words(), time)) gone.push_back(RowStore::Id(row));
+  });
   for (int64_t id : gone) Remove(stripe, id, time);
   stripe.counts.expired += static_cast<int64_t>(gone.size());
-  if (word_names_[kCandidates].empty()) return;
-  gone.clear();
-  stripe.candidates.Visit(first, last, [&](char* row) { find(row + sizeof(int64_t), rules_.candidate_words(), row); });
-  for (int64_t id : gone) RemoveCandidate(stripe, id);
 }
 
-void SparseTable::Decay(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+void SparseTable::ExpireCandidates(Stripe& stripe, uint32_t shard, const RowTime& time)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  if (word_names_[kCandidates].empty()) return;
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  const auto decay = [&](char* words, const LifecycleRules::Words& places, const char* row) {
-    const float shows = FloatWord(words, places.shows) * rules_.decay(), clicks = FloatWord(words, places.clicks) * rules_.decay();
-    SetFloatWord(words, places.shows, shows);
-    SetFloatWord(words, places.clicks, clicks);
-    if (rules_.Faded(shows, clicks)) gone.push_back(RowStore::Id(row));
-  };
-  stripe.rows.Visit(first, last, [&](char* row) { decay(WordsOf(row), rules_.row_words(), row); });
-  for (int64_t id : gone) Remove(stripe, id, time);
-  stripe.counts.faded += static_cast<int64_t>(gone.size());
-  if (word_names_[kCandidates].empty()) return;
-  gone.clear();
-  stripe.candidates.Visit(first, last, [&](char* row) { decay(row + sizeof(int64_t), rules_.candidate_words(), row); });
+  stripe.candidates.Visit(first, last, [&](char* row) {
+    if (Expired(row + sizeof(int64_t), rules_.candidate_words(), time)) gone.push_back(RowStore::Id(row));
+  });
   for (int64_t id : gone) RemoveCandidate(stripe, id);
 }
 
-void SparseTable::Evict(Stripe& stripe, uint32_t shard, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
-  const auto [first, last] = ShardRange(shard);
-  std::vector<std::pair<uint64_t, int64_t>> all;  // what keeps it, id
-  // Leaves those that go.
-  const auto choose = [&] {
-    const auto go = static_cast<ptrdiff_t>(all.size()) - static_cast<ptrdiff_t>(rules_.kept_in_shard());
-    std::nth_element(all.begin(), all.begin() + go, all.end());
-    all.resize(static_cast<size_t>(go));
-  };
-  const auto add = [&](const char* words, const LifecycleRules::Words& places, const char* row) {
-    all.emplace_back(rules_.Keep(Word(words, places.step), places.count < 0 ? 0 : Word(words, places.count), ScoreOf(words, places),
-                                 time.step),
-                     RowStore::Id(row));
-  };
-  const size_t at = shard % stripe.shard_rows.size();
-  if (stripe.shard_rows[at] > rules_.most_in_shard()) {
-    stripe.rows.Visit(first, last, [&](char* row) { add(WordsOf(row), rules_.row_words(), row); });
-    choose();
-    for (const auto& [keep, id] : all) Remove(stripe, id, time);
-    stripe.counts.evicted += static_cast<int64_t>(all.size());
-    all.clear();
-  }
-  if (stripe.shard_candidates[at] > rules_.most_in_shard()) {
-    stripe.candidates.Visit(first, last, [&](char* row) { add(row + sizeof(int64_t), rules_.candidate_words(), row); });
-    choose();
-    for (const auto& [keep, id] : all) RemoveCandidate(stripe, id);
-  }
+bool SparseTable::Fade(char* words, const LifecycleRules::Words& places) const {
+  const float shows = FloatWord(words, places.shows) * rules_.decay(),
+              clicks = FloatWord(words, places.clicks) * rules_.decay();
+  SetFloatWord(words, places.shows, shows);
+  SetFloatWord(words, places.clicks, clicks);
+  return rules_.Faded(shows, clicks);
 }
 
-void SparseTable::EndStep(int stripe_number, const RowTime& time) {
-  if (!rules_.expires() && !rules_.evicts() && !rules_.decays()) return;
+void SparseTable::DecayRows(Stripe& stripe, uint32_t shard, const RowTime& time)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  const auto [first, last] = ShardRange(shard);
+  std::vector<int64_t> gone;
+  stripe.rows.Visit(first, last, [&](char* row) {
+    if (Fade(WordsOf(row), rules_.row_words())) gone.push_back(RowStore::Id(row));
+  });
+  for (int64_t id : gone) Remove(stripe, id, time);
+  stripe.counts.faded += static_cast<int64_t>(gone.size());
+}
+
+void SparseTable::DecayCandidates(Stripe& stripe, uint32_t shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  if (word_names_[kCandidates].empty()) return;
+  const auto [first, last] = ShardRange(shard);
+  std::vector<int64_t> gone;
+  stripe.candidates.Visit(first, last, [&](char* row) {
+    if (Fade(row + sizeof(int64_t), rules_.candidate_words())) gone.push_back(RowStore::Id(row));
+  });
+  for (int64_t id : gone) RemoveCandidate(stripe, id);
+}
+
+void SparseTable::ChooseGoing(Kept* all) const {
+  const auto go = static_cast<ptrdiff_t>(all->size()) - static_cast<ptrdiff_t>(rules_.kept_in_shard());
+  std::nth_element(all->begin(), all->begin() + go, all->end());
+  all->resize(static_cast<size_t>(go));
+}
+
+void SparseTable::EvictRows(Stripe& stripe, uint32_t shard, const RowTime& time)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  if (stripe.shard_rows[shard % stripe.shard_rows.size()] <= rules_.most_in_shard()) return;
+  const auto [first, last] = ShardRange(shard);
+  Kept all;
+  stripe.rows.Visit(first, last, [&](char* row) {
+    all.emplace_back(Keep(WordsOf(row), rules_.row_words(), time), RowStore::Id(row));
+  });
+  ChooseGoing(&all);
+  for (const auto& [keep, id] : all) Remove(stripe, id, time);
+  stripe.counts.evicted += static_cast<int64_t>(all.size());
+}
+
+void SparseTable::EvictCandidates(Stripe& stripe, uint32_t shard, const RowTime& time)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
+  if (stripe.shard_candidates[shard % stripe.shard_candidates.size()] <= rules_.most_in_shard()) return;
+  const auto [first, last] = ShardRange(shard);
+  Kept all;
+  stripe.candidates.Visit(first, last, [&](char* row) {
+    all.emplace_back(Keep(row + sizeof(int64_t), rules_.candidate_words(), time), RowStore::Id(row));
+  });
+  ChooseGoing(&all);
+  for (const auto& [keep, id] : all) RemoveCandidate(stripe, id);
+}
+
+absl::Status SparseTable::EndStep(int stripe_number, const RowTime& time) {
+  if (!rules_.expires() && !rules_.evicts() && !rules_.decays()) return absl::OkStatus();
   Stripe& stripe = stripes_[stripe_number];
   const auto [begin, end] = ShardsOf(stripe_number);
+  if (disk_ != nullptr) return EndStepOnDisk(stripe, begin, end, time);
   MutexLock lock(&stripe.mu);
-  for (uint32_t shard = rules_.FirstDue(begin, time.step); shard < end; shard += rules_.period())
-    Expire(stripe, shard, time);
-  if (rules_.by_clock()) {
-    const int64_t position = rules_.SecondsPosition(time.seconds), shards = options_.logical_shards;
-    // A table that was just made, or loaded, starts where the clock stands.
-    int64_t from = stripe.seconds_position < 0 ? position : stripe.seconds_position;
-    from = std::max(from, position - shards);
-    for (uint32_t shard = begin; shard < end; ++shard) {
-      // Whether one of (from, position] is the shard's.
-      const int64_t next = from + 1 + ((shard - from - 1) % shards + shards) % shards;
-      if (next <= position) Expire(stripe, shard, time);
-    }
-    stripe.seconds_position = std::max(stripe.seconds_position, position);
+  for (uint32_t shard : Due(stripe, begin, end, time)) {
+    ExpireRows(stripe, shard, time);
+    ExpireCandidates(stripe, shard, time);
   }
   if (rules_.decays()) {
     for (int64_t shard = rules_.FirstDecay(begin, time.step); shard < end; shard += rules_.decay_every()) {
-      Decay(stripe, static_cast<uint32_t>(shard), time);
+      DecayRows(stripe, static_cast<uint32_t>(shard), time);
+      DecayCandidates(stripe, static_cast<uint32_t>(shard));
     }
   }
   std::sort(stripe.over.begin(), stripe.over.end());
-  for (uint32_t shard : stripe.over) Evict(stripe, shard, time);
+  for (uint32_t shard : stripe.over) {
+    EvictRows(stripe, shard, time);
+    EvictCandidates(stripe, shard, time);
+  }
   stripe.over.clear();
+  return absl::OkStatus();
 }
 
 absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
@@ -659,18 +681,28 @@ absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float
     Stripe& stripe = stripes_[s];
     const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
     int64_t missing = -1;
-    MutexLock lock(&stripe.mu);
-    Walk(
-        stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-        [&](int64_t k, uint64_t, char* row) {
-          if (row == nullptr) {
-            missing = at(k);
+    bool crowded = false;
+    {
+      MutexLock lock(&stripe.mu);
+      if (disk_ != nullptr) {
+        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
+                                         : Fetch(stripe, ids, order + begin, end - begin));
+      }
+      Walk(
+          stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
+          [&](int64_t k, uint64_t, char* row) {
+            if (row == nullptr) {
+              missing = at(k);
+              return true;
+            }
+            const float* const change = changes + at(k) * options_.width;
+            for (int j = 0; j < options_.width; ++j) Values(row)[j] += change[j];
+            Changed(row);
             return true;
-          }
-          const float* const change = changes + at(k) * options_.width;
-          for (int j = 0; j < options_.width; ++j) Values(row)[j] += change[j];
-          return true;
-        });
+          });
+      crowded = Crowded(stripe);
+    }
+    if (crowded) RETURN_IF_ERROR(MakeRoom(stripe));
     if (missing < 0) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat("table ", options_.name, " has no row ", ids[static_cast<size_t>(missing)], " to change"));
@@ -683,38 +715,62 @@ absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* ro
     Stripe& stripe = stripes_[s];
     const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
     absl::Status status;
-    MutexLock lock(&stripe.mu);
-    const int64_t made = stripe.counts.made;
-    Walk(
-        stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-        [&](int64_t k, uint64_t mixed, char* row) {
-          stripe.mu.AssertHeld();
-          if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(at(k))], mixed, &status);
-          if (row == nullptr) return false;
-          std::memcpy(Values(row), rows + at(k) * floats, static_cast<size_t>(floats) * sizeof(float));
-          return true;
-        });
-    stripe.counts.made = made;
+    bool crowded = false;
+    {
+      MutexLock lock(&stripe.mu);
+      if (disk_ != nullptr) {
+        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
+                                         : Fetch(stripe, ids, order + begin, end - begin));
+      }
+      const int64_t made = stripe.counts.made;
+      Walk(
+          stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
+          [&](int64_t k, uint64_t mixed, char* row) {
+            stripe.mu.AssertHeld();
+            if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(at(k))], mixed, &status);
+            if (row == nullptr) return false;
+            std::memcpy(Values(row), rows + at(k) * floats, static_cast<size_t>(floats) * sizeof(float));
+            Changed(row);
+            return true;
+          });
+      stripe.counts.made = made;
+      crowded = Crowded(stripe);
+    }
+    if (crowded && status.ok()) status = MakeRoom(stripe);
     return status;
   });
 }
 
-void SparseTable::Clear() {
-  for (int s = 0; s < stripe_count_; ++s) {
-    Stripe& stripe = stripes_[s];
-    MutexLock lock(&stripe.mu);
-    rows_.fetch_sub(static_cast<int64_t>(stripe.rows.size()), std::memory_order_relaxed);
-    stripe.rows.Clear();
-    if (!word_names_[kCandidates].empty()) stripe.candidates.Clear();
-    if (!word_names_[kTombstones].empty()) stripe.tombstones.Clear();
-    std::fill(stripe.shard_rows.begin(), stripe.shard_rows.end(), 0);
-    std::fill(stripe.shard_candidates.begin(), stripe.shard_candidates.end(), 0);
-    stripe.over.clear();
-    stripe.seconds_position = -1;
+absl::Status SparseTable::Clear() {
+  const auto clear = [this] {
+    for (int s = 0; s < stripe_count_; ++s) {
+      Stripe& stripe = stripes_[s];
+      // Who is about to write rows to the disk is waited for; then none has changed.
+      MutexLock disk_lock(&stripe.disk_mu);
+      MutexLock lock(&stripe.mu);
+      rows_.fetch_sub(stripe.exist, std::memory_order_relaxed);
+      stripe.exist = 0;
+      stripe.rows.Clear();
+      if (!word_names_[kCandidates].empty()) stripe.candidates.Clear();
+      if (!word_names_[kTombstones].empty()) stripe.tombstones.Clear();
+      std::fill(stripe.shard_rows.begin(), stripe.shard_rows.end(), 0);
+      std::fill(stripe.shard_candidates.begin(), stripe.shard_candidates.end(), 0);
+      stripe.over.clear();
+      stripe.seconds_position = -1;
+      // What readers have on their way from the disk.
+      for (uint32_t& version : stripe.versions) ++version;
+    }
+  };
+  clear();
+  if (disk_ != nullptr) {
+    RETURN_IF_ERROR(disk_->Clear());
+    // Rows that were read meanwhile.
+    clear();
   }
   for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {
     if (chunks != nullptr) chunks->Clear();
   }
+  return absl::OkStatus();
 }
 
 namespace {
@@ -741,21 +797,30 @@ void InOrder(const RowStore& store, uint32_t shards, std::vector<int64_t>* ids, 
 
 }  // namespace
 
-void SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
+absl::Status SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
   const size_t floats = static_cast<size_t>(options_.width) + static_cast<size_t>(state_width_);
   Stripe& stripe = stripes_[stripe_number];
+  if (disk_ != nullptr) return CopyFromBoth(stripe_number, ids, rows);
   MutexLock lock(&stripe.mu);
   rows->resize(stripe.rows.size() * floats);
   InOrder(stripe.rows, options_.logical_shards, ids, [&](size_t i, const char* row) {
     std::memcpy(rows->data() + i * floats, Values(row), floats * sizeof(float));
   });
+  return absl::OkStatus();
 }
 
-void SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
+absl::Status SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
+  constexpr uint64_t kLast = std::numeric_limits<uint64_t>::max();
   Stripe& stripe = stripes_[stripe_number];
+  const auto visit = [&](const char* row) { fn(RowStore::Id(row), Values(row)); };
+  if (disk_ != nullptr) {
+    MutexLock disk_lock(&stripe.disk_mu);
+    return VisitBoth(stripe, StripeRange(stripe_number).first, StripeRange(stripe_number).second, visit,
+                     [&](int64_t id, const char* values) { fn(id, reinterpret_cast<const float*>(values)); });
+  }
   MutexLock lock(&stripe.mu);
-  stripe.rows.Visit(0, std::numeric_limits<uint64_t>::max(),
-                    [&](const char* row) { fn(RowStore::Id(row), Values(row)); });
+  stripe.rows.Visit(0, kLast, visit);
+  return absl::OkStatus();
 }
 
 void SparseTable::CopyMemory(Memory memory, int stripe_number, std::vector<int64_t>* ids,
@@ -808,6 +873,7 @@ int64_t SparseTable::bytes() const {
     MutexLock lock(&stripe.mu);
     sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.candidates.bytes() + stripe.tombstones.bytes());
   }
+  if (disk_ != nullptr) sum += disk_->counts().memory_bytes;
   return sum;
 }
 
@@ -816,7 +882,11 @@ SparseTable::Counts SparseTable::counts() const {
   for (int s = 0; s < stripe_count_; ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    sum.rows += static_cast<int64_t>(stripe.rows.size());
+    sum.rows += stripe.exist;
+    sum.in_memory += static_cast<int64_t>(stripe.rows.size());
+    sum.used += stripe.counts.used;
+    sum.read += stripe.counts.read;
+    sum.written += stripe.counts.written;
     sum.made += stripe.counts.made;
     sum.expired += stripe.counts.expired;
     sum.evicted += stripe.counts.evicted;

@@ -9,6 +9,10 @@
 //
 // Rows come and go as the table's Lifecycle says (docs/tables.md): an update may leave its id without a row, and
 // EndStep, between two steps, takes the rows whose time is over. A row that does not exist reads as its initial values.
+//
+// Rows beyond a memory budget lie on disk, if there is one: of each stripe those that were in no call for longest.
+// Where a row lies is no part of its value: every call gives the same bits, wherever its rows were. A call first brings
+// its rows of a stripe into memory; the disk works without the stripe's lock.
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 
@@ -28,6 +32,7 @@
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/row_rule.h"
 #include "proto/table.pb.h"
+#include "pserver/tables/cold_rows.h"
 #include "pserver/tables/lifecycle_rules.h"
 #include "pserver/tables/row_memory.h"
 #include "pserver/tables/row_store.h"
@@ -53,6 +58,13 @@ struct SparseTableOptions {
   v1::Lifecycle lifecycle = {};
   // Of the job: chance of admission.
   uint64_t seed = 1;
+  struct Disk {
+    // For rows in memory with their index, and what `open` takes; rows of a call may exceed it while it lasts.
+    int64_t memory_bytes = 0;
+    // Called by Create, with the bytes of a row. Null: all rows are in memory.
+    std::function<absl::StatusOr<std::unique_ptr<ColdRows>>(int64_t row_bytes)> open;
+  };
+  Disk disk = {};
 };
 
 // When something happens to rows.
@@ -64,14 +76,15 @@ struct RowTime {
 
 class SparseTable {
  public:
-  // InvalidArgument: width, shards or capacity that make no sense.
+  // InvalidArgument: width, shards or capacity that make no sense. Errors of disk.open.
   static absl::StatusOr<std::unique_ptr<SparseTable>> Create(SparseTableOptions options);
   ~SparseTable();
 
   // Copies values into out [ids.size(), width]. Rows that do not exist are made if `create` (whatever the lifecycle
   // says of admission), else they only read as their initial values. Any order, repeats allowed; ids sorted by MixId
   // are fastest. `pool` may be null. InvalidArgument: an id of another server's shard. ResourceExhausted: over
-  // capacity.
+  // capacity. With rows on disk, here and in all that follows: errors of ColdRows; some rows may then be lost, and only
+  // a checkpoint helps.
   absl::Status Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool);
 
   // One update of each row, made if need be and if the lifecycle admits it; else the gradient is dropped. ids distinct,
@@ -86,7 +99,7 @@ class SparseTable {
   // The border behind a step: rows of the stripe that are over their time or over capacity go. What goes is a function
   // of the rows and the step (and of the clock, when the lifecycle says so). Costs nothing without a lifecycle that
   // takes rows.
-  void EndStep(int stripe, const RowTime& time);
+  absl::Status EndStep(int stripe, const RowTime& time);
 
   // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound:
   // a row does not exist; others may have changed.
@@ -94,13 +107,13 @@ class SparseTable {
   // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
   // Forgets every row, candidate and tombstone. Nobody makes rows meanwhile; reading is possible.
-  void Clear();
+  absl::Status Clear();
 
   // Copies of all rows of a stripe by (logical shard, id). Going through stripes 0, 1, ... gives the whole order.
-  void CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
-  // Calls fn(id, row [width + state_width]) for every row of a stripe, in no order, under the stripe's lock: fn must
-  // not call this table.
-  void VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
+  absl::Status CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
+  // Calls fn(id, row [width + state_width]) for every row of a stripe, once, in no order, under a lock of the stripe:
+  // fn must not call this table.
+  absl::Status VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
 
   // What the table knows of ids without a row: how often those that wait for admission were there, and when rows went.
   // As rows of floats that hold the bits of 4-byte words, named by `words`; never empty words.
@@ -142,8 +155,15 @@ class SparseTable {
     int64_t dropped = 0;     // gradients of ids that were not admitted
     int64_t candidates = 0;  // ids that wait for admission
     int64_t tombstones = 0;
+    // With rows on disk:
+    int64_t in_memory = 0;  // rows now
+    int64_t used = 0;       // ids of calls
+    int64_t read = 0;       // rows brought into memory
+    int64_t written = 0;    // rows that had changed and left memory
   };
   Counts counts() const;
+  // Null: all rows are in memory.
+  const ColdRows* disk() const { return disk_.get(); }
 
  private:
   struct Stripe;
@@ -160,6 +180,7 @@ class SparseTable {
   int StripeOf(uint64_t mixed) const { return static_cast<int>((Shard(mixed) >> group_log2_) - first_group_); }
   // First and last MixId of a logical shard.
   std::pair<uint64_t, uint64_t> ShardRange(uint32_t shard) const;
+  std::pair<uint64_t, uint64_t> StripeRange(int stripe) const;
   // Of the stripe's shards those that this server holds.
   std::pair<uint32_t, uint32_t> ShardsOf(int stripe) const;
   absl::Status Partition(absl::Span<const int64_t> ids, Sections* sections) const;
@@ -177,12 +198,57 @@ class SparseTable {
                      std::vector<uint32_t>* missing, std::vector<Earlier>* earlier);
   void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time, const float* shows) const;
   double ScoreOf(const char* words, const LifecycleRules::Words& places) const;
-  void Decay(Stripe& stripe, uint32_t shard, const RowTime& time);
   void Remove(Stripe& stripe, int64_t id, const RowTime& time);
+  // Counts a row that does not exist any more.
+  void Forget(Stripe& stripe, int64_t id, const RowTime& time);
   void RemoveCandidate(Stripe& stripe, int64_t id);
-  void Expire(Stripe& stripe, uint32_t shard, const RowTime& time);
-  void Evict(Stripe& stripe, uint32_t shard, const RowTime& time);
+  // Shards of [begin, end) whose rows are to be looked at for their time.
+  std::vector<uint32_t> Due(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time) const;
+  bool Expired(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
+  uint64_t Keep(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
+  void ExpireRows(Stripe& stripe, uint32_t shard, const RowTime& time);
+  void ExpireCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
+  // Shows and clicks decay; whether the score is now too low.
+  bool Fade(char* words, const LifecycleRules::Words& places) const;
+  void DecayRows(Stripe& stripe, uint32_t shard, const RowTime& time);
+  void DecayCandidates(Stripe& stripe, uint32_t shard);
+  void EvictRows(Stripe& stripe, uint32_t shard, const RowTime& time);
+  void EvictCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
+  // Leaves those that go: the lowest. (what keeps it, id)
+  using Kept = std::vector<std::pair<uint64_t, int64_t>>;
+  void ChooseGoing(Kept* all) const;
   absl::Status Full() const;
+
+  // Rows on disk (sparse_table_disk.cc).
+  //
+  // Brings into memory what exists of ids[order[0..n)] (ids[0..n) when order is null), and says that they are used now.
+  // The stripe's lock is held on entry and on return, but not throughout.
+  absl::Status Fetch(Stripe& stripe, absl::Span<const int64_t> ids, const uint32_t* order, int64_t n);
+  // Rows that a stripe may have in memory, by what the disk's part of it takes now.
+  void SetGoal();
+  bool Crowded(const Stripe& stripe) const;
+  // Rows that are too many leave memory. Without the stripe's lock.
+  absl::Status MakeRoom(Stripe& stripe);
+  // The same where disk_mu is held.
+  absl::Status MakeRoomHeld(Stripe& stripe);
+  void LeaveMemory(Stripe& stripe, int64_t id);
+  absl::Status EndStepOnDisk(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time);
+  // Every row of the interval once: those in memory, under the stripe's lock; then, without it, those that lay on disk
+  // only. disk_mu is held.
+  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last, const std::function<void(char* row)>& in_memory,
+                         const std::function<void(int64_t id, const char* values)>& on_disk) const;
+  absl::Status CopyFromBoth(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
+  // What the border behind a step does to a shard, as ExpireRows, DecayRows and EvictRows do in memory. disk_mu is
+  // held.
+  absl::Status ExpireOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
+  absl::Status DecayOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
+  absl::Status EvictOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
+  // The rows of `going` go from the disk, and from memory unless still(keep, words) is false there: changed meanwhile.
+  absl::StatusOr<int64_t> Take(Stripe& stripe, const Kept& going, const RowTime& time,
+                               const std::function<bool(uint64_t keep, const char* words)>& still);
+  void Touch(char* row, uint32_t clock) const;
+  // The row is not, or may not be, as it is on disk. Nothing without a disk.
+  void Changed(char* row) const;
 
   char* WordsOf(char* row) const { return row + words_begin_; }
   float* Values(char* row) const { return reinterpret_cast<float*>(row + sizeof(int64_t)); }
@@ -195,6 +261,8 @@ class SparseTable {
   int state_width_ = 0;
   int64_t words_begin_ = 0;  // in a row, behind id, values and the rule's state
   int64_t row_bytes_ = 0;
+  int64_t use_begin_ =
+      0;  // in a row, with a disk: behind all else a word: call that last used it, and in the top bit: changed
   int group_log2_ = 0;  // shards per stripe
   uint32_t first_group_ = 0;
   int stripe_count_ = 0;
@@ -205,6 +273,9 @@ class SparseTable {
   std::unique_ptr<Stripe[]> stripes_;
   // Only ever compared with the limit and reported; no other memory hangs on it.
   std::atomic<int64_t> rows_{0};
+  std::unique_ptr<ColdRows> disk_;
+  // A goal, moved by whoever makes room.
+  std::atomic<int64_t> most_in_stripe_{0};
 };
 
 }  // namespace weir

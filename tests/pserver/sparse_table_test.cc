@@ -195,7 +195,7 @@ TEST(SparseTableTest, CopiesComeByShardThenIdWhateverTheStripes) {
     for (int s = 0; s < table->stripes(); ++s) {
       std::vector<int64_t> ids;
       std::vector<float> rows;
-      table->CopyStripe(s, &ids, &rows);
+      ASSERT_TRUE(table->CopyStripe(s, &ids, &rows).ok());
       ASSERT_EQ(rows.size(), ids.size() * 2);
       for (int64_t id : ids) EXPECT_GE(MixId(static_cast<uint64_t>(id)), table->StripeBegin(s));
       all.insert(all.end(), ids.begin(), ids.end());
@@ -219,7 +219,9 @@ TEST(SparseTableTest, ChangesAddToValuesOfRowsThatExistAndLeaveTheirState) {
   ASSERT_TRUE(table->Pull(ids, /*create=*/false, values.data(), nullptr).ok());
   EXPECT_EQ(values, (std::vector<float>{11, 22, 3, 4, 5.5, 5}));
   for (int s = 0; s < table->stripes(); ++s) {
-    table->VisitStripe(s, [](int64_t id, const float* row) { EXPECT_EQ(row[2], id == kMax ? 9 : id == kMin ? 7 : 8); });
+    const absl::Status visited = table->VisitStripe(
+        s, [](int64_t id, const float* row) { EXPECT_EQ(row[2], id == kMax ? 9 : id == kMin ? 7 : 8); });
+    EXPECT_TRUE(visited.ok());
   }
   const absl::Status missing = table->AddToValues({12}, std::vector<float>{1, 1}.data());
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
@@ -234,11 +236,11 @@ TEST(SparseTableTest, WholeRowsAreSetAndCleared) {
   ASSERT_TRUE(table->SetRows(ids, rows.data()).ok());
   std::map<int64_t, std::vector<float>> seen;
   for (int s = 0; s < table->stripes(); ++s) {
-    table->VisitStripe(s, [&](int64_t id, const float* row) { seen[id] = {row[0], row[1]}; });
+    EXPECT_TRUE(table->VisitStripe(s, [&](int64_t id, const float* row) { seen[id] = {row[0], row[1]}; }).ok());
   }
   EXPECT_THAT(seen[5], ElementsAre(1, 10));
   EXPECT_THAT(seen[-5], ElementsAre(2, 20));
-  table->Clear();
+  EXPECT_TRUE(table->Clear().ok());
   EXPECT_EQ(table->size(), 0);
   EXPECT_THAT(Pull(*table, {5}), ElementsAre(0.5f));
 }
@@ -293,11 +295,12 @@ TEST(SparseTableTest, BehavesAsAMapUnderRandomOperations) {
     }
     int64_t seen = 0;
     for (int s = 0; s < table->stripes(); ++s) {
-      table->VisitStripe(s, [&](int64_t id, const float* row) {
+      const absl::Status visited = table->VisitStripe(s, [&](int64_t id, const float* row) {
         const std::vector<float>& expected = model.at(id);
         for (size_t j = 0; j < 4; ++j) EXPECT_EQ(row[j], expected[j]);
         ++seen;
       });
+      EXPECT_TRUE(visited.ok());
     }
     EXPECT_EQ(seen, static_cast<int64_t>(model.size()));
   }

@@ -82,14 +82,14 @@ void Step(SparseTable& table, const std::vector<int64_t>& ids, const RowTime& ti
   }
   const absl::Status status = table.Update(ids, grads.data(), 1, 1, pool, time, shows.empty() ? nullptr : shows.data());
   ASSERT_TRUE(status.ok()) << status;
-  for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+  for (int s = 0; s < table.stripes(); ++s) EXPECT_TRUE(table.EndStep(s, time).ok());
 }
 void Step(SparseTable& table, const std::vector<int64_t>& ids, int64_t step) { Step(table, ids, {.step = step}); }
 
 std::set<int64_t> Rows(const SparseTable& table) {
   std::set<int64_t> rows;
   for (int s = 0; s < table.stripes(); ++s) {
-    table.VisitStripe(s, [&](int64_t id, const float*) { EXPECT_TRUE(rows.insert(id).second) << id; });
+    EXPECT_TRUE(table.VisitStripe(s, [&](int64_t id, const float*) { EXPECT_TRUE(rows.insert(id).second) << id; }).ok());
   }
   return rows;
 }
@@ -139,15 +139,16 @@ void Show(SparseTable& table, const std::vector<std::tuple<int64_t, float, float
   const RowTime time = {.step = step};
   const absl::Status status = table.Update(ids, grads.data(), 1, 1, nullptr, time, shows.data());
   ASSERT_TRUE(status.ok()) << status;
-  for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+  for (int s = 0; s < table.stripes(); ++s) EXPECT_TRUE(table.EndStep(s, time).ok());
 }
 std::map<int64_t, std::pair<float, float>> Shown(const SparseTable& table) {
   std::map<int64_t, std::pair<float, float>> shown;
   for (int s = 0; s < table.stripes(); ++s) {
-    table.VisitStripe(s, [&](int64_t id, const float* row) {
+    const absl::Status visited = table.VisitStripe(s, [&](int64_t id, const float* row) {
       const size_t at = static_cast<size_t>(table.width() + table.state_width()) - 2;
       shown[id] = {row[at], row[at + 1]};
     });
+    EXPECT_TRUE(visited.ok());
   }
   return shown;
 }
@@ -516,7 +517,7 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
           std::vector<int64_t> row_ids, memory_ids[2], some;
           std::vector<float> row_floats, memory_words[2], floats;
           for (int s = 0; s < table->stripes(); ++s) {
-            table->CopyStripe(s, &some, &floats);
+            ASSERT_TRUE(table->CopyStripe(s, &some, &floats).ok());
             row_ids.insert(row_ids.end(), some.begin(), some.end());
             row_floats.insert(row_floats.end(), floats.begin(), floats.end());
             for (auto memory : {SparseTable::kCandidates, SparseTable::kTombstones}) {
@@ -526,7 +527,7 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
               memory_words[memory].insert(memory_words[memory].end(), floats.begin(), floats.end());
             }
           }
-          table->Clear();
+          ASSERT_TRUE(table->Clear().ok());
           ASSERT_EQ(table->size(), 0);
           ASSERT_TRUE(table->SetRows(row_ids, row_floats.data()).ok());
           for (auto memory : {SparseTable::kCandidates, SparseTable::kTombstones}) {
@@ -562,7 +563,8 @@ TEST(TableLifecycleTest, BehavesAsTheModelUnderEveryPolicyHoweverItIsCut) {
     std::map<int64_t, float> alone, cut;
     for (size_t t = 0; t < 4; ++t) {
       for (int s = 0; s < tables[t]->stripes(); ++s) {
-        tables[t]->VisitStripe(s, [&](int64_t id, const float* row) { (t == 0 ? alone : cut)[id] = row[0]; });
+        const auto see = [&](int64_t id, const float* row) { (t == 0 ? alone : cut)[id] = row[0]; };
+        EXPECT_TRUE(tables[t]->VisitStripe(s, see).ok());
       }
     }
     std::map<int64_t, float> expected;
@@ -606,7 +608,7 @@ TEST(TableLifecycleTest, PullsUpdatesAndBordersMayMeet) {
         const std::vector<float> grads(ids.size() * 16, 1);
         const RowTime time{.step = step.fetch_add(1)};
         EXPECT_TRUE(table.Update(ids, grads.data(), 1, 1, nullptr, time).ok());
-        for (int s = 0; s < table.stripes(); ++s) table.EndStep(s, time);
+        for (int s = 0; s < table.stripes(); ++s) EXPECT_TRUE(table.EndStep(s, time).ok());
       }
       ++done;
     });

@@ -84,6 +84,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
     ASSIGN_OR_RETURN(Programs server, files == run.server_programs.end()
                                           ? ServerPrograms(job, i, "", "")
                                           : ServerPrograms(job, i, files->second.main, files->second.startup));
+    PlaceTablesOnDisk(job, &server.main);
     if (run.edit) run.edit(i, &server);
     options[i] = {.server_id = i,
                   .main = std::move(server.main),

@@ -175,6 +175,13 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"LimitBelowShards", "width: 4", "width: 4 dict_size: 100 lifecycle { when_full: EVICT_LEAST_FREQUENT }",
               "job.textproto:17:34: table[0].dict_size is 100, and each of the 4096 logical shards evicts from its own part of it: "
               "raise it to at least that, or lower logical_shards"},
+        Wrong{"DiskOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
+              "name: \"weights\" disk { dir: \"d\" } width: 1 dict_size: 9",
+              "job.textproto:18:25: table[1].disk is for is_distributed: true: other tables are no rows on the servers"},
+        Wrong{"DiskNowhere", "width: 4", "width: 4 disk { memory_mb: 100 }",
+              "job.textproto:17:34: table[0].disk.dir is required: the directory for rows that memory has no room for"},
+        Wrong{"DiskWithoutMemory", "width: 4", "width: 4 disk { dir: \"d\" memory_mb: 31 }",
+              "job.textproto:17:50: table[0].disk.memory_mb must be at least 16 for each of 2 servers, 32, got 31"},
         Wrong{"OddShards", "width: 4", "width: 4 logical_shards: 1000",
               "job.textproto:17:34: table[0].logical_shards must be a power of two up to 1048576, got 1000"},
         Wrong{"FewShards", "width: 4", "width: 4 logical_shards: 1",

@@ -208,6 +208,11 @@ class ExplainerImpl : public Explainer {
       e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),
                                " steps; the numbers are those of a step of plain async"));
     }
+    for (const v1::Table& table : job_.config.table()) {
+      if (!table.has_disk()) continue;
+      e->add_note(absl::StrCat("table '", table.name(), "': of its rows ", table.disk().memory_mb(), " MiB are in the servers' memory, ",
+                               "the others on their disks; the numbers above do not tell one from the other"));
+    }
     if (distribute.async_tables()) {
       e->add_note("distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
     }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes, how long it
 # took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends with the bits of a run
-# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, frozen, reader, stopped, async.
+# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, cold, frozen, reader, stopped, async.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -84,6 +84,21 @@ part_killed() {
   killed kill:server.1:connecting server.1 'server 1' none 15
   killed kill:trainer.1:connecting trainer.1 'trainer 1' none 15
   killed kill:trainer.1:first_part:0 trainer.1 'trainer 1' none
+}
+
+# Rows that the servers' memory has no room for: what a killed server leaves on its disk counts for nothing, the checkpoint for all.
+part_cold() {
+  sed -i -e 's/width: 4 /width: 8000 /' -e 's/\[1200, 8\]/[4]/' "$job"
+  # Megabytes a step: who notices when is the other parts' matter.
+  undisturbed
+  sed -i 's/width: 8000 /width: 8000 disk { dir: "rows" memory_mb: 32 } /' "$job"
+  killed kill:server.1:last_part:30 server.1 'server 1' 20 20
+  [ -n "$(ls "$work/rows/vectors.server-1")" ] || fail "the killed server left no rows on its disk"
+  resume 2 2
+  expect_log server.1 'table.vectors.written_to_disk=[1-9]'
+  killed kill:trainer.0:publishing:40 trainer.0 'trainer 0' 20 20
+  resume 1 3
+  expect_log server.0 'table.vectors.read_from_disk=[1-9]'
 }
 
 # A process that sleeps for less than a lease changes nothing; for longer, it is dead and stays dead.
