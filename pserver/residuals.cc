@@ -137,6 +137,8 @@ absl::Status Residuals::Restore(const v1::Residuals& saved, absl::Span<const Lan
       std::copy(of.values().begin(), of.values().end(), dense->left.begin());
       continue;
     }
+    // Nothing is kept for a width that nothing has.
+    if (of.ids_size() == 0) continue;
     Rows& rows = *RowsOf(of.name(), node, of.width());
     for (int i = 0; i < of.ids_size(); ++i) {
       const size_t place = rows.Place(of.ids(i));

@@ -127,7 +127,7 @@ void ServerCoreImpl::AnswerNorms(absl::Time now, Actions* actions) {
 }
 
 void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::StatusOr<v1::NormsRequest> request = Parse<v1::NormsRequest>(bytes, "NormsRequest");
+  const absl::StatusOr<v1::NormsRequest> request = Parse<v1::NormsRequest>(bytes, "NormsRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
   Actions actions;
   const absl::Status status = [&]() -> absl::Status {

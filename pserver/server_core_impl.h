@@ -52,10 +52,10 @@ inline void RunAll(Actions* actions) {
 }
 
 template <typename Message>
-absl::StatusOr<Message> Parse(const Slices& bytes, std::string_view what) {
-  if (TotalSize(bytes) > kMaxMessageBytes) {
+absl::StatusOr<Message> Parse(const Slices& bytes, std::string_view what, size_t most = kMaxMessageBytes) {
+  if (TotalSize(bytes) > most) {
     return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ", TotalSize(bytes),
-                                                   " bytes; a message has at most ", kMaxMessageBytes));
+                                                   " bytes; it has at most ", most));
   }
   Message message;
   const std::string flat = Flatten(bytes);

@@ -167,7 +167,7 @@ absl::Status ServerCoreImpl::CheckCaller(const v1::Caller& caller, absl::Time no
 }
 
 void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::StatusOr<v1::HeartbeatRequest> request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest");
+  const absl::StatusOr<v1::HeartbeatRequest> request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
   Actions actions;
   absl::StatusOr<v1::HeartbeatReply> answer = [&]() -> absl::StatusOr<v1::HeartbeatReply> {

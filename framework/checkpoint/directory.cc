@@ -99,6 +99,23 @@ absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest&
   return SyncPath(dir);
 }
 
+// Steps of a run: sums and differences of them stay far from the ends of int64.
+constexpr int64_t kMaxStep = int64_t{1} << 60;
+
+absl::Status CheckSteps(const v1::CheckpointManifest& manifest, const std::string& file) {
+  std::vector<int64_t> steps = {manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end()};
+  steps.push_back(manifest.step());
+  for (const v1::CheckpointShard& shard : manifest.shards()) {
+    steps.insert(steps.end(), shard.trainer_steps().begin(), shard.trainer_steps().end());
+  }
+  for (const int64_t step : steps) {
+    if (step < 0 || step > kMaxStep) {
+      return absl::DataLossError(absl::StrCat(file, " speaks of step ", step, "; steps run from 0 to ", kMaxStep));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Which directory a name stands for: another one under the same name is another checkpoint.
 using Inode = std::pair<dev_t, ino_t>;
 std::optional<Inode> InodeOf(const std::string& path) {
@@ -201,6 +218,7 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
                                                       "; this build reads up to ", kCheckpointFormat,
                                                       ". Use the build that wrote it: ", manifest.build()));
   }
+  RETURN_IF_ERROR(CheckSteps(manifest, file));
   return manifest;
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -185,7 +186,8 @@ absl::Status RowFileReader::CheckDescription() const {
     sane &= width >= 0;
     floats += width;
   }
-  if (!sane || floats > (int64_t{1} << 32)) return bad("widths that make no sense");
+  // TableLayout counts them in ints.
+  if (!sane || floats > std::numeric_limits<int32_t>::max()) return bad("widths that make no sense");
   int64_t rows = 0, removed = 0;
   for (const v1::RowFileChunk& chunk : d.chunks()) {
     const std::optional<Places> places = PlacesOf(chunk.rows(), chunk.removed(), floats);
@@ -223,9 +225,13 @@ absl::StatusOr<RowFileReader::Chunk> RowFileReader::Read(int i) const {
   read.ids.resize(static_cast<size_t>(chunk.rows()));
   read.rows.resize(static_cast<size_t>(chunk.rows() * floats));
   read.removed.resize(static_cast<size_t>(chunk.removed()));
-  std::memcpy(read.ids.data(), bytes.data(), read.ids.size() * sizeof(int64_t));
-  std::memcpy(read.rows.data(), bytes.data() + places.rows_at, read.rows.size() * sizeof(float));
-  std::memcpy(read.removed.data(), bytes.data() + places.removed_at, read.removed.size() * sizeof(int64_t));
+  const auto copy = [&bytes](int64_t from, auto* to) {
+    // An empty vector has no memory to copy to.
+    if (!to->empty()) std::memcpy(to->data(), bytes.data() + from, to->size() * sizeof(to->front()));
+  };
+  copy(0, &read.ids);
+  copy(places.rows_at, &read.rows);
+  copy(places.removed_at, &read.removed);
   return read;
 }
 

@@ -696,6 +696,12 @@ absl::StatusOr<v1::ProgramDesc> ReadProgramFile(const std::string& path) {
     return absl::DataLossError(absl::StrCat(path, ": ", data.size(), " bytes that are no program"));
   }
   RETURN_IF_ERROR(CheckVersion(program, path));
+  // The other formats refuse them by name; what cannot be shown is not run either.
+  v1::ProgramDesc known = program;
+  known.DiscardUnknownFields();
+  if (known.ByteSizeLong() != program.ByteSizeLong()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has fields that this build does not know; it was written by another"));
+  }
   return program;
 }
 

@@ -74,11 +74,16 @@ class GateReads {
   }
 
  private:
-  void Read(const v1::VarDesc* var, int gate) {
-    if (!read_by_.emplace(var, gate).second) return;
-    const auto view = views_.find(var);
-    if (view == views_.end()) return;
-    for (const v1::VarDesc* whole : view->second) Read(whole, gate);
+  void Read(const v1::VarDesc* read, int gate) {
+    // Views of views go as deep as a file likes.
+    std::vector<const v1::VarDesc*> left = {read};
+    while (!left.empty()) {
+      const v1::VarDesc* const var = left.back();
+      left.pop_back();
+      if (!read_by_.emplace(var, gate).second) continue;
+      const auto view = views_.find(var);
+      if (view != views_.end()) left.insert(left.end(), view->second.begin(), view->second.end());
+    }
   }
 
   std::unordered_map<const v1::VarDesc*, int> read_by_;  // first gate op that reads it

@@ -57,6 +57,19 @@ class Reader {
     return absl::InvalidArgumentError("frame: a number has more than 64 bits");
   }
 
+  // Every other protobuf library refuses tags and lengths of more than five bytes, and tags of more than 32 bits.
+  absl::StatusOr<uint64_t> Tag() {
+    ASSIGN_OR_RETURN(const Number tag, Numbered());
+    if (tag.bytes > 5 || tag.value > 0xffffffff) return absl::InvalidArgumentError("frame: a field tag has more than 32 bits");
+    return tag.value;
+  }
+  absl::StatusOr<uint64_t> Length() {
+    ASSIGN_OR_RETURN(const Number length, Numbered());
+    if (length.value > left_) return Cut();
+    if (length.bytes > 5) return absl::InvalidArgumentError("frame: a length takes more than five bytes");
+    return length.value;
+  }
+
   // The next `size` bytes as pieces of the input; nullptr skips them.
   absl::Status Take(uint64_t size, Slices* out) {
     if (size > left_) return Cut();
@@ -74,6 +87,15 @@ class Reader {
   }
 
  private:
+  struct Number {
+    uint64_t value;
+    size_t bytes;
+  };
+  absl::StatusOr<Number> Numbered() {
+    const size_t before = left_;
+    ASSIGN_OR_RETURN(const uint64_t value, Varint());
+    return Number{value, before - left_};
+  }
   void SkipEmpty() {
     while (at_ == bytes_[index_].size) {
       ++index_;
@@ -106,7 +128,7 @@ absl::Status SkipField(uint64_t tag, Reader* reader) {
     case kFixed32:
       return reader->Take(4, nullptr);
     case kBytes: {
-      ASSIGN_OR_RETURN(const uint64_t size, reader->Varint());
+      ASSIGN_OR_RETURN(const uint64_t size, reader->Length());
       return reader->Take(size, nullptr);
     }
     default:
@@ -158,14 +180,18 @@ absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
   Frame frame;
   Slices header;
   while (reader.left() > 0) {
-    ASSIGN_OR_RETURN(const uint64_t tag, reader.Varint());
+    ASSIGN_OR_RETURN(const uint64_t tag, reader.Tag());
     if (tag >> 3 == 0) return absl::InvalidArgumentError("frame: field number 0");
     if (tag != kHeaderTag && tag != kPayloadTag) {
       RETURN_IF_ERROR(SkipField(tag, &reader));
       continue;
     }
-    ASSIGN_OR_RETURN(const uint64_t size, reader.Varint());
+    ASSIGN_OR_RETURN(const uint64_t size, reader.Length());
     RETURN_IF_ERROR(reader.Take(size, tag == kHeaderTag ? &header : &frame.payload));
+  }
+  if (TotalSize(header) > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: a header of ", TotalSize(header), " bytes; it has at most ", kMaxHeaderBytes,
+                                                   ", what is large goes into the payload"));
   }
   frame.header = Flatten(header);
   return frame;

@@ -30,13 +30,16 @@ size_t TotalSize(const Slices& slices);
 // than kMaxMessageBytes: the maker cuts transfers before.
 Slices EncodeFrame(std::string_view header, const Slices& payload);
 
+// Of a header: some 50,000 items. In memory a message may be forty times as large as its bytes.
+inline constexpr size_t kMaxHeaderBytes = size_t{4} << 20;
+
 struct Frame {
   std::string header;
   // Pieces of the input, in order; they keep it alive as the input slices did.
   Slices payload;
 };
-// InvalidArgument: larger than kMaxMessageBytes, cut, or not a protobuf message with these fields. As in protobuf, unknown
-// fields are skipped and the last of several values of a field counts.
+// InvalidArgument: larger than kMaxMessageBytes, a header above kMaxHeaderBytes, cut, or not a protobuf message with these
+// fields. As in protobuf, unknown fields are skipped and the last of several values of a field counts.
 absl::StatusOr<Frame> DecodeFrame(const Slices& bytes);
 
 // The bytes in one piece whose address is a multiple of 8 (so that ids and floats can be read in place): the slice itself when

@@ -109,6 +109,24 @@ TEST(FrameTest, LengthsBeyondTheFrameAreRefused) {
   EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("cut short"));
 }
 
+TEST(FrameTest, TagsAndLengthsInMoreThanFiveBytesAreRefusedAsProtobufDoes) {
+  for (const std::string& bytes : {std::string("\x8a\x80\x80\x80\x80\x00\x01h", 8), std::string("\x0a\x81\x80\x80\x80\x80\x00h", 8),
+                                   std::string("\x8a\x80\x80\x80\x10\x01h", 7)}) {
+    EXPECT_FALSE(DecodeFrame(Cut(bytes, 3)).ok());
+  }
+  const auto longest = DecodeFrame(Cut(std::string("\x8a\x80\x80\x80\x00\x81\x80\x80\x80\x00h", 11), 3));
+  ASSERT_TRUE(longest.ok()) << longest.status();
+  EXPECT_EQ(longest->header, "h");
+}
+
+TEST(FrameTest, AHeaderThatIsNoneIsRefusedWithTheLimit) {
+  // What is read as a message takes many times its bytes.
+  EXPECT_TRUE(DecodeFrame(EncodeFrame(std::string(kMaxHeaderBytes, 'h'), {})).ok());
+  const auto decoded = DecodeFrame(EncodeFrame(std::string(kMaxHeaderBytes + 1, 'h'), {}));
+  EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("4194305 bytes; it has at most 4194304"));
+}
+
 TEST(FrameTest, FramesOver64MiBAreRefusedWithTheLimit) {
   const std::string big(kMaxMessageBytes + 1, '\0');
   const auto decoded = DecodeFrame({Slice::Borrow(big.data(), big.size())});

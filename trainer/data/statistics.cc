@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -47,6 +48,14 @@ class Writer {
   std::string bytes_;
 };
 
+// Whether a column of floats can have such moments. Sums of a few thousand of them stay far from the ends of their types.
+bool CanBe(const Moments& m) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  constexpr double kMostExamples = int64_t{1} << 48;
+  return m.count >= 0 && static_cast<double>(m.count) <= kMostExamples && std::abs(m.mean) <= kLargest && m.m2 >= 0 &&
+         m.m2 <= 4 * kLargest * kLargest * kMostExamples;
+}
+
 class Reader {
  public:
   // Any wrong byte makes ok() false; the values read are then zeros.
@@ -82,7 +91,8 @@ class Reader {
     m.count = Get<int64_t>();
     m.mean = Get<double>();
     m.m2 = Get<double>();
-    return m;
+    ok_ = ok_ && CanBe(m);
+    return ok_ ? m : Moments();
   }
   // A number of things of at least `size` bytes each that follow; 0 when so many cannot follow.
   size_t GetCount(size_t size) {
@@ -329,6 +339,7 @@ absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::
     const std::vector<Moments>& right = moments[static_cast<size_t>(add.right)];
     for (size_t i = 0; i < left.size(); ++i) left[i].Add(right[i]);
   }
+  if (!std::all_of(moments[0].begin(), moments[0].end(), CanBe)) return Damaged();
   DataStatistics merged;
   merged.moments_ = std::move(moments[0]);
   merged.min_count_ = spec.config.ids().min_count();
