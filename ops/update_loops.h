@@ -50,15 +50,30 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
   }
 }
 
-// Mean of the squares of g / divisor, in one order at every vector width.
-template <int kWidth>
-WEIR_MATH float MeanOfSquares(int64_t n, float divisor, const float* g) {
-  const int64_t count = kWidth > 0 ? kWidth : n;
-  return FixedSum(count, [&](int64_t j) {
-           const float gradient = g[j] / divisor;
-           return gradient * gradient;
-         }) /
-         static_cast<float>(count);
+// One row of a PerRow rule. The mean of squares adds in the order of ops/fixed_sum.h, whatever the unit.
+template <typename Math, int kWidth>
+WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float divisor, const float* g, float* w, float* state) {
+  if constexpr (kWidth == 0) {
+    const float sum = FixedSum(width, [&](int64_t j) {
+      const float gradient = g[j] / divisor;
+      return gradient * gradient;
+    });
+    UpdateElements<Math, 0, true>(math.At(lr, *state, sum / static_cast<float>(width)), divisor, width, g, w, state, state, state);
+  } else {
+    // The same sums, without the empty ones and with the gradient divided once.
+    constexpr int kSums = kWidth < kPartialSums ? kWidth : kPartialSums;
+    float gradient[kWidth], sum[kSums];
+    for (int j = 0; j < kWidth; ++j) gradient[j] = g[j] / divisor;
+    for (int j = 0; j < kSums; ++j) sum[j] = gradient[j] * gradient[j];
+    for (int i = kSums; i < kWidth; i += kSums) {
+      for (int j = 0; j < kSums; ++j) sum[j] += gradient[i + j] * gradient[i + j];
+    }
+    for (int half = kSums / 2; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
+    }
+    UpdateElements<Math, kWidth, false>(math.At(lr, *state, sum[0] / static_cast<float>(kWidth)), 1, kWidth, gradient, w, state, state,
+                                        state);
+  }
 }
 
 // Rows w, and `state_at` floats behind their begin [state0 | state1 | state2 | count], as far as the rule has them.
@@ -77,7 +92,10 @@ WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at
     }
     float* const w = rows[i];
     float* const state = w + state_at;
-    if constexpr (PerRow<Math>) c = math.At(lr, state[0], MeanOfSquares<kWidth>(width, divisor, grads[i]));
+    if constexpr (PerRow<Math>) {
+      UpdatePerRow<Math, kWidth>(math, width, lr, divisor, grads[i], w, state);
+      continue;
+    }
     if constexpr (Math::kCounts) {
       float* count = state + states - 1;
       *count += 1;

@@ -184,13 +184,13 @@ BENCHMARK(CheckFinite)->ArgName("floats")->Arg(400 * 400);
 void RegisterRowRules() {
   const std::pair<const char*, VectorUnit> units[] = {
       {"plain", VectorUnit::kPlain}, {"avx2", VectorUnit::kAvx2}, {"avx512", VectorUnit::kAvx512}};
-  for (const char* type : {"sgd", "momentum", "adagrad", "adam", "ftrl"}) {
+  for (const char* type : {"sgd", "momentum", "adagrad", "adagrad_per_row", "adam", "ftrl"}) {
     for (const auto& [name, unit] : units) {
       auto* bench = benchmark::RegisterBenchmark(
           std::string(absl::StrCat("UpdateRows/", type, "/", name)).c_str(),
           [type = type, unit = unit](benchmark::State& state) { UpdateRows(state, type, unit); });
       bench->ArgNames({"width", "rows"})->Args({16, 4096});
-      if (std::strcmp(type, "adagrad") == 0) bench->Args({8, 4096})->Args({1, 4096})->Args({16, 1000000});
+      if (std::strncmp(type, "adagrad", 7) == 0) bench->Args({8, 4096})->Args({1, 4096})->Args({16, 1000000});
       if (std::strcmp(type, "ftrl") == 0) bench->Args({1, 4096});
     }
   }

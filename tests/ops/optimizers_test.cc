@@ -514,6 +514,21 @@ TEST(AdagradPerRowTest, EveryVectorUnitGivesTheSameBits) {
   }
 }
 
+// Widths that have loops of their own sum in the order of those that have none.
+TEST(AdagradPerRowTest, TheMeanIsThatOfSixteenSumsInATree) {
+  const std::unique_ptr<RowRule> rule = MakeRule(kPerRow);
+  for (const int width : {1, 4, 8, 16, 32, 64, 20, 100}) {
+    const std::vector<float> grad = Numbers(1, width);
+    float sums[16] = {};
+    for (int j = 0; j < width; ++j) sums[j % 16] += grad[j] * grad[j];
+    for (int half = 8; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+    }
+    const std::vector<float> row = PerRow(*rule, width, Numbers(0, width), 1, 1);
+    EXPECT_EQ(Bits(row[width]), Bits(0.1f + sums[0] / static_cast<float>(width))) << "width " << width;
+  }
+}
+
 TEST(AdagradPerRowTest, IsForTablesAlone) {
   OpTest t("adagrad_per_row");
   t.Fixed("Param", {2}, {1, 2}).Fixed("Grad", {2}, {1, 2}).Fixed("LearningRate", {1}, {0.1f}).Fixed("Moment", {1}, {0});
