@@ -77,14 +77,12 @@ class RowsInAMap : public ColdRows {
   }
   absl::Status Visit(uint64_t first, uint64_t last,
                      const std::function<void(int64_t, const char*)>& fn) const override {
-    std::map<uint64_t, std::pair<int64_t, std::string>> now;
+    std::vector<std::pair<int64_t, std::string>> now;
     {
       MutexLock lock(&mu_);
-      now = rows_;
+      for (auto at = rows_.lower_bound(first); at != rows_.end() && at->first <= last; ++at) now.push_back(at->second);
     }
-    for (auto at = now.lower_bound(first); at != now.end() && at->first <= last; ++at) {
-      fn(at->second.first, at->second.second.data());
-    }
+    for (const auto& [id, row] : now) fn(id, row.data());
     return absl::OkStatus();
   }
   absl::Status Clear() override {
