@@ -21,6 +21,12 @@ inline uint64_t MixId(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
+// The id of a mixed value.
+inline uint64_t UnmixId(uint64_t x) {
+  x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3ULL;
+  x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089ULL;
+  return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15ULL;
+}
 
 // Logical shard of an id: the top bits of its mixed value. `shards` is a power of two.
 inline uint32_t LogicalShard(int64_t id, uint32_t shards) {

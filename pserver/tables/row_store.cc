@@ -1,6 +1,7 @@
 #include "pserver/tables/row_store.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "glog/logging.h"
@@ -10,12 +11,12 @@ namespace weir {
 namespace {
 
 constexpr int64_t kChunkBytes = 64 << 10;
-// The index grows when it is this full, by kGrowth: 5.6 bytes a row over a step's mean, and one id in a hundred not in
-// its home bucket. A larger step would be paid in memory, and in the pause it makes.
+// The index grows when it is this full, by kGrowth: 12.8 bytes a row with its id over a step's mean, and one id in thirty
+// not in its home bucket. A larger step would be paid in memory, and in the pause it makes.
 constexpr double kMaxLoad = 0.8;
 constexpr double kGrowth = 1.25;
 constexpr double kFirstBuckets = 16;
-// Row numbers keep below 31 bits, so that a slot has room for a tag.
+// The next free row's number lies in four bytes.
 constexpr uint64_t kMostRows = (uint64_t{1} << 31) - 2;
 
 }  // namespace
@@ -26,11 +27,14 @@ int ChunkLog2(int64_t row_bytes) {
   return log2;
 }
 
-void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, int prefix_bits, double spread) {
+void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits,
+                    double spread) {
+  CHECK_GE(row_bytes, static_cast<int64_t>(sizeof(first_free_)));
   chunks_ = chunks;
   pages_ = pages;
   row_bytes_ = row_bytes;
   chunk_log2_ = ChunkLog2(row_bytes);
+  first_ = first;
   prefix_bits_ = prefix_bits;
   SetBuckets(kFirstBuckets * std::pow(kGrowth, spread));
 }
@@ -40,50 +44,64 @@ void RowStore::SetBuckets(double wanted) {
   wanted_buckets_ = wanted;
   buckets_ = static_cast<uint64_t>(wanted);
   page_of_.clear();
-  for (uint64_t at = 0; at < buckets_; at += kPageBuckets) {
-    page_of_.push_back(reinterpret_cast<uint32_t*>(pages_->Take()));
+  for (uint64_t at = 0; at < buckets_ + kReach - 1; at += kPageBuckets) {
+    page_of_.push_back(reinterpret_cast<uint64_t*>(pages_->Take()));
     std::memset(page_of_.back(), 0, kIndexPageBytes);
   }
   max_rows_ = std::min(kMostRows, static_cast<uint64_t>(static_cast<double>(kSlots) * wanted * kMaxLoad));
   row_bits_ = std::bit_width(max_rows_);  // number + 1 <= max_rows
+  row_mask_ = (uint64_t{1} << row_bits_) - 1;
+  // What an entry has of MixId tells apart all that can stand in one bucket, which are the ids of a reach of homes: a
+  // home has 2^(64 - prefix_bits) / buckets of them, and buckets >= 2^(bit_width - 1).
+  CHECK_GE(72 - row_bits_ + prefix_bits_ + std::bit_width(buckets_) - 1, 64 + std::countr_zero(kReach));
+}
+
+uint64_t RowStore::LeastIn(const Shape& shape, uint64_t bucket) const {
+  const uint64_t home = bucket < kReach ? 0 : bucket - (kReach - 1);
+  return first_ + (((home << 32) + shape.buckets - 1) / shape.buckets << (32 - prefix_bits_));
+}
+
+void RowStore::Place(uint64_t mixed, uint64_t number) {
+  const uint64_t home = Home(mixed);
+  for (uint64_t at = home; at < home + kReach; ++at) {
+    uint64_t* const bucket = Bucket(at);
+    for (uint64_t i = 0; i < kSlots; ++i) {
+      if (bucket[i] != 0) continue;
+      bucket[i] = mixed >> 8 << row_bits_ | (number + 1);
+      Tags(bucket)[i] = static_cast<uint8_t>(mixed);
+      return;
+    }
+    uint8_t& displaced = Tags(bucket)[kSlots];
+    if (displaced < kMostDisplaced) ++displaced;
+  }
+  far_.emplace(mixed, number);
 }
 
 void RowStore::Grow() {
-  const std::vector<uint32_t*> old = std::move(page_of_);
-  const uint64_t old_buckets = buckets_;
-  const uint32_t old_mask = RowMask();
+  const std::vector<uint64_t*> old = std::move(page_of_);
+  const Shape shape{buckets_, row_bits_};
+  const uint64_t mask = row_mask_;
+  const absl::flat_hash_map<uint64_t, uint64_t> far = std::move(far_);
   page_of_ = {};
+  far_ = {};
   SetBuckets(wanted_buckets_ * kGrowth);
-  // In the order of the old index, which is about that of the new one: only the ids are read at random places, ahead of
-  // use.
-  constexpr size_t kAhead = 32;
-  uint64_t numbers[kAhead];
-  size_t waiting = 0;
-  const auto place = [&] {
-    for (size_t i = 0; i < waiting; ++i) Place(Mixed(Row(numbers[i])), numbers[i]);
-    waiting = 0;
-  };
-  for (uint64_t slot = 0; slot < old_buckets * kSlots; ++slot) {
-    const uint32_t entry = old[slot / (kPageBuckets * kSlots)][slot % (kPageBuckets * kSlots)];
-    if (entry == 0) continue;
-    numbers[waiting] = (entry & old_mask) - 1;
-    const char* const row = Row(numbers[waiting]);
-    // The id may stand across two lines.
-    __builtin_prefetch(row);
-    __builtin_prefetch(row + sizeof(int64_t) - 1);
-    if (++waiting == kAhead) place();
+  // In the order of the old index, which is about that of the new one.
+  for (uint64_t at = 0; at < shape.buckets + kReach - 1; ++at) {
+    const uint64_t* const bucket = old[at / kPageBuckets] + at % kPageBuckets * kBucketWords;
+    const uint64_t least = LeastIn(shape, at);
+    for (uint64_t i = 0; i < kSlots; ++i) {
+      if (bucket[i] != 0) Place(Mixed(shape, least, bucket[i], Tags(bucket)[i]), (bucket[i] & mask) - 1);
+    }
   }
-  place();
-  for (uint32_t* page : old) pages_->Give(reinterpret_cast<char*>(page));
+  for (const auto& [mixed, number] : far) Place(mixed, number);
+  for (uint64_t* page : old) pages_->Give(reinterpret_cast<char*>(page));
 }
 
-char* RowStore::Insert(int64_t id, uint64_t mixed) {
+char* RowStore::Insert(uint64_t mixed) {
   uint64_t number;
-  char* row;
   if (free_rows_ > 0) {
     number = first_free_ - 1;
-    row = Row(number);
-    std::memcpy(&first_free_, row, sizeof(first_free_));
+    std::memcpy(&first_free_, Row(number), sizeof(first_free_));
     --free_rows_;
   } else {
     // Row numbers run to max_rows - 1.
@@ -93,56 +111,44 @@ char* RowStore::Insert(int64_t id, uint64_t mixed) {
     }
     number = rows_++;
     if (number >> chunk_log2_ == chunk_of_.size()) chunk_of_.push_back(chunks_->Take());
-    row = Row(number);
   }
-  std::memcpy(row, &id, sizeof(id));
   Place(mixed, number);
-  return row;
+  return Row(number);
 }
 
-void RowStore::Erase(int64_t id, uint64_t mixed) {
-  uint64_t hole = Home(mixed);
-  uint32_t* slot = nullptr;
-  bool was_full = false;
-  while (true) {
-    uint32_t* const bucket = Bucket(hole);
-    const uint32_t used = Used(bucket);
-    was_full = used == kFull;
-    for (uint32_t fits = Fits(bucket, Tag(mixed)) & used; fits != 0 && slot == nullptr; fits &= fits - 1) {
-      uint32_t* const each = bucket + std::countr_zero(fits);
-      if (Id(Row((*each & RowMask()) - 1)) == id) slot = each;
+void RowStore::Erase(uint64_t mixed) {
+  const uint64_t wanted = (mixed >> 8) << row_bits_, home = Home(mixed);
+  uint64_t number = row_mask_;
+  uint64_t at = home;
+  for (; at < home + kReach; ++at) {
+    uint64_t* const bucket = Bucket(at);
+    for (uint32_t fits = Fits(bucket, mixed); fits != 0 && number == row_mask_; fits &= fits - 1) {
+      uint64_t& slot = bucket[std::countr_zero(fits)];
+      if ((slot ^ wanted) - 1 >= row_mask_) continue;
+      number = (slot ^ wanted) - 1;
+      slot = 0;
     }
-    if (slot != nullptr) break;
-    CHECK(was_full) << "no row " << id << " to erase";
-    hole = Next(hole);
+    if (number != row_mask_) break;
   }
-  const uint64_t number = (*slot & RowMask()) - 1;
+  if (number == row_mask_) {
+    const auto far = far_.find(mixed);
+    CHECK(far != far_.end()) << "no row with MixId " << mixed << " to erase";
+    number = far->second;
+    far_.erase(far);
+  }
+  while (at-- > home) {
+    uint8_t& displaced = Tags(Bucket(at))[kSlots];
+    if (displaced < kMostDisplaced) --displaced;
+  }
   std::memcpy(Row(number), &first_free_, sizeof(first_free_));
-  first_free_ = number + 1;
+  first_free_ = static_cast<uint32_t>(number + 1);
   ++free_rows_;
-  *slot = 0;
-  // Behind a full bucket may stand what belongs in it, or before it: that moves into the hole, and leaves one.
-  for (uint64_t at = Next(hole); was_full; at = Next(at)) {
-    uint32_t* const bucket = Bucket(at);
-    const uint32_t used = Used(bucket);
-    was_full = used == kFull;
-    const uint64_t distance = (at + buckets_ - hole) % buckets_;
-    for (uint32_t rest = used; rest != 0; rest &= rest - 1) {
-      uint32_t* const each = bucket + std::countr_zero(rest);
-      const uint64_t home = Home(Mixed(Row((*each & RowMask()) - 1)));
-      if ((at + buckets_ - home) % buckets_ < distance) continue;
-      *slot = *each;
-      *each = 0;
-      slot = each;
-      hole = at;
-      break;
-    }
-  }
 }
 
 void RowStore::Clear() {
-  for (uint32_t* page : page_of_) std::memset(page, 0, kIndexPageBytes);
+  for (uint64_t* page : page_of_) std::memset(page, 0, kIndexPageBytes);
   chunk_of_.clear();
+  far_.clear();
   rows_ = free_rows_ = first_free_ = 0;
 }
 

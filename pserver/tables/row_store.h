@@ -1,11 +1,10 @@
-// A hash table of rows of one size, each an int64 id and bytes behind it. Not thread-safe: a stripe's lock is held
-// around it.
+// A hash table of rows of one size, by MixId of an id. Not thread-safe: a stripe's lock is held around it.
 //
-// Rows lie in chunks and never move while they exist. An index points at them: 4 bytes a row, in buckets of one cache
-// line, filled to between 0.64 and 0.8. The bucket of an id is a rising function of MixId(id), so that a batch sorted
-// by it walks the index from one end to the other, and the ids of an interval of MixId (a logical shard) stand in one
-// stretch of it. The place of a row that went is used again, and its slot is closed: no marks of what has been stay
-// behind.
+// Rows lie in chunks and never move while they exist. Their ids are not in them: the index has those, in 9 bytes a row
+// together with the row's number, so that a row of 64 bytes is one cache line and a miss touches no row. It stands in
+// buckets of a line each, filled to between 0.64 and 0.8. The bucket of an id is a rising function of MixId, so that a
+// batch sorted by it walks the index from one end to the other, and the ids of an interval of MixId (a logical shard)
+// stand in one stretch of it. The place of a row that went is used again.
 #ifndef WEIR_PSERVER_TABLES_ROW_STORE_H_
 #define WEIR_PSERVER_TABLES_ROW_STORE_H_
 
@@ -14,9 +13,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "framework/base/stable_hash.h"
 #include "pserver/tables/row_memory.h"
 
@@ -29,95 +29,95 @@ inline constexpr size_t kIndexPageBytes = 4096;
 
 class RowStore {
  public:
-  // Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes), `pages` of kIndexPageBytes. Ids whose MixId agree in the
-  // `prefix_bits` highest. `spread` in [0, 1): by how much of a growth step the first size of the index is larger;
-  // stores that differ in it grow in different batches.
-  void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, int prefix_bits, double spread);
+  // Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes), `pages` of kIndexPageBytes. Rows of 4 bytes and more. The
+  // MixIds of all rows agree with `first` in the `prefix_bits` highest, and its others are 0. `spread` in [0, 1): by how
+  // much of a growth step the first size of the index is larger; stores that differ in it grow in different batches.
+  void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits, double spread);
 
-  static int64_t Id(const char* row) {
-    int64_t id;
-    std::memcpy(&id, row, sizeof(id));
-    return id;
-  }
-  static uint64_t Mixed(const char* row) { return MixId(static_cast<uint64_t>(Id(row))); }
-
-  // Inlined by force: a function that only prefetches has no effect that GCC knows of, and calls to it are dropped.
-  __attribute__((always_inline)) void PrefetchSlot(uint64_t mixed) const { __builtin_prefetch(Bucket(Home(mixed))); }
-  // The first row that may be the id's, by the index alone, or nullptr.
-  char* Guess(uint64_t mixed) const {
-    const uint32_t* const bucket = Bucket(Home(mixed));
-    const uint32_t used = Used(bucket), fits = Fits(bucket, Tag(mixed)) & used;
-    if (fits != 0) return Row((bucket[std::countr_zero(fits)] & RowMask()) - 1);
-    // Find will look there.
-    if (used == kFull) __builtin_prefetch(Bucket(Next(Home(mixed))));
-    return nullptr;
-  }
-  // The row of the id, or nullptr.
-  char* Find(int64_t id, uint64_t mixed) const {
-    for (uint64_t at = Home(mixed);; at = Next(at)) {
-      const uint32_t* const bucket = Bucket(at);
-      const uint32_t used = Used(bucket);
-      for (uint32_t fits = Fits(bucket, Tag(mixed)) & used; fits != 0; fits &= fits - 1) {
-        char* const row = Row((bucket[std::countr_zero(fits)] & RowMask()) - 1);
-        if (Id(row) == id) return row;
+  // Where Find looks first.
+  const void* BucketOf(uint64_t mixed) const { return Bucket(Home(mixed)); }
+  // The row of the id with this MixId, or nullptr.
+  char* Find(uint64_t mixed) const {
+    const uint64_t wanted = (mixed >> 8) << row_bits_;
+    uint64_t at = Home(mixed);
+    for (const uint64_t end = at + kReach; at < end; ++at) {
+      const uint64_t* const bucket = Bucket(at);
+      for (uint32_t fits = Fits(bucket, mixed); fits != 0; fits &= fits - 1) {
+        // Of our slot the row's number is left, plus 1; an empty one has no number.
+        const uint64_t number = (bucket[std::countr_zero(fits)] ^ wanted) - 1;
+        if (number < row_mask_) return Row(number);
       }
-      if (used != kFull) return nullptr;
+      if (Displaced(bucket) == 0) return nullptr;
     }
+    const auto far = far_.find(mixed);
+    return far == far_.end() ? nullptr : Row(far->second);
   }
-  // A place for the id, which has none, with the id written and the rest not. nullptr: no further row can be numbered.
-  char* Insert(int64_t id, uint64_t mixed);
+  // A place for the id, which has none; what it holds is not defined. nullptr: no further row can be numbered.
+  char* Insert(uint64_t mixed);
   // The id has a row.
-  void Erase(int64_t id, uint64_t mixed);
+  void Erase(uint64_t mixed);
   // Forgets all rows; their chunks are the caller's to clear.
   void Clear();
 
-  // Calls fn(row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn neither
+  // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn neither
   // inserts nor erases.
   template <typename Fn>
   void Visit(uint64_t first, uint64_t last, const Fn& fn) const;
 
   uint64_t size() const { return rows_ - free_rows_; }
   // Beside chunks and pages, which are counted where they are from.
-  size_t bytes() const { return (chunk_of_.capacity() + page_of_.capacity()) * sizeof(void*); }
+  size_t bytes() const {
+    return (chunk_of_.capacity() + page_of_.capacity()) * sizeof(void*) +
+           far_.capacity() * (sizeof(std::pair<uint64_t, uint64_t>) + 1);
+  }
 
  private:
-  // A slot: 0 is empty; else the row's number plus 1 in the low row_bits, and the low bits of the hash above them, so
-  // that a slot of another id is seldom mistaken for ours and its row seldom touched in vain. An id stands in its home
-  // bucket, or, when that and all between are full, in a later one.
-  static constexpr uint64_t kSlots = 16;
-  static constexpr uint32_t kFull = (1u << kSlots) - 1;
-  static constexpr uint64_t kPageBuckets = kIndexPageBytes / (kSlots * sizeof(uint32_t));
+  // A bucket is eight words: seven slots, and a word of bytes: the slots' tags, and how many ids are displaced past it.
+  //
+  // A slot is the row's number plus 1 in the low row_bits, 0 when it is empty, and bits of MixId from the ninth up in the
+  // rest; its tag is the low 8 bits. These 72 - row_bits low bits of MixId and the bucket are the whole id: the bucket says
+  // the high bits but for where in the reach the id's home is. The more buckets there are, the more bits a row's number
+  // takes and the fewer are missing: 72 bits are enough for every size (SetBuckets checks it). An id stands in the first bucket of
+  // its reach that had a free slot, and if none had, which only ids made for it bring about, in far_.
+  static constexpr uint64_t kSlots = 7;
+  static constexpr uint64_t kBucketWords = 8;
+  static constexpr uint64_t kReach = 16;
+  static constexpr uint64_t kPageBuckets = kIndexPageBytes / (kBucketWords * sizeof(uint64_t));
+  // A count of displaced ids that came here stays.
+  static constexpr uint8_t kMostDisplaced = 255;
 
   uint64_t Home(uint64_t mixed) const { return ((mixed << prefix_bits_) >> 32) * buckets_ >> 32; }
-  uint64_t Next(uint64_t bucket) const { return bucket + 1 == buckets_ ? 0 : bucket + 1; }
-  uint32_t* Bucket(uint64_t bucket) const { return page_of_[bucket / kPageBuckets] + bucket % kPageBuckets * kSlots; }
-  uint32_t Tag(uint64_t mixed) const { return static_cast<uint32_t>(mixed) << row_bits_; }
-  uint32_t RowMask() const { return (uint32_t{1} << row_bits_) - 1; }
-  char* Row(uint64_t row) const {
-    return chunk_of_[row >> chunk_log2_] +
-           (row & ((uint64_t{1} << chunk_log2_) - 1)) * static_cast<uint64_t>(row_bytes_);
+  uint64_t* Bucket(uint64_t bucket) const {
+    return page_of_[bucket / kPageBuckets] + bucket % kPageBuckets * kBucketWords;
+  }
+  char* Row(uint64_t number) const {
+    return chunk_of_[number >> chunk_log2_] +
+           (number & ((uint64_t{1} << chunk_log2_) - 1)) * static_cast<uint64_t>(row_bytes_);
+  }
+  static uint8_t* Tags(uint64_t* bucket) { return reinterpret_cast<uint8_t*>(bucket + kSlots); }
+  static const uint8_t* Tags(const uint64_t* bucket) { return reinterpret_cast<const uint8_t*>(bucket + kSlots); }
+  static uint8_t Displaced(const uint64_t* bucket) { return Tags(bucket)[kSlots]; }
+  // A bit for each slot whose tag is the id's.
+  static uint32_t Fits(const uint64_t* bucket, uint64_t mixed) {
+    const __m128i tags = _mm_load_si128(reinterpret_cast<const __m128i*>(bucket + kSlots - 1));
+    const __m128i same = _mm_cmpeq_epi8(tags, _mm_set1_epi8(static_cast<char>(mixed)));
+    return static_cast<uint32_t>(_mm_movemask_epi8(same)) >> 8 & ((1u << kSlots) - 1);
+  }
+  // How the index was when an entry was written.
+  struct Shape {
+    uint64_t buckets = 0;
+    int row_bits = 1;
+  };
+  // The least MixId that can stand in this bucket.
+  uint64_t LeastIn(const Shape& shape, uint64_t bucket) const;
+  // MixId of the id in this slot of a bucket, whose least is `least`: the first one from there on that has these low bits.
+  static uint64_t Mixed(const Shape& shape, uint64_t least, uint64_t slot, uint8_t tag) {
+    const uint64_t known = slot >> shape.row_bits << 8 | tag;
+    const int bits = 72 - shape.row_bits;
+    return bits >= 64 ? known : least + ((known - least) & ((uint64_t{1} << bits) - 1));
   }
 
-  // A bit for each slot that is equal to `value` where `mask` has ones.
-  static uint32_t Equal(const uint32_t* bucket, uint32_t mask, uint32_t value) {
-    const __m128i m = _mm_set1_epi32(static_cast<int>(mask)), v = _mm_set1_epi32(static_cast<int>(value));
-    const auto quarter = [&](int i) {
-      return _mm_cmpeq_epi32(_mm_and_si128(_mm_load_si128(reinterpret_cast<const __m128i*>(bucket) + i), m), v);
-    };
-    const __m128i all =
-        _mm_packs_epi16(_mm_packs_epi32(quarter(0), quarter(1)), _mm_packs_epi32(quarter(2), quarter(3)));
-    return static_cast<uint32_t>(_mm_movemask_epi8(all));
-  }
-  // Of slots whose tag is this one, the empty ones as well when it is 0.
-  uint32_t Fits(const uint32_t* bucket, uint32_t tag) const { return Equal(bucket, ~RowMask(), tag); }
-  static uint32_t Used(const uint32_t* bucket) { return ~Equal(bucket, ~uint32_t{0}, 0) & kFull; }
-
-  void Place(uint64_t mixed, uint64_t row) {
-    uint64_t at = Home(mixed);
-    uint32_t used;
-    while ((used = Used(Bucket(at))) == kFull) at = Next(at);
-    Bucket(at)[std::countr_one(used)] = Tag(mixed) | static_cast<uint32_t>(row + 1);
-  }
+  void Place(uint64_t mixed, uint64_t number);
   void SetBuckets(double wanted);
   void Grow();
 
@@ -125,50 +125,52 @@ class RowStore {
   ChunkMemory* pages_ = nullptr;
   int64_t row_bytes_ = 0;
   int chunk_log2_ = 0;
+  uint64_t first_ = 0;
   int prefix_bits_ = 0;
   int row_bits_ = 1;
+  uint64_t row_mask_ = 1;
+  // Homes. Behind the last of them are as many more as an id can be displaced by.
   uint64_t buckets_ = 0;
   double wanted_buckets_ = 0;
   uint64_t max_rows_ = 0;   // numbers of rows run below it
   uint64_t rows_ = 0;       // numbers given so far
   uint64_t free_rows_ = 0;  // of them without a row: each holds the number of the next plus 1, 0 at the end
-  uint64_t first_free_ = 0;
+  uint32_t first_free_ = 0;
   std::vector<char*> chunk_of_;
-  std::vector<uint32_t*> page_of_;
+  std::vector<uint64_t*> page_of_;
+  // MixId to row number.
+  absl::flat_hash_map<uint64_t, uint64_t> far_;
 };
 
 template <typename Fn>
 void RowStore::Visit(uint64_t first, uint64_t last, const Fn& fn) const {
   constexpr uint64_t kAhead = 32;
-  const uint64_t begin = Home(first), end = Home(last);
-  const char* ahead[kAhead + kSlots];
+  std::pair<uint64_t, char*> ahead[kAhead + kSlots];
   uint64_t waiting = 0;
   const auto flush = [&] {
-    for (uint64_t i = 0; i < waiting; ++i) {
-      const uint64_t mixed = Mixed(ahead[i]);
-      if (mixed >= first && mixed <= last) fn(const_cast<char*>(ahead[i]));
-    }
+    for (uint64_t i = 0; i < waiting; ++i) fn(static_cast<int64_t>(UnmixId(ahead[i].first)), ahead[i].second);
     waiting = 0;
   };
-  // To the last bucket of the interval, and on to where what full ones displaced ends.
-  bool inside = true;
-  uint64_t at = begin;
-  while (true) {
-    const uint32_t* const bucket = Bucket(at);
-    const uint32_t used = Used(bucket);
-    for (uint32_t rest = used; rest != 0; rest &= rest - 1) {
-      const char* const row = Row((bucket[std::countr_zero(rest)] & RowMask()) - 1);
+  const Shape shape{buckets_, row_bits_};
+  const uint64_t begin = Home(std::max(first, first_)), end = Home(last) + kReach;
+  for (uint64_t at = begin; at < end; ++at) {
+    const uint64_t* const bucket = Bucket(at);
+    const uint64_t least = LeastIn(shape, at);
+    for (uint64_t i = 0; i < kSlots; ++i) {
+      if (bucket[i] == 0) continue;
+      const uint64_t mixed = Mixed(shape, least, bucket[i], Tags(bucket)[i]);
+      if (mixed < first || mixed > last) continue;
+      char* const row = Row((bucket[i] & row_mask_) - 1);
       for (int64_t byte = 0; byte < std::min<int64_t>(row_bytes_, 256); byte += 64) __builtin_prefetch(row + byte);
       __builtin_prefetch(row + row_bytes_ - 1);
-      ahead[waiting++] = row;
+      ahead[waiting++] = {mixed, row};
     }
     if (waiting >= kAhead) flush();
-    if (at == end) inside = false;
-    if (!inside && used != kFull) break;
-    at = Next(at);
-    if (at == begin) break;
   }
   flush();
+  for (const auto& [mixed, number] : far_) {
+    if (mixed >= first && mixed <= last) fn(static_cast<int64_t>(UnmixId(mixed)), Row(number));
+  }
 }
 
 }  // namespace weir

@@ -53,9 +53,9 @@ class SparseTable::Updates {
   Updates(const SparseTable* table, float divisor, float learning_rate, const RowTime& time)
       : table_(table), divisor_(divisor), learning_rate_(learning_rate), time_(time) {}
 
-  void Add(char* row, const float* grad, const float* shows) {
+  void Add(int64_t id, char* row, const float* grad, const float* shows) {
     shows_[count_] = shows;
-    ids_[count_] = RowStore::Id(row);
+    ids_[count_] = id;
     rows_[count_] = row;
     values_[count_] = table_->Values(row);
     grads_[count_] = grad;
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
   std::unique_ptr<SparseTable> table(new SparseTable(std::move(options)));
   if (table->options_.disk.open != nullptr) {
     ASSIGN_OR_RETURN(table->disk_,
-                     table->options_.disk.open(table->use_begin_ - static_cast<int64_t>(sizeof(int64_t))));
+                     table->options_.disk.open(table->use_begin_));
     table->SetGoal();
   }
   return table;
@@ -119,7 +119,7 @@ SparseTable::SparseTable(SparseTableOptions options)
       rules_(options_.lifecycle, options_.seed, options_.name, options_.capacity, options_.logical_shards) {
   if (options_.rule != nullptr) states_ = options_.rule->states(options_.width);
   for (const RowRule::State& state : states_) state_width_ += state.width;
-  words_begin_ = static_cast<int64_t>(sizeof(int64_t)) + 4 * (int64_t{options_.width} + state_width_);
+  words_begin_ = 4 * (int64_t{options_.width} + state_width_);
   for (const std::string& name : rules_.row_words().names) states_.push_back({name, 1});
   state_width_ += rules_.row_words().size;
   row_bytes_ = use_begin_ = words_begin_ + 4 * rules_.row_words().size;
@@ -147,13 +147,14 @@ SparseTable::SparseTable(SparseTableOptions options)
       Stripe& stripe = stripes_[s];
       MutexLock lock(&stripe.mu);
       (stripe.*store)
-          .Init(chunks_[kind].get(), &pages_, row_bytes, prefix_bits, static_cast<double>(s) / stripe_count_);
+          .Init(chunks_[kind].get(), &pages_, row_bytes, StripeBegin(s), prefix_bits,
+                static_cast<double>(s) / stripe_count_);
     }
   };
   make(0, row_bytes_, &Stripe::rows);
   for (int memory : {kCandidates, kTombstones}) {
     if (word_names_[memory].empty()) continue;
-    make(1 + memory, static_cast<int64_t>(sizeof(int64_t) + 4 * word_names_[memory].size()),
+    make(1 + memory, static_cast<int64_t>(4 * word_names_[memory].size()),
          memory == kCandidates ? &Stripe::candidates : &Stripe::tombstones);
   }
   for (int s = 0; options_.disk.open != nullptr && s < stripe_count_; ++s) {
@@ -208,7 +209,7 @@ char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Stat
     *status = Full();
     return nullptr;
   }
-  char* const row = stripe.rows.Insert(id, mixed);
+  char* const row = stripe.rows.Insert(mixed);
   if (row == nullptr) {
     rows_.fetch_sub(1, std::memory_order_relaxed);
     *status = absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ", stripe.rows.size(),
@@ -229,7 +230,7 @@ char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Stat
     if (++stripe.shard_rows[shard % stripe.shard_rows.size()] == rules_.most_in_shard() + 1)
       stripe.over.push_back(shard);
   }
-  if (rules_.tombstones() && stripe.tombstones.Find(id, mixed) != nullptr) stripe.tombstones.Erase(id, mixed);
+  if (rules_.tombstones() && stripe.tombstones.Find(mixed) != nullptr) stripe.tombstones.Erase(mixed);
   if (disk_ != nullptr) {
     Touch(row, stripe.clock);
     Changed(row);
@@ -324,7 +325,7 @@ absl::Status SparseTable::ForEachSection(absl::Span<const int64_t> ids, ThreadPo
 
 absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool) {
   const int width = options_.width;
-  const int64_t touched = static_cast<int64_t>(sizeof(int64_t)) + 4 * int64_t{width};
+  const int64_t touched = 4 * int64_t{width};
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
     absl::Status status;
@@ -397,21 +398,21 @@ absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, c
       stripe.mu.AssertHeld();
       const uint32_t k = (*missing)[static_cast<size_t>(m)];
       if (row == nullptr) {
-        row = stripe.candidates.Insert(ids[k], mixed);
+        row = stripe.candidates.Insert(mixed);
         if (row == nullptr) {
           status = absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ",
                                                              stripe.candidates.size(),
                                                              " candidates and can have no more; use more servers"));
           return false;
         }
-        std::memset(row + sizeof(int64_t), 0, static_cast<size_t>(4 * words.size));
+        std::memset(row, 0, static_cast<size_t>(4 * words.size));
         const uint32_t shard = Shard(mixed);
         if (rules_.evicts() &&
             ++stripe.shard_candidates[shard % stripe.shard_candidates.size()] == rules_.most_in_shard() + 1) {
           stripe.over.push_back(shard);
         }
       }
-      char* const counted = row + sizeof(int64_t);
+      char* const counted = row;
       Earlier before;
       if (words.shows >= 0) before = {FloatWord(counted, words.shows), FloatWord(counted, words.clicks)};
       Stamp(counted, words, time, shows == nullptr ? nullptr : shows[k]);
@@ -425,12 +426,12 @@ absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, c
     };
     Walk(
         stripe.candidates, static_cast<int64_t>(missing->size()),
-        static_cast<int64_t>(sizeof(int64_t)) + 4 * words.size,
+        4 * words.size,
         [&](int64_t m) { return ids[(*missing)[static_cast<size_t>(m)]]; }, count);
     RETURN_IF_ERROR(status);
     for (size_t i = 0; i < admitted; ++i) {
       const uint64_t mixed = MixId(static_cast<uint64_t>(ids[(*missing)[i]]));
-      stripe.candidates.Erase(ids[(*missing)[i]], mixed);
+      stripe.candidates.Erase(mixed);
       if (rules_.evicts()) --stripe.shard_candidates[Shard(mixed) % stripe.shard_candidates.size()];
     }
   }
@@ -467,7 +468,7 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
         SetFloatWord(WordsOf(row), words.shows, before.shows);
         SetFloatWord(WordsOf(row), words.clicks, before.clicks);
       }
-      updates.Add(row, grads[k], shows_of(k));
+      updates.Add(ids[static_cast<size_t>(k)], row, grads[k], shows_of(k));
       return true;
     };
     Walk(
@@ -475,7 +476,7 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
         [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
         [&](int64_t k, uint64_t mixed, char* row) {
           if (row != nullptr) {
-            updates.Add(row, grads[k], shows_of(k));
+            updates.Add(ids[static_cast<size_t>(k)], row, grads[k], shows_of(k));
             return true;
           }
           if (all) return insert(k, mixed, {});
@@ -520,7 +521,7 @@ absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* gra
 }
 
 void SparseTable::Remove(Stripe& stripe, int64_t id, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
-  stripe.rows.Erase(id, MixId(static_cast<uint64_t>(id)));
+  stripe.rows.Erase(MixId(static_cast<uint64_t>(id)));
   Forget(stripe, id, time);
 }
 
@@ -530,14 +531,14 @@ void SparseTable::Forget(Stripe& stripe, int64_t id, const RowTime& time) ABSL_E
   rows_.fetch_sub(1, std::memory_order_relaxed);
   if (rules_.evicts()) --stripe.shard_rows[Shard(mixed) % stripe.shard_rows.size()];
   if (!rules_.tombstones()) return;
-  char* tombstone = stripe.tombstones.Insert(id, mixed);
+  char* tombstone = stripe.tombstones.Insert(mixed);
   // A stripe that is full of them forgets the further ones.
-  if (tombstone != nullptr) SetWord(tombstone + sizeof(int64_t), 0, static_cast<uint32_t>(time.step));
+  if (tombstone != nullptr) SetWord(tombstone, 0, static_cast<uint32_t>(time.step));
 }
 
 void SparseTable::RemoveCandidate(Stripe& stripe, int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const uint64_t mixed = MixId(static_cast<uint64_t>(id));
-  stripe.candidates.Erase(id, mixed);
+  stripe.candidates.Erase(mixed);
   if (rules_.evicts()) --stripe.shard_candidates[Shard(mixed) % stripe.shard_candidates.size()];
 }
 
@@ -573,8 +574,8 @@ void SparseTable::ExpireRows(Stripe& stripe, uint32_t shard, const RowTime& time
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  stripe.rows.Visit(first, last, [&](char* row) {
-    if (Expired(WordsOf(row), rules_.row_words(), time)) gone.push_back(RowStore::Id(row));
+  stripe.rows.Visit(first, last, [&](int64_t id, char* row) {
+    if (Expired(WordsOf(row), rules_.row_words(), time)) gone.push_back(id);
   });
   for (int64_t id : gone) Remove(stripe, id, time);
   stripe.counts.expired += static_cast<int64_t>(gone.size());
@@ -585,8 +586,8 @@ void SparseTable::ExpireCandidates(Stripe& stripe, uint32_t shard, const RowTime
   if (word_names_[kCandidates].empty()) return;
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  stripe.candidates.Visit(first, last, [&](char* row) {
-    if (Expired(row + sizeof(int64_t), rules_.candidate_words(), time)) gone.push_back(RowStore::Id(row));
+  stripe.candidates.Visit(first, last, [&](int64_t id, char* row) {
+    if (Expired(row, rules_.candidate_words(), time)) gone.push_back(id);
   });
   for (int64_t id : gone) RemoveCandidate(stripe, id);
 }
@@ -603,8 +604,8 @@ void SparseTable::DecayRows(Stripe& stripe, uint32_t shard, const RowTime& time)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  stripe.rows.Visit(first, last, [&](char* row) {
-    if (Fade(WordsOf(row), rules_.row_words())) gone.push_back(RowStore::Id(row));
+  stripe.rows.Visit(first, last, [&](int64_t id, char* row) {
+    if (Fade(WordsOf(row), rules_.row_words())) gone.push_back(id);
   });
   for (int64_t id : gone) Remove(stripe, id, time);
   stripe.counts.faded += static_cast<int64_t>(gone.size());
@@ -614,8 +615,8 @@ void SparseTable::DecayCandidates(Stripe& stripe, uint32_t shard) ABSL_EXCLUSIVE
   if (word_names_[kCandidates].empty()) return;
   const auto [first, last] = ShardRange(shard);
   std::vector<int64_t> gone;
-  stripe.candidates.Visit(first, last, [&](char* row) {
-    if (Fade(row + sizeof(int64_t), rules_.candidate_words())) gone.push_back(RowStore::Id(row));
+  stripe.candidates.Visit(first, last, [&](int64_t id, char* row) {
+    if (Fade(row, rules_.candidate_words())) gone.push_back(id);
   });
   for (int64_t id : gone) RemoveCandidate(stripe, id);
 }
@@ -631,8 +632,8 @@ void SparseTable::EvictRows(Stripe& stripe, uint32_t shard, const RowTime& time)
   if (stripe.shard_rows[shard % stripe.shard_rows.size()] <= rules_.most_in_shard()) return;
   const auto [first, last] = ShardRange(shard);
   Kept all;
-  stripe.rows.Visit(first, last, [&](char* row) {
-    all.emplace_back(Keep(WordsOf(row), rules_.row_words(), time), RowStore::Id(row));
+  stripe.rows.Visit(first, last, [&](int64_t id, char* row) {
+    all.emplace_back(Keep(WordsOf(row), rules_.row_words(), time), id);
   });
   ChooseGoing(&all);
   for (const auto& [keep, id] : all) Remove(stripe, id, time);
@@ -644,8 +645,8 @@ void SparseTable::EvictCandidates(Stripe& stripe, uint32_t shard, const RowTime&
   if (stripe.shard_candidates[shard % stripe.shard_candidates.size()] <= rules_.most_in_shard()) return;
   const auto [first, last] = ShardRange(shard);
   Kept all;
-  stripe.candidates.Visit(first, last, [&](char* row) {
-    all.emplace_back(Keep(row + sizeof(int64_t), rules_.candidate_words(), time), RowStore::Id(row));
+  stripe.candidates.Visit(first, last, [&](int64_t id, char* row) {
+    all.emplace_back(Keep(row, rules_.candidate_words(), time), id);
   });
   ChooseGoing(&all);
   for (const auto& [keep, id] : all) RemoveCandidate(stripe, id);
@@ -786,8 +787,8 @@ void InOrder(const RowStore& store, uint32_t shards, std::vector<int64_t>* ids, 
   };
   std::vector<Place> places;
   places.reserve(store.size());
-  store.Visit(0, std::numeric_limits<uint64_t>::max(), [&](const char* row) {
-    places.push_back({LogicalShard(RowStore::Id(row), shards), RowStore::Id(row), row});
+  store.Visit(0, std::numeric_limits<uint64_t>::max(), [&](int64_t id, const char* row) {
+    places.push_back({LogicalShard(id, shards), id, row});
   });
   std::sort(places.begin(), places.end());
   ids->resize(places.size());
@@ -812,7 +813,7 @@ absl::Status SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* id
 absl::Status SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
   constexpr uint64_t kLast = std::numeric_limits<uint64_t>::max();
   Stripe& stripe = stripes_[stripe_number];
-  const auto visit = [&](const char* row) { fn(RowStore::Id(row), Values(row)); };
+  const auto visit = [&](int64_t id, const char* row) { fn(id, Values(row)); };
   if (disk_ != nullptr) {
     MutexLock disk_lock(&stripe.disk_mu);
     return VisitBoth(stripe, StripeRange(stripe_number).first, StripeRange(stripe_number).second, visit,
@@ -831,7 +832,7 @@ void SparseTable::CopyMemory(Memory memory, int stripe_number, std::vector<int64
   const RowStore& store = memory == kCandidates ? stripe.candidates : stripe.tombstones;
   words->resize(store.size() * n);
   InOrder(store, options_.logical_shards, ids,
-          [&](size_t i, const char* row) { std::memcpy(words->data() + i * n, row + sizeof(int64_t), 4 * n); });
+          [&](size_t i, const char* row) { std::memcpy(words->data() + i * n, row, 4 * n); });
 }
 
 absl::Status SparseTable::SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words) {
@@ -843,9 +844,9 @@ absl::Status SparseTable::SetMemory(Memory memory, absl::Span<const int64_t> ids
     for (int64_t k = begin; k < end; ++k) {
       const size_t at = order == nullptr ? static_cast<size_t>(k) : order[k];
       const uint64_t mixed = MixId(static_cast<uint64_t>(ids[at]));
-      char* row = store.Find(ids[at], mixed);
+      char* row = store.Find(mixed);
       if (row == nullptr) {
-        row = store.Insert(ids[at], mixed);
+        row = store.Insert(mixed);
         if (row == nullptr) {
           return absl::ResourceExhaustedError(
               absl::StrCat("table ", options_.name, ": a stripe remembers ", store.size(),
@@ -857,7 +858,7 @@ absl::Status SparseTable::SetMemory(Memory memory, absl::Span<const int64_t> ids
           stripe.over.push_back(shard);
         }
       }
-      std::memcpy(row + sizeof(int64_t), words + at * n, 4 * n);
+      std::memcpy(row, words + at * n, 4 * n);
     }
     return absl::OkStatus();
   });

@@ -235,7 +235,7 @@ class SparseTable {
   absl::Status EndStepOnDisk(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time);
   // Every row of the interval once: those in memory, under the stripe's lock; then, without it, those that lay on disk
   // only. disk_mu is held.
-  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last, const std::function<void(char* row)>& in_memory,
+  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last, const std::function<void(int64_t id, char* row)>& in_memory,
                          const std::function<void(int64_t id, const char* values)>& on_disk) const;
   absl::Status CopyFromBoth(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
   // What the border behind a step does to a shard, as ExpireRows, DecayRows and EvictRows do in memory. disk_mu is
@@ -251,15 +251,15 @@ class SparseTable {
   void Changed(char* row) const;
 
   char* WordsOf(char* row) const { return row + words_begin_; }
-  float* Values(char* row) const { return reinterpret_cast<float*>(row + sizeof(int64_t)); }
-  const float* Values(const char* row) const { return reinterpret_cast<const float*>(row + sizeof(int64_t)); }
+  float* Values(char* row) const { return reinterpret_cast<float*>(row); }
+  const float* Values(const char* row) const { return reinterpret_cast<const float*>(row); }
 
   const SparseTableOptions options_;
   const LifecycleRules rules_;
   std::vector<RowRule::State> states_;
   std::vector<std::string> word_names_[2];
   int state_width_ = 0;
-  int64_t words_begin_ = 0;  // in a row, behind id, values and the rule's state
+  int64_t words_begin_ = 0;  // in a row, behind values and the rule's state
   int64_t row_bytes_ = 0;
   int64_t use_begin_ =
       0;  // in a row, with a disk: behind all else a word: call that last used it, and in the top bit: changed

@@ -20,8 +20,8 @@ namespace {
 constexpr uint32_t kChanged = uint32_t{1} << 31;
 // Rows of one write to the disk.
 constexpr size_t kPutRows = 4096;
-// Index of rows in memory, over a growth step's mean.
-constexpr int64_t kIndexBytes = 6;
+// Index of rows in memory with their ids, over a growth step's mean.
+constexpr int64_t kIndexBytes = 13;
 
 bool HasChanged(const char* use) { return (Word(use, 0) & kChanged) != 0; }
 uint32_t LastUse(const char* use) { return Word(use, 0) & ~kChanged; }
@@ -67,7 +67,7 @@ absl::Status SparseTable::Fetch(Stripe& stripe, absl::Span<const int64_t> ids, c
   Read* read = &kept[0];
   Read* next = &kept[1];
   read->Clear();
-  const size_t bytes = static_cast<size_t>(use_begin_) - sizeof(int64_t);
+  const size_t bytes = static_cast<size_t>(use_begin_);
   const auto id_of = [&](int64_t k) { return ids[order == nullptr ? static_cast<size_t>(k) : order[k]]; };
   stripe.clock = (stripe.clock + 1) & ~kChanged;
   stripe.counts.used += n;
@@ -89,14 +89,14 @@ absl::Status SparseTable::Fetch(Stripe& stripe, absl::Span<const int64_t> ids, c
           next->versions.push_back(version);
           return true;
         }
-        row = stripe.rows.Insert(id_of(k), mixed);
+        row = stripe.rows.Insert(mixed);
         if (row == nullptr) {
           status =
               absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ", stripe.rows.size(),
                                                         " rows in memory and can have no more; use more servers"));
           return false;
         }
-        std::memcpy(row + sizeof(int64_t), read->rows.data() + at * bytes, bytes);
+        std::memcpy(row, read->rows.data() + at * bytes, bytes);
         SetWord(row + use_begin_, 0, 0);
         ++stripe.counts.read;
       }
@@ -118,7 +118,7 @@ absl::Status SparseTable::Fetch(Stripe& stripe, absl::Span<const int64_t> ids, c
 
 void SparseTable::LeaveMemory(Stripe& stripe, int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   const uint64_t mixed = MixId(static_cast<uint64_t>(id));
-  stripe.rows.Erase(id, mixed);
+  stripe.rows.Erase(mixed);
   ++stripe.versions[mixed % Stripe::kVersions];
 }
 
@@ -128,7 +128,7 @@ absl::Status SparseTable::MakeRoom(Stripe& stripe) {
 }
 
 absl::Status SparseTable::MakeRoomHeld(Stripe& stripe) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.disk_mu) {
-  const size_t bytes = static_cast<size_t>(use_begin_) - sizeof(int64_t);
+  const size_t bytes = static_cast<size_t>(use_begin_);
   std::vector<int64_t> ids;
   std::vector<char> rows;
   SetGoal();
@@ -138,23 +138,29 @@ absl::Status SparseTable::MakeRoomHeld(Stripe& stripe) ABSL_EXCLUSIVE_LOCKS_REQU
     const int64_t most = most_in_stripe_.load(std::memory_order_relaxed);
     // A sixteenth more than must, so that the stripe is not searched anew for every row.
     const int64_t go = static_cast<int64_t>(stripe.rows.size()) - (most - most / 16);
-    std::vector<std::pair<uint32_t, char*>> all;  // calls since the last use
+    struct Candidate {
+      uint32_t age;  // calls since the last use
+      int64_t id;
+      char* row;
+    };
+    std::vector<Candidate> all;
     all.reserve(stripe.rows.size());
-    stripe.rows.Visit(0, std::numeric_limits<uint64_t>::max(), [&](char* row) {
+    stripe.rows.Visit(0, std::numeric_limits<uint64_t>::max(), [&](int64_t id, char* row) {
       stripe.mu.AssertHeld();
-      all.emplace_back((stripe.clock - LastUse(row + use_begin_)) & ~kChanged, row);
+      all.push_back({(stripe.clock - LastUse(row + use_begin_)) & ~kChanged, id, row});
     });
-    std::nth_element(all.begin(), all.begin() + (go - 1), all.end(), std::greater<>());
+    std::nth_element(all.begin(), all.begin() + (go - 1), all.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.age > b.age; });
     all.resize(static_cast<size_t>(go));
-    for (const auto& [age, row] : all) {
+    for (const auto& [age, id, row] : all) {
       if (!HasChanged(row + use_begin_)) {
-        LeaveMemory(stripe, RowStore::Id(row));
+        LeaveMemory(stripe, id);
         continue;
       }
       // Whoever changes it from now on says so again.
       SetWord(row + use_begin_, 0, LastUse(row + use_begin_));
-      ids.push_back(RowStore::Id(row));
-      rows.insert(rows.end(), row + sizeof(int64_t), row + use_begin_);
+      ids.push_back(id);
+      rows.insert(rows.end(), row, row + use_begin_);
     }
     stripe.on_disk |= !ids.empty();
   }
@@ -165,7 +171,7 @@ absl::Status SparseTable::MakeRoomHeld(Stripe& stripe) ABSL_EXCLUSIVE_LOCKS_REQU
   MutexLock lock(&stripe.mu);
   for (int64_t id : ids) {
     // Nobody else takes rows out of memory meanwhile.
-    char* const row = stripe.rows.Find(id, MixId(static_cast<uint64_t>(id)));
+    char* const row = stripe.rows.Find(MixId(static_cast<uint64_t>(id)));
     if (!status.ok()) {
       Changed(row);
     } else if (!HasChanged(row + use_begin_)) {
@@ -177,16 +183,16 @@ absl::Status SparseTable::MakeRoomHeld(Stripe& stripe) ABSL_EXCLUSIVE_LOCKS_REQU
 }
 
 absl::Status SparseTable::VisitBoth(Stripe& stripe, uint64_t first, uint64_t last,
-                                    const std::function<void(char* row)>& in_memory,
+                                    const std::function<void(int64_t id, char* row)>& in_memory,
                                     const std::function<void(int64_t id, const char* values)>& on_disk) const
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.disk_mu) {
   absl::flat_hash_set<int64_t> there;
   {
     MutexLock lock(&stripe.mu);
     const bool on_disk_too = stripe.on_disk;
-    stripe.rows.Visit(first, last, [&](char* row) {
-      if (on_disk_too) there.insert(RowStore::Id(row));
-      in_memory(row);
+    stripe.rows.Visit(first, last, [&](int64_t id, char* row) {
+      if (on_disk_too) there.insert(id);
+      in_memory(id, row);
     });
     if (!stripe.on_disk) return absl::OkStatus();
   }
@@ -214,7 +220,7 @@ absl::Status SparseTable::CopyFromBoth(int stripe_number, std::vector<int64_t>* 
     MutexLock disk_lock(&stripe.disk_mu);
     const auto [first, last] = StripeRange(stripe_number);
     RETURN_IF_ERROR(VisitBoth(
-        stripe, first, last, [&](const char* row) { add(RowStore::Id(row), row + sizeof(int64_t)); }, add));
+        stripe, first, last, add, add));
   }
   std::vector<std::pair<std::pair<uint32_t, int64_t>, size_t>> order(found.size());
   for (size_t i = 0; i < found.size(); ++i) order[i] = {{LogicalShard(found[i], options_.logical_shards), found[i]}, i};
@@ -241,12 +247,12 @@ absl::StatusOr<int64_t> SparseTable::Take(Stripe& stripe, const Kept& going, con
   MutexLock lock(&stripe.mu);
   for (const auto& [keep, id] : going) {
     const uint64_t mixed = MixId(static_cast<uint64_t>(id));
-    char* const row = stripe.rows.Find(id, mixed);
+    char* const row = stripe.rows.Find(mixed);
     if (row != nullptr && !still(keep, WordsOf(row))) {
       Changed(row);
       continue;
     }
-    if (row != nullptr) stripe.rows.Erase(id, mixed);
+    if (row != nullptr) stripe.rows.Erase(mixed);
     ++stripe.versions[mixed % Stripe::kVersions];
     Forget(stripe, id, time);
     ++gone;
@@ -256,7 +262,7 @@ absl::StatusOr<int64_t> SparseTable::Take(Stripe& stripe, const Kept& going, con
 
 absl::Status SparseTable::ExpireOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.disk_mu) {
-  const size_t words = static_cast<size_t>(words_begin_) - sizeof(int64_t);
+  const size_t words = static_cast<size_t>(words_begin_);
   const auto [first, last] = ShardRange(shard);
   Kept going;
   const auto expired = [&](uint64_t, const char* at) { return Expired(at, rules_.row_words(), time); };
@@ -264,7 +270,7 @@ absl::Status SparseTable::ExpireOnDisk(Stripe& stripe, uint32_t shard, const Row
     if (expired(0, at)) going.emplace_back(0, id);
   };
   RETURN_IF_ERROR(VisitBoth(
-      stripe, first, last, [&](char* row) { find(RowStore::Id(row), WordsOf(row)); },
+      stripe, first, last, [&](int64_t id, char* row) { find(id, WordsOf(row)); },
       [&](int64_t id, const char* values) { find(id, values + words); }));
   ASSIGN_OR_RETURN(const int64_t gone, Take(stripe, going, time, expired));
   MutexLock lock(&stripe.mu);
@@ -280,8 +286,8 @@ absl::Status SparseTable::DecayOnDisk(Stripe& stripe, uint32_t shard, const RowT
   const auto [first, last] = ShardRange(shard);
   Kept going;
   std::vector<int64_t> cold;
-  const auto decay = [&](char* row) {
-    if (Fade(WordsOf(row), rules_.row_words())) going.emplace_back(0, RowStore::Id(row));
+  const auto decay = [&](int64_t id, char* row) {
+    if (Fade(WordsOf(row), rules_.row_words())) going.emplace_back(0, id);
     Changed(row);
   };
   RETURN_IF_ERROR(VisitBoth(stripe, first, last, decay, [&](int64_t id, const char*) { cold.push_back(id); }));
@@ -295,12 +301,12 @@ absl::Status SparseTable::DecayOnDisk(Stripe& stripe, uint32_t shard, const RowT
       stripe.counts.used -= static_cast<int64_t>(ids.size());
       for (int64_t id : ids) {
         // Nobody else takes rows away meanwhile.
-        char* const row = stripe.rows.Find(id, MixId(static_cast<uint64_t>(id)));
+        char* const row = stripe.rows.Find(MixId(static_cast<uint64_t>(id)));
         if (row == nullptr) {
           return absl::DataLossError(absl::StrCat("table ", options_.name, ": row ", id,
                                                   " was on disk and cannot be found; ", "start again with --resume"));
         }
-        decay(row);
+        decay(id, row);
         Touch(row, (stripe.clock + 1) & ~kChanged);
       }
       crowded = Crowded(stripe);
@@ -324,12 +330,12 @@ absl::Status SparseTable::EvictOnDisk(Stripe& stripe, uint32_t shard, const RowT
     EvictCandidates(stripe, shard, time);
     if (stripe.shard_rows[shard % stripe.shard_rows.size()] <= rules_.most_in_shard()) return absl::OkStatus();
   }
-  const size_t words = static_cast<size_t>(words_begin_) - sizeof(int64_t);
+  const size_t words = static_cast<size_t>(words_begin_);
   const auto [first, last] = ShardRange(shard);
   Kept all;
   const auto keep_of = [&](const char* at) { return Keep(at, rules_.row_words(), time); };
   RETURN_IF_ERROR(VisitBoth(
-      stripe, first, last, [&](char* row) { all.emplace_back(keep_of(WordsOf(row)), RowStore::Id(row)); },
+      stripe, first, last, [&](int64_t id, char* row) { all.emplace_back(keep_of(WordsOf(row)), id); },
       [&](int64_t id, const char* values) { all.emplace_back(keep_of(values + words), id); }));
   ChooseGoing(&all);
   ASSIGN_OR_RETURN(const int64_t gone,

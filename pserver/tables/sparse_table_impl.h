@@ -3,6 +3,7 @@
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -15,10 +16,8 @@
 
 namespace weir {
 
-// How far ahead of use memory is fetched: first the slot, then the row. The ring holds both, a power of two.
-inline constexpr int64_t kSlotAhead = 32;
-inline constexpr int64_t kRowAhead = 16;
-inline constexpr uint64_t kRing = 64;
+// Rows whose memory is fetched together, ahead of use.
+inline constexpr int64_t kTogether = 16;
 
 inline uint32_t Word(const char* words, int i) {
   uint32_t word;
@@ -30,36 +29,61 @@ inline void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 *
 inline float FloatWord(const char* words, int i) { return std::bit_cast<float>(Word(words, i)); }
 inline void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::bit_cast<uint32_t>(x)); }
 
-// The lines of a row, which may start anywhere in one. Inlined by force, see RowStore::PrefetchSlot.
-__attribute__((always_inline)) inline void PrefetchRow(const char* row, int64_t bytes) {
-  const char* line = reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(row) & ~uintptr_t{63});
-  for (; line < row + bytes; line += 64) __builtin_prefetch(line);
-}
+// Inlined by force: a function that only fetches has no effect that GCC knows of, and calls to it are dropped.
+__attribute__((always_inline)) inline void FetchLine(const void* line) { __builtin_prefetch(line, 0, 2); }
 
-// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with slots and the first `touched` bytes
-// of rows fetched ahead of use. fn may insert; rows never move, so a guess made before is still one, and a miss is
-// looked up again.
+// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with buckets and the first `touched` bytes
+// of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again.
+//
+// A fetch that has to ask the page tables first holds up what comes behind it, as far as the processor sees. So addresses
+// are worked out for several rows first, and then the fetches stand in loops of nothing else, where many are under way at
+// once. They go into the second level of cache, which has room for more of them on their way than the first. Together
+// that is twice the rows a second of a fetch into the first level of each as its address is known.
 template <typename Id, typename Fn>
 void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn) {
-  uint64_t mixed[kRing];
-  char* guess[kRing];
-  for (int64_t i = 0; i < n + kSlotAhead + kRowAhead; ++i) {
-    if (i < n) {
-      const uint64_t m = MixId(static_cast<uint64_t>(id(i)));
-      mixed[static_cast<uint64_t>(i) % kRing] = m;
-      store.PrefetchSlot(m);
+  struct Group {
+    int64_t begin = 0, size = 0;
+    uint64_t mixed[kTogether];
+    char* rows[kTogether];
+  };
+  // Buckets of the third are on their way, and rows of the second, while fn has the first.
+  Group groups[3];
+  int64_t next = 0;
+  const auto fetch_buckets = [&](Group* group) {
+    group->begin = next;
+    group->size = std::min(kTogether, n - next);
+    next += group->size;
+    const void* lines[kTogether];
+    for (int64_t i = 0; i < group->size; ++i) {
+      group->mixed[i] = MixId(static_cast<uint64_t>(id(group->begin + i)));
+      lines[i] = store.BucketOf(group->mixed[i]);
     }
-    if (const int64_t j = i - kSlotAhead; j >= 0 && j < n) {
-      char* const row = store.Guess(mixed[static_cast<uint64_t>(j) % kRing]);
-      guess[static_cast<uint64_t>(j) % kRing] = row;
-      if (row != nullptr) PrefetchRow(row, touched);
+    for (int64_t i = 0; i < group->size; ++i) FetchLine(lines[i]);
+  };
+  const auto fetch_rows = [&](Group* group) {
+    const char* lines[kTogether];
+    int64_t found = 0;
+    for (int64_t i = 0; i < group->size; ++i) {
+      group->rows[i] = store.Find(group->mixed[i]);
+      if (group->rows[i] != nullptr) lines[found++] = group->rows[i];
     }
-    const int64_t k = i - kSlotAhead - kRowAhead;
-    if (k < 0) continue;
-    const uint64_t at = static_cast<uint64_t>(k) % kRing;
-    char* row = guess[at];
-    if (row == nullptr || RowStore::Id(row) != id(k)) row = store.Find(id(k), mixed[at]);
-    if (!fn(k, mixed[at], row)) return;
+    for (int64_t i = 0; i < found; ++i) {
+      const char* const end = lines[i] + touched;
+      for (const char* line = lines[i] - reinterpret_cast<uintptr_t>(lines[i]) % 64; line < end; line += 64) FetchLine(line);
+    }
+  };
+  fetch_buckets(&groups[0]);
+  fetch_buckets(&groups[1]);
+  fetch_rows(&groups[0]);
+  for (int64_t round = 0; groups[round % 3].size > 0; ++round) {
+    fetch_buckets(&groups[(round + 2) % 3]);
+    fetch_rows(&groups[(round + 1) % 3]);
+    Group& group = groups[round % 3];
+    for (int64_t i = 0; i < group.size; ++i) {
+      char* row = group.rows[i];
+      if (row == nullptr) row = store.Find(group.mixed[i]);
+      if (!fn(group.begin + i, group.mixed[i], row)) return;
+    }
   }
 }
 

@@ -192,8 +192,8 @@ class Gather {
       if (i < kAhead) continue;
       char* const row = memory_.get() + ids[i - kAhead] * bytes_;
       if (write) {
-        auto* const floats = reinterpret_cast<float*>(row + 8);
-        for (int64_t j = 0; j < (used - 8) / 4; ++j) floats[j] += 1;
+        auto* const floats = reinterpret_cast<float*>(row);
+        for (int64_t j = 0; j < used / 4; ++j) floats[j] += 1;
       } else {
         std::memcpy(out_.data() + (i - kAhead) * static_cast<size_t>(used), row, static_cast<size_t>(used));
       }
@@ -287,7 +287,7 @@ void Rates(int64_t rows) {
       "\n%.0f M rows of %d + %d floats, %.1f bytes a row of %ld; distinct ids of a batch: uniform %zu, Zipf %zu\n",
       static_cast<double>(rows) * 1e-6, kWidth, kWidth, static_cast<double>(table->bytes()) / static_cast<double>(rows),
       row_bytes, uniform[0].size(), skewed[0].size());
-  Gather gather(rows, row_bytes);
+  Gather gather(rows, row_bytes - 8);
   ThreadPool two("bench", 1);
   const auto pull = [&](ThreadPool* pool) {
     return [&, pool](const std::vector<int64_t>& ids) { CHECK(table->Pull(ids, false, out.data(), pool).ok()); };
@@ -297,9 +297,9 @@ void Rates(int64_t rows) {
   };
   std::vector<Measure> measures;
   measures.push_back({"ceiling: gather of rows, the part of a look-up", &uniform,
-                      [&](const std::vector<int64_t>& ids) { gather.Run(ids, 8 + kWidth * 4, false); }});
+                      [&](const std::vector<int64_t>& ids) { gather.Run(ids, kWidth * 4, false); }});
   measures.push_back({"ceiling: change of rows in place", &uniform,
-                      [&](const std::vector<int64_t>& ids) { gather.Run(ids, row_bytes, true); }});
+                      [&](const std::vector<int64_t>& ids) { gather.Run(ids, row_bytes - 8, true); }});
   measures.push_back({"look-ups, uniform", &uniform, pull(nullptr), 0});
   measures.push_back({"Adagrad updates, uniform", &uniform, update(nullptr), 1});
   measures.push_back({"look-ups, Zipf 1.05 (distinct)", &skewed, pull(nullptr)});
