@@ -260,11 +260,11 @@ bool ClientImpl::KeepsResiduals() const {
                      [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
 }
 
-absl::Status ClientImpl::RestoreResiduals(const std::string& saved) {
+absl::Status ClientImpl::RestoreResiduals(const std::string& saved, int64_t step) {
   // Messages one after the other are one message: of all trainers.
   v1::Residuals all;
   if (!all.ParseFromString(saved)) return absl::DataLossError("the checkpoint's residuals cannot be read");
-  const absl::Status restored = residuals_.Restore(all, nodes_);
+  const absl::Status restored = residuals_.Restore(all, nodes_, step);
   return restored.ok() ? restored : absl::DataLossError(absl::StrCat("the checkpoint's ", restored.message()));
 }
 

@@ -75,6 +75,11 @@ class Client : public ParamChannel {
   virtual absl::Status Contribute(std::string_view key, std::string contribution, int reader = -1) = 0;
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
+  // Each trainer's newest bytes under a key, apart from those exchanged: they take the place of what this trainer has posted with a
+  // smaller edition (0 and up), and nobody waits for anyone. By trainer id; "" of those who have posted nothing.
+  virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> Posted(std::string_view key) = 0;
+
   // To every server; answers by server index. For the chief at a step border.
   virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) = 0;
 
@@ -97,9 +102,11 @@ class Client : public ParamChannel {
 
   // What gradients have lost in lossy formats and not sent yet (pserver/residuals.h), at a step border: a weir.v1.Residuals.
   virtual bool KeepsResiduals() const = 0;
-  virtual std::string SaveResiduals() const = 0;
-  // Takes this trainer's part of what trainers have saved, one after the other. DataLoss: it is no such thing.
-  virtual absl::Status RestoreResiduals(const std::string& saved) = 0;
+  // `step`: steps that have been pushed.
+  virtual std::string SaveResiduals(int64_t step) const = 0;
+  // Takes this trainer's part of what trainers have saved, one after the other; `step` is the one it goes on at. DataLoss: it is
+  // no such thing.
+  virtual absl::Status RestoreResiduals(const std::string& saved, int64_t step) = 0;
 };
 
 }  // namespace weir

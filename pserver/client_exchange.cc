@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
+#include "pserver/handshake.h"
 
 namespace weir {
 
@@ -15,9 +16,15 @@ namespace {
 
 constexpr size_t kExchangeChunk = size_t{32} << 20;
 
+absl::Status CheckChunks(const v1::ExchangeReply& reply, int trainer) {
+  if (reply.chunks() >= 1 && reply.chunks() <= kMaxExchangeChunks) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("what trainer ", trainer, " said has ", reply.chunks(), " chunks; at most ",
+                                          kMaxExchangeChunks, " are possible"));
+}
+
 }  // namespace
 
-absl::Status ClientImpl::Upload(std::string_view key, const std::string& contribution, bool kept, int reader) {
+absl::Status ClientImpl::Upload(std::string_view key, const std::string& contribution, const UploadAs& as) {
   const size_t chunks = std::max<size_t>(1, (contribution.size() + kExchangeChunk - 1) / kExchangeChunk);
   std::vector<CallPtr> calls;
   for (size_t c = 0; c < chunks; ++c) {
@@ -27,8 +34,9 @@ absl::Status ClientImpl::Upload(std::string_view key, const std::string& contrib
     request.set_contribution(contribution.substr(c * kExchangeChunk, kExchangeChunk));
     request.set_chunk(static_cast<int>(c));
     request.set_chunks(static_cast<int>(chunks));
-    if (kept) request.set_keep(true);
-    if (reader >= 0) request.set_reader(reader);
+    if (as.kept) request.set_keep(true);
+    if (as.reader >= 0) request.set_reader(as.reader);
+    if (as.edition >= 0) request.set_edition(as.edition);
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
     calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [](const Slices&) -> absl::StatusOr<bool> { return true; }));
@@ -57,6 +65,7 @@ absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>*
         v1::ExchangeReply reply;
         if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
         if (!reply.ready()) return false;
+        RETURN_IF_ERROR(CheckChunks(reply, t));
         chunks[static_cast<size_t>(t)] = reply.chunks();
         (*all)[static_cast<size_t>(t)] += reply.contribution();
         return true;
@@ -68,7 +77,54 @@ absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>*
 }
 
 absl::Status ClientImpl::Contribute(std::string_view key, std::string contribution, int reader) {
-  return Upload(key, contribution, /*kept=*/false, reader);
+  return Upload(key, contribution, {.reader = reader});
+}
+
+absl::Status ClientImpl::Post(std::string_view key, std::string contribution, int64_t edition) {
+  return Upload(key, contribution, {.edition = edition});
+}
+
+absl::StatusOr<std::string> ClientImpl::ReadPost(std::string_view key, int trainer, bool* replaced) {
+  std::string contribution;
+  int64_t edition = -1;
+  *replaced = false;
+  int chunks = 1;
+  for (int chunk = 0; chunk < chunks && !*replaced; ++chunk) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerFor(0);
+    request.set_key(std::string(key));
+    request.set_read_trainer(trainer);
+    request.set_chunk(chunk);
+    request.set_edition(0);
+    Slices bytes;
+    bytes.push_back(Slice::Own(request.SerializeAsString()));
+    const CallPtr call = NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
+      v1::ExchangeReply reply;
+      if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+      RETURN_IF_ERROR(CheckChunks(reply, trainer));
+      *replaced = chunk > 0 && reply.edition() != edition;
+      edition = reply.edition();
+      chunks = reply.chunks();
+      contribution += reply.contribution();
+      return true;
+    });
+    RETURN_IF_ERROR(Wait({call}, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
+  }
+  return contribution;
+}
+
+absl::StatusOr<std::vector<std::string>> ClientImpl::Posted(std::string_view key) {
+  std::vector<std::string> all;
+  for (int t = 0; t < options_.plan.trainers(); ++t) {
+    // One that posts faster than this can be read has nothing to say.
+    bool replaced = true;
+    std::string posted;
+    for (int tries = 0; replaced && tries < 5; ++tries) {
+      ASSIGN_OR_RETURN(posted, ReadPost(key, t, &replaced));
+    }
+    all.push_back(replaced ? "" : std::move(posted));
+  }
+  return all;
 }
 
 bool ClientImpl::ExchangesNorms() {
@@ -101,7 +157,7 @@ absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<st
 }
 
 absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution, bool kept) {
-  RETURN_IF_ERROR(Upload(key, contribution, kept, /*reader=*/-1));
+  RETURN_IF_ERROR(Upload(key, contribution, {.kept = kept}));
   v1::ExchangeRequest request;
   *request.mutable_caller() = CallerFor(0);
   request.set_key(std::string(key));

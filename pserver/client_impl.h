@@ -119,6 +119,8 @@ class ClientImpl : public Client {
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept) override;
   absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
   absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;
+  absl::Status Post(std::string_view key, std::string contribution, int64_t edition) override;
+  absl::StatusOr<std::vector<std::string>> Posted(std::string_view key) override;
   absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
   void RequestStop() override;
   bool StopRequested() override;
@@ -127,8 +129,8 @@ class ClientImpl : public Client {
   absl::Status JobStatus() override;
   Counters counters() const override;
   bool KeepsResiduals() const override;
-  std::string SaveResiduals() const override { return residuals_.Save().SerializeAsString(); }
-  absl::Status RestoreResiduals(const std::string& saved) override;
+  std::string SaveResiduals(int64_t step) const override { return residuals_.Save(step).SerializeAsString(); }
+  absl::Status RestoreResiduals(const std::string& saved, int64_t step) override;
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { step_samples_ = samples; }
@@ -178,8 +180,15 @@ class ClientImpl : public Client {
   void HeartbeatLoop();
   absl::Status JoinServers();
   absl::Status CheckProbe(int server, const v1::JoinReply& reply);
-  // `kept`: ExchangeRequest.keep. `reader`: ExchangeRequest.reader.
-  absl::Status Upload(std::string_view key, const std::string& contribution, bool kept, int reader);
+  // How: ExchangeRequest.keep, reader, edition (-1: no post).
+  struct UploadAs {
+    bool kept = false;
+    int reader = -1;
+    int64_t edition = -1;
+  };
+  absl::Status Upload(std::string_view key, const std::string& contribution, const UploadAs& as);
+  // What a trainer has posted, if it is not replaced meanwhile; `replaced` says so.
+  absl::StatusOr<std::string> ReadPost(std::string_view key, int trainer, bool* replaced);
   absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
   absl::Status PushRowsOfNode(const std::string& name, int server, int width, const LaneRange& node,
                               absl::Span<const LaneRows> lanes, const RowUnion& rows, const IdOrder& order,

@@ -1,15 +1,13 @@
 #include "pserver/exchange_board.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "pserver/handshake.h"
 
 namespace weir {
-
-namespace {
-// 64 GiB in chunks of 64 MiB; a number beyond it is a mistake.
-constexpr int kMaxChunks = 1024;
-}  // namespace
 
 ExchangeBoard::Entry& ExchangeBoard::Find(const std::string& key) {
   Entry& entry = entries_[key];
@@ -20,32 +18,82 @@ ExchangeBoard::Entry& ExchangeBoard::Find(const std::string& key) {
   return entry;
 }
 
-absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer) {
-  if (request.chunks() < 1 || request.chunks() > kMaxChunks || request.chunk() < 0 || request.chunk() >= request.chunks()) {
-    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": chunk ", request.chunk(), " of ",
-                                                   request.chunks(), "; at most ", kMaxChunks, " are possible"));
+absl::Status ExchangeBoard::CheckChunk(const v1::ExchangeRequest& request) {
+  if (request.chunks() >= 1 && request.chunks() <= kMaxExchangeChunks && request.chunk() >= 0 &&
+      request.chunk() < request.chunks()) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": chunk ", request.chunk(), " of ",
+                                                 request.chunks(), "; at most ", kMaxExchangeChunks, " are possible"));
+}
+
+absl::Status ExchangeBoard::AddChunk(const v1::ExchangeRequest& request, int trainer, Contribution* contribution) {
+  const size_t chunks = static_cast<size_t>(request.chunks());
+  if (contribution->chunks.empty()) {
+    contribution->chunks.resize(chunks);
+    contribution->have.resize(chunks, false);
+  }
+  if (contribution->chunks.size() != chunks) {
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": trainer ", trainer, " announces ", chunks,
+                                                   " chunks now and ", contribution->chunks.size(),
+                                                   " before; a key is used once"));
+  }
+  const size_t chunk = static_cast<size_t>(request.chunk());
+  if (contribution->have[chunk]) return absl::OkStatus();
+  contribution->have[chunk] = true;
+  contribution->chunks[chunk] = request.contribution();
+  contribution->complete =
+      std::find(contribution->have.begin(), contribution->have.end(), false) == contribution->have.end();
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer) {
+  RETURN_IF_ERROR(CheckChunk(request));
   Entry& entry = Find(request.key());
   entry.keep |= request.keep();
   if (request.reader() >= 0 && request.reader() < trainers_) entry.reader = request.reader();
   Contribution& contribution = entry.contributions[static_cast<size_t>(trainer)];
   // Whoever takes the place of a dead trainer hears what that one said.
   if (entry.keep && contribution.complete) return absl::OkStatus();
-  const size_t chunks = static_cast<size_t>(request.chunks());
-  if (contribution.chunks.empty()) {
-    contribution.chunks.resize(chunks);
-    contribution.have.resize(chunks, false);
+  return AddChunk(request, trainer, &contribution);
+}
+
+absl::Status ExchangeBoard::Post(const v1::ExchangeRequest& request, int trainer) {
+  RETURN_IF_ERROR(CheckChunk(request));
+  std::vector<Posted>& posts = posts_[request.key()];
+  posts.resize(static_cast<size_t>(trainers_));
+  Posted& posted = posts[static_cast<size_t>(trainer)];
+  if (request.edition() <= posted.edition || request.edition() < posted.coming_edition) return absl::OkStatus();
+  if (request.edition() > posted.coming_edition) {
+    posted.coming_edition = request.edition();
+    posted.coming = Contribution();
   }
-  if (contribution.chunks.size() != chunks) {
-    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": trainer ", trainer, " announces ", chunks,
-                                                   " chunks now and ", contribution.chunks.size(),
-                                                   " before; a key is used once"));
+  RETURN_IF_ERROR(AddChunk(request, trainer, &posted.coming));
+  if (!posted.coming.complete) return absl::OkStatus();
+  posted.edition = posted.coming_edition;
+  posted.contribution = std::move(posted.coming);
+  posted.coming = Contribution();
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeBoard::ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const {
+  if (request.read_trainer() < 0 || request.read_trainer() >= trainers_) {
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ", request.read_trainer(),
+                                                   ", the job has ", trainers_));
   }
-  const size_t chunk = static_cast<size_t>(request.chunk());
-  if (contribution.have[chunk]) return absl::OkStatus();
-  contribution.have[chunk] = true;
-  contribution.chunks[chunk] = request.contribution();
-  contribution.complete = std::find(contribution.have.begin(), contribution.have.end(), false) == contribution.have.end();
+  reply->set_chunks(1);
+  reply->set_contribution("");
+  const auto posts = posts_.find(request.key());
+  if (posts == posts_.end()) return absl::OkStatus();
+  const Posted& posted = posts->second[static_cast<size_t>(request.read_trainer())];
+  if (posted.edition < 0) return absl::OkStatus();
+  const int chunks = static_cast<int>(posted.contribution.chunks.size());
+  reply->set_edition(posted.edition);
+  reply->set_chunks(chunks);
+  // One that has become shorter is seen by its edition.
+  if (request.chunk() >= 0 && request.chunk() < chunks) {
+    reply->set_contribution(posted.contribution.chunks[static_cast<size_t>(request.chunk())]);
+  }
   return absl::OkStatus();
 }
 

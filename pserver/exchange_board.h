@@ -25,6 +25,11 @@ class ExchangeBoard {
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
   // Chunk `request.chunk` of the contribution of `request.read_trainer`; one of an excused trainer is empty.
   absl::Status Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply);
+  // Posts (ExchangeRequest.edition): each trainer's newest, apart from what is waited for. Chunks of an edition older than the
+  // newest that has begun are dropped. InvalidArgument as Put.
+  absl::Status Post(const v1::ExchangeRequest& request, int trainer);
+  absl::Status ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const;
+
   // Forgets keys that their readers (but the excused) have read to the end longer than `keep` ago: until then a reader whose
   // reply was lost may come again. Those with ExchangeRequest.keep stay.
   void Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused);
@@ -42,10 +47,20 @@ class ExchangeBoard {
     int reader = -1;  // -1: all
     absl::Time all_read = absl::InfiniteFuture();
   };
+  struct Posted {
+    int64_t edition = -1;  // of `contribution`; -1: none
+    Contribution contribution;
+    int64_t coming_edition = -1;
+    Contribution coming;
+  };
   Entry& Find(const std::string& key);
+  static absl::Status CheckChunk(const v1::ExchangeRequest& request);
+  // Keeps a chunk of what `contribution` becomes.
+  static absl::Status AddChunk(const v1::ExchangeRequest& request, int trainer, Contribution* contribution);
 
   int trainers_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::vector<Posted>> posts_;  // by trainer
 };
 
 }  // namespace weir

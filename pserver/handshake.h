@@ -13,6 +13,11 @@ inline constexpr uint32_t kWireVersion = 1;
 // Of this build; another one is refused. Changes whenever the arithmetic or the meaning of a plan may change.
 inline constexpr std::string_view kBuild = "weir 0.1.0";
 
+// Of steps and versions: sums and differences of them stay far from the ends of int64.
+inline constexpr int64_t kMaxStep = int64_t{1} << 60;
+// Of one contribution to an exchange. 64 GiB in chunks of 64 MiB; a number beyond it is a mistake.
+inline constexpr int kMaxExchangeChunks = 1024;
+
 // The first line that differs between two plan texts ("path: value" lines), as "path: 2 here, 3 there"; "" when equal.
 std::string FirstPlanDifference(std::string_view here, std::string_view there);
 

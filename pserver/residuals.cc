@@ -95,14 +95,15 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
   each([](float& left, float& value) { left = value; });
 }
 
-v1::Residuals Residuals::Save() const {
+v1::Residuals Residuals::Save(int64_t step) const {
   v1::Residuals saved;
-  const auto entry = [&saved](const Key& key, int width) {
+  const auto entry = [&saved, step](const Key& key, int width) {
     v1::Residual* const of = saved.add_residuals();
     of->set_name(key.first);
     of->set_lane(key.second.first);
     of->set_lanes(key.second.second);
     of->set_width(width);
+    of->set_step(step);
     return of;
   };
   MutexLock lock(&mu_);
@@ -121,7 +122,7 @@ v1::Residuals Residuals::Save() const {
   return saved;
 }
 
-absl::Status Residuals::Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes) {
+absl::Status Residuals::Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes, int64_t step) {
   for (const v1::Residual& of : saved.residuals()) {
     const size_t width = static_cast<size_t>(std::max(0, of.width()));
     if (of.width() < 0 ||
@@ -132,6 +133,7 @@ absl::Status Residuals::Restore(const v1::Residuals& saved, absl::Span<const Lan
     }
     const LaneRange node{of.lane(), of.lanes()};
     if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;
+    if (width == 0 && of.has_step() && of.step() != step) continue;
     if (width == 0) {
       Dense* const dense = DenseOf(of.name(), node, of.values_size());
       std::copy(of.values().begin(), of.values().end(), dense->left.begin());

@@ -37,11 +37,12 @@ class Residuals {
   void EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
                   absl::Span<float> values, v1::WireFormat format, char* out);
 
-  // Everything that is not zero. No Encode meanwhile.
-  v1::Residuals Save() const;
-  // Takes over what belongs to `nodes`, in place of what was there. InvalidArgument: entries that contradict
-  // themselves.
-  absl::Status Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes);
+  // Everything that is not zero, after so many steps. No Encode meanwhile.
+  v1::Residuals Save(int64_t step) const;
+  // Takes over what belongs to `nodes`, in place of what was there, to go on at `step`. Of another step rows are taken over:
+  // most have been in no step since; dense values are not: what they lost has been sent. InvalidArgument: entries that
+  // contradict themselves.
+  absl::Status Restore(const v1::Residuals& saved, absl::Span<const LaneRange> nodes, int64_t step);
 
   // Memory that is taken.
   size_t bytes() const;

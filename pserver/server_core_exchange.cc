@@ -55,6 +55,16 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
       return absl::InvalidArgumentError(absl::StrCat("Exchange goes to server 0; this is ", Self()));
     }
     if (request->key().empty()) return absl::InvalidArgumentError("Exchange: the key is empty");
+    if (request->has_edition()) {
+      v1::ExchangeReply posted;
+      posted.set_ready(true);
+      if (request->edition() < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("Exchange: edition ", request->edition(), " of ", request->key()));
+      }
+      RETURN_IF_ERROR(request->has_contribution() ? board_.Post(*request, id) : board_.ReadPost(*request, &posted));
+      actions.push_back([reply, posted = std::move(posted)] { reply(Serialize(posted)); });
+      return absl::OkStatus();
+    }
     if (request->has_contribution()) {
       RETURN_IF_ERROR(board_.Put(*request, id));
       request->clear_contribution();

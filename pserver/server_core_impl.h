@@ -28,6 +28,7 @@
 #include "framework/wire/frame.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/exchange_board.h"
+#include "pserver/handshake.h"
 #include "pserver/norm_rounds.h"
 #include "pserver/server_checkpoints.h"
 #include "pserver/server_core.h"
@@ -40,9 +41,6 @@ namespace weir {
 
 // Longest wait of one call, whatever the caller asks for: it asks again.
 inline constexpr absl::Duration kMaxWait = absl::Seconds(60);
-
-// Of steps and versions: sums and differences of them stay far from the ends of int64.
-inline constexpr int64_t kMaxStep = int64_t{1} << 60;
 
 // Runs after the lock is released: no lock across a callback.
 using Actions = std::vector<std::function<void()>>;
@@ -73,8 +71,6 @@ inline Slices Serialize(const google::protobuf::MessageLite& message) {
 }
 
 inline std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
-
-// What went wrong here will go wrong again: a caller that takes it for trouble on the way would ask until its deadline, and
 
 inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
 

@@ -34,6 +34,7 @@ namespace weir {
 namespace {
 
 constexpr int kChief = 0;
+constexpr char kResidualsKey[] = "residuals";
 
 // What the chief tells everyone before the first step: where to begin, and statistics that a checkpoint already holds.
 struct Beginning {
@@ -94,8 +95,10 @@ class TrainLoop {
   absl::Status Digest();
   DigestExtent ExtentOf(const std::string& variable) const;
   absl::Status Save();
-  // For the checkpoint: of all trainers in sync, else of this one.
+  // For the checkpoint, of all trainers; "" at those who do not write it. In sync all come here at the same step.
   absl::StatusOr<std::string> GatherResiduals();
+  // In async: this trainer's, for the checkpoints of the chief, who has its own.
+  absl::Status PostResiduals();
   absl::Status RestoreResiduals();
   absl::Status End();
 
@@ -133,6 +136,7 @@ class TrainLoop {
   std::optional<MetricResult> eval_result_;
   int64_t eval_step_ = -1;
   int64_t saved_step_ = -1;
+  int64_t posted_step_ = -1;
   // Async: evaluations whose contributions are not all there yet, by the step of this trainer.
   std::vector<int64_t> open_evaluations_;
   TrainSummary summary_;
@@ -185,7 +189,6 @@ absl::Status TrainLoop::Begin() {
   }
   ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
   beginning_.point.residuals = std::move(mine.point.residuals);  // the chief's
-  if (!takes_over.has_value()) RETURN_IF_ERROR(RestoreResiduals());
   step_ = beginning_.point.step;
   if (!plan_.sync() && beginning_.resumed) {
     const std::vector<int64_t>& steps = beginning_.point.trainer_steps;
@@ -198,6 +201,7 @@ absl::Status TrainLoop::Begin() {
                    << ": reading goes on at step " << step_ << ", some examples are seen twice";
     }
   }
+  if (!takes_over.has_value()) RETURN_IF_ERROR(RestoreResiduals());
   if (takes_over.has_value()) {
     step_ = *takes_over;
     LOG(INFO) << "trainer " << o_.trainer_id << " takes the place of a dead one and goes on at step " << step_;
@@ -510,27 +514,37 @@ DigestExtent TrainLoop::ExtentOf(const std::string& variable) const {
 
 absl::StatusOr<std::string> TrainLoop::GatherResiduals() {
   if (!o_.client->KeepsResiduals()) return std::string();
-  const std::string mine = o_.client->SaveResiduals();
-  // In async others are in the middle of their steps.
-  if (!plan_.sync()) return mine;
+  if (!plan_.sync()) {
+    RETURN_IF_ERROR(PostResiduals());
+    if (!chief_) return std::string();
+    // Others are in the middle of their steps: theirs are as they were when they posted them.
+    ASSIGN_OR_RETURN(std::vector<std::string> all, o_.client->Posted(kResidualsKey));
+    all[kChief] = o_.client->SaveResiduals(step_);
+    return absl::StrJoin(all, "");
+  }
+  const std::string mine = o_.client->SaveResiduals(step_);
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(absl::StrCat("residuals.", step_), mine));
   return absl::StrJoin(all, "");
+}
+
+absl::Status TrainLoop::PostResiduals() {
+  if (chief_ || !o_.client->KeepsResiduals() || posted_step_ == step_) return absl::OkStatus();
+  posted_step_ = step_;
+  return o_.client->Post(kResidualsKey, o_.client->SaveResiduals(step_), step_);
 }
 
 absl::Status TrainLoop::RestoreResiduals() {
   if (!beginning_.resumed || !o_.client->KeepsResiduals()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    o_.client->Exchange("residuals.beginning", chief_ ? beginning_.point.residuals : ""));
-  return o_.client->RestoreResiduals(all[kChief]);
+  return o_.client->RestoreResiduals(all[kChief], step_);
 }
 
 absl::Status TrainLoop::Save() {
-  // In sync everyone comes here at the same steps, though only the chief writes.
+  // Everyone comes here, in sync at the same steps, though only the chief writes.
   if (config_.checkpoint().dir().empty() || saved_step_ == step_) return absl::OkStatus();
   TrainerFiles files;
-  if (chief_ || plan_.sync()) {
-    ASSIGN_OR_RETURN(files.residuals, GatherResiduals());
-  }
+  ASSIGN_OR_RETURN(files.residuals, GatherResiduals());
   if (checkpoints_ == nullptr) {
     saved_step_ = step_;
     return absl::OkStatus();
@@ -546,7 +560,8 @@ absl::Status TrainLoop::Save() {
 
 absl::Status TrainLoop::End() {
   if (geo_ != nullptr) RETURN_IF_ERROR(geo_->Finish());
-  // In async the last evaluation and the last checkpoint come after everyone's last step.
+  // In async the last evaluation and the last checkpoint come after everyone's last step, and after everyone's last residuals.
+  if (!plan_.sync() && !config_.checkpoint().dir().empty()) RETURN_IF_ERROR(PostResiduals());
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("end", absl::StrJoin(open_evaluations_, ",")));
   // What is judged and saved is what the servers have, not this trainer's copy.
   if (geo_ != nullptr) RETURN_IF_ERROR(session_->Start(step_));

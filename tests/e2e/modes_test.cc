@@ -1,22 +1,26 @@
 // The ways to train besides sync with lanes, and what can go wrong in a step, on the real train loop: async, average by
 // trainers, lanes off, optimizers side by side, values that are not finite, tables that are full, dense tables, weights of ids.
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/atomic_file.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/row_file.h"
 #include "framework/checkpoint/table_reader.h"
 #include "gtest/gtest.h"
+#include "proto/residuals.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
 
@@ -87,6 +91,41 @@ TEST_F(ModesTest, SyncLearnsTheJob) {
   const InProcessResult result = Run({.servers = 2, .trainers = 2});
   ExpectLearned(result);
   EXPECT_EQ(result.summary.examples, 8 * 2000);
+}
+
+// ------------------------------------------------------------------------------------------------------------ residuals
+
+TEST_F(ModesTest, ResidualsOfAllTrainersAreSavedInAsyncAndResumed) {
+  const std::string dir = Path("residuals");
+  const auto train = [&](bool resume) {
+    const InProcessResult result = Run({.overrides = {"distribute.sync=false", "distribute.wire.push=WIRE_INT8", "train.epochs=1",
+                                                      "checkpoint.every_steps=20",
+                                                      absl::StrCat("checkpoint.dir=\"", dir, "\"")},
+                                        .servers = 2,
+                                        .trainers = 3,
+                                        .resume = resume});
+    EXPECT_EQ(result.summaries.size(), 3u);
+    // By name and first lane, those that are not zero.
+    std::map<std::pair<std::string, int>, std::string> found;
+    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir);
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    if (!newest.ok()) return found;
+    const absl::StatusOr<std::string> bytes = ReadWholeFile(newest->found.path + "/residuals");
+    v1::Residuals residuals;
+    EXPECT_TRUE(bytes.ok() && residuals.ParseFromString(*bytes)) << bytes.status();
+    for (const v1::Residual& of : residuals.residuals()) {
+      const bool any = std::any_of(of.values().begin(), of.values().end(), [](float v) { return v != 0; });
+      if (any) found[{of.name(), of.lane()}] = of.SerializeAsString();
+    }
+    return found;
+  };
+  const auto first = train(/*resume=*/false);
+  for (const char* name : {"vectors", "deep.w"}) {
+    // Lanes 0 to 2, 3 to 5 and 6 to 7 in their largest aligned runs.
+    for (const int lane : {0, 2, 3, 4, 6}) EXPECT_TRUE(first.contains({name, lane})) << name << " " << lane;
+  }
+  // There is nothing left to read: what comes back is all that there is to save.
+  EXPECT_EQ(train(/*resume=*/true), first);
 }
 
 // ------------------------------------------------------------------------------------------------------------ row files

@@ -276,6 +276,23 @@ TEST(ClientTest, ExchangesOfAnySizeGiveEveryoneEverything) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST(ClientTest, PostsOfAnySizeAreReadAsTheyAre) {
+  const HandMadeJob job{.trainers = 3, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  for (int t = 0; t < 3; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  // Three chunks, told apart.
+  std::string large(size_t{70} << 20, 'x');
+  for (size_t i = 0; i < large.size(); i += 1 << 20) large[i] = static_cast<char>(i >> 20);
+  ASSERT_TRUE(cluster->client(1).Post("k", "small", 0).ok());
+  ASSERT_TRUE(cluster->client(2).Post("k", "of 2", 5).ok());
+  EXPECT_THAT(*cluster->client(0).Posted("k"), ElementsAre("", "small", "of 2"));
+  ASSERT_TRUE(cluster->client(1).Post("k", large, 20).ok());
+  const auto all = cluster->client(0).Posted("k");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_TRUE((*all)[1] == large);
+  EXPECT_EQ((*all)[2], "of 2");
+}
+
 TEST(ClientTest, AContributionIsCollectedWhenAllAreThere) {
   const HandMadeJob job{.trainers = 2, .sync = false};
   auto cluster = MakeCluster(OptionsFor(job));

@@ -104,14 +104,28 @@ TEST(ResidualsTest, AreSavedAndComeBackToTheNodesThatAreLeft) {
   Residuals residuals;
   SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8);
   SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0}, v1::WIRE_INT8);
-  const v1::Residuals saved = residuals.Save();
+  const v1::Residuals saved = residuals.Save(/*step=*/7);
   Residuals again, other;
   const LaneRange nodes[] = {{2, 1}, kNode}, others[] = {{0, 1}};
-  ASSERT_TRUE(again.Restore(saved, nodes).ok());
+  ASSERT_TRUE(again.Restore(saved, nodes, /*step=*/7).ok());
   EXPECT_EQ(SendDense(again, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
   EXPECT_EQ(SendRows(again, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8)[1], 1);
-  ASSERT_TRUE(other.Restore(saved, others).ok());
+  ASSERT_TRUE(other.Restore(saved, others, /*step=*/7).ok());
   EXPECT_EQ(other.bytes(), 0u);
+}
+
+TEST(ResidualsTest, OfAnotherStepRowsComeBackAndDenseValuesDoNot) {
+  Residuals residuals;
+  SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8);
+  SendRows(residuals, {5}, {127, 0.3f}, v1::WIRE_INT8);
+  const v1::Residuals saved = residuals.Save(/*step=*/7);
+  for (const int64_t step : {7, 8}) {
+    Residuals again;
+    ASSERT_TRUE(again.Restore(saved, {kNode}, step).ok());
+    // What was left of 0.3 makes the next 0.3 more than half a step of 1.
+    EXPECT_EQ(SendDense(again, {127, 0.3f}, v1::WIRE_INT8)[1], step == 7 ? 1 : 0);
+    EXPECT_EQ(SendRows(again, {5}, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
+  }
 }
 
 TEST(ResidualsTest, EntriesThatContradictThemselvesAreRefused) {
@@ -122,10 +136,10 @@ TEST(ResidualsTest, EntriesThatContradictThemselvesAreRefused) {
   of->set_width(3);
   of->add_ids(1);
   of->add_values(1);
-  EXPECT_THAT(std::string(Residuals().Restore(saved, {}).message()),
+  EXPECT_THAT(std::string(Residuals().Restore(saved, {}, 0).message()),
               HasSubstr("residuals of t: 1 values for 1 ids of width 3"));
   of->set_width(-1);
-  EXPECT_FALSE(Residuals().Restore(saved, {}).ok());
+  EXPECT_FALSE(Residuals().Restore(saved, {}, 0).ok());
 }
 
 }  // namespace

@@ -966,6 +966,57 @@ TEST_F(ServerCoreTest, AnExchangeWaitsForAllAndNamesTheMissing) {
   EXPECT_EQ(CallNow<v1::ExchangeReply>(Method::kExchange, ask(2, false, 0, 0))->contribution(), "of 0");
 }
 
+TEST_F(ServerCoreTest, WhatIsPostedTakesThePlaceOfWhatWasAndNobodyWaits) {
+  Start({.trainers = 3, .sync = false});
+  JoinAll();
+  const auto post = [&](int trainer, int64_t edition, const std::string& bytes, int chunk = 0, int chunks = 1) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerOf(trainer);
+    request.set_key("k");
+    request.set_edition(edition);
+    request.set_contribution(bytes);
+    request.set_chunk(chunk);
+    request.set_chunks(chunks);
+    return CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status();
+  };
+  // Edition and bytes of what is there, chunk by chunk.
+  const auto posted = [&](int of) {
+    std::string text;
+    for (int chunk = 0, chunks = 1; chunk < chunks; ++chunk) {
+      v1::ExchangeRequest request;
+      *request.mutable_caller() = CallerOf(0);
+      request.set_key("k");
+      request.set_edition(0);
+      request.set_read_trainer(of);
+      request.set_chunk(chunk);
+      const auto reply = CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString());
+      if (!reply.ok() || !reply->ready()) return std::string(reply.status().message());
+      chunks = reply->chunks();
+      if (chunk == 0) text = reply->has_edition() ? absl::StrCat(reply->edition(), ":") : "none";
+      text += reply->contribution();
+    }
+    return text;
+  };
+  EXPECT_EQ(posted(1), "none");
+  ASSERT_TRUE(post(1, 0, "first").ok());
+  EXPECT_EQ(posted(1), "0:first");
+  EXPECT_EQ(posted(2), "none");
+  // Half of a newer one is nothing yet, and a chunk of the old one that comes again changes nothing.
+  ASSERT_TRUE(post(1, 20, "ond", 1, 2).ok());
+  ASSERT_TRUE(post(1, 0, "other").ok());
+  ASSERT_TRUE(post(1, 10, "late").ok());
+  EXPECT_EQ(posted(1), "0:first");
+  ASSERT_TRUE(post(1, 20, "sec", 0, 2).ok());
+  EXPECT_EQ(posted(1), "20:second");
+  ASSERT_TRUE(post(1, 20, "other", 0, 1).ok());
+  EXPECT_EQ(posted(1), "20:second");
+  EXPECT_STATUS(post(1, -1, "x"), kInvalidArgument, "edition -1");
+  EXPECT_STATUS(post(1, 30, "x", 2, 2), kInvalidArgument, "chunk 2 of 2");
+  ASSERT_TRUE(post(1, 30, "x", 0, 2).ok());
+  EXPECT_STATUS(post(1, 30, "x", 0, 3), kInvalidArgument, "announces 3 chunks now and 2 before");
+  EXPECT_THAT(posted(3), HasSubstr("reads trainer 3, the job has 3"));
+}
+
 TEST_F(ServerCoreTest, ExchangesThatMakeNoSenseAreRefused) {
   Start({.servers = 2, .trainers = 2}, /*server=*/1);
   JoinAll();
