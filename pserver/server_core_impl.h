@@ -138,6 +138,7 @@ class ServerCoreImpl : public ServerCore {
     int trainer;
     v1::PullRequest request;
     Slice payload;
+    size_t bytes;  // that it takes while it waits
     absl::Time deadline;
     ReplyCallback reply;
     // Once it is ready: the answer's bytes of the trainer's credits.

@@ -210,15 +210,17 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
     }
     const absl::Duration wait = std::min(kMaxWait, OfSeconds(request.wait_s()));
     if (wait > absl::ZeroDuration()) {
-      size_t waiting = payload.size;
-      for (const WaitingPull& pull : pulls_) waiting += pull.trainer == id ? pull.payload.size : 0;
+      // One that asks for no rows is not free either.
+      const size_t size = TotalSize(bytes) + sizeof(WaitingPull);
+      size_t waiting = size;
+      for (const WaitingPull& pull : pulls_) waiting += pull.trainer == id ? pull.bytes : 0;
       if (waiting > options_.unread_bytes) {
         return absl::ResourceExhaustedError(absl::StrCat(Name(id), " has pulls of ", waiting, " bytes waiting and ",
                                                          trainers_[static_cast<size_t>(id)].credits->outstanding(),
                                                          " bytes of answers unread; at most ", options_.unread_bytes,
                                                          " may wait: read answers before asking for more"));
       }
-      pulls_.push_back({id, std::move(request), payload, now + wait, reply});
+      pulls_.push_back({id, std::move(request), payload, size, now + wait, reply});
       return absl::OkStatus();
     }
     v1::PullReply header;

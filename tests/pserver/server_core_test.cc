@@ -710,9 +710,32 @@ TEST_F(ServerCoreTest, PullsThatPileUpBehindUnreadAnswersAreRefused) {
   const std::vector<int64_t> ids(60, 7);
   const auto waiting = Call(Method::kPull, PullBytes(0, 0, 5, "t", 60, ids, 4));
   EXPECT_FALSE(waiting->has_value());
-  EXPECT_STATUS(PulledOf(Call(Method::kPull, PullBytes(0, 0, 5, "t", 80, std::vector<int64_t>(80, 7), 4))).status(),
-                kResourceExhausted, "trainer 0 (trainer:0) has pulls of 1120 bytes waiting and 1280 bytes of answers unread");
+  const absl::Status refused = PulledOf(Call(Method::kPull, PullBytes(0, 0, 5, "t", 80, std::vector<int64_t>(80, 7), 4))).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::ContainsRegex("trainer 0 \\(trainer:0\\) has pulls of 1[0-9]{3} bytes waiting and 1280 bytes of answers unread"));
   EXPECT_TRUE(Pull(1, 0, "t", 60, ids, 4).ok());
+}
+
+TEST_F(ServerCoreTest, PullsWithoutRowsPileUpToo) {
+  unread_bytes_ = 10000;
+  Start({.trainers = 2, .sync = false});
+  JoinAll();
+  int waiting = 0;
+  absl::Status refused;
+  std::vector<std::shared_ptr<Answer>> kept;
+  while (refused.ok() && waiting < 1000) {
+    // Of a version that does not come.
+    kept.push_back(Call(Method::kPull, PullBytes(0, 100, 5, "b", 5)));
+    if (!kept.back()->has_value()) {
+      ++waiting;
+    } else {
+      refused = PulledOf(kept.back()).status();
+    }
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_GT(waiting, 5);
+  EXPECT_LT(waiting, 100);
 }
 
 TEST_F(ServerCoreTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
