@@ -1,4 +1,4 @@
-"""The client of plain_stub_test.sh: joins as trainer 0, pulls, pushes and says that it is done.
+"""The client of plain_stub_test.sh: joins as trainer 0, pulls, pushes and says that it is done. Trainer 1 goes on meanwhile.
 
 Arguments: the file that will name the server's endpoint, and the file with what processes must agree on.
 """
@@ -42,27 +42,32 @@ def aligned(data):
 
 
 class Trainer:
-    def __init__(self, stub, agreement):
+    def __init__(self, stub, agreement, trainer=0, width=WIDTH):
         self.stub = stub
-        self.caller = ps.Caller(job_id="plain", trainer=0)
+        self.width = width
+        self.caller = ps.Caller(job_id="plain", trainer=trainer)
         fingerprint = xxhash.xxh3_64_intdigest(agreement)
         join = ps.JoinRequest(caller=self.caller, server_index=0, plan_fingerprint=fingerprint, plan_text=agreement,
-                              build="python", arithmetic="avx2", process="python:1", incarnation=7)
+                              build="python", arithmetic="avx2", process="python:%d" % trainer, incarnation=7)
         text = refused(grpc.StatusCode.FAILED_PRECONDITION, "is build python", stub.Join, join)
         join.build = text.split(" is build ")[1].split(",")[0]
         join.plan_text += "more: 1\n"
         join.plan_fingerprint += 1
         refused(grpc.StatusCode.FAILED_PRECONDITION, "more: 1", stub.Join, join)
         join.plan_text, join.plan_fingerprint = agreement, fingerprint
-        self.caller.session = stub.Join(join, timeout=30).session
+        reply, call = stub.Join.with_call(join, timeout=30)
+        self.caller.session = reply.session
+        # The server's socket, for who is on its machine.
+        self.socket = dict(call.initial_metadata()).get("weir-unix-socket")
 
     def frame(self, header, payload):
         # No padding: a frame is a message like any other.
         return ps.Frame(header=header.SerializeToString(), payload=payload)
 
-    def pull(self, ids, fmt=table_pb2.WIRE_FLOAT32, table="vectors", width=WIDTH, count=None):
-        header = ps.PullRequest(caller=self.caller)
-        header.items.add(name=table, count=len(ids) if count is None else count, width=width, offset=0, format=fmt)
+    def pull(self, ids, fmt=table_pb2.WIRE_FLOAT32, table="vectors", width=None, count=None, wait_s=0):
+        header = ps.PullRequest(caller=self.caller, wait_s=wait_s)
+        header.items.add(name=table, count=len(ids) if count is None else count, width=width or self.width, offset=0,
+                         format=fmt)
         return self.frame(header, struct.pack("<%dq" % len(ids), *ids))
 
     def rows(self, ids, fmt=table_pb2.WIRE_FLOAT32):
@@ -70,9 +75,9 @@ class Trainer:
         header = ps.PullReply.FromString(answer.header)
         assert header.ready and header.checksum == xxhash.xxh3_64_intdigest(answer.payload)
         assert answer.SerializeToString().index(answer.payload) % 64 == 0 and len(answer.payload) % 64 == 0
-        n = len(ids) * WIDTH
+        n = len(ids) * self.width
         floats = struct.unpack_from("<%d%s" % (n, "f" if fmt == table_pb2.WIRE_FLOAT32 else "e"), answer.payload)
-        return [floats[i : i + WIDTH] for i in range(0, n, WIDTH)]
+        return [floats[i : i + self.width] for i in range(0, n, self.width)]
 
     def push(self, step, ids, grads, table="vectors", spoil=0, cut=0):
         payload = aligned(struct.pack("<%dq" % len(ids), *ids))
@@ -80,8 +85,11 @@ class Trainer:
         payload = payload[: len(payload) - cut]
         header = ps.PushRequest(caller=self.caller, step=step, part=0, part_count=1, samples=2,
                                 checksum=xxhash.xxh3_64_intdigest(payload) + spoil)
-        header.items.add(name=table, lane=0, lanes=1, count=len(ids), width=WIDTH, offset=0)
+        header.items.add(name=table, lane=self.caller.trainer, lanes=1, count=len(ids), width=self.width, offset=0)
         return self.frame(header, payload)
+
+    def beat(self, **what):
+        return self.stub.Heartbeat(ps.HeartbeatRequest(caller=self.caller, **what), timeout=30)
 
 
 def main():
@@ -90,16 +98,24 @@ def main():
     with grpc.insecure_channel(endpoint(sys.argv[1])) as channel:
         stub = parameter_server_pb2_grpc.ParameterServerStub(channel)
         trainer = Trainer(stub, agreement)
+        other = Trainer(stub, agreement, trainer=1)
         ids = [5, -9, 2**63 - 1]
         before = trainer.rows(ids)
         grads = [float(i) for i in range(len(ids) * WIDTH)]
         bad = grpc.StatusCode.INVALID_ARGUMENT
-        refused(bad, "no such table", stub.Pull, trainer.pull(ids, table="vectros"))
-        refused(bad, "rows of 8 floats; the table's have 4", stub.Pull, trainer.pull(ids, width=8))
-        refused(bad, "1000 ids at offset 0 of a payload of 24 bytes", stub.Pull, trainer.pull(ids, count=1000))
-        refused(bad, "no such table", stub.Push, trainer.push(0, ids, grads, table="vectros"))
-        refused(bad, "do not fit", stub.Push, trainer.push(0, ids, grads, cut=64))
-        refused(grpc.StatusCode.DATA_LOSS, "checksum", stub.Push, trainer.push(0, ids, grads, spoil=1))
+        wrong = [
+            (bad, "no such table", stub.Pull, trainer.pull(ids, table="vectros")),
+            (bad, "rows of 8 floats; the table's have 4", stub.Pull, trainer.pull(ids, width=8)),
+            (bad, "1000 ids at offset 0 of a payload of 24 bytes", stub.Pull, trainer.pull(ids, count=1000)),
+            (bad, "no such table", stub.Push, trainer.push(0, ids, grads, table="vectros")),
+            (bad, "do not fit", stub.Push, trainer.push(0, ids, grads, cut=64)),
+            (grpc.StatusCode.DATA_LOSS, "checksum", stub.Push, trainer.push(0, ids, grads, spoil=1)),
+        ]
+        for step, case in enumerate(wrong):
+            refused(*case)
+            # Rows of its own, so that those of trainer 0 stay as they were.
+            stub.Push(other.push(step, [100], [1.0] * WIDTH), timeout=30)
+            assert len(other.rows([100])) == 1
         assert trainer.rows(ids) == before
         for duplicate in (False, True):
             reply = ps.PushReply.FromString(stub.Push(trainer.push(0, ids, grads), timeout=30).header)
@@ -112,7 +128,8 @@ def main():
         half = trainer.rows(ids, table_pb2.WIRE_FLOAT16)
         for got, want in zip(sum(half, ()), sum(after, ())):
             assert abs(got - want) <= abs(want) * 2**-11 + 2**-25, (got, want)
-        stub.Heartbeat(ps.HeartbeatRequest(caller=trainer.caller, done=True), timeout=30)
+        for each in (trainer, other):
+            each.beat(done=True)
     print("a plain stub pulled and pushed", len(ids), "rows")
 
 
