@@ -44,6 +44,9 @@ absl::Status ClientImpl::JoinServers() {
     calls.push_back(NewCall(s, Method::kJoin, std::move(bytes), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
       v1::JoinReply reply;
       if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no JoinReply");
+      if (reply.next_step() < 0 || reply.next_step() > kMaxStep) {
+        return absl::DataLossError(absl::StrCat("it speaks of step ", reply.next_step(), "; steps run from 0 to ", kMaxStep));
+      }
       RETURN_IF_ERROR(CheckProbe(s, reply));
       MutexLock lock(&shared_->mu);
       shared_->sessions[static_cast<size_t>(s)] = reply.session();

@@ -29,6 +29,10 @@ int BucketOf(float p) {
 void Put(std::string* out, int64_t v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
 void Put(std::string* out, double v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
 
+// Of examples: sums of those of a few thousand trainers stay far from the ends of int64.
+constexpr int64_t kMostExamples = int64_t{1} << 48;
+bool CanBeCount(int64_t n) { return n >= 0 && n <= kMostExamples; }
+
 class Cursor {
  public:
   explicit Cursor(std::string_view bytes) : bytes_(bytes) {}
@@ -132,17 +136,18 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
     int64_t lane = 0, samples = 0, correct = 0;
     double loss = 0;
     if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct)) return bad;
-    if (lane < 0 || lane > (1 << 24)) return bad;
+    if (lane < 0 || lane > (1 << 24) || !CanBeCount(samples) || !CanBeCount(correct)) return bad;
     *other.Lane(static_cast<int>(lane)) = {static_cast<int>(lane), loss, samples, correct};
   }
-  while (!in.empty()) {
+  for (int64_t last = -1; !in.empty();) {
     int64_t bucket = 0, positives = 0, negatives = 0;
     if (!in.Get(&bucket) || !in.Get(&positives) || !in.Get(&negatives)) return bad;
-    if (bucket < 0 || bucket >= kBuckets) return bad;
+    if (bucket <= last || bucket >= kBuckets || !CanBeCount(positives) || !CanBeCount(negatives)) return bad;
     other.positives_.resize(kBuckets);
     other.negatives_.resize(kBuckets);
-    other.positives_[bucket] += positives;
-    other.negatives_[bucket] += negatives;
+    other.positives_[bucket] = positives;
+    other.negatives_[bucket] = negatives;
+    last = bucket;
   }
   for (const LaneSums& s : other.lanes_) {
     LaneSums* mine = Lane(s.lane);

@@ -209,7 +209,9 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
   for (const v1::TableEntry& e : shard.tables()) {
     int64_t sum = 0;
     for (const int32_t width : e.state_widths()) sum += width < 0 ? std::numeric_limits<int32_t>::max() : width;
+    // TableLayout counts the floats of a row in an int.
     if (e.width() <= 0 || e.state_width() < 0 || e.row_count() < 0 || sum != e.state_width() ||
+        int64_t{e.width()} + e.state_width() > std::numeric_limits<int32_t>::max() ||
         e.state_names_size() != e.state_widths_size() || e.logical_shards() <= 0) {
       return bad(e.table(), "has widths that make no sense");
     }

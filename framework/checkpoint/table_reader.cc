@@ -39,6 +39,13 @@ absl::StatusOr<TableReader> TableReader::Open(const std::string& directory, cons
     bool has = false;
     for (const v1::TableEntry& e : shard.tables()) {
       names.insert(e.table());
+      has |= e.table() == table;
+    }
+    if (!has) continue;
+    // Which looks at the entries first.
+    ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, /*check_sum=*/false));
+    opened.readers_.push_back(std::move(reader));
+    for (const v1::TableEntry& e : shard.tables()) {
       if (e.table() != table) continue;
       const TableLayout layout = LayoutOf(e);
       if (opened.layout_.table.empty()) opened.layout_ = layout;
@@ -46,11 +53,7 @@ absl::StatusOr<TableReader> TableReader::Open(const std::string& directory, cons
         return absl::DataLossError(absl::StrCat(directory, ": table '", e.table(), "' has two layouts"));
       }
       opened.rows_ += e.row_count();
-      has = true;
     }
-    if (!has) continue;
-    ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, /*check_sum=*/false));
-    opened.readers_.push_back(std::move(reader));
   }
   if (opened.readers_.empty()) {
     return absl::NotFoundError(absl::StrCat(directory, " has no table '", absl::string_view(table.data(), table.size()), "'; it has ",

@@ -3,9 +3,11 @@
 #define WEIR_TESTS_FUZZ_SERVER_FUZZ_H_
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "framework/base/clock.h"
 #include "framework/base/stable_hash.h"
@@ -21,13 +23,20 @@ namespace weir {
 
 class FuzzedServer {
  public:
-  FuzzedServer() : pool_("fuzz", 0) {
+  struct Files {
+    std::string checkpoint_dir = {};
+    std::map<std::string, std::vector<std::string>> row_files = {};
+  };
+  FuzzedServer() : FuzzedServer(Files()) {}
+  explicit FuzzedServer(const Files& files) : pool_("fuzz", 0) {
     const HandMadeJob job{.sync = false};
     auto core = ServerCore::Create({.main = job.Main(0),
                                     .startup = job.Startup(0),
                                     .job_name = "job",
                                     .plan_text = job.PlanText(),
                                     .sync = false,
+                                    .checkpoint_dir = files.checkpoint_dir,
+                                    .row_files = files.row_files,
                                     .process = "server:1",
                                     .arithmetic = "avx2",
                                     .clock = &clock_,
@@ -63,6 +72,18 @@ class FuzzedServer {
     core_->Handle(method, EncodeFrame(header, {Slice::Own(std::move(payload))}), [](absl::StatusOr<Slices>) {});
     if (!core_->JobStatus().ok()) return;
     core_->Tick();
+  }
+  // The answer of a call that is answered at once.
+  absl::StatusOr<std::string> HandleMessage(Method method, const std::string& message) {
+    absl::StatusOr<std::string> answer = absl::UnknownError("no answer");
+    core_->Handle(method, {Slice::Own(message)}, [&answer](absl::StatusOr<Slices> reply) {
+      if (reply.ok()) {
+        answer = Flatten(*reply);
+      } else {
+        answer = reply.status();
+      }
+    });
+    return answer;
   }
   const v1::Caller& caller() const { return caller_; }
   bool failed() { return !core_->JobStatus().ok(); }

@@ -37,4 +37,16 @@ ends "the query fails" "BUILD: syntax error" --sanitize=thread
 script bin/bazel 'exit 1'
 ends "bazel writes no events" "failed: the build" --sanitize=address
 
+ends "bazel fails under both" "failed: the build" --sanitize=address,undefined
+ends "a fuzz target fails" "failed: the build" --fuzz=7
+
+# Arguments that it does not know are told, with what there is.
+for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory; do
+  (cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$wrong" > "$work/out" 2>&1)
+  [ $? = 2 ] && grep -q 'usage: tools/test .*--fuzz\[=SECONDS\]' "$work/out" && continue
+  echo "FAILED: $wrong is not refused:"
+  cat "$work/out"
+  failures=$((failures + 1))
+done
+
 exit "$((failures > 0))"

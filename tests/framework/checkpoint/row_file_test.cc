@@ -123,6 +123,14 @@ TEST(TableReaderTest, AMissingTableIsNamedWithThoseThatThereAre) {
   EXPECT_THAT(std::string(reader.status().message()), HasSubstr("has no table 'u'; it has t"));
 }
 
+TEST(TableReaderTest, ADescriptionThatContradictsItselfIsDataLoss) {
+  NewestCheckpoint checkpoint = SaveTable(FreshDir("contradicts"), 1, {{1, {1, 2, 3, 4}}}, 1);
+  checkpoint.manifest.mutable_shards(0)->mutable_tables(0)->clear_state_widths();
+  const auto reader = TableReader::Open(checkpoint.found.path, checkpoint.manifest, "t");
+  EXPECT_EQ(reader.status().code(), absl::StatusCode::kDataLoss) << reader.status();
+  EXPECT_THAT(std::string(reader.status().message()), HasSubstr("entry 't' has widths that make no sense"));
+}
+
 class RowFileTest : public ::testing::Test {
  protected:
   void SetUp() override { path_ = FreshDir("row_file") + "/t.rows"; }

@@ -115,6 +115,11 @@ TEST_F(DamagedShardTest, DescriptionsThatMakeNoSenseAreRefused) {
       [](auto* s) { s->mutable_tables(0)->set_row_count(-1); },
       [](auto* s) { s->mutable_tables(0)->set_width(INT32_MAX); },
       [](auto* s) { s->mutable_tables(0)->set_width(0); },
+      [](auto* s) {
+        s->mutable_tables(0)->set_width(INT32_MAX);
+        s->mutable_tables(0)->set_row_count(0);
+      },
+      [](auto* s) { s->mutable_tables(0)->clear_state_widths(); },
       [](auto* s) { s->mutable_tables(0)->set_state_width(-5); },
       [](auto* s) { s->mutable_tables(0)->set_logical_shards(0); },
       [](auto* s) { s->mutable_file()->set_name("../shard-00000"); },

@@ -1,0 +1,105 @@
+// Any bytes as what trainers tell each other: data statistics (also a file of checkpoints), metrics, scores, and the
+// sums behind norms. The first byte says which, and of statistics whether they end with a right checksum.
+#include <cstdlib>
+#include <vector>
+
+#include "framework/base/exact_sum.h"
+#include "framework/base/stable_hash.h"
+#include "tests/fuzz/input.h"
+#include "trainer/data/statistics.h"
+#include "trainer/metrics.h"
+#include "trainer/scores.h"
+
+namespace weir {
+namespace {
+
+std::string WithChecksum(std::string bytes) {
+  const uint64_t sum = StableHash(bytes);
+  bytes.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  return bytes;
+}
+
+void ReadStatistics(const std::string& bytes) {
+  const auto statistics = DataStatistics::Parse(bytes);
+  if (!statistics.ok()) return;
+  for (const uint64_t key : {uint64_t{0}, uint64_t{1} << 63, ~uint64_t{0}}) (void)statistics->Keeps(key);
+  for (const Moments& moments : statistics->moments()) (void)moments.Deviation();
+  const auto again = DataStatistics::Parse(statistics->Serialize());
+  if (!again.ok() || again->Serialize() != statistics->Serialize()) std::abort();
+}
+
+void MergeContributions(std::string first, std::string second) {
+  static const DataSpec* const spec = [] {
+    auto* made = new DataSpec;
+    made->lanes = 4;
+    made->config.mutable_ids()->set_min_count(3);
+    return made;
+  }();
+  const auto merged = MergeStatistics(*spec, {std::move(first), std::move(second)});
+  if (merged.ok()) ReadStatistics(merged->Serialize());
+}
+
+void ReadMetrics(v1::LossDesc::Kind kind, const std::string& first, const std::string& second) {
+  Metrics metrics(kind);
+  (void)metrics.MergeSerialized(first);
+  (void)metrics.MergeSerialized(second);
+  (void)metrics.Result().ToString();
+  Metrics again(kind);
+  // Sums of two may be more than one can have counted.
+  if (again.MergeSerialized(metrics.Serialize()).ok() && again.Serialize() != metrics.Serialize()) std::abort();
+}
+
+void ReadScores(const std::string& first, const std::string& second) {
+  Scores scores;
+  (void)scores.Append(first);
+  (void)scores.Append(second);
+  (void)scores.Text();
+  Scores again;
+  if (!again.Append(scores.Serialize()).ok() || again.Serialize() != scores.Serialize()) std::abort();
+}
+
+void ReadSum(const std::string& first, const std::string& second) {
+  auto sum = ExactSum::FromBytes(first);
+  const auto other = ExactSum::FromBytes(second);
+  if (!sum.ok() || !other.ok()) return;
+  sum->Add(*other);
+  (void)sum->Rounded();
+  const auto again = ExactSum::FromBytes(sum->ToBytes());
+  if (again.ok() && again->ToBytes() != sum->ToBytes()) std::abort();
+}
+
+}  // namespace
+}  // namespace weir
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace weir;
+  FuzzInput input(data, size);
+  const uint8_t which = input.Byte();
+  if (which % 8 == 0) {
+    ReadStatistics(input.Rest());
+  } else if (which % 8 == 1) {
+    ReadStatistics(WithChecksum(input.Rest()));
+  } else {
+    const std::string first = input.Piece();
+    switch (which % 8) {
+      case 2:
+        MergeContributions(WithChecksum(first), WithChecksum(input.Rest()));
+        break;
+      case 3:
+        ReadSum(first, input.Rest());
+        break;
+      case 4:
+        ReadMetrics(v1::LossDesc::BINARY, first, input.Rest());
+        break;
+      case 5:
+        ReadMetrics(v1::LossDesc::MULTI_CLASS, first, input.Rest());
+        break;
+      case 6:
+        ReadMetrics(v1::LossDesc::REGRESSION, first, input.Rest());
+        break;
+      default:
+        ReadScores(first, input.Rest());
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,115 @@
+// Any bytes as a data file. The first byte says the format of its lines and whether it is gzip; the second where it is
+// cut. A plain file gives the lines that splitting it by hand gives, and both parts of a cut one together all of them.
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "google/protobuf/text_format.h"
+#include "tests/fuzz/input.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/line_source.h"
+#include "trainer/data/record.h"
+
+namespace weir {
+namespace {
+
+constexpr char kFormats[][400] = {
+    "criteo { integers: 3 categoricals: 4 }",
+    "multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'a' output: 'cat' } slot { name: 'x' type: FLOAT "
+    "dim: 3 } "
+    "slot { name: 'b' } slot { name: 'c' output: 'cat' } slot { name: 'd' skip: true } slot { name: 'e' type: FLOAT "
+    "skip: true } }",
+};
+
+const LineParser& ParserOf(size_t format) {
+  static const auto* const parsers = [] {
+    auto* made = new std::vector<std::unique_ptr<LineParser>>;
+    for (const char* text : kFormats) {
+      v1::Data data;
+      if (!google::protobuf::TextFormat::ParseFromString(text, &data)) std::abort();
+      auto parser = MakeLineParser(data);
+      if (!parser.ok()) std::abort();
+      made->push_back(*std::move(parser));
+    }
+    return made;
+  }();
+  return *(*parsers)[format];
+}
+
+bool Same(const Example& a, const Example& b) {
+  const auto bits = [](const std::vector<float>& v) {
+    return std::string_view(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
+  };
+  return bits(a.floats) == bits(b.floats) && a.ids == b.ids && a.counts == b.counts &&
+         bits(a.weights) == bits(b.weights);
+}
+
+void Parse(std::string_view line, const LineParser& parser) {
+  Example example;
+  example.floats.resize(static_cast<size_t>(parser.floats()));
+  example.counts.resize(static_cast<size_t>(parser.slots()));
+  Example copy = example;
+  if (!parser.Parse(line, &example).ok()) return;
+  size_t ids = 0;
+  for (const uint16_t count : example.counts) ids += count;
+  if (ids != example.ids.size() || (!example.weights.empty() && example.weights.size() != ids)) std::abort();
+  Record(example).CopyTo(&copy);
+  if (!Same(copy, example)) std::abort();
+}
+
+// Adds the lines of a segment; false when reading ended with an error.
+bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& parser,
+               std::vector<std::string>* lines) {
+  const auto source = LineSource::Open(file, segment);
+  if (!source.ok()) return false;
+  std::string_view line;
+  int64_t offset;
+  while ((*source)->Next(&line, &offset)) {
+    Parse(line, parser);
+    lines->emplace_back(line);
+  }
+  return (*source)->status().ok();
+}
+
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t newline = text.find('\n', begin);
+    std::string line = text.substr(begin, newline - begin);
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    lines.push_back(std::move(line));
+    if (newline == std::string::npos) break;
+    begin = newline + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+}  // namespace weir
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace weir;
+  static const ScratchDirectory scratch("lines");
+  FuzzInput input(data, size);
+  const uint8_t how = input.Byte();
+  const uint8_t cut_at = input.Byte();
+  const LineParser& parser = ParserOf(how % 2);
+  const std::string text = input.Rest();
+  const DataFile file = {.path = scratch.Write("data", text),
+                         .name = "data",
+                         .bytes = static_cast<int64_t>(text.size()),
+                         .gzip = how / 2 % 2 == 1};
+  std::vector<std::string> lines;
+  if (file.gzip) {
+    (void)ReadLines(file, {}, parser, &lines);
+    // What a small file grows to is read in pieces; the number of a line too.
+    (void)LineNumber(file, 1 << 20);
+    return 0;
+  }
+  const int64_t cut = file.bytes * cut_at / 255;
+  if (!ReadLines(file, {.begin = 0, .end = cut}, parser, &lines) ||
+      !ReadLines(file, {.begin = cut, .end = file.bytes}, parser, &lines) || lines != Split(text)) {
+    std::abort();
+  }
+  return 0;
+}
