@@ -7,6 +7,9 @@
 //
 // Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable, then by
 // place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all tables.
+//
+// `ahead` says that a trainer runs the op for its next batch while the rest of the program runs for this one (trainer/session.h);
+// what one run does is the same.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -171,7 +174,7 @@ REGISTER_OP(prefetch)
   .outputs = {{.name = "Rows", .kinds = {v1::SELECTED_ROWS}, .variadic = true},
               {.name = "Index", .variadic = true, .per_lane = true}},
   .attrs = {Required(StringsAttr("tables")), Required(StringsAttr("row_tables")), Required(IntsAttr("widths")),
-            IntsAttr("heights")},
+            IntsAttr("heights"), BoolAttr("ahead", false)},
   .scope = OpScope::kStep,
   .shape = Infer,
   .cost = [](InferContext& ctx) {

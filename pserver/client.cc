@@ -180,7 +180,7 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
 }
 
 absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
-                              bool while_others_work) {
+                              WaitOptions options) {
   absl::Time start = options_.clock->Now();
   absl::Time warned = start;
   int64_t version = -1;
@@ -201,7 +201,7 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
     if (issued) continue;  // an answer may be there already
 
     const absl::Time now = options_.clock->Now();
-    if (while_others_work) {
+    if (options.while_others_work) {
       MutexLock lock(&shared_->mu);
       if (shared_->version > version) {
         version = shared_->version;
@@ -224,7 +224,8 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
         }
       }
       MutexLock lock(&shared_->mu);
-      const std::string held = shared_->held_by.empty() ? "" : absl::StrCat("; ", shared_->held_by);
+      const std::string& by = (options.ahead ? shared_->waiting_ahead : shared_->waiting).held_by;
+      const std::string held = by.empty() ? "" : absl::StrCat("; ", by);
       result = absl::DeadlineExceededError(
           absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text(), trouble, held));
       break;
@@ -238,7 +239,11 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
       result = shared_->failure;
       break;
     }
-    if (now - start >= absl::Seconds(1)) shared_->waiting_for = text();
+    if (options.ahead && shared_->ahead_cancelled) {
+      result = absl::CancelledError(absl::StrCat("nobody waits any more for ", what));
+      break;
+    }
+    if (now - start >= absl::Seconds(1)) (options.ahead ? shared_->waiting_ahead : shared_->waiting).on = text();
     const bool news = std::any_of(calls.begin(), calls.end(), [this](const CallPtr& call) {
       shared_->mu.AssertHeld();
       return !call->finished && call->answered;
@@ -246,8 +251,7 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
     if (!news) shared_->changed.WaitWithTimeout(&shared_->mu, look);
   }
   MutexLock lock(&shared_->mu);
-  shared_->waiting_for.clear();
-  shared_->held_by.clear();
+  (options.ahead ? shared_->waiting_ahead : shared_->waiting) = {};
   // Why the job failed says more than what this call met on the way.
   if (!result.ok() && !shared_->failure.ok()) return shared_->failure;
   return result;

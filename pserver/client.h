@@ -1,7 +1,8 @@
 // The trainer's side: joins every server, keeps its lease, pushes and pulls, and names whom it waits for.
 //
 // Thread-safe where ParamChannel is; heart-beats have a thread of their own (named "weir-heartbeat"), stopped by the
-// destructor. Every wait ends: with what was waited for, with the job's failure, or with a deadline.
+// destructor. A second thread may pull rows ahead of the program (Ahead). Every wait ends: with what was waited for, with the job's
+// failure, or with a deadline.
 #ifndef WEIR_PSERVER_CLIENT_H_
 #define WEIR_PSERVER_CLIENT_H_
 
@@ -55,6 +56,17 @@ class Client : public ParamChannel {
 
   // One round of heart-beats to all servers.
   virtual void Heartbeat() = 0;
+
+  // Async: pulls rows for steps to come, on one other thread beside the program's. BeginStep names the step that they are for, and
+  // PullRows asks at the version that this step is entitled to: with bounded staleness it waits as the step itself would. What the
+  // program has pushed for the step before may be missing. Only rows: everything else is FailedPrecondition. Borrowed.
+  //
+  // The program takes the place that ids have in the newest pull with UseRowsAhead, while none is under way.
+  virtual ParamChannel* Ahead() = 0;
+  // The program waits for a pull that is under way there, or does not any more: servers are told what it waits for meanwhile.
+  virtual void NeedAhead(bool needed) = 0;
+  // Ends the pull that is under way, and all later ones, with Cancelled. From any thread.
+  virtual void CancelAhead() = 0;
 
   // The step this trainer goes on from after a resume. Before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;

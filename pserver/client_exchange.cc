@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view k
         return reply.ready();
       });
   absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_,
-                             /*while_others_work=*/!options_.plan.sync());
+                             {.while_others_work = !options_.plan.sync()});
   if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
     status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
   }

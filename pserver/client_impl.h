@@ -3,7 +3,7 @@
 //   client.cc             making it, and calls: tries, waits, deadlines
 //   client_membership.cc  joins, heart-beats, the end
 //   client_exchange.cc    what trainers tell each other, control of servers
-//   client_pulls.cc       a step's reads
+//   client_pulls.cc       a step's reads, and those ahead of it
 //   client_pushes.cc      a step's gradients, and norms over servers
 #ifndef WEIR_PSERVER_CLIENT_IMPL_H_
 #define WEIR_PSERVER_CLIENT_IMPL_H_
@@ -84,8 +84,13 @@ struct Shared {
   std::vector<std::string> processes ABSL_GUARDED_BY(mu);
   std::vector<int> norm_rounds ABSL_GUARDED_BY(mu);
   int64_t step ABSL_GUARDED_BY(mu) = -1;
-  std::string waiting_for ABSL_GUARDED_BY(mu);
-  std::string held_by ABSL_GUARDED_BY(mu);  // what a server last said it waits for, in this wait
+  struct Waiting {
+    std::string on;
+    std::string held_by;  // what a server last said it waits for, in this wait
+  };
+  // What the program waits for is told to servers: it is what the trainer is slow for.
+  Waiting waiting ABSL_GUARDED_BY(mu), waiting_ahead ABSL_GUARDED_BY(mu);
+  bool ahead_needed ABSL_GUARDED_BY(mu) = false, ahead_cancelled ABSL_GUARDED_BY(mu) = false;
   bool done ABSL_GUARDED_BY(mu) = false;
   bool closing ABSL_GUARDED_BY(mu) = false;
   // Newest version that any server has told of.
@@ -134,7 +139,11 @@ class ClientImpl : public Client {
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { step_samples_ = samples; }
-  absl::Status PullRows(absl::Span<const TableRows> tables) override;
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return PullRows(&rows_, tables); }
+  void UseRowsAhead() override { rows_.ids.swap(ahead_.rows.ids); }
+  ParamChannel* Ahead() override { return &ahead_; }
+  void NeedAhead(bool needed) override;
+  void CancelAhead() override;
   absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override;
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override;
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;
@@ -144,12 +153,39 @@ class ClientImpl : public Client {
  private:
   // Ids of a table in this step, as PullRows had them.
   struct StepIds {
-    const std::vector<int64_t>* ids = nullptr;
+    absl::Span<const int64_t> ids;
     IdOrder order;
     IdOrder asked;  // of those that are not there already
     int64_t step = -1;
   };
-  // A dense parameter whose rows are fetched: where they are, and in what order the step's ids go there.
+  // What pulls of rows work with, one after the other: the program has one, and what runs ahead of it another.
+  struct RowPulls {
+    bool ahead = false;
+    int64_t step = -1;
+    bool read_only = false;
+    std::map<std::string, StepIds, std::less<>> ids;  // by table
+    // Positions of the ids that a fetched parameter has, ascending by row.
+    std::map<std::string, std::vector<uint32_t>, std::less<>> fetched;
+  };
+  // Client::Ahead.
+  class AheadChannel : public ParamChannel {
+   public:
+    explicit AheadChannel(ClientImpl* client) : client_(*client) {}
+    absl::Status BeginStep(int64_t step, bool read_only) override;
+    absl::Status PullRows(absl::Span<const TableRows> tables) override { return client_.PullRows(&rows, tables); }
+    absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return OnlyRows(); }
+    absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return OnlyRows(); }
+    absl::Status FinishSends(int64_t, v1::Verdict) override { return OnlyRows(); }
+    absl::Status Receive(const BlockRef&, Tensor*) override { return OnlyRows(); }
+    absl::Status FinishReceives(StepOutcome*) override { return OnlyRows(); }
+
+    RowPulls rows{.ahead = true};
+
+   private:
+    static absl::Status OnlyRows() { return absl::FailedPreconditionError("ahead of a step only rows are pulled"); }
+    ClientImpl& client_;
+  };
+  // A dense parameter whose rows are fetched: where they are.
   struct FetchedParameter {
     struct Block {
       std::string name;
@@ -157,22 +193,29 @@ class ClientImpl : public Client {
       int64_t begin, end;  // rows
     };
     int64_t rows = 0;
-    std::vector<Block> blocks;      // ascending
-    std::vector<uint32_t> order;    // positions of the ids of the last PullRows that it has, ascending by row
+    std::vector<Block> blocks;  // ascending
   };
 
   std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
   int servers() const { return options_.transport->servers(); }
   v1::Caller CallerFor(int server);
-  // Puts the ids that the parameter has into its order; the rows of others become zero.
-  static void OrderRows(const TableRows& table, FetchedParameter* parameter);
+  // Puts the ids that a parameter of so many rows has into order; the rows of others become zero.
+  static void OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order);
+  absl::Status PullRows(RowPulls* pulls, absl::Span<const TableRows> tables);
   // Starts a try. Without locks.
   void Issue(const CallPtr& call);
   CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
   // Until all calls have their answers. `what` says for what, in messages; `deadline` ends it.
-  // while_others_work: it begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
-  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
-                    bool while_others_work = false);
+  struct WaitOptions {
+    // It begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
+    bool while_others_work = false;
+    // Of what runs ahead: CancelAhead ends it.
+    bool ahead = false;
+  };
+  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline, WaitOptions options);
+  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {
+    return Wait(calls, what, deadline, {});
+  }
   // One look at a call; sets `issue` when it is to be tried (again). Accepts answers outside the lock.
   absl::Status Look(const CallPtr& call, bool* issue);
   absl::Status FailureOfJob(const absl::Status& aborted);
@@ -199,11 +242,11 @@ class ClientImpl : public Client {
   // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
   CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
   // Reads the header of a pull's answer; the payload has yet to be checked. False: not ready.
-  absl::StatusOr<bool> OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload);
+  absl::StatusOr<bool> OpenPull(int server, bool ahead, const Slices& answer, v1::PullReply* header, Slices* payload);
   // The next n floats of an answer.
   WireBuffer ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group);
   // `take` reads the payload; what it has read counts only when the call ends well, else it is asked again.
-  CallPtr NewPull(int server, const v1::PullRequest& request, const Slices& ids,
+  CallPtr NewPull(int server, bool ahead, const v1::PullRequest& request, const Slices& ids,
                   std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take);
 
   const ClientOptions options_;
@@ -226,17 +269,20 @@ class ClientImpl : public Client {
   int64_t step_ = -1;
   int64_t first_step_ = 0;
   bool read_only_ = false;
+  RowPulls rows_;
   int64_t version_wanted_ = 0;
   // Pushed samples and verdict of the last FinishSends: what async knows of its own step.
   int64_t own_samples_ = 0;
   v1::Verdict own_verdict_ = v1::APPLY;
   std::atomic<int64_t> step_samples_{0};  // read by whatever thread sends a part
-  std::map<std::string, StepIds, std::less<>> step_ids_;
   struct Wanted {
     BlockRef block;
     Tensor* out;
   };
   std::vector<Wanted> wanted_;
+
+  // Of the thread that pulls ahead, but for UseRowsAhead.
+  AheadChannel ahead_{this};
 
   std::vector<std::unique_ptr<PushBuilder>> builders_;  // by server; constant
   Mutex push_mu_;

@@ -77,7 +77,7 @@ void ClientImpl::SendHeartbeat(int server) {
   {
     MutexLock lock(&shared_->mu);
     request.set_step(shared_->step);
-    request.set_waiting_for(shared_->waiting_for);
+    request.set_waiting_for((shared_->ahead_needed ? shared_->waiting_ahead : shared_->waiting).on);
     request.set_stop_requested(shared_->stop_requested);
     if (!shared_->failure.ok()) {
       request.set_failure(std::string(shared_->failure.message()));

@@ -17,6 +17,8 @@ namespace weir {
 absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
   RETURN_IF_ERROR(JobStatus());
   read_only_ = read_only;
+  rows_.step = read_only ? rows_.step : step;
+  rows_.read_only = read_only;
   wanted_.clear();
   step_samples_ = 0;
   if (read_only) return absl::OkStatus();
@@ -32,28 +34,47 @@ absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ClientImpl::OpenPull(int server, const Slices& answer, v1::PullReply* header, Slices* payload) {
+absl::Status ClientImpl::AheadChannel::BeginStep(int64_t step, bool read_only) {
+  CHECK(!client_.options_.plan.sync()) << "a step of sync sees its own version";
+  rows.step = step;
+  rows.read_only = read_only;
+  return client_.JobStatus();
+}
+
+void ClientImpl::NeedAhead(bool needed) {
+  MutexLock lock(&shared_->mu);
+  shared_->ahead_needed = needed;
+}
+
+void ClientImpl::CancelAhead() {
+  MutexLock lock(&shared_->mu);
+  shared_->ahead_cancelled = true;
+  shared_->changed.SignalAll();
+}
+
+absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& answer, v1::PullReply* header, Slices* payload) {
   ASSIGN_OR_RETURN(Frame frame, DecodeFrame(answer));
   if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
   if (!header->ready()) {
     MutexLock lock(&shared_->mu);
-    shared_->waiting_for = absl::StrCat("server ", server, ": ", header->waiting_for());
-    shared_->held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for());
+    (ahead ? shared_->waiting_ahead : shared_->waiting) = {
+        .on = absl::StrCat("server ", server, ": ", header->waiting_for()),
+        .held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for())};
     return false;
   }
   *payload = std::move(frame.payload);
   return true;
 }
 
-CallPtr ClientImpl::NewPull(int server, const v1::PullRequest& request, const Slices& ids,
+CallPtr ClientImpl::NewPull(int server, bool ahead, const v1::PullRequest& request, const Slices& ids,
                             std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take) {
   const absl::Time start = options_.clock->Now();
   return NewCall(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
-                 [this, server, start, version = request.version(),
+                 [this, server, ahead, start, version = request.version(),
                   take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
                    v1::PullReply header;
                    Slices payload;
-                   ASSIGN_OR_RETURN(const bool ready, OpenPull(server, answer, &header, &payload));
+                   ASSIGN_OR_RETURN(const bool ready, OpenPull(server, ahead, answer, &header, &payload));
                    if (ready) {
                      PayloadReader reader(payload);
                      RETURN_IF_ERROR(take(header, &reader));
@@ -78,26 +99,26 @@ WireBuffer ClientImpl::ReadDecoded(PayloadReader* reader, v1::WireFormat format,
   return values;
 }
 
-void ClientImpl::OrderRows(const TableRows& table, FetchedParameter* parameter) {
+void ClientImpl::OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order) {
   const std::vector<int64_t>& ids = *table.ids;
   const size_t width = static_cast<size_t>(table.width);
-  parameter->order.clear();
+  order->clear();
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < parameter->rows) {
-      parameter->order.push_back(static_cast<uint32_t>(i));
+    if (ids[i] >= 0 && ids[i] < rows) {
+      order->push_back(static_cast<uint32_t>(i));
     } else {
       std::fill_n(table.rows + i * width, width, 0.0f);
     }
   }
-  std::sort(parameter->order.begin(), parameter->order.end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
+  std::sort(order->begin(), order->end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
 }
 
-absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
+absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> tables) {
   // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
   struct Piece {
     const TableRows* table;
-    const IdOrder* order;                    // of a table
-    const FetchedParameter* parameter;       // else
+    const IdOrder* order;                  // of a table
+    const std::vector<uint32_t>* fetched;  // else
     const FetchedParameter::Block* block;
     size_t begin, end;
     v1::WireFormat format = v1::WIRE_FLOAT32;
@@ -107,7 +128,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       return EncodedBytes(format, (end - begin) * width, width);
     }
     // Of [begin, end), in the table's ids.
-    const uint32_t* positions() const { return (order != nullptr ? order->positions() : parameter->order.data()) + begin; }
+    const uint32_t* positions() const { return (order != nullptr ? order->positions() : fetched->data()) + begin; }
   };
   struct Request {
     int server;
@@ -115,22 +136,27 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     size_t bytes = 0;  // of rows
   };
   std::vector<StepIds*> step_ids;  // null for a fetched parameter
+  std::vector<std::vector<uint32_t>*> fetched;  // null for a table
   for (const TableRows& table : tables) {
-    if (fetched_.contains(table.table)) {
+    const bool is_fetched = fetched_.contains(table.table);
+    fetched.push_back(is_fetched ? &pulls->fetched[table.table] : nullptr);
+    if (is_fetched) {
       step_ids.push_back(nullptr);
       continue;
     }
     if (!tables_.contains(table.table)) {
       return absl::InvalidArgumentError(absl::StrCat("pull of table ", table.table, ", which the plan does not have"));
     }
-    StepIds& ids = step_ids_[table.table];
-    ids.ids = table.ids;
-    ids.step = read_only_ ? -1 : step_;
+    StepIds& ids = pulls->ids[table.table];
+    ids.ids = *table.ids;
+    ids.step = pulls->read_only ? -1 : pulls->step;
     step_ids.push_back(&ids);
   }
   const auto sort = [&](int64_t i) {
     const TableRows& table = tables[static_cast<size_t>(i)];
-    if (step_ids[static_cast<size_t>(i)] == nullptr) return OrderRows(table, &fetched_.find(table.table)->second);
+    if (step_ids[static_cast<size_t>(i)] == nullptr) {
+      return OrderRows(table, fetched_.find(table.table)->second.rows, fetched[static_cast<size_t>(i)]);
+    }
     StepIds& step = *step_ids[static_cast<size_t>(i)];
     step.order.Sort(*table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
     if (table.there != nullptr) step.asked.Select(step.order, table.there);
@@ -164,14 +190,15 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       }
       const FetchedParameter& parameter = fetched_.find(tables[i].table)->second;
       const std::vector<int64_t>& ids = *tables[i].ids;
+      const std::vector<uint32_t>& positions = *fetched[i];
       const auto place_of = [&](int64_t row) {
-        return static_cast<size_t>(std::lower_bound(parameter.order.begin(), parameter.order.end(), row,
+        return static_cast<size_t>(std::lower_bound(positions.begin(), positions.end(), row,
                                                     [&](uint32_t position, int64_t r) { return ids[position] < r; }) -
-                                   parameter.order.begin());
+                                   positions.begin());
       };
       for (const FetchedParameter::Block& block : parameter.blocks) {
         if (block.server != s) continue;
-        ask_for({&tables[i], nullptr, &parameter, &block, place_of(block.begin), place_of(block.end),
+        ask_for({&tables[i], nullptr, &positions, &block, place_of(block.begin), place_of(block.end),
                  options_.plan.wire().pull()});
       }
     }
@@ -182,7 +209,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
   for (Request& request : requests) {
     v1::PullRequest header;
     *header.mutable_caller() = CallerFor(request.server);
-    header.set_version(in_turn_ && !read_only_ ? step_ : 0);
+    header.set_version(in_turn_ && !pulls->read_only ? pulls->step : 0);
     header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
     size_t id_bytes = 0;
     for (const Piece& piece : request.pieces) {
@@ -208,7 +235,7 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
       shared_->rows_pulled.fetch_add(static_cast<int64_t>(piece.end - piece.begin), std::memory_order_relaxed);
     }
     const CallPtr call = NewPull(
-        request.server, header, {buffer.Piece(0, id_bytes)},
+        request.server, pulls->ahead, header, {buffer.Piece(0, id_bytes)},
         [this, pieces = std::move(request.pieces)](const v1::PullReply&, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
           for (const Piece& piece : pieces) expected += AlignUp(piece.bytes());
@@ -234,9 +261,9 @@ absl::Status ClientImpl::PullRows(absl::Span<const TableRows> tables) {
     calls.push_back(call);
     Issue(call);
   }
-  return Wait(calls, absl::StrCat("rows of step ", step_), progress_deadline_ + 2 * lease_);
+  return Wait(calls, absl::StrCat("rows of step ", pulls->step, pulls->ahead ? ", ahead of it" : ""),
+              progress_deadline_ + 2 * lease_, {.ahead = pulls->ahead});
 }
-
 
 absl::Status ClientImpl::Receive(const BlockRef& block, Tensor* out) {
   const auto count = block_counts_.find(block.name);
@@ -280,7 +307,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     }
     const int server = request.server;
     const CallPtr call = NewPull(
-        server, header, {},
+        server, /*ahead=*/false, header, {},
         [this, pieces = std::move(request.pieces), server, format, &result](const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
           const auto bytes_of = [format](const Piece& piece) {

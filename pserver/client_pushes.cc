@@ -80,8 +80,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   // Rows of prefetched tables know their place among the ids of the step. Others are brought into that form here.
   const StepIds* known = nullptr;
   if (by_shard) {
-    const auto found = step_ids_.find(block.name);
-    if (found != step_ids_.end() && found->second.step == step_) known = &found->second;
+    const auto found = rows_.ids.find(block.name);
+    if (found != rows_.ids.end() && found->second.step == step_) known = &found->second;
   }
   std::vector<SelectedRows> placed;
   std::vector<LaneRows> placed_lanes;
@@ -114,7 +114,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     known = nullptr;
     place_all();
   }
-  const std::vector<int64_t>& ids = known != nullptr ? *known->ids : union_ids;
+  const absl::Span<const int64_t> ids = known != nullptr ? known->ids : absl::MakeConstSpan(union_ids);
   const IdOrder& order = known != nullptr ? known->order : union_order;
 
   std::vector<RowUnion> unions(nodes_.size());
@@ -165,7 +165,7 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
       const size_t values_end = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
       tensor.bytes = counts ? AlignUp(values_end) + positions.size() * 2 * sizeof(float) : values_end;
       shared_->rows_pushed.fetch_add(static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
-      tensor.write = [this, &ids, &block, rows = &unions[i], node = nodes_[i], positions = std::move(positions), width, format,
+      tensor.write = [this, ids, &block, rows = &unions[i], node = nodes_[i], positions = std::move(positions), width, format,
                       id_bytes, floats, values_end, counts](char* out) {
         int64_t* const sent = reinterpret_cast<int64_t*>(out);
         for (size_t p = 0; p < positions.size(); ++p) sent[p] = ids[positions[p]];
@@ -233,7 +233,7 @@ CallPtr ClientImpl::NewNormsCall(int server, int round, const Norms& norms, v1::
       return true;
     }
     MutexLock lock(&shared_->mu);
-    shared_->waiting_for = absl::StrCat("server ", server, ": ", got.waiting_for());
+    shared_->waiting.on = absl::StrCat("server ", server, ": ", got.waiting_for());
     return false;
   });
 }

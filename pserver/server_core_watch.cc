@@ -149,10 +149,11 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
     // Who has given its part of the step waits for others and is not waited for.
     const bool waits = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
     if (trainer.state != Trainer::kJoined || waits) continue;
-    // Nor is who may not begin its step: it is the others that are slow.
-    if (gate_ != nullptr && std::any_of(pulls_.begin(), pulls_.end(), [t](const WaitingPull& pull) { return pull.trainer == t; })) {
-      continue;
-    }
+    // Nor is who may not begin its step: it is the others that are slow. A pull ahead of the step in hand says nothing of that one.
+    const auto holds = [t, next = trainer.applied_step + 1](const WaitingPull& pull) {
+      return pull.trainer == t && pull.request.version() <= next;
+    };
+    if (gate_ != nullptr && std::any_of(pulls_.begin(), pulls_.end(), holds)) continue;
     const absl::Duration idle = now - std::max(trainer.progress, sync_ ? version_since_ : trainer.progress);
     if (idle < slow_warning_) continue;
     const std::string text =

@@ -22,6 +22,7 @@ class AccumulatingChannel : public ParamChannel {
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override;
   absl::Status PullRows(absl::Span<const TableRows> tables) override { return inner_->PullRows(tables); }
+  void UseRowsAhead() override { inner_->UseRowsAhead(); }
   absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override;
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override;
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;

@@ -20,7 +20,7 @@ bool CachedRows::Take(int64_t id, int64_t step, float* out) {
   return true;
 }
 
-void CachedRows::Keep(int64_t id, int64_t step, const float* row) {
+void CachedRows::Keep(int64_t id, int64_t step, int64_t read, const float* row) {
   size_t slot = 0;
   if (const auto found = slots_.find(id); found != slots_.end()) {
     slot = found->second;
@@ -42,13 +42,15 @@ void CachedRows::Keep(int64_t id, int64_t step, const float* row) {
     ids_[slot] = id;
     slots_[id] = static_cast<uint32_t>(slot);
   }
-  read_[slot] = used_[slot] = step;
+  read_[slot] = read;
+  used_[slot] = step;
   std::memcpy(rows_.data() + slot * width_, row, width_ * sizeof(float));
 }
 
-RowCacheChannel::RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers)
+RowCacheChannel::RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers, bool ahead)
     : settings_(std::move(settings)),
       servers_(servers),
+      ahead_(ahead),
       hits_(Counters::Process().Get("cache.hits", "rows")),
       misses_(Counters::Process().Get("cache.misses", "rows")) {}
 
@@ -81,11 +83,12 @@ absl::Status RowCacheChannel::PullRows(absl::Span<const TableRows> tables) {
     caches[t] = &cached;
   }
   RETURN_IF_ERROR(servers_->PullRows(asked));
+  const int64_t read = ahead_ ? step_ - 1 : step_;
   for (size_t t = 0; t < tables.size(); ++t) {
     if (caches[t] == nullptr) continue;
     const TableRows& table = tables[t];
     for (size_t i = 0; i < table.ids->size(); ++i) {
-      if (there_[t][i] == 0) caches[t]->Keep((*table.ids)[i], step_, table.rows + i * static_cast<size_t>(table.width));
+      if (there_[t][i] == 0) caches[t]->Keep((*table.ids)[i], step_, read, table.rows + i * static_cast<size_t>(table.width));
     }
   }
   return absl::OkStatus();

@@ -2,7 +2,7 @@
 //
 // Between a trainer's program and its servers. A row that was read at step r of this trainer serves its steps up to r + max_steps; what
 // others, and the trainer itself, have pushed since is not in it. Everything else goes through. Evaluation reads past the cache.
-// Threads as ParamChannel.
+// Rows that are pulled ahead of their step were read in the step before it. Threads as ParamChannel.
 #ifndef WEIR_TRAINER_ROW_CACHE_H_
 #define WEIR_TRAINER_ROW_CACHE_H_
 
@@ -28,9 +28,9 @@ class CachedRows {
 
   // Copies the row to `out` when it is there and was read at `step` - max_steps or later.
   bool Take(int64_t id, int64_t step, float* out);
-  // A row as read at `step`. When there is no room, one goes that no step has used for longest of those looked at; when all of them
-  // serve this very step, the new one is not kept.
-  void Keep(int64_t id, int64_t step, const float* row);
+  // A row for `step`, as read at `read` (at most `step`). When there is no room, one goes that no step has used for longest of those
+  // looked at; when all of them serve this very step, the new one is not kept.
+  void Keep(int64_t id, int64_t step, int64_t read, const float* row);
 
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
 
@@ -50,8 +50,8 @@ class CachedRows {
 
 class RowCacheChannel : public ParamChannel {
  public:
-  // Settings by table. `servers` is borrowed.
-  RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers);
+  // Settings by table. `servers` is borrowed. ahead: rows for a step are pulled in the one before.
+  RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers, bool ahead);
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { servers_->SetStepSamples(samples); }
@@ -69,6 +69,7 @@ class RowCacheChannel : public ParamChannel {
  private:
   const std::map<std::string, v1::RowCache> settings_;
   ParamChannel* const servers_;
+  const bool ahead_;
   int64_t step_ = 0;
   bool read_only_ = false;
   std::map<std::string, CachedRows> tables_;

@@ -117,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   ASSIGN_OR_RETURN(session->forward_,
                    Executor::Create(EvaluationProgram(o.main), &session->scope_,
                                     {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
+  if (o.ahead != nullptr) RETURN_IF_ERROR(session->PrepareAhead());
   RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
   for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
     for (const std::string& name : fetch) {
@@ -131,6 +132,81 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
     }
   }
   return session;
+}
+
+absl::Status Session::PrepareAhead() {
+  const v1::BlockDesc& block = options_.main.blocks(0);
+  const auto is_prefetch = [](const v1::OpDesc& op) { return op.type() == "prefetch"; };
+  const auto first = std::find_if(block.ops().begin(), block.ops().end(), is_prefetch);
+  auto ahead = std::make_unique<Ahead>();
+  ahead->begin = static_cast<int>(first - block.ops().begin());
+  ahead->end = static_cast<int>(std::find_if_not(first, block.ops().end(), is_prefetch) - block.ops().begin());
+  if (ahead->begin == ahead->end) {
+    return absl::InvalidArgumentError(absl::StrCat("program ", options_.main.name(), " fetches no rows that could be pulled ahead"));
+  }
+  v1::ProgramDesc program = options_.main;
+  v1::BlockDesc* const only = program.mutable_blocks(0);
+  only->mutable_ops()->DeleteSubrange(ahead->end, only->ops_size() - ahead->end);
+  only->mutable_ops()->DeleteSubrange(0, ahead->begin);
+  ASSIGN_OR_RETURN(ahead->executor,
+                   Executor::Create(program, &ahead->scope, {.lanes = lanes_.count, .device = options_.device}));
+  std::set<std::string> seen;
+  for (const v1::OpDesc& op : only->ops()) {
+    for (const v1::OpSlot& slot : op.inputs()) {
+      for (const std::string& name : slot.vars()) {
+        const auto column = std::find_if(options_.columns.begin(), options_.columns.end(),
+                                         [&](const Column& c) { return c.name == name; });
+        if (column == options_.columns.end()) {
+          return absl::InvalidArgumentError(absl::StrCat("program ", options_.main.name(), ": prefetch reads '", name,
+                                                         "', which the data does not give; only rows for ids of the data can be "
+                                                         "pulled ahead"));
+        }
+        if (seen.insert(name).second) ahead->columns.push_back(static_cast<size_t>(column - options_.columns.begin()));
+      }
+    }
+    for (const v1::OpSlot& slot : op.outputs()) {
+      std::vector<std::string>& names = slot.name() == "Rows" ? ahead->rows : ahead->places;
+      names.insert(names.end(), slot.vars().begin(), slot.vars().end());
+    }
+  }
+  ahead_ = std::move(ahead);
+  return absl::OkStatus();
+}
+
+absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
+  CHECK(ahead_ != nullptr);
+  CHECK_EQ(static_cast<int>(batches->size()), lanes_.count);
+  Ahead& ahead = *ahead_;
+  ahead.batch_sizes.resize(batches->size());
+  const auto swap_ids = [&] {
+    for (int lane = 0; lane < lanes_.count; ++lane) {
+      LaneBatch& batch = (*batches)[static_cast<size_t>(lane)];
+      ahead.batch_sizes[static_cast<size_t>(lane)] = batch.examples;
+      for (const size_t i : ahead.columns) std::swap(*ahead.executor->Find(lane, options_.columns[i].name), batch.vars[i]);
+    }
+  };
+  RETURN_IF_ERROR(options_.ahead->BeginStep(step, /*read_only=*/false));
+  swap_ids();
+  const absl::Status pulled = ahead.executor->Run({.step = step,
+                                                   .seed = options_.main.seed(),
+                                                   .training = true,
+                                                   .first_lane = lanes_.begin,
+                                                   .job_lanes = std::max(1, options_.main.plan().lanes()),
+                                                   .channel = options_.ahead,
+                                                   .pool = options_.pool},
+                                                  ahead.batch_sizes);
+  swap_ids();
+  return pulled;
+}
+
+void Session::TakeAhead() {
+  CHECK(ahead_ != nullptr);
+  for (const std::string& name : ahead_->rows) std::swap(*train_->Find(0, name), *ahead_->executor->Find(0, name));
+  for (int lane = 0; lane < lanes_.count; ++lane) {
+    for (const std::string& name : ahead_->places) std::swap(*train_->Find(lane, name), *ahead_->executor->Find(lane, name));
+  }
+  ahead_->bytes = ahead_->executor->bytes().total();
+  channel_->UseRowsAhead();
 }
 
 StepContext Session::Context(int64_t step, bool training) {
@@ -174,8 +250,14 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   channel_->SetStepSamples(std::accumulate(batch_sizes_.begin(), batch_sizes_.end(), int64_t{0}));
   // Random numbers differ from batch to batch: each has a number of its own.
   const int64_t run = (step * mode_.accumulate + batch) * mode_.workers + options_.worker;
-  RETURN_IF_ERROR(train_->Run(Context(run, /*training=*/true), batch_sizes_));
-  const int64_t bytes = train_->bytes().total();
+  if (ahead_ == nullptr) {
+    RETURN_IF_ERROR(train_->Run(Context(run, /*training=*/true), batch_sizes_));
+  } else {
+    // What the ops in between would bring has been put in its place.
+    RETURN_IF_ERROR(train_->RunOps(Context(run, /*training=*/true), batch_sizes_, 0, ahead_->begin));
+    RETURN_IF_ERROR(train_->RunOps(Context(run, /*training=*/true), batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size()));
+  }
+  const int64_t bytes = train_->bytes().total() + (ahead_ == nullptr ? 0 : ahead_->bytes);
   variable_bytes_->Add(bytes - counted_bytes_);
   counted_bytes_ = bytes;
   StepResult result{.outcome = outcome_};

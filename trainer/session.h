@@ -44,6 +44,9 @@ struct SessionOptions {
   // Borrowed.
   ParamChannel* channel = nullptr;
   ThreadPool* pool = nullptr;
+  // Of a program whose rows are pulled ahead (mode().prefetch_rows): what they are pulled with. Borrowed. null: each step pulls its
+  // own when it begins.
+  ParamChannel* ahead = nullptr;
   // Place among the threads of this trainer (train.workers).
   int worker = 0;
 };
@@ -67,6 +70,12 @@ class Session {
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
+  // With SessionOptions.ahead, for each batch of the training: pulls its rows, as rows of step `step`. `batches` is as it was
+  // afterwards. One thread may do this while another runs Train for the batch before.
+  absl::Status PullAhead(int64_t step, std::vector<LaneBatch>* batches);
+  // Makes the rows of the last PullAhead, which has ended, those of the next Train.
+  void TakeAhead();
+
   // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect with the
   // last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
@@ -85,7 +94,8 @@ class Session {
   // What a lane's variable holds after Train: gradients and activations as far as they keep their memory, received parameters in
   // every lane. nullptr when the program has no such variable.
   const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
-  // Of the training program's variables. In the counters of the process as "trainer.<id>.variables.bytes".
+  // Of the training program's variables, those for rows pulled ahead aside. With them it is "trainer.<id>.variables.bytes" in the
+  // counters of the process.
   VariableBytes bytes() const { return train_->bytes(); }
 
   LaneRange lanes() const { return lanes_; }
@@ -95,6 +105,8 @@ class Session {
 
  private:
   explicit Session(SessionOptions options);
+  // Prepares what PullAhead runs.
+  absl::Status PrepareAhead();
   StepContext Context(int64_t step, bool training);
   // Swaps the batches' variables with the executor's.
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
@@ -110,6 +122,18 @@ class Session {
   StepHealth health_;
   StepOutcome outcome_;
   std::unique_ptr<Executor> startup_, train_, forward_;
+  // The prefetch ops of the training program, [begin, end) of its ops, on variables of their own; null: rows are not pulled ahead.
+  struct Ahead {
+    int begin = 0, end = 0;
+    Scope scope;
+    std::unique_ptr<Executor> executor;
+    std::vector<size_t> columns;      // ids of the data that they read
+    std::vector<std::string> rows;    // written for all lanes, ...
+    std::vector<std::string> places;  // ... and for each
+    std::vector<int64_t> batch_sizes;
+    int64_t bytes = 0;  // as of the last TakeAhead
+  };
+  std::unique_ptr<Ahead> ahead_;
   std::vector<int64_t> batch_sizes_;
   Counter* variable_bytes_ = nullptr;
   int64_t counted_bytes_ = 0;

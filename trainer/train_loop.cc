@@ -13,12 +13,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
 #include "glog/logging.h"
 #include "pserver/geo_channel.h"
+#include "trainer/ahead_thread.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
@@ -60,6 +62,15 @@ struct Beginning {
   }
 };
 
+// One run of the program by every worker.
+struct Round {
+  int64_t step = 0;
+  int batch = 0;  // of the step
+  std::vector<std::vector<LaneBatch>> batches;  // by worker
+  // Async: this trainer's streams had ended before the step.
+  bool ended = false;
+};
+
 void WarnOfSkipped(const LaneReader& reader, const char* data) {
   if (const int64_t skipped = reader.skipped_lines(); skipped > 0) {
     LOG(WARNING) << skipped << " lines of " << data << " did not parse and were skipped (data.bad_line: SKIP)";
@@ -87,6 +98,11 @@ class TrainLoop {
   absl::Status Steps();
   absl::StatusOr<bool> OneStep();
   absl::StatusOr<bool> RunBatches(StepResult* result);
+  // Its batches, and with prefetch_rows the rows for them.
+  absl::Status ReadRound(Round* round);
+  // Brings round (step_, batch) into now_.
+  absl::Status NextRound(int batch);
+  void StartAhead(int64_t step, int batch);
   absl::Status AtBorder();
   absl::Status SyncEvaluation(const std::string& key);
   absl::Status StartAsyncEvaluation();
@@ -126,7 +142,8 @@ class TrainLoop {
   Session* session_ = nullptr;
   std::unique_ptr<Progress> progress_;
   Metrics train_metrics_;
-  std::vector<std::vector<LaneBatch>> batches_;  // by worker
+  Round now_;
+  Round next_;  // of ahead_'s thread while that is busy
   Beginning beginning_;
   int64_t step_ = 0;  // steps done
   // Of the servers at this border: steps done, and one more when a step without examples has ended the run.
@@ -140,6 +157,10 @@ class TrainLoop {
   // Async: evaluations whose contributions are not all there yet, by the step of this trainer.
   std::vector<int64_t> open_evaluations_;
   TrainSummary summary_;
+  // With prefetch_rows: runs of the program that had to wait for their batch or its rows.
+  Counter* late_ = nullptr;
+  // Reads the next round; null without prefetch_rows. It works with what stands above.
+  std::unique_ptr<AheadThread> ahead_;
 };
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
@@ -222,9 +243,12 @@ absl::Status TrainLoop::StartSessions() {
     if (table.has_cache()) caches[table.name()] = table.cache();
   }
   ParamChannel* servers = o_.client;
+  ParamChannel* ahead = mode_.prefetch_rows ? o_.client->Ahead() : nullptr;
   if (!caches.empty()) {
-    cache_ = std::make_unique<RowCacheChannel>(std::move(caches), o_.client);
-    servers = cache_.get();
+    // Where the rows of training come by.
+    ParamChannel*& rows = mode_.prefetch_rows ? ahead : servers;
+    cache_ = std::make_unique<RowCacheChannel>(std::move(caches), rows, mode_.prefetch_rows);
+    rows = cache_.get();
   }
   if (mode_.workers > 1) {
     group_ = std::make_unique<WorkerGroup>(WorkerGroup::Options{.workers = mode_.workers,
@@ -253,12 +277,21 @@ absl::Status TrainLoop::StartSessions() {
                                                  : geo_ != nullptr ? static_cast<ParamChannel*>(geo_.get())
                                                                    : servers,
                                       .pool = o_.pool,
+                                      .ahead = ahead,
                                       .worker = worker}));
     RETURN_IF_ERROR(session->Start(step_));
     sessions_.push_back(std::move(session));
   }
   session_ = sessions_[0].get();
-  batches_.resize(sessions_.size());
+  now_.batches.resize(sessions_.size());
+  next_.batches.resize(sessions_.size());
+  if (mode_.prefetch_rows) {
+    late_ = Counters::Process().Get("prefetch.late", "batches");
+    ahead_ = std::make_unique<AheadThread>([this] {
+      reader_->Cancel();
+      o_.client->CancelAhead();
+    });
+  }
   const int64_t batches = int64_t{mode_.accumulate} * mode_.workers;
   if (chief_ && batches > 1) {
     LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of " << config_.data().batch_size()
@@ -308,6 +341,8 @@ absl::Status TrainLoop::Steps() {
     if (!more) break;
     RETURN_IF_ERROR(AtBorder());
   }
+  // A round that nobody will run may be under way.
+  if (ahead_ != nullptr) ahead_->Stop();
   if (mode_.staleness >= 0) {
     // A push without samples: no more steps will come from here, and nobody waits for one.
     RETURN_IF_ERROR(o_.client->BeginStep(step_, /*read_only=*/false));
@@ -324,23 +359,64 @@ absl::Status TrainLoop::Steps() {
   return absl::OkStatus();
 }
 
+absl::Status TrainLoop::ReadRound(Round* round) {
+  for (size_t w = 0; w < sessions_.size(); ++w) {
+    RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &round->batches[w], KeepWaiting()));
+    if (round->batch > 0 || w > 0 || plan_.sync()) continue;
+    round->ended = std::all_of(round->batches[w].begin(), round->batches[w].end(), [](const LaneBatch& b) { return b.ended; });
+    if (round->ended) return absl::OkStatus();
+  }
+  if (!mode_.prefetch_rows) return absl::OkStatus();
+  for (size_t w = 0; w < sessions_.size(); ++w) RETURN_IF_ERROR(sessions_[w]->PullAhead(round->step, &round->batches[w]));
+  return absl::OkStatus();
+}
+
+void TrainLoop::StartAhead(int64_t step, int batch) {
+  next_.step = step;
+  next_.batch = batch;
+  ahead_->Start([this] { return ReadRound(&next_); });
+}
+
+absl::Status TrainLoop::NextRound(int batch) {
+  if (ahead_ == nullptr) {
+    now_.step = step_;
+    now_.batch = batch;
+    return ReadRound(&now_);
+  }
+  if (!ahead_->busy()) StartAhead(step_, batch);  // the first
+  bool waited = false;
+  o_.client->NeedAhead(true);
+  const absl::Status read = ahead_->Finish(&waited);
+  o_.client->NeedAhead(false);
+  RETURN_IF_ERROR(read);
+  if (waited) late_->Add();
+  std::swap(now_, next_);
+  if (now_.ended) return absl::OkStatus();
+  for (const auto& session : sessions_) session->TakeAhead();
+  // What the round after this one needs comes while this one runs.
+  const int64_t max_steps = config_.train().max_steps();
+  if (batch + 1 < mode_.accumulate) {
+    StartAhead(step_, batch + 1);
+  } else if (max_steps == 0 || step_ + 1 < max_steps) {
+    StartAhead(step_ + 1, 0);
+  }
+  return absl::OkStatus();
+}
+
 // The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the one
 // that w + b * workers others of the step come before. False when there was none: async, and this trainer's streams have ended.
 absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
   const auto train = [&](int batch, int worker, StepResult* of_worker) -> absl::Status {
     const size_t w = static_cast<size_t>(worker);
-    ASSIGN_OR_RETURN(*of_worker, sessions_[w]->Train(step_, batch, &batches_[w]));
+    ASSIGN_OR_RETURN(*of_worker, sessions_[w]->Train(step_, batch, &now_.batches[w]));
     return absl::OkStatus();
   };
   // What a cycle's verdict takes back.
   std::optional<Metrics> before;
   if (mode_.accumulate > 1 && config_.train().nan_policy() == v1::Train::SKIP_STEP) before = train_metrics_;
   for (int batch = 0; batch < mode_.accumulate; ++batch) {
-    for (size_t w = 0; w < sessions_.size(); ++w) {
-      RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &batches_[w], KeepWaiting()));
-      if (batch > 0 || w > 0 || plan_.sync()) continue;
-      if (std::all_of(batches_[w].begin(), batches_[w].end(), [](const LaneBatch& b) { return b.ended; })) return false;
-    }
+    RETURN_IF_ERROR(NextRound(batch));
+    if (now_.ended) return false;
     std::vector<StepResult> results(sessions_.size());
     if (group_ == nullptr) {
       RETURN_IF_ERROR(train(batch, 0, &results[0]));
@@ -374,7 +450,7 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   }
   const int64_t max_steps = config_.train().max_steps();
   double read = 0;
-  const std::vector<LaneBatch>& newest = batches_.back();
+  const std::vector<LaneBatch>& newest = now_.batches.back();
   for (const LaneBatch& batch : newest) read += batch.fraction / static_cast<double>(newest.size());
   progress_->Step({.step = step_,
                    .examples = plan_.sync() ? result.outcome.samples : result.examples,

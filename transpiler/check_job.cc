@@ -201,6 +201,10 @@ absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& tabl
   }
   RETURN_IF_ERROR(AtLeast(at, "cache.rows", table.cache().rows(), 1));
   RETURN_IF_ERROR(AtMost(at, "cache.rows", table.cache().rows(), int64_t{1} << 31));
+  if (distribute.prefetch_rows() && table.cache().max_steps() == 1) {
+    return at.Error("cache.max_steps", "is 1, and with distribute.prefetch_rows a row is read a step before the one that it is read "
+                                       "for: it would serve no other; raise it to 2 or more");
+  }
   return AtLeast(at, "cache.max_steps", table.cache().max_steps(), 1);
 }
 
@@ -491,7 +495,6 @@ absl::Status CheckDistribute(const Job& job) {
     return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
                                              ": a trainer without a lane has nothing to do; raise train.lanes"));
   }
-  if (distribute.prefetch_rows()) return at.Error("prefetch_rows", "is not available in this version");
   RETURN_IF_ERROR(CheckModes(job));
   return CheckSync(job, at);
 }

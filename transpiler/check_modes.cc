@@ -99,6 +99,23 @@ absl::Status CheckAsyncTables(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.prefetch_rows()) return absl::OkStatus();
+  if (distribute.sync()) {
+    return at.Error("prefetch_rows", "contradicts sync: true, whose bits need rows of the very step: one that is read a step ahead "
+                                     "misses its updates; set sync: false, with bounded_staleness if you like, or leave it out");
+  }
+  if (distribute.has_geo()) {
+    return at.Error("prefetch_rows", "contradicts geo: its trainers read their own copies, and ask for a row once an exchange");
+  }
+  if (distribute.has_bounded_staleness() && distribute.bounded_staleness().steps() == 0) {
+    return at.Error("prefetch_rows", "contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one that is read a "
+                                     "step ahead misses the trainer's own; set steps to 1 or more, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire) {
   const v1::Distribute& distribute = job.config.distribute();
   for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
@@ -137,6 +154,7 @@ absl::Status CheckModes(const Job& job) {
   const Setting at(&job.config.distribute(), "distribute", &job.positions);
   RETURN_IF_ERROR(CheckAsync(job, at));
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
+  RETURN_IF_ERROR(CheckPrefetchRows(job, at));
   RETURN_IF_ERROR(CheckWires(job));
   return CheckBatches(job);
 }

@@ -56,6 +56,7 @@ std::string ExplainPlan(const Job& job, const v1::Plan& plan) {
   for (const v1::PlacedTable& table : plan.tables()) {
     absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ", table.name());
   }
+  if (job.config.distribute().prefetch_rows()) text += ", rows a batch ahead of their use";
   return text + "\n";
 }
 

@@ -40,9 +40,11 @@ class RowsGradContext : public GradContext {
 
 class Rewriter {
  public:
-  explicit Rewriter(v1::ProgramDesc* main) : block_(main->mutable_blocks(0)), vars_(*block_) {
+  Rewriter(const Job& job, v1::ProgramDesc* main)
+      : ahead_(job.config.distribute().prefetch_rows()), job_(job), block_(main->mutable_blocks(0)), vars_(*block_) {
     for (const v1::FetchedRows& fetched : main->plan().fetched_rows()) fetched_.insert(fetched.parameter());
     for (const v1::OpDesc& op : block_->ops()) {
+      there_ |= op.type() == "prefetch";
       for (const v1::OpSlot& slot : op.outputs()) {
         for (const std::string& name : slot.vars()) writers_.emplace(name, op.type());
       }
@@ -52,6 +54,10 @@ class Rewriter {
   absl::StatusOr<bool> Run() {
     for (int i = 0; i < block_->ops_size(); ++i) {
       if (TableOf(block_->ops(i)) != nullptr) RETURN_IF_ERROR(Replace(i));
+    }
+    if (ids_.empty() && ahead_ && !there_) {
+      return job_.positions.Error("distribute.prefetch_rows",
+                                         "distribute.prefetch_rows has nothing to act on: trainers fetch no table of the job by rows");
     }
     if (ids_.empty()) return false;
     InsertPrefetch();
@@ -134,11 +140,15 @@ class Rewriter {
     std::vector<v1::OpAttr> attrs = {AttrStrings("tables", tables_), AttrStrings("row_tables", row_tables_),
                                      AttrInts("widths", widths_)};
     if (!fetched_.empty()) attrs.push_back(AttrInts("heights", heights_));
+    if (ahead_) attrs.push_back(AttrB("ahead", true));
     *block_->add_ops() =
         WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}}, attrs), v1::RPC);
     for (int i = block_->ops_size() - 1; i > 0; --i) block_->mutable_ops()->SwapElements(i, i - 1);
   }
 
+  const bool ahead_;
+  bool there_ = false;  // the pass has run before
+  const Job& job_;
   v1::BlockDesc* const block_;
   VarIndex vars_;
   std::set<std::string> fetched_;
@@ -152,8 +162,8 @@ class Rewriter {
 
 }  // namespace
 
-absl::StatusOr<bool> PrefetchTables(const Job&, Programs* programs) {
-  return Rewriter(&programs->main).Run();
+absl::StatusOr<bool> PrefetchTables(const Job& job, Programs* programs) {
+  return Rewriter(job, &programs->main).Run();
 }
 
 }  // namespace weir

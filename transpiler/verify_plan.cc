@@ -18,6 +18,8 @@
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/shared_buffers.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 
 namespace weir {
@@ -210,6 +212,7 @@ class TrainerRules {
     RETURN_IF_ERROR(CheckLanes(main_.plan()));
     const bool sends = Has(main_.blocks(0), "send_barrier"), receives = Has(main_.blocks(0), "fetch_barrier");
     RETURN_IF_ERROR(CheckPrefetch());
+    RETURN_IF_ERROR(CheckAhead());
     if (sends || Has(main_.blocks(0), "send")) RETURN_IF_ERROR(CheckSends());
     if (!receives && !Has(main_.blocks(0), "recv")) return absl::OkStatus();
     RETURN_IF_ERROR(CheckReceives(main_, "main"));
@@ -410,6 +413,27 @@ class TrainerRules {
                         IntAt(op, "widths", i, 0), "] into '", rows[i], "'; the plan has [", height, ", ", width, "]");
         }
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // Rows that are pulled a batch ahead miss the step in hand: a program that must see it does not ask for them, and nothing stands
+  // before them that they could depend on.
+  absl::Status CheckAhead() const {
+    const TrainingMode mode = ModeOf(main_);
+    if (!mode.prefetch_rows) return absl::OkStatus();
+    if (main_.plan().sync()) return Broken("ahead", "prefetch runs ahead, and the plan is of a sync job");
+    if (mode.staleness == 0) return Broken("ahead", "prefetch runs ahead, and fetch_barrier has the bound 0");
+    if (mode.geo_every_steps > 0) return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
+    std::string before;
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      if (op.type() == "prefetch" && !before.empty()) {
+        return Broken("ahead", "prefetch runs ahead, and stands behind ", before, "; only ", std::string(kShareBuffersOp), " may be before it");
+      }
+      if (op.type() == "prefetch" && !BoolOf(op, "ahead")) {
+        return Broken("ahead", "of two prefetch ops only one runs ahead");
+      }
+      if (op.type() != "prefetch" && op.type() != kShareBuffersOp && before.empty()) before = op.type();
     }
     return absl::OkStatus();
   }

@@ -8,6 +8,7 @@
 //   sent_once      the gradient of every block leaves exactly once, to the block's owner, before send_barrier
 //   received_once  received values cover each parameter exactly once, in the main and in the startup program: its blocks from
 //                  their owners, joined in order; or its rows, by the one prefetch
+//   ahead          rows that are pulled a batch ahead are wanted by a program that may miss the step in hand, before all its other ops
 //   defined        received values are read behind fetch_barrier, no op of a trainer reads what only servers hold (and in
 //                  every program what VerifyProgram asks)
 //   initialised    the startup program gives every persistable variable that is read its value; a server's gives every block it

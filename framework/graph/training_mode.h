@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// From the attributes of block 0's send_barrier, fetch_barrier (trainers) and listen_and_serv (servers). docs/program.md says
+// From the attributes of block 0's prefetch, send_barrier, fetch_barrier (trainers) and listen_and_serv (servers). docs/program.md says
 // where each stands, docs/consistency.md what it means.
 struct TrainingMode {
   // Batches whose gradients are added up before one push.
@@ -18,6 +18,8 @@ struct TrainingMode {
   int workers = 1;
   // No trainer more than so many steps ahead of the slowest; -1: no bound.
   int64_t staleness = -1;
+  // A trainer's rows are pulled one batch ahead, by the prefetch ops that say so.
+  bool prefetch_rows = false;
   // Sync: tables do not wait for the other trainers.
   bool async_tables = false;
   // Trainers update copies of their own, in these blocks of their program, and exchange every so many steps; 0: they do not.

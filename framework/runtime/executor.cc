@@ -451,6 +451,13 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
   for (PreparedOp& op : ops_) {
     for (size_t lane = 0; lane < op.contexts.size(); ++lane) op.contexts[lane].lane = ctx.first_lane + static_cast<int>(lane);
   }
+  // What ops before `begin` write was put there by the caller, or by an earlier call.
+  for (int i = 0; i < begin; ++i) {
+    PreparedOp& op = ops_[static_cast<size_t>(i)];
+    for (size_t c = 0; c < op.writes.size(); ++c) {
+      for (Held* held : op.writes[c]) held->bytes = std::max(held->bytes, OwnBytes(*held->var, &op.contexts[c]));
+    }
+  }
   for (Held* held : fed_) held->bytes = std::max(held->bytes, OwnBytes(*held->var, nullptr));
   // Views left from the last run would keep a gradient's memory in use, and all of it would be allocated anew.
   for (Variable* piece : pieces_) {

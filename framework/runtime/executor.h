@@ -60,7 +60,8 @@ class Executor {
   // names the op. ctx.channel, pool and health are borrowed for the call.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
   // The same for ops [begin, end) alone, between which and the others no lane op stands; variables keep what earlier calls have
-  // left. Servers stop between two updates' ops for what other servers have to say.
+  // left. Servers stop between two updates' ops for what other servers have to say; trainers put rows that were pulled ahead in
+  // the place of the op that would pull them.
   virtual absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) = 0;
 
   // Of the runs so far. Between runs.

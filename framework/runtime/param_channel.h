@@ -57,6 +57,9 @@ class ParamChannel {
     const uint8_t* there = nullptr;
   };
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
+  // The rows of the coming step, or batch of it, have been pulled ahead of it by another channel: what goes out of it is of their
+  // ids. Before its BeginStep, while nothing is pulled ahead. A channel may make nothing of it: it only saves work.
+  virtual void UseRowsAhead() {}
 
   // Gradient of one dense block in every lane of this process that has examples. lanes[i] is the lane of the job (ascending);
   // grads[i] its gradient. The channel adds aligned subtrees of lanes (framework/runtime/lane_tree.h) and may keep pointers

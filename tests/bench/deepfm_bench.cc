@@ -3,10 +3,12 @@
 //
 //   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real processes
 //   deepfm_bench --only=local|cluster
+//   deepfm_bench --only=async          the cluster in async, by turns without and with distribute.prefetch_rows, and their ratio
 //
 // Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it.
 // Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
-// equal, which also makes them equal to an untimed run of the same job.
+// equal, which also makes them equal to an untimed run of the same job. In async, where they cannot be, the mean losses of the timed
+// steps must agree. --network_ms=N holds every message of a trainer up for 0 to N ms each way, as a network would.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,11 +38,14 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
+#include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/client.h"
 #include "pserver/grpc_transport.h"
 #include "pserver/in_process.h"
+#include "tests/testing/faulty_transport.h"
+#include "trainer/ahead_thread.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/session.h"
@@ -48,7 +53,9 @@
 #include "transpiler/process_programs.h"
 #include "transpiler/transpile.h"
 
-ABSL_FLAG(std::string, only, "", "local or cluster; empty: both, and compare their digests");
+ABSL_FLAG(std::string, only, "", "local, cluster or async; empty: the first two, and compare their digests");
+ABSL_FLAG(int, turns, 3, "async: runs of each");
+ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
 ABSL_FLAG(int, threads, 0, "threads of the machine to use; 0 = all");
@@ -56,6 +63,7 @@ ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this on
 // What the parent gives its trainers.
 ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
 ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
+ABSL_FLAG(std::string, mode, "", "internal: sync, async or ahead");
 
 namespace weir {
 namespace {
@@ -113,11 +121,18 @@ LaneBatch MakeBatch(int64_t step, int lane, int64_t examples) {
 struct RunResult {
   double examples_per_s = 0;
   uint64_t values = 0, state = 0;
+  double loss = 0;
 };
 
-absl::StatusOr<Job> MakeJob(int servers, int trainers) {
-  return ParseJob(kJob, "deepfm_bench.textproto",
-                  {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)});
+std::vector<std::string> SettingsOf(const std::string& mode, int servers, int trainers) {
+  std::vector<std::string> settings = {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)};
+  if (mode != "sync") settings.push_back("distribute.sync=false");
+  if (mode == "ahead") settings.push_back("distribute.prefetch_rows=true");
+  return settings;
+}
+
+absl::StatusOr<Job> MakeJob(const std::string& mode, int servers, int trainers) {
+  return ParseJob(kJob, "deepfm_bench.textproto", SettingsOf(mode, servers, trainers));
 }
 
 ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int trainer, Transport* transport, ThreadPool* pool) {
@@ -146,7 +161,10 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                                                                       .trainer_id = trainer,
                                                                       .columns = columns,
                                                                       .channel = client,
-                                                                      .pool = pool}));
+                                                                      .pool = pool,
+                                                                      .ahead = ModeOf(programs.main).prefetch_rows
+                                                                                   ? client->Ahead()
+                                                                                   : nullptr}));
   const int64_t warmup = absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
   const LaneRange lanes = session->lanes();
   const int64_t per_lane = job.config.data().batch_size() / job.config.train().lanes();
@@ -158,17 +176,32 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   RETURN_IF_ERROR(session->Start(0));
   absl::Time start = absl::Now();
   int64_t examples = 0;
+  double loss_sum = 0;
+  AheadThread ahead([client] { client->CancelAhead(); });
+  const bool rows_ahead = session->mode().prefetch_rows;
+  const auto pull_ahead = [&](int64_t step) {
+    if (rows_ahead && step < steps) ahead.Start([&, step] { return session->PullAhead(step, &batches[step]); });
+  };
+  pull_ahead(0);
   for (int64_t step = 0; step < steps; ++step) {
     if (step == warmup) {
       start = absl::Now();
       examples = 0;
+      loss_sum = 0;
+    }
+    if (rows_ahead) {
+      RETURN_IF_ERROR(ahead.Finish());
+      session->TakeAhead();
+      pull_ahead(step + 1);
     }
     ASSIGN_OR_RETURN(const StepResult result, session->Train(step, /*batch=*/0, &batches[step]));
     examples += result.outcome.samples;
+    loss_sum += result.loss_sum;
   }
-  RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start)};
+  RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start),
+                   .loss = loss_sum / static_cast<double>((steps - warmup) * lanes.count * per_lane)};
   RETURN_IF_ERROR(client->Exchange("end", "").status());
-  if (trainer == 0) {
+  if (trainer == 0 && programs.main.plan().sync()) {
     v1::ControlRequest request;
     request.mutable_digest()->set_step(steps);
     ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client->Control(request));
@@ -187,7 +220,7 @@ int Threads() {
 }
 
 absl::StatusOr<RunResult> RunLocal() {
-  ASSIGN_OR_RETURN(const Job job, MakeJob(1, 1));
+  ASSIGN_OR_RETURN(const Job job, MakeJob("sync", 1, 1));
   ThreadPool pool("weir-compute", Threads() - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
   ASSIGN_OR_RETURN(const Programs server, ServerPrograms(job, 0, "", ""));
@@ -210,15 +243,23 @@ absl::StatusOr<RunResult> RunLocal() {
 // A trainer process of the cluster.
 absl::Status RunClusterTrainer() {
   const std::vector<std::string> endpoints = absl::StrSplit(absl::GetFlag(FLAGS_pservers), ',');
-  ASSIGN_OR_RETURN(const Job job, MakeJob(static_cast<int>(endpoints.size()), 2));
+  ASSIGN_OR_RETURN(const Job job, MakeJob(absl::GetFlag(FLAGS_mode), static_cast<int>(endpoints.size()), 2));
   ThreadPool pool("weir-compute", std::max(1, Threads() / 2) - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
   ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeGrpcTransport({.endpoints = endpoints}));
   const int id = absl::GetFlag(FLAGS_trainer_id);
+  std::unique_ptr<Transport> network;
+  FaultCounters delayed;
+  if (const double ms = absl::GetFlag(FLAGS_network_ms); ms > 0) {
+    network = std::move(transport);
+    transport = std::make_unique<FaultyTransport>(network.get(), Clock::Real(), id,
+                                                  FaultOptions{.delay = 1, .max_delay = absl::Milliseconds(ms)}, &delayed);
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
   ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, id, client.get(), &pool));
-  std::printf("result %.1f %s %s\n", result.examples_per_s, DigestHex(result.values).c_str(), DigestHex(result.state).c_str());
+  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(), DigestHex(result.state).c_str(),
+              result.loss);
   return absl::OkStatus();
 }
 
@@ -243,7 +284,7 @@ std::string Contents(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-absl::StatusOr<RunResult> RunCluster(const std::string& self) {
+absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string& mode) {
   char pattern[] = "/tmp/deepfm_bench.XXXXXX";
   CHECK(mkdtemp(pattern) != nullptr);
   const std::string dir = pattern;
@@ -256,10 +297,10 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self) {
   std::vector<std::string> endpoints;
   const std::string threads = absl::StrCat("--threads=", std::max(1, Threads() / 2));
   for (int i = 0; i < 2; ++i) {
-    children.push_back(Spawn({pserver, absl::StrCat("--job=", dir, "/job.textproto"), "--set", "distribute.servers=2", "--set",
-                              "distribute.trainers=2", absl::StrCat("--server_id=", i), "--endpoint=127.0.0.1:0", threads,
-                              absl::StrCat("--port_file=", dir, "/port.", i)},
-                             absl::StrCat(dir, "/pserver.", i)));
+    std::vector<std::string> args = {pserver, absl::StrCat("--job=", dir, "/job.textproto"), absl::StrCat("--server_id=", i),
+                                     "--endpoint=127.0.0.1:0", threads, absl::StrCat("--port_file=", dir, "/port.", i)};
+    for (const std::string& setting : SettingsOf(mode, 2, 2)) args.insert(args.end(), {"--set", setting});
+    children.push_back(Spawn(args, absl::StrCat(dir, "/pserver.", i)));
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   for (int i = 0; i < 2; ++i) {
@@ -276,7 +317,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self) {
   for (int i = 0; i < 2; ++i) {
     children.push_back(Spawn({self, absl::StrCat("--trainer_id=", i), absl::StrCat("--pservers=", absl::StrJoin(endpoints, ",")),
                               absl::StrCat("--threads=", Threads()), absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
-                              absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup))},
+                              absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)), absl::StrCat("--mode=", mode),
+                              absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))},
                              absl::StrCat(dir, "/trainer.", i)));
   }
   bool failed = false;
@@ -291,7 +333,7 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self) {
   }
   const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
   RunResult result;
-  CHECK(fields.size() == 4 && absl::SimpleAtod(fields[1], &result.examples_per_s));
+  CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) && absl::SimpleAtod(fields[4], &result.loss));
   result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
   result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
   std::filesystem::remove_all(dir);
@@ -304,12 +346,35 @@ void Print(const char* name, const RunResult& result) {
   std::fflush(stdout);
 }
 
+// In async a trainer counts its own examples; the figure is that of trainer 0.
+absl::Status BenchAsync(const std::string& self) {
+  std::vector<double> rates[2], losses;
+  for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
+    for (const bool ahead : {false, true}) {
+      ASSIGN_OR_RETURN(const RunResult result, RunCluster(self, ahead ? "ahead" : "async"));
+      std::printf("%-28s %8.0f examples/s of one trainer   loss %.6f\n", ahead ? "async, rows ahead" : "async", result.examples_per_s,
+                  result.loss);
+      std::fflush(stdout);
+      rates[ahead].push_back(result.examples_per_s);
+      losses.push_back(result.loss);
+    }
+  }
+  for (std::vector<double>& of : rates) std::sort(of.begin(), of.end());
+  const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
+  // Labels are drawn with odds that no input knows: every run comes to their entropy.
+  if (*most - *least > 0.01) return absl::InternalError("losses differ: the figures above are of different computations");
+  std::printf("ratio of the medians %.3f, of the best %.3f\n", rates[1][rates[1].size() / 2] / rates[0][rates[0].size() / 2],
+              rates[1].back() / rates[0].back());
+  return absl::OkStatus();
+}
+
 absl::Status Bench(const std::string& self) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
-  std::printf("DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, sync; %d threads, %s, %d steps\n",
-              Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
   const std::string only = absl::GetFlag(FLAGS_only);
+  std::printf("DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, %s; %d threads, %s, %d steps\n",
+              only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
+  if (only == "async") return BenchAsync(self);
   std::vector<RunResult> results;
   if (only != "cluster") {
     ASSIGN_OR_RETURN(const RunResult local, RunLocal());
@@ -317,7 +382,7 @@ absl::Status Bench(const std::string& self) {
     results.push_back(local);
   }
   if (only != "local") {
-    ASSIGN_OR_RETURN(const RunResult cluster, RunCluster(self));
+    ASSIGN_OR_RETURN(const RunResult cluster, RunCluster(self, "sync"));
     Print("2 servers + 2 trainers", cluster);
     results.push_back(cluster);
   }

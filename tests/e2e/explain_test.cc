@@ -162,6 +162,7 @@ TEST_F(ExplainRunTest, AParameterWhoseGradientComesAsRows) {
 }
 TEST_F(ExplainRunTest, NormsOfAGroup) { Check({2, 2, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
 TEST_F(ExplainRunTest, SeveralBatchesAStep) { Check({2, 2, {"train.accumulate_steps=3"}}); }
+TEST_F(ExplainRunTest, AsyncWithRowsAhead) { Check({2, 1, {"distribute.sync=false", "distribute.prefetch_rows=true"}}); }
 TEST_F(ExplainRunTest, Async) { Check({2, 1, {"distribute.sync=false"}}); }
 
 }  // namespace

@@ -129,6 +129,164 @@ TEST(BoundedStalenessTest, AWaitThatIsTooLongNamesWhomItWaitedFor) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("trainer 1 (host:2001)")) << end;
 }
 
+// ---------------------------------------------------------------------------------------------------------- rows ahead
+
+constexpr int64_t kRow = int64_t{1} << 62;
+
+// A step of a trainer that pushes the row with a gradient of 4 over 4 samples.
+absl::Status PushRow(Client& client, int lane, int64_t step, int64_t id = kRow, std::vector<int32_t> step_rows = {}) {
+  RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
+  SelectedRows gradient;
+  gradient.ids = {id};
+  gradient.step_rows = std::move(step_rows);
+  gradient.values = Tensor::Of<float>({1, 4}, {4.0f, 4.0f, 4.0f, 4.0f});
+  gradient.merged = gradient.present = true;
+  const ParamChannel::LaneRows row{.lane = lane, .value = &gradient};
+  RETURN_IF_ERROR(client.SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)));
+  return client.FinishSends(4, v1::APPLY);
+}
+
+absl::Status PullOf(ParamChannel& channel, int64_t step, const std::vector<int64_t>& ids, std::vector<float>* rows) {
+  rows->assign(4 * ids.size(), -1);
+  const ParamChannel::TableRows pull{.table = "t", .width = 4, .ids = &ids, .rows = rows->data()};
+  RETURN_IF_ERROR(channel.BeginStep(step, /*read_only=*/false));
+  return channel.PullRows(absl::MakeConstSpan(&pull, 1));
+}
+
+// Until so many more calls have reached the servers, at most 20 s.
+void WaitForCalls(InProcessCluster& cluster, int64_t calls) {
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (cluster.faults().calls < calls && absl::Now() < end) std::this_thread::yield();
+  ASSERT_GE(cluster.faults().calls, calls);
+}
+
+// Step 2 may read when the other trainer has finished step 0: with rows pulled ahead of it no less than with its own pull.
+TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
+  const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_heartbeat_s(1000);  // nothing else calls
+  options.deadlines.set_lease_s(2000);
+  auto cluster = MakeCluster(std::move(options));
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  ASSERT_TRUE(PushRow(cluster->client(0), 0, 0).ok());
+  const int64_t calls = cluster->faults().calls;
+  std::vector<float> ahead;
+  std::atomic<bool> answered{false};
+  absl::Status pulled;
+  std::thread thread([&] {
+    pulled = PullOf(*cluster->client(0).Ahead(), 2, {kRow}, &ahead);
+    answered = true;
+  });
+  WaitForCalls(*cluster, calls + 1);
+  // Its own step 1 goes on meanwhile, and takes effect.
+  ASSERT_TRUE(PushRow(cluster->client(0), 0, 1).ok());
+  EXPECT_FALSE(answered);
+  ASSERT_TRUE(PushRow(cluster->client(1), 4, 0).ok());
+  thread.join();
+  ASSERT_TRUE(pulled.ok()) << pulled;
+  // Nothing has been pushed since: it holds all three updates.
+  std::vector<float> now;
+  ASSERT_TRUE(PullOf(cluster->client(1), 1, {kRow}, &now).ok());
+  EXPECT_EQ(ahead, now);
+  EXPECT_LE(Counted(*cluster, 0, "staleness.most_steps"), 1);
+}
+
+TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
+  const HandMadeJob job{.servers = 2, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.Join().ok());
+  ASSERT_TRUE(PushRow(client, 0, 0).ok());
+  std::vector<float> before, ahead, after;
+  ASSERT_TRUE(PullOf(client, 1, {kRow}, &before).ok());
+  ASSERT_TRUE(PullOf(*client.Ahead(), 2, {kRow}, &ahead).ok());
+  ASSERT_TRUE(PushRow(client, 0, 1).ok());
+  ASSERT_TRUE(PullOf(client, 2, {kRow}, &after).ok());
+  EXPECT_EQ(ahead, before);
+  EXPECT_NE(ahead, after);
+}
+
+// What is pushed says where its rows stand among the ids pulled ahead; those of the program's own last pull are others.
+TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
+  const HandMadeJob job{.servers = 2, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.Join().ok());
+  const std::vector<int64_t> ids = {5, -7, kRow, 12};
+  std::vector<float> rows, others;
+  ASSERT_TRUE(PullOf(client, 0, {1, 2, 3}, &others).ok());
+  ASSERT_TRUE(PullOf(*client.Ahead(), 1, ids, &rows).ok());
+  client.UseRowsAhead();
+  ASSERT_TRUE(PushRow(client, 0, 1, kRow, /*step_rows=*/{2}).ok());
+  std::vector<float> now;
+  ASSERT_TRUE(PullOf(client, 2, ids, &now).ok());
+  for (size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i] != rows[i], i / 4 == 2) << i;
+}
+
+TEST(RowsAheadTest, OnlyRowsArePulled) {
+  const HandMadeJob job{.sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  ParamChannel& ahead = *cluster->client(0).Ahead();
+  EXPECT_EQ(ahead.FinishSends(0, v1::APPLY).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ahead.FinishReceives(nullptr).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ahead.Receive({.name = "b", .server = 0, .count = 5}, nullptr).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
+  const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
+  auto cluster = MakeCluster(OptionsFor(job));
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  std::vector<float> rows;
+  absl::Status pulled;
+  const int64_t calls = cluster->faults().calls;
+  std::thread thread([&] { pulled = PullOf(*cluster->client(0).Ahead(), 2, {kRow}, &rows); });
+  WaitForCalls(*cluster, calls + 1);
+  cluster->client(0).CancelAhead();
+  thread.join();
+  EXPECT_EQ(pulled.code(), absl::StatusCode::kCancelled) << pulled;
+  EXPECT_THAT(std::string(pulled.message()), HasSubstr("rows of step 2, ahead of it"));
+  // The program goes on.
+  EXPECT_TRUE(PushRow(cluster->client(0), 0, 0).ok());
+}
+
+TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .lanes = 16, .sync = false, .staleness = 2};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_rpc_s(0.1);
+  options.faults = {.seed = 9, .drop_request = 0.03, .drop_reply = 0.03, .duplicate = 0.1, .max_delay = absl::Milliseconds(2)};
+  auto cluster = MakeCluster(std::move(options));
+  constexpr int kSteps = 12;
+  const std::vector<int64_t> ids = {-3, 0, 1, 2, 3, 17, kRow};
+  const absl::Status end = cluster->RunTrainers([&](int trainer) -> absl::Status {
+    Client& client = cluster->client(trainer);
+    RETURN_IF_ERROR(client.Join());
+    HandMadeParams params;
+    RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+    for (int step = 0; step < kSteps; ++step) {
+      absl::Status pulled;
+      std::vector<float> rows;
+      std::thread thread([&] { pulled = PullOf(*client.Ahead(), step + 1, ids, &rows); });
+      const absl::Status run = RunHandMadeStep(job, trainer, {.step = step}, &client, &params).status();
+      if (step + 1 == kSteps) {
+        // As at the end of a run: nobody will take what is under way, and nobody waits for this trainer any more.
+        client.CancelAhead();
+        RETURN_IF_ERROR(client.BeginStep(kSteps, /*read_only=*/false));
+        RETURN_IF_ERROR(client.FinishSends(0, v1::APPLY));
+      }
+      thread.join();
+      RETURN_IF_ERROR(run);
+      if (step + 1 < kSteps) RETURN_IF_ERROR(pulled);
+      client.UseRowsAhead();
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(end.ok()) << end;
+  for (int s = 0; s < 2; ++s) {
+    EXPECT_EQ(Counted(*cluster, s, "push.applied"), 2 * kSteps);
+    EXPECT_LE(Counted(*cluster, s, "staleness.most_steps"), 2);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------- exactly once
 
 TEST(AsyncTest, EveryPushIsAppliedExactlyOnceOverANetworkThatRepeatsAndLoses) {

@@ -427,6 +427,24 @@ TEST_F(ServerCoreTest, ASlowTrainerIsNamedAndEndsTheJobAfterTheProgressDeadline)
   EXPECT_STATUS(core_->JobStatus(), kDeadlineExceeded, "trainer 0 (trainer:0) is slow");
 }
 
+// A trainer that pulls ahead of its step has a pull here that is held, whatever it does itself.
+TEST_F(ServerCoreTest, AHeldPullExcusesTheStepThatItBeginsAndNoOtherOne) {
+  const auto slow = [this](int64_t steps_done) {
+    Start({.trainers = 2, .sync = false, .staleness = 1});
+    JoinAll();
+    for (int64_t step = 0; step < steps_done; ++step) EXPECT_TRUE(PushStep(0, step, {}, 1).ok());
+    // Trainer 1 has done nothing: step 2 may not begin.
+    const auto held = Call(Method::kPull, PullBytes(0, 2, 60, "b", 5));
+    Pass(12, {0, 1});
+    EXPECT_FALSE(held->has_value());
+    const auto beat = Beat(1);
+    return std::vector<std::string>(beat->slow().begin(), beat->slow().end());
+  };
+  EXPECT_THAT(slow(2), ElementsAre(HasSubstr("trainer 1 (trainer:1)")));
+  // Step 1 is what it is at.
+  EXPECT_THAT(slow(1), ElementsAre(HasSubstr("trainer 0 (trainer:0)"), HasSubstr("trainer 1 (trainer:1)")));
+}
+
 TEST_F(ServerCoreTest, AFailureThatOneProcessReportsReachesAll) {
   Start({.trainers = 3});
   JoinAll();

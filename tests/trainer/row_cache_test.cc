@@ -66,7 +66,7 @@ std::vector<float> Pull(RowCacheChannel& cache, int64_t step, const std::vector<
 
 TEST(RowCacheTest, ARowServesAsManyStepsAsTheJobSays) {
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(10, 2)}}, &servers);
+  RowCacheChannel cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/false);
   EXPECT_EQ(Pull(cache, 5, {1, 2}), (std::vector<float>{5, 5}));
   EXPECT_EQ(Pull(cache, 6, {2, 3}), (std::vector<float>{5, 6}));
   EXPECT_EQ(Pull(cache, 7, {1, 2, 3}), (std::vector<float>{5, 5, 6}));
@@ -75,9 +75,18 @@ TEST(RowCacheTest, ARowServesAsManyStepsAsTheJobSays) {
   EXPECT_EQ(servers.asked["t"], 2 + 1 + 2);
 }
 
+TEST(RowCacheTest, ARowPulledAheadIsAStepOlderThanTheStepItIsFor) {
+  Servers servers;
+  RowCacheChannel cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/true);
+  EXPECT_EQ(Pull(cache, 5, {1, 2}), (std::vector<float>{5, 5}));
+  // Read during step 4: it serves steps 5 and 6.
+  EXPECT_EQ(Pull(cache, 6, {1}), (std::vector<float>{5}));
+  EXPECT_EQ(Pull(cache, 7, {1, 2}), (std::vector<float>{7, 7}));
+}
+
 TEST(RowCacheTest, EvaluationAndOtherTablesGoPastIt) {
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(10, 100)}}, &servers);
+  RowCacheChannel cache({{"t", Settings(10, 100)}}, &servers, /*ahead=*/false);
   Pull(cache, 1, {1, 2});
   EXPECT_EQ(Pull(cache, 2, {1, 2}, /*read_only=*/true), (std::vector<float>{2, 2}));
   EXPECT_EQ(Pull(cache, 3, {1, 2}), (std::vector<float>{1, 1}));
@@ -89,7 +98,7 @@ TEST(RowCacheTest, NoMoreRowsAreKeptThanTheJobSaysAndThoseOfTheStepStay) {
   CachedRows rows(Settings(3, 10), 1);
   const float value = 1;
   float out = 0;
-  for (int64_t id = 0; id < 5; ++id) rows.Keep(id, 1, &value);
+  for (int64_t id = 0; id < 5; ++id) rows.Keep(id, 1, 1, &value);
   EXPECT_EQ(rows.size(), 3);
   int there = 0;
   for (int64_t id = 0; id < 5; ++id) there += rows.Take(id, 1, &out);
@@ -97,7 +106,7 @@ TEST(RowCacheTest, NoMoreRowsAreKeptThanTheJobSaysAndThoseOfTheStepStay) {
   // In another step the oldest goes.
   EXPECT_TRUE(rows.Take(1, 2, &out));
   EXPECT_TRUE(rows.Take(2, 2, &out));
-  rows.Keep(7, 3, &value);
+  rows.Keep(7, 3, 3, &value);
   EXPECT_EQ(rows.size(), 3);
   EXPECT_FALSE(rows.Take(0, 3, &out));
   EXPECT_TRUE(rows.Take(1, 3, &out));
@@ -109,7 +118,7 @@ TEST(RowCacheTest, NoMoreRowsAreKeptThanTheJobSaysAndThoseOfTheStepStay) {
 TEST(RowCacheTest, NothingIsEverOlderThanItsBound) {
   std::mt19937_64 random(3);
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(50, 3)}}, &servers);
+  RowCacheChannel cache({{"t", Settings(50, 3)}}, &servers, /*ahead=*/false);
   int64_t pulled = 0;
   for (int64_t step = 0; step < 5000; ++step) {
     std::vector<int64_t> ids;

@@ -148,6 +148,20 @@ TEST(ExplainTest, SparseParametersSayHowTheyAreFetchedAndWhy) {
   EXPECT_THAT(e.row_fetch(0).why(), HasSubstr("500"));
 }
 
+TEST(ExplainTest, RowsAheadOfTheirUseTakeRoomForTheNextBatch) {
+  const v1::Explanation plain = ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false"}));
+  const v1::Explanation ahead = ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false", "distribute.prefetch_rows=true"}));
+  // A trainer's 32 examples of 30 slots: an id and its place in either table, an end of each slot in each of four lanes; rows of 4
+  // and of 1 float with their ids.
+  const int64_t ids = 32 * 30;
+  EXPECT_EQ(plain.trainer(0).memory().step(), ids * (8 + 16) + ids * (8 + 4));
+  EXPECT_EQ(ahead.trainer(0).memory().step(), 2 * plain.trainer(0).memory().step() + ids * (8 + 8 + 2 * 4) + 4 * 8);
+  EXPECT_EQ(ahead.trainer(0).memory().lanes(), plain.trainer(0).memory().lanes());
+  EXPECT_EQ(ahead.trainer(0).step().total().messages(), plain.trainer(0).step().total().messages());
+  EXPECT_THAT(ExplanationText(ahead), HasSubstr("distribute.prefetch_rows: rows of the next batch are fetched while this one computes"));
+  EXPECT_THAT(ExplanationText(plain), Not(HasSubstr("prefetch_rows")));
+}
+
 TEST(ExplainTest, OtherChoicesAreComparedWithTheJobs) {
   const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
   std::map<std::string, v1::Alternative> by_change;

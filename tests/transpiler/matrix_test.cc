@@ -40,6 +40,7 @@ constexpr Mode kModes[] = {
     {"async, parts apply on arrival", "sync: false async_apply: EAGER"},
     {"delay compensation", "sync: false delay_compensation { lambda: 0.5 }"},
     {"bounded staleness", "sync: false bounded_staleness { steps: 2 }"},
+    {"async, rows a batch ahead", "sync: false prefetch_rows: true", "", true},
     {"half-async", "sync: false half_async {}", "workers: 2"},
     {"geo", "sync: false geo { every_steps: 10 }"},
 };

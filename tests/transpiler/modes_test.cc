@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/graph/verifier.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/explain_plan.h"
 #include "transpiler/process_programs.h"
 
 namespace weir {
@@ -33,6 +35,7 @@ TEST(ModesTest, APlainJobSaysNothingOfModes) {
     EXPECT_EQ(mode.workers, 1);
     EXPECT_EQ(mode.staleness, -1);
     EXPECT_FALSE(mode.async_tables);
+    EXPECT_FALSE(mode.prefetch_rows);
     EXPECT_EQ(mode.geo_every_steps, 0);
     EXPECT_THAT(mode.geo_blocks, IsEmpty());
   }
@@ -52,6 +55,32 @@ TEST(ModesTest, TheBoundStandsInTheProgramsOfBothSides) {
   EXPECT_EQ(ModeOf(transpiled.trainer().main).staleness, 7);
   EXPECT_EQ(ModeOf(transpiled.trainer().startup).staleness, 7);
   EXPECT_EQ(ModeOf(Server(transpiled, 1)).staleness, 7);
+}
+
+TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
+  const std::vector<std::string> async = {"distribute.sync=false"};
+  const Transpiled transpiled = Mode({async[0], "distribute.prefetch_rows=true"});
+  EXPECT_TRUE(ModeOf(transpiled.trainer().main).prefetch_rows);
+  EXPECT_FALSE(ModeOf(Mode(async).trainer().main).prefetch_rows);
+  EXPECT_EQ(ProgramText(Server(transpiled, 0)), ProgramText(Server(Mode(async), 0)));
+  // The plan says so.
+  const Job job = JobOf(kDeepFm, {async[0], "distribute.prefetch_rows=true"});
+  EXPECT_THAT(ExplainPlan(job, transpiled.plan()), HasSubstr(", rows a batch ahead of their use\n"));
+  EXPECT_THAT(FirstDifference(PlanText(JobOf(kDeepFm, async), transpiled.plan()), PlanText(job, transpiled.plan())),
+              HasSubstr("distribute.prefetch_rows"));
+}
+
+TEST(ModesTest, RowsAheadWithoutRowsAreRefused) {
+  std::vector<std::string> whole = {"distribute.sync=false", "data.ids.shared=[\"cat\"]"};
+  for (const char* table : {"table[0]", "table[1]"}) {
+    for (const char* setting : {".is_distributed=false", ".dict_size=500", ".fetch=WHOLE"}) whole.push_back(absl::StrCat(table, setting));
+  }
+  EXPECT_TRUE(Transpile(JobOf(kDeepFm, whole)).ok()) << Transpile(JobOf(kDeepFm, whole)).status();
+  whole.push_back("distribute.prefetch_rows=true");
+  const absl::Status status = Transpile(JobOf(kDeepFm, whole)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("distribute.prefetch_rows has nothing to act on: trainers fetch no table of the job by rows"));
 }
 
 TEST(ModesTest, AsyncTablesAreTheServersBusiness) {
@@ -121,6 +150,7 @@ TEST(ModesTest, ProgramsOfEveryModeReadBackAndFitTheirJob) {
       {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"},
       {"distribute.sync=false", "distribute.bounded_staleness={}"},
       {"distribute.sync=false", "distribute.delay_compensation={}"},
+      {"distribute.sync=false", "distribute.prefetch_rows=true", "distribute.memory_optimize=true"},
       {"distribute.sync=false", "distribute.geo={}"},
       {"distribute.async_tables=true", "distribute.reproducible=false"}};
   for (const std::vector<std::string>& overrides : modes) {
@@ -173,6 +203,15 @@ TEST(ModesTest, SettingsThatContradictEachOtherAreRefusedAtTheirPlace) {
       {"sync: false async_apply: EAGER bounded_staleness {}", "", "distribute.bounded_staleness contradicts async_apply: EAGER"},
       {"sync: false bounded_staleness { steps: -1 }", "", "distribute.bounded_staleness.steps must be in [0, "},
       {"sync: false delay_compensation { lambda: -0.5 }", "", "distribute.delay_compensation.lambda must be finite and not neg"},
+      {"prefetch_rows: true", "", "job.textproto:20:37: distribute.prefetch_rows contradicts sync: true, whose bits need rows of the "
+                                  "very step: one that is read a step ahead misses its updates; set sync: false, with "
+                                  "bounded_staleness if you like, or leave it out"},
+      {"prefetch_rows: true async_tables: true reproducible: false", "", "distribute.prefetch_rows contradicts sync: true"},
+      {"sync: false prefetch_rows: true geo {}", "", "job.textproto:20:49: distribute.prefetch_rows contradicts geo: its trainers "
+                                                     "read their own copies, and ask for a row once an exchange"},
+      {"sync: false prefetch_rows: true bounded_staleness { steps: 0 }", "",
+       "job.textproto:20:49: distribute.prefetch_rows contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one "
+       "that is read a step ahead misses the trainer's own; set steps to 1 or more, or leave it out"},
       {"async_tables: true", "", "job.textproto:20:37: distribute.async_tables makes the result depend on who comes first"},
       {"sync: false async_tables: true", "", "distribute.async_tables says nothing with sync: false"},
       {"async_tables: true reproducible: false average: BY_TRAINERS", "", "async_tables contradicts average: BY_TRAINERS"},

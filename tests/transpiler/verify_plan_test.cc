@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/graph/op_registry.h"
 #include "framework/graph/verifier.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -73,6 +74,9 @@ void Again(v1::ProgramDesc* program, const std::string& text) {
   const v1::OpDesc copy = *OpOf(program, text);
   *program->mutable_blocks(0)->add_ops() = copy;
 }
+
+// As with distribute.prefetch_rows.
+void Ahead(v1::ProgramDesc* program) { *OpOf(program, "<- prefetch(")->add_attrs() = AttrB("ahead", true); }
 
 v1::PlacedBlock* BlockOf(Set* set, const std::string& name) {
   // The plan stands in all four programs; breaking it means breaking it everywhere.
@@ -290,6 +294,27 @@ INSTANTIATE_TEST_SUITE_P(
                "shapes: server 0 initialises block 'out.w' [8, 1] as [1, 8]"},
         Broken{"OtherWidth", [](Set* s) { s->trainer.main.mutable_plan()->mutable_tables(0)->set_width(5); },
                "shapes: prefetch takes 'vectors' for [-1, 4] into 'vectors@ROWS'; the plan has [-1, 5]"},
+        Broken{"RowsAheadInSync", [](Set* s) { Ahead(&s->trainer.main); },
+               "ahead: prefetch runs ahead, and the plan is of a sync job"},
+        Broken{"RowsAheadOfAnEarlierOp",
+               [](Set* s) {
+                 s->trainer.main.mutable_plan()->set_sync(false);
+                 Ahead(&s->trainer.main);
+                 v1::BlockDesc* const block = s->trainer.main.mutable_blocks(0);
+                 v1::VarDesc* const twice = block->add_vars();
+                 *twice = *FindVar(*block, "dense");
+                 twice->set_name("twice");
+                 *block->add_ops() = WithRole(MakeOp("scale", {{"X", {"dense"}}}, {{"Out", {"twice"}}}, {}), v1::FORWARD);
+                 for (int i = block->ops_size() - 1; i > 0; --i) block->mutable_ops()->SwapElements(i, i - 1);
+               },
+               "ahead: prefetch runs ahead, and stands behind scale; only share_buffers may be before it"},
+        Broken{"RowsAheadOfTheBoundZero",
+               [](Set* s) {
+                 s->trainer.main.mutable_plan()->set_sync(false);
+                 Ahead(&s->trainer.main);
+                 Edit(&s->trainer.main, "fetch_barrier() sync=true", "fetch_barrier() sync=false staleness=0");
+               },
+               "ahead: prefetch runs ahead, and fetch_barrier has the bound 0"},
         Broken{"AGradientOfAnotherShape", [](Set* s) { BlockOf(s, "out.w")->set_sparse_gradient(true); },
                "shapes: gradient 'out.w@GRAD' float32 [8, 1] goes to block 'out.w' [8, 1], which takes rows"},
         Broken{"AnotherServersProgram", [](Set* s) { s->server = *Good().Server(1); },

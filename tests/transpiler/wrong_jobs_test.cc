@@ -140,6 +140,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"CacheInSync", "name: \"weights\" width: 1", "name: \"weights\" cache { rows: 10 } width: 1",
               "job.textproto:18:25: table[1].cache contradicts sync: true, where every row is that of the step: set sync: false, or "
               "leave it out"},
+        Wrong{"CacheOfRowsThatServeOneStep", kCluster,
+              "distribute { sync: false prefetch_rows: true }\ntable { name: \"more\" width: 1 is_sparse: true is_distributed: true "
+              "cache { rows: 9 max_steps: 1 } }",
+              "job.textproto:21:84: table[2].cache.max_steps is 1, and with distribute.prefetch_rows a row is read a step before the "
+              "one that it is read for: it would serve no other; raise it to 2 or more"},
         Wrong{"RowsForAHeldTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 dict_size: 9 load: \"w.rows\"",
               "job.textproto:18:47: table[1].load is for is_distributed: true: row files hold rows by id"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",

@@ -299,6 +299,30 @@ int64_t ClusterModel::IdsBytes(const Group& group, const v1::VarDesc& var) const
   return group.lanes * (8 * batch * slots + 8 * (batch * slots + 1));
 }
 
+int64_t ClusterModel::IndexBytes(const Group& group, const std::string& ids) const {
+  const auto sampled = group.id_bytes.find(ids + "@INDEX");
+  if (sampled != group.id_bytes.end()) return sampled->second;
+  const v1::VarDesc* of = trainer_index_.Find(0, ids);
+  return group.lanes * 4 * LaneBatch(plan()) * (of != nullptr && of->dims_size() > 1 ? of->dims(1) : 1);
+}
+
+int64_t ClusterModel::AheadBytes(const Group& group) const {
+  int64_t bytes = 0;
+  std::set<std::string> seen;
+  for (const v1::OpDesc& op : trainer_.main.blocks(0).ops()) {
+    if (op.type() != "prefetch") continue;
+    for (const v1::OpSlot& slot : op.inputs()) {
+      for (const std::string& ids : slot.vars()) {
+        bytes += IndexBytes(group, ids);
+        if (const v1::VarDesc* var = trainer_index_.Find(0, ids); var != nullptr && seen.insert(ids).second) {
+          bytes += IdsBytes(group, *var);
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
 int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const {
   const v1::BlockDesc& block = trainer_.main.blocks(0);
   const int64_t batch = LaneBatch(plan());
@@ -320,11 +344,7 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
           if (!per_lane) of_step.insert(slot.vars(v));
           if (!per_lane || v >= static_cast<int>(ids.size())) continue;
           // One number for each id.
-          const v1::VarDesc* of = trainer_index_.Find(0, ids[static_cast<size_t>(v)]);
-          const auto sampled = group.id_bytes.find(ids[static_cast<size_t>(v)] + "@INDEX");
-          index_bytes[slot.vars(v)] = sampled != group.id_bytes.end()
-                                          ? sampled->second
-                                          : group.lanes * 4 * batch * (of != nullptr && of->dims_size() > 1 ? of->dims(1) : 1);
+          index_bytes[slot.vars(v)] = IndexBytes(group, ids[static_cast<size_t>(v)]);
         }
       }
     }
@@ -410,6 +430,7 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
       if (read.ok()) shared = *read;
     }
   }
+  if (job_.distribute().prefetch_rows()) step = 2 * step + AheadBytes(group);
   memory.set_lanes_apart(LanesBytes(group, {}));
   memory.set_lanes_shared(LanesBytes(group, shared));
   memory.set_lanes(job_.distribute().memory_optimize() ? memory.lanes_shared() : memory.lanes_apart());

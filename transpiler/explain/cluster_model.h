@@ -65,6 +65,10 @@ class ClusterModel {
   v1::TrainerMemory MemoryOf(const Group& group) const;
   int64_t LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const;
   int64_t IdsBytes(const Group& group, const v1::VarDesc& var) const;
+  // Places of the ids among the rows of the step.
+  int64_t IndexBytes(const Group& group, const std::string& ids) const;
+  // Ids and places of the batch whose rows are fetched ahead.
+  int64_t AheadBytes(const Group& group) const;
 
   const v1::JobConfig& job_;
   const Programs single_;

@@ -204,6 +204,10 @@ class ExplainerImpl : public Explainer {
       e->add_note(absl::StrCat("distribute.half_async: each of ", train.workers(), " threads of a trainer has a batch of its own and ",
                                "fetches its rows; the numbers are those of one thread"));
     }
+    if (distribute.prefetch_rows()) {
+      e->add_note("distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; they may miss the "
+                  "trainer's own push, and a trainer has room for two batches' rows");
+    }
     if (distribute.has_geo()) {
       e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),
                                " steps; the numbers are those of a step of plain async"));
