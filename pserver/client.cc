@@ -251,7 +251,9 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
     if (!news) shared_->changed.WaitWithTimeout(&shared_->mu, look);
   }
   MutexLock lock(&shared_->mu);
-  (options.ahead ? shared_->waiting_ahead : shared_->waiting) = {};
+  Shared::Waiting& waiting = options.ahead ? shared_->waiting_ahead : shared_->waiting;
+  waiting.on.clear();
+  waiting.held_by.clear();
   // Why the job failed says more than what this call met on the way.
   if (!result.ok() && !shared_->failure.ok()) return shared_->failure;
   return result;

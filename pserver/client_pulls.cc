@@ -57,9 +57,9 @@ absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& 
   if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
   if (!header->ready()) {
     MutexLock lock(&shared_->mu);
-    (ahead ? shared_->waiting_ahead : shared_->waiting) = {
-        .on = absl::StrCat("server ", server, ": ", header->waiting_for()),
-        .held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for())};
+    Shared::Waiting& waiting = ahead ? shared_->waiting_ahead : shared_->waiting;
+    waiting.on = absl::StrCat("server ", server, ": ", header->waiting_for());
+    waiting.held_by = absl::StrCat("server ", server, " waits for ", header->waiting_for());
     return false;
   }
   *payload = std::move(frame.payload);
