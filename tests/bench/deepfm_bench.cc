@@ -361,8 +361,8 @@ absl::Status BenchAsync(const std::string& self) {
   }
   for (std::vector<double>& of : rates) std::sort(of.begin(), of.end());
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
-  // Labels are drawn with odds that no input knows: every run comes to their entropy.
-  if (*most - *least > 0.01) return absl::InternalError("losses differ: the figures above are of different computations");
+  // Runs of one job differ by who comes first, and by a few thousandths.
+  if (*most - *least > 0.03) return absl::InternalError("losses differ: the figures above are of different computations");
   std::printf("ratio of the medians %.3f, of the best %.3f\n", rates[1][rates[1].size() / 2] / rates[0][rates[0].size() / 2],
               rates[1].back() / rates[0].back());
   return absl::OkStatus();
@@ -374,6 +374,7 @@ absl::Status Bench(const std::string& self) {
   const std::string only = absl::GetFlag(FLAGS_only);
   std::printf("DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, %s; %d threads, %s, %d steps\n",
               only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
+  std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
   std::vector<RunResult> results;
   if (only != "cluster") {

@@ -155,6 +155,23 @@ TEST_F(FlightsModesTest, AsyncAppliesEveryPushExactlyOnce) {
   ExpectEveryStepOnce(result);
 }
 
+// Over all rows: a table that has seen few steps pays for each one that is missed.
+TEST_F(FlightsModesTest, RowsAheadOfTheirStepAreAsGood) {
+  const std::string prepare = absl::StrCat("examples/flights/prepare --output=", dir_, "/all > /dev/null");
+  ASSERT_EQ(std::system(prepare.c_str()), 0) << prepare;
+  const std::vector<std::string> async = {"distribute.sync=false", kAsyncBatch, "data.train.files=[\"all/train-*.tsv\"]",
+                                          "data.eval.files=[\"all/test.tsv\"]"};
+  std::vector<std::string> ahead = async;
+  ahead.push_back("distribute.prefetch_rows=true");
+  const InProcessResult without = Run(async), with = Run(ahead);
+  ExpectEveryStepOnce(with);
+  ASSERT_TRUE(without.summary.eval.has_value() && with.summary.eval.has_value());
+  RecordProperty("without", absl::StrCat(without.summary.eval->auc));
+  RecordProperty("with", absl::StrCat(with.summary.eval->auc));
+  EXPECT_GT(without.summary.eval->auc, 0.77);
+  EXPECT_NEAR(with.summary.eval->auc, without.summary.eval->auc, 0.001);
+}
+
 TEST_F(FlightsModesTest, AccumulationOfTwoBatchesIsAsGood) {
   ExpectAsGoodAsSync(Run({"data.batch_size=128", "train.accumulate_steps=2"}));
 }
