@@ -169,7 +169,7 @@ TEST_F(FlightsModesTest, RowsAheadOfTheirStepAreAsGood) {
   RecordProperty("without", absl::StrCat(without.summary.eval->auc));
   RecordProperty("with", absl::StrCat(with.summary.eval->auc));
   EXPECT_GT(without.summary.eval->auc, 0.77);
-  EXPECT_NEAR(with.summary.eval->auc, without.summary.eval->auc, 0.001);
+  EXPECT_GT(with.summary.eval->auc, without.summary.eval->auc - 0.001);
 }
 
 TEST_F(FlightsModesTest, AccumulationOfTwoBatchesIsAsGood) {

@@ -242,6 +242,7 @@ TEST_P(PrefetchBitsTest, WhereNoRowIsMissedTheyAreThoseWithout) {
       With(With(Apart(GetParam().examples), GetParam().overrides), {"train.eval_every_steps=20", "checkpoint.every_steps=15"});
   const Trained without = Train({.overrides = overrides, .servers = 2, .threads = 2});
   const Trained with = Train({.overrides = With(overrides, {kAhead}), .servers = 2, .threads = 2});
+  ASSERT_TRUE(!without.result.counters.empty() && !with.result.counters.empty());
   EXPECT_NE(without.values, 0u);
   EXPECT_EQ(with.values, without.values);
   EXPECT_EQ(with.state, without.state);
