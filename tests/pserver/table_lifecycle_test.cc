@@ -69,7 +69,7 @@ std::unique_ptr<SparseTable> MakeTable(const TableSettings& setup) {
 
 // Made-up shows and clicks of an id in a step.
 std::pair<float, float> ShownIn(int64_t id, int64_t step) {
-  const uint64_t h = MixId(static_cast<uint64_t>(id * 31 + step));
+  const uint64_t h = MixId(static_cast<uint64_t>(id) * 31 + static_cast<uint64_t>(step));
   return {static_cast<float>(1 + h % 3), h % 5 == 0 ? 0.75f : 0};
 }
 
