@@ -2,14 +2,16 @@
 //
 //   Param  a table; behind its update
 //   ParamOut  the same table
-//   min, max  float; by default without end. NaN stays NaN
+//   min, max  float, of a table with 16-bit values such values; by default without end. NaN stays NaN
 //
 // Row form only. Arithmetic in ops/gradient_math.h.
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/runtime/row_gradient.h"
+#include "framework/tensor/float16.h"
 #include "ops/gradient_math.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -43,6 +45,13 @@ REGISTER_OP(bound)
   .shape = [](InferContext& ctx) -> absl::Status {
     const double min = ctx.attrs().Float("min"), max = ctx.attrs().Float("max");
     if (!(min <= max)) return ctx.Error(absl::StrCat("min must not be above max, got ", min, " and ", max));
+    // Else rounding would step over them.
+    const DType dtype = ctx.Input("Param").dtype();
+    for (const auto& [name, bound] : {std::pair("min", min), std::pair("max", max)}) {
+      if (dtype == v1::FLOAT32 || NotBelow(dtype, bound) == bound) continue;
+      return ctx.Error(absl::StrCat(name, " must be a value of ", v1::DType_Name(dtype), ", which Param has; ", bound,
+                                    " lies between ", NotAbove(dtype, bound), " and ", NotBelow(dtype, bound)));
+    }
     const std::string name = ctx.Output("ParamOut")->name();
     v1::VarDesc out = ctx.Input("Param");
     out.set_name(name);

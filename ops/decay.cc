@@ -29,7 +29,8 @@ WEIR_VECTORIZED void DecayLoop(float l1, float l2, int64_t n, const float* w, co
 absl::Status DecayShape(InferContext& ctx) {
   const v1::VarDesc& param = ctx.Input("Param");
   const v1::VarDesc& grad = ctx.Input("Grad");
-  if (param.dtype() != v1::FLOAT32 || grad.dtype() != v1::FLOAT32) return ctx.Error("Param and Grad must be FLOAT32");
+  const bool floats = param.dtype() == v1::FLOAT32 || param.kind() == v1::TABLE;
+  if (!floats || grad.dtype() != v1::FLOAT32) return ctx.Error("Param and Grad must be FLOAT32");
   const Shape dims = ctx.InputShape("Param"), grad_dims = ctx.InputShape("Grad");
   const bool rows = grad.kind() == v1::SELECTED_ROWS;
   if (param.kind() == v1::TABLE && !rows) return ctx.Error("Param is a table: Grad must be selected rows");

@@ -21,7 +21,8 @@ namespace {
 
 absl::Status CheckWeights(InferContext& ctx) {
   const v1::VarDesc& w = ctx.Input("W");
-  if (w.dims_size() != 2 || w.dtype() != v1::FLOAT32) {
+  // What values of tables are on the servers is of no matter here: rows travel as float32.
+  if (w.dims_size() != 2 || (w.dtype() != v1::FLOAT32 && w.kind() != v1::TABLE)) {
     return ctx.Error(absl::StrCat("W must be FLOAT32 [rows, width], got ", v1::DType_Name(w.dtype()), " ",
                                   ShapeString(ctx.InputShape("W"))));
   }

@@ -18,7 +18,9 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   if (table && !rows) return ctx.Error("Param is a table: Grad must be selected rows");
   for (const char* slot : {"Param", "Grad", "LearningRate"}) {
     const DType dtype = ctx.Input(slot).dtype();
-    if (dtype != v1::FLOAT32) return ctx.Error(absl::StrCat(slot, " must be FLOAT32, got ", v1::DType_Name(dtype)));
+    // Rows of tables are float32 for who updates them, whatever they are at rest.
+    if (dtype != v1::FLOAT32 && ctx.Input(slot).kind() != v1::TABLE)
+      return ctx.Error(absl::StrCat(slot, " must be FLOAT32, got ", v1::DType_Name(dtype)));
   }
   // The heights of tables and of gradients without bound are unknown.
   const bool same_rank = dims.size() == grad_dims.size() && !dims.empty();

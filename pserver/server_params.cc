@@ -302,7 +302,8 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
                              .shard_end = begin(server_id_ + 1),
                              .capacity = var.capacity(),
                              .stripes = kStripesPerCore * UsableCores(),
-                             .initializer = RowInitializer(var.initializer(), seed_, var.name()),
+                             .values = var.dtype(),
+                             .initializer = RowInitializer(var.initializer(), seed_, var.name(), var.dtype()),
                              .lifecycle = var.lifecycle(),
                              .seed = seed_};
   if (!var.disk().dir().empty()) options.disk = DiskOf(var, server_id_, options);
@@ -395,7 +396,7 @@ absl::Status ServerParams::EndStep(int64_t table_step) {
 void ServerParams::CountRows(Counters* counters) {
   for (const auto& entry : tables_) {
     const bool disk = entry->table->disk() != nullptr;
-    if (!entry->has_lifecycle && !disk) continue;
+    if (!entry->has_lifecycle && !disk && entry->table->values() == v1::FLOAT32) continue;
     MutexLock lock(&entry->counted_mu);
     const SparseTable::Counts now = entry->table->counts(), before = entry->counted;
     entry->counted = now;
@@ -404,6 +405,7 @@ void ServerParams::CountRows(Counters* counters) {
     };
     add("rows", "rows", now.rows - before.rows);
     add("made", "rows", now.made - before.made);
+    add("bytes", "bytes", now.bytes - before.bytes);
     if (disk) {
       add("in_memory", "rows", now.in_memory - before.in_memory);
       add("used", "ids", now.used - before.used);

@@ -30,14 +30,16 @@ class Run {
       return absl::InvalidArgumentError(absl::StrCat("table ", var->name(), " counts shows and clicks (lifecycle.click), which a simulation "
                                                      "does not: choose others with --table, or leave it out of the job"));
     }
-    SparseTableOptions options{.name = var->name(),
-                               .width = static_cast<int>(var->dims(1)),
-                               .logical_shards = static_cast<uint32_t>(var->logical_shards()),
-                               .shard_end = static_cast<uint32_t>(var->logical_shards()),
-                               .capacity = var->capacity(),
-                               .initializer = RowInitializer(var->initializer(), single.seed(), var->name()),
-                               .lifecycle = var->lifecycle(),
-                               .seed = single.seed()};
+    SparseTableOptions options{
+        .name = var->name(),
+        .width = static_cast<int>(var->dims(1)),
+        .logical_shards = static_cast<uint32_t>(var->logical_shards()),
+        .shard_end = static_cast<uint32_t>(var->logical_shards()),
+        .capacity = var->capacity(),
+        .values = var->dtype(),
+        .initializer = RowInitializer(var->initializer(), single.seed(), var->name(), var->dtype()),
+        .lifecycle = var->lifecycle(),
+        .seed = single.seed()};
     std::vector<const v1::OpDesc*> ops;
     for (const v1::OpDesc& op : block.ops()) {
       const bool of_table = op.param_grads_size() > 0 && op.param_grads(0).param() == var->name();

@@ -18,6 +18,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/param_channel.h"
 #include "framework/runtime/row_rule.h"
+#include "framework/runtime/row_values.h"
 #include "framework/runtime/scope.h"
 #include "framework/runtime/table_update.h"
 #include "transpiler/prefetch_tables.h"
@@ -143,6 +144,7 @@ struct RowTable {
   int width = 0;
   int shards = 1;
   std::unique_ptr<RowInitializer> initializer;
+  std::unique_ptr<RowValues> values;
   std::unique_ptr<RowRule> rule;
   std::string learning_rate;
   // Ops of the program change the whole gradient before rows are updated.
@@ -370,7 +372,8 @@ class UnsplitRunImpl : public UnsplitRun {
     RowTable& table = tables_[var.name()];
     table.width = static_cast<int>(var.dims(1));
     table.shards = var.logical_shards();
-    table.initializer = std::make_unique<RowInitializer>(var.initializer(), main.seed(), var.name());
+    table.initializer = std::make_unique<RowInitializer>(var.initializer(), main.seed(), var.name(), var.dtype());
+    table.values = std::make_unique<RowValues>(var.dtype(), main.seed(), var.name());
     if (var.lifecycle().ttl_seconds() > 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("table ", var.name(), ": lifecycle.ttl_seconds goes by the servers' clocks; there is nothing to compare it with"));
@@ -604,6 +607,7 @@ class UnsplitRunImpl : public UnsplitRun {
       float* const to = row->second.data();
       const float* const from = gradient.data();
       table->rule->UpdateIds(&id, table->width, rate, static_cast<float>(samples), 1, &to, &from);
+      table->values->Round(step_, id, absl::MakeSpan(to, static_cast<size_t>(table->width)));
     }
   }
 

@@ -13,6 +13,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_gradient.h"
 #include "framework/runtime/row_rule.h"
+#include "framework/tensor/float16.h"
 #include "transpiler/arrange_norms.h"
 #include "transpiler/norm_vars.h"
 #include "transpiler/state_name.h"
@@ -87,9 +88,13 @@ class Appender {
       begin += segment.width();
     }
     if (table.has_min_value() || table.has_max_value()) {
+      // The outermost values that can lie in the row: rounding does not pass them.
+      const auto bound = [&](double value, float (*inside)(DType, double)) {
+        return param.dtype() == v1::FLOAT32 ? value : double{inside(param.dtype(), value)};
+      };
       std::vector<v1::OpAttr> attrs;
-      if (table.has_min_value()) attrs.push_back(AttrF("min", table.min_value()));
-      if (table.has_max_value()) attrs.push_back(AttrF("max", table.max_value()));
+      if (table.has_min_value()) attrs.push_back(AttrF("min", bound(table.min_value(), NotBelow)));
+      if (table.has_max_value()) attrs.push_back(AttrF("max", bound(table.max_value(), NotAbove)));
       AddUpdateOp(MakeOp("bound", {{"Param", {param.name()}}}, {{"ParamOut", {param.name()}}}, attrs), param, grad);
     }
     return absl::OkStatus();

@@ -123,7 +123,12 @@ absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
       if (!updated.empty() && set) return refuse(path + field);
     }
     const v1::VarDesc* const var = FindVar(program.blocks(0), table.name());
-    if (var != nullptr && var->is_parameter()) continue;
+    if (var != nullptr && var->is_parameter()) {
+      if (table.storage() == var->dtype() || !table.has_storage()) continue;
+      return job.positions.Error(path + ".storage",
+                                 absl::StrCat(path, ".storage contradicts program: ", job.config.program(), " has '",
+                                              table.name(), "' as ", DescribeVar(*var), "; leave this out"));
+    }
     return job.positions.Error(path, absl::StrCat("no parameter of program ", job.config.program(), " is named '", table.name(), "'"));
   }
   return absl::OkStatus();

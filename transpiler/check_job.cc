@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/tensor/float16.h"
 #include "transpiler/check_modes.h"
 #include "transpiler/data_schema.h"
 #include "transpiler/optimizers/optimizer.h"
@@ -178,15 +179,32 @@ absl::Status CheckInitializer(const Setting& at, std::string_view field, const v
   return absl::OkStatus();
 }
 
-// What the format has and the servers do not do yet.
-absl::Status CheckAvailable(const Setting& at, const v1::Table& table) {
-  const std::pair<const char*, bool> unavailable[] = {
-      {"storage", table.storage() != v1::FLOAT32},
-  };
-  for (const auto& [field, set] : unavailable) {
-    if (set) return at.Error(field, "is not available in this version");
+absl::Status CheckStorage(const Job& job, const Setting& at, const v1::Table& table) {
+  const v1::DType storage = table.storage();
+  const std::string type = v1::DType_Name(storage);
+  if (storage == v1::FLOAT32) return absl::OkStatus();
+  if (storage != v1::FLOAT16 && storage != v1::BFLOAT16) {
+    return at.Error("storage", absl::StrCat("must be FLOAT32, FLOAT16 or BFLOAT16, got ", type));
   }
-  return absl::OkStatus();
+  if (!table.is_distributed()) {
+    return at.Error("storage", absl::StrCat(type, " is for is_distributed: true; table '", table.name(),
+                                            "' is an ordinary parameter"));
+  }
+  if (job.config.distribute().has_geo()) {
+    return at.Error("storage",
+                    absl::StrCat(type,
+                                 " contradicts distribute.geo, whose trainers take what they have added to a row for "
+                                 "what the servers hold: leave it out, or use another mode"));
+  }
+  if (!table.has_min_value() && !table.has_max_value()) return absl::OkStatus();
+  // Bounds move to the outermost values of the type between them.
+  const float greatest = storage == v1::FLOAT16 ? kMostFloat16 : kMostBFloat16;
+  const float least = NotBelow(storage, table.has_min_value() ? table.min_value() : -greatest);
+  const float most = NotAbove(storage, table.has_max_value() ? table.max_value() : greatest);
+  if (least <= most) return absl::OkStatus();
+  return at.Error(table.has_min_value() ? "min_value" : "max_value",
+                  absl::StrCat("leaves no value of storage ", type, " to a row: the least not below min_value is ",
+                               least, ", the greatest not above max_value ", most));
 }
 
 absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& table) {
@@ -375,7 +393,6 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
   RETURN_IF_ERROR(AtLeast(at, "width", table.width(), 1));
   RETURN_IF_ERROR(AtMost(at, "width", table.width(), kMaxWidth));
   RETURN_IF_ERROR(AtLeast(at, "dict_size", table.dict_size(), 0));
-  RETURN_IF_ERROR(CheckAvailable(at, table));
   if (table.is_distributed() && !table.is_sparse()) {
     return at.Error("is_distributed", absl::StrCat("needs is_sparse: true: rows of table '", table.name(),
                                                    "' on the servers can only be updated by row"));
@@ -416,6 +433,7 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
                                            : CheckInitializer(at, "initializer", table.initializer()));
   }
   RETURN_IF_ERROR(CheckRowUpdates(job, at, table));
+  RETURN_IF_ERROR(CheckStorage(job, at, table));
   if (table.has_optimizer()) {
     RETURN_IF_ERROR(UpdateSettings::Make(at.Member(&table.optimizer(), at.path() + ".optimizer")).status());
   }

@@ -116,7 +116,13 @@ absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
-absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire) {
+// Whether values that lie as `storage` on the servers lose nothing on their way.
+bool IsExact(v1::WireFormat format, v1::DType storage) {
+  return (format == v1::WIRE_FLOAT16 && storage == v1::FLOAT16) ||
+         (format == v1::WIRE_BFLOAT16 && storage == v1::BFLOAT16);
+}
+
+absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire, v1::DType storage) {
   const v1::Distribute& distribute = job.config.distribute();
   for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
     if (format == v1::WIRE_FLOAT32) continue;
@@ -124,7 +130,8 @@ absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire) 
       return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
                                           " contradicts geo: a trainer takes what it reads for what the servers have"));
     }
-    if (distribute.sync() && distribute.reproducible()) {
+    const bool pull = field == std::string_view("wire.pull");
+    if (distribute.sync() && distribute.reproducible() && !(pull && IsExact(format, storage))) {
       return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
                                           " loses bits, and which ones depends on the number of trainers: set "
                                           "distribute.reproducible: false to permit that"));
@@ -134,7 +141,8 @@ absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire) 
 }
 
 absl::Status CheckWires(const Job& job) {
-  RETURN_IF_ERROR(CheckWire(job, Setting(&job.config.distribute(), "distribute", &job.positions), job.config.distribute().wire()));
+  RETURN_IF_ERROR(CheckWire(job, Setting(&job.config.distribute(), "distribute", &job.positions),
+                            job.config.distribute().wire(), v1::FLOAT32));
   for (int i = 0; i < job.config.table_size(); ++i) {
     const v1::Table& table = job.config.table(i);
     if (!table.has_wire()) continue;
@@ -143,7 +151,7 @@ absl::Status CheckWires(const Job& job) {
       return at.Error("wire", absl::StrCat("is for tables with is_distributed: true; '", table.name(),
                                            "' travels as distribute.wire says"));
     }
-    RETURN_IF_ERROR(CheckWire(job, at, table.wire()));
+    RETURN_IF_ERROR(CheckWire(job, at, table.wire(), table.storage()));
   }
   return absl::OkStatus();
 }

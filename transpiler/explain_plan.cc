@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "framework/runtime/row_values.h"
+#include "transpiler/programs.h"
 #include "transpiler/transpile.h"
 
 namespace weir {
@@ -13,7 +15,15 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
-std::string Server(const v1::Plan& plan, int server) {
+// As pserver/tables/sparse_table.h lays it out.
+int64_t RowBytes(const v1::ProgramDesc& main, const v1::PlacedTable& table) {
+  const v1::VarDesc* const var = FindVar(main.blocks(0), table.name());
+  return 8 + RowValues::BytesOf(var == nullptr ? v1::FLOAT32 : var->dtype(), table.width()) +
+         table.state_width() * kFloatBytes;
+}
+
+std::string Server(const v1::ProgramDesc& main, int server) {
+  const v1::Plan& plan = main.plan();
   int blocks = 0;
   int64_t elements = 0;
   std::string list;
@@ -30,7 +40,7 @@ std::string Server(const v1::Plan& plan, int server) {
     while (first < shards && ShardServer(first, shards, plan.servers()) != server) ++first;
     for (end = first; end < shards && ShardServer(end, shards, plan.servers()) == server;) ++end;
     absl::StrAppend(&list, "  table ", table.name(), ", shards ", first, " to ", end, " of ", shards, ", ",
-                    (table.width() + table.state_width()) * kFloatBytes, " bytes a row\n");
+                    RowBytes(main, table), " bytes a row\n");
   }
   return absl::StrCat("server ", server, ": ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ",
                       plan.tables_size(), " tables\n", list);
@@ -38,14 +48,15 @@ std::string Server(const v1::Plan& plan, int server) {
 
 }  // namespace
 
-std::string ExplainPlan(const Job& job, const v1::Plan& plan) {
+std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
+  const v1::Plan& plan = main.plan();
   const uint64_t fingerprint = PlanFingerprint(PlanText(job, plan));
   std::string text = absl::StrCat(
       "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(), " lanes, ",
       plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
-  for (int server = 0; server < plan.servers(); ++server) text += Server(plan, server);
+  for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
   for (const v1::PlacedBlock& block : plan.blocks()) {
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
   }

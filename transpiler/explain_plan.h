@@ -4,12 +4,13 @@
 
 #include <string>
 
-#include "proto/plan.pb.h"
+#include "proto/program.pb.h"
 #include "transpiler/job.h"
 
 namespace weir {
 
-std::string ExplainPlan(const Job& job, const v1::Plan& plan);
+// `main` of a trainer, with its plan.
+std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main);
 
 }  // namespace weir
 

@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "transpiler/make_server_program.h"
 
@@ -22,6 +24,12 @@ void AddMissingVars(const v1::BlockDesc& from, v1::BlockDesc* to) {
 
 absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
   if (!job.config.distribute().has_geo() || programs->main.blocks_size() != 1) return false;
+  for (const v1::VarDesc& var : programs->main.blocks(0).vars()) {
+    if (var.kind() != v1::TABLE || var.dtype() == v1::FLOAT32) continue;
+    return job.positions.Error(
+        "distribute.geo", absl::StrCat("distribute.geo contradicts table '", var.name(), "' of the program, which is ",
+                                       DescribeVar(var), ": geo needs float32"));
+  }
   // One owner of everything.
   v1::ProgramDesc single = programs->main;
   single.mutable_plan()->set_servers(1);

@@ -56,6 +56,7 @@ v1::VarDesc TableVar(const v1::Table& table) {
   var.set_is_sparse(table.is_sparse());
   if (!table.is_distributed()) return var;
   var.set_kind(v1::TABLE);
+  var.set_dtype(table.storage());
   var.set_is_distributed(true);
   if (table.dict_size() > 0) var.set_capacity(table.dict_size());
   var.set_logical_shards(table.logical_shards());

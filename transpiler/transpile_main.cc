@@ -60,9 +60,10 @@ constexpr char kUsage[] =
     "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program and\n"
     "--startup_program. --verify ends with code 1 when the split programs differ from the unsplit one, and names step and variable.";
 
-absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::Plan& plan, const std::string& format) {
+absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& main, const std::string& format) {
+  const v1::Plan& plan = main.plan();
   std::string text;
-  if (format == "text") return ExplainPlan(job, plan);
+  if (format == "text") return ExplainPlan(job, main);
   if (format == "textproto") {
     google::protobuf::TextFormat::PrintToString(plan, &text);
     return text;
@@ -126,7 +127,7 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (!absl::GetFlag(FLAGS_out_dir).empty()) {
     return WriteProcessPrograms(job, transpiled, absl::GetFlag(FLAGS_out_dir), format);
   }
-  if (print == "plan") return FormatPlan(job, transpiled.plan(), format);
+  if (print == "plan") return FormatPlan(job, transpiled.trainer().main, format);
   if (print == "agreement") return PlanText(job, transpiled.plan());
   ASSIGN_OR_RETURN(const Programs programs, ProgramsOf(transpiled));
   return FormatProgram(print == "main" ? programs.main : programs.startup, format);

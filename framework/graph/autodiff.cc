@@ -88,7 +88,8 @@ class Backward {
           if (builder.FindVar(name) != nullptr) continue;
           v1::VarDesc desc;
           if (const auto like = like_.find(name); like != like_.end()) {
-            desc.set_dtype(like->second->dtype());
+            // Rows of a table travel, and have gradients, as float32.
+            desc.set_dtype(like->second->kind() == v1::TABLE ? v1::FLOAT32 : like->second->dtype());
             *desc.mutable_dims() = like->second->dims();
             desc.set_kind(like->second->kind() == v1::TABLE ? v1::SELECTED_ROWS : v1::DENSE);
           }

@@ -133,6 +133,11 @@ class Verifier {
     }
     if (const absl::Status dims = CheckDims(var); !dims.ok()) return At(absl::StrCat("block ", b), dims);
     if (var.dtype() == v1::DTYPE_UNSET) return Invalid(place + " has no dtype");
+    if (var.kind() == v1::TABLE && var.dtype() != v1::FLOAT32 && var.dtype() != v1::FLOAT16 &&
+        var.dtype() != v1::BFLOAT16) {
+      return Invalid(
+          absl::StrCat(place, " is ", DescribeVar(var), "; values of tables are float32, float16 or bfloat16"));
+    }
     if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
     // Scopes keep tensors, servers keep tables. Anything else that all lanes shared would be written by all of them.
     if (var.persistable() && var.kind() != v1::DENSE && var.kind() != v1::TABLE) {

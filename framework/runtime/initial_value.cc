@@ -9,6 +9,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/tensor/float16.h"
 #include "framework/tensor/tensor.h"
 
 namespace weir {
@@ -160,8 +161,8 @@ absl::Status InitialElements(const v1::Initializer& init, uint64_t seed, std::st
   return absl::OkStatus();
 }
 
-RowInitializer::RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table)
-    : key_(KeyOf(seed, table)), all_(ValuesOf(init)) {}
+RowInitializer::RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table, DType values)
+    : key_(KeyOf(seed, table)), values_(values), all_(ValuesOf(init)) {}
 
 RowInitializer::Values RowInitializer::ValuesOf(const v1::Initializer& init) {
   // What a row cannot have (fans left open, max < min) is refused where the job is read; zero is the safe rest.
@@ -186,6 +187,8 @@ void RowInitializer::FillFrom(const Values& values, int64_t id, int begin, absl:
                     : values.kind == Values::kUniform ? Kind::kUniform
                                                       : Kind::kGaussian;
   weir::FillFrom({kind, values.a, values.b}, key_, static_cast<uint64_t>(id), begin, out);
+  if (values_ == v1::FLOAT32) return;
+  for (float& value : out) value = ToNearest(values_, value);
 }
 
 void RowInitializer::Fill(int64_t id, absl::Span<float> row) const {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "framework/tensor/dtype.h"
 #include "proto/program.pb.h"
 
 namespace weir {
@@ -21,8 +22,8 @@ absl::Status InitialElements(const v1::Initializer& init, uint64_t seed, std::st
 // Rows of one table; made once, used from any thread.
 class RowInitializer {
  public:
-  // A missing kind means constant 0.
-  RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table);
+  // A missing kind means constant 0. `values`: FLOAT32, or the 16-bit floats that values are, rounded to the nearest.
+  RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table, DType values = v1::FLOAT32);
   // Other values for columns [begin, begin + width). Columns are set from left to right, all of them or none.
   void SetColumns(int begin, int width, const v1::Initializer& init);
   // Values of row `id` into row[0, width).
@@ -40,6 +41,7 @@ class RowInitializer {
   void FillFrom(const Values& values, int64_t id, int begin, absl::Span<float> out) const;
 
   uint64_t key_;
+  DType values_;
   Values all_;
   std::vector<Values> columns_;  // empty: all_ holds
 };

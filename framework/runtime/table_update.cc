@@ -194,8 +194,11 @@ absl::Status OutOfPlace(const v1::OpDesc& op, std::string_view where) {
 class Maker {
  public:
   Maker(const v1::VarDesc& table, uint64_t seed, const std::function<const Variable*(const std::string&)>& find)
-      : table_(table), width_(static_cast<int>(table.dims(1))), seed_(seed), find_(find),
-        initializer_(table.initializer(), seed, table.name()) {}
+      : table_(table),
+        width_(static_cast<int>(table.dims(1))),
+        seed_(seed),
+        find_(find),
+        initializer_(table.initializer(), seed, table.name(), table.dtype()) {}
 
   absl::StatusOr<TableUpdate> Make(absl::Span<const v1::OpDesc* const> ops) {
     const int64_t updates = std::count_if(ops.begin(), ops.end(), [](const v1::OpDesc* op) { return IsUpdate(*op); });
@@ -263,7 +266,7 @@ class Maker {
     part.after = after == nullptr ? 0 : after->i();
     const int width = part.columns.end - part.columns.begin;
     if (part.after > 0) {
-      part.initial.emplace(own, seed_, table_.name());
+      part.initial.emplace(own, seed_, table_.name(), table_.dtype());
       initializer_.SetColumns(part.columns.begin, width, v1::Initializer());
     } else if (several || initial != nullptr) {
       initializer_.SetColumns(part.columns.begin, width, own);

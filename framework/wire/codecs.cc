@@ -9,13 +9,13 @@
 #include <cstring>
 #include <limits>
 
+#include "framework/tensor/float16.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 
 namespace weir {
 namespace {
 
-constexpr float kMostFloat16 = 65504;
 constexpr uint32_t kInfinity = 0x7f800000;
 
 size_t GroupsOf(size_t n, size_t group) { return (n + group - 1) / group; }
@@ -218,43 +218,6 @@ void DecodeAs(v1::WireFormat format, const char* in, size_t n, size_t group, flo
 }
 
 }  // namespace
-
-uint16_t Float16Of(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > kInfinity) return sign | 0x7e00;
-  if (magnitude == kInfinity) return sign | 0x7c00;
-  if (magnitude >= std::bit_cast<uint32_t>(kMostFloat16)) return sign | 0x7bff;
-  if (magnitude < 0x38800000u) {  // below 2^-14: multiples of 2^-24
-    return sign | static_cast<uint16_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 16777216.0f));
-  }
-  const uint32_t odd = magnitude >> 13 & 1;
-  return sign | static_cast<uint16_t>((magnitude - 0x38000000u + 0xfff + odd) >> 13);
-}
-
-float OfFloat16(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-  const uint32_t magnitude = bits & 0x7fff;
-  if (magnitude >= 0x7c00)
-    return std::bit_cast<float>(sign | kInfinity | (magnitude & 0x3ff) << 13 | (magnitude > 0x7c00 ? 0x400000u : 0));
-  if (magnitude < 0x400) {
-    const float value = static_cast<float>(magnitude) / 16777216.0f;
-    return sign != 0 ? -value : value;
-  }
-  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
-}
-
-uint16_t BFloat16Of(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > kInfinity) return sign | static_cast<uint16_t>(magnitude >> 16 | 0x40);
-  if (magnitude == kInfinity) return sign | 0x7f80;
-  return sign | static_cast<uint16_t>(std::min<uint32_t>((magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16, 0x7f7f));
-}
-
-float OfBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 size_t EncodedBytes(v1::WireFormat format, size_t n, size_t group) {
   switch (format) {

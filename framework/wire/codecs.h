@@ -36,12 +36,6 @@ void Decode(v1::WireFormat format, const char* in, size_t n, size_t group, float
 void EncodePlain(v1::WireFormat format, const float* in, size_t n, size_t group, char* out);
 void DecodePlain(v1::WireFormat format, const char* in, size_t n, size_t group, float* out);
 
-// One value each.
-uint16_t Float16Of(float value);
-float OfFloat16(uint16_t bits);
-uint16_t BFloat16Of(float value);
-float OfBFloat16(uint16_t bits);
-
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_WIRE_CODECS_H_

@@ -19,6 +19,8 @@ namespace {
 
 // Rows handed to one call of the rule: their lines are still in the first-level cache.
 constexpr int64_t kUpdateBatch = 64;
+// Copies of rows that a call of the rule works on, of rows wider than 1024 fewer than kUpdateBatch.
+constexpr int64_t kScratchFloats = int64_t{1} << 16;
 // Below this many ids a batch is not worth a second thread.
 constexpr int64_t kParallelIds = 4096;
 
@@ -51,19 +53,28 @@ inline void CopyFloats(float* to, const float* from, int n) {
 class SparseTable::Updates {
  public:
   Updates(const SparseTable* table, float divisor, float learning_rate, const RowTime& time)
-      : table_(table), divisor_(divisor), learning_rate_(learning_rate), time_(time) {}
+      : table_(table),
+        wide_(!table->values_.is_float32()),
+        divisor_(divisor),
+        learning_rate_(learning_rate),
+        time_(time) {
+    if (!wide_) return;
+    batch_ = std::clamp<int64_t>(kScratchFloats / RuleFloats(), 1, kUpdateBatch);
+    GetScratch().resize(static_cast<size_t>(batch_ * RuleFloats()));
+  }
 
   void Add(int64_t id, char* row, const float* grad, const float* shows) {
     shows_[count_] = shows;
     ids_[count_] = id;
     rows_[count_] = row;
-    values_[count_] = table_->Values(row);
+    values_[count_] = wide_ ? Widened(row) : table_->Values(row);
     grads_[count_] = grad;
-    if (++count_ == kUpdateBatch) Flush();
+    if (++count_ == batch_) Flush();
   }
   void Flush() {
     if (count_ == 0) return;
     table_->options_.rule->UpdateIds(ids_, table_->options_.width, learning_rate_, divisor_, count_, values_, grads_);
+    if (wide_) StoreBack();
     if (table_->disk_ != nullptr) {
       for (int64_t i = 0; i < count_; ++i) table_->Changed(rows_[i]);
     }
@@ -74,9 +85,37 @@ class SparseTable::Updates {
   }
 
  private:
+  // Values and state of the rule, as it sees them.
+  int64_t RuleFloats() const { return table_->options_.width + StateBytes() / 4; }
+  int64_t StateBytes() const { return table_->words_begin_ - table_->state_begin_; }
+  // Rows whose values are no floats, as floats. Kept between calls so that a step allocates nothing; the rule does not
+  // come back here.
+  static std::vector<float>& GetScratch() {
+    static thread_local std::vector<float> scratch;
+    return scratch;
+  }
+  float* Widened(const char* row) const {
+    const int width = table_->options_.width;
+    float* const floats = GetScratch().data() + count_ * RuleFloats();
+    table_->values_.Load(row, width, floats);
+    std::memcpy(floats + width, row + table_->state_begin_, static_cast<size_t>(StateBytes()));
+    return floats;
+  }
+  void StoreBack() const {
+    char* to[kUpdateBatch];
+    for (int64_t i = 0; i < count_; ++i) {
+      to[i] = rows_[i];
+      std::memcpy(rows_[i] + table_->state_begin_, values_[i] + table_->options_.width,
+                  static_cast<size_t>(StateBytes()));
+    }
+    table_->values_.Store(time_.step, count_, ids_, table_->options_.width, values_, to);
+  }
+
   const SparseTable* const table_;
+  const bool wide_;
   const float divisor_, learning_rate_;
   const RowTime time_;
+  int64_t batch_ = kUpdateBatch;
   int64_t count_ = 0;
   int64_t ids_[kUpdateBatch];
   char* rows_[kUpdateBatch];
@@ -101,6 +140,10 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
     return wrong(
         absl::StrCat("shards [", options.shard_begin, ", ", options.shard_end, ") of ", options.logical_shards));
   }
+  if (!RowValues::Has(options.values)) {
+    return wrong(
+        absl::StrCat("values are ", v1::DType_Name(options.values), "; FLOAT32, FLOAT16 or BFLOAT16 is possible"));
+  }
   if (options.capacity < 0) return wrong(absl::StrCat("capacity is ", options.capacity, "; 0 is no limit"));
   if (const absl::Status lifecycle = LifecycleRules::Check(options.lifecycle); !lifecycle.ok()) {
     return wrong(std::string(lifecycle.message()));
@@ -116,10 +159,12 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
 
 SparseTable::SparseTable(SparseTableOptions options)
     : options_(std::move(options)),
-      rules_(options_.lifecycle, options_.seed, options_.name, options_.capacity, options_.logical_shards) {
+      rules_(options_.lifecycle, options_.seed, options_.name, options_.capacity, options_.logical_shards),
+      values_(options_.values, options_.seed, options_.name) {
   if (options_.rule != nullptr) states_ = options_.rule->states(options_.width);
   for (const RowRule::State& state : states_) state_width_ += state.width;
-  words_begin_ = 4 * (int64_t{options_.width} + state_width_);
+  state_begin_ = values_.Bytes(options_.width);
+  words_begin_ = state_begin_ + 4 * int64_t{state_width_};
   for (const std::string& name : rules_.row_words().names) states_.push_back({name, 1});
   state_width_ += rules_.row_words().size;
   row_bytes_ = use_begin_ = words_begin_ + 4 * rules_.row_words().size;
@@ -216,9 +261,18 @@ char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Stat
                                                         " rows and can have no more; use more servers"));
     return nullptr;
   }
-  float* const values = Values(row);
-  options_.initializer.Fill(id, absl::MakeSpan(values, static_cast<size_t>(options_.width)));
-  if (options_.rule != nullptr) options_.rule->InitState(options_.width, values + options_.width);
+  const size_t width = static_cast<size_t>(options_.width);
+  if (values_.is_float32()) {
+    options_.initializer.Fill(id, absl::MakeSpan(Values(row), width));
+  } else {
+    static thread_local std::vector<float> initial;
+    initial.resize(width);
+    options_.initializer.Fill(id, absl::MakeSpan(initial));
+    values_.StoreNearest(initial.data(), options_.width, row);
+  }
+  if (options_.rule != nullptr) {
+    options_.rule->InitState(options_.width, reinterpret_cast<float*>(row + state_begin_));
+  }
   const LifecycleRules::Words& words = rules_.row_words();
   for (int i = 0; i < words.size; ++i) SetWord(WordsOf(row), i, 0);
   // The steps before this one, in which it was a candidate.
@@ -325,7 +379,8 @@ absl::Status SparseTable::ForEachSection(absl::Span<const int64_t> ids, ThreadPo
 
 absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool) {
   const int width = options_.width;
-  const int64_t touched = 4 * int64_t{width};
+  const int64_t touched = state_begin_;
+  const bool as_they_lie = values_.is_float32();
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
     absl::Status status;
@@ -336,8 +391,10 @@ absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float
         row = Insert(stripe, ids[static_cast<size_t>(i)], mixed, &status);
         if (row == nullptr) return false;
       }
-      if (row != nullptr) {
+      if (row != nullptr && as_they_lie) {
         CopyFloats(to, Values(row), width);
+      } else if (row != nullptr) {
+        values_.Load(row, width, to);
       } else {
         options_.initializer.Fill(ids[static_cast<size_t>(i)], absl::MakeSpan(to, static_cast<size_t>(width)));
       }
@@ -678,6 +735,10 @@ absl::Status SparseTable::EndStep(int stripe_number, const RowTime& time) {
 }
 
 absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
+  if (!values_.is_float32()) {
+    return absl::FailedPreconditionError(absl::StrCat("table ", options_.name, " has ", v1::DType_Name(options_.values),
+                                                      " values; differences are added to FLOAT32 alone"));
+  }
   return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
     const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
@@ -730,7 +791,7 @@ absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* ro
             stripe.mu.AssertHeld();
             if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(at(k))], mixed, &status);
             if (row == nullptr) return false;
-            std::memcpy(Values(row), rows + at(k) * floats, static_cast<size_t>(floats) * sizeof(float));
+            SetFloats(rows + at(k) * floats, row);
             Changed(row);
             return true;
           });
@@ -798,14 +859,29 @@ void InOrder(const RowStore& store, uint32_t shards, std::vector<int64_t>* ids, 
 
 }  // namespace
 
+const float* SparseTable::Floats(const char* row, std::vector<float>* scratch) const {
+  if (values_.is_float32()) return reinterpret_cast<const float*>(row);
+  const size_t width = static_cast<size_t>(options_.width), state = static_cast<size_t>(state_width_);
+  scratch->resize(width + state);
+  values_.Load(row, options_.width, scratch->data());
+  std::memcpy(scratch->data() + width, row + state_begin_, state * sizeof(float));
+  return scratch->data();
+}
+
+void SparseTable::SetFloats(const float* floats, char* row) const {
+  values_.StoreNearest(floats, options_.width, row);
+  std::memcpy(row + state_begin_, floats + options_.width, static_cast<size_t>(state_width_) * sizeof(float));
+}
+
 absl::Status SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
   const size_t floats = static_cast<size_t>(options_.width) + static_cast<size_t>(state_width_);
   Stripe& stripe = stripes_[stripe_number];
   if (disk_ != nullptr) return CopyFromBoth(stripe_number, ids, rows);
   MutexLock lock(&stripe.mu);
   rows->resize(stripe.rows.size() * floats);
+  std::vector<float> scratch;
   InOrder(stripe.rows, options_.logical_shards, ids, [&](size_t i, const char* row) {
-    std::memcpy(rows->data() + i * floats, Values(row), floats * sizeof(float));
+    std::memcpy(rows->data() + i * floats, Floats(row, &scratch), floats * sizeof(float));
   });
   return absl::OkStatus();
 }
@@ -813,11 +889,12 @@ absl::Status SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* id
 absl::Status SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
   constexpr uint64_t kLast = std::numeric_limits<uint64_t>::max();
   Stripe& stripe = stripes_[stripe_number];
-  const auto visit = [&](int64_t id, const char* row) { fn(id, Values(row)); };
+  std::vector<float> scratch;
+  const auto visit = [&](int64_t id, const char* row) { fn(id, Floats(row, &scratch)); };
   if (disk_ != nullptr) {
     MutexLock disk_lock(&stripe.disk_mu);
     return VisitBoth(stripe, StripeRange(stripe_number).first, StripeRange(stripe_number).second, visit,
-                     [&](int64_t id, const char* values) { fn(id, reinterpret_cast<const float*>(values)); });
+                     [&](int64_t id, const char* values) { fn(id, Floats(values, &scratch)); });
   }
   MutexLock lock(&stripe.mu);
   stripe.rows.Visit(0, kLast, visit);
@@ -896,6 +973,7 @@ SparseTable::Counts SparseTable::counts() const {
     sum.candidates += static_cast<int64_t>(stripe.candidates.size());
     sum.tombstones += static_cast<int64_t>(stripe.tombstones.size());
   }
+  sum.bytes = bytes();
   return sum;
 }
 

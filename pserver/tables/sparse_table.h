@@ -1,5 +1,8 @@
 // Embedding rows by feature id: a hash table of int64 to [width values | optimizer state]. Thread-safe.
 //
+// Values may lie in 16 bits (framework/runtime/row_values.h). Everybody outside has floats, and so has the update rule,
+// on copies of its rows; what the rule has made of the values is then rounded.
+//
 // A server holds a run of a table's logical shards. Placement and files speak of shards; locks and memory belong to
 // stripes, each a power-of-two group of shards. Ids are ordered by MixId(id), so a shard and a stripe are both one
 // interval of that order, and a batch sorted by it is cut into stripes by binary search.
@@ -31,6 +34,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/row_rule.h"
+#include "framework/runtime/row_values.h"
 #include "proto/table.pb.h"
 #include "pserver/tables/cold_rows.h"
 #include "pserver/tables/lifecycle_rules.h"
@@ -52,11 +56,14 @@ struct SparseTableOptions {
   int64_t capacity = 0;
   // Wanted; rounded to what a power-of-two group of shards allows.
   int stripes = 64;
+  // FLOAT32, FLOAT16 or BFLOAT16.
+  v1::DType values = v1::FLOAT32;
+  // Gives values of that type.
   RowInitializer initializer;
   // Null: rows have no state and cannot be updated.
   std::unique_ptr<const RowRule> rule;
   v1::Lifecycle lifecycle = {};
-  // Of the job: chance of admission.
+  // Of the job: chance of admission, rounding of values.
   uint64_t seed = 1;
   struct Disk {
     // For rows in memory with their index, and what `open` takes; rows of a call may exceed it while it lasts.
@@ -102,9 +109,10 @@ class SparseTable {
   absl::Status EndStep(int stripe, const RowTime& time);
 
   // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound:
-  // a row does not exist; others may have changed.
+  // a row does not exist; others may have changed. FailedPrecondition: values are not FLOAT32.
   absl::Status AddToValues(absl::Span<const int64_t> ids, const float* changes);
-  // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct.
+  // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct. Values are
+  // rounded to the nearest that can lie here.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
   // Forgets every row, candidate and tombstone. Nobody makes rows meanwhile; reading is possible.
   absl::Status Clear();
@@ -132,6 +140,7 @@ class SparseTable {
 
   const std::string& name() const { return options_.name; }
   int width() const { return options_.width; }
+  v1::DType values() const { return options_.values; }
   // Of the update rule, and behind it what the lifecycle keeps beside a row (bits of 4-byte words).
   const std::vector<RowRule::State>& states() const { return states_; }
   int state_width() const { return state_width_; }
@@ -155,6 +164,7 @@ class SparseTable {
     int64_t dropped = 0;     // gradients of ids that were not admitted
     int64_t candidates = 0;  // ids that wait for admission
     int64_t tombstones = 0;
+    int64_t bytes = 0;  // bytes()
     // With rows on disk:
     int64_t in_memory = 0;  // rows now
     int64_t used = 0;       // ids of calls
@@ -250,15 +260,21 @@ class SparseTable {
   // The row is not, or may not be, as it is on disk. Nothing without a disk.
   void Changed(char* row) const;
 
+  // A row as [width + state_width] floats; `scratch` is for one that does not lie as such.
+  const float* Floats(const char* row, std::vector<float>* scratch) const;
+  void SetFloats(const float* floats, char* row) const;
+
   char* WordsOf(char* row) const { return row + words_begin_; }
+  // Of tables with FLOAT32 values: they and the state.
   float* Values(char* row) const { return reinterpret_cast<float*>(row); }
-  const float* Values(const char* row) const { return reinterpret_cast<const float*>(row); }
 
   const SparseTableOptions options_;
   const LifecycleRules rules_;
+  const RowValues values_;
   std::vector<RowRule::State> states_;
   std::vector<std::string> word_names_[2];
   int state_width_ = 0;
+  int64_t state_begin_ = 0;  // in a row, behind values
   int64_t words_begin_ = 0;  // in a row, behind values and the rule's state
   int64_t row_bytes_ = 0;
   int64_t use_begin_ =

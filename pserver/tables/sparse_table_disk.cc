@@ -211,10 +211,11 @@ absl::Status SparseTable::CopyFromBoth(int stripe_number, std::vector<int64_t>* 
   Stripe& stripe = stripes_[stripe_number];
   std::vector<int64_t> found;
   std::vector<float> values;
+  std::vector<float> scratch;
   const auto add = [&](int64_t id, const char* from) {
+    const float* const row = Floats(from, &scratch);
     found.push_back(id);
-    values.resize(values.size() + floats);
-    std::memcpy(values.data() + values.size() - floats, from, floats * sizeof(float));
+    values.insert(values.end(), row, row + floats);
   };
   {
     MutexLock disk_lock(&stripe.disk_mu);

@@ -47,17 +47,20 @@ v1::OpDesc Adagrad() {
                 {{"ParamOut", {"t"}}, {"MomentOut", {"t.moment"}}});
 }
 
-// A table of `rows` rows, kept from benchmark to benchmark.
-SparseTable& TableOf(int64_t rows) {
+// A table of `rows` rows whose values are of a type, kept from benchmark to benchmark.
+SparseTable& TableOf(int64_t rows, v1::DType values) {
   static std::vector<std::pair<int64_t, std::unique_ptr<SparseTable>>> kept;
   for (auto& [size, table] : kept) {
-    if (size == rows) return *table;
+    if (size == rows && table->values() == values) return *table;
   }
   kept.clear();
   auto rule = RowRuleRegistry::Global().Make(Adagrad());
   CHECK(rule.ok()) << rule.status();
-  auto table = SparseTable::Create(
-      {.name = "t", .width = kWidth, .initializer = RowInitializer(Uniform(), 1, "t"), .rule = *std::move(rule)});
+  auto table = SparseTable::Create({.name = "t",
+                                    .width = kWidth,
+                                    .values = values,
+                                    .initializer = RowInitializer(Uniform(), 1, "t", values),
+                                    .rule = *std::move(rule)});
   CHECK(table.ok()) << table.status();
   std::vector<int64_t> ids;
   std::vector<float> out(static_cast<size_t>(kIds * kWidth));
@@ -82,8 +85,9 @@ std::vector<int64_t> SortedIds(int64_t rows, uint64_t* state) {
   return ids;
 }
 
+template <v1::DType kValues>
 void LookUp(benchmark::State& state) {
-  SparseTable& table = TableOf(state.range(0));
+  SparseTable& table = TableOf(state.range(0), kValues);
   uint64_t random = 7;
   std::vector<float> out(static_cast<size_t>(kIds * kWidth)), one(kWidth);
   std::vector<int64_t> ids = SortedIds(state.range(0), &random);
@@ -101,10 +105,17 @@ void LookUp(benchmark::State& state) {
   state.SetItemsProcessed(rows);
   state.counters["bytes_a_row"] = static_cast<double>(table.bytes()) / static_cast<double>(table.size());
 }
-BENCHMARK(LookUp)->Arg(1'000'000)->Arg(10'000'000)->Unit(benchmark::kMillisecond)->MinTime(1);
+BENCHMARK(LookUp<v1::FLOAT32>)
+    ->Name("LookUp")
+    ->Arg(1'000'000)
+    ->Arg(10'000'000)
+    ->Unit(benchmark::kMillisecond)
+    ->MinTime(1);
+BENCHMARK(LookUp<v1::FLOAT16>)->Name("LookUpFloat16")->Arg(1'000'000)->Unit(benchmark::kMillisecond)->MinTime(1);
 
+template <v1::DType kValues>
 void Update(benchmark::State& state) {
-  SparseTable& table = TableOf(state.range(0));
+  SparseTable& table = TableOf(state.range(0), kValues);
   uint64_t random = 7;
   const std::vector<float> grads(static_cast<size_t>(kIds * kWidth), 0.01f);
   std::vector<int64_t> ids = {12345};
@@ -123,7 +134,14 @@ void Update(benchmark::State& state) {
   }
   state.SetItemsProcessed(rows);
 }
-BENCHMARK(Update)->Arg(1'000'000)->Arg(10'000'000)->Unit(benchmark::kMillisecond)->MinTime(1);
+BENCHMARK(Update<v1::FLOAT32>)
+    ->Name("Update")
+    ->Arg(1'000'000)
+    ->Arg(10'000'000)
+    ->Unit(benchmark::kMillisecond)
+    ->MinTime(1);
+BENCHMARK(Update<v1::FLOAT16>)->Name("UpdateFloat16")->Arg(1'000'000)->Unit(benchmark::kMillisecond)->MinTime(1);
+BENCHMARK(Update<v1::BFLOAT16>)->Name("UpdateBFloat16")->Arg(1'000'000)->Unit(benchmark::kMillisecond)->MinTime(1);
 
 void Insert(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(kIds * kWidth));

@@ -234,6 +234,16 @@ TEST_F(FlightsModesTest, LossyWireIsAsGoodAndSendsFewerBytes) {
   }
 }
 
+TEST_F(FlightsModesTest, TablesOf16BitsAreAsGood) {
+  for (const char* type : {"FLOAT16", "BFLOAT16"}) {
+    const InProcessResult result =
+        Run({absl::StrCat("table[0].storage=", type), absl::StrCat("table[1].storage=", type)});
+    ASSERT_TRUE(result.summary.eval.has_value());
+    EXPECT_NEAR(result.summary.eval->auc, sync_.eval->auc, 0.002) << type;
+    EXPECT_NE(result.summary.eval->auc, sync_.eval->auc) << type;
+  }
+}
+
 TEST_F(FlightsModesTest, ResidualsOfALossyWireAreResumedToTheBit) {
   const std::vector<std::string> lossy = {"distribute.reproducible=false", "distribute.wire.push=WIRE_INT8",
                                           "distribute.wire.pull=WIRE_FLOAT16"};

@@ -111,6 +111,7 @@ struct TableCase {
   v1::Lifecycle lifecycle = {};
   int64_t capacity = 0;
   Disk disk = Disk::kMap;
+  v1::DType values = v1::FLOAT32;
 };
 
 class DiskTables : public ::testing::Test {
@@ -129,10 +130,11 @@ class DiskTables : public ::testing::Test {
                                .shard_end = 64,
                                .capacity = setup.capacity,
                                .stripes = stripes,
-                               .initializer = RowInitializer(uniform, 1, "t"),
+                               .values = setup.values,
+                               .initializer = RowInitializer(uniform, 1, "t", setup.values),
                                .rule = std::make_unique<CountingSgd>(),
                                .lifecycle = setup.lifecycle};
-    options.disk.memory_bytes = 30 * 50;
+    options.disk.memory_bytes = 44 * (setup.values == v1::FLOAT32 ? 34 : 30);
     if (disk == Disk::kMap) {
       options.disk.open = [this](int64_t row_bytes) -> absl::StatusOr<std::unique_ptr<ColdRows>> {
         auto rows = std::make_unique<RowsInAMap>(row_bytes);
@@ -316,6 +318,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(TableCase{.name = "Plain"},
                       TableCase{.name = "AdmitExpire", .lifecycle = Lived(2, 40, v1::Lifecycle::REFUSE, true)},
                       TableCase{.name = "Scores", .lifecycle = Scored()},
+                      TableCase{.name = "Float16", .values = v1::FLOAT16},
+                      TableCase{.name = "BFloat16Expire",
+                                .lifecycle = Lived(0, 40, v1::Lifecycle::REFUSE, true),
+                                .values = v1::BFLOAT16},
                       TableCase{.name = "LeastRecent",
                                 .lifecycle = Lived(0, 0, v1::Lifecycle::EVICT_LEAST_RECENT, true),
                                 .capacity = 640},

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "framework/base/stable_hash.h"
+#include "framework/runtime/row_values.h"
+#include "framework/tensor/float16.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -44,11 +46,11 @@ RowInitializer Constant(double value) {
   init.mutable_constant()->set_value(value);
   return RowInitializer(init, 1, "t");
 }
-RowInitializer Uniform() {
+RowInitializer Uniform(v1::DType values = v1::FLOAT32) {
   v1::Initializer init;
   init.mutable_uniform()->set_min(-1);
   init.mutable_uniform()->set_max(1);
-  return RowInitializer(init, 1, "t");
+  return RowInitializer(init, 1, "t", values);
 }
 
 struct TableSetup {
@@ -58,6 +60,7 @@ struct TableSetup {
   int stripes = 16;
   RowInitializer initializer = Constant(0.5);
   bool rule = true;
+  v1::DType values = v1::FLOAT32;
 };
 std::unique_ptr<SparseTable> MakeTable(TableSetup setup = {}) {
   SparseTableOptions options{.name = "t",
@@ -67,6 +70,7 @@ std::unique_ptr<SparseTable> MakeTable(TableSetup setup = {}) {
                              .shard_end = setup.end,
                              .capacity = setup.capacity,
                              .stripes = setup.stripes,
+                             .values = setup.values,
                              .initializer = setup.initializer};
   if (setup.rule) options.rule = std::make_unique<CountingSgd>();
   auto table = SparseTable::Create(std::move(options));
@@ -304,6 +308,117 @@ TEST(SparseTableTest, BehavesAsAMapUnderRandomOperations) {
     }
     EXPECT_EQ(seen, static_cast<int64_t>(model.size()));
   }
+}
+
+class SixteenBitTableTest : public ::testing::TestWithParam<v1::DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, SixteenBitTableTest, ::testing::Values(v1::FLOAT16, v1::BFLOAT16),
+                         [](const auto& type) { return v1::DType_Name(type.param); });
+
+// Whatever the stripes, threads and order: the row of an id is what the plain form makes of it, step by step.
+TEST_P(SixteenBitTableTest, RowsAreUpdatedAsFloatsAndRoundedByIdAndStep) {
+  const RowValues plain(GetParam(), 1, "t");
+  for (int width : {1, 5, 16}) {
+    const size_t w = static_cast<size_t>(width);
+    for (int stripes : {1, 16}) {
+      auto table =
+          MakeTable({.width = width, .stripes = stripes, .initializer = Uniform(GetParam()), .values = GetParam()});
+      ThreadPool pool("test", 2);
+      std::map<int64_t, std::vector<float>> model;
+      std::mt19937_64 random(11);
+      for (int64_t step = 0; step < 40; ++step) {
+        std::vector<int64_t> ids(step % 10 == 0 ? 6000 : 200);
+        for (int64_t& id : ids) id = static_cast<int64_t>(random() % 8000) - 4000;
+        std::sort(ids.begin(), ids.end());
+        ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+        std::shuffle(ids.begin(), ids.end(), random);
+        std::vector<float> grads(ids.size() * w);
+        for (float& g : grads) g = static_cast<float>(random() % 1000) / 1000 - 0.5f;
+        ASSERT_TRUE(table->Update(ids, grads.data(), 3, 0.01f, step % 2 == 0 ? &pool : nullptr, {.step = step}).ok());
+        for (size_t i = 0; i < ids.size(); ++i) {
+          auto [row, fresh] = model.try_emplace(ids[i], w + 1, 0.0f);
+          if (fresh) Uniform(GetParam()).Fill(ids[i], absl::MakeSpan(row->second).first(w));
+          for (size_t j = 0; j < w; ++j) row->second[j] -= 0.01f * (grads[i * w + j] / 3);
+          row->second[w] += 1;
+          plain.Round(step, ids[i], absl::MakeSpan(row->second).first(w));
+        }
+      }
+      // Pulled, copied and visited.
+      std::vector<int64_t> ids;
+      for (const auto& [id, row] : model) ids.push_back(id);
+      std::vector<float> pulled = Pull(*table, ids, /*create=*/false);
+      size_t at = 0;
+      for (const auto& [id, row] : model) {
+        for (size_t j = 0; j < w; ++j) ASSERT_EQ(pulled[at++], row[j]) << id << " " << j;
+      }
+      size_t copied = 0, visited = 0;
+      for (int s = 0; s < table->stripes(); ++s) {
+        std::vector<float> rows;
+        ASSERT_TRUE(table->CopyStripe(s, &ids, &rows).ok());
+        for (size_t i = 0; i < ids.size(); ++i, ++copied) {
+          ASSERT_EQ(std::vector<float>(rows.begin() + static_cast<ptrdiff_t>(i * (w + 1)),
+                                       rows.begin() + static_cast<ptrdiff_t>((i + 1) * (w + 1))),
+                    model.at(ids[i]));
+        }
+        ASSERT_TRUE(table
+                        ->VisitStripe(s,
+                                      [&](int64_t id, const float* row) {
+                                        EXPECT_EQ(std::vector<float>(row, row + w + 1), model.at(id));
+                                        ++visited;
+                                      })
+                        .ok());
+      }
+      EXPECT_EQ(copied, model.size());
+      EXPECT_EQ(visited, model.size());
+    }
+  }
+}
+
+TEST_P(SixteenBitTableTest, RowsTakeHalfTheBytesOfTheirValues) {
+  std::vector<int64_t> ids(200000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  const auto bytes = [&](v1::DType values) {
+    auto table = MakeTable({.width = 32, .stripes = 1, .initializer = Uniform(values), .values = values});
+    Pull(*table, ids);
+    return static_cast<double>(table->bytes()) / static_cast<double>(ids.size());
+  };
+  // Chunks are not full to the last byte.
+  EXPECT_NEAR(bytes(v1::FLOAT32) - bytes(GetParam()), 64, 4);
+}
+
+TEST_P(SixteenBitTableTest, RowsThatAreSetGoToTheNearestAndReadBackAsTheyAre) {
+  auto table = MakeTable({.width = 3, .values = GetParam()});
+  ASSERT_TRUE(table->SetRows({5, 6}, std::vector<float>{0.1f, 0.5f, -0.0f, 7.1f, 1, 2, 3, 8.2f}.data()).ok());
+  const float tenth = GetParam() == v1::FLOAT16 ? 0.0999755859375f : 0.10009765625f;
+  EXPECT_THAT(Pull(*table, {5, 6}), ElementsAre(tenth, 0.5f, -0.0f, 1, 2, 3));
+  // State is not rounded.
+  std::vector<float> states;
+  for (int s = 0; s < table->stripes(); ++s) {
+    EXPECT_TRUE(table->VisitStripe(s, [&](int64_t, const float* row) { states.push_back(row[3]); }).ok());
+  }
+  std::sort(states.begin(), states.end());
+  EXPECT_THAT(states, ElementsAre(7.1f, 8.2f));
+  // Initial values likewise: 0.3 is none of either type.
+  EXPECT_NE(ToNearest(GetParam(), 0.3f), 0.3f);
+  v1::Initializer init;
+  init.mutable_constant()->set_value(0.3);
+  auto other = MakeTable({.initializer = RowInitializer(init, 1, "t", GetParam()), .values = GetParam()});
+  EXPECT_THAT(Pull(*other, {1}, /*create=*/false), ElementsAre(ToNearest(GetParam(), 0.3f)));
+  EXPECT_THAT(Pull(*other, {1}), ElementsAre(ToNearest(GetParam(), 0.3f)));
+}
+
+TEST_P(SixteenBitTableTest, DifferencesAreNotAdded) {
+  auto table = MakeTable({.values = GetParam()});
+  Pull(*table, {5});
+  const float change = 1;
+  const absl::Status status = table->AddToValues({5}, &change);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("table t has " + v1::DType_Name(GetParam()) + " values"));
+}
+
+TEST(SparseTableTest, OtherTypesOfValuesAreRefused) {
+  const auto table = SparseTable::Create({.name = "t", .width = 1, .values = v1::INT64, .initializer = Constant(0)});
+  EXPECT_EQ(table.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(table.status().message()), HasSubstr("values are INT64"));
 }
 
 // A row is read under its stripe's lock: all its floats come from the same update, whoever else writes.

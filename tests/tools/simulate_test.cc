@@ -77,6 +77,14 @@ TEST_F(SimulateTest, RowsInSegmentsComeAndGoAsOthers) {
   EXPECT_EQ(simulation->tables[0].rows, plain.rows);
 }
 
+TEST_F(SimulateTest, ValuesOf16BitsTakeLessMemoryAndChangeNoRow) {
+  const SimulatedTable wide = Simulate({"table[0].width=64"}),
+                       narrow = Simulate({"table[0].width=64", "table[0].storage=BFLOAT16"});
+  EXPECT_EQ(narrow.rows, wide.rows);
+  EXPECT_EQ(narrow.made, wide.made);
+  EXPECT_LT(narrow.bytes, wide.bytes);
+}
+
 TEST_F(SimulateTest, WithoutALifecycleEveryIdHasARow) {
   std::set<uint64_t> all;
   int64_t gradients = 0;

@@ -115,6 +115,23 @@ TEST(VerifySplitTest, RowsInSegmentsToo) {
   }
 }
 
+TEST(VerifySplitTest, RowsOf16BitsToo) {
+  for (const char* more : {"", "min_value: -0.1 max_value: 0.1", "lifecycle { admit_probability: 0.5 ttl_steps: 2 }",
+                           R"(bad_gradient: SKIP_ROW
+           segment { width: 1 optimizer { ftrl { learning_rate: 0.1 } } }
+           segment { width: 3 after: 2 initializer { gaussian { stddev: 0.1 } } optimizer { adam {} l2_decay: 0.1 } })"}) {
+    for (const char* storage : {" storage: FLOAT16", " storage: BFLOAT16"}) {
+      for (const auto& [servers, trainers] : {std::tuple{1, 1}, std::tuple{3, 4}}) {
+        const VerifyReport report = Verify(
+            JobOf(TableJobText(absl::StrCat(more, storage)),
+                  {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)}),
+            {.steps = 5, .threads = 2});
+        EXPECT_TRUE(report.equal) << more << storage << " " << servers << " " << trainers << ": " << report.text;
+      }
+    }
+  }
+}
+
 TEST(VerifySplitTest, RowsThatComeAndGoToo) {
   for (const char* lifecycle : {"admit_after: 2", "admit_probability: 0.5", "ttl_steps: 2 tombstones: true",
                                 "when_full: EVICT_LEAST_RECENT admit_after: 2", "when_full: EVICT_LEAST_FREQUENT ttl_steps: 3"}) {

@@ -100,6 +100,12 @@ TEST(ExplainTest, WithoutASampleRowsAreABoundAndSaidToBe) {
   EXPECT_EQ(e.table(0).rows_of_step(), 64 * 30);
   EXPECT_EQ(e.table(0).shards(0) + e.table(0).shards(1), 4096);
   EXPECT_EQ(e.table(0).row_bytes(), 8 + 4 * (4 + 4));  // adagrad keeps one more of each
+  // Values in two bytes each, an odd one filled up.
+  const v1::Explanation half = ExplanationOf(JobOf(kDeepFm, {"table[0].storage=FLOAT16", "table[1].storage=BFLOAT16"}));
+  EXPECT_EQ(half.table(0).row_bytes(), 8 + 2 * 4 + 4 * 4);
+  EXPECT_EQ(half.table(1).row_bytes(), 8 + 4);
+  EXPECT_THAT(ExplanationText(half), HasSubstr("4 16-bit floats and 4 of state each"));
+  EXPECT_EQ(half.trainer(0).step().pull_rows().bytes_in(), e.trainer(0).step().pull_rows().bytes_in());
   EXPECT_EQ(e.trainer(0).step().pull_rows().rows(), 64 * 30 / 2 * 2);  // a trainer's half, of two tables
   EXPECT_THAT(ExplanationText(e), HasSubstr("at most 1920 distinct rows a step"));
   EXPECT_THAT(ExplanationText(e), HasSubstr("--sample=N"));

@@ -32,7 +32,7 @@ std::string AllPrograms(const Variant& variant) {
   const Job job = JobOf(kDeepFm, {absl::StrCat("distribute.servers=", variant.servers),
                                   absl::StrCat("distribute.sync=", variant.sync ? "true" : "false")});
   const Transpiled transpiled = TranspiledOf(job);
-  std::string all = ExplainPlan(job, transpiled.plan());
+  std::string all = ExplainPlan(job, transpiled.trainer().main);
   // The fingerprint covers every setting that a job can have: a new one changes it, and no program.
   const size_t fingerprint = all.find("fingerprint ");
   all.erase(fingerprint, all.find('\n', fingerprint) + 1 - fingerprint);

@@ -65,7 +65,7 @@ TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
   EXPECT_EQ(ProgramText(Server(transpiled, 0)), ProgramText(Server(Mode(async), 0)));
   // The plan says so.
   const Job job = JobOf(kDeepFm, {async[0], "distribute.prefetch_rows=true"});
-  EXPECT_THAT(ExplainPlan(job, transpiled.plan()), HasSubstr(", rows a batch ahead of their use\n"));
+  EXPECT_THAT(ExplainPlan(job, transpiled.trainer().main), HasSubstr(", rows a batch ahead of their use\n"));
   EXPECT_THAT(FirstDifference(PlanText(JobOf(kDeepFm, async), transpiled.plan()), PlanText(job, transpiled.plan())),
               HasSubstr("distribute.prefetch_rows"));
 }

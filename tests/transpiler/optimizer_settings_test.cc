@@ -106,6 +106,41 @@ TEST(OptimizerSettingsTest, SegmentsOfATableAreUpdatesOfItsColumns) {
   EXPECT_TRUE(FindAttr(*send, "bad_rows")->b());
 }
 
+TEST(OptimizerSettingsTest, ValuesOf16BitsAreTheTablesTypeAndBoundsAreAmongThem) {
+  const std::string text =
+      Replaced(kDeepFm, "width: 4 is_sparse", "width: 4 storage: FLOAT16 min_value: -0.1 max_value: 0.1 is_sparse");
+  const Transpiled transpiled = TranspiledOf(JobOf(text));
+  const auto server = transpiled.Server(0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string program = ProgramText(server->main);
+  EXPECT_THAT(program, HasSubstr("var vectors table float16 [-1, 4]"));
+  EXPECT_THAT(program, HasSubstr("bound(Param=vectors) min=-0.0999755859375 max=0.0999755859375"));
+  // Nothing of what trainers compute with is of that type.
+  for (const v1::VarDesc& var : transpiled.trainer().main.blocks(0).vars()) {
+    EXPECT_TRUE(var.kind() == v1::TABLE || var.dtype() != v1::FLOAT16) << var.name();
+  }
+  const auto read = ParseProgramText(program, "server.program");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ProgramText(*read), program);
+}
+
+TEST(OptimizerSettingsTest, ABoundInAProgramMustBeOfTheTablesType) {
+  v1::ProgramDesc single = BuildSingleMachine(JobOf(Replaced(kDeepFm, "width: 4 is_sparse",
+                                                             "width: 4 storage: FLOAT16 max_value: 0.5 is_sparse")))
+                               ->main;
+  EXPECT_TRUE(VerifyProgram(single).ok());
+  for (v1::OpDesc& op : *single.mutable_blocks(0)->mutable_ops()) {
+    if (op.type() == "bound") op.mutable_attrs(0)->set_f(0.3);
+  }
+  EXPECT_THAT(std::string(VerifyProgram(single).message()),
+              HasSubstr("max must be a value of FLOAT16, which Param has; 0.3 lies between 0.299805 and 0.300049"));
+  for (v1::VarDesc& var : *single.mutable_blocks(0)->mutable_vars()) {
+    if (var.name() == "vectors") var.set_dtype(v1::FLOAT64);
+  }
+  EXPECT_THAT(std::string(VerifyProgram(single).message()),
+              HasSubstr("values of tables are float32, float16 or bfloat16"));
+}
+
 TEST(OptimizerSettingsTest, ShowsAndClicksAreCountedBehindTheGradientAndTravelWithIt) {
   const std::string text = Replaced(kDeepFm, "width: 4 is_sparse", "width: 4 lifecycle { click: \"label\" } is_sparse");
   const Transpiled transpiled = TranspiledOf(JobOf(text));

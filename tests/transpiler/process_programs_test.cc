@@ -182,8 +182,29 @@ TEST(ProcessProgramsTest, SettingsOfUpdatesThatABroughtProgramHasAreRefusedAtThe
               HasSubstr("table[0].segment contradicts program: "));
   EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true bad_gradient: SKIP_ROW }"),
               HasSubstr("table[0].bad_gradient contradicts program: "));
+  EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true storage: FLOAT16 }"),
+              HasSubstr("table[0].storage contradicts program: " + file +
+                        " has 'vectors' as table float32 [-1, 4]; leave this out"));
   EXPECT_THAT(message("table { name: \"other\" width: 4 is_sparse: true is_distributed: true }"),
               HasSubstr("no parameter of program " + file + " is named 'other'"));
+}
+
+TEST(ProcessProgramsTest, ABroughtTableMayHaveValuesOf16BitsButNotInGeo) {
+  const Job made = JobOf(Replaced(kDeepFm, "width: 4", "width: 4 storage: FLOAT16"));
+  const std::string file = File("half.program", ProgramText(BuildSingleMachine(made)->main));
+  const std::string model(kDeepFm);
+  const std::string head = model.substr(0, model.find("model {")) + "program: \"" + file + "\"\n";
+  const Transpiled brought = TranspiledOf(JobOf(head + "distribute { servers: 2 trainers: 2 }"));
+  EXPECT_EQ(ProgramText(brought.Server(1)->main), ProgramText(TranspiledOf(made).Server(1)->main));
+  // What the job says of it fits.
+  TranspiledOf(
+      JobOf(head + "table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true storage: FLOAT16 }"));
+  const auto job = ParseJob(head + "distribute { sync: false geo { every_steps: 2 } }", "job.textproto", {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(std::string(Transpile(*job).status().message()),
+            "job.textproto:8:26: distribute.geo contradicts table 'vectors' of the program, which is table float16 "
+            "[-1, 4]: geo needs "
+            "float32");
 }
 
 TEST(ProcessProgramsTest, TheDataMustGiveWhatABroughtProgramReads) {

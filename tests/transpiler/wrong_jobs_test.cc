@@ -245,6 +245,26 @@ INSTANTIATE_TEST_SUITE_P(
               "width: 1 segment { width: 1 } is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\n"
               "distribute { sync: false geo { every_steps: 2 } }",
               "job.textproto:18:34: table[1].segment contradicts distribute.geo, whose servers add up differences and update no rows"},
+        Wrong{"StorageOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 storage: FLOAT16",
+              "job.textproto:18:63: table[1].storage FLOAT16 is for is_distributed: true; table 'weights' is an ordinary parameter"},
+        Wrong{"StorageInIntegers", "width: 4", "width: 4 storage: UINT8",
+              "job.textproto:17:34: table[0].storage must be FLOAT32, FLOAT16 or BFLOAT16, got UINT8"},
+        Wrong{"StorageWithGeo",
+              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { servers: 2 "
+              "trainers: 2 }",
+              "width: 1 storage: BFLOAT16 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\n"
+              "distribute { sync: false geo { every_steps: 2 } }",
+              "job.textproto:18:34: table[1].storage BFLOAT16 contradicts distribute.geo, whose trainers take what they have added to a "
+              "row for what the servers hold: leave it out, or use another mode"},
+        Wrong{"BoundsBetweenWhichNothingLies", "width: 4", "width: 4 storage: FLOAT16 min_value: 0.10001 max_value: 0.10002",
+              "job.textproto:17:51: table[0].min_value leaves no value of storage FLOAT16 to a row: the least not below min_value is "
+              "0.100037, the greatest not above max_value 0.0999756"},
+        Wrong{"ABoundBeyondItsStorage", "width: 4", "width: 4 storage: FLOAT16 max_value: -70000",
+              "job.textproto:17:51: table[0].max_value leaves no value of storage FLOAT16 to a row: the least not below min_value is "
+              "-65504, the greatest not above max_value -inf"},
+        Wrong{"AWireThatLosesBitsOfItsStorage", "width: 4", "width: 4 storage: FLOAT16 wire { pull: WIRE_BFLOAT16 }",
+              "job.textproto:17:58: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number of trainers: set "
+              "distribute.reproducible: false to permit that"},
         Wrong{"PerRowOfAMatrix", kSgd, "optimizer { adagrad { per_row: true } }",
               "job.textproto:19:23: optimizer.adagrad.per_row is for distributed tables, but this optimizer updates 'deep.0.b' too: give "
               "the tables an optimizer of their own"},

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "framework/tensor/float16.h"
 #include "framework/wire/buffer_pool.h"
 #include "gtest/gtest.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
 #include "transpiler/passes.h"
@@ -235,8 +236,11 @@ class ExplainerImpl : public Explainer {
         const int server = ShardServer(static_cast<uint32_t>(shard), static_cast<uint32_t>(table.logical_shards()), plan.servers());
         to->set_shards(server, to->shards(server) + 1);
       }
-      // As pserver/tables/sparse_table.h lays a row out: whole multiples of 8 bytes.
-      to->set_row_bytes(8 + 4 * (int64_t{table.width()} + table.state_width()));
+      const v1::VarDesc* const var = FindVar(model_->trainer().main.blocks(0), table.name());
+      const v1::DType values = var == nullptr ? v1::FLOAT32 : var->dtype();
+      to->set_value_bytes(static_cast<int32_t>(DTypeSize(values)));
+      // As pserver/tables/sparse_table.h lays a row out.
+      to->set_row_bytes(8 + RowValues::BytesOf(values, table.width()) + 4 * int64_t{table.state_width()});
       to->set_capacity(table.capacity());
       to->set_rows_of_step(model_->RowsOfStep(table.name()));
     }

@@ -211,9 +211,11 @@ std::string ExplanationHtml(const v1::Explanation& e) {
   if (e.table_size() + e.row_fetch_size() > 0) {
     page += "<h2>Tables</h2>\n<table>\n" + Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
     for (const v1::ExplainedTable& table : e.table()) {
-      page += Cells({table.name(), absl::StrCat(table.width()), absl::StrCat(table.state_width()), absl::StrCat(table.row_bytes()),
-                     absl::StrCat(e.at_most() ? "at most " : "", HumanCount(table.rows_of_step())), "by row: it is distributed"},
-                    "td");
+      page += Cells(
+          {table.name(), absl::StrCat(table.width(), table.value_bytes() == 4 ? "" : " of 16 bits"),
+           absl::StrCat(table.state_width()), absl::StrCat(table.row_bytes()),
+           absl::StrCat(e.at_most() ? "at most " : "", HumanCount(table.rows_of_step())), "by row: it is distributed"},
+          "td");
     }
     for (const v1::RowFetch& fetch : e.row_fetch()) {
       page += Cells({fetch.parameter(), "", "", "", "", absl::StrCat(fetch.by_row() ? "by row: " : "whole: ", fetch.why())}, "td");

@@ -82,10 +82,11 @@ std::string ExplanationText(const v1::Explanation& e) {
                     HumanBytes(e.norms().bytes_in()), " in\n\n");
   }
   for (const v1::ExplainedTable& table : e.table()) {
-    absl::StrAppend(&text, "table ", table.name(), ": ", most, HumanCount(table.rows_of_step()), " distinct rows a step, ",
-                    table.width(), " floats and ", table.state_width(), " of state each, ",
-                    table.capacity() == 0 ? "no limit" : absl::StrCat("at most ", table.capacity(), " rows"),
-                    "; fetched by row: it is distributed\n");
+    absl::StrAppend(
+        &text, "table ", table.name(), ": ", most, HumanCount(table.rows_of_step()), " distinct rows a step, ",
+        table.width(), table.value_bytes() == 4 ? " floats and " : " 16-bit floats and ", table.state_width(),
+        " of state each, ", table.capacity() == 0 ? "no limit" : absl::StrCat("at most ", table.capacity(), " rows"),
+        "; fetched by row: it is distributed\n");
   }
   for (const v1::RowFetch& fetch : e.row_fetch()) {
     absl::StrAppend(&text, "table ", fetch.parameter(), ": fetched ", fetch.by_row() ? "by row: " : "whole: ", fetch.why(), "\n");
