@@ -77,17 +77,37 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
                            absl::Span<float> values, v1::WireFormat format, char* out) {
   Rows& rows = *RowsOf(table, node, width);
   const size_t w = static_cast<size_t>(width);
-  // Ids mostly ascend by place: a lock serves many.
+  // Residuals lie anywhere in memory: those of the next ids are on their way while these are in hand. Ids mostly ascend by
+  // place, so that a lock serves many.
+  constexpr size_t kTogether = 16;
   const auto each = [&](const auto& fn) {
-    for (size_t i = 0; i < ids.size();) {
-      size_t place = rows.Place(ids[i]);
-      const size_t stripe = place * kLocks / rows.ids.size();
-      MutexLock lock(&rows.locks[stripe]);
-      do {
-        float* const left = rows.Of(ids[i], place);
-        for (size_t j = 0; j < w; ++j) fn(left[j], values[i * w + j]);
-        if (++i < ids.size()) place = rows.Place(ids[i]);
-      } while (i < ids.size() && place * kLocks / rows.ids.size() == stripe);
+    size_t places[2][kTogether];
+    const auto fetch = [&](size_t begin) {
+      size_t* const to = places[begin / kTogether % 2];
+      const size_t n = begin < ids.size() ? std::min(kTogether, ids.size() - begin) : 0;
+      for (size_t i = 0; i < n; ++i) to[i] = rows.Place(ids[begin + i]);
+      for (size_t i = 0; i < n; ++i) {
+        __builtin_prefetch(&rows.ids[to[i]], 1, 2);
+        __builtin_prefetch(&rows.used[to[i]], 1, 2);
+        const float* const left = rows.left.data() + to[i] * w;
+        for (size_t j = 0; j < w; j += 16) __builtin_prefetch(left + j, 1, 2);
+        __builtin_prefetch(left + w - 1, 1, 2);
+      }
+      return n;
+    };
+    size_t n = fetch(0);
+    for (size_t begin = 0; n > 0; begin += kTogether) {
+      const size_t next = fetch(begin + kTogether);
+      const size_t* const at = places[begin / kTogether % 2];
+      for (size_t i = 0; i < n;) {
+        const size_t stripe = at[i] * kLocks / rows.ids.size();
+        MutexLock lock(&rows.locks[stripe]);
+        do {
+          float* const left = rows.Of(ids[begin + i], at[i]);
+          for (size_t j = 0; j < w; ++j) fn(left[j], values[(begin + i) * w + j]);
+        } while (++i < n && at[i] * kLocks / rows.ids.size() == stripe);
+      }
+      n = next;
     }
   };
   each([](float& left, float& value) { value += left; });
