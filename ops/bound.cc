@@ -47,6 +47,9 @@ REGISTER_OP(bound)
     if (!(min <= max)) return ctx.Error(absl::StrCat("min must not be above max, got ", min, " and ", max));
     // Else rounding would step over them.
     const DType dtype = ctx.Input("Param").dtype();
+    if (dtype != v1::FLOAT32 && dtype != v1::FLOAT16 && dtype != v1::BFLOAT16) {
+      return ctx.Error(absl::StrCat("Param must have FLOAT32, FLOAT16 or BFLOAT16 values, got ", v1::DType_Name(dtype)));
+    }
     for (const auto& [name, bound] : {std::pair("min", min), std::pair("max", max)}) {
       if (dtype == v1::FLOAT32 || NotBelow(dtype, bound) == bound) continue;
       return ctx.Error(absl::StrCat(name, " must be a value of ", v1::DType_Name(dtype), ", which Param has; ", bound,

@@ -889,7 +889,7 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
     plan.tables.push_back({LayoutOf(*table),
                            [table](uint32_t shard) { return table->OwnsShard(shard); },
                            [table](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
-                             return table->SetRows(ids, rows.data());
+                             return table->AddRows(ids, rows.data());
                            }});
     for (const SparseTable::Memory memory : kMemories) {
       if (table->words(memory).empty()) continue;

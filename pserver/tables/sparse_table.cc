@@ -680,6 +680,8 @@ void SparseTable::DecayCandidates(Stripe& stripe, uint32_t shard) ABSL_EXCLUSIVE
 
 void SparseTable::ChooseGoing(Kept* all) const {
   const auto go = static_cast<ptrdiff_t>(all->size()) - static_cast<ptrdiff_t>(rules_.kept_in_shard());
+  // A checkpoint that names a row twice makes counts too high.
+  if (go <= 0) return all->clear();
   std::nth_element(all->begin(), all->begin() + go, all->end());
   all->resize(static_cast<size_t>(go));
 }
@@ -772,6 +774,14 @@ absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float
 }
 
 absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* rows) {
+  return SetOrAddRows(ids, rows, /*look_on_disk=*/true);
+}
+
+absl::Status SparseTable::AddRows(absl::Span<const int64_t> ids, const float* rows) {
+  return SetOrAddRows(ids, rows, /*look_on_disk=*/false);
+}
+
+absl::Status SparseTable::SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk) {
   const int64_t floats = int64_t{options_.width} + state_width_;
   return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
@@ -780,7 +790,7 @@ absl::Status SparseTable::SetRows(absl::Span<const int64_t> ids, const float* ro
     bool crowded = false;
     {
       MutexLock lock(&stripe.mu);
-      if (disk_ != nullptr) {
+      if (disk_ != nullptr && look_on_disk) {
         RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
                                          : Fetch(stripe, ids, order + begin, end - begin));
       }

@@ -114,6 +114,8 @@ class SparseTable {
   // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct. Values are
   // rounded to the nearest that can lie here.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
+  // The same for ids that have no row: none is looked for on disk.
+  absl::Status AddRows(absl::Span<const int64_t> ids, const float* rows);
   // Forgets every row, candidate and tombstone. Nobody makes rows meanwhile; reading is possible.
   absl::Status Clear();
 
@@ -194,6 +196,7 @@ class SparseTable {
   // Of the stripe's shards those that this server holds.
   std::pair<uint32_t, uint32_t> ShardsOf(int stripe) const;
   absl::Status Partition(absl::Span<const int64_t> ids, Sections* sections) const;
+  absl::Status SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk);
   template <typename Fn>
   absl::Status ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
   // A new row with its initial values, or nullptr and why.

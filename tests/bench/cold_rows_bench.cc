@@ -88,7 +88,7 @@ void Fill(SparseTable* table, int64_t rows) {
     for (size_t i = 0; i < ids.size(); ++i) {
       for (int j = 0; j < kWidth; ++j) values[i * 2 * kWidth + static_cast<size_t>(j)] = ValueOf(ids[i], j);
     }
-    const absl::Status set = table->SetRows(ids, values.data());
+    const absl::Status set = table->AddRows(ids, values.data());
     CHECK(set.ok()) << set;
   }
   std::printf("  filled with %.0f M rows, %.2f M rows/s\n", 1e-6 * static_cast<double>(rows),

@@ -349,6 +349,25 @@ std::vector<int64_t> Range(int64_t begin, int64_t end) {
 
 class DiskTierRacesTest : public DiskTables {};
 
+TEST_F(DiskTierRacesTest, RowsThatAreNewAreNotLookedFor) {
+  const auto table = MakeTable({}, Disk::kMap, /*stripes=*/1);
+  int gets = 0;
+  map_->after_get = [&] { ++gets; };
+  std::vector<float> rows(400 * 4);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+  ASSERT_TRUE(table->AddRows(Range(0, 200), rows.data()).ok());
+  ASSERT_TRUE(table->AddRows(Range(200, 400), rows.data() + 200 * 4).ok());
+  EXPECT_EQ(gets, 0);
+  EXPECT_EQ(table->size(), 400);
+  EXPECT_LT(table->counts().in_memory, 400);
+  std::vector<float> out(400 * 3);
+  ASSERT_TRUE(table->Pull(Range(0, 400), false, out.data(), nullptr).ok());
+  EXPECT_GT(gets, 0);
+  for (size_t i = 0; i < 400; ++i) {
+    for (size_t j = 0; j < 3; ++j) ASSERT_EQ(out[i * 3 + j], rows[i * 4 + j]);
+  }
+}
+
 // Between the moment a reader has an old row from the disk and the moment it takes the stripe again, the row is read by
 // another, changed, and written back.
 TEST_F(DiskTierRacesTest, ARowThatCameAndLeftMeanwhileIsReadAgain) {
