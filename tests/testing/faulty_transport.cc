@@ -30,6 +30,10 @@ struct FaultyTransport::Pending {
     }
     if (callback) callback(std::move(answer));
   }
+  bool IsOpen() {
+    MutexLock lock(&mu);
+    return done != nullptr;
+  }
 };
 
 FaultyTransport::FaultyTransport(Transport* inner, Clock* clock, int trainer, FaultOptions options, FaultCounters* counters)
@@ -105,7 +109,8 @@ void FaultyTransport::Deliver(std::shared_ptr<Pending> pending, bool drop_reply,
   bytes.push_back(Slice::Own(pending->request));
   inner_->Call(pending->server, pending->method, std::move(bytes), pending->timeout,
                [this, pending, drop_reply, reply_delay](absl::StatusOr<Slices> answer) {
-                 if (drop_reply || !Reachable(pending->server)) return;
+                 // A server may answer when the transport, which has given up all calls, is gone.
+                 if (drop_reply || !pending->IsOpen() || !Reachable(pending->server)) return;
                  if (reply_delay == absl::ZeroDuration()) return pending->Finish(std::move(answer));
                  // The bytes may be borrowed for the call only.
                  if (answer.ok()) answer = Slices{Slice::Own(Flatten(*answer))};
