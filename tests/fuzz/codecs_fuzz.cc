@@ -1,10 +1,10 @@
 // Any bytes as values in any format: both forms agree on what can be told apart, and nothing is read or written beside
 // them.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "framework/wire/codecs.h"
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t n = (size - 2) / 4 * 4;
   while (n > 0 && EncodedBytes(format, n, group) > size - 2) --n;
   std::vector<uint32_t> bytes((EncodedBytes(format, n, group) + 3) / 4);
-  std::memcpy(bytes.data(), data + 2, EncodedBytes(format, n, group));
+  std::copy_n(data + 2, EncodedBytes(format, n, group), reinterpret_cast<uint8_t*>(bytes.data()));
   const char* const in = reinterpret_cast<const char*>(bytes.data());
   std::vector<float> fast(n), plain(n);
   Decode(format, in, n, group, fast.data());
