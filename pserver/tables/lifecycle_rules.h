@@ -54,7 +54,8 @@ class LifecycleRules {
     return show_coefficient_ * (static_cast<double>(shows) - clicks) + click_coefficient_ * static_cast<double>(clicks);
   }
   double admit_score() const { return admit_score_; }
-  // Each shard at a border of its own, every so many steps: shows and clicks times decay(), and rows of lower scores go.
+  // Each shard at a border of its own, every so many steps: shows and clicks times decay(), and rows of lower scores
+  // go.
   bool decays() const { return decay_every_ > 0; }
   // The first shard from `begin` on whose border it is behind the step, then every decay_every-th.
   int64_t FirstDecay(uint32_t begin, int64_t step) const {

@@ -11,8 +11,8 @@ namespace weir {
 namespace {
 
 constexpr int64_t kChunkBytes = 64 << 10;
-// The index grows when it is this full, by kGrowth: 12.8 bytes a row with its id over a step's mean, and one id in thirty
-// not in its home bucket. A larger step would be paid in memory, and in the pause it makes.
+// The index grows when it is this full, by kGrowth: 12.8 bytes a row with its id over a step's mean, and one id in
+// thirty not in its home bucket. A larger step would be paid in memory, and in the pause it makes.
 constexpr double kMaxLoad = 0.8;
 constexpr double kGrowth = 1.25;
 constexpr double kFirstBuckets = 16;

@@ -30,8 +30,9 @@ inline constexpr size_t kIndexPageBytes = 4096;
 class RowStore {
  public:
   // Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes), `pages` of kIndexPageBytes. Rows of 4 bytes and more. The
-  // MixIds of all rows agree with `first` in the `prefix_bits` highest, and its others are 0. `spread` in [0, 1): by how
-  // much of a growth step the first size of the index is larger; stores that differ in it grow in different batches.
+  // MixIds of all rows agree with `first` in the `prefix_bits` highest, and its others are 0. `spread` in [0, 1): by
+  // how much of a growth step the first size of the index is larger; stores that differ in it grow in different
+  // batches.
   void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits, double spread);
 
   // Where Find looks first.
@@ -59,8 +60,8 @@ class RowStore {
   // Forgets all rows; their chunks are the caller's to clear.
   void Clear();
 
-  // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn neither
-  // inserts nor erases.
+  // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn
+  // neither inserts nor erases.
   template <typename Fn>
   void Visit(uint64_t first, uint64_t last, const Fn& fn) const;
 
@@ -74,11 +75,12 @@ class RowStore {
  private:
   // A bucket is eight words: seven slots, and a word of bytes: the slots' tags, and how many ids are displaced past it.
   //
-  // A slot is the row's number plus 1 in the low row_bits, 0 when it is empty, and bits of MixId from the ninth up in the
-  // rest; its tag is the low 8 bits. These 72 - row_bits low bits of MixId and the bucket are the whole id: the bucket says
-  // the high bits but for where in the reach the id's home is. The more buckets there are, the more bits a row's number
-  // takes and the fewer are missing: 72 bits are enough for every size (SetBuckets checks it). An id stands in the first bucket of
-  // its reach that had a free slot, and if none had, which only ids made for it bring about, in far_.
+  // A slot is the row's number plus 1 in the low row_bits, 0 when it is empty, and bits of MixId from the ninth up in
+  // the rest; its tag is the low 8 bits. These 72 - row_bits low bits of MixId and the bucket are the whole id: the
+  // bucket says the high bits but for where in the reach the id's home is. The more buckets there are, the more bits a
+  // row's number takes and the fewer are missing: 72 bits are enough for every size (SetBuckets checks it). An id
+  // stands in the first bucket of its reach that had a free slot, and if none had, which only ids made for it bring
+  // about, in far_.
   static constexpr uint64_t kSlots = 7;
   static constexpr uint64_t kBucketWords = 8;
   static constexpr uint64_t kReach = 16;
@@ -110,7 +112,8 @@ class RowStore {
   };
   // The least MixId that can stand in this bucket.
   uint64_t LeastIn(const Shape& shape, uint64_t bucket) const;
-  // MixId of the id in this slot of a bucket, whose least is `least`: the first one from there on that has these low bits.
+  // MixId of the id in this slot of a bucket, whose least is `least`: the first one from there on that has these low
+  // bits.
   static uint64_t Mixed(const Shape& shape, uint64_t least, uint64_t slot, uint8_t tag) {
     const uint64_t known = slot >> shape.row_bits << 8 | tag;
     const int bits = 72 - shape.row_bits;

@@ -248,7 +248,8 @@ class SparseTable {
   absl::Status EndStepOnDisk(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time);
   // Every row of the interval once: those in memory, under the stripe's lock; then, without it, those that lay on disk
   // only. disk_mu is held.
-  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last, const std::function<void(int64_t id, char* row)>& in_memory,
+  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last,
+                         const std::function<void(int64_t id, char* row)>& in_memory,
                          const std::function<void(int64_t id, const char* values)>& on_disk) const;
   absl::Status CopyFromBoth(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
   // What the border behind a step does to a shard, as ExpireRows, DecayRows and EvictRows do in memory. disk_mu is

@@ -220,8 +220,7 @@ absl::Status SparseTable::CopyFromBoth(int stripe_number, std::vector<int64_t>* 
   {
     MutexLock disk_lock(&stripe.disk_mu);
     const auto [first, last] = StripeRange(stripe_number);
-    RETURN_IF_ERROR(VisitBoth(
-        stripe, first, last, add, add));
+    RETURN_IF_ERROR(VisitBoth(stripe, first, last, add, add));
   }
   std::vector<std::pair<std::pair<uint32_t, int64_t>, size_t>> order(found.size());
   for (size_t i = 0; i < found.size(); ++i) order[i] = {{LogicalShard(found[i], options_.logical_shards), found[i]}, i};

@@ -32,13 +32,13 @@ inline void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::b
 // Inlined by force: a function that only fetches has no effect that GCC knows of, and calls to it are dropped.
 __attribute__((always_inline)) inline void FetchLine(const void* line) { __builtin_prefetch(line, 0, 2); }
 
-// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with buckets and the first `touched` bytes
-// of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again.
+// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with buckets and the first `touched`
+// bytes of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again.
 //
-// A fetch that has to ask the page tables first holds up what comes behind it, as far as the processor sees. So addresses
-// are worked out for several rows first, and then the fetches stand in loops of nothing else, where many are under way at
-// once. They go into the second level of cache, which has room for more of them on their way than the first. Together
-// that is twice the rows a second of a fetch into the first level of each as its address is known.
+// A fetch that has to ask the page tables first holds up what comes behind it, as far as the processor sees. So
+// addresses are worked out for several rows first, and then the fetches stand in loops of nothing else, where many are
+// under way at once. They go into the second level of cache, which has room for more of them on their way than the
+// first. Together that is twice the rows a second of a fetch into the first level of each as its address is known.
 template <typename Id, typename Fn>
 void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn) {
   struct Group {
@@ -69,7 +69,8 @@ void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const
     }
     for (int64_t i = 0; i < found; ++i) {
       const char* const end = lines[i] + touched;
-      for (const char* line = lines[i] - reinterpret_cast<uintptr_t>(lines[i]) % 64; line < end; line += 64) FetchLine(line);
+      for (const char* line = lines[i] - reinterpret_cast<uintptr_t>(lines[i]) % 64; line < end; line += 64)
+        FetchLine(line);
     }
   };
   fetch_buckets(&groups[0]);

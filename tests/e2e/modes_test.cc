@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -22,34 +21,14 @@
 #include "gtest/gtest.h"
 #include "proto/residuals.pb.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
 namespace {
 
-class ModesTest : public ::testing::Test {
+class ModesTest : public SlotJobTest {
  protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/modes";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
-  static std::string Path(const std::string& name) { return absl::StrCat(dir_, "/", name); }
-
-  static absl::StatusOr<InProcessResult> TryRun(InProcessRun run) {
-    if (run.job_text.empty()) run.job_text = kSlotJob;
-    run.directory = dir_;
-    return TrainInProcess(run);
-  }
-  static InProcessResult Run(InProcessRun run) {
-    absl::StatusOr<InProcessResult> result = TryRun(std::move(run));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
-  }
-
   // The checkpoint at the end of a run.
   struct Trained {
     InProcessResult result;
@@ -82,10 +61,7 @@ class ModesTest : public ::testing::Test {
     EXPECT_EQ(result.summary.eval->samples, 1000);
     EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
   }
-
-  static std::string dir_;
 };
-std::string ModesTest::dir_;
 
 TEST_F(ModesTest, SyncLearnsTheJob) {
   const InProcessResult result = Run({.servers = 2, .trainers = 2});

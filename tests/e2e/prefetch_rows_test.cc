@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -22,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -81,17 +81,13 @@ class WatchedTransport : public Transport {
   std::atomic<int64_t> pulls_{0};
 };
 
-class PrefetchRowsTest : public ::testing::Test {
+class PrefetchRowsTest : public SlotJobTest {
  protected:
   static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/prefetch_rows";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
+    SlotJobTest::SetUpTestSuite();
     WriteApart("apart32.txt", 32);
     WriteApart("apart64.txt", 64);
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
 
   // 2048 examples; of any two neighbouring runs of `examples` no id is in both.
   static void WriteApart(const std::string& name, int64_t examples) {
@@ -105,17 +101,6 @@ class PrefetchRowsTest : public ::testing::Test {
       for (size_t w = 0; w < words.size(); ++w) out << (w > 0 ? " " : "") << words[w];
       out << "\n";
     }
-  }
-
-  static absl::StatusOr<InProcessResult> TryRun(InProcessRun run) {
-    if (run.job_text.empty()) run.job_text = kSlotJob;
-    run.directory = dir_;
-    return TrainInProcess(run);
-  }
-  static InProcessResult Run(InProcessRun run) {
-    absl::StatusOr<InProcessResult> result = TryRun(std::move(run));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
   }
 
   // One trainer on one stream in the order of the file: neighbouring runs of `examples` have no id in common.
@@ -151,10 +136,7 @@ class PrefetchRowsTest : public ::testing::Test {
     overrides.insert(overrides.end(), more.begin(), more.end());
     return overrides;
   }
-
-  static std::string dir_;
 };
-std::string PrefetchRowsTest::dir_;
 
 // ------------------------------------------------------------------------------------------------------------- overlap
 

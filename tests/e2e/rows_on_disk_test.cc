@@ -1,16 +1,17 @@
 // Tables whose rows lie on the servers' disks: the bits of tables in memory, whatever the cluster, after a resume, and
 // in async.
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -35,36 +36,13 @@ void KeepNothing(int, Programs* programs) {
   }
 }
 
-class RowsOnDiskTest : public ::testing::Test {
+class RowsOnDiskTest : public SlotJobTest {
  protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/rows_on_disk";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
   static InProcessResult Run(InProcessRun run) {
-    run.directory = dir_;
     run.edit = KeepNothing;
-    absl::StatusOr<InProcessResult> result = TrainInProcess(run);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
+    return SlotJobTest::Run(std::move(run));
   }
-  static int64_t Count(const InProcessResult& result, const std::string& name) {
-    int64_t sum = 0;
-    for (const auto& counters : result.server_counters) {
-      const auto found = counters.find(name);
-      EXPECT_TRUE(found != counters.end()) << name;
-      if (found != counters.end()) sum += found->second;
-    }
-    return sum;
-  }
-
-  static std::string dir_;
 };
-std::string RowsOnDiskTest::dir_;
 
 TEST_F(RowsOnDiskTest, BitsAreThoseOfRowsInMemoryOnEveryCluster) {
   for (const std::string settings :

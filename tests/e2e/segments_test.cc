@@ -1,7 +1,7 @@
 // The wide and the deep part of a model in one table, trained: it is what two tables are, on any cluster and after a resume.
-#include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -37,26 +38,8 @@ std::string SegmentsJob(const std::string& deep) {
                  {"digest_every_steps: 100", "digest_every_steps: 20 max_steps: 40"}});
 }
 
-class SegmentsTest : public ::testing::Test {
+class SegmentsTest : public SlotJobTest {
  protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/segments";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
-  static absl::StatusOr<InProcessResult> TryRun(InProcessRun run) {
-    run.directory = dir_;
-    return TrainInProcess(run);
-  }
-  static InProcessResult Run(InProcessRun run) {
-    absl::StatusOr<InProcessResult> result = TryRun(std::move(run));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
-  }
-  static std::string CheckpointIn(const std::string& name) { return absl::StrCat("checkpoint.dir=\"", dir_, "/", name, "\""); }
   static DigestTable DigestsIn(const std::string& name) {
     const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir_ + "/" + name);
     EXPECT_TRUE(newest.ok()) << newest.status();
@@ -65,10 +48,7 @@ class SegmentsTest : public ::testing::Test {
     EXPECT_TRUE(digests.ok()) << digests.status();
     return digests.ok() ? *std::move(digests) : DigestTable();
   }
-
-  static std::string dir_;
 };
-std::string SegmentsTest::dir_;
 
 constexpr char kLater[] = "after: 3 initializer { gaussian { stddev: 0.1 } }";
 

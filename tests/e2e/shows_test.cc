@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -31,23 +32,8 @@ std::string JobWith(const std::string& lifecycle, const std::string& more = "") 
 
 using Counts = std::map<int64_t, std::pair<float, float>>;
 
-class ShowsTest : public ::testing::Test {
+class ShowsTest : public SlotJobTest {
  protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/shows";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
-  static InProcessResult Run(InProcessRun run) {
-    run.directory = dir_;
-    absl::StatusOr<InProcessResult> result = TrainInProcess(run);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
-  }
-
   // From the newest checkpoint of a fresh run.
   static Counts CountsOf(InProcessRun run) {
     static int runs = 0;
@@ -89,10 +75,7 @@ class ShowsTest : public ::testing::Test {
     }
     return counts;
   }
-
-  static std::string dir_;
 };
-std::string ShowsTest::dir_;
 
 TEST_F(ShowsTest, EachSampleOfAnEpochIsCountedOnceOnAnyCluster) {
   const Counts expected = Expected();

@@ -1,7 +1,6 @@
 // Tables whose values lie in 16 bits: the same bits on every cluster, after a resume and on disk, and an AUC in every
 // mode.
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <tuple>
@@ -16,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -29,25 +29,8 @@ std::string JobWith(const std::string& settings) {
                  {"epochs: 8", "epochs: 1"}});
 }
 
-class StorageTest : public ::testing::Test {
+class StorageTest : public SlotJobTest {
  protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/storage";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
-  static InProcessResult Run(InProcessRun run) {
-    run.directory = dir_;
-    absl::StatusOr<InProcessResult> result = TrainInProcess(run);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
-  }
-  static std::string CheckpointIn(const std::string& name) {
-    return absl::StrCat("checkpoint.dir=\"", dir_, "/", name, "\"");
-  }
   // Values of the rows of "vectors" in the newest checkpoint of `name`, by id.
   static std::map<int64_t, std::vector<float>> RowsIn(const std::string& name) {
     std::map<int64_t, std::vector<float>> all;
@@ -65,19 +48,7 @@ class StorageTest : public ::testing::Test {
     }
     return all;
   }
-  static int64_t Count(const InProcessResult& result, const std::string& name) {
-    int64_t sum = 0;
-    for (const auto& counters : result.server_counters) {
-      const auto found = counters.find(name);
-      EXPECT_TRUE(found != counters.end()) << name;
-      if (found != counters.end()) sum += found->second;
-    }
-    return sum;
-  }
-
-  static std::string dir_;
 };
-std::string StorageTest::dir_;
 
 TEST_F(StorageTest, SameBitsOnEveryCluster) {
   const InProcessResult float32 = Run({.job_text = JobWith("")});

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -41,35 +42,7 @@ const Policy kPolicies[] = {
     {"when_full: EVICT_LEAST_FREQUENT admit_after: 2 ttl_steps: 7 tombstones: true", "dict_size: 48"},
 };
 
-class TableLifecycleTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    dir_ = ::testing::TempDir() + "/table_lifecycle";
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    WriteSlotData(dir_);
-  }
-  static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
-
-  static InProcessResult Run(InProcessRun run) {
-    run.directory = dir_;
-    absl::StatusOr<InProcessResult> result = TrainInProcess(run);
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *std::move(result) : InProcessResult();
-  }
-  static int64_t Count(const InProcessResult& result, const std::string& name) {
-    int64_t sum = 0;
-    for (const auto& counters : result.server_counters) {
-      const auto found = counters.find(name);
-      EXPECT_TRUE(found != counters.end()) << name;
-      if (found != counters.end()) sum += found->second;
-    }
-    return sum;
-  }
-
-  static std::string dir_;
-};
-std::string TableLifecycleTest::dir_;
+class TableLifecycleTest : public SlotJobTest {};
 
 TEST_F(TableLifecycleTest, EveryPolicyGivesTheSameBitsOnEveryCluster) {
   for (const Policy& policy : kPolicies) {

@@ -203,12 +203,8 @@ void Ask(uint8_t what, Client* client) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
-  static const ScratchDirectory* const scratch = [] {
-    FLAGS_minloglevel = google::GLOG_FATAL;
-    static const ScratchDirectory directory("answers");
-    directory.Write("probe-1", "token");
-    return &directory;
-  }();
+  const ScratchDirectory& scratch = QuietScratch("answers");
+  static const std::string probe = scratch.Write("probe-1", "token");
   FuzzInput input(data, size);
   const uint8_t what = input.Byte();
   const uint8_t formats = input.Byte();
@@ -219,7 +215,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                 .trainer_id = 0,
                                 .job_name = "job",
                                 .plan_text = "plan",
-                                .checkpoint_dir = scratch->path(),
+                                .checkpoint_dir = scratch.path(),
                                 .process = "trainer:0",
                                 .arithmetic = "avx2",
                                 .transport = &server,

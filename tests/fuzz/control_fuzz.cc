@@ -25,15 +25,11 @@ void WriteRows(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
-  static const ScratchDirectory* const scratch = [] {
-    FLAGS_minloglevel = google::GLOG_FATAL;
-    static const ScratchDirectory directory("control");
-    return &directory;
-  }();
-  scratch->Empty();
-  WriteRows(scratch->path() + "/rows");
+  const ScratchDirectory& scratch = QuietScratch("control");
+  scratch.Empty();
+  WriteRows(scratch.path() + "/rows");
   FuzzedServer server(
-      {.checkpoint_dir = scratch->path() + "/checkpoints", .row_files = {{"t", {scratch->path() + "/rows"}}}});
+      {.checkpoint_dir = scratch.path() + "/checkpoints", .row_files = {{"t", {scratch.path() + "/rows"}}}});
   FuzzInput input(data, size);
   std::string saved;
   // Each saves and syncs; a long sequence says no more than a short one.

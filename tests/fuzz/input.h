@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "glog/logging.h"
+
 namespace weir {
 
 class FuzzInput {
@@ -66,6 +68,16 @@ class ScratchDirectory {
  private:
   const std::string path_;
 };
+
+// The target's own, made at the first call and gone with the process. The log is silent from then on: what a target is fed would
+// fill it.
+inline const ScratchDirectory& QuietScratch(const std::string& name) {
+  static const ScratchDirectory directory = [&] {
+    FLAGS_minloglevel = google::GLOG_FATAL;
+    return ScratchDirectory(name);
+  }();
+  return directory;
+}
 
 }  // namespace weir
 

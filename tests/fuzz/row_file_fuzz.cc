@@ -39,11 +39,7 @@ std::string Made(const std::string& description, const std::string& chunks) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
-  static const ScratchDirectory* const scratch = [] {
-    FLAGS_minloglevel = google::GLOG_FATAL;
-    static const ScratchDirectory directory("rows");
-    return &directory;
-  }();
+  const ScratchDirectory& scratch = QuietScratch("rows");
   FuzzInput input(data, size);
   const bool as_is = input.Byte() % 2 == 0;
   std::string file;
@@ -53,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string description = input.Piece();
     file = Made(description, input.Rest());
   }
-  const std::string path = scratch->Write("rows", file);
+  const std::string path = scratch.Write("rows", file);
   const auto reader = RowFileReader::Open(path);
   if (!reader.ok()) return 0;
   for (int i = 0; i < (*reader)->description().chunks_size(); ++i) (void)(*reader)->Read(i);

@@ -1,0 +1,41 @@
+#include "tests/testing/slot_job_test.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "tests/testing/slot_job.h"
+
+namespace weir {
+
+void SlotJobTest::SetUpTestSuite() {
+  dir_ = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_suite()->name();
+  std::filesystem::remove_all(dir_);
+  std::filesystem::create_directories(dir_);
+  WriteSlotData(dir_);
+}
+
+void SlotJobTest::TearDownTestSuite() { std::filesystem::remove_all(dir_); }
+
+absl::StatusOr<InProcessResult> SlotJobTest::TryRun(InProcessRun run) {
+  if (run.job_text.empty()) run.job_text = kSlotJob;
+  run.directory = dir_;
+  return TrainInProcess(run);
+}
+
+InProcessResult SlotJobTest::Run(InProcessRun run) {
+  absl::StatusOr<InProcessResult> result = TryRun(std::move(run));
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : InProcessResult();
+}
+
+int64_t SlotJobTest::Count(const InProcessResult& result, const std::string& name) {
+  int64_t sum = 0;
+  for (const auto& counters : result.server_counters) {
+    const auto found = counters.find(name);
+    EXPECT_TRUE(found != counters.end()) << name;
+    if (found != counters.end()) sum += found->second;
+  }
+  return sum;
+}
+
+}  // namespace weir
