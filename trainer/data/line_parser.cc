@@ -72,6 +72,12 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data)
       return Make(data.criteo());
     case v1::Data::kMultiSlot:
       return Make(data.multi_slot());
+    case v1::Data::kCsv:
+      return Make(data.csv());
+    case v1::Data::kLibSvm:
+      return Make(data.lib_svm());
+    case v1::Data::kIdx:
+      return Make(data.idx());
     case v1::Data::kCustom:
       return MakeCustom(data.custom());
     case v1::Data::READER_NOT_SET:
