@@ -201,6 +201,8 @@ class ClientImpl : public Client {
   v1::Caller CallerFor(int server);
   // Puts the ids that a parameter of so many rows has into order; the rows of others become zero.
   static void OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order);
+  // Issues calls that are answered before Issue returns, and takes their answers, on all threads. Waits for nobody.
+  absl::Status ServeInParallel(absl::Span<const CallPtr> calls);
   absl::Status PullRows(RowPulls* pulls, absl::Span<const TableRows> tables);
   // Starts a try. Without locks.
   void Issue(const CallPtr& call);

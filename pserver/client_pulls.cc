@@ -113,6 +113,19 @@ void ClientImpl::OrderRows(const TableRows& table, int64_t rows, std::vector<uin
   std::sort(order->begin(), order->end(), [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
 }
 
+absl::Status ClientImpl::ServeInParallel(absl::Span<const CallPtr> calls) {
+  std::vector<absl::Status> looked(calls.size());
+  options_.pool->ParallelFor(static_cast<int64_t>(calls.size()), [&](int64_t i) {
+    const CallPtr& call = calls[static_cast<size_t>(i)];
+    Issue(call);
+    // What is to be asked again is left to Wait.
+    bool issue = false;
+    looked[static_cast<size_t>(i)] = Look(call, &issue);
+  });
+  for (const absl::Status& status : looked) RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
 absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> tables) {
   // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
   struct Piece {
@@ -259,8 +272,9 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
           return absl::OkStatus();
         });
     calls.push_back(call);
-    Issue(call);
+    if (!options_.transport->answers_inside()) Issue(call);
   }
+  if (options_.transport->answers_inside()) RETURN_IF_ERROR(ServeInParallel(calls));
   return Wait(calls, absl::StrCat("rows of step ", pulls->step, pulls->ahead ? ", ahead of it" : ""),
               progress_deadline_ + 2 * lease_, {.ahead = pulls->ahead});
 }

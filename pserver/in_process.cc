@@ -55,6 +55,7 @@ class InProcessServersImpl : public InProcessServers {
   }
   std::string Describe(int server) const override { return absl::StrCat("server ", server, " in this process"); }
   int servers() const override { return static_cast<int>(cores_.size()); }
+  bool answers_inside() const override { return true; }
   ServerCore& server(int i) override { return *cores_[static_cast<size_t>(i)]; }
   void Tick() override {
     for (const auto& core : cores_) core->Tick();

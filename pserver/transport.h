@@ -31,6 +31,8 @@ class Transport {
   // For messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;
   virtual int servers() const = 0;
+  // Call does the server's work before it returns: several calls are then worth several threads.
+  virtual bool answers_inside() const { return false; }
 };
 
 }  // namespace weir

@@ -4,6 +4,7 @@
 //   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real processes
 //   deepfm_bench --only=local|cluster
 //   deepfm_bench --only=async          the cluster in async, by turns without and with distribute.prefetch_rows, and their ratio
+//   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios
 //
 // Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it.
 // Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -54,7 +56,8 @@
 #include "transpiler/transpile.h"
 
 ABSL_FLAG(std::string, only, "", "local, cluster or async; empty: the first two, and compare their digests");
-ABSL_FLAG(int, turns, 3, "async: runs of each");
+ABSL_FLAG(std::string, peer, "", "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
+ABSL_FLAG(int, turns, 3, "async and peer: runs of each");
 ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
@@ -368,6 +371,55 @@ absl::Status BenchAsync(const std::string& self) {
   return absl::OkStatus();
 }
 
+// What a peer's command prints last: "NAME: RATE examples/s".
+absl::StatusOr<double> RunPeer(const std::string& command) {
+  FILE* const out = popen(command.c_str(), "r");
+  if (out == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", command));
+  std::string last;
+  char line[512];
+  while (std::fgets(line, sizeof(line), out) != nullptr) last = line;
+  const int status = pclose(out);
+  const size_t colon = last.rfind(": ");
+  double rate = 0;
+  if (status != 0 || colon == std::string::npos || (rate = std::atof(last.c_str() + colon + 2)) <= 0) {
+    return absl::InternalError(absl::StrCat("'", command, "' ended with ", status, " and says '", last, "'; want 'NAME: RATE examples/s'"));
+  }
+  std::printf("%s", last.c_str());
+  std::fflush(stdout);
+  return rate;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// By turns, so that a machine that slows down slows both.
+absl::Status BenchPeer(const std::string& self, const std::string& command) {
+  std::vector<double> local, cluster, peer, peers;
+  uint64_t values = 0;
+  for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
+    ASSIGN_OR_RETURN(const RunResult one, RunLocal());
+    Print("local", one);
+    local.push_back(one.examples_per_s);
+    ASSIGN_OR_RETURN(const double theirs, RunPeer(absl::StrCat(command, " --threads=", Threads())));
+    peer.push_back(theirs);
+    ASSIGN_OR_RETURN(const RunResult four, RunCluster(self, "sync"));
+    Print("2 servers + 2 trainers", four);
+    cluster.push_back(four.examples_per_s);
+    ASSIGN_OR_RETURN(const double of_two, RunPeer(absl::StrCat(command, " --processes=2")));
+    peers.push_back(of_two);
+    if (turn == 0) values = one.values;
+    if (one.values != values || four.values != values) {
+      return absl::InternalError("digests differ: the figures above are of different computations and count for nothing");
+    }
+  }
+  std::printf("medians: local %.0f, peer %.0f, ratio %.2f; 2 servers + 2 trainers %.0f, peer with two processes %.0f, ratio %.2f\n",
+              Median(local), Median(peer), Median(local) / Median(peer), Median(cluster), Median(peers),
+              Median(cluster) / Median(peers));
+  return absl::OkStatus();
+}
+
 absl::Status Bench(const std::string& self) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
@@ -376,6 +428,7 @@ absl::Status Bench(const std::string& self) {
               only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
   std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
+  if (const std::string peer = absl::GetFlag(FLAGS_peer); !peer.empty()) return BenchPeer(self, peer);
   std::vector<RunResult> results;
   if (only != "cluster") {
     ASSIGN_OR_RETURN(const RunResult local, RunLocal());
