@@ -1,9 +1,12 @@
-// generate_ctr: a click log in the Criteo text layout from a planted model, and the AUC that the model itself reaches on it.
+// generate_ctr: a click log in the Criteo text layout, or as libsvm, from a planted model, and the AUC that the model itself reaches
+// on it.
 //
 // The planted model is a factorisation machine: every value of a categorical has a weight and a vector, every integer a weight
 // on log(1 + x); a label is 1 with probability sigmoid(bias + weights + sum over pairs of fields <v_i, v_j>). Popularity of
 // values follows Zipf's law; some fields are missing, which adds nothing. Every number is a function of (seed, what it is for),
-// so the same flags give the same bytes.
+// so the same flags give the same bytes. The same rows in another layout have the same labels.
+//
+// libsvm: integer i is " i:x" with i from 1, value v of categorical c from 0 is " n:1" with n = kFirstValue + c * ids + v.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +34,9 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
-ABSL_FLAG(std::string, output, "", "directory for train-<i>.tsv and eval.tsv, those of an earlier run replaced; made if it is not there");
+ABSL_FLAG(std::string, output, "",
+          "directory for train-<i>.tsv and eval.tsv (or .libsvm), those of an earlier run replaced; made if it is not there");
+ABSL_FLAG(std::string, format, "criteo", "criteo or libsvm");
 ABSL_FLAG(int64_t, rows, 300000, "lines to train on");
 ABSL_FLAG(int64_t, eval_rows, 40000, "lines to evaluate on");
 ABSL_FLAG(int64_t, files, 8, "train files");
@@ -49,6 +54,7 @@ constexpr int kIntegers = 13;
 constexpr int kCategoricals = 26;
 constexpr int kWidth = 4;  // of the planted vectors
 constexpr double kMissing = 0.05;
+constexpr int64_t kFirstValue = 1000;  // index in libsvm of the first categorical's first value
 
 // Random numbers for one purpose: number i is a function of (seed, purpose, i).
 class Random {
@@ -71,9 +77,11 @@ class Random {
 
 struct Config {
   std::string output;
+  bool libsvm;
   int64_t rows, eval_rows, files, ids;
   double zipf, positives, weight_scale, vector_scale;
   uint64_t seed;
+  std::string suffix() const { return libsvm ? ".libsvm" : ".tsv"; }
 };
 
 // One example: text without its label, and its logit without the bias.
@@ -122,9 +130,10 @@ class Generator {
 
   void AddIntegers(uint64_t n, Row* row) const {
     for (size_t i = 0; i < kIntegers; ++i) {
-      row->fields += '\t';
+      if (!config_.libsvm) row->fields += '\t';
       if (rows_.Uniform(n, 3 * i) < kMissing) continue;
       const double x = std::floor(std::exp(1.2 * rows_.Gaussian(n, 3 * i + 1) + 1));
+      if (config_.libsvm) absl::StrAppend(&row->fields, " ", i + 1, ":");
       absl::StrAppend(&row->fields, static_cast<int64_t>(x));
       row->logit += slopes_[i] * (std::log1p(x) - 1.3);  // 1.3: about its mean
     }
@@ -134,14 +143,18 @@ class Generator {
     std::array<double, kWidth> sum = {};
     double squares = 0;
     for (uint64_t c = 0; c < kCategoricals; ++c) {
-      row->fields += '\t';
+      if (!config_.libsvm) row->fields += '\t';
       if (rows_.Uniform(n, 1000 + 2 * c) < kMissing) continue;
       const double u = rows_.Uniform(n, 1001 + 2 * c);
       const int64_t rank = std::min<int64_t>(
           std::upper_bound(popularity_.begin(), popularity_.end(), u) - popularity_.begin(), config_.ids - 1);
-      // An odd factor permutes 32-bit numbers: two values of a field never share their eight digits.
-      const uint32_t id = static_cast<uint32_t>(rank) * 2654435761u + static_cast<uint32_t>(c) * 40503u;
-      absl::StrAppend(&row->fields, absl::Hex(id, absl::kZeroPad8));
+      if (config_.libsvm) {
+        absl::StrAppend(&row->fields, " ", kFirstValue + static_cast<int64_t>(c) * config_.ids + rank, ":1");
+      } else {
+        // An odd factor permutes 32-bit numbers: two values of a field never share their eight digits.
+        const uint32_t id = static_cast<uint32_t>(rank) * 2654435761u + static_cast<uint32_t>(c) * 40503u;
+        absl::StrAppend(&row->fields, absl::Hex(id, absl::kZeroPad8));
+      }
       const Value& value = values_[static_cast<size_t>(static_cast<int64_t>(c) * config_.ids + rank)];
       row->logit += value.weight;
       for (size_t k = 0; k < kWidth; ++k) {
@@ -215,15 +228,15 @@ absl::Status WriteRows(const Generator& generator, const std::string& path, int6
 }
 
 // Files of an earlier run with more of them: whoever trains on train-*.tsv would train on both data sets.
-absl::Status RemoveLaterFiles(const std::string& directory, int64_t files) {
+absl::Status RemoveLaterFiles(const std::string& directory, int64_t files, const std::string& suffix) {
   std::error_code error;
   std::vector<std::filesystem::path> stale;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
-    const absl::string_view digits = absl::StripSuffix(absl::StripPrefix(name, "train-"), ".tsv");
+    const absl::string_view digits = absl::StripSuffix(absl::StripPrefix(name, "train-"), suffix);
     int64_t i = 0;
     if (absl::SimpleAtoi(digits, &i) && i >= files &&
-        name == absl::StrCat("train-", i, ".tsv")) {
+        name == absl::StrCat("train-", i, suffix)) {
       stale.push_back(entry.path());
     }
   }
@@ -249,16 +262,16 @@ absl::Status Run(const Config& config) {
   std::error_code error;
   std::filesystem::create_directories(config.output, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat("cannot make ", config.output, ": ", error.message()));
-  RETURN_IF_ERROR(RemoveLaterFiles(config.output, config.files));
+  RETURN_IF_ERROR(RemoveLaterFiles(config.output, config.files, config.suffix()));
   const Generator generator(config);
   int64_t train_positives = 0;
   for (int64_t f = 0; f < config.files; ++f) {
-    RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/train-", f, ".tsv"), config.rows * f / config.files,
+    RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/train-", f, config.suffix()), config.rows * f / config.files,
                               config.rows * (f + 1) / config.files, &train_positives, nullptr));
   }
   int64_t eval_positives = 0;
   std::vector<std::pair<double, bool>> scored;
-  RETURN_IF_ERROR(WriteRows(generator, config.output + "/eval.tsv", config.rows, config.rows + config.eval_rows,
+  RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/eval", config.suffix()), config.rows, config.rows + config.eval_rows,
                             &eval_positives, &scored));
   absl::PrintF("rows=%d eval_rows=%d positives=%.4f eval_positives=%.4f possible_auc=%.4f\n", config.rows, config.eval_rows,
                static_cast<double>(train_positives) / static_cast<double>(config.rows),
@@ -271,9 +284,16 @@ absl::Status Run(const Config& config) {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "writes a click log in the Criteo text layout from a planted model\n  generate_ctr --output=DIR [--rows=N] [--seed=S] ...");
+      "writes a click log in the Criteo text layout, or as libsvm, from a planted model\n"
+      "  generate_ctr --output=DIR [--format=libsvm] [--rows=N] [--seed=S] ...");
   absl::ParseCommandLine(argc, argv);
+  const std::string format = absl::GetFlag(FLAGS_format);
+  if (format != "criteo" && format != "libsvm") {
+    std::cerr << "generate_ctr: --format must be criteo or libsvm, got '" << format << "'\n";
+    return weir::ExitCodeOf(absl::InvalidArgumentError(""));
+  }
   const absl::Status status = weir::Run({.output = absl::GetFlag(FLAGS_output),
+                                         .libsvm = format == "libsvm",
                                          .rows = absl::GetFlag(FLAGS_rows),
                                          .eval_rows = absl::GetFlag(FLAGS_eval_rows),
                                          .files = absl::GetFlag(FLAGS_files),

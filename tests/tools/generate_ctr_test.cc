@@ -5,10 +5,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -105,6 +109,42 @@ TEST_F(GenerateCtrTest, FilesOfAnEarlierRunWithMoreOfThemAreGone) {
   EXPECT_THAT(names, ::testing::ElementsAre("eval.tsv", "train-0.tsv", "train-1.tsv", "train-mine.tsv"));
 }
 
+// Each value of a categorical has one name in either layout.
+TEST_F(GenerateCtrTest, LibsvmHasTheSameRowsInOtherWords) {
+  const std::string flags = absl::StrCat("--rows=400 --eval_rows=100 --files=1 --ids=50 --output=", dir_.path());
+  ASSERT_EQ(Run(flags + "/a"), 0) << Log();
+  const double possible = Printed("possible_auc");
+  ASSERT_EQ(Run(flags + "/b --format=libsvm"), 0) << Log();
+  EXPECT_EQ(Printed("possible_auc"), possible);
+  const std::vector<std::string> criteo = absl::StrSplit(Read(dir_.path() + "/a/train-0.tsv"), '\n', absl::SkipEmpty());
+  const std::vector<std::string> libsvm = absl::StrSplit(Read(dir_.path() + "/b/train-0.libsvm"), '\n', absl::SkipEmpty());
+  ASSERT_EQ(criteo.size(), 400u);
+  ASSERT_EQ(libsvm.size(), 400u);
+  std::map<std::string, std::string> names;
+  for (size_t n = 0; n < criteo.size(); ++n) {
+    const std::vector<std::string> fields = absl::StrSplit(criteo[n], '\t');
+    const std::vector<std::string> words = absl::StrSplit(libsvm[n], ' ');
+    ASSERT_EQ(fields.size(), 40u);
+    size_t word = 0;
+    EXPECT_EQ(words[word++], fields[0]);
+    for (size_t f = 1; f < fields.size(); ++f) {
+      if (fields[f].empty()) continue;
+      ASSERT_LT(word, words.size());
+      const std::pair<std::string, std::string> pair = absl::StrSplit(words[word++], ':');
+      if (f <= 13) {
+        EXPECT_EQ(pair, std::make_pair(std::to_string(f), fields[f]));
+        continue;
+      }
+      EXPECT_EQ(pair.second, "1");
+      const int64_t index = std::stoll(pair.first) - 1000 - 50 * static_cast<int64_t>(f - 14);
+      EXPECT_GE(index, 0);
+      EXPECT_LT(index, 50);
+      EXPECT_EQ(names.try_emplace(pair.first, fields[f]).first->second, fields[f]);
+    }
+    EXPECT_EQ(word, words.size());
+  }
+}
+
 TEST_F(GenerateCtrTest, BadFlagsAreRefused) {
   EXPECT_EQ(Run(""), 2);
   EXPECT_THAT(Log(), HasSubstr("generate_ctr: --output must name a directory"));
@@ -112,6 +152,8 @@ TEST_F(GenerateCtrTest, BadFlagsAreRefused) {
   EXPECT_THAT(Log(), HasSubstr("--files at most --rows"));
   EXPECT_EQ(Run(absl::StrCat("--positives=1 --output=", dir_.path())), 2);
   EXPECT_THAT(Log(), HasSubstr("--positives must be between 0 and 1"));
+  EXPECT_EQ(Run(absl::StrCat("--format=csv --output=", dir_.path())), 2);
+  EXPECT_THAT(Log(), HasSubstr("--format must be criteo or libsvm, got 'csv'"));
   EXPECT_EQ(Run("--output=/proc/nowhere"), 2);
   EXPECT_THAT(Log(), HasSubstr("generate_ctr: cannot make /proc/nowhere"));
 }
