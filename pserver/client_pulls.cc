@@ -130,7 +130,7 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
   // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
   struct Piece {
     const TableRows* table;
-    const IdOrder* order;                  // of a table
+    IdOrder* order;                        // of a table
     const std::vector<uint32_t>* fetched;  // else
     const FetchedParameter::Block* block;
     size_t begin, end;
@@ -171,7 +171,9 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
       return OrderRows(table, fetched_.find(table.table)->second.rows, fetched[static_cast<size_t>(i)]);
     }
     StepIds& step = *step_ids[static_cast<size_t>(i)];
-    step.order.Sort(*table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
+    step.order.Start(*table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
+    // What a single table asks for first is on its way while the rest is sorted.
+    if (tables.size() > 1 || table.there != nullptr) step.order.Finish();
     if (table.there != nullptr) step.asked.Select(step.order, table.there);
   };
   options_.pool->ParallelFor(static_cast<int64_t>(tables.size()), sort);
@@ -196,7 +198,7 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
     };
     for (size_t i = 0; i < tables.size(); ++i) {
       if (step_ids[i] != nullptr) {
-        const IdOrder& order = tables[i].there != nullptr ? step_ids[i]->asked : step_ids[i]->order;
+        IdOrder& order = tables[i].there != nullptr ? step_ids[i]->asked : step_ids[i]->order;
         const v1::WireFormat format = tables_.find(tables[i].table)->second->wire().pull();
         ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1), format});
         continue;
@@ -240,6 +242,7 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
       int64_t* const ids = reinterpret_cast<int64_t*>(at);
       const std::vector<int64_t>& from = *piece.table->ids;
       const int64_t first = piece.block == nullptr ? 0 : piece.block->begin;
+      if (piece.order != nullptr && piece.table->there == nullptr) piece.order->Finish(piece.begin, piece.end);
       const uint32_t* const positions = piece.positions();
       for (size_t i = 0; i < piece.end - piece.begin; ++i) ids[i] = from[positions[i]] - first;
       const size_t bytes = (piece.end - piece.begin) * sizeof(int64_t);

@@ -14,7 +14,15 @@ namespace weir {
 class IdOrder {
  public:
   // `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
-  void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers);
+  void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
+    Start(ids, shards, servers);
+    Finish();
+  }
+  // Sort in steps, for who can use the first positions before the last are known. After Start size() and begin() are right,
+  // after Finish the positions at [begin, end) of the order. Borrows the ids from Start to the last Finish.
+  void Start(absl::Span<const int64_t> ids, uint32_t shards, int servers);
+  void Finish(size_t begin, size_t end);
+  void Finish() { Finish(0, size()); }
   // The positions of `all` whose place in `skip` is 0.
   void Select(const IdOrder& all, const uint8_t* skip);
 
@@ -26,8 +34,15 @@ class IdOrder {
   size_t begin(int server) const { return server_begins_[static_cast<size_t>(server)]; }
 
  private:
+  // One part, if it is not sorted yet.
+  void SortPart(size_t part);
+
+  absl::Span<const int64_t> ids_;
+  // Entries lie in parts by their highest bits, which shift_ leaves.
   std::vector<uint64_t> entries_, scratch_;
-  std::vector<uint32_t> buckets_;
+  int shift_ = 63;
+  std::vector<size_t> part_begins_;
+  std::vector<uint8_t> part_sorted_;
   std::vector<uint32_t> positions_;
   std::vector<size_t> server_begins_;
 };

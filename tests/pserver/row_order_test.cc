@@ -74,6 +74,30 @@ TEST(IdOrderTest, IdsWhoseKeysAreAlmostEqualAreOrderedToo) {
   ExpectOrdered(ids, 4096, 2);
 }
 
+TEST(IdOrderTest, WhatIsFinishedStandsBeforeTheRestIsSorted) {
+  std::mt19937_64 random(8);
+  std::vector<int64_t> ids;
+  for (uint64_t i = 0; i < 20'000; ++i) ids.push_back(static_cast<int64_t>(random()));
+  // A crowd between two keys, and ids of which all digits but the last are equal.
+  for (uint64_t i = 0; i < 3'000; ++i) ids.push_back(IdOf(0x5000000000000000u + (random() >> 20)));
+  for (uint64_t i = 0; i < 3'000; ++i) ids.push_back(IdOf(0x9000000000000000u + (i << 32)));
+  std::shuffle(ids.begin(), ids.end(), random);
+  IdOrder whole, order;
+  whole.Sort(ids, 4096, 3);
+  for (const size_t run : {1'000, 7'001, 26'000}) {
+    order.Start(ids, 4096, 3);
+    ASSERT_EQ(order.size(), ids.size());
+    for (int s = 0; s <= 3; ++s) ASSERT_EQ(order.begin(s), whole.begin(s));
+    for (size_t begin = 0; begin < ids.size(); begin += run) {
+      const size_t end = std::min(begin + run, ids.size());
+      order.Finish(begin, end);
+      for (size_t i = begin; i < end; ++i) ASSERT_EQ(order[i], whole[i]) << "place " << i << " of runs of " << run;
+    }
+    order.Finish();
+    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(order[i], whole[i]);
+  }
+}
+
 SelectedRows Rows(std::vector<int32_t> positions, float first) {
   SelectedRows rows;
   rows.step_rows = positions;
