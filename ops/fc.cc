@@ -16,6 +16,7 @@
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
 #include "ops/fit.h"
+#include "ops/fused_activation.h"
 #include "ops/gemm.h"
 #include "ops/scratch.h"
 #include "ops/shape_rules.h"
@@ -23,17 +24,6 @@
 
 namespace weir {
 namespace {
-
-enum class Activation { kIdentity, kRelu, kSigmoid, kTanh };
-
-absl::StatusOr<Activation> ParseActivation(std::string_view name) {
-  if (name == "identity") return Activation::kIdentity;
-  if (name == "relu") return Activation::kRelu;
-  if (name == "sigmoid") return Activation::kSigmoid;
-  if (name == "tanh") return Activation::kTanh;
-  return absl::InvalidArgumentError(
-      absl::StrCat("activation must be identity, relu, sigmoid or tanh, got '", Av(name), "'"));
-}
 
 // out [rows, n] = f(out + bias), bias of n elements.
 #define WEIR_BIAS_LOOP(name, function)                                                       \
@@ -49,11 +39,6 @@ absl::StatusOr<Activation> ParseActivation(std::string_view name) {
     WEIR_INDEPENDENT                                                       \
     for (int64_t i = 0; i < n; ++i) out[i] = function(out[i]);             \
   }
-#define WEIR_BACK_LOOP(name, function)                                                         \
-  WEIR_VECTORIZED void name(int64_t n, const float* out, const float* dout, float* dpre) {     \
-    WEIR_INDEPENDENT                                                                           \
-    for (int64_t i = 0; i < n; ++i) dpre[i] = function(out[i], dout[i]);                       \
-  }
 
 inline float Identity(float x) { return x; }
 
@@ -64,9 +49,6 @@ WEIR_BIAS_LOOP(BiasTanh, Tanh)
 WEIR_NO_BIAS_LOOP(OnlyRelu, Relu)
 WEIR_NO_BIAS_LOOP(OnlySigmoid, Sigmoid)
 WEIR_NO_BIAS_LOOP(OnlyTanh, Tanh)
-WEIR_BACK_LOOP(BackRelu, ReluGrad)
-WEIR_BACK_LOOP(BackSigmoid, SigmoidGrad)
-WEIR_BACK_LOOP(BackTanh, TanhGrad)
 
 WEIR_VECTORIZED void SumRows(int64_t rows, int64_t n, const float* x, float* sum) {
   WEIR_INDEPENDENT
@@ -82,7 +64,7 @@ absl::Status FcShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "W"));
   RETURN_IF_ERROR(ExpectRank(ctx, "W", 2));
-  const absl::StatusOr<Activation> activation = ParseActivation(ctx.attrs().String("activation"));
+  const absl::StatusOr<FusedActivation> activation = ParseFusedActivation(ctx.attrs().String("activation"));
   if (!activation.ok()) return ctx.Error(ToStd(activation.status().message()));
   Shape out;
   RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "W", &out));
@@ -108,7 +90,7 @@ absl::Status CheckProduct(const Tensor& x, const Tensor& w) {
 
 class FcKernel : public OpKernel {
  public:
-  explicit FcKernel(Activation activation) : activation_(activation) {}
+  explicit FcKernel(FusedActivation activation) : activation_(activation) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
@@ -121,16 +103,16 @@ class FcKernel : public OpKernel {
     Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {});
     const float* bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
     switch (activation_) {
-      case Activation::kIdentity:
+      case FusedActivation::kIdentity:
         if (bias != nullptr) BiasIdentity(rows, n, bias, y);
         break;
-      case Activation::kRelu:
+      case FusedActivation::kRelu:
         bias != nullptr ? BiasRelu(rows, n, bias, y) : OnlyRelu(rows * n, y);
         break;
-      case Activation::kSigmoid:
+      case FusedActivation::kSigmoid:
         bias != nullptr ? BiasSigmoid(rows, n, bias, y) : OnlySigmoid(rows * n, y);
         break;
-      case Activation::kTanh:
+      case FusedActivation::kTanh:
         bias != nullptr ? BiasTanh(rows, n, bias, y) : OnlyTanh(rows * n, y);
         break;
     }
@@ -138,7 +120,7 @@ class FcKernel : public OpKernel {
   }
 
  private:
-  const Activation activation_;
+  const FusedActivation activation_;
 };
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
@@ -161,7 +143,7 @@ absl::Status FcGradShape(InferContext& ctx) {
 
 class FcGradKernel : public OpKernel {
  public:
-  explicit FcGradKernel(Activation activation) : activation_(activation) {}
+  explicit FcGradKernel(FusedActivation activation) : activation_(activation) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
@@ -190,20 +172,18 @@ class FcGradKernel : public OpKernel {
 
  private:
   const float* PreGradient(int64_t size, const float* out, const float* dout) const {
-    if (activation_ == Activation::kIdentity) return dout;
+    if (activation_ == FusedActivation::kIdentity) return dout;
     float* dpre = Scratch(size);
-    if (activation_ == Activation::kRelu) BackRelu(size, out, dout, dpre);
-    if (activation_ == Activation::kSigmoid) BackSigmoid(size, out, dout, dpre);
-    if (activation_ == Activation::kTanh) BackTanh(size, out, dout, dpre);
+    BackThroughActivation(activation_, size, out, dout, dpre);
     return dpre;
   }
 
-  const Activation activation_;
+  const FusedActivation activation_;
 };
 
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeFc(const KernelInit& init) {
-  ASSIGN_OR_RETURN(const Activation activation, ParseActivation(init.attrs.String("activation")));
+  ASSIGN_OR_RETURN(const FusedActivation activation, ParseFusedActivation(init.attrs.String("activation")));
   return std::unique_ptr<OpKernel>(new Kernel(activation));
 }
 

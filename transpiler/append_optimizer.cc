@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/running_averages.h"
 #include "framework/runtime/row_gradient.h"
 #include "framework/runtime/row_rule.h"
 #include "framework/tensor/float16.h"
@@ -49,6 +51,13 @@ std::string NumberName(double value) {
   return text;
 }
 
+std::string NumberName(float value) {
+  std::string text = absl::StrFormat("%.6g", value);
+  float back = 0;
+  if (!absl::SimpleAtof(text, &back) || back != value) text = absl::StrFormat("%.9g", value);
+  return text;
+}
+
 // An optimizer of the job, and its learning rates.
 struct Updater {
   UpdateSettings settings;
@@ -65,7 +74,9 @@ struct Updater {
 
 class Appender {
  public:
-  Appender(const Job& job, v1::BlockDesc* block) : job_(job), block_(block), vars_(*block) {}
+  // averages: parameters of the block that no optimizer moves.
+  Appender(const Job& job, v1::BlockDesc* block, std::map<std::string, RunningAverage> averages)
+      : job_(job), block_(block), vars_(*block), averages_(std::move(averages)) {}
 
   absl::Status Append(const v1::VarDesc& param) {
     const std::string grad_name = GradName(param.name());
@@ -74,6 +85,9 @@ class Appender {
       return job_.positions.Error("program", absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
     const v1::VarDesc grad = *found;
+    if (const auto average = averages_.find(param.name()); average != averages_.end()) {
+      return AppendAverage(param, grad, average->second);
+    }
     const int index = param.kind() == v1::TABLE ? TableIndex(param.name()) : -1;
     static const v1::Table* const no_table = new v1::Table();
     const v1::Table& table = index < 0 ? *no_table : job_.config.table(index);
@@ -102,8 +116,10 @@ class Appender {
 
   // Behind the last parameter: puts everything into the block.
   absl::Status Finish() {
+    std::vector<std::string> average_names;
+    for (const auto& [name, average] : averages_) average_names.push_back(name);
     for (const auto& [learning_rate, updater] : updaters_) {
-      RETURN_IF_ERROR(updater.settings.CheckMatches(updated_[learning_rate]));
+      RETURN_IF_ERROR(updater.settings.CheckMatches(updated_[learning_rate], average_names));
     }
     if (!schedule_ops_.empty()) AddScheduleOp(MakeOp("lr_count", {{"Step", {kStepCounter}}}, {{"StepOut", {kStepCounter}}}));
     RETURN_IF_ERROR(CheckNormsFit(job_, update_ops_));
@@ -122,6 +138,24 @@ class Appender {
     int64_t begin = 0;
     int64_t end = 0;
   };
+
+  // Neither clip nor decay, and a rate that no schedule changes.
+  absl::Status AppendAverage(const v1::VarDesc& param, const v1::VarDesc& grad, const RunningAverage& average) {
+    const v1::Wire& wire = job_.config.distribute().wire();
+    for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
+      if (format != v1::WIRE_FLOAT16 && format != v1::WIRE_INT8) continue;
+      return At("distribute").Error(
+          field, absl::StrCat(v1::WireFormat_Name(format), " has no room for '", param.name(), "', a running average of ", average.op,
+                              ": sums over a batch may be large and values small; use WIRE_BFLOAT16 or leave it out"));
+    }
+    const float rate = static_cast<float>(1 - average.momentum);
+    const std::string name = absl::StrCat("running_average.x", NumberName(rate));
+    if (average_rates_.insert(name).second) RETURN_IF_ERROR(AddVar(ConstantVar(name, {1}, rate)));
+    AddUpdateOp(MakeOp(kRunningAverageOp, {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {name}}},
+                       {{"ParamOut", {param.name()}}}),
+                param, grad);
+    return absl::OkStatus();
+  }
 
   absl::Status AppendPart(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part) {
     ASSIGN_OR_RETURN(Updater* updater, UpdaterOf(param.name(), part));
@@ -365,6 +399,8 @@ class Appender {
   const Job& job_;
   v1::BlockDesc* const block_;
   VarIndex vars_;
+  const std::map<std::string, RunningAverage> averages_;
+  std::set<std::string> average_rates_;      // variables
   std::map<std::string, Updater> updaters_;  // by learning rate variable; pointers into it stay
   std::map<std::string, std::vector<std::string>> updated_;  // parameters, by the same
   std::vector<v1::OpDesc> schedule_ops_;
@@ -389,7 +425,11 @@ absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
     if (var.is_parameter() && var.trainable()) params[var.name()] = var;
   }
   if (params.empty()) return job.positions.Error("model", "the model has no trainable parameter");
-  Appender appender(job, block);
+  absl::StatusOr<std::map<std::string, RunningAverage>> averages = RunningAveragesOf(programs->main);
+  if (!averages.ok()) {
+    return job.positions.Error(job.config.has_program() ? "program" : "model", std::string(averages.status().message()));
+  }
+  Appender appender(job, block, *std::move(averages));
   for (const auto& [name, var] : params) RETURN_IF_ERROR(appender.Append(var));
   RETURN_IF_ERROR(appender.Finish());
   return true;

@@ -8,6 +8,9 @@
 
 namespace weir {
 
+// The update of parameters that no optimizer moves (framework/graph/running_averages.h).
+inline constexpr char kRunningAverageOp[] = "running_average";
+
 // Before: forward and backward. After, behind them:
 //
 //   1. role LR_SCHEDULE: for every optimizer with a schedule "<rate>.schedule" (and "<rate>.warm_up") in float64 from the step
@@ -19,6 +22,9 @@ namespace weir {
 //      what reads the norm of a group stands behind the sums of all of it (transpiler/arrange_norms.h). A distributed table may
 //      have drop_bad_rows in front of all that (bad_gradient), several updates on columns of its own each (segment), and a bound
 //      behind the last (min_value, max_value): framework/runtime/table_update.h.
+//
+// A running average has one op, running_average, whose rate is "running_average.x<1 - momentum>"; an optimizer's settings do not
+// concern it.
 //
 // Variables: state "<parameter>.<state>"; learning rates "learning_rate" and "<table>.learning_rate", of the second segment
 // "<table>.1.learning_rate", with a factor of its own "learning_rate.x0.1"; all with initializers. A distributed table has no state variables: its rows hold them. Errors: no

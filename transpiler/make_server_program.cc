@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/append_optimizer.h"
 #include "transpiler/build_startup.h"
 #include "transpiler/slice_variables.h"
 #include "transpiler/state_name.h"
@@ -193,6 +194,8 @@ class BlockCloner {
   void AppendDelayCompensation(const std::string& param, const std::string& grad, v1::BlockDesc* block) {
     const v1::VarDesc* const grad_var = server_->Find(grad);
     if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
+    // What was measured does not depend on the average it goes into.
+    if (std::any_of(updates_.begin(), updates_.end(), [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; })) return;
     v1::VarDesc read = *grad_var;
     read.set_name(absl::StrCat(param, ".read"));
     *block->add_ops() = WithRole(MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},

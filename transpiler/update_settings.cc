@@ -86,10 +86,15 @@ ParameterUpdate UpdateSettings::Of(std::string_view parameter) const {
   return all_;
 }
 
-absl::Status UpdateSettings::CheckMatches(const std::vector<std::string>& parameters) const {
+absl::Status UpdateSettings::CheckMatches(const std::vector<std::string>& parameters,
+                                          const std::vector<std::string>& averages) const {
   for (const Entry& entry : entries_) {
     const auto matches = [&](const std::string& name) { return MatchesPattern(entry.pattern, name); };
     if (std::any_of(parameters.begin(), parameters.end(), matches)) continue;
+    if (const auto average = std::find_if(averages.begin(), averages.end(), matches); average != averages.end()) {
+      return entry.at.Error("name", absl::StrCat("'", entry.pattern, "' matches '", *average,
+                                                 "', a running average: no optimizer moves it, and no setting here concerns it"));
+    }
     const std::string near = NearestName(entry.pattern, parameters);
     return entry.at.Error("name", absl::StrCat("'", entry.pattern, "' matches no parameter that this optimizer updates",
                                                near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));

@@ -1,5 +1,7 @@
 // Each kind of layer and loss by what it appends, and its errors.
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
@@ -152,6 +154,77 @@ TEST(LayersTest, ReshapeInfersOneAxis) {
               HasSubstr("layer 'x': dims [4, -1] does not hold the 6 elements of 'dense' [-1, 6]"));
   EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [-1, -1] } })")),
               HasSubstr("has more than one -1"));
+}
+
+// dense [B, 6] as pictures of one row.
+constexpr char kPicture[] = R"(layer { name: "p" reshape { input: "dense" dims: [1, 2, 3] } })";
+
+TEST(LayersTest, ConvolutionIsOneOperator) {
+  EXPECT_EQ(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" conv2d { input: "p" filters: 4 kernel: 2 activation: RELU } })")),
+            "p [-1, 1, 2, 3] = reshape(dense)\nx [-1, 4, 1, 2] = conv2d(p, x.w, x.b)");
+  EXPECT_EQ(Built(LayerJob(std::string(kPicture) +
+                           R"(layer { name: "x" conv2d { input: "p" filters: 2 kernel: [1, 3] stride: [2, 1] padding: [0, 1] bias: false } })")),
+            "p [-1, 1, 2, 3] = reshape(dense)\nx [-1, 2, 1, 3] = conv2d(p, x.w)");
+}
+
+TEST(LayersTest, FansOfAFilterAreWhatItReadsAndWhatReadsIt) {
+  const auto initializer = [](const std::string& setting) {
+    const auto single = BuildSingleMachine(
+        JobOf(LayerJob(R"(layer { name: "p" reshape { input: "dense" dims: [3, 2, 1] } } layer { name: "x" conv2d { input: "p" filters: 5 kernel: [2, 1] )" +
+                       setting + " } }")));
+    EXPECT_TRUE(single.ok()) << single.status();
+    if (!single.ok()) return v1::Initializer();
+    EXPECT_THAT(FindVar(single->main.blocks(0), "x.w")->dims(), ::testing::ElementsAre(5, 3, 2, 1));
+    return FindVar(single->main.blocks(0), "x.w")->initializer();
+  };
+  EXPECT_DOUBLE_EQ(initializer("").gaussian().stddev(), std::sqrt(2.0 / 6));
+  const v1::XavierInitializer xavier = initializer("weight_initializer { xavier { fan_out: 7 } }").xavier();
+  EXPECT_EQ(xavier.fan_in(), 6);
+  EXPECT_EQ(xavier.fan_out(), 7);
+  EXPECT_EQ(initializer("weight_initializer { xavier {} }").xavier().fan_out(), 10);
+}
+
+TEST(LayersTest, PoolingStepsByItsKernelAndWithoutOneTakesThePicture) {
+  EXPECT_THAT(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" pool2d { input: "p" kernel: [1, 2] } })")),
+              HasSubstr("x [-1, 1, 2, 1] = pool2d(p)"));
+  EXPECT_THAT(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" pool2d { input: "p" kernel: 2 stride: 1 padding: 1 type: AVERAGE } })")),
+              HasSubstr("x [-1, 1, 3, 4] = pool2d(p)"));
+  EXPECT_THAT(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" pool2d { input: "p" type: AVERAGE } })")),
+              HasSubstr("x [-1, 1, 1, 1] = pool2d(p)"));
+}
+
+TEST(LayersTest, BatchNormHasRunningValuesBesideItsParameters) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" batch_norm { input: "dense" activation: TANH } })")),
+            "x [-1, 6] = batch_norm(dense, x.scale, x.shift, x.mean, x.variance)");
+  const auto single = BuildSingleMachine(
+      JobOf(LayerJob(R"(layer { name: "p" reshape { input: "dense" dims: [3, 2] } } layer { name: "x" batch_norm { input: "p" } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  for (const auto& [name, value] : {std::pair("x.scale", 1), std::pair("x.shift", 0), std::pair("x.mean", 0), std::pair("x.variance", 1)}) {
+    EXPECT_THAT(FindVar(single->main.blocks(0), name)->dims(), ::testing::ElementsAre(3)) << name;
+    EXPECT_EQ(FindVar(single->main.blocks(0), name)->initializer().constant().value(), value) << name;
+  }
+}
+
+TEST(LayersTest, PicturesThatDoNotFitAreErrorsAtTheirPlace) {
+  const auto error = [](const std::string& layer) { return Built(LayerJob(std::string(kPicture) + "\n  layer { name: \"x\" " + layer + " }")); };
+  EXPECT_THAT(error("conv2d { input: \"dense\" filters: 1 kernel: 1 }"),
+              HasSubstr("job.textproto:5:30: layer 'x': input 'dense' is [-1, 6]; pictures are [B, channels, height, width]: a reshape layer makes them"));
+  EXPECT_THAT(error("conv2d { input: \"p\" kernel: 1 }"), HasSubstr("layer 'x': filters must be at least 1, got 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 }"), HasSubstr("layer 'x': kernel is required"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 3 }"),
+              HasSubstr("layer 'x': kernel of height 3 does not fit into 'p' [-1, 1, 2, 3] with a padding of 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 2 padding: 2 }"),
+              HasSubstr("layer 'x': padding must be below the kernel's height of 2, got 2"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: [1, 1, 1] }"),
+              HasSubstr("layer 'x': kernel is one number, or height and width; got 3 numbers"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 stride: 0 }"), HasSubstr("layer 'x': stride must be at least 1, got 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 activation: SOFTMAX }"), HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
+  EXPECT_THAT(error("pool2d { input: \"p\" stride: 2 }"), HasSubstr("layer 'x': stride needs a kernel"));
+  EXPECT_THAT(error("pool2d { input: \"p\" padding: 2 }"), HasSubstr("layer 'x': padding needs a kernel"));
+  EXPECT_THAT(error("pool2d { input: \"dense\" kernel: 1 }"), HasSubstr("layer 'x': input 'dense' is [-1, 6]; pictures are"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" epsilon: 0 }"), HasSubstr("layer 'x': epsilon must be above 0 and below 1, got 0"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" momentum: 1 }"), HasSubstr("layer 'x': momentum must be at least 0 and below 1, got 1"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" activation: SOFTMAX }"), HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
 }
 
 TEST(LayersTest, SplitNumbersItsOutputs) {

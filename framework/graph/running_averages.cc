@@ -1,0 +1,48 @@
+#include "framework/graph/running_averages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/graph/op_registry.h"
+
+namespace weir {
+namespace {
+
+std::map<std::string, RunningAveragesDef>& Registry() {
+  static auto* const registry = new std::map<std::string, RunningAveragesDef>();
+  return *registry;
+}
+
+}  // namespace
+
+RunningAveragesRegistrar::RunningAveragesRegistrar(RunningAveragesDef def) {
+  std::string op = def.op;
+  Registry().emplace(std::move(op), std::move(def));
+}
+
+absl::StatusOr<std::map<std::string, RunningAverage>> RunningAveragesOf(const v1::ProgramDesc& program) {
+  std::map<std::string, RunningAverage> found;
+  if (program.blocks_size() == 0) return found;
+  std::map<std::string, int> readers;
+  for (const v1::OpDesc& op : program.blocks(0).ops()) {
+    if (op.role() != v1::FORWARD && op.role() != v1::LOSS) continue;
+    const auto def = Registry().find(op.type());
+    const OpDef* const known = OpRegistry::Global().Find(op.type());
+    for (const v1::OpSlot& slot : op.inputs()) {
+      for (const std::string& name : slot.vars()) ++readers[name];
+      if (def == Registry().end() || known == nullptr || slot.vars_size() != 1) continue;
+      const std::vector<std::string>& averages = def->second.inputs;
+      if (std::find(averages.begin(), averages.end(), slot.name()) == averages.end()) continue;
+      found[slot.vars(0)] = {.momentum = AttrReader(op, *known).Float(def->second.momentum), .op = op.type()};
+    }
+  }
+  for (const auto& [name, average] : found) {
+    if (readers[name] == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a running average of ", average.op, " and read ", readers[name],
+                                                   " times: give each its own"));
+  }
+  return found;
+}
+
+}  // namespace weir
