@@ -17,6 +17,8 @@
 #include "framework/checkpoint/load.h"
 #include "gtest/gtest.h"
 #include "tests/testing/train_in_process.h"
+#include "trainer/verify_split.h"
+#include "transpiler/job.h"
 
 namespace weir {
 namespace {
@@ -112,12 +114,23 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
     const InProcessResult result = Train({.servers = servers, .trainers = trainers, .threads = threads});
     EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers, " << threads << " threads";
   }
+  const InProcessResult shared = Train({.overrides = {"distribute.memory_optimize=true"}, .trainers = 2});
+  EXPECT_EQ(shared.digests, reference.digests) << "buffers shared";
   const std::string checkpoints = CheckpointDir("resumed");
   Train({.overrides = {checkpoints, "train.max_steps=80"}, .servers = 2, .trainers = 3});
   const InProcessResult resumed = Train({.overrides = {checkpoints}, .servers = 3, .trainers = 2, .resume = true});
   ASSERT_EQ(resumed.digests.size() + 2, reference.digests.size());
   EXPECT_EQ(resumed.digests.back(), reference.digests.back());
   EXPECT_EQ(resumed.summary.eval->auc, reference.summary.eval->auc);
+}
+
+TEST_F(PicturesTest, TheSplitIsTheUnsplitProgram) {
+  const absl::StatusOr<Job> job = ParseJob(kJob, dir_ + "/job.textproto", {"distribute.servers=3", "distribute.trainers=2"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  const absl::StatusOr<VerifyReport> report = VerifySplit(*job, {.steps = 6});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->equal) << report->text;
+  EXPECT_EQ(report->steps, 6);
 }
 
 TEST_F(PicturesTest, RunningAveragesThatAreCutHaveTheBitsOfTheWhole) {
