@@ -25,7 +25,8 @@ class DataSteps : public JobSteps {
   absl::Status Open(const Job& job, const v1::ProgramDesc& main, ThreadPool* pool) {
     const DataSpec spec = MakeDataSpec(job.config, job.directory, main);
     const LaneRange streams = {0, spec.streams()};
-    ASSIGN_OR_RETURN(DataSet data, DataSet::Open(job.config.data().train(), job.directory, "data.train"));
+    ASSIGN_OR_RETURN(DataSet data,
+                     DataSet::Open(job.config.data(), job.config.data().train(), job.directory, "data.train"));
     std::optional<DataStatistics> statistics;
     if (NeedsStatistics(spec)) {
       ASSIGN_OR_RETURN(const std::string all, CollectStatistics(spec, data, streams, pool));

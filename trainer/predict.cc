@@ -78,7 +78,7 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
     source.Clear();
     source.add_files(o.input);
   }
-  ASSIGN_OR_RETURN(DataSet data, DataSet::Open(source, o.input.empty() ? o.job->directory : "",
+  ASSIGN_OR_RETURN(DataSet data, DataSet::Open(config.data(), source, o.input.empty() ? o.job->directory : "",
                                                o.input.empty() ? "data.eval" : "--input"));
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader,
                    LaneReader::Create(std::move(data), {.spec = spec,

@@ -173,9 +173,9 @@ absl::StatusOr<TrainSummary> TrainLoop::Run() {
 
 absl::Status TrainLoop::OpenData() {
   spec_ = MakeDataSpec(config_, o_.job->directory, o_.programs->main);
-  ASSIGN_OR_RETURN(train_, DataSet::Open(config_.data().train(), o_.job->directory, "data.train"));
+  ASSIGN_OR_RETURN(train_, DataSet::Open(config_.data(), config_.data().train(), o_.job->directory, "data.train"));
   if (config_.data().has_eval()) {
-    ASSIGN_OR_RETURN(eval_, DataSet::Open(config_.data().eval(), o_.job->directory, "data.eval"));
+    ASSIGN_OR_RETURN(eval_, DataSet::Open(config_.data(), config_.data().eval(), o_.job->directory, "data.eval"));
   }
   return absl::OkStatus();
 }

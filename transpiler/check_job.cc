@@ -144,6 +144,9 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   RETURN_IF_ERROR(AtMost(at, "prefetch_batches", data.prefetch_batches(), kMaxPrefetchBatches));
   if (data.has_train() && data.train().files_size() == 0) return at.Error("train", "names no files");
   if (data.has_eval() && data.eval().files_size() == 0) return at.Error("eval", "names no files");
+  for (const auto& [source, field] : {std::pair{&data.train(), "train.labels"}, {&data.eval(), "eval.labels"}}) {
+    if (source->labels_size() > 0 && !data.has_idx()) return at.Error(field, "are for data.idx; other formats have labels in their lines");
+  }
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data.ids(), schema);
 }

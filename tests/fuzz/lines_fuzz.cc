@@ -1,6 +1,8 @@
-// Any bytes as a data file. The first byte says the format of its lines and whether it is gzip; the second where it is
+// Any bytes as a data file. The first byte says the format of its lines and how it is compressed; the second where it is
 // cut. A plain file gives the lines that splitting it by hand gives, and both parts of a cut one together all of them.
+// What the fast way of a parser gives, the plain one gives, too.
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -19,7 +21,16 @@ constexpr char kFormats[][400] = {
     "dim: 3 } "
     "slot { name: 'b' } slot { name: 'c' output: 'cat' } slot { name: 'd' skip: true } slot { name: 'e' type: FLOAT "
     "skip: true } }",
+    "csv { column { name: 'label' } column { name: 'a' type: ID output: 'cat' } column { name: 'x' list: ';' dim: 2 } "
+    "column { name: 'b' type: TEXT output: 'cat' } column { name: 'c' type: TEXT list: '|' weight: ':' } }",
+    "csv { header: false separator: '\t' column { name: 'label' } column { name: 'c' type: ID list: ',' weight: ':' "
+    "output: 'cat' } column { type: SKIP } column { name: 'b' type: ID } column { name: 'a' type: TEXT output: 'cat' } }",
+    "lib_svm { slot { name: 'x' type: FLOAT first: 1 last: 3 } slot { name: 'b' first: 20 } slot { name: 'a' first: 10 "
+    "last: 19 output: 'cat' } }",
+    "lib_svm { fields: true slot { name: 'a' field: 1 } slot { name: 'x' type: FLOAT field: 0 last: 3 } slot { name: 'b' "
+    "field: 2 first: 10 } }",
 };
+constexpr size_t kFormatCount = std::size(kFormats);
 
 const LineParser& ParserOf(size_t format) {
   static const auto* const parsers = [] {
@@ -48,8 +59,11 @@ void Parse(std::string_view line, const LineParser& parser) {
   Example example;
   example.floats.resize(static_cast<size_t>(parser.floats()));
   example.counts.resize(static_cast<size_t>(parser.slots()));
-  Example copy = example;
-  if (!parser.Parse(line, &example).ok()) return;
+  Example copy = example, plain = example;
+  const absl::Status status = parser.Parse(line, &example);
+  if (status != parser.ParsePlain(line, &plain)) std::abort();
+  if (!status.ok()) return;
+  if (!Same(plain, example)) std::abort();
   size_t ids = 0;
   for (const uint16_t count : example.counts) ids += count;
   if (ids != example.ids.size() || (!example.weights.empty() && example.weights.size() != ids)) std::abort();
@@ -57,15 +71,27 @@ void Parse(std::string_view line, const LineParser& parser) {
   if (!Same(copy, example)) std::abort();
 }
 
+// Null when the header is refused, or is not there.
+std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LineParser& parser) {
+  const auto source = LineSource::Open(file, {.begin = 0, .end = 1});
+  std::string_view header;
+  int64_t offset;
+  if (!source.ok() || !(*source)->Next(&header, &offset)) return nullptr;
+  auto below = parser.ForHeader(header, {0});
+  return below.ok() ? *std::move(below) : nullptr;
+}
+
 // Adds the lines of a segment; false when reading ended with an error.
 bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& parser,
                std::vector<std::string>* lines) {
   const auto source = LineSource::Open(file, segment);
   if (!source.ok()) return false;
+  const std::unique_ptr<LineParser> below = parser.has_header() ? ParserBelowHeader(file, parser) : nullptr;
   std::string_view line;
   int64_t offset;
   while ((*source)->Next(&line, &offset)) {
-    Parse(line, parser);
+    if (below != nullptr && offset > 0) Parse(line, *below);
+    if (!parser.has_header()) Parse(line, parser);
     lines->emplace_back(line);
   }
   return (*source)->status().ok();
@@ -93,14 +119,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzInput input(data, size);
   const uint8_t how = input.Byte();
   const uint8_t cut_at = input.Byte();
-  const LineParser& parser = ParserOf(how % 2);
+  const LineParser& parser = ParserOf(how % 8 % kFormatCount);
   const std::string text = input.Rest();
   const DataFile file = {.path = scratch.Write("data", text),
                          .name = "data",
                          .bytes = static_cast<int64_t>(text.size()),
-                         .gzip = how / 2 % 2 == 1};
+                         .compression = static_cast<Compression>(how / 8 % 3)};
   std::vector<std::string> lines;
-  if (file.gzip) {
+  if (file.compressed()) {
     (void)ReadLines(file, {}, parser, &lines);
     // What a small file grows to is read in pieces; the number of a line too.
     (void)LineNumber(file, 1 << 20);

@@ -121,6 +121,11 @@ def system_libraries():
         targets = {"zlib": [_AS_NEEDED, "-lz"]},
     )
     _system_library(
+        name = "zstd",
+        header = "/usr/include/zstd.h",
+        targets = {"zstd": [_AS_NEEDED, "-lzstd"]},
+    )
+    _system_library(
         name = "dnnl",
         header = "/usr/include/dnnl.hpp",
         # Its threads are OpenMP's, which callers turn off.

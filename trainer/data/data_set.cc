@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "trainer/data/idx_source.h"
 
 namespace weir {
 namespace {
@@ -40,6 +41,26 @@ absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   return paths;
 }
 
+// What a name promises.
+struct Ending {
+  const char* ending;
+  const char* name;
+  Compression compression;
+  int64_t least;  // bytes that show it
+};
+constexpr Ending kEndings[] = {{".gz", "gzip", Compression::kGzip, 2},
+                               {".zst", "zstd", Compression::kZstd, 4},
+                               {".zstd", "zstd", Compression::kZstd, 4}};
+
+// By the first bytes of a file, `got` of four.
+Compression CompressionOf(const unsigned char* magic, ssize_t got) {
+  if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) return Compression::kGzip;
+  const bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
+  // A frame to be skipped, which some compressors begin with.
+  const bool skipped = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
+  return got == 4 && (frame || skipped) ? Compression::kZstd : Compression::kNone;
+}
+
 absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) {
   DataFile file{.path = path, .name = name};
   // Without O_NONBLOCK a pipe is opened only when somebody writes into it: perhaps never.
@@ -49,7 +70,7 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
     return errno == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
   }
   struct stat info = {};
-  unsigned char magic[2] = {0, 0};
+  unsigned char magic[4] = {0, 0, 0, 0};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   const ssize_t got = regular ? ::pread(fd, magic, sizeof(magic), 0) : 0;
   ::close(fd);
@@ -58,15 +79,48 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
                                                    "several passes, so a pipe or a device must be copied into a file first"));
   }
   file.bytes = info.st_size;
-  file.gzip = got == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-  if (!file.gzip && absl::EndsWith(name, ".gz")) {
-    if (file.bytes < 2) {
-      return absl::DataLossError(absl::StrCat(name, ": cut: ", file.bytes, " bytes are no gzip file; get the file again"));
+  file.compression = CompressionOf(magic, got);
+  for (const Ending& ending : kEndings) {
+    if (!absl::EndsWith(name, ending.ending) || file.compression == ending.compression) continue;
+    if (file.bytes < ending.least) {
+      return absl::DataLossError(
+          absl::StrCat(name, ": cut: ", file.bytes, " bytes are no ", ending.name, " file; get the file again"));
     }
-    return absl::InvalidArgumentError(absl::StrCat(name, ": is not gzip though its name says so; rename it if it is plain text"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": is not ", ending.name, " though its name says so; rename it if it is plain"));
   }
   return file;
 }
+
+// The files of patterns, sorted by name.
+absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrField<std::string>& patterns,
+                                           std::string_view directory, const std::string& field) {
+  std::set<std::pair<std::string, std::string>> found;  // name, path
+  for (const std::string& pattern : patterns) {
+    const std::string full = Join(directory, pattern);
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths, Matches(full));
+    if (paths.empty()) {
+      return absl::NotFoundError(absl::StrCat(field, ": no file matches '", pattern, "' (looked for ", full, ")"));
+    }
+    const size_t prefix = full.size() - pattern.size();
+    for (const std::string& path : paths) found.emplace(path.substr(prefix), path);
+  }
+  std::vector<DataFile> files;
+  int64_t bytes = 0;
+  for (const auto& [name, path] : found) {
+    ASSIGN_OR_RETURN(DataFile file, Look(path, name));
+    bytes += file.bytes;
+    files.push_back(std::move(file));
+  }
+  if (bytes == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": ", files.size() == 1 ? files[0].name : "every file", " is empty"));
+  }
+  return files;
+}
+
+// Lines are cut by bytes, examples of IDX files by number.
+int64_t Units(const DataFile& file) { return file.idx != nullptr ? file.idx->examples : file.bytes; }
 
 }  // namespace
 
@@ -75,53 +129,56 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_
   if (source.files_size() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": no files; write files: \"data/train-*.tsv\""));
   }
-  std::set<std::pair<std::string, std::string>> files;  // name, path
-  for (const std::string& pattern : source.files()) {
-    const std::string full = Join(directory, pattern);
-    ASSIGN_OR_RETURN(const std::vector<std::string> paths, Matches(full));
-    if (paths.empty()) {
-      return absl::NotFoundError(absl::StrCat(where, ".files: no file matches '", pattern, "' (looked for ", full, ")"));
-    }
-    const size_t prefix = full.size() - pattern.size();
-    for (const std::string& path : paths) files.emplace(path.substr(prefix), path);
-  }
   DataSet set;
-  int64_t bytes = 0;
-  for (const auto& [name, path] : files) {
-    ASSIGN_OR_RETURN(DataFile file, Look(path, name));
-    bytes += file.bytes;
-    set.files_.push_back(std::move(file));
+  ASSIGN_OR_RETURN(set.files_, Find(source.files(), directory, where + ".files"));
+  return set;
+}
+
+absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
+                                      std::string_view field) {
+  const std::string where(field);
+  ASSIGN_OR_RETURN(DataSet set, Open(source, directory, field));
+  if (!data.has_idx()) {
+    if (source.labels_size() == 0) return set;
+    return absl::InvalidArgumentError(absl::StrCat(where, ".labels: only data.idx has labels in files of their own"));
   }
-  if (bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ".files: ", set.files_.size() == 1 ? set.files_[0].name : "every file",
-                                                   " is empty"));
+  std::vector<DataFile> labels;
+  if (source.labels_size() > 0) {
+    ASSIGN_OR_RETURN(labels, Find(source.labels(), directory, where + ".labels"));
+    if (labels.size() != set.files_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ".labels: are ", labels.size(), " files; ", where, ".files are ",
+                                                     set.files_.size(), ", and each needs one"));
+    }
+  }
+  for (size_t i = 0; i < set.files_.size(); ++i) {
+    RETURN_IF_ERROR(LookAtIdx(data.idx().values(), labels.empty() ? nullptr : &labels[i], &set.files_[i]));
   }
   return set;
 }
 
 std::vector<Segment> DataSet::Stream(int stream, int streams) const {
   CHECK(stream >= 0 && stream < streams) << stream << " of " << streams;
-  int64_t plain_bytes = 0;
+  int64_t plain = 0;
   int64_t compressed = 0;
   for (const DataFile& file : files_) {
-    plain_bytes += file.gzip ? 0 : file.bytes;
-    compressed += file.gzip;
+    plain += file.compressed() ? 0 : Units(file);
+    compressed += file.compressed();
   }
-  const auto cut = [&](int s) { return static_cast<int64_t>(static_cast<__int128>(plain_bytes) * s / streams); };
+  const auto cut = [&](int s) { return static_cast<int64_t>(static_cast<__int128>(plain) * s / streams); };
   const int64_t begin = cut(stream);
   const int64_t end = cut(stream + 1);
   std::vector<Segment> segments;
   int64_t base = 0;
   for (size_t i = 0; i < files_.size(); ++i) {
-    if (files_[i].gzip) continue;
+    if (files_[i].compressed()) continue;
     const int64_t from = std::max<int64_t>(begin - base, 0);
-    const int64_t to = std::min(end - base, files_[i].bytes);
+    const int64_t to = std::min(end - base, Units(files_[i]));
     if (from < to) segments.push_back({.file = static_cast<int64_t>(i), .begin = from, .end = to});
-    base += files_[i].bytes;
+    base += Units(files_[i]);
   }
   int64_t place = 0;
   for (size_t i = 0; i < files_.size(); ++i) {
-    if (!files_[i].gzip) continue;
+    if (!files_[i].compressed()) continue;
     if (compressed < streams) {
       segments.push_back({.file = static_cast<int64_t>(i), .modulus = streams, .remainder = stream});
     } else if (place % streams == stream) {
@@ -134,7 +191,14 @@ std::vector<Segment> DataSet::Stream(int stream, int streams) const {
 
 std::string DataSet::Description() const {
   std::string text;
-  for (const DataFile& file : files_) absl::StrAppend(&text, file.name, ": ", file.bytes, " bytes", file.gzip ? ", gzip\n" : "\n");
+  const auto add = [&](const DataFile& file) {
+    constexpr const char* kNames[] = {"", ", gzip", ", zstd"};
+    absl::StrAppend(&text, file.name, ": ", file.bytes, " bytes", kNames[static_cast<size_t>(file.compression)], "\n");
+  };
+  for (const DataFile& file : files_) {
+    add(file);
+    if (file.idx != nullptr && file.idx->labels != nullptr) add(*file.idx->labels);
+  }
   return text;
 }
 

@@ -31,6 +31,11 @@ struct Example {
   // Empty, or one per id.
   std::vector<float> weights;
 
+  // For parsers while they read a line; they mean nothing between lines.
+  std::vector<int64_t> scratch_ids = {};
+  std::vector<float> scratch_weights = {};
+  std::vector<uint32_t> scratch_slots = {};
+
   static constexpr int kMaxSlotIds = 65535;
 };
 

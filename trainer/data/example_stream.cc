@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "trainer/data/line_source.h"
 
 namespace weir {
 
 ExampleStream::ExampleStream(Options options)
-    : options_(std::move(options)), segments_(options_.data->Stream(options_.stream, options_.streams)) {}
+    : options_(std::move(options)),
+      segments_(options_.data->Stream(options_.stream, options_.streams)),
+      parser_(options_.parser) {}
 
 void ExampleStream::Prepare(const LineParser& parser, Example* example) {
   example->floats.resize(static_cast<size_t>(parser.floats()));
@@ -20,7 +24,34 @@ void ExampleStream::Rewind() {
   CHECK(status_.ok()) << status_;
   source_ = nullptr;
   segment_ = 0;
-  gzip_lines_ = 0;
+  compressed_records_ = 0;
+}
+
+absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> source, LineSource::Open(file, {.begin = 0, .end = 1}));
+  std::string_view header;
+  int64_t offset;
+  if (!source->Next(&header, &offset)) {
+    RETURN_IF_ERROR(source->status());
+    return nullptr;
+  }
+  absl::StatusOr<std::unique_ptr<LineParser>> parser = options_.parser->ForHeader(header, options_.may_be_absent);
+  if (parser.ok()) return parser;
+  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", std::string(parser.status().message())));
+}
+
+absl::Status ExampleStream::OpenSegment() {
+  const Segment& segment = segments_[segment_];
+  const DataFile& file = options_.data->files()[static_cast<size_t>(segment.file)];
+  if (options_.parser->has_header()) {
+    const auto [below, fresh] = below_headers_.try_emplace(segment.file);
+    if (fresh) {
+      ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file));
+    }
+    parser_ = below->second.get();
+  }
+  ASSIGN_OR_RETURN(source_, RecordSource::Open(file, segment));
+  return absl::OkStatus();
 }
 
 bool ExampleStream::NextLine(std::string_view* line) {
@@ -28,19 +59,16 @@ bool ExampleStream::NextLine(std::string_view* line) {
     const Segment& segment = segments_[segment_];
     const DataFile& file = options_.data->files()[static_cast<size_t>(segment.file)];
     if (source_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<LineSource>> source = LineSource::Open(file, segment);
-      if (!source.ok()) {
-        status_ = source.status();
-        return false;
-      }
-      source_ = std::move(source).value();
+      status_ = OpenSegment();
+      if (!status_.ok()) return false;
     }
     while (source_->Next(line, &position_.offset)) {
       if (options_.cancelled != nullptr && (++lines_ & 1023) == 0 && options_.cancelled->load(std::memory_order_relaxed)) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
-      if (file.gzip && gzip_lines_++ % segment.modulus != segment.remainder) continue;
+      if (position_.offset == 0 && options_.parser->has_header()) continue;
+      if (file.compressed() && compressed_records_++ % segment.modulus != segment.remainder) continue;
       position_.file = segment.file;
       return true;
     }
@@ -56,10 +84,11 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   if (!status_.ok()) return false;
   std::string_view line;
   while (NextLine(&line)) {
-    absl::Status parsed = line.empty() ? absl::InvalidArgumentError("the line is empty") : options_.parser->Parse(line, example);
+    absl::Status parsed = line.empty() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
     for (const auto& [place, name] : options_.required) {
       if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
-        parsed = absl::InvalidArgumentError(absl::StrCat("'", name, "' is missing"));
+        const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+        parsed = absl::InvalidArgumentError(absl::StrCat("'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
       }
     }
     if (parsed.ok()) {
@@ -79,10 +108,7 @@ absl::Status ExampleStream::BadLine(const absl::Status& error) {
     return absl::OkStatus();
   }
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-  const absl::StatusOr<int64_t> number = LineNumber(file, position_.offset);
-  const std::string place = number.ok() ? absl::StrCat(file.name, ":", *number)
-                                        : absl::StrCat(file.name, ", byte ", position_.offset);
-  return absl::InvalidArgumentError(absl::StrCat(place, ": ", std::string(error.message())));
+  return absl::InvalidArgumentError(absl::StrCat(RecordSource::Place(file, position_.offset), ": ", std::string(error.message())));
 }
 
 }  // namespace weir

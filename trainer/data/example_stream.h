@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/line_parser.h"
-#include "trainer/data/line_source.h"
+#include "trainer/data/record_source.h"
 
 namespace weir {
 
@@ -30,6 +31,8 @@ class ExampleStream {
     v1::Data::BadLine bad_line = v1::Data::ERROR;
     // Positions in Example.floats that must be there, and what to call them.
     std::vector<std::pair<int64_t, std::string>> required = {};
+    // Positions of columns that the header of a file need not name: labels, in prediction.
+    std::vector<int64_t> may_be_absent = {};
     // Counts lines skipped. May be null.
     std::atomic<int64_t>* skipped = nullptr;
     // Called with the place of each line skipped, on the thread that reads. May be empty.
@@ -51,14 +54,21 @@ class ExampleStream {
 
  private:
   bool NextLine(std::string_view* line);
+  // Opens the source of segments_[segment_] and finds the parser of its lines.
+  absl::Status OpenSegment();
+  // Of the lines below the header of a file; null when the file has no line.
+  absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
   // OkStatus when the line is skipped.
   absl::Status BadLine(const absl::Status& error);
 
   const Options options_;
   const std::vector<Segment> segments_;
   size_t segment_ = 0;
-  std::unique_ptr<LineSource> source_;  // of segments_[segment_]
-  int64_t gzip_lines_ = 0;              // lines of gzip files passed so far
+  std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
+  const LineParser* parser_;            // of its lines
+  // By file, of formats whose files have headers.
+  std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
+  int64_t compressed_records_ = 0;  // lines of compressed files passed so far
   int64_t lines_ = 0;
   InputPosition position_;
   absl::Status status_;

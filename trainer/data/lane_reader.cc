@@ -121,6 +121,7 @@ class Lane {
                       .streams = spec.streams(),
                       .bad_line = spec.config.bad_line(),
                       .required = {},
+                      .may_be_absent = {},
                       .skipped = &shared->skipped_lines,
                       .cancelled = &shared->cancelled};
     if (shared->options.with_positions) {
@@ -129,7 +130,11 @@ class Lane {
         shared->skipped.push_back(position);
       };
     }
-    if (!shared->options.labels_may_be_missing) options.stream.required = shared->features.required();
+    if (!shared->options.labels_may_be_missing) {
+      options.stream.required = shared->features.required();
+    } else {
+      for (const auto& [position, name] : shared->features.required()) options.stream.may_be_absent.push_back(position);
+    }
     options.shuffle = shared->shuffles();
     options.buffer_bytes = shared->shuffle_bytes();
     if (spec.config.shuffle() == v1::Data::WINDOW && spec.config.shuffle_window() > 0) {

@@ -62,6 +62,10 @@ LineParser::LineParser(std::vector<Column> columns) : columns_(std::move(columns
   }
 }
 
+absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForHeader(std::string_view, const std::vector<int64_t>&) const {
+  return absl::InternalError("the format has no header");
+}
+
 void RegisterLineParser(const std::string& type, LineParserFactory factory) {
   CHECK(Registry().emplace(type, std::move(factory)).second) << "two readers for " << type;
 }
@@ -83,7 +87,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data)
     case v1::Data::READER_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("data: no reader; write criteo {}, multi_slot { ... } or custom { ... }");
+  return absl::InvalidArgumentError("data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { ... }, idx { ... } or custom { ... }");
 }
 
 }  // namespace weir

@@ -1,5 +1,5 @@
 // Text lines to examples. A format is one file that registers a parser for its configuration message, and one BUILD word:
-// `criteo`, `multi_slot`, and whatever message data.custom holds.
+// `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and whatever message data.custom holds.
 #ifndef WEIR_TRAINER_DATA_LINE_PARSER_H_
 #define WEIR_TRAINER_DATA_LINE_PARSER_H_
 
@@ -30,6 +30,16 @@ class LineParser {
   // example->floats and counts are floats() and slots() before and after. InvalidArgument says what is wrong with the line;
   // the caller puts file and line before it.
   virtual absl::Status Parse(std::string_view line, Example* example) const = 0;
+
+  // The same, plainly: what Parse, which may be made for speed, is tested against.
+  virtual absl::Status ParsePlain(std::string_view line, Example* example) const { return Parse(line, example); }
+
+  // Whether the first line of every file names its columns. Lines are then for what ForHeader gives, not for this parser.
+  virtual bool has_header() const { return false; }
+  // A parser, with the same columns, of the lines below `header`. Float positions in `may_be_absent` are missing when the header
+  // does not name their column. InvalidArgument: it does not name another one.
+  virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
+                                                                const std::vector<int64_t>& may_be_absent) const;
 
   static constexpr int kPadding = 16;
 

@@ -3,12 +3,9 @@
 // Ids are any int64; an unsigned one from 2^63 on stands for the int64 of the same bits. An id may carry ":weight". A FLOAT
 // slot has `dim` values, or 0: missing.
 
-#include <charconv>
-#include <cmath>
+#include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,9 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "trainer/data/line_parser.h"
+#include "trainer/data/numbers.h"
+#include "trainer/data/slot_columns.h"
 
 namespace weir {
 namespace {
+
+bool Blank(char c) { return c == ' ' || c == '\t'; }
 
 // Words of a line, one after the other.
 class Words {
@@ -34,52 +35,32 @@ class Words {
   }
 
  private:
-  static bool Blank(char c) { return c == ' ' || c == '\t'; }
   const char* p_;
   const char* const end_;
 };
 
-template <typename T>
-bool ParseWhole(std::string_view word, T* value) {
-  const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
-  return error == std::errc() && stop == word.data() + word.size();
-}
-
-bool ParseId(std::string_view word, int64_t* id) {
-  if (ParseWhole(word, id)) return true;
-  uint64_t bits;
-  if (!ParseWhole(word, &bits)) return false;
-  *id = static_cast<int64_t>(bits);
-  return true;
-}
-
-bool ParseFinite(std::string_view word, float* value) { return ParseWhole(word, value) && std::isfinite(*value); }
-
-struct Slot {
-  std::string name;
-  bool is_float = false;
-  bool skip = false;
-  int dim = 1;
-  int position = 0;  // first float in Example.floats, or slot in Example.counts
-};
-
 class MultiSlotParser : public LineParser {
  public:
-  MultiSlotParser(std::vector<Column> columns, std::vector<Slot> slots)
+  MultiSlotParser(std::vector<Column> columns, std::vector<DataSlot> slots)
       : LineParser(std::move(columns)), in_(std::move(slots)) {
     int last = -1;
-    for (const Slot& slot : in_) {
+    for (const DataSlot& slot : in_) {
       if (slot.is_float || slot.skip) continue;
       ids_in_order_ = ids_in_order_ && slot.position > last;
       last = slot.position;
+      order_.push_back(slot.position);
     }
   }
 
   absl::Status Parse(std::string_view line, Example* example) const override {
+    return ParseFast(line, example) ? absl::OkStatus() : ParsePlain(line, example);
+  }
+
+  absl::Status ParsePlain(std::string_view line, Example* example) const override {
     example->ids.clear();
     example->weights.clear();
     Words words(line);
-    for (const Slot& slot : in_) {
+    for (const DataSlot& slot : in_) {
       const std::string_view word = words.Next();
       if (word.empty()) return Error(slot, "the line ends before its count");
       int64_t count;
@@ -89,23 +70,76 @@ class MultiSlotParser : public LineParser {
     if (const std::string_view word = words.Next(); !word.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("'", Shown(word), "' is left over behind the last of ", in_.size(), " slots"));
     }
-    if (!ids_in_order_) Reorder(example);
+    if (!ids_in_order_) OrderIds(order_, example);
     return absl::OkStatus();
   }
 
  private:
+  // What a line has that is right and as most are; false leaves it to ParsePlain.
+  bool ParseFast(std::string_view line, Example* example) const {
+    const char* p = line.data();
+    const char* const end = p + line.size();
+    // An id takes two bytes at least.
+    example->ids.resize(line.size() / 2);
+    example->weights.clear();
+    int64_t* id = example->ids.data();
+    for (const DataSlot& slot : in_) {
+      uint64_t count;
+      p = ReadUnsigned(SkipBlanks(p, end), end, &count);
+      if (p == nullptr || (p < end && !Blank(*p)) || count > Example::kMaxSlotIds) return false;
+      if (slot.is_float) {
+        if (!ReadFloats(slot, count, &p, end, example)) return false;
+        continue;
+      }
+      // As many as the line has room for: see above.
+      for (uint64_t i = 0; i < count; ++i) {
+        p = ReadId(SkipBlanks(p, end), end, id);
+        if (p == nullptr || (p < end && !Blank(*p))) return false;
+        id += !slot.skip;
+      }
+      if (!slot.skip) example->counts[static_cast<size_t>(slot.position)] = static_cast<uint16_t>(count);
+    }
+    if (SkipBlanks(p, end) != end) return false;
+    example->ids.resize(static_cast<size_t>(id - example->ids.data()));
+    if (!ids_in_order_) OrderIds(order_, example);
+    return true;
+  }
+
+  static const char* SkipBlanks(const char* p, const char* end) {
+    while (p < end && Blank(*p)) ++p;
+    return p;
+  }
+
+  static bool ReadFloats(const DataSlot& slot, uint64_t count, const char** at, const char* end, Example* example) {
+    float* out = example->floats.data() + slot.position;
+    if (count == 0) {
+      if (!slot.skip) std::fill_n(out, slot.dim, std::numeric_limits<float>::quiet_NaN());
+      return true;
+    }
+    if (count != static_cast<uint64_t>(slot.dim)) return false;
+    const char* p = *at;
+    for (uint64_t i = 0; i < count; ++i) {
+      float value;
+      p = ReadFloat(SkipBlanks(p, end), end, &value);
+      if (p == nullptr || (p < end && !Blank(*p))) return false;
+      if (!slot.skip) *out++ = value;
+    }
+    *at = p;
+    return true;
+  }
+
   static std::string Shown(std::string_view word) { return std::string(word.substr(0, 40)); }
 
   template <typename... Args>
-  static absl::Status Error(const Slot& slot, const char* before, std::string_view word = {}, Args... after) {
+  static absl::Status Error(const DataSlot& slot, const char* before, std::string_view word = {}, Args... after) {
     return absl::InvalidArgumentError(absl::StrCat("slot '", slot.name, "': ", before, Shown(word), after...));
   }
-  static absl::Status Ends(const Slot& slot, int64_t count, int64_t got) {
+  static absl::Status Ends(const DataSlot& slot, int64_t count, int64_t got) {
     return Error(slot, "", "", "expected ", count, count == 1 ? " value, the line ends after " : " values, the line ends after ",
                  got);
   }
 
-  static absl::Status ParseFloats(const Slot& slot, int64_t count, Words* words, Example* example) {
+  static absl::Status ParseFloats(const DataSlot& slot, int64_t count, Words* words, Example* example) {
     if (count != slot.dim && count != 0) {
       return Error(slot, "", "", "expected ", slot.dim, slot.dim == 1 ? " value" : " values", ", or 0 for missing, got ", count);
     }
@@ -121,7 +155,7 @@ class MultiSlotParser : public LineParser {
     return absl::OkStatus();
   }
 
-  static absl::Status ParseIds(const Slot& slot, int64_t count, Words* words, Example* example) {
+  static absl::Status ParseIds(const DataSlot& slot, int64_t count, Words* words, Example* example) {
     if (count > Example::kMaxSlotIds) {
       return Error(slot, "", "", "has ", count, " values; at most ", Example::kMaxSlotIds, " are possible");
     }
@@ -144,77 +178,21 @@ class MultiSlotParser : public LineParser {
     return absl::OkStatus();
   }
 
-  // Ids were read in order of the line; columns want them in order of their slots.
-  void Reorder(Example* example) const {
-    std::vector<size_t> begin(example->counts.size());
-    size_t at = 0;
-    for (const Slot& slot : in_) {
-      if (slot.is_float || slot.skip) continue;
-      begin[static_cast<size_t>(slot.position)] = at;
-      at += example->counts[static_cast<size_t>(slot.position)];
-    }
-    std::vector<int64_t> ids;
-    std::vector<float> weights;
-    for (size_t s = 0; s < begin.size(); ++s) {
-      for (size_t i = begin[s]; i < begin[s] + example->counts[s]; ++i) {
-        ids.push_back(example->ids[i]);
-        if (!example->weights.empty()) weights.push_back(example->weights[i]);
-      }
-    }
-    example->ids = std::move(ids);
-    example->weights = std::move(weights);
-  }
-
-  const std::vector<Slot> in_;  // in order of the line
+  const std::vector<DataSlot> in_;  // in order of the line
+  std::vector<int> order_;                // of slots of ids, as a line has them
   bool ids_in_order_ = true;
 };
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeMultiSlotParser(const v1::MultiSlot& config) {
-  std::vector<Column> columns;
-  std::vector<std::vector<int>> members;  // slots of each column
-  std::vector<Slot> slots;
-  std::set<std::string> names;
-  for (int i = 0; i < config.slot_size(); ++i) {
-    const v1::MultiSlot::Slot& in = config.slot(i);
-    const std::string where = absl::StrCat("data.multi_slot.slot[", i, "]: ");
-    if (in.name().empty()) return absl::InvalidArgumentError(absl::StrCat(where, "name is empty"));
-    if (!names.insert(in.name()).second) {
-      return absl::InvalidArgumentError(absl::StrCat(where, "there are two slots '", in.name(), "'"));
-    }
-    const bool is_float = in.type() == v1::MultiSlot::Slot::FLOAT;
-    if (in.dim() < 1 || (!is_float && in.dim() != 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, "dim must be ", is_float ? "positive" : "left out for ids", ", got ", in.dim()));
-    }
-    slots.push_back({.name = in.name(), .is_float = is_float, .skip = in.skip(), .dim = in.dim()});
-    if (in.skip()) continue;
-    const std::string output = in.output().empty() ? in.name() : in.output();
-    const v1::VarKind kind = is_float ? v1::DENSE : v1::IDS;
-    size_t c = 0;
-    while (c < columns.size() && columns[c].name != output) ++c;
-    if (c == columns.size()) {
-      columns.push_back({.name = output, .kind = kind, .width = 0});
-      members.emplace_back();
-    }
-    if (columns[c].kind != kind) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, "output '", output, "' has slots of ids and of floats; give them two names"));
-    }
-    columns[c].width += in.dim();
-    if (!is_float) columns[c].slot_names.push_back(in.name());
-    members[c].push_back(i);
+  std::vector<DataSlot> slots;
+  for (const v1::MultiSlot::Slot& in : config.slot()) {
+    slots.push_back({.name = in.name(),
+                     .output = in.output(),
+                     .is_float = in.type() == v1::MultiSlot::Slot::FLOAT,
+                     .skip = in.skip(),
+                     .dim = in.dim()});
   }
-  if (columns.empty()) return absl::InvalidArgumentError("data.multi_slot: no slot that is not skipped");
-  int floats = 0;
-  int ids = 0;
-  for (size_t c = 0; c < columns.size(); ++c) {
-    for (const int i : members[c]) {
-      Slot& slot = slots[static_cast<size_t>(i)];
-      int& next = slot.is_float ? floats : ids;
-      slot.position = next;
-      next += slot.dim;
-    }
-  }
+  ASSIGN_OR_RETURN(std::vector<Column> columns, LayOutSlots("data.multi_slot.slot", {}, &slots));
   return std::make_unique<MultiSlotParser>(std::move(columns), std::move(slots));
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<DataSet> OpenIn(const TempDir& dir, const std::vector<std::string
 // The lines of one stream.
 absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int stream, int streams) {
   std::vector<std::string> lines;
-  int64_t gzip_lines = 0;
+  int64_t compressed_lines = 0;
   for (const Segment& segment : set.Stream(stream, streams)) {
     const DataFile& file = set.files()[static_cast<size_t>(segment.file)];
     auto source = LineSource::Open(file, segment);
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int strea
     std::string_view line;
     int64_t offset;
     while ((*source)->Next(&line, &offset)) {
-      if (file.gzip && gzip_lines++ % segment.modulus != segment.remainder) continue;
+      if (file.compressed() && compressed_lines++ % segment.modulus != segment.remainder) continue;
       lines.emplace_back(line);
     }
     if (!(*source)->status().ok()) return (*source)->status();
@@ -82,7 +82,7 @@ TEST_F(DataSetTest, StreamsCoverEveryLineExactlyOnceForAnyLanesAndFiles) {
         for (size_t i = f; i < lines.size(); i += files) text += lines[i] + "\n";
         if (f % 2 == 1) text.pop_back();
         const bool is_plain = f * plain / files != (f + 1) * plain / files;  // spread among the others
-        dir.Write(absl::StrCat("f", f), is_plain ? text : Gzip(text));
+        dir.Write(absl::StrCat("f", f), is_plain ? text : f % 3 == 0 ? Zstd(text) : Gzip(text));
       }
       const auto set = OpenIn(dir, {"f*"});
       ASSERT_TRUE(set.ok()) << set.status();
@@ -92,7 +92,7 @@ TEST_F(DataSetTest, StreamsCoverEveryLineExactlyOnceForAnyLanesAndFiles) {
           for (const std::string& line : Lines(*set, s, streams)) seen.push_back(line);
         }
         std::sort(seen.begin(), seen.end());
-        EXPECT_EQ(seen, sorted) << plain << " plain, " << compressed << " gzip, " << streams << " streams";
+        EXPECT_EQ(seen, sorted) << plain << " plain, " << compressed << " compressed, " << streams << " streams";
       }
     }
   }
@@ -171,7 +171,7 @@ TEST_F(DataSetTest, GzipIsKnownByContent) {
   dir_.Write("f.tsv", Gzip("a\n"));
   const auto set = Open({"f.tsv"});
   ASSERT_TRUE(set.ok());
-  EXPECT_TRUE(set->files()[0].gzip);
+  EXPECT_EQ(set->files()[0].compression, Compression::kGzip);
   EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a"));
 }
 
@@ -230,7 +230,7 @@ TEST_F(DataSetTest, ADirectoryIsRefused) {
 TEST_F(DataSetTest, ANameThatPromisesGzipMustKeepIt) {
   dir_.Write("f.tsv.gz", "1\t2\n");
   EXPECT_THAT(Open({"f.tsv.gz"}).status(),
-              StatusIs(kInvalid, "f.tsv.gz: is not gzip though its name says so; rename it if it is plain text"));
+              StatusIs(kInvalid, "f.tsv.gz: is not gzip though its name says so; rename it if it is plain"));
   dir_.Write("g.gz", "");
   EXPECT_THAT(Open({"g.gz"}).status(),
               StatusIs(kDataLoss, "g.gz: cut: 0 bytes are no gzip file; get the file again"));
@@ -268,6 +268,66 @@ TEST_F(DataSetTest, EveryDamageOfAGzipFileIsSeen) {
     dir_.Write("f", whole.substr(0, at));
     EXPECT_EQ(ReadAll(Open({"f"})).code(), kDataLoss) << "cut at " << at;
   }
+}
+
+TEST_F(DataSetTest, ZstdIsKnownByContent) {
+  dir_.Write("f.tsv", Zstd("a\n"));
+  // Some compressors write a frame of their own in front, to be skipped.
+  dir_.Write("g", std::string("\x50\x2a\x4d\x18\x04\0\0\0abcd", 12) + Zstd("b\n"));
+  const auto set = Open({"f.tsv", "g"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_EQ(set->files()[0].compression, Compression::kZstd);
+  EXPECT_EQ(set->files()[1].compression, Compression::kZstd);
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a", "b"));
+  EXPECT_THAT(set->Description(), HasSubstr(" bytes, zstd\n"));
+}
+
+TEST_F(DataSetTest, ConcatenatedZstdFramesAreOneText) {
+  dir_.Write("f.zst", Zstd("a\nb") + Zstd("") + Zstd("c\nd\n"));
+  const auto set = Open({"f.zst"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a", "bc", "d"));
+}
+
+TEST_F(DataSetTest, WhatAZstdFileHoldsBeyondABlockIsWhole) {
+  // One frame that is far smaller than what it holds: much comes out before anything more is read.
+  std::string text;
+  for (int i = 0; i < 300000; ++i) text += "the same line\n";
+  dir_.Write("f", Zstd(text));
+  const auto set = Open({"f"});
+  ASSERT_TRUE(set.ok());
+  EXPECT_EQ(Lines(*set, 0, 1), std::vector<std::string>(300000, "the same line"));
+}
+
+TEST_F(DataSetTest, ANameThatPromisesZstdMustKeepIt) {
+  dir_.Write("f.zst", Gzip("1\t2\n"));
+  EXPECT_THAT(Open({"f.zst"}).status(),
+              StatusIs(kInvalid, "f.zst: is not zstd though its name says so; rename it if it is plain"));
+  dir_.Write("g.zst", "\x28\xb5");
+  EXPECT_THAT(Open({"g.zst"}).status(), StatusIs(kDataLoss, "g.zst: cut: 2 bytes are no zstd file; get the file again"));
+}
+
+TEST_F(DataSetTest, EveryDamageOfAZstdFileIsSeen) {
+  const std::string whole = Zstd(NumberLines(0, 60));
+  for (size_t at = 4; at < whole.size(); ++at) {
+    dir_.Write("f", whole.substr(0, at));
+    EXPECT_THAT(ReadAll(Open({"f"})),
+                StatusIs(kDataLoss, absl::StrCat("f: cut: the compressed data ends at byte ", at,
+                                                 " in the middle of a stream; get the file again")));
+    std::string bytes = whole;
+    bytes[at] ^= 0x55;
+    dir_.Write("f", bytes);
+    const absl::Status status = ReadAll(Open({"f"}));
+    // Byte 5 is the size of the window, which may change without harm.
+    EXPECT_TRUE(status.code() == kDataLoss || at == 5) << "byte " << at << ": " << status;
+  }
+  dir_.Write("f", whole + "more");
+  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kDataLoss, HasSubstr("f: damaged zstd at byte ")));
+}
+
+TEST_F(DataSetTest, AZstdWindowBeyondReasonIsRefused) {
+  dir_.Write("f", Zstd("a\n", /*window_log=*/28));
+  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kInvalid, HasSubstr("f: was compressed with a window of more than 128 MiB")));
 }
 
 TEST_F(DataSetTest, AFileThatShrinksIsDataLoss) {

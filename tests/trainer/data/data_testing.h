@@ -3,6 +3,7 @@
 #define WEIR_TESTS_TRAINER_DATA_DATA_TESTING_H_
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -58,6 +59,24 @@ inline std::string Gzip(std::string_view text) {
   CHECK_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
   out.resize(z.total_out);
   deflateEnd(&z);
+  return out;
+}
+
+// With a checksum, as the program of that name does it.
+inline std::string Zstd(std::string_view text, int window_log = 0) {
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+  std::string out(ZSTD_compressBound(text.size()) + 64, '\0');
+  ZSTD_outBuffer output = {out.data(), out.size(), 0};
+  // In two steps, so that the size is not known in front.
+  const size_t half = text.size() / 2;
+  ZSTD_inBuffer first = {text.data(), half, 0}, second = {text.data() + half, text.size() - half, 0};
+  CHECK(!ZSTD_isError(ZSTD_compressStream2(context, &output, &first, ZSTD_e_continue)));
+  CHECK_EQ(first.pos, first.size);
+  CHECK_EQ(ZSTD_compressStream2(context, &output, &second, ZSTD_e_end), 0u);
+  ZSTD_freeCCtx(context);
+  out.resize(output.pos);
   return out;
 }
 

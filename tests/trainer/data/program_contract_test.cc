@@ -46,6 +46,15 @@ TEST(ProgramContractTest, ColumnsAreTheVariablesOfTheSchema) {
   ExpectAgreement(ParseData(R"(multi_slot {
       slot { name: "a" output: "ids" } slot { name: "x" type: FLOAT output: "dense" } slot { name: "no" skip: true }
       slot { name: "b" } slot { name: "y" type: FLOAT output: "dense" dim: 3 } slot { name: "c" output: "ids" } })"));
+  ExpectAgreement(ParseData(R"(csv {
+      column { name: "a" type: ID output: "ids" } column { name: "x" output: "dense" } column { name: "no" type: SKIP }
+      column { name: "b" type: TEXT } column { name: "y" list: " " dim: 3 output: "dense" }
+      column { name: "c" type: TEXT list: "|" output: "ids" } })"));
+  ExpectAgreement(ParseData(R"(lib_svm {
+      slot { name: "a" first: 100 last: 199 output: "ids" } slot { name: "x" type: FLOAT last: 12 output: "dense" }
+      slot { name: "b" first: 200 } slot { name: "y" type: FLOAT first: 13 last: 14 output: "dense" }
+      slot { name: "c" first: 15 last: 99 output: "ids" } })"));
+  ExpectAgreement(ParseData("idx { values: 784 }"));
 }
 
 TEST(ProgramContractTest, ThePaddingIdOfALookUpIsTheOneThatTheReaderGives) {

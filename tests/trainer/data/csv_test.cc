@@ -1,0 +1,282 @@
+// Columns of text: with a header and without, in quotes, as lists.
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "tests/trainer/data/parser_testing.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::NanSensitiveFloatEq;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+auto Invalid(const char* text) { return StatusIs(kInvalid, text); }
+int64_t Hash(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
+
+constexpr char kColumns[] = R"(
+    column { name: "label" }
+    column { name: "user" type: ID output: "cat" }
+    column { name: "comment" type: SKIP }
+    column { name: "city" type: TEXT output: "cat" }
+    column { name: "position" list: ";" dim: 2 output: "dense" }
+    column { name: "age" output: "dense" }
+    column { name: "genres" type: TEXT list: "|" }
+    column { name: "items" type: ID list: "|" weight: ":" })";
+
+class CsvTest : public ::testing::Test {
+ protected:
+  void Configure(const std::string& config) {
+    auto parser = MakeLineParser(ParseData("csv { " + config + " }"));
+    ASSERT_TRUE(parser.ok()) << parser.status();
+    parser_ = std::move(parser).value();
+    ExampleStream::Prepare(*parser_, &example_);
+  }
+  void Below(const std::string& header, const std::vector<int64_t>& may_be_absent = {}) {
+    auto parser = parser_->ForHeader(header, may_be_absent);
+    ASSERT_TRUE(parser.ok()) << parser.status();
+    parser_ = std::move(parser).value();
+  }
+  void SetUp() override { Configure(absl::StrCat("header: false ", kColumns)); }
+  absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
+  static absl::Status Refusal(const std::string& config) { return MakeLineParser(ParseData("csv { " + config + " }")).status(); }
+
+  std::unique_ptr<LineParser> parser_;
+  Example example_;
+};
+
+TEST_F(CsvTest, ColumnsWithOneOutputShareAVariable) {
+  EXPECT_EQ(parser_->columns(),
+            (std::vector<Column>{{.name = "label"},
+                                 {.name = "cat", .kind = v1::IDS, .width = 2, .slot_names = {"user", "city"}},
+                                 {.name = "dense", .width = 3},
+                                 {.name = "genres", .kind = v1::IDS, .width = 1, .slot_names = {"genres"}},
+                                 {.name = "items", .kind = v1::IDS, .width = 1, .slot_names = {"items"}}}));
+}
+
+TEST_F(CsvTest, FieldsOfALineArriveInTheirColumns) {
+  ASSERT_TRUE(Parse("1,-7,whatever,Oslo,0.5;-2,39,Action|Drama,11|12:0.5").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0.5, -2, 39));
+  EXPECT_THAT(example_.ids, ElementsAre(-7, Hash("Oslo"), Hash("Action"), Hash("Drama"), 11, 12));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 1, 2, 2));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 1, 1, 1, 1, 0.5));
+}
+
+TEST_F(CsvTest, WhatIsEmptyIsMissing) {
+  ASSERT_TRUE(Parse(",,,,,,,").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan),
+                                           NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.ids, IsEmpty());
+  EXPECT_THAT(example_.counts, ElementsAre(0, 0, 0, 0));
+  ASSERT_TRUE(Parse("\"\",\"\",\"\",\"\",1;,\"\",|a||b|,\"\"").ok());
+  EXPECT_THAT(example_.floats,
+              ElementsAre(NanSensitiveFloatEq(kNan), 1, NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a"), Hash("b")));
+  EXPECT_THAT(example_.counts, ElementsAre(0, 0, 2, 0));
+}
+
+TEST_F(CsvTest, AFieldMayStandInQuotes) {
+  ASSERT_TRUE(Parse("\"1\",\"7\",\"a,b \"\"c\"\"\",\"Oslo, \"\"Norway\"\"\",\"1;2\",\"3\",\"x,y|z\",\"5\"").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 1, 2, 3));
+  EXPECT_THAT(example_.ids, ElementsAre(7, Hash("Oslo, \"Norway\""), Hash("x,y"), Hash("z"), 5));
+  // One that does not begin a field is a character.
+  ASSERT_TRUE(Parse("1,7,,5\" x 7\",1;2,3,,").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(7, Hash("5\" x 7\"")));
+}
+
+TEST_F(CsvTest, AListMayUseTheSeparatorInQuotes) {
+  Configure("header: false column { name: 'v' list: ',' dim: 3 } column { name: 'tags' type: TEXT list: ',' }");
+  ASSERT_TRUE(Parse("\"1,2,3\",\"a,b\"").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 2, 3));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a"), Hash("b")));
+}
+
+TEST_F(CsvTest, OfATextWithAWeightTheLastMarkCounts) {
+  Configure("header: false column { name: 'tags' type: TEXT list: '|' weight: ':' }");
+  ASSERT_TRUE(Parse("a:b:2|c").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a:b"), Hash("c")));
+  EXPECT_THAT(example_.weights, ElementsAre(2, 1));
+  EXPECT_THAT(Parse("a:b"), Invalid("field 1 (tags): the weight in 'a:b' is not a finite number"));
+  EXPECT_THAT(Parse(":1"), Invalid("field 1 (tags): there is no value before the weight in ':1'"));
+}
+
+TEST_F(CsvTest, IdsAreAny64Bits) {
+  Configure("header: false separator: '\\t' column { name: 'id' type: ID list: ' ' }");
+  ASSERT_TRUE(Parse("-9223372036854775808 9223372036854775807 18446744073709551615 -1").ok());
+  EXPECT_THAT(example_.ids,
+              ElementsAre(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), -1, -1));
+  EXPECT_THAT(Parse("18446744073709551616"), Invalid("field 1 (id): '18446744073709551616' is not a 64-bit integer"));
+}
+
+TEST_F(CsvTest, TheHashOfATextNeverChanges) {
+  Configure("header: false column { name: 'city' type: TEXT }");
+  ASSERT_TRUE(Parse("Oslo").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(-804122101376480525));
+}
+
+TEST_F(CsvTest, BadLinesAreExplained) {
+  EXPECT_THAT(Parse("1,2"), Invalid("expected 8 fields, got 2"));
+  EXPECT_THAT(Parse("1,2,,,1;2,3,,,"), Invalid("expected 8 fields, got 9"));
+  EXPECT_THAT(Parse("x,2,,,1;2,3,,"), Invalid("field 1 (label): 'x' is not a finite number"));
+  EXPECT_THAT(Parse("nan,2,,,1;2,3,,"), Invalid("field 1 (label): 'nan' is not a finite number"));
+  EXPECT_THAT(Parse("1, 2,,,1;2,3,,"), Invalid("field 2 (user): ' 2' is not a 64-bit integer"));
+  EXPECT_THAT(Parse("1,2,,,1;2;3,3,,"), Invalid("field 5 (position): expected 2 values, got 3"));
+  EXPECT_THAT(Parse("1,2,,,1,3,,"), Invalid("field 5 (position): expected 2 values, got 1"));
+  EXPECT_THAT(Parse("1,2,,,1;2,3,,7:x"), Invalid("field 8 (items): the weight in '7:x' is not a finite number"));
+  EXPECT_THAT(Parse("1,2,\"a"), Invalid("field 3: its quote is not closed; an end of line cannot be in a field"));
+  EXPECT_THAT(Parse("1,2,\"a\"b,"), Invalid("field 3: 'b,' stands behind its closing quote; a quote in a field is doubled"));
+  const std::string many = absl::StrJoin(std::vector<int>(65536, 1), "|");
+  EXPECT_THAT(Parse("1,2,,,1;2,3,," + many), Invalid("field 8 (items): has 65536 values; at most 65535 are possible"));
+}
+
+TEST_F(CsvTest, AHeaderSaysWhereColumnsAre) {
+  Configure(kColumns);
+  EXPECT_TRUE(parser_->has_header());
+  Below("items,unknown,genres,age,\"position\",city,user,label");
+  ASSERT_TRUE(Parse("11:2,x,Drama,39,0.5;-2,Oslo,7,1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0.5, -2, 39));
+  EXPECT_THAT(example_.ids, ElementsAre(7, Hash("Oslo"), Hash("Drama"), 11));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 1, 1, 2));
+  EXPECT_THAT(Parse("1,2"), Invalid("expected 8 fields, got 2"));
+}
+
+TEST_F(CsvTest, AHeaderMayBeginWithAByteOrderMark) {
+  Configure("column { name: 'a' }");
+  Below("\xEF\xBB\xBF" "a,b");
+  ASSERT_TRUE(Parse("1,2").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1));
+}
+
+TEST_F(CsvTest, AHeaderWithoutAColumnIsRefused) {
+  Configure("column { name: 'a' } column { name: 'b' type: TEXT }");
+  EXPECT_THAT(parser_->ForHeader("b,c", {}).status(), Invalid("the header has no column 'a'; its 2 are b, c"));
+  EXPECT_THAT(parser_->ForHeader("a,b,a", {}).status(), Invalid("the header has two columns 'a'"));
+  EXPECT_THAT(parser_->ForHeader("a,\"b", {}).status(), Invalid("field 2: its quote is not closed; an end of line cannot be in a field"));
+  EXPECT_THAT(parser_->ForHeader("a," + std::string(1000, 'x'), {}).status(), StatusIs(kInvalid, HasSubstr("x ...")));
+  // A label of lines to be predicted.
+  Below("b,c", {0});
+  ASSERT_TRUE(Parse("x,1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan)));
+}
+
+TEST_F(CsvTest, WhateverStandsInALineBothWaysAgree) {
+  const std::string good = "1,-7,\"a,\"\"b\",Oslo,0.5;-2.25,39,Action|Drama,11|12:0.5";
+  int refused = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    std::string line = good;
+    const PhiloxBlock r = Philox(8, i, 0);
+    for (uint32_t change = 0; change <= r.v[0] % 3; ++change) {
+      const PhiloxBlock c = Philox(8, i, change + 1);
+      line[c.v[0] % line.size()] = "0123,;|:\"-.e\xff"[c.v[1] % 13];
+    }
+    refused += !Parse(line).ok();
+  }
+  EXPECT_GT(refused, 5000);
+  EXPECT_LT(refused, 19500);
+}
+
+TEST_F(CsvTest, BadConfigurationsAreRefused) {
+  EXPECT_THAT(Refusal(""), Invalid("data.csv: no column that is not skipped"));
+  EXPECT_THAT(Refusal("column {}"), Invalid("data.csv.column[0]: name is empty"));
+  EXPECT_THAT(Refusal("separator: '' column { name: 'a' }"), Invalid("data.csv.separator: must be one character"));
+  EXPECT_THAT(Refusal("separator: '1' column { name: 'a' }"), StatusIs(kInvalid, HasSubstr("data.csv.separator: must be one character, no quote")));
+  EXPECT_THAT(Refusal("column { name: 'a' list: 'ab' dim: 2 }"), StatusIs(kInvalid, HasSubstr("data.csv.column[0].list: must be one character")));
+  EXPECT_THAT(Refusal("column { name: 'a' dim: 2 }"), Invalid("data.csv.column[0].dim: is for a column with a list, got 2"));
+}
+
+// ------------------------------------------------------------------------------------------------------- files and streams
+
+// All values of column "x" in the order of streams.
+absl::StatusOr<std::vector<std::vector<float>>> ReadStreams(const TempDir& dir, const std::string& data, int lanes, bool predicting = false) {
+  DataSpec spec = MakeSpec(data, dir);
+  spec.lanes = lanes;
+  if (predicting) spec.required = {"y"};
+  auto numbers = ReadNumbers({.spec = spec, .streams = {0, lanes}, .one_pass_in_order = true, .labels_may_be_missing = predicting},
+                             OpenTrain(spec));
+  if (!numbers.ok()) return numbers.status();
+  std::vector<std::vector<float>> streams;
+  for (const auto& stream : *numbers) {
+    streams.emplace_back();
+    for (const auto& batch : stream) streams.back().insert(streams.back().end(), batch.begin(), batch.end());
+  }
+  return streams;
+}
+
+constexpr char kX[] = "train { files: 'f*' } csv { column { name: 'x' } } batch_size: 64";
+
+TEST(CsvFilesTest, TheHeaderOfEveryFileIsSkippedByWhoeverHasIt) {
+  for (const bool compressed : {false, true}) {
+    for (const int lanes : {1, 2, 4, 8, 64}) {
+      TempDir dir;
+      float next = 0;
+      for (int f = 0; f < 3; ++f) {
+        std::string text = f == 1 ? "a,x\n" : "x,a long name, of a column\n";
+        for (int i = 0; i < 40; ++i, ++next) absl::StrAppend(&text, f == 1 ? absl::StrCat("7,", next) : absl::StrCat(next, ",7,7"), "\n");
+        dir.Write(absl::StrCat("f", f), compressed ? Gzip(text) : text);
+      }
+      const auto streams = ReadStreams(dir, kX, lanes);
+      ASSERT_TRUE(streams.ok()) << streams.status();
+      std::vector<float> all;
+      for (const auto& stream : *streams) all.insert(all.end(), stream.begin(), stream.end());
+      ASSERT_EQ(all.size(), 120u) << lanes << " lanes, compressed " << compressed;
+      if (!compressed) {
+        for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i)) << lanes;
+      }
+      if (compressed && lanes > 3) {
+        // Headers are no lines: line i of the files is dealt to stream i mod lanes.
+        ASSERT_EQ((*streams)[1][0], 1);
+        ASSERT_EQ((*streams)[1][1], static_cast<float>(1 + lanes));
+      }
+    }
+  }
+}
+
+TEST(CsvFilesTest, AMissingColumnIsAnErrorThatNamesTheFile) {
+  TempDir dir;
+  dir.Write("f0", "x\n1\n");
+  dir.Write("f1", "y\n1\n");
+  EXPECT_THAT(ReadStreams(dir, kX, 1).status(), Invalid("f1:1: the header has no column 'x'; its 1 are y"));
+}
+
+TEST(CsvFilesTest, LinesAreCountedWithTheHeader) {
+  TempDir dir;
+  dir.Write("f", "x\n1\nz\n");
+  EXPECT_THAT(ReadStreams(dir, kX, 1).status(), Invalid("f:3: field 1 (x): 'z' is not a finite number"));
+}
+
+TEST(CsvFilesTest, AFileOfNothingButAHeaderHasNoExamples) {
+  TempDir dir;
+  dir.Write("f0", "x");
+  dir.Write("f1", Gzip(""));
+  dir.Write("f2", "x\n5\n");
+  const auto streams = ReadStreams(dir, kX, 1);
+  ASSERT_TRUE(streams.ok()) << streams.status();
+  EXPECT_THAT(*streams, ElementsAre(ElementsAre(5)));
+}
+
+TEST(CsvFilesTest, ALabelMayBeAbsentInPrediction) {
+  TempDir dir;
+  dir.Write("f", "x\n3\n");
+  const std::string data = "train { files: 'f' } csv { column { name: 'x' } column { name: 'y' } } batch_size: 64";
+  const auto streams = ReadStreams(dir, data, 1, /*predicting=*/true);
+  ASSERT_TRUE(streams.ok()) << streams.status();
+  EXPECT_THAT(*streams, ElementsAre(ElementsAre(3)));
+  EXPECT_THAT(ReadStreams(dir, data, 1).status(), Invalid("f:1: the header has no column 'y'; its 1 are x"));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,166 @@
+// Lines of libsvm and libffm text, good and bad.
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "tests/trainer/data/parser_testing.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::NanSensitiveFloatEq;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+auto Invalid(const char* text) { return StatusIs(kInvalid, text); }
+
+class LibSvmTest : public ::testing::Test {
+ protected:
+  void Configure(const std::string& config) {
+    auto parser = MakeLineParser(ParseData("lib_svm { " + config + " }"));
+    ASSERT_TRUE(parser.ok()) << parser.status();
+    parser_ = std::move(parser).value();
+    ExampleStream::Prepare(*parser_, &example_);
+  }
+  void SetUp() override {
+    Configure(R"(slot { name: "dense" type: FLOAT first: 1 last: 3 }
+                 slot { name: "a" first: 10 last: 19 output: "cat" }
+                 slot { name: "b" first: 20 last: 29 output: "cat" }
+                 slot { name: "rest" first: 1000 })");
+  }
+  absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
+  static absl::Status Refusal(const std::string& config) { return MakeLineParser(ParseData("lib_svm { " + config + " }")).status(); }
+
+  std::unique_ptr<LineParser> parser_;
+  Example example_;
+};
+
+TEST_F(LibSvmTest, ColumnsAreTheLabelAndOnePerOutput) {
+  EXPECT_EQ(parser_->columns(),
+            (std::vector<Column>{{.name = "label"},
+                                 {.name = "dense", .width = 3},
+                                 {.name = "cat", .kind = v1::IDS, .width = 2, .slot_names = {"a", "b"}},
+                                 {.name = "rest", .kind = v1::IDS, .width = 1, .slot_names = {"rest"}}}));
+}
+
+TEST_F(LibSvmTest, PairsOfALineArriveInTheirSlots) {
+  ASSERT_TRUE(Parse("1 1:0.5 3:-2 10:1 15:1 20:1 1000:1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0.5, 0, -2));
+  EXPECT_THAT(example_.ids, ElementsAre(10, 15, 20, 1000));
+  EXPECT_THAT(example_.counts, ElementsAre(2, 1, 1));
+  EXPECT_THAT(example_.weights, IsEmpty());
+}
+
+TEST_F(LibSvmTest, AValueOtherThanOneIsAWeight) {
+  ASSERT_TRUE(Parse("0 10:1 11:0.25 20:1.0 1000:0").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(10, 11, 20, 1000));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 0.25, 1, 0));
+}
+
+TEST_F(LibSvmTest, PairsMayStandInAnyOrder) {
+  ASSERT_TRUE(Parse("-1 1001:1 21:2 3:7 12:1 1:1 20:3 1000:4").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(-1, 1, 0, 7));
+  EXPECT_THAT(example_.ids, ElementsAre(12, 21, 20, 1001, 1000));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 2, 2));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 2, 3, 1, 4));
+}
+
+TEST_F(LibSvmTest, IndexesThatNoSlotTakesAreSkipped) {
+  ASSERT_TRUE(Parse("1 0:3 9:1 19:1 30:1 999:1").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(19));
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0, 0, 0));
+}
+
+TEST_F(LibSvmTest, AnIndexIsAnyUnsigned64Bits) {
+  Configure("slot { name: 'low' last: 281474976710655 } slot { name: 'group7' first: 1970324836974592 last: 2251799813685247 } "
+            "slot { name: 'top' first: 18446744073709551615 }");
+  ASSERT_TRUE(Parse("1 5:1 1970324836974592:1 2251799813685247:1 18446744073709551615:1").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(5, 1970324836974592, 2251799813685247, -1));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 2, 1));
+  EXPECT_THAT(Parse("1 18446744073709551616:1"), Invalid("'18446744073709551616:1' has an index that is no unsigned 64-bit number"));
+}
+
+TEST_F(LibSvmTest, LabelsMayHaveASignOrBeAbsent) {
+  ASSERT_TRUE(Parse("+1 10:1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0, 0, 0));
+  ASSERT_TRUE(Parse("3.5").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(3.5, 0, 0, 0));
+  ASSERT_TRUE(Parse("10:1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), 0, 0, 0));
+  EXPECT_THAT(Parse("+-1 10:1"), Invalid("the label '+-1' is not a finite number"));
+}
+
+TEST_F(LibSvmTest, FieldsOfLibffmChooseTheSlot) {
+  Configure(R"(fields: true slot { name: "x" type: FLOAT field: 0 last: 1 } slot { name: "b" field: 2 } slot { name: "a" field: 1 })");
+  ASSERT_TRUE(Parse("1 0:0:0.5 0:1:2 1:77:1 2:77:1 2:5:0.5 3:77:1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0.5, 2));
+  EXPECT_THAT(example_.ids, ElementsAre(77, 5, 77));
+  EXPECT_THAT(example_.counts, ElementsAre(2, 1));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 0.5, 1));
+  EXPECT_THAT(Parse("1 5:1"), Invalid("'5:1' is not field:index:value"));
+  EXPECT_THAT(Parse("1 5"), Invalid("'5' is not field:index:value"));
+  EXPECT_THAT(Parse("1 -5:1:1"), Invalid("'-5:1:1' has a field that is no whole number from 0 on"));
+}
+
+TEST_F(LibSvmTest, ASlotWithoutAFieldTakesEveryField) {
+  Configure(R"(fields: true slot { name: "all" last: 99 } slot { name: "b" field: 2 first: 100 } slot { name: "c" field: 3 first: 100 })");
+  ASSERT_TRUE(Parse("1 7:99:1 3:100:1 2:100:1 0:0:1 4:100:1").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(99, 0, 100, 100));
+  EXPECT_THAT(example_.counts, ElementsAre(2, 1, 1));
+}
+
+TEST_F(LibSvmTest, BadLinesAreExplained) {
+  EXPECT_THAT(Parse("x 10:1"), Invalid("the label 'x' is not a finite number"));
+  EXPECT_THAT(Parse("1 10"), Invalid("'10' is not index:value"));
+  EXPECT_THAT(Parse("1 10:"), Invalid("'10:' has a value that is not a finite number"));
+  EXPECT_THAT(Parse("1 10:1e99"), Invalid("'10:1e99' has a value that is not a finite number"));
+  EXPECT_THAT(Parse("1 -10:1"), Invalid("'-10:1' has an index that is no unsigned 64-bit number"));
+  EXPECT_THAT(Parse("1 qid:3 10:1"), Invalid("'qid:3' has an index that is no unsigned 64-bit number"));
+  EXPECT_THAT(Parse("1 10:1 # why"), Invalid("'#' is not index:value"));
+  EXPECT_THAT(Parse("1 2:1 2:3"), Invalid("'2:3' is there twice"));
+  std::string many = "1";
+  for (int i = 0; i < 65536; ++i) many += " 10:1";
+  EXPECT_THAT(Parse(many), Invalid("'10:1' is one too many: a slot has at most 65535 ids"));
+}
+
+TEST_F(LibSvmTest, WhateverStandsInALineBothWaysAgree) {
+  const std::string good = "+1 1:0.5 2:-1e2 10:1 25:3 1000:1 18446744073709551615:0.25";
+  int refused = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    std::string line = good;
+    const PhiloxBlock r = Philox(8, i, 0);
+    for (uint32_t change = 0; change <= r.v[0] % 3; ++change) {
+      const PhiloxBlock c = Philox(8, i, change + 1);
+      line[c.v[0] % line.size()] = "0123 :-+.e\t\xff"[c.v[1] % 12];
+    }
+    refused += !Parse(line).ok();
+  }
+  EXPECT_GT(refused, 3000);
+  EXPECT_LT(refused, 19500);
+}
+
+TEST_F(LibSvmTest, BadConfigurationsAreRefused) {
+  EXPECT_THAT(Refusal(""), Invalid("data.lib_svm: no slot that is not skipped"));
+  EXPECT_THAT(Refusal("slot {}"), Invalid("data.lib_svm.slot[0]: name is empty"));
+  EXPECT_THAT(Refusal("slot { name: 'a' output: 'label' }"),
+              Invalid("data.lib_svm.slot[0]: 'label' is a variable of the format itself; give it another output"));
+  EXPECT_THAT(Refusal("slot { name: 'a' first: 3 last: 2 }"), Invalid("data.lib_svm.slot[0]: has indexes from 3 to 2"));
+  EXPECT_THAT(Refusal("slot { name: 'a' type: FLOAT }"), StatusIs(kInvalid, HasSubstr("has indexes from 0 to 1844674407370955161")));
+  EXPECT_THAT(Refusal("slot { name: 'a' last: 7 } slot { name: 'b' first: 7 }"),
+              Invalid("data.lib_svm.slot[1]: takes indexes that slot[0] takes, too"));
+  EXPECT_THAT(Refusal("slot { name: 'a' field: 1 }"),
+              Invalid("data.lib_svm.slot[0].field: is for libffm; set data.lib_svm.fields"));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,150 @@
+// The fast ways to read numbers against std::from_chars, bit by bit.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/philox.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/data/numbers.h"
+
+namespace weir {
+namespace {
+
+// A number with something behind it that would change it, were it read.
+class Misled {
+ public:
+  explicit Misled(const std::string& number) : size_(number.size()), text_(number + "99999999.99999e9") {}
+  const char* begin() const { return text_.data(); }
+  const char* end() const { return text_.data() + size_; }
+
+ private:
+  const size_t size_;
+  const std::string text_;
+};
+
+// Whether the fast way took it; then it is right.
+bool FloatIsRight(const std::string& number, char behind) {
+  const std::string text = number + behind + std::string(16, '9');
+  float fast = 0, plain = 0;
+  const char* const stop = ReadFloat(text.data(), text.data() + number.size(), &fast);
+  if (stop == nullptr) return false;
+  EXPECT_EQ(stop, text.data() + number.size()) << number;
+  EXPECT_TRUE(ParseWhole(std::string_view(number), &plain)) << number;
+  EXPECT_EQ(std::bit_cast<uint32_t>(fast), std::bit_cast<uint32_t>(plain)) << number;
+  return true;
+}
+
+TEST(ReadFloatTest, CommonNumbersAreTakenAndRight) {
+  for (const char* number : {"0", "-0", "1", "-1", "7", "42", "0.5", "-0.25", ".5", "5.", "-.5", "3.14159", "16777216", "33554433",
+                             "33554435.25", "0.1", "0.2", "0.3", "123456.789", "-122.23", "452600.0", "0.000001",
+                             "9007199254740991", "99999999", "100000000", "123456789012345", "1.17549435", "0000000001",
+                             "0.0000000000001"}) {
+    EXPECT_TRUE(FloatIsRight(number, ' ')) << number;
+  }
+}
+
+TEST(ReadFloatTest, WhateverIsTakenIsRoundedAsFromCharsDoes) {
+  int taken = 0;
+  constexpr int kNumbers = 300000;
+  for (uint64_t i = 0; i < kNumbers; ++i) {
+    const PhiloxBlock r = Philox(11, i, 0);
+    const uint64_t digits = (static_cast<uint64_t>(r.v[0]) << 32 | r.v[1]) >> (r.v[2] % 64);
+    std::string number = absl::StrCat(digits);
+    const size_t point = r.v[3] % (number.size() + 3);
+    if (point < number.size()) number.insert(point, ".");
+    if (r.v[3] & 1024) number.insert(0, "-");
+    taken += FloatIsRight(number, ",\t 0"[r.v[3] >> 11 & 1]);
+  }
+  EXPECT_GT(taken, kNumbers / 2);
+}
+
+TEST(ReadFloatTest, MiddlesBetweenTwoFloatsAreRight) {
+  for (uint64_t i = 0; i < 100000; ++i) {
+    // Of 25 bits, the last one set: between two floats; and its neighbours in a double.
+    const PhiloxBlock r = Philox(12, i, 0);
+    const uint64_t middle = (uint64_t{1} << 24 | r.v[0] >> 8) << 1 | 1;
+    const uint64_t scaled = middle << (r.v[1] % 28);
+    for (const uint64_t digits : {scaled - 1, scaled, scaled + 1}) FloatIsRight(absl::StrCat(digits), ' ');
+    FloatIsRight(absl::StrFormat("%d.5", middle >> 1), ' ');
+    FloatIsRight(absl::StrFormat("%d.50000001", middle >> 1), ' ');
+    FloatIsRight(absl::StrFormat("%d.49999999", middle >> 1), ' ');
+  }
+}
+
+TEST(ReadFloatTest, RareNumbersAndNoNumbersAreLeft) {
+  for (const char* number : {"", "-", ".", "-.", "+1", "e5", "1e5", "1E5", "nan", "inf", "x", " 1", "12345678901234567890",
+                             "0.12345678901234567890", "9007199254740993"}) {
+    EXPECT_FALSE(FloatIsRight(number, ' ')) << number;
+  }
+}
+
+TEST(ReadFloatTest, NothingBeyondTheEndCounts) {
+  for (const char* number : {"", "1", "12345678", "1.5", "1.", "-", "1234567890123456", "0.12345678"}) {
+    const Misled text(number);
+    float value;
+    EXPECT_EQ(ReadFloat(text.begin(), text.end(), &value), nullptr) << number;
+  }
+}
+
+TEST(ReadUnsignedTest, UpTo18DigitsAreRead) {
+  uint64_t digits = 0;
+  for (int n = 1; n <= 18; ++n) {
+    digits = digits * 10 + static_cast<uint64_t>(n % 10);
+    const std::string text = absl::StrCat(digits, std::string(16, ' '));
+    uint64_t value = 0;
+    ASSERT_EQ(ReadUnsigned(text.data(), text.data() + n, &value), text.data() + n) << n;
+    EXPECT_EQ(value, digits);
+  }
+  const std::string longer = absl::StrCat("1234567890123456789", std::string(16, ' '));
+  uint64_t value;
+  EXPECT_EQ(ReadUnsigned(longer.data(), longer.data() + 19, &value), nullptr);
+}
+
+TEST(ReadUnsignedTest, EveryByteThatIsNoDigitEndsTheNumber) {
+  for (int place = 0; place <= 9; ++place) {
+    for (int c = 0; c < 256; ++c) {
+      if (c >= '0' && c <= '9') continue;
+      const std::string text = std::string(static_cast<size_t>(place), '7') + static_cast<char>(c) + std::string(24, '8');
+      uint64_t value = 0;
+      const char* const stop = ReadUnsigned(text.data(), text.data() + 20, &value);
+      ASSERT_EQ(stop, place == 0 ? nullptr : text.data() + place) << place << " " << c;
+      if (place > 0) {
+        ASSERT_EQ(value, std::stoull(std::string(static_cast<size_t>(place), '7')));
+      }
+    }
+  }
+}
+
+TEST(ReadIdTest, SignsAreRead) {
+  const std::string text = "-42" + std::string(16, ' ');
+  int64_t id = 0;
+  ASSERT_EQ(ReadId(text.data(), text.data() + 3, &id), text.data() + 3);
+  EXPECT_EQ(id, -42);
+  EXPECT_EQ(ReadId(text.data(), text.data() + 1, &id), nullptr);
+  const Misled cut("-");
+  EXPECT_EQ(ReadId(cut.begin(), cut.end(), &id), nullptr);
+}
+
+TEST(FindByteTest, IsTheFirstOrTheEnd) {
+  for (int size = 0; size < 40; ++size) {
+    for (int at = 0; at <= size; ++at) {
+      for (const char c : {',', '\t', '\0', '\xFF', '\x80'}) {
+        // Neighbours of the byte in value, before it; the byte itself behind the end.
+        std::string text(static_cast<size_t>(size), static_cast<char>(c + 1));
+        if (at < size) text[static_cast<size_t>(at)] = c;
+        for (int later = at + 1; later < size; later += 3) text[static_cast<size_t>(later)] = c;
+        text += std::string(16, c);
+        ASSERT_EQ(FindByte(text.data(), text.data() + size, c), text.data() + at) << size << " " << at;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,42 @@
+// A line parsed by the fast and by the plain way of its parser, which must agree.
+#ifndef WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
+#define WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "trainer/data/example_stream.h"
+#include "trainer/data/line_parser.h"
+
+namespace weir {
+
+inline std::string Bits(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+// What Parse says. Behind the line stand digits, which must not count.
+inline absl::Status ParseBothWays(const LineParser& parser, const std::string& line, Example* example) {
+  const std::string padded = line + "9f9f9f9f9f9f9f9f9f9f";
+  const std::string_view text = std::string_view(padded).substr(0, line.size());
+  Example plain;
+  ExampleStream::Prepare(parser, &plain);
+  const absl::Status status = parser.Parse(text, example);
+  EXPECT_EQ(status, parser.ParsePlain(text, &plain)) << line;
+  EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
+  if (!status.ok()) return status;
+  EXPECT_EQ(Bits(example->floats), Bits(plain.floats)) << line;
+  EXPECT_EQ(example->ids, plain.ids) << line;
+  EXPECT_EQ(example->counts, plain.counts) << line;
+  EXPECT_EQ(Bits(example->weights), Bits(plain.weights)) << line;
+  size_t ids = 0;
+  for (const uint16_t count : example->counts) ids += count;
+  EXPECT_EQ(ids, example->ids.size()) << line;
+  EXPECT_TRUE(example->weights.empty() || example->weights.size() == ids) << line;
+  return status;
+}
+
+}  // namespace weir
+
+#endif  // WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_

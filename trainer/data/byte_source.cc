@@ -1,0 +1,218 @@
+#include "trainer/data/byte_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+absl::Status OsError(const DataFile& file, const char* what) {
+  const int error = errno;
+  const std::string text = absl::StrCat(file.name, ": cannot ", what, ": ", ::strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(text);
+  if (error == EACCES) return absl::PermissionDeniedError(text);
+  return absl::DataLossError(text);
+}
+
+class File {
+ public:
+  explicit File(const DataFile& file) : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+
+  // Up to `size` bytes at `offset`; fewer only at the end of the file.
+  absl::StatusOr<size_t> ReadAt(int64_t offset, char* out, size_t size) {
+    size_t got = 0;
+    while (got < size) {
+      const ssize_t n = ::pread(fd_, out + got, size - got, offset + static_cast<int64_t>(got));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return OsError(file_, "read");
+      if (n == 0) break;
+      got += static_cast<size_t>(n);
+    }
+    return got;
+  }
+
+ private:
+  const DataFile& file_;
+  const int fd_;
+};
+
+class PlainSource : public ByteSource {
+ public:
+  PlainSource(const DataFile& file, int64_t begin) : info_(file), file_(file), at_(begin) {}
+  bool is_open() const { return file_.is_open(); }
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    // What was appended since the files were listed belongs to no stream.
+    size = static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(size), info_.bytes - at_));
+    if (size == 0) return 0;
+    ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(at_, out, size));
+    at_ += static_cast<int64_t>(got);
+    if (got < size) {
+      return absl::DataLossError(
+          absl::StrCat(info_.name, ": ends at byte ", at_, ", had ", info_.bytes, " bytes when the job started"));
+    }
+    return got;
+  }
+
+ private:
+  const DataFile& info_;
+  File file_;
+  int64_t at_;
+};
+
+absl::Status Cut(const DataFile& file, int64_t at) {
+  return absl::DataLossError(absl::StrCat(file.name, ": cut: the compressed data ends at byte ", at,
+                                          " in the middle of a stream; get the file again"));
+}
+
+class GzipSource : public ByteSource {
+ public:
+  explicit GzipSource(const DataFile& file) : info_(file), file_(file), input_(kBlock) {
+    // 16: a gzip header and trailer, nothing else.
+    CHECK_EQ(inflateInit2(&zlib_, 16 + MAX_WBITS), Z_OK);
+  }
+  ~GzipSource() override { inflateEnd(&zlib_); }
+  bool is_open() const { return file_.is_open(); }
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    zlib_.next_out = reinterpret_cast<Bytef*>(out);
+    zlib_.avail_out = static_cast<uInt>(std::min<size_t>(size, std::numeric_limits<uInt>::max()));
+    const uInt wanted = zlib_.avail_out;
+    while (zlib_.avail_out == wanted) {
+      if (zlib_.avail_in == 0) {
+        ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(read_, reinterpret_cast<char*>(input_.data()), input_.size()));
+        read_ += static_cast<int64_t>(got);
+        zlib_.next_in = input_.data();
+        zlib_.avail_in = static_cast<uInt>(got);
+        if (got == 0) {
+          if (between_members_) return 0;
+          return Cut(info_, read_);
+        }
+      }
+      if (between_members_) {  // gzip files may be concatenated
+        inflateReset(&zlib_);
+        between_members_ = false;
+      }
+      const int result = inflate(&zlib_, Z_NO_FLUSH);
+      if (result == Z_STREAM_END) {
+        between_members_ = true;
+      } else if (result != Z_OK && result != Z_BUF_ERROR) {
+        return absl::DataLossError(absl::StrCat(info_.name, ": damaged gzip at byte ", read_ - zlib_.avail_in, ": ",
+                                                zlib_.msg == nullptr ? "bad data" : zlib_.msg, "; get the file again"));
+      }
+    }
+    return wanted - zlib_.avail_out;
+  }
+
+ private:
+  const DataFile& info_;
+  File file_;
+  int64_t read_ = 0;  // compressed bytes
+  std::vector<Bytef> input_;
+  z_stream zlib_ = {};
+  bool between_members_ = false;
+};
+
+class ZstdSource : public ByteSource {
+ public:
+  explicit ZstdSource(const DataFile& file) : info_(file), file_(file), input_(kBlock), zstd_(ZSTD_createDStream()) {
+    CHECK(zstd_ != nullptr);
+  }
+  ~ZstdSource() override { ZSTD_freeDStream(zstd_); }
+  bool is_open() const { return file_.is_open(); }
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    ZSTD_outBuffer output = {out, size, 0};
+    while (output.pos == 0) {
+      if (in_.pos == in_.size && (between_frames_ || drained_)) {
+        ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(read_, input_.data(), input_.size()));
+        read_ += static_cast<int64_t>(got);
+        in_ = {input_.data(), got, 0};
+        if (got == 0) {
+          if (between_frames_) return 0;
+          return Cut(info_, read_);
+        }
+      }
+      const size_t result = ZSTD_decompressStream(zstd_, &output, &in_);
+      if (ZSTD_isError(result)) return Damaged(result);
+      // Frames may be concatenated.
+      between_frames_ = result == 0;
+      drained_ = output.pos < output.size;
+    }
+    return output.pos;
+  }
+
+ private:
+  absl::Status Damaged(size_t result) const {
+    if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
+      return absl::InvalidArgumentError(absl::StrCat(info_.name, ": was compressed with a window of more than 128 MiB, which every "
+                                                                 "stream would need; compress it again without --long or --ultra"));
+    }
+    return absl::DataLossError(absl::StrCat(info_.name, ": damaged zstd at byte ", read_ - static_cast<int64_t>(in_.size - in_.pos),
+                                            ": ", ZSTD_getErrorName(result), "; get the file again"));
+  }
+
+  const DataFile& info_;
+  File file_;
+  int64_t read_ = 0;  // compressed bytes
+  std::vector<char> input_;
+  ZSTD_inBuffer in_ = {nullptr, 0, 0};
+  ZSTD_DStream* const zstd_;
+  bool between_frames_ = true;
+  bool drained_ = true;  // all that was decompressed has been given
+};
+
+template <typename Source, typename... Args>
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenAs(const DataFile& file, Args... args) {
+  auto source = std::make_unique<Source>(file, args...);
+  if (!source->is_open()) return OsError(file, "open");
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> ByteSource::ReadFully(char* out, size_t size) {
+  size_t filled = 0;
+  while (filled < size) {
+    ASSIGN_OR_RETURN(const size_t got, Read(out + filled, size - filled));
+    if (got == 0) break;
+    filled += got;
+  }
+  return filled;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const DataFile& file, int64_t begin) {
+  CHECK(begin == 0 || file.compression == Compression::kNone) << file.name;
+  switch (file.compression) {
+    case Compression::kGzip:
+      return OpenAs<GzipSource>(file);
+    case Compression::kZstd:
+      return OpenAs<ZstdSource>(file);
+    case Compression::kNone:
+      break;
+  }
+  return OpenAs<PlainSource>(file, begin);
+}
+
+}  // namespace weir

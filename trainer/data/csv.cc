@@ -1,0 +1,413 @@
+// Text in columns with a separator, quotes, lists in a field, and a header line or none.
+//
+// A field in quotes ends at the next quote that is not doubled; behind it stands a separator or the end of the line. A quote that
+// does not begin a field is a character like others. An empty field is missing: NaN in a float column, no id in a slot; so is an
+// empty element of a list.
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/numbers.h"
+#include "trainer/data/slot_columns.h"
+
+namespace weir {
+namespace {
+
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+constexpr int kSkipped = -1;
+constexpr size_t kShownNames = 300;  // bytes of a message
+
+using Type = v1::Csv::Column;
+
+struct CsvColumn {
+  DataSlot slot;
+  Type::Type type = Type::FLOAT;
+  std::optional<char> list = {};
+  std::optional<char> weight = {};
+};
+
+struct Config {
+  std::vector<CsvColumn> columns;  // as the job has them
+  char separator = ',';
+};
+
+int64_t TextId(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
+
+std::string Shown(std::string_view text) { return std::string(text.substr(0, 40)); }
+
+// Adds an id of the slot that is being read. Weights begin with the first that there is.
+void AddId(int64_t id, std::optional<float> weight, Example* example) {
+  if (weight.has_value() && example->weights.empty()) example->weights.resize(example->ids.size(), 1.0f);
+  example->ids.push_back(id);
+  if (weight.has_value() || !example->weights.empty()) example->weights.push_back(weight.value_or(1.0f));
+}
+
+// The fields of a line, without their quotes. A message without file and line when a quote is wrong.
+absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char separator) {
+  std::vector<std::string> fields;
+  for (size_t at = 0;; ++at) {  // behind the separator
+    std::string field;
+    if (at < line.size() && line[at] == '"') {
+      for (++at;; ++at) {
+        if (at >= line.size()) {
+          return absl::InvalidArgumentError(absl::StrCat("field ", fields.size() + 1,
+                                                         ": its quote is not closed; an end of line cannot be in a field"));
+        }
+        if (line[at] != '"') {
+          field += line[at];
+        } else if (at + 1 < line.size() && line[at + 1] == '"') {
+          field += line[at++];
+        } else {
+          break;
+        }
+      }
+      ++at;
+      if (at < line.size() && line[at] != separator) {
+        return absl::InvalidArgumentError(absl::StrCat("field ", fields.size() + 1, ": '", Shown(line.substr(at)),
+                                                       "' stands behind its closing quote; a quote in a field is doubled"));
+      }
+    } else {
+      const size_t end = std::min(line.find(separator, at), line.size());
+      field = line.substr(at, end - at);
+      at = end;
+    }
+    fields.push_back(std::move(field));
+    if (at >= line.size()) return fields;
+  }
+}
+
+class CsvParser : public LineParser {
+ public:
+  // `order`: for each field of a line the place of its column in config->columns, or kSkipped.
+  CsvParser(std::vector<Column> columns, std::shared_ptr<const Config> config, std::vector<int> order)
+      : LineParser(std::move(columns)), config_(std::move(config)), order_(std::move(order)) {
+    std::vector<bool> there(config_->columns.size());
+    for (const int place : order_) {
+      if (place == kSkipped) continue;
+      const CsvColumn& column = config_->columns[static_cast<size_t>(place)];
+      there[static_cast<size_t>(place)] = true;
+      if (column.slot.is_float) continue;
+      ids_in_order_ = ids_in_order_ && (slots_in_line_.empty() || column.slot.position > slots_in_line_.back());
+      slots_in_line_.push_back(column.slot.position);
+    }
+    for (size_t i = 0; i < there.size(); ++i) {
+      if (!there[i] && !config_->columns[i].slot.skip) absent_.push_back(config_->columns[i].slot.position);
+    }
+  }
+
+  absl::Status Parse(std::string_view line, Example* example) const override {
+    return ParseFast(line, example) ? absl::OkStatus() : ParsePlain(line, example);
+  }
+  absl::Status ParsePlain(std::string_view line, Example* example) const override;
+
+ private:
+  bool ParseFast(std::string_view line, Example* example) const;
+  bool ReadOne(const CsvColumn& column, const char** at, const char* end, Example* example) const;
+  static bool ReadList(const CsvColumn& column, const char* p, const char* end, Example* example);
+
+  static absl::Status ParseFloats(const CsvColumn& column, std::string_view field, Example* example);
+  static absl::Status ParseIds(const CsvColumn& column, std::string_view field, Example* example);
+  static absl::Status AddElement(const CsvColumn& column, std::string_view element, Example* example);
+
+  const std::shared_ptr<const Config> config_;
+  const std::vector<int> order_;
+  std::vector<int> absent_;  // float positions that no field gives
+  std::vector<int> slots_in_line_;
+  bool ids_in_order_ = true;
+};
+
+bool CsvParser::ParseFast(std::string_view line, Example* example) const {
+  const char separator = config_->separator;
+  const char* p = line.data();
+  const char* const end = p + line.size();
+  example->ids.clear();
+  example->weights.clear();
+  for (size_t i = 0; i < order_.size(); ++i) {
+    if (i > 0) {
+      if (p == end) return false;
+      ++p;  // the separator
+    }
+    const bool quoted = p < end && *p == '"';
+    const CsvColumn* const column = order_[i] == kSkipped ? nullptr : &config_->columns[static_cast<size_t>(order_[i])];
+    if (column != nullptr && !quoted && !column->list.has_value()) {
+      if (!ReadOne(*column, &p, end, example)) return false;
+      continue;
+    }
+    const char* const begin = p + quoted;
+    const char* const stop = FindByte(begin, end, quoted ? '"' : separator);
+    p = stop + quoted;
+    if (p > end || (p < end && *p != separator)) return false;  // not closed, or a doubled quote
+    if (column != nullptr && !ReadList(*column, begin, stop, example)) return false;
+  }
+  if (p != end) return false;
+  for (const int position : absent_) example->floats[static_cast<size_t>(position)] = kMissing;
+  if (!ids_in_order_) OrderIds(slots_in_line_, example);
+  return true;
+}
+
+// A field that is no list and not in quotes.
+bool CsvParser::ReadOne(const CsvColumn& column, const char** at, const char* end, Example* example) const {
+  const char separator = config_->separator;
+  const char* const begin = *at;
+  const char* p = begin;
+  if (p == end || *p == separator) {
+    if (column.slot.is_float) {
+      example->floats[static_cast<size_t>(column.slot.position)] = kMissing;
+    } else {
+      example->counts[static_cast<size_t>(column.slot.position)] = 0;
+    }
+    return true;
+  }
+  if (column.slot.is_float) {
+    p = ReadFloat(p, end, &example->floats[static_cast<size_t>(column.slot.position)]);
+    if (p == nullptr || (p < end && *p != separator)) return false;
+    *at = p;
+    return true;
+  }
+  if (column.weight.has_value()) return false;
+  int64_t id;
+  if (column.type == Type::ID) {
+    p = ReadId(p, end, &id);
+    if (p == nullptr || (p < end && *p != separator)) return false;
+  } else {
+    p = FindByte(p, end, separator);
+    id = TextId({begin, static_cast<size_t>(p - begin)});
+  }
+  example->ids.push_back(id);
+  example->counts[static_cast<size_t>(column.slot.position)] = 1;
+  *at = p;
+  return true;
+}
+
+// A field without its quotes, which may be a list.
+bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, Example* example) {
+  const size_t position = static_cast<size_t>(column.slot.position);
+  if (column.slot.is_float) {
+    float* out = &example->floats[position];
+    if (p == end) {
+      std::fill_n(out, column.slot.dim, kMissing);
+      return true;
+    }
+    for (int i = 0;; ++i) {
+      if (i == column.slot.dim) return false;
+      p = ReadFloat(p, end, out + i);
+      if (p == nullptr) return false;
+      if (p == end) return i + 1 == column.slot.dim;
+      if (*p != column.list) return false;
+      ++p;
+    }
+  }
+  if (column.weight.has_value()) return false;
+  const size_t before = example->ids.size();
+  while (p < end) {
+    const char* stop = column.list.has_value() ? FindByte(p, end, *column.list) : end;
+    int64_t id;
+    if (p == stop) {
+      ++p;
+      continue;
+    }
+    if (column.type == Type::TEXT) {
+      id = TextId({p, static_cast<size_t>(stop - p)});
+    } else if (ReadId(p, stop, &id) != stop) {
+      return false;
+    }
+    example->ids.push_back(id);
+    p = stop + 1;
+  }
+  const size_t count = example->ids.size() - before;
+  if (count > Example::kMaxSlotIds) return false;
+  example->counts[position] = static_cast<uint16_t>(count);
+  return true;
+}
+
+absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) const {
+  example->ids.clear();
+  example->weights.clear();
+  ASSIGN_OR_RETURN(const std::vector<std::string> fields, SplitFields(line, config_->separator));
+  if (fields.size() != order_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected ", order_.size(), " fields, got ", fields.size()));
+  }
+  for (size_t i = 0; i < order_.size(); ++i) {
+    if (order_[i] == kSkipped) continue;
+    const CsvColumn& column = config_->columns[static_cast<size_t>(order_[i])];
+    const absl::Status status =
+        column.slot.is_float ? ParseFloats(column, fields[i], example) : ParseIds(column, fields[i], example);
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", i + 1, " (", column.slot.name, "): ", std::string(status.message())));
+    }
+  }
+  for (const int position : absent_) example->floats[static_cast<size_t>(position)] = kMissing;
+  if (!ids_in_order_) OrderIds(slots_in_line_, example);
+  return absl::OkStatus();
+}
+
+// Elements of a list, one for what is no list.
+std::vector<std::string_view> Elements(std::string_view field, const std::optional<char>& list) {
+  std::vector<std::string_view> elements;
+  for (size_t begin = 0;;) {
+    const size_t end = list.has_value() ? field.find(*list, begin) : std::string_view::npos;
+    elements.push_back(field.substr(begin, end - begin));
+    if (end == std::string_view::npos) return elements;
+    begin = end + 1;
+  }
+}
+
+absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view field, Example* example) {
+  float* out = &example->floats[static_cast<size_t>(column.slot.position)];
+  if (field.empty()) {
+    std::fill_n(out, column.slot.dim, kMissing);
+    return absl::OkStatus();
+  }
+  const std::vector<std::string_view> elements = Elements(field, column.list);
+  if (elements.size() != static_cast<size_t>(column.slot.dim)) {
+    return absl::InvalidArgumentError(absl::StrCat("expected ", column.slot.dim, " values, got ", elements.size()));
+  }
+  for (size_t i = 0; i < elements.size(); ++i) {
+    out[i] = kMissing;
+    if (elements[i].empty() || ParseFinite(elements[i], &out[i])) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", Shown(elements[i]), "' is not a finite number"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field, Example* example) {
+  const size_t before = example->ids.size();
+  for (const std::string_view element : Elements(field, column.list)) RETURN_IF_ERROR(AddElement(column, element, example));
+  const size_t count = example->ids.size() - before;
+  if (count > Example::kMaxSlotIds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", count, " values; at most ", Example::kMaxSlotIds, " are possible"));
+  }
+  example->counts[static_cast<size_t>(column.slot.position)] = static_cast<uint16_t>(count);
+  return absl::OkStatus();
+}
+
+absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view element, Example* example) {
+  std::string_view value = element;
+  std::optional<float> weight;
+  // A text may hold the character, too: what stands behind the last one is the weight.
+  const size_t mark = column.weight.has_value() ? element.rfind(*column.weight) : std::string_view::npos;
+  if (mark != std::string_view::npos) {
+    value = element.substr(0, mark);
+    if (!ParseFinite(element.substr(mark + 1), &weight.emplace())) {
+      return absl::InvalidArgumentError(absl::StrCat("the weight in '", Shown(element), "' is not a finite number"));
+    }
+  }
+  if (value.empty()) {
+    if (!weight.has_value()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("there is no value before the weight in '", Shown(element), "'"));
+  }
+  int64_t id = 0;
+  if (column.type == Type::TEXT) {
+    id = TextId(value);
+  } else if (!ParseId(value, &id)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", Shown(value), "' is not a 64-bit integer"));
+  }
+  AddId(id, weight, example);
+  return absl::OkStatus();
+}
+
+// The format where files have headers: knows the columns, and each file's header makes the parser of its lines.
+class CsvWithHeader : public LineParser {
+ public:
+  CsvWithHeader(std::vector<Column> columns, std::shared_ptr<const Config> config)
+      : LineParser(std::move(columns)), config_(std::move(config)) {}
+
+  absl::Status Parse(std::string_view, Example*) const override {
+    return absl::InternalError("a line of a file whose header has not been read");
+  }
+  bool has_header() const override { return true; }
+  absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
+                                                        const std::vector<int64_t>& may_be_absent) const override;
+
+ private:
+  const std::shared_ptr<const Config> config_;
+};
+
+absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string_view header,
+                                                                     const std::vector<int64_t>& may_be_absent) const {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // how some programs begin a UTF-8 file
+  if (header.starts_with(kByteOrderMark)) header.remove_prefix(kByteOrderMark.size());
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, SplitFields(header, config_->separator));
+  std::vector<int> order(names.size(), kSkipped);
+  for (size_t i = 0; i < config_->columns.size(); ++i) {
+    const DataSlot& slot = config_->columns[i].slot;
+    if (slot.skip) continue;
+    const auto found = std::find(names.begin(), names.end(), slot.name);
+    if (found == names.end()) {
+      const bool may = slot.is_float &&
+                       std::find(may_be_absent.begin(), may_be_absent.end(), slot.position) != may_be_absent.end();
+      if (may) continue;
+      std::string known = absl::StrJoin(names, ", ");
+      if (known.size() > kShownNames) known = absl::StrCat(known.substr(0, kShownNames), " ...");
+      return absl::InvalidArgumentError(
+          absl::StrCat("the header has no column '", slot.name, "'; its ", names.size(), " are ", known));
+    }
+    if (std::find(found + 1, names.end(), slot.name) != names.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the header has two columns '", slot.name, "'"));
+    }
+    order[static_cast<size_t>(found - names.begin())] = static_cast<int>(i);
+  }
+  return std::make_unique<CsvParser>(columns(), config_, std::move(order));
+}
+
+// One character, or none for an empty text.
+absl::StatusOr<std::optional<char>> Character(const std::string& text, bool beside_numbers, const std::string& field) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::string_view kNever = "\"\r\n", kInNumbers = "0123456789+-.eE";
+  if (text.size() > 1 || kNever.find(text[0]) != std::string_view::npos ||
+      (beside_numbers && kInNumbers.find(text[0]) != std::string_view::npos)) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": must be one character, no quote, no end of line, nothing that numbers hold; got '",
+                                                   text, "'"));
+  }
+  return text[0];
+}
+
+absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config) {
+  auto made = std::make_shared<Config>();
+  ASSIGN_OR_RETURN(const std::optional<char> separator, Character(config.separator(), /*beside_numbers=*/true, "data.csv.separator"));
+  if (!separator.has_value()) return absl::InvalidArgumentError("data.csv.separator: must be one character");
+  made->separator = *separator;
+  std::vector<DataSlot> slots;
+  std::vector<int> order;
+  for (int i = 0; i < config.column_size(); ++i) {
+    const v1::Csv::Column& in = config.column(i);
+    const std::string where = absl::StrCat("data.csv.column[", i, "]");
+    const bool skip = in.type() == Type::SKIP, numbers = in.type() == Type::FLOAT || in.type() == Type::ID;
+    CsvColumn column{.type = in.type()};
+    ASSIGN_OR_RETURN(column.list, Character(in.list(), numbers, where + ".list"));
+    ASSIGN_OR_RETURN(column.weight, Character(in.weight(), numbers, where + ".weight"));
+    if (in.dim() != 1 && !column.list.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ".dim: is for a column with a list, got ", in.dim()));
+    }
+    // A column that is thrown away need have no name.
+    slots.push_back({.name = skip ? absl::StrCat("\n", i) : in.name(),
+                     .output = in.output(),
+                     .is_float = in.type() == Type::FLOAT,
+                     .skip = skip,
+                     .dim = in.dim()});
+    order.push_back(skip ? kSkipped : i);
+    made->columns.push_back(std::move(column));
+  }
+  ASSIGN_OR_RETURN(std::vector<Column> columns, LayOutSlots("data.csv.column", {}, &slots));
+  for (size_t i = 0; i < slots.size(); ++i) made->columns[i].slot = std::move(slots[i]);
+  if (config.header()) return std::make_unique<CsvWithHeader>(std::move(columns), std::move(made));
+  return std::make_unique<CsvParser>(std::move(columns), std::move(made), std::move(order));
+}
+
+WEIR_REGISTER_LINE_PARSER(v1::Csv, MakeCsvParser);
+
+}  // namespace
+}  // namespace weir
