@@ -15,8 +15,8 @@
 namespace weir {
 
 // Variables in the order of the reader's columns. DENSE: [-1, columns] float32. IDS: [-1, slots] int64. All stop_gradient.
-// criteo: "label", "dense", "cat". multi_slot, csv: one per output, in order of its first slot or column. lib_svm: the same behind
-// "label". idx: "label" and its output. InvalidArgument as other checks of a job; `data` is a v1::Data.
+// criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot. InvalidArgument as other checks
+// of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
 
 // Floats or slots of one variable that data can give, and of all float variables together: far beyond any use, and small enough

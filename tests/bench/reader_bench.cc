@@ -1,16 +1,26 @@
-// Criteo text: lines parsed, and examples made into batches of lanes, per second.
+// Files to batches: lines parsed, and examples made into batches of lanes, per second, for each format and compression.
 //
-// Lines are made before the timer. Bytes are those of the text. See docs/performance.md for figures and their machine.
+// Lines and files are made before the timer. Bytes are those of the text, uncompressed. Beside the figures stand their ceilings: a copy
+// of the same bytes, and the bare decompressor. See docs/performance.md for figures and their machine.
+
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/philox.h"
 #include "glog/logging.h"
+#include "google/protobuf/text_format.h"
+#include "trainer/data/byte_source.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/line_parser.h"
@@ -18,71 +28,185 @@
 namespace weir {
 namespace {
 
+constexpr int64_t kRows = 100'000;
+constexpr int kFiles = 8;  // one per lane, so that each compressed one is read once
+
+uint32_t Random(uint64_t row, uint64_t column) { return Philox(1, row, column).v[0]; }
+uint32_t Id(uint64_t row, uint64_t column) { return Philox(2, row, column).v[0] % 1'000'000; }
+std::string Value(uint64_t row, uint64_t column) { return absl::StrFormat("%.4f", Random(row, column) % 100'000'000 / 1e6); }
+
 // A line of 13 integers of one to five digits and 26 categoricals of eight.
-std::string Line(uint64_t n) {
+std::string CriteoLine(uint64_t n) {
   std::string line = absl::StrCat(n % 4 == 0);
   for (uint64_t i = 0; i < 13; ++i) {
     const PhiloxBlock r = Philox(1, n, i);
     absl::StrAppend(&line, "\t", r.v[0] >> (15 + r.v[1] % 17));
   }
-  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, "\t", absl::Hex(Philox(2, n, i).v[0] % 10000 * 2654435761u, absl::kZeroPad8));
+  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, "\t", absl::Hex(Id(n, i) * 2654435761u, absl::kZeroPad8));
   return line;
 }
 
-v1::Data CriteoData() {
+// The others: 13 numbers like 31.4159 and 26 ids of up to a million (texts of eight bytes in CSV), one in a slot.
+std::string MultiSlotLine(uint64_t n) {
+  std::string line = absl::StrCat("1 ", n % 4 == 0, " 13");
+  for (uint64_t i = 0; i < 13; ++i) absl::StrAppend(&line, " ", Value(n, i));
+  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, " 1 ", Id(n, i));
+  return line;
+}
+
+std::string LibSvmLine(uint64_t n) {
+  std::string line = absl::StrCat(n % 4 == 0);
+  for (uint64_t i = 0; i < 13; ++i) absl::StrAppend(&line, " ", i + 1, ":", Value(n, i));
+  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, " ", (i + 1) * 1'000'000 + Id(n, i), ":1");
+  return line;
+}
+
+std::string CsvLine(uint64_t n) {
+  std::string line = absl::StrCat(n % 4 == 0);
+  for (uint64_t i = 0; i < 13; ++i) absl::StrAppend(&line, ",", Value(n, i));
+  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, ",", absl::Hex(Id(n, i) * 2654435761u, absl::kZeroPad8));
+  return line;
+}
+
+struct Format {
+  const char* name;
+  std::string (*line)(uint64_t);
+  std::string config;
+  std::string header;
+};
+
+std::string Times(int n, const std::function<std::string(int)>& text) {
+  std::string all;
+  for (int i = 0; i < n; ++i) all += text(i);
+  return all;
+}
+
+const std::vector<Format>& Formats() {
+  static const auto* const formats = new std::vector<Format>{
+      {"criteo", CriteoLine, "criteo {}", ""},
+      {"multi_slot", MultiSlotLine,
+       absl::StrCat("multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'dense' type: FLOAT dim: 13 }",
+                    Times(26, [](int i) { return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' }"); }), "}"),
+       ""},
+      {"lib_svm", LibSvmLine,
+       absl::StrCat("lib_svm { slot { name: 'dense' type: FLOAT first: 1 last: 13 }", Times(26, [](int i) {
+                      return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' first: ", i + 1, "000000 last: ", i + 1, "999999 }");
+                    }), "}"),
+       ""},
+      {"csv", CsvLine,
+       absl::StrCat("csv { column { name: 'label' }",
+                    Times(13, [](int i) { return absl::StrCat(" column { name: 'I", i, "' output: 'dense' }"); }),
+                    Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }), "}"),
+       absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }), Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
+  return *formats;
+}
+
+v1::Data DataOf(const Format& format) {
   v1::Data data;
-  data.mutable_criteo();
+  CHECK(google::protobuf::TextFormat::ParseFromString(format.config, &data)) << format.config;
   data.set_batch_size(2048);
   return data;
 }
 
-void BM_ParseCriteoLines(benchmark::State& state) {
-  const auto parser = MakeLineParser(CriteoData());
+std::unique_ptr<LineParser> ParserOf(const Format& format) {
+  auto parser = MakeLineParser(DataOf(format));
   CHECK(parser.ok()) << parser.status();
+  if (!(*parser)->has_header()) return *std::move(parser);
+  auto below = (*parser)->ForHeader(format.header, {});
+  CHECK(below.ok()) << below.status();
+  return *std::move(below);
+}
+
+std::string Gzip(const std::string& text) {
+  z_stream z = {};
+  CHECK_EQ(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&z, text.size()) + 64, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  CHECK_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string Zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+// Files of kRows lines, made when first asked for. "plain" is one file, others are kFiles.
+struct Files {
+  std::string directory;
+  int64_t bytes = 0;  // uncompressed
+};
+
+std::map<std::string, Files>& MadeFiles() {
+  static auto* const made = new std::map<std::string, Files>;
+  return *made;
+}
+
+const Files& FilesOf(const Format& format, const std::string& compression) {
+  const auto [it, fresh] = MadeFiles().try_emplace(absl::StrCat(format.name, "_", compression));
+  Files& files = it->second;
+  if (!fresh) return files;
+  files.directory = (std::filesystem::temp_directory_path() / absl::StrCat("weir_reader_benchmark_", ::getpid(), "_", it->first)).string();
+  std::filesystem::create_directories(files.directory);
+  const int count = compression == "plain" ? 1 : kFiles;
+  for (int f = 0; f < count; ++f) {
+    std::string text = format.header.empty() ? "" : format.header + "\n";
+    for (int64_t n = f; n < kRows; n += count) text += format.line(static_cast<uint64_t>(n)) + "\n";
+    files.bytes += static_cast<int64_t>(text.size());
+    std::ofstream(absl::StrCat(files.directory, "/f", f), std::ios::binary)
+        << (compression == "gzip" ? Gzip(text) : compression == "zstd" ? Zstd(text) : text);
+  }
+  return files;
+}
+
+DataSet Open(const Format& format, const std::string& compression) {
+  v1::DataSource source;
+  source.add_files("f*");
+  const auto data = DataSet::Open(source, FilesOf(format, compression).directory, "data.train");
+  CHECK(data.ok()) << data.status();
+  return *data;
+}
+
+void BM_ParseLines(benchmark::State& state, const Format& format, bool plainly) {
+  const std::unique_ptr<LineParser> parser = ParserOf(format);
   std::string text;
   std::vector<std::pair<size_t, size_t>> lines;  // begin, size
   for (uint64_t n = 0; n < 2000; ++n) {
-    const std::string line = Line(n);
+    const std::string line = format.line(n);
     lines.emplace_back(text.size(), line.size());
     text += line + "\n";
   }
   text.append(LineParser::kPadding, '\0');
   Example example;
-  ExampleStream::Prepare(**parser, &example);
-  const auto parse_all = [&] {
+  ExampleStream::Prepare(*parser, &example);
+  const auto parse_all = [&](bool plain) {
     int64_t sum = 0;
     for (const auto& [begin, size] : lines) {
-      CHECK((*parser)->Parse(std::string_view(text).substr(begin, size), &example).ok());
+      const std::string_view line = std::string_view(text).substr(begin, size);
+      CHECK((plain ? parser->ParsePlain(line, &example) : parser->Parse(line, &example)).ok());
       sum += example.ids.back();
     }
     return sum;
   };
-  int64_t expected = 0;
-  for (uint64_t n = 0; n < 2000; ++n) expected += Philox(2, n, 25).v[0] % 10000 * 2654435761u;
-  CHECK_EQ(parse_all(), expected);
-  for (auto _ : state) benchmark::DoNotOptimize(parse_all());
+  CHECK_EQ(parse_all(false), parse_all(true));
+  for (auto _ : state) benchmark::DoNotOptimize(parse_all(plainly));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(text.size()));
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(lines.size()));
 }
-BENCHMARK(BM_ParseCriteoLines);
 
-// From a plain file through parsing, shuffling and salting to batches.
-void BM_ReadBatches(benchmark::State& state) {
-  const std::string directory = std::filesystem::temp_directory_path() / "weir_reader_benchmark";
-  std::filesystem::create_directories(directory);
-  constexpr int64_t kRows = 100'000;
-  {
-    std::ofstream out(directory + "/train.tsv");
-    for (int64_t n = 0; n < kRows; ++n) out << Line(static_cast<uint64_t>(n)) << "\n";
-  }
+// From files through parsing, shuffling and salting to batches.
+void BM_ReadBatches(benchmark::State& state, const Format& format, const std::string& compression) {
   DataSpec spec;
-  spec.config = CriteoData();
-  spec.config.mutable_train()->add_files("train.tsv");
-  spec.directory = directory;
-  const auto data = DataSet::Open(spec.config.train(), directory, "data.train");
-  CHECK(data.ok()) << data.status();
+  spec.config = DataOf(format);
+  const DataSet data = Open(format, compression);
   for (auto _ : state) {
-    const auto reader = LaneReader::Create(*data, {.spec = spec, .streams = {0, 8}, .threads = static_cast<int>(state.range(0))});
+    const auto reader = LaneReader::Create(data, {.spec = spec, .streams = {0, 8}, .threads = static_cast<int>(state.range(0))});
     CHECK(reader.ok()) << reader.status();
     std::vector<LaneBatch> batches;
     int64_t examples = 0;
@@ -93,13 +217,57 @@ void BM_ReadBatches(benchmark::State& state) {
     }
     CHECK_EQ(examples, kRows);
   }
-  state.SetBytesProcessed(state.iterations() * data->files()[0].bytes);
+  state.SetBytesProcessed(state.iterations() * FilesOf(format, compression).bytes);
   state.SetItemsProcessed(state.iterations() * kRows);
-  std::filesystem::remove_all(directory);
 }
-BENCHMARK(BM_ReadBatches)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// The ceiling: the same bytes, read and decompressed block by block, and nothing made of them.
+void BM_Bytes(benchmark::State& state, const Format& format, const std::string& compression) {
+  const DataSet data = Open(format, compression);
+  std::vector<char> block(ByteSource::kBlock);
+  int64_t bytes = 0;
+  for (auto _ : state) {
+    bytes = 0;
+    for (const DataFile& file : data.files()) {
+      const auto source = ByteSource::Open(file, 0);
+      CHECK(source.ok()) << source.status();
+      while (true) {
+        const absl::StatusOr<size_t> got = (*source)->Read(block.data(), block.size());
+        CHECK(got.ok()) << got.status();
+        if (*got == 0) break;
+        bytes += static_cast<int64_t>(*got);
+      }
+    }
+    benchmark::DoNotOptimize(block.data());
+  }
+  CHECK_EQ(bytes, FilesOf(format, compression).bytes);
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+
+void Register() {
+  for (const Format& format : Formats()) {
+    const std::string name = format.name;
+    benchmark::RegisterBenchmark(("parse/" + name).c_str(), BM_ParseLines, format, false);
+    benchmark::RegisterBenchmark(("parse_plain/" + name).c_str(), BM_ParseLines, format, true);
+    for (const std::string compression : {"plain", "gzip", "zstd"}) {
+      const std::string both = absl::StrCat(name, "/", compression);
+      benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(("batches/" + both).c_str(), BM_ReadBatches, format, compression)
+          ->ArgName("threads")
+          ->Arg(1)
+          ->Arg(2)
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace weir
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  weir::Register();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  for (const auto& [name, files] : weir::MadeFiles()) std::filesystem::remove_all(files.directory);
+}

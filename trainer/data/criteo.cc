@@ -3,6 +3,8 @@
 // Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short integer
 // takes a slower way and may be any finite decimal number.
 
+#include <emmintrin.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -15,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/data/line_parser.h"
+#include "trainer/data/numbers.h"
 
 namespace weir {
 namespace {
@@ -22,10 +25,8 @@ namespace {
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 constexpr uint64_t kBytes = 0x0101010101010101ULL;  // times b: b in every byte
 
-// Eight hexadecimal digits at once. False when one is none.
-inline bool HexDigits8(const char* p, uint32_t* value) {
-  uint64_t x;
-  std::memcpy(&x, p, 8);
+// Eight hexadecimal digits at once, the first in the lowest byte. False when one is none.
+inline bool HexDigits8(uint64_t x, uint32_t* value) {
   const uint64_t letter = (x & (kBytes * 0x40)) >> 6;  // 1 in the bytes with bit 0x40: letters, if valid
   const uint64_t letters = letter * 0xFF;
   // High bit set where a digit is above '9', or a letter is outside a-f and A-F. No byte carries: all are below 0x80.
@@ -41,6 +42,30 @@ inline bool HexDigits8(const char* p, uint32_t* value) {
   return true;
 }
 
+// Four words of eight hexadecimal digits, as HexDigits8 reads them. What is none sets *bad.
+inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
+  __m128i valid = _mm_set1_epi8(-1);
+  const auto pairs = [&](uint64_t first, uint64_t second) {
+    const __m128i x = _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
+    // Distances from '0' and from 'a', shifted so that a signed comparison sees what is below as large.
+    const __m128i digit = _mm_sub_epi8(x, _mm_set1_epi8('0'));
+    const __m128i letter = _mm_sub_epi8(_mm_or_si128(x, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
+    const __m128i sign = _mm_set1_epi8(-128);
+    const __m128i is_digit = _mm_cmplt_epi8(_mm_xor_si128(digit, sign), _mm_set1_epi8(-128 + 10));
+    const __m128i is_letter = _mm_cmplt_epi8(_mm_xor_si128(letter, sign), _mm_set1_epi8(-128 + 6));
+    valid = _mm_and_si128(valid, _mm_or_si128(is_digit, is_letter));
+    const __m128i nibbles = _mm_or_si128(_mm_and_si128(is_digit, digit),
+                                         _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
+    // Two digits a byte, in every second one.
+    return _mm_and_si128(_mm_or_si128(_mm_slli_epi16(nibbles, 4), _mm_srli_epi16(nibbles, 8)), _mm_set1_epi16(0xFF));
+  };
+  const __m128i bytes = _mm_packus_epi16(pairs(words[0], words[1]), pairs(words[2], words[3]));
+  *bad |= _mm_movemask_epi8(valid) != 0xFFFF;
+  uint32_t swapped[4];
+  std::memcpy(swapped, &bytes, sizeof(swapped));
+  for (int i = 0; i < 4; ++i) values[i] = __builtin_bswap32(swapped[i]);
+}
+
 inline int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -54,6 +79,10 @@ class CriteoParser : public LineParser {
       : LineParser(std::move(columns)), integers_(integers), categoricals_(categoricals) {}
 
   absl::Status Parse(std::string_view line, Example* example) const override {
+    return ParseFast(line, example) ? absl::OkStatus() : ParsePlain(line, example);
+  }
+
+  absl::Status ParsePlain(std::string_view line, Example* example) const override {
     const char* p = line.data();
     const char* const end = p + line.size();
     float* number = example->floats.data();
@@ -71,7 +100,7 @@ class CriteoParser : public LineParser {
       ++p;
       uint32_t value = 0;
       const char* const begin = p;
-      if (end - p >= 8 && HexDigits8(p, &value)) {
+      if (end - p >= 8 && HexDigits8(internal::Load8(p), &value)) {
         p += 8;
       } else {
         for (int digit; p < end && (digit = HexDigit(*p)) >= 0; ++p) value = value << 4 | static_cast<uint32_t>(digit);
@@ -90,6 +119,60 @@ class CriteoParser : public LineParser {
   }
 
  private:
+  // A line whose numbers are integers of up to eight characters; false leaves it to ParsePlain.
+  bool ParseFast(std::string_view line, Example* example) const {
+    const char* p = line.data();
+    const char* const end = p + line.size();
+    Marks tabs(p, end, '\t');
+    bool bad = false;
+    float* const numbers = example->floats.data();
+    for (int i = 0; i <= integers_; ++i) {
+      const char* const tab = tabs.Next();
+      const bool negative = *p == '-';
+      const ptrdiff_t size = tab - p - negative;
+      if (size > 8 || tab == end) return false;
+      if (size <= 0) {
+        bad |= negative;
+        numbers[i] = kMissing;
+      } else {
+        const float value = static_cast<float>(static_cast<uint32_t>(ShortUnsigned(p + negative, size, &bad)));
+        numbers[i] = negative ? -value : value;
+      }
+      p = tab + 1;
+    }
+    // Four at a time, so up to three more than there are.
+    example->ids.resize(static_cast<size_t>(categoricals_) + 3);
+    int64_t* const ids = example->ids.data();
+    uint16_t* const counts = example->counts.data();
+    uint64_t words[4];
+    size_t present = 0;
+    for (int i = 0; i < categoricals_; ++i) {
+      const char* const tab = tabs.Next();
+      const ptrdiff_t size = tab - p;
+      if (size > 8 || (tab == end) != (i + 1 == categoricals_)) return false;
+      counts[i] = size > 0;
+      if (size > 0) {
+        words[present++ % 4] = ZerosBefore(p, size);
+        if (present % 4 == 0) HexWords4(words, ids + present - 4, &bad);
+      }
+      p = tab + 1;
+    }
+    if (present % 4 != 0) {
+      for (size_t i = present % 4; i < 4; ++i) words[i] = kBytes * '0';
+      HexWords4(words, ids + present / 4 * 4, &bad);
+    }
+    if (bad || categoricals_ == 0) return false;
+    example->ids.resize(present);
+    example->weights.clear();
+    return true;
+  }
+
+  // The last `size` of eight characters, from 1 to 8, with the digit 0 before them.
+  static uint64_t ZerosBefore(const char* p, ptrdiff_t size) {
+    if (size == 8) return internal::Load8(p);
+    return internal::Load8(p) << (64 - 8 * size) | (kBytes * '0') >> (8 * size);
+  }
+
   // Reads one field up to its tab or the end of the line.
   static bool Number(const char** at, const char* end, float* out) {
     const char* p = *at;

@@ -113,8 +113,8 @@ class CsvParser : public LineParser {
 
  private:
   bool ParseFast(std::string_view line, Example* example) const;
-  bool ReadOne(const CsvColumn& column, const char** at, const char* end, Example* example) const;
-  static bool ReadList(const CsvColumn& column, const char* p, const char* end, Example* example);
+  static bool ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example);
+  static bool ReadList(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example);
 
   static absl::Status ParseFloats(const CsvColumn& column, std::string_view field, Example* example);
   static absl::Status ParseIds(const CsvColumn& column, std::string_view field, Example* example);
@@ -128,70 +128,67 @@ class CsvParser : public LineParser {
 };
 
 bool CsvParser::ParseFast(std::string_view line, Example* example) const {
-  const char separator = config_->separator;
   const char* p = line.data();
   const char* const end = p + line.size();
-  example->ids.clear();
+  Marks separators(p, end, config_->separator);
+  example->ids.resize(slots_in_line_.size());
   example->weights.clear();
+  size_t ids = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
-    if (i > 0) {
-      if (p == end) return false;
-      ++p;  // the separator
-    }
+    if (p > end) return false;  // the line ended with the field before
+    const char* stop = separators.Next();
     const bool quoted = p < end && *p == '"';
-    const CsvColumn* const column = order_[i] == kSkipped ? nullptr : &config_->columns[static_cast<size_t>(order_[i])];
-    if (column != nullptr && !quoted && !column->list.has_value()) {
-      if (!ReadOne(*column, &p, end, example)) return false;
-      continue;
+    if (quoted) {
+      const char* const quote = FindByte(p + 1, end, '"');
+      while (stop <= quote && stop < end) stop = separators.Next();
+      if (quote + 1 != stop) return false;  // not closed, or a doubled quote
+      stop = quote;
+      ++p;
     }
-    const char* const begin = p + quoted;
-    const char* const stop = FindByte(begin, end, quoted ? '"' : separator);
-    p = stop + quoted;
-    if (p > end || (p < end && *p != separator)) return false;  // not closed, or a doubled quote
-    if (column != nullptr && !ReadList(*column, begin, stop, example)) return false;
+    if (order_[i] != kSkipped) {
+      const CsvColumn& column = config_->columns[static_cast<size_t>(order_[i])];
+      const bool read = column.list.has_value() || column.weight.has_value() ? ReadList(column, p, stop, &ids, example)
+                                                                             : ReadOne(column, p, stop, &ids, example);
+      if (!read) return false;
+    }
+    p = stop + quoted + 1;
   }
-  if (p != end) return false;
+  if (p != end + 1) return false;
+  example->ids.resize(ids);
   for (const int position : absent_) example->floats[static_cast<size_t>(position)] = kMissing;
   if (!ids_in_order_) OrderIds(slots_in_line_, example);
   return true;
 }
 
-// A field that is no list and not in quotes.
-bool CsvParser::ReadOne(const CsvColumn& column, const char** at, const char* end, Example* example) const {
-  const char separator = config_->separator;
-  const char* const begin = *at;
-  const char* p = begin;
-  if (p == end || *p == separator) {
-    if (column.slot.is_float) {
-      example->floats[static_cast<size_t>(column.slot.position)] = kMissing;
-    } else {
-      example->counts[static_cast<size_t>(column.slot.position)] = 0;
-    }
-    return true;
-  }
+// A field that is no list, without its quotes. `ids`: how many the example has so far.
+WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
+  const size_t position = static_cast<size_t>(column.slot.position);
+  const ptrdiff_t size = end - p;
   if (column.slot.is_float) {
-    p = ReadFloat(p, end, &example->floats[static_cast<size_t>(column.slot.position)]);
-    if (p == nullptr || (p < end && *p != separator)) return false;
-    *at = p;
+    float* const out = &example->floats[position];
+    bool bad = false;
+    if (size == 0) {
+      *out = kMissing;
+    } else if (size <= 8) {
+      *out = ShortFloat(p, size, &bad);
+    } else {
+      bad = ReadFloat(p, end, out) != end;
+    }
+    return !bad;
+  }
+  example->counts[position] = size > 0;
+  if (size == 0) return true;
+  if (*ids == example->ids.size()) example->ids.resize(2 * *ids);  // lists have taken what was there
+  int64_t* const id = &example->ids[(*ids)++];
+  if (column.type == Type::TEXT) {
+    *id = TextId({p, static_cast<size_t>(size)});
     return true;
   }
-  if (column.weight.has_value()) return false;
-  int64_t id;
-  if (column.type == Type::ID) {
-    p = ReadId(p, end, &id);
-    if (p == nullptr || (p < end && *p != separator)) return false;
-  } else {
-    p = FindByte(p, end, separator);
-    id = TextId({begin, static_cast<size_t>(p - begin)});
-  }
-  example->ids.push_back(id);
-  example->counts[static_cast<size_t>(column.slot.position)] = 1;
-  *at = p;
-  return true;
+  return ReadId(p, end, id) == end;
 }
 
 // A field without its quotes, which may be a list.
-bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, Example* example) {
+bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
   if (column.slot.is_float) {
     float* out = &example->floats[position];
@@ -209,23 +206,21 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
     }
   }
   if (column.weight.has_value()) return false;
-  const size_t before = example->ids.size();
-  while (p < end) {
-    const char* stop = column.list.has_value() ? FindByte(p, end, *column.list) : end;
+  const size_t before = *ids;
+  for (; p < end; ++p) {
+    const char* const stop = column.list.has_value() ? FindByte(p, end, *column.list) : end;
+    if (p == stop) continue;
     int64_t id;
-    if (p == stop) {
-      ++p;
-      continue;
-    }
     if (column.type == Type::TEXT) {
       id = TextId({p, static_cast<size_t>(stop - p)});
     } else if (ReadId(p, stop, &id) != stop) {
       return false;
     }
-    example->ids.push_back(id);
-    p = stop + 1;
+    if (*ids == example->ids.size()) example->ids.resize(2 * *ids);
+    example->ids[(*ids)++] = id;
+    p = stop;
   }
-  const size_t count = example->ids.size() - before;
+  const size_t count = *ids - before;
   if (count > Example::kMaxSlotIds) return false;
   example->counts[position] = static_cast<uint16_t>(count);
   return true;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/status_macros.h"
+#include "trainer/data/salt_ids.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -105,9 +107,27 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     for (const std::string& slot : column.slot_names) {
       made.slots_.push_back({SlotSalt(column.name, is_shared ? "" : slot), is_shared,
                              padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
+      made.salts_.push_back(made.slots_.back().salt);
     }
   }
+  made.FindPlainColumns();
   return made;
+}
+
+void Features::FindPlainColumns() {
+  size_t position = 0, slot = 0;
+  for (const Column& column : columns_) {
+    bool plain = true;
+    for (int64_t i = 0; i < column.width; ++i) {
+      if (column.kind == v1::DENSE) {
+        plain = plain && floats_[position++].transform == v1::DenseTransform::NONE;
+      } else {
+        plain = plain && !slots_[slot].shared && slots_[slot].padding.empty();
+        ++slot;
+      }
+    }
+    plain_.push_back(plain);
+  }
 }
 
 float Features::Transform(size_t position, float x, const DataStatistics* statistics) const {
@@ -139,8 +159,73 @@ int64_t Features::Id(const Slot& slot, int64_t raw, const DataStatistics* statis
   return slot.shared ? raw : salted;
 }
 
-void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, Example* scratch,
-                         std::vector<Variable>* vars) const {
+namespace {
+
+template <typename T>
+T Load(const char* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(T));
+  return value;
+}
+
+int64_t IdAt(const Record::View& view, size_t i) {
+  return view.wide ? Load<int64_t>(view.ids + i * 8) : Load<uint32_t>(view.ids + i * 4);
+}
+
+// Room for more values, behind the ones that there are.
+int64_t* Extend(size_t more, std::vector<int64_t>* values) {
+  values->resize(values->size() + more);
+  return values->data() + values->size() - more;
+}
+
+}  // namespace
+
+void Features::AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics,
+                         float* out) const {
+  if (plain) {
+    for (size_t i = 0; i < width; ++i) {
+      const float x = Load<float>(in + i * sizeof(float));
+      out[i] = std::isnan(x) ? 0 : x;
+    }
+    return;
+  }
+  for (size_t i = 0; i < width; ++i) out[i] = Transform(begin + i, Load<float>(in + i * sizeof(float)), statistics);
+}
+
+// The ids of one slot, of which the record's `*id`-th is the first.
+void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const {
+  const uint16_t count = Load<uint16_t>(view.counts + slot * sizeof(uint16_t));
+  if (view.weights != nullptr && out->weights.empty()) out->weights.assign(out->values.size(), 1.0f);
+  for (uint16_t i = 0; i < count; ++i, ++*id) {
+    out->values.push_back(Id(slots_[slot], IdAt(view, *id), statistics));
+    if (view.weights != nullptr) {
+      out->weights.push_back(Load<float>(view.weights + *id * sizeof(float)));
+    } else if (!out->weights.empty()) {
+      out->weights.push_back(1.0f);
+    }
+  }
+  if (count == 0 && missing_id_) {
+    out->values.push_back(MissingId(slots_[slot].salt));
+    if (view.weights != nullptr || !out->weights.empty()) out->weights.push_back(1.0f);
+  }
+  out->offsets.push_back(static_cast<int64_t>(out->values.size()));
+}
+
+// The common case: an id in every slot, and nothing to do but to salt it.
+bool Features::AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const {
+  const char* const counts = view.counts + begin * sizeof(uint16_t);
+  uint16_t others = 0;
+  for (size_t s = 0; s < width; ++s) others |= Load<uint16_t>(counts + s * sizeof(uint16_t)) ^ 1;
+  if (others != 0) return false;
+  int64_t at = static_cast<int64_t>(out->values.size());
+  int64_t* const values = Extend(width, &out->values);
+  SaltIds(salts_.data() + begin, view.ids + id * (view.wide ? 8 : 4), view.wide, width, values);
+  int64_t* const offsets = Extend(width, &out->offsets);
+  for (size_t s = 0; s < width; ++s) offsets[s] = ++at;
+  return true;
+}
+
+void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const {
   const int64_t n = static_cast<int64_t>(records.size());
   vars->resize(columns_.size());
   std::vector<float*> floats(columns_.size(), nullptr);
@@ -157,40 +242,33 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
       ids.values.clear();
       ids.weights.clear();
       ids.offsets.clear();
+      if (n > 0) ids.values.reserve(static_cast<size_t>(n * ids.slots));
       if (n > 0) ids.offsets.reserve(static_cast<size_t>(n * ids.slots + 1));
       if (n > 0) ids.offsets.push_back(0);
     }
   }
+  const bool counts_ids = statistics != nullptr && statistics->min_count() > 1;
   for (const Record& record : records) {
-    record.CopyTo(scratch);
+    const Record::View view = record.Look(floats_.size(), slots_.size());
     size_t position = 0;
     size_t slot = 0;
     size_t id = 0;
     for (size_t c = 0; c < columns_.size(); ++c) {
+      const size_t width = static_cast<size_t>(columns_[c].width);
       if (columns_[c].kind == v1::DENSE) {
-        for (int64_t i = 0; i < columns_[c].width; ++i, ++position) {
-          *floats[c]++ = Transform(position, scratch->floats[position], statistics);
-        }
+        AddFloats(position, width, plain_[c], view.floats + position * sizeof(float), statistics, floats[c]);
+        floats[c] += width;
+        position += width;
         continue;
       }
       IdBatch& out = std::get<IdBatch>((*vars)[c]);
-      for (int64_t s = 0; s < columns_[c].width; ++s, ++slot) {
-        const uint16_t count = scratch->counts[slot];
-        if (!scratch->weights.empty() && out.weights.empty()) out.weights.assign(out.values.size(), 1.0f);
-        for (uint16_t i = 0; i < count; ++i, ++id) {
-          out.values.push_back(Id(slots_[slot], scratch->ids[id], statistics));
-          if (!scratch->weights.empty()) {
-            out.weights.push_back(scratch->weights[id]);
-          } else if (!out.weights.empty()) {
-            out.weights.push_back(1.0f);
-          }
-        }
-        if (count == 0 && missing_id_) {
-          out.values.push_back(MissingId(slots_[slot].salt));
-          if (!scratch->weights.empty() || !out.weights.empty()) out.weights.push_back(1.0f);
-        }
-        out.offsets.push_back(static_cast<int64_t>(out.values.size()));
+      const bool plain = plain_[c] && !counts_ids && view.weights == nullptr && out.weights.empty();
+      if (plain && AddOneIdEach(slot, width, view, id, &out)) {
+        id += width;
+      } else {
+        for (size_t s = 0; s < width; ++s) AddSlot(slot + s, view, &id, statistics, &out);
       }
+      slot += width;
     }
   }
 }

@@ -41,11 +41,13 @@ class Features {
   bool standardizes() const { return standardizes_; }
 
   // Fills one Variable per column with the examples of `records`. `statistics` where the job needs them, else null.
-  // `scratch` has the parser's sizes.
-  void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, Example* scratch,
-                 std::vector<Variable>* vars) const;
+  void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const;
 
  private:
+  void FindPlainColumns();
+  void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics, float* out) const;
+  bool AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const;
+  void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
   float Transform(size_t position, float x, const DataStatistics* statistics) const;
   // The id that the program sees.
   int64_t Id(const Slot& slot, int64_t raw, const DataStatistics* statistics) const;
@@ -53,6 +55,9 @@ class Features {
   std::vector<Column> columns_;
   std::vector<Float> floats_;
   std::vector<Slot> slots_;
+  std::vector<uint64_t> salts_;  // of slots_, side by side
+  // By column: floats that are not transformed, slots of ids that are salted and nothing else.
+  std::vector<bool> plain_;
   std::vector<std::pair<int64_t, std::string>> required_;
   bool standardizes_ = false;
   bool missing_id_ = true;

@@ -55,9 +55,7 @@ struct Shared {
 // Makes the batches of one stream. Belongs to whichever reader thread has the lane.
 class Lane {
  public:
-  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {
-    ExampleStream::Prepare(*shared->parser, &scratch_);
-  }
+  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {}
 
   // The next batch; examples 0 and ended when there is none.
   absl::Status Make(LaneBatch* batch) {
@@ -65,7 +63,8 @@ class Lane {
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
     batch->fraction = Fraction();
-    shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &scratch_, &batch->vars);
+    shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
+    batch_.clear();
     return absl::OkStatus();
   }
 
@@ -184,8 +183,7 @@ class Lane {
   Shared& shared_;
   const int stream_;
   ShuffledStream records_;
-  std::vector<Record> batch_;
-  Example scratch_;
+  std::vector<Record> batch_;  // their memory is in records_
   int64_t given_ = 0;  // batches of this epoch
   bool ended_ = false;
 };
@@ -384,8 +382,9 @@ void Machine::Deliver(int lane, absl::Status status, LaneBatch batch, std::strin
     queue.done = batch.ended;
     queue.ready.push_back(std::move(batch));
   }
-  ready_.SignalAll();
-  work_.SignalAll();
+  // Waking somebody costs as much as a few dozen examples. Next has nothing to do before every lane has something, and what work there
+  // may be now is this thread's, which looks for it next.
+  if (AllReady()) ready_.SignalAll();
 }
 
 std::string Machine::ShuffleSummary() const {

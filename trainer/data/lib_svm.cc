@@ -24,6 +24,21 @@ constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
 bool Blank(char c) { return c == ' ' || c == '\t'; }
 
+// Fields whose ends are known; false leaves the line to the plain way.
+WEIR_INLINE bool ReadIndex(const char* p, const char* end, uint64_t* index) {
+  if (end - p < 1 || end - p > 8) return p < end && ReadUnsigned(p, end, index) == end;
+  bool bad = false;
+  *index = ShortUnsigned(p, end - p, &bad);
+  return !bad;
+}
+
+WEIR_INLINE bool ReadNumber(const char* p, const char* end, float* value) {
+  if (end - p < 1 || end - p > 8) return p < end && ReadFloat(p, end, value) == end;
+  bool bad = false;
+  *value = ShortFloat(p, end - p, &bad);
+  return !bad;
+}
+
 // Indexes of one slot.
 struct Range {
   bool any_field = true;
@@ -75,14 +90,21 @@ class LibSvmParser : public LineParser {
     void Finish();
 
    private:
+    // Null: no slot takes it.
     const Range* Find(const Pair& pair);
+    const Range* Search(const Pair& pair);
 
-    const LibSvmParser& parser_;
+    const std::vector<Range>& ranges_;
     Example& example_;
-    size_t ids_ = 0;
+    float* const floats_;
+    uint16_t* const counts_;
+    int64_t* const ids_;
+    uint32_t* const slots_;
+    float* weights_ = nullptr;
+    size_t added_ = 0;
     uint32_t last_slot_ = 0;
     bool in_order_ = true;
-    size_t near_ = 0;  // the range of the pair before
+    const Range* near_;  // of the pair before
   };
 
   bool ParseFast(std::string_view line, Example* example) const;
@@ -92,62 +114,71 @@ class LibSvmParser : public LineParser {
   std::vector<Range> ranges_;  // by Before
 };
 
-LibSvmParser::Filler::Filler(const LibSvmParser& parser, size_t pairs, Example* example) : parser_(parser), example_(*example) {
+LibSvmParser::Filler::Filler(const LibSvmParser& parser, size_t pairs, Example* example)
+    : ranges_(parser.ranges_),
+      example_(*example),
+      floats_(example->floats.data()),
+      counts_(example->counts.data()),
+      ids_((example->ids.resize(pairs), example->ids.data())),
+      slots_((example->scratch_slots.resize(pairs), example->scratch_slots.data())),
+      near_(ranges_.data()) {
   std::fill(example->floats.begin(), example->floats.end(), kMissing);
   std::fill(example->counts.begin(), example->counts.end(), uint16_t{0});
-  example->ids.resize(pairs);
-  example->scratch_slots.resize(pairs);
   example->weights.clear();
 }
 
-const Range* LibSvmParser::Filler::Find(const Pair& pair) {
-  const std::vector<Range>& ranges = parser_.ranges_;
+inline __attribute__((always_inline)) const Range* LibSvmParser::Filler::Find(const Pair& pair) {
   // Lines ascend as a rule: the range of the pair before, or the next.
-  if (ranges[near_].Takes(pair.field, pair.index)) return &ranges[near_];
-  if (near_ + 1 < ranges.size() && ranges[near_ + 1].Takes(pair.field, pair.index)) return &ranges[++near_];
-  // Else the last range that does not begin behind the pair: of its field, or of any.
+  if (near_->Takes(pair.field, pair.index)) return near_;
+  if (near_ + 1 < ranges_.data() + ranges_.size() && near_[1].Takes(pair.field, pair.index)) return ++near_;
+  return Search(pair);
+}
+
+const Range* LibSvmParser::Filler::Search(const Pair& pair) {
+  // The last range that does not begin behind the pair: of its field, or of any.
   for (const Range& sought : {Range{.any_field = false, .field = pair.field, .first = pair.index},
                               Range{.any_field = true, .first = pair.index}}) {
-    const auto behind = std::upper_bound(ranges.begin(), ranges.end(), sought, Before);
-    if (behind == ranges.begin() || !(behind - 1)->Takes(pair.field, pair.index)) continue;
-    near_ = static_cast<size_t>(behind - 1 - ranges.begin());
-    return &ranges[near_];
+    const auto behind = std::upper_bound(ranges_.begin(), ranges_.end(), sought, Before);
+    if (behind == ranges_.begin() || !(behind - 1)->Takes(pair.field, pair.index)) continue;
+    near_ = &*(behind - 1);
+    return near_;
   }
   return nullptr;
 }
 
-const char* LibSvmParser::Filler::Add(const Pair& pair) {
+inline __attribute__((always_inline)) const char* LibSvmParser::Filler::Add(const Pair& pair) {
   const Range* const range = Find(pair);
   if (range == nullptr) return nullptr;
   if (range->is_float) {
-    float& out = example_.floats[static_cast<size_t>(range->position) + (pair.index - range->first)];
+    float& out = floats_[static_cast<size_t>(range->position) + (pair.index - range->first)];
     if (!std::isnan(out)) return "is there twice";
     out = pair.value;
     return nullptr;
   }
   const uint32_t slot = static_cast<uint32_t>(range->position);
-  if (example_.counts[slot] == Example::kMaxSlotIds) return "is one too many: a slot has at most 65535 ids";
-  ++example_.counts[slot];
+  if (counts_[slot] == Example::kMaxSlotIds) return "is one too many: a slot has at most 65535 ids";
+  ++counts_[slot];
   in_order_ = in_order_ && slot >= last_slot_;
   last_slot_ = slot;
-  if (pair.value != 1 && example_.weights.empty()) {
+  if (pair.value != 1 && weights_ == nullptr) {
     example_.weights.resize(example_.ids.size());
-    std::fill_n(example_.weights.begin(), ids_, 1.0f);
+    weights_ = example_.weights.data();
+    std::fill_n(weights_, added_, 1.0f);
   }
-  if (!example_.weights.empty()) example_.weights[ids_] = pair.value;
-  example_.ids[ids_] = static_cast<int64_t>(pair.index);
-  example_.scratch_slots[ids_] = slot;
-  ++ids_;
+  if (weights_ != nullptr) weights_[added_] = pair.value;
+  ids_[added_] = static_cast<int64_t>(pair.index);
+  slots_[added_] = slot;
+  ++added_;
   return nullptr;
 }
 
 void LibSvmParser::Filler::Finish() {
-  example_.ids.resize(ids_);
-  if (!example_.weights.empty()) example_.weights.resize(ids_);
+  example_.ids.resize(added_);
+  if (weights_ != nullptr) example_.weights.resize(added_);
   if (!in_order_) SortIds(example_.scratch_slots, &example_);
   // All but the label, which is the first.
   for (size_t i = 1; i < example_.floats.size(); ++i) {
-    if (std::isnan(example_.floats[i])) example_.floats[i] = 0;
+    if (std::isnan(floats_[i])) floats_[i] = 0;
   }
 }
 
@@ -156,30 +187,25 @@ bool LibSvmParser::ParseFast(std::string_view line, Example* example) const {
   const char* const end = p + line.size();
   // A pair takes three bytes and a blank in front.
   Filler filler(*this, line.size() / 4 + 1, example);
-  while (p < end && Blank(*p)) ++p;
-  if (p + 1 < end && *p == '+' && p[1] != '-') ++p;
-  p = ReadFloat(p, end, &example->floats[0]);
-  if (p == nullptr || (p < end && !Blank(*p))) return false;
-  while (true) {
-    while (p < end && Blank(*p)) ++p;
-    if (p == end) break;
+  Marks marks(p, end, ' ', '\t', ':');
+  const char* mark = marks.Next();
+  if (mark - p > 1 && *p == '+' && p[1] != '-') ++p;
+  if (!ReadNumber(p, mark, &example->floats[0]) || (mark < end && *mark == ':')) return false;
+  for (p = mark + 1; p < end; p = mark + 1) {
     Pair pair;
+    mark = marks.Next();
     if (fields_) {
       uint64_t field;
-      p = ReadUnsigned(p, end, &field);
-      if (p == nullptr || p == end || *p != ':') return false;
+      if (mark == end || *mark != ':' || !ReadIndex(p, mark, &field)) return false;
       pair.field = static_cast<int64_t>(field);
-      ++p;
+      p = mark + 1;
+      mark = marks.Next();
     }
-    p = ReadUnsigned(p, end, &pair.index);
-    if (p == nullptr || p == end || *p != ':') return false;
-    ++p;
-    if (p < end && *p == '1' && (p + 1 == end || Blank(p[1]))) {
-      ++p;
-    } else {
-      p = ReadFloat(p, end, &pair.value);
-      if (p == nullptr || (p < end && !Blank(*p))) return false;
-    }
+    if (mark == end || *mark != ':' || !ReadIndex(p, mark, &pair.index)) return false;
+    p = mark + 1;
+    mark = marks.Next();
+    if (mark < end && *mark == ':') return false;
+    if ((mark - p != 1 || *p != '1') && !ReadNumber(p, mark, &pair.value)) return false;
     if (filler.Add(pair) != nullptr) return false;
   }
   filler.Finish();

@@ -75,57 +75,90 @@ class MultiSlotParser : public LineParser {
   }
 
  private:
+  // The words of a line, each of one blank behind the one before. An empty one stands for what is left to ParsePlain, too: the end
+  // of the line, or several blanks.
+  class ShortWords {
+   public:
+    explicit ShortWords(std::string_view line)
+        : p_(line.data()), end_(p_ + line.size()), blanks_(p_, end_, ' ', '\t', ' ') {}
+    WEIR_INLINE_MEMBER std::string_view Next() {
+      const char* const begin = p_;
+      if (begin >= end_) return {};
+      const char* const blank = blanks_.Next();
+      p_ = blank + 1;
+      return {begin, static_cast<size_t>(blank - begin)};
+    }
+    bool at_end() const { return p_ >= end_; }
+
+   private:
+    const char* p_;
+    const char* const end_;
+    Marks blanks_;
+  };
+
   // What a line has that is right and as most are; false leaves it to ParsePlain.
   bool ParseFast(std::string_view line, Example* example) const {
-    const char* p = line.data();
-    const char* const end = p + line.size();
+    ShortWords words(line);
+    bool bad = false;
     // An id takes two bytes at least.
-    example->ids.resize(line.size() / 2);
+    example->ids.resize(line.size() / 2 + 1);
     example->weights.clear();
     int64_t* id = example->ids.data();
     for (const DataSlot& slot : in_) {
-      uint64_t count;
-      p = ReadUnsigned(SkipBlanks(p, end), end, &count);
-      if (p == nullptr || (p < end && !Blank(*p)) || count > Example::kMaxSlotIds) return false;
+      const std::string_view word = words.Next();
+      if (word.empty() || word.size() > 8) return false;
+      const uint64_t count = word.size() == 1 && word[0] == '1'
+                                 ? 1
+                                 : ShortUnsigned(word.data(), static_cast<ptrdiff_t>(word.size()), &bad);
+      if (bad || count > Example::kMaxSlotIds) return false;
       if (slot.is_float) {
-        if (!ReadFloats(slot, count, &p, end, example)) return false;
+        if (!ReadFloats(slot, count, &words, example)) return false;
         continue;
       }
       // As many as the line has room for: see above.
       for (uint64_t i = 0; i < count; ++i) {
-        p = ReadId(SkipBlanks(p, end), end, id);
-        if (p == nullptr || (p < end && !Blank(*p))) return false;
+        if (!ReadWordAsId(words.Next(), id, &bad)) return false;
         id += !slot.skip;
       }
       if (!slot.skip) example->counts[static_cast<size_t>(slot.position)] = static_cast<uint16_t>(count);
     }
-    if (SkipBlanks(p, end) != end) return false;
+    if (bad || !words.at_end()) return false;
     example->ids.resize(static_cast<size_t>(id - example->ids.data()));
     if (!ids_in_order_) OrderIds(order_, example);
     return true;
   }
 
-  static const char* SkipBlanks(const char* p, const char* end) {
-    while (p < end && Blank(*p)) ++p;
-    return p;
+  WEIR_INLINE_MEMBER static bool ReadWordAsId(std::string_view word, int64_t* id, bool* bad) {
+    if (word.empty()) return false;
+    if (word.size() <= 8 && word[0] != '-') {
+      *id = static_cast<int64_t>(ShortUnsigned(word.data(), static_cast<ptrdiff_t>(word.size()), bad));
+      return true;
+    }
+    const char* const end = word.data() + word.size();
+    return ReadId(word.data(), end, id) == end;
   }
 
-  static bool ReadFloats(const DataSlot& slot, uint64_t count, const char** at, const char* end, Example* example) {
+  static bool ReadFloats(const DataSlot& slot, uint64_t count, ShortWords* words, Example* example) {
     float* out = example->floats.data() + slot.position;
     if (count == 0) {
       if (!slot.skip) std::fill_n(out, slot.dim, std::numeric_limits<float>::quiet_NaN());
       return true;
     }
     if (count != static_cast<uint64_t>(slot.dim)) return false;
-    const char* p = *at;
+    bool bad = false;
     for (uint64_t i = 0; i < count; ++i) {
+      const std::string_view word = words->Next();
+      if (word.empty()) return false;
       float value;
-      p = ReadFloat(SkipBlanks(p, end), end, &value);
-      if (p == nullptr || (p < end && !Blank(*p))) return false;
+      if (word.size() <= 8) {
+        value = ShortFloat(word.data(), static_cast<ptrdiff_t>(word.size()), &bad);
+      } else {
+        const char* const end = word.data() + word.size();
+        if (ReadFloat(word.data(), end, &value) != end) return false;
+      }
       if (!slot.skip) *out++ = value;
     }
-    *at = p;
-    return true;
+    return !bad;
   }
 
   static std::string Shown(std::string_view word) { return std::string(word.substr(0, 40)); }

@@ -6,12 +6,18 @@
 #ifndef WEIR_TRAINER_DATA_NUMBERS_H_
 #define WEIR_TRAINER_DATA_NUMBERS_H_
 
+#include <emmintrin.h>
+
 #include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+// Of functions in the innermost loops of parsers: a call costs as much as the work.
+#define WEIR_INLINE inline __attribute__((always_inline))
+#define WEIR_INLINE_MEMBER __attribute__((always_inline))
 
 namespace weir {
 
@@ -66,7 +72,7 @@ inline constexpr uint64_t kPowers[] = {1, 10, 100, 1000, 10000, 100000, 1000000,
 
 // Appends the digits at p to *value and returns where they end: at most 24 of them, and *value is right up to 19. What stands
 // beyond `end` may count, so that the place returned is beyond it, too.
-inline const char* Digits(const char* p, const char* end, uint64_t* value) {
+WEIR_INLINE const char* Digits(const char* p, const char* end, uint64_t* value) {
   for (int i = 0; i < 3 && p <= end; ++i) {
     const uint64_t values = DigitValues(Load8(p));
     const uint64_t stop = NotDigits(values);
@@ -87,10 +93,26 @@ inline constexpr float kFloatPowers[] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6
 inline constexpr double kDoublePowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                            1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
+// A number of `digits` (of up to 19), so many of them behind the point; false when it is not sure how it is rounded.
+WEIR_INLINE bool Shift(uint64_t digits, int64_t behind_point, float* magnitude) {
+  if (digits <= (1u << 24) && behind_point <= 10) {
+    // Both are floats, so their quotient is rounded once.
+    *magnitude = static_cast<float>(static_cast<uint32_t>(digits)) / kFloatPowers[behind_point];
+    return true;
+  }
+  if (digits > (1ULL << 53)) return false;
+  // The quotient in double is the nearest to the number, and far from both ends of what floats can be. Rounding it again is
+  // right, unless it is the middle between two floats, which the number itself may not be.
+  const double quotient = static_cast<double>(digits) / kDoublePowers[behind_point];
+  constexpr uint64_t kBelow = (1ULL << 29) - 1;  // bits of a double that a float lacks
+  *magnitude = static_cast<float>(quotient);
+  return (std::bit_cast<uint64_t>(quotient) & kBelow) != (kBelow >> 1) + 1;
+}
+
 }  // namespace internal
 
 // Whole numbers from 0 on, of up to 18 digits.
-inline const char* ReadUnsigned(const char* p, const char* end, uint64_t* value) {
+WEIR_INLINE const char* ReadUnsigned(const char* p, const char* end, uint64_t* value) {
   uint64_t read = 0;
   const char* const stop = internal::Digits(p, end, &read);
   if (stop == p || stop > end || stop - p > 18) return nullptr;
@@ -98,7 +120,7 @@ inline const char* ReadUnsigned(const char* p, const char* end, uint64_t* value)
   return stop;
 }
 
-inline const char* ReadId(const char* p, const char* end, int64_t* id) {
+WEIR_INLINE const char* ReadId(const char* p, const char* end, int64_t* id) {
   const bool negative = *p == '-';
   uint64_t read;
   p = ReadUnsigned(p + negative, end, &read);
@@ -108,7 +130,7 @@ inline const char* ReadId(const char* p, const char* end, int64_t* id) {
 }
 
 // Digits with or without a point: no exponent, no more than 19 digits.
-inline const char* ReadFloat(const char* p, const char* end, float* value) {
+WEIR_INLINE const char* ReadFloat(const char* p, const char* end, float* value) {
   using namespace internal;
   const bool negative = *p == '-';
   const char* const begin = p + negative;
@@ -124,19 +146,7 @@ inline const char* ReadFloat(const char* p, const char* end, float* value) {
   }
   if (p > end || count == 0 || count > 19 || ((*p | 0x20) == 'e' && p < end)) return nullptr;
   float magnitude;
-  if (digits <= (1u << 24) && behind_point <= 10) {
-    // Both are floats, so their quotient is rounded once.
-    magnitude = static_cast<float>(digits) / kFloatPowers[behind_point];
-  } else if (digits <= (1ULL << 53)) {
-    // The quotient in double is the nearest to the number, and far from both ends of what floats can be. Rounding it again is
-    // right, unless it is the middle between two floats, which the number itself may not be.
-    const double quotient = static_cast<double>(digits) / kDoublePowers[behind_point];
-    constexpr uint64_t kBelow = (1ULL << 29) - 1;  // bits of a double that a float lacks
-    if ((std::bit_cast<uint64_t>(quotient) & kBelow) == (kBelow >> 1) + 1) return nullptr;
-    magnitude = static_cast<float>(quotient);
-  } else {
-    return nullptr;
-  }
+  if (!Shift(digits, behind_point, &magnitude)) return nullptr;
   *value = negative ? -magnitude : magnitude;
   return p;
 }
@@ -154,6 +164,85 @@ inline const char* FindByte(const char* p, const char* end, char c) {
     break;
   }
   return p < end ? p : end;
+}
+
+// The places of a character, or of one of three, in a line, in order: sixty-four bytes are searched at once, so that where a field ends
+// is known before it is read.
+class Marks {
+ public:
+  Marks(const char* begin, const char* end, char a) : Marks(begin, end, a, a, a) {}
+  Marks(const char* begin, const char* end, char a, char b, char c)
+      : block_(begin), end_(end), a_(_mm_set1_epi8(a)), b_(_mm_set1_epi8(b)), c_(_mm_set1_epi8(c)) {
+    Search();
+  }
+
+  // The next one, or the end.
+  WEIR_INLINE_MEMBER const char* Next() {
+    while (mask_ == 0) {
+      if (end_ - block_ <= 64) return end_;
+      block_ += 64;
+      Search();
+    }
+    const char* const at = block_ + std::countr_zero(mask_);
+    mask_ &= mask_ - 1;
+    return at;
+  }
+
+ private:
+  WEIR_INLINE_MEMBER uint64_t SearchSixteen(const char* p) const {
+    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i found = _mm_or_si128(_mm_cmpeq_epi8(x, a_), _mm_or_si128(_mm_cmpeq_epi8(x, b_), _mm_cmpeq_epi8(x, c_)));
+    return static_cast<uint32_t>(_mm_movemask_epi8(found));
+  }
+  WEIR_INLINE_MEMBER void Search() {
+    const ptrdiff_t left = end_ - block_;
+    if (left >= 64) {
+      mask_ = SearchSixteen(block_) | SearchSixteen(block_ + 16) << 16 | SearchSixteen(block_ + 32) << 32 | SearchSixteen(block_ + 48) << 48;
+      return;
+    }
+    mask_ = 0;
+    for (ptrdiff_t at = 0; at < left; at += 16) mask_ |= SearchSixteen(block_ + at) << at;
+    mask_ &= (uint64_t{1} << left) - 1;
+  }
+
+  const char* block_;
+  const char* const end_;
+  const __m128i a_, b_, c_;
+  uint64_t mask_ = 0;  // marks of the block that have not been given
+};
+
+// Of a field whose end is known: `size` bytes, from 1 to 8. What is not a whole number from 0 on sets *bad.
+WEIR_INLINE uint64_t ShortUnsigned(const char* p, ptrdiff_t size, bool* bad) {
+  const uint64_t values = internal::DigitValues(internal::Load8(p)) << (64 - 8 * size);
+  *bad |= internal::NotDigits(values) != 0;
+  return internal::Combine8(values);
+}
+
+// The same for numbers with a sign, a point, or both, as ReadFloat gives them.
+WEIR_INLINE float ShortFloat(const char* p, ptrdiff_t size, bool* bad) {
+  using namespace internal;
+  const bool negative = *p == '-';
+  size -= negative;
+  if (size == 0) {
+    *bad = true;
+    return 0;
+  }
+  uint64_t values = DigitValues(Load8(p + negative)) << (64 - 8 * size);
+  const uint64_t points = values ^ (kEveryByte * ('.' ^ '0'));
+  const uint64_t point = (points - kEveryByte) & ~points & (kEveryByte * 0x80);
+  int behind_point = 0;
+  if (point != 0) {
+    // The digits before the point move up by its place.
+    const int place = std::countr_zero(point) & ~7;
+    const uint64_t before = (uint64_t{1} << place) - 1;
+    behind_point = 7 - (place >> 3);
+    values = (values & before) << 8 | (values & ~(before << 8 | 0xFF));
+    *bad |= size == 1;
+  }
+  *bad |= NotDigits(values) != 0;
+  float magnitude;
+  *bad |= !Shift(Combine8(values), behind_point, &magnitude);
+  return negative ? -magnitude : magnitude;
 }
 
 }  // namespace weir

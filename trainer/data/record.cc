@@ -1,5 +1,8 @@
 #include "trainer/data/record.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -23,15 +26,48 @@ char* Put(char* out, const std::vector<T>& values) {
 }
 
 template <typename T>
-const char* Get(const char* in, std::vector<T>* values) {
-  if (values->empty()) return in;
-  std::memcpy(values->data(), in, values->size() * sizeof(T));
-  return in + values->size() * sizeof(T);
+void Get(const char* in, std::vector<T>* values) {
+  if (!values->empty()) std::memcpy(values->data(), in, values->size() * sizeof(T));
 }
 
 }  // namespace
 
-Record::Record(const Example& example) {
+char* RecordPool::Take(size_t bytes) {
+  if (bytes > kLargest) return new char[bytes];
+  const size_t grains = (bytes + kGrain - 1) / kGrain;
+  char*& free = free_[grains];
+  if (free != nullptr) {
+    char* const taken = free;
+    std::memcpy(&free, taken, sizeof(free));
+    return taken;
+  }
+  const size_t size = grains * kGrain;
+  if (left_ < size) AddChunk();
+  left_ -= size;
+  return chunks_.back().get() + left_;
+}
+
+void RecordPool::AddChunk() {
+  chunk_ = chunk_ == 0 ? kFirstChunk : std::min(2 * chunk_, kPage);
+  char* const chunk = static_cast<char*>(std::aligned_alloc(chunk_, chunk_));
+  CHECK(chunk != nullptr) << chunk_;
+  // Records are read in random order: with large pages the machine finds them without a search of its own. A wish only.
+  if (chunk_ == kPage) (void)::madvise(chunk, chunk_, MADV_HUGEPAGE);
+  chunks_.emplace_back(chunk);
+  left_ = chunk_;
+}
+
+void RecordPool::Give(char* data, size_t bytes) {
+  if (bytes > kLargest) {
+    delete[] data;
+    return;
+  }
+  char*& free = free_[(bytes + kGrain - 1) / kGrain];
+  std::memcpy(data, &free, sizeof(free));
+  free = data;
+}
+
+Record::Record(const Example& example, RecordPool* pool) : pool_(pool) {
   uint64_t all = 0;
   for (const int64_t id : example.ids) all |= static_cast<uint64_t>(id);
   const bool wide = all > std::numeric_limits<uint32_t>::max();
@@ -40,10 +76,10 @@ Record::Record(const Example& example) {
                        ids * (wide ? 8 : 4) + example.weights.size() * sizeof(float);
   CHECK_LE(bytes, std::numeric_limits<uint32_t>::max());  // a line has at most 16 MiB
   bytes_ = static_cast<uint32_t>(bytes);
-  data_.reset(new char[bytes]);
+  data_ = pool_ == nullptr ? new char[bytes] : pool_->Take(bytes);
   const Header header = {static_cast<uint32_t>(ids), wide, !example.weights.empty()};
-  std::memcpy(data_.get(), &header, sizeof(header));
-  char* out = Put(data_.get() + sizeof(header), example.floats);
+  std::memcpy(data_, &header, sizeof(header));
+  char* out = Put(data_ + sizeof(header), example.floats);
   out = Put(out, example.counts);
   if (wide) {
     out = Put(out, example.ids);
@@ -57,15 +93,37 @@ Record::Record(const Example& example) {
   Put(out, example.weights);
 }
 
-void Record::CopyTo(Example* example) const {
-  Header header;
-  std::memcpy(&header, data_.get(), sizeof(header));
-  const char* in = Get(data_.get() + sizeof(header), &example->floats);
-  in = Get(in, &example->counts);
-  example->ids.resize(header.ids);
-  if (header.wide) {
-    in = Get(in, &example->ids);
+Record::~Record() {
+  if (data_ == nullptr) return;
+  if (pool_ == nullptr) {
+    delete[] data_;
   } else {
+    pool_->Give(data_, bytes_);
+  }
+}
+
+Record::View Record::Look(size_t floats, size_t slots) const {
+  Header header;
+  std::memcpy(&header, data_, sizeof(header));
+  View view;
+  view.floats = data_ + sizeof(header);
+  view.counts = view.floats + floats * sizeof(float);
+  view.ids = view.counts + slots * sizeof(uint16_t);
+  view.id_count = header.ids;
+  view.wide = header.wide != 0;
+  view.weights = header.weighted != 0 ? view.ids + size_t{header.ids} * (view.wide ? 8 : 4) : nullptr;
+  return view;
+}
+
+void Record::CopyTo(Example* example) const {
+  const View view = Look(example->floats.size(), example->counts.size());
+  Get(view.floats, &example->floats);
+  Get(view.counts, &example->counts);
+  example->ids.resize(view.id_count);
+  if (view.wide) {
+    Get(view.ids, &example->ids);
+  } else {
+    const char* in = view.ids;
     for (int64_t& id : example->ids) {
       uint32_t narrow;
       std::memcpy(&narrow, in, 4);
@@ -73,8 +131,8 @@ void Record::CopyTo(Example* example) const {
       in += 4;
     }
   }
-  example->weights.resize(header.weighted ? header.ids : 0);
-  Get(in, &example->weights);
+  example->weights.resize(view.weights != nullptr ? view.id_count : 0);
+  if (view.weights != nullptr) Get(view.weights, &example->weights);
 }
 
 }  // namespace weir

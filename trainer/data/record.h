@@ -3,24 +3,88 @@
 #define WEIR_TRAINER_DATA_RECORD_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "trainer/data/example.h"
 
 namespace weir {
 
+// Memory of records, given again without a search: the records of a stream are many and of few sizes. Memory goes back with the pool,
+// so it must outlive its records. One thread at a time.
+class RecordPool {
+ public:
+  RecordPool() = default;
+  RecordPool(const RecordPool&) = delete;
+  RecordPool& operator=(const RecordPool&) = delete;
+
+  char* Take(size_t bytes);
+  void Give(char* data, size_t bytes);
+
+ private:
+  static constexpr size_t kGrain = 32;           // sizes are multiples of it
+  static constexpr size_t kLargest = 4096;       // larger ones are the system's
+  static constexpr size_t kFirstChunk = size_t{1} << 16;
+  static constexpr size_t kPage = size_t{1} << 21;  // a large page; chunks double up to it
+
+  struct Free {
+    void operator()(char* chunk) const { std::free(chunk); }
+  };
+  void AddChunk();
+
+  // First bytes of a block that nobody has: the next one of its size.
+  char* free_[kLargest / kGrain + 1] = {};
+  std::vector<std::unique_ptr<char, Free>> chunks_;
+  size_t chunk_ = 0;  // size of the last one
+  size_t left_ = 0;   // at its end
+};
+
 class Record {
  public:
   Record() = default;
-  explicit Record(const Example& example);
+  // Without a pool its memory is the system's.
+  explicit Record(const Example& example, RecordPool* pool = nullptr);
+  Record(Record&& other) noexcept { Swap(&other); }
+  Record& operator=(Record&& other) noexcept {
+    Swap(&other);
+    return *this;
+  }
+  ~Record();
 
   // A function of the example alone: the capacity of a shuffle buffer counts it.
   int64_t bytes() const { return bytes_; }
   // `example` has the sizes of the parser that made the record's example.
   void CopyTo(Example* example) const;
 
+  // Where the parts of the example stand, none of them aligned. Lives as long as the record.
+  struct View {
+    const char* floats;   // float
+    const char* counts;   // uint16_t
+    const char* ids;      // int64_t, or uint32_t where not `wide`
+    const char* weights;  // float; null without weights
+    uint32_t id_count;
+    bool wide;
+  };
+  View Look(size_t floats, size_t slots) const;
+
+  // Fetches it into the cache.
+  void Prefetch() const {
+    for (uint32_t at = 0; at < bytes_ && at < kPrefetched; at += 64) __builtin_prefetch(data_ + at);
+  }
+
  private:
-  std::unique_ptr<char[]> data_;
+  static constexpr uint32_t kPrefetched = 512;  // bytes; what is longer comes by itself
+
+  void Swap(Record* other) {
+    std::swap(data_, other->data_);
+    std::swap(pool_, other->pool_);
+    std::swap(bytes_, other->bytes_);
+  }
+
+  char* data_ = nullptr;
+  RecordPool* pool_ = nullptr;
   uint32_t bytes_ = 0;
 };
 

@@ -19,7 +19,7 @@ ShuffledStream::ShuffledStream(Options options)
 
 bool ShuffledStream::Read(Record* record, InputPosition* position) {
   if (!stream_.Next(&example_, position)) return false;
-  *record = Record(example_);
+  *record = Record(example_, &pool_);
   ++read_;
   return true;
 }
@@ -43,10 +43,28 @@ void ShuffledStream::Fill() {
   most_bytes_ = std::max(most_bytes_, bytes);
 }
 
+uint64_t ShuffledStream::Random(uint64_t draw) const {
+  const PhiloxBlock random = Philox(key_, draw, static_cast<uint64_t>(epoch_));
+  return static_cast<uint64_t>(random.v[1]) << 32 | random.v[0];
+}
+
 uint64_t ShuffledStream::Draw(uint64_t n) {
-  const PhiloxBlock random = Philox(key_, draws_++, static_cast<uint64_t>(epoch_));
-  const uint64_t bits = static_cast<uint64_t>(random.v[1]) << 32 | random.v[0];
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * n >> 64);
+  const auto choose = [](uint64_t bits, uint64_t of) { return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * of >> 64); };
+  if (draws_ == 0) {
+    for (uint64_t i = 0; i < kAhead; ++i) ahead_[i] = Random(i);
+  }
+  const uint64_t chosen = choose(ahead_[draws_ % kAhead], n);
+  ahead_[draws_ % kAhead] = Random(draws_ + kAhead);
+  ++draws_;
+  // Where later draws will look, as far as can be told; nothing depends on it. The buffer shrinks by one a draw once the stream has
+  // ended.
+  const auto fetched = [&](uint64_t ahead) -> Record* {
+    const uint64_t size = has_waiting_ ? n : n > ahead ? n - ahead : 0;
+    return size == 0 ? nullptr : &buffer_[choose(ahead_[(draws_ + ahead - 1) % kAhead], size)];
+  };
+  if (const Record* later = fetched(kAhead)) __builtin_prefetch(later);
+  if (const Record* later = fetched(kAhead / 2)) later->Prefetch();
+  return chosen;
 }
 
 bool ShuffledStream::Next(Record* record, InputPosition* position) {

@@ -24,6 +24,7 @@ class ShuffledStream {
     uint64_t seed = 1;
   };
 
+  // The records that it gives have their memory in it: they go first.
   explicit ShuffledStream(Options options);
 
   // The next record of the epoch. False at its end and on an error; then look at status(). `position` may be null; with
@@ -52,9 +53,14 @@ class ShuffledStream {
   void Fill();
   // Uniform in [0, n): draw number draws_ of this (seed, stream, epoch).
   uint64_t Draw(uint64_t n);
+  uint64_t Random(uint64_t draw) const;
+
+  // A chosen record is as a rule in no cache: so many draws ahead it is fetched.
+  static constexpr uint64_t kAhead = 16;
 
   const Options options_;
   const uint64_t key_;
+  RecordPool pool_;
   ExampleStream stream_;
   Example example_;
   std::vector<Record> buffer_;
@@ -64,6 +70,7 @@ class ShuffledStream {
   bool window_ = false;
   int64_t epoch_ = 0;
   uint64_t draws_ = 0;
+  uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), of draws from draws_ on
   int64_t read_ = 0;  // in this epoch
   int64_t epoch_examples_ = -1;
   int64_t most_examples_ = 0;

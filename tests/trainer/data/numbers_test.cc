@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -89,6 +90,80 @@ TEST(ReadFloatTest, NothingBeyondTheEndCounts) {
     const Misled text(number);
     float value;
     EXPECT_EQ(ReadFloat(text.begin(), text.end(), &value), nullptr) << number;
+  }
+}
+
+// As FloatIsRight, for fields of up to eight characters whose end is known.
+bool ShortIsRight(const std::string& field) {
+  const std::string text = field + std::string(16, '9');
+  bool bad = false;
+  float plain = 0;
+  const float fast = ShortFloat(text.data(), static_cast<ptrdiff_t>(field.size()), &bad);
+  if (bad) return false;
+  EXPECT_TRUE(ParseWhole(std::string_view(field), &plain)) << field;
+  EXPECT_EQ(std::bit_cast<uint32_t>(fast), std::bit_cast<uint32_t>(plain)) << field;
+  return true;
+}
+
+TEST(ShortFloatTest, CommonNumbersAreTakenAndRight) {
+  for (const char* field : {"0", "-0", "1", "-1", "42", "0.5", "-0.25", ".5", "5.", "-.5", "-5.", "3.14159", "12345678", "1234567.",
+                            ".1234567", "-1234567", "-122.23", "452600.0", "0.000001", "00000001", "0.000000", "99999999"}) {
+    EXPECT_TRUE(ShortIsRight(field)) << field;
+  }
+  for (const char* field : {"-", ".", "-.", "1..2", "1.2.3", "+1", "1e5", "nan", "inf", "1 ", " 1", "1,5", "--1", "1-", "0x12", "/", ":"}) {
+    EXPECT_FALSE(ShortIsRight(field)) << field;
+  }
+}
+
+TEST(ShortFloatTest, WhateverIsTakenIsRoundedAsFromCharsDoes) {
+  int taken = 0;
+  constexpr int kFields = 400000;
+  for (uint64_t i = 0; i < kFields; ++i) {
+    const PhiloxBlock r = Philox(13, i, 0), c = Philox(13, i, 1);
+    std::string field;
+    for (uint32_t place = 0; place <= r.v[0] % 8; ++place) {
+      const uint32_t random = c.v[place % 4] >> (8 * (place / 4));
+      field += "0123456789012345678901234567890123456789.-e/"[random % (r.v[1] % 4 == 0 ? 44 : 40)];
+    }
+    if (const size_t point = r.v[2] % 12; point < field.size()) field[point] = '.';
+    taken += ShortIsRight(field);
+  }
+  EXPECT_GT(taken, kFields / 2);
+}
+
+TEST(ShortUnsignedTest, OneByteThatIsNoDigitIsSeenInEveryPlace) {
+  for (ptrdiff_t size = 1; size <= 8; ++size) {
+    for (ptrdiff_t place = 0; place < 12; ++place) {
+      for (int c = 0; c < 256; ++c) {
+        std::string text(24, '7');
+        text[static_cast<size_t>(place)] = static_cast<char>(c);
+        bool bad = false;
+        const uint64_t value = ShortUnsigned(text.data(), size, &bad);
+        const std::string field = text.substr(0, static_cast<size_t>(size));
+        ASSERT_EQ(bad, field.find_first_not_of("0123456789") != std::string::npos) << field;
+        if (!bad) {
+          ASSERT_EQ(value, std::stoull(field));
+        }
+      }
+    }
+  }
+}
+
+TEST(MarksTest, AreAllPlacesInOrderAndThenTheEnd) {
+  for (size_t size = 0; size < 200; ++size) {
+    for (uint64_t round = 0; round < 8; ++round) {
+      // A few marks or many; some behind the end, which are none.
+      std::string text(size + 16, 'x');
+      std::vector<size_t> places;
+      for (size_t i = 0; i < text.size(); ++i) {
+        const uint32_t random = Philox(14, size * 8 + round, i).v[0];
+        if (random % (1 + 3 * round) == 0) text[i] = " \t:"[random >> 8 & 3 ? random >> 8 & 1 : 2];
+        if (text[i] != 'x' && i < size) places.push_back(i);
+      }
+      Marks marks(text.data(), text.data() + size, ' ', '\t', ':');
+      for (const size_t place : places) ASSERT_EQ(marks.Next(), text.data() + place);
+      for (int i = 0; i < 3; ++i) ASSERT_EQ(marks.Next(), text.data() + size);
+    }
   }
 }
 

@@ -1,0 +1,48 @@
+#include "trainer/data/salt_ids.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "framework/base/feature_id.h"
+
+// Eight products of 64 bits at a time: what mixing an id is made of.
+#define WEIR_FOR_AVX512DQ __attribute__((target("avx512f,avx512dq,avx512vl")))
+
+namespace weir {
+namespace {
+
+WEIR_FOR_AVX512DQ inline __m512i Mix8(__m512i x) {
+  x = _mm512_add_epi64(x, _mm512_set1_epi64(static_cast<int64_t>(0x9e3779b97f4a7c15ULL)));
+  x = _mm512_mullo_epi64(_mm512_xor_si512(x, _mm512_srli_epi64(x, 30)), _mm512_set1_epi64(static_cast<int64_t>(0xbf58476d1ce4e5b9ULL)));
+  x = _mm512_mullo_epi64(_mm512_xor_si512(x, _mm512_srli_epi64(x, 27)), _mm512_set1_epi64(static_cast<int64_t>(0x94d049bb133111ebULL)));
+  return _mm512_xor_si512(x, _mm512_srli_epi64(x, 31));
+}
+
+WEIR_FOR_AVX512DQ void SaltIdsAvx512(const uint64_t* salts, const char* ids, bool wide, size_t n, int64_t* out) {
+  for (size_t i = 0; i < n; i += 8) {
+    const __mmask8 there = static_cast<__mmask8>((1u << std::min<size_t>(n - i, 8)) - 1);
+    const __m512i raw = wide ? _mm512_maskz_loadu_epi64(there, ids + i * 8)
+                             : _mm512_cvtepu32_epi64(_mm256_maskz_loadu_epi32(there, ids + i * 4));
+    const __m512i salted = Mix8(_mm512_xor_si512(Mix8(raw), _mm512_maskz_loadu_epi64(there, salts + i)));
+    _mm512_mask_storeu_epi64(out + i, there, salted);
+  }
+}
+
+}  // namespace
+
+void SaltIdsPlainly(const uint64_t* salts, const char* ids, bool wide, size_t n, int64_t* out) {
+  for (size_t i = 0; i < n; ++i) {
+    int64_t id = 0;
+    std::memcpy(&id, ids + i * (wide ? 8 : 4), wide ? 8 : 4);
+    out[i] = SaltId(salts[i], id);
+  }
+}
+
+void SaltIds(const uint64_t* salts, const char* ids, bool wide, size_t n, int64_t* out) {
+  static const bool has_avx512dq = __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  (has_avx512dq ? SaltIdsAvx512 : SaltIdsPlainly)(salts, ids, wide, n, out);
+}
+
+}  // namespace weir
