@@ -113,9 +113,44 @@ TEST_F(PrepareTest, AdultHasItsRowsAndPositivesAndFitsItsJob) {
   }
 }
 
+TEST_F(PrepareTest, EveryFifthHouseIsForTheTest) {
+  ASSERT_EQ(Run("california_housing/prepare", "--data=" + data_), 0);
+  const std::vector<std::string> all = Lines(data_ + "/california-housing/housing.csv.gz");
+  const std::vector<std::string> test = Lines(out_.path() + "/test.csv"), train = Lines(out_.path() + "/train.csv");
+  ASSERT_EQ(all.size(), 20641u);
+  ASSERT_EQ(test.size(), 4129u);
+  ASSERT_EQ(train.size(), 16513u);
+  EXPECT_EQ(test[0], train[0]);
+  EXPECT_THAT(test[0], ::testing::StartsWith("price,longitude,latitude,"));
+  for (size_t i = 0; i + 1 < all.size(); ++i) {
+    const std::string& made = i % 5 == 0 ? test[1 + i / 5] : train[1 + i - i / 5 - 1];
+    const std::string& line = all[1 + i];
+    // The price goes in front, and ocean_proximity is what stands behind it.
+    const std::string numbers = line.substr(0, line.rfind(',', line.rfind(',') - 1)), ocean = line.substr(line.rfind(','));
+    ASSERT_EQ(made.substr(made.find(',') + 1), numbers + ocean) << i;
+  }
+}
+
+TEST_F(PrepareTest, FashionMnistIsUnpackedAndFitsItsReader) {
+  ASSERT_EQ(Run("fashion_mnist/prepare", "--data=" + data_), 0);
+  DataSpec spec = MakeSpec("train { files: '*-images-*' labels: '*-labels-*' } idx { values: 784 } batch_size: 8", out_);
+  spec.required = {"label"};
+  const auto set = DataSet::Open(spec.config, spec.config.train(), out_.path(), "data.train");
+  ASSERT_TRUE(set.ok()) << set.status();
+  const auto labels = ReadNumbers({.spec = spec, .streams = {0, 8}, .one_pass_in_order = true}, *set);
+  ASSERT_TRUE(labels.ok()) << labels.status();
+  std::vector<int> of_class(10);
+  for (const auto& stream : *labels) {
+    for (const auto& batch : stream) {
+      for (const float label : batch) ++of_class.at(static_cast<size_t>(label));
+    }
+  }
+  EXPECT_THAT(of_class, ::testing::Each(7000));
+}
+
 TEST(PrepareWithoutDataTest, MissingDataIsNamed) {
   TempDir dir;
-  for (const char* program : {"flights/prepare", "adult/prepare"}) {
+  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare"}) {
     const std::string log = dir.path() + "/log";
     EXPECT_NE(std::system(absl::StrCat("examples/", program, " --data=/nowhere --output=", dir.path(), " > ", log,
                                        " 2>&1").c_str()),

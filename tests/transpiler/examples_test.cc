@@ -20,7 +20,7 @@ TEST_P(ExamplesTest, Transpiles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest, ::testing::Values("flights", "adult", "synthetic_ctr", "multi_host"));
+INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest, ::testing::Values("flights", "adult", "california_housing", "fashion_mnist", "synthetic_ctr", "multi_host"));
 
 }  // namespace
 }  // namespace weir

@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
               "data.csv.column[0] needs a name"},
         Wrong{"CsvColumnTwice", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' } column { name: 'a' } }",
-              "job.textproto:4:37: data.csv.column[1].name 'a' is the name of an earlier column"},
+              "job.textproto:4:39: data.csv.column[1].name 'a' is the name of an earlier column"},
         Wrong{"CsvSeparatorOfTwo", "criteo { integers: 6 categoricals: 30 }",
               "csv { separator: ', ' column { name: 'a' } }",
               "job.textproto:4:9: data.csv.separator must be one character, got ', '"},

@@ -90,14 +90,15 @@ TEST(ProgramContractTest, ThePaddingIdOfALookUpIsTheOneThatTheReaderGives) {
 }
 
 TEST(ProgramContractTest, EveryExampleIsAJobThatTranspiles) {
-  for (const char* example : {"adult", "flights", "multi_host", "synthetic_ctr"}) {
+  for (const std::string example :
+       {"adult", "california_housing", "fashion_mnist", "flights", "multi_host", "synthetic_ctr"}) {
     const auto job = LoadJob(absl::StrCat("examples/", example, "/job.textproto"), {});
     ASSERT_TRUE(job.ok()) << job.status();
     const auto transpiled = Transpile(*job);
     ASSERT_TRUE(transpiled.ok()) << transpiled.status();
     ExpectAgreement(job->config.data());
     const DataSpec spec = MakeDataSpec(job->config, job->directory, transpiled->trainer().main);
-    EXPECT_EQ(spec.required, std::vector<std::string>{"label"});
+    EXPECT_EQ(spec.required, std::vector<std::string>{example == "california_housing" ? "price" : "label"});
     const auto parser = MakeLineParser(spec.config);
     ASSERT_TRUE(parser.ok()) << parser.status();
     const auto features = Features::Create(spec, **parser);
