@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -25,6 +26,8 @@ enum class Run_ {
   // A lane op with an output that all lanes share (a running count): once per lane, in order of lanes, lanes waiting.
   kLanesInOrder,
 };
+
+const ProfileName kLanesName("lanes");
 
 // The largest value that a variable has held. Written by the one thread that writes the variable.
 struct Held {
@@ -45,6 +48,8 @@ struct PreparedOp {
   std::vector<std::vector<Held*>> writes;
   // kGate: lanes that have not passed in this run.
   std::unique_ptr<std::atomic<int>> lanes_to_come;
+  // Of the profiler; made when it first wants them.
+  ProfileName type, made;
 };
 
 // Ops between two that all lanes wait for: [begin, end) of the ops, lane and gate ops only; or one other op.
@@ -84,11 +89,13 @@ class ExecutorImpl : public Executor {
   void MakeSegments();
 
   absl::Status RunOne(PreparedOp& op, KernelContext& ctx);
+  absl::Status RunKernel(PreparedOp& op, KernelContext& ctx);
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
   void PassGate(PreparedOp& gate);
   bool GatesRunning();
   void Fail(absl::Status status);
+  void NameOps();
 
   const v1::ProgramDesc program_;
   Scope* const scope_;
@@ -112,6 +119,7 @@ class ExecutorImpl : public Executor {
   StepContext ctx_;
   std::vector<int64_t> batch_;
   std::vector<VarMap> lane_vars_;
+  int64_t profiled_step_ = -1;
   // Makes the other lanes stop; the status is behind the lock.
   std::atomic<bool> failed_{false};
   Mutex mu_;
@@ -365,8 +373,34 @@ Variable* ExecutorImpl::Find(int lane, std::string_view name) {
   return it == vars.end() ? nullptr : &it->second;
 }
 
+void ExecutorImpl::NameOps() {
+  for (PreparedOp& op : ops_) {
+    if (op.type.id() != 0) continue;
+    op.type = ProfileName(op.desc->type());
+    // What tells the ops of one type apart: what they make, or what they send.
+    for (const auto* slots : {&op.desc->outputs(), &op.desc->inputs()}) {
+      for (const v1::OpSlot& slot : *slots) {
+        if (op.made.id() == 0 && !slot.vars().empty()) op.made = ProfileName(slot.vars(0));
+      }
+    }
+  }
+}
+
+absl::Status ExecutorImpl::RunKernel(PreparedOp& op, KernelContext& ctx) {
+  if (profiled_step_ < 0) return op.kernel->Run(ctx);
+  const bool moves = op.desc->role() == v1::RPC || op.desc->role() == v1::DIST;
+  // Gates run on whatever thread is free.
+  const ProfiledStep step(profiled_step_);
+  ProfileSpan span(profiled_step_, moves ? ProfileKind::kExchange : ProfileKind::kOperator, op.type);
+  if (ProfileEvent* const event = span.event()) {
+    event->detail = op.made;
+    if (op.run == Run_::kLane || op.run == Run_::kLanesInOrder) event->lane = ctx.lane;
+  }
+  return op.kernel->Run(ctx);
+}
+
 absl::Status ExecutorImpl::RunOne(PreparedOp& op, KernelContext& ctx) {
-  absl::Status status = op.kernel->Run(ctx);
+  absl::Status status = RunKernel(op, ctx);
   for (Held* held : op.writes[static_cast<size_t>(&ctx - op.contexts.data())]) {
     held->bytes = std::max(held->bytes, OwnBytes(*held->var, &ctx));
   }
@@ -422,6 +456,7 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
 }
 
 absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
+  const ProfileSpan span(profiled_step_, ProfileKind::kThreads, kLanesName);
   for (int i = segment.begin; i < segment.end; ++i) {
     if (ops_[i].run == Run_::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
   }
@@ -443,6 +478,8 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
   CHECK_EQ(batch.size(), batch_.size());
   std::copy(batch.begin(), batch.end(), batch_.begin());
   ctx_ = ctx;
+  profiled_step_ = ProfiledStep::current();
+  if (profiled_step_ >= 0) NameOps();
   failed_.store(false, std::memory_order_relaxed);
   {
     MutexLock lock(&mu_);

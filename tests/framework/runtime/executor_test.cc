@@ -10,6 +10,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
+#include "framework/runtime/profiler.h"
 #include "framework/runtime/scope.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 using testing::ToyLog;
 
 v1::ProgramDesc Program(const std::string& block) {
@@ -125,6 +127,42 @@ TEST(ExecutorTest, GatesFireOnceWithAllLanesAndStepOpsWaitForThem) {
       EXPECT_THAT(log, ElementsAre("mark end lanes 2", "post a 1/5 2/0", "post b 2/5 4/0"));
     }
   }
+}
+
+TEST(ExecutorTest, EveryRunOfAKernelIsRecordedForAStepThatIsProfiled) {
+  Rig rig(R"(
+  var x [1] stop_gradient: true
+  var y [1]
+  var t [1]
+  Out=y <- times(X=x, Y=x)
+  post(X=y) note="a"
+  Out=t <- total(X=[x, y])
+)",
+          3);
+  for (int l = 0; l < 3; ++l) rig.Feed(l, "x", {static_cast<float>(l + 1)});
+  ThreadPool pool("test", 2);
+  Profiler::Process().Start(20, 40);
+  ASSERT_TRUE(rig.Run(&pool, /*step=*/20).ok());
+  {
+    const ProfiledStep step(19);
+    ASSERT_TRUE(rig.Run(&pool, /*step=*/19).ok());
+  }
+  for (const auto& thread : Profiler::Process().Collect().threads) EXPECT_TRUE(thread.events.empty());
+  {
+    const ProfiledStep step(20);
+    ASSERT_TRUE(rig.Run(&pool, /*step=*/20).ok());
+  }
+  const Profiler::Recorded recorded = Profiler::Process().Collect();
+  Profiler::Process().Stop();
+  std::vector<std::string> seen;
+  for (const auto& thread : recorded.threads) {
+    for (const ProfileEvent& event : thread.events) {
+      EXPECT_EQ(event.step, 20);
+      EXPECT_LE(event.begin_ns, event.end_ns);
+      seen.push_back(absl::StrCat(recorded.names[event.name.id()], " ", recorded.names[event.detail.id()], " ", event.lane));
+    }
+  }
+  EXPECT_THAT(seen, UnorderedElementsAre("times y 4", "times y 5", "times y 6", "post y -1", "total t -1", "lanes  -1"));
 }
 
 TEST(ExecutorTest, KernelsKnowStepLaneOfTheJobAndBatch) {
