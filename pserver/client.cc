@@ -17,6 +17,40 @@ namespace {
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 constexpr absl::Duration kRealLook = absl::Milliseconds(50);
 
+const ProfileName kAnswerName("an answer"), kTakesName("take the answer of");
+
+// How the profiler calls a method: "Push".
+ProfileName NameOf(Method method) {
+  static const auto* const names = [] {
+    auto* made = new std::vector<ProfileName>;
+    for (int m = 0; m < kMethods; ++m) made->push_back(ProfileName(MethodName(static_cast<Method>(m))));
+    return made;
+  }();
+  return (*names)[static_cast<size_t>(method)];
+}
+
+// A try is about to begin: what the profiler will say of it when its answer is there. Null when its step is not recorded.
+std::shared_ptr<ProfileEvent> ProfiledTry(const Call& call) {
+  if (!Profiler::Wants(call.profiled_step)) return nullptr;
+  auto event = std::make_shared<ProfileEvent>();
+  event->kind = ProfileKind::kCall;
+  event->name = call.profiled_as;
+  event->track = Profiler::Process().Track(absl::StrCat("calls to server ", call.server));
+  event->step = call.profiled_step;
+  event->peer = call.server;
+  event->bytes_out = static_cast<int64_t>(TotalSize(call.request));
+  event->call = Profiler::Process().NewCall();
+  event->begin_ns = Profiler::NowNs();
+  return event;
+}
+
+void EndProfiledTry(ProfileEvent* event, const absl::StatusOr<Slices>& answer) {
+  event->end_ns = Profiler::NowNs();
+  if (answer.ok()) event->bytes_in = static_cast<int64_t>(TotalSize(*answer));
+  if (!answer.ok()) event->detail = ProfileName(absl::StatusCodeToString(answer.status().code()));
+  Profiler::Process().Record(*event);
+}
+
 }  // namespace
 
 ClientImpl::ClientImpl(ClientOptions options)
@@ -69,6 +103,8 @@ ClientImpl::ClientImpl(ClientOptions options)
                                      if (!reply.ParseFromString(frame.header)) return absl::DataLossError("no PushReply");
                                      return true;
                                    });
+      // The thread that has filled the part may work for no step of its own.
+      call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
       {
         MutexLock lock(&push_mu_);
         pushes_.push_back(call);
@@ -105,6 +141,8 @@ CallPtr ClientImpl::NewCall(int server, Method method, Slices request,
   call->method = method;
   call->request = std::move(request);
   call->accept = std::move(accept);
+  call->profiled_step = ProfiledStep::current();
+  call->profiled_as = NameOf(method);
   return call;
 }
 
@@ -116,9 +154,12 @@ void ClientImpl::Issue(const CallPtr& call) {
   shared_->messages.fetch_add(1, std::memory_order_relaxed);
   shared_->bytes_sent.fetch_add(static_cast<int64_t>(TotalSize(call->request)), std::memory_order_relaxed);
   shared_->wire.Request(call->method, TotalSize(call->request));
+  const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
+  const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
   options_.transport->Call(
       call->server, call->method, call->request, rpc_,
-      [shared = shared_, call, clock = options_.clock](absl::StatusOr<Slices> answer) {
+      [shared = shared_, call, clock = options_.clock, profiled](absl::StatusOr<Slices> answer) {
+        if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
         MutexLock lock(&shared->mu);
         if (answer.ok()) {
           shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)), std::memory_order_relaxed);
@@ -157,6 +198,11 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
   }
   absl::Status status = answer.status();
   if (answer.ok()) {
+    ProfileSpan span(call->profiled_step, ProfileKind::kClient, kTakesName);
+    if (ProfileEvent* const event = span.event()) {
+      event->detail = call->profiled_as;
+      event->peer = call->server;
+    }
     const absl::StatusOr<bool> accepted = call->accept(*answer);
     status = accepted.status();
     if (accepted.ok()) {
@@ -181,6 +227,18 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
 
 absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                               WaitOptions options) {
+  ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait, options.profiled_as == nullptr ? kAnswerName : *options.profiled_as);
+  int last_server = -1;
+  const absl::Status status = WaitUntilAnswered(calls, what, deadline, options, &last_server);
+  if (ProfileEvent* const event = span.event()) {
+    event->peer = last_server;
+    if (last_server >= 0) event->detail = ProfileName(options_.transport->Describe(last_server));
+  }
+  return status;
+}
+
+absl::Status ClientImpl::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                                           const WaitOptions& options, int* last_server) {
   absl::Time start = options_.clock->Now();
   absl::Time warned = start;
   int64_t version = -1;
@@ -194,6 +252,7 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
       result = Look(call, &issue);
       if (!result.ok()) break;
       if (issue) Issue(call);
+      if (call->finished) *last_server = call->server;
       issued |= issue;
       all &= call->finished;
     }

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
 #include "framework/runtime/lane_tree.h"
+#include "framework/runtime/profiler.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/payload_reader.h"
 #include "pserver/client.h"
@@ -55,6 +56,9 @@ struct Call {
   Slices request;
   // Looks at an answer: true ends the call, false asks again at once (the other side was not ready). DataLoss asks once more.
   std::function<absl::StatusOr<bool>(const Slices&)> accept;
+  // Of the profiler: the step it is part of, -1 when that is not recorded, and what it is called there.
+  int64_t profiled_step = -1;
+  ProfileName profiled_as;
   // Of the thread that waits:
   bool finished = false;
   bool reread = false;
@@ -209,6 +213,8 @@ class ClientImpl : public Client {
   CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
   // Until all calls have their answers. `what` says for what, in messages; `deadline` ends it.
   struct WaitOptions {
+    // What the profiler calls it; null: "an answer".
+    const ProfileName* profiled_as = nullptr;
     // It begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
     bool while_others_work = false;
     // Of what runs ahead: CancelAhead ends it.
@@ -218,6 +224,8 @@ class ClientImpl : public Client {
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {
     return Wait(calls, what, deadline, {});
   }
+  absl::Status WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                                 const WaitOptions& options, int* last_server);
   // One look at a call; sets `issue` when it is to be tried (again). Accepts answers outside the lock.
   absl::Status Look(const CallPtr& call, bool* issue);
   absl::Status FailureOfJob(const absl::Status& aborted);

@@ -14,6 +14,12 @@
 
 namespace weir {
 
+namespace {
+
+const ProfileName kRowsName("rows"), kBlocksName("blocks"), kRowsPull("Pull rows"), kBlocksPull("Pull blocks"), kServeName("answers");
+
+}  // namespace
+
 absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
   RETURN_IF_ERROR(JobStatus());
   read_only_ = read_only;
@@ -69,26 +75,27 @@ absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& 
 CallPtr ClientImpl::NewPull(int server, bool ahead, const v1::PullRequest& request, const Slices& ids,
                             std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take) {
   const absl::Time start = options_.clock->Now();
-  return NewCall(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
-                 [this, server, ahead, start, version = request.version(),
-                  take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
-                   v1::PullReply header;
-                   Slices payload;
-                   ASSIGN_OR_RETURN(const bool ready, OpenPull(server, ahead, answer, &header, &payload));
-                   if (ready) {
-                     PayloadReader reader(payload);
-                     RETURN_IF_ERROR(take(header, &reader));
-                     if (header.checksum() == reader.Checksum()) return true;
-                     return absl::DataLossError("the payload's checksum does not match");
-                   }
-                   const absl::Duration waited = options_.clock->Now() - start;
-                   if (waited >= slow_warning_) {
-                     LOG(WARNING) << Self() << ": waits for version " << version << " of "
-                                  << options_.transport->Describe(server) << ", which waits for " << header.waiting_for()
-                                  << ", for " << SecondsText(waited);
-                   }
-                   return false;
-                 });
+  const CallPtr call = NewCall(
+      server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
+      [this, server, ahead, start, version = request.version(), take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
+        v1::PullReply header;
+        Slices payload;
+        ASSIGN_OR_RETURN(const bool ready, OpenPull(server, ahead, answer, &header, &payload));
+        if (ready) {
+          PayloadReader reader(payload);
+          RETURN_IF_ERROR(take(header, &reader));
+          if (header.checksum() == reader.Checksum()) return true;
+          return absl::DataLossError("the payload's checksum does not match");
+        }
+        const absl::Duration waited = options_.clock->Now() - start;
+        if (waited >= slow_warning_) {
+          LOG(WARNING) << Self() << ": waits for version " << version << " of " << options_.transport->Describe(server)
+                       << ", which waits for " << header.waiting_for() << ", for " << SecondsText(waited);
+        }
+        return false;
+      });
+  call->profiled_as = ids.empty() ? kBlocksPull : kRowsPull;
+  return call;
 }
 
 WireBuffer ClientImpl::ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group) {
@@ -114,6 +121,7 @@ void ClientImpl::OrderRows(const TableRows& table, int64_t rows, std::vector<uin
 }
 
 absl::Status ClientImpl::ServeInParallel(absl::Span<const CallPtr> calls) {
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kThreads, kServeName);
   std::vector<absl::Status> looked(calls.size());
   options_.pool->ParallelFor(static_cast<int64_t>(calls.size()), [&](int64_t i) {
     const CallPtr& call = calls[static_cast<size_t>(i)];
@@ -279,7 +287,7 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
   }
   if (options_.transport->answers_inside()) RETURN_IF_ERROR(ServeInParallel(calls));
   return Wait(calls, absl::StrCat("rows of step ", pulls->step, pulls->ahead ? ", ahead of it" : ""),
-              progress_deadline_ + 2 * lease_, {.ahead = pulls->ahead});
+              progress_deadline_ + 2 * lease_, {.profiled_as = &kRowsName, .ahead = pulls->ahead});
 }
 
 absl::Status ClientImpl::Receive(const BlockRef& block, Tensor* out) {
@@ -376,7 +384,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
   const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
                            : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
                                                         : "blocks";
-  RETURN_IF_ERROR(Wait(calls, what, progress_deadline_ + 2 * lease_));
+  RETURN_IF_ERROR(Wait(calls, what, progress_deadline_ + 2 * lease_, {.profiled_as = &kBlocksName}));
   if (!sync) {
     // What this trainer knows of its own step; nobody else's is part of it.
     result.skipped = own_verdict_ == v1::SKIP;

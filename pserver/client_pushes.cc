@@ -11,6 +11,12 @@
 
 namespace weir {
 
+namespace {
+
+const ProfileName kPushesName("pushes taken"), kNormsName("norms");
+
+}  // namespace
+
 absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
   if (read_only_) return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
   const auto count = block_counts_.find(block.name);
@@ -204,7 +210,7 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
     MutexLock lock(&push_mu_);
     calls.swap(pushes_);
   }
-  RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_));
+  RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_, {.profiled_as = &kPushesName}));
   // In sync another trainer's verdict may count; in async an own step without effect has no norms.
   const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
   if (brings_norms) RETURN_IF_ERROR(ExchangeNorms());
@@ -263,7 +269,7 @@ absl::Status ClientImpl::ExchangeNorms() {
     if (over > 0) {
       return absl::InternalError(absl::StrCat("step ", step_, " is over on ", over, " servers while others wait for its norms"));
     }
-    RETURN_IF_ERROR(Wait(calls, absl::StrCat("norms of step ", step_), progress_deadline_ + 2 * lease_));
+    RETURN_IF_ERROR(Wait(calls, absl::StrCat("norms of step ", step_), progress_deadline_ + 2 * lease_, {.profiled_as = &kNormsName}));
     NormSums sums;
     for (const v1::NormsReply& reply : replies) RETURN_IF_ERROR(AddSums(reply, &sums));
     const absl::StatusOr<Norms> made = NormsOf(sums);

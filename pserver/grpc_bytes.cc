@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/support/slice.h"
@@ -19,6 +20,18 @@ namespace {
 constexpr size_t kMaxStatusText = 1900;
 
 }  // namespace
+
+std::string ProfiledCallText(const ProfiledCall& call) { return absl::StrCat(call.id, "-", call.step); }
+
+ProfiledCall ParseProfiledCall(std::string_view text) {
+  const size_t dash = text.find('-');
+  ProfiledCall call;
+  if (dash == std::string_view::npos || !absl::SimpleAtoi(absl::string_view(text.data(), dash), &call.id) ||
+      !absl::SimpleAtoi(absl::string_view(text.data() + dash + 1, text.size() - dash - 1), &call.step) || call.step < 0) {
+    return {};
+  }
+  return call;
+}
 
 void KeepFreedMemory() {
   static const bool done = [] {

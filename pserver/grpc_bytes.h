@@ -2,7 +2,11 @@
 #ifndef WEIR_PSERVER_GRPC_BYTES_H_
 #define WEIR_PSERVER_GRPC_BYTES_H_
 
+#include <string>
+#include <string_view>
+
 #include "absl/status/status.h"
+#include "framework/runtime/profiler.h"
 #include "framework/wire/slices.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
@@ -21,6 +25,12 @@ inline constexpr int kGrpcReadChunk = 256 << 10;    // asked of the system at on
 
 // In the initial metadata of the answer to a Join: where the server listens for clients on its machine.
 inline constexpr char kUnixSocketKey[] = "weir-unix-socket";
+
+// In the metadata of a call that the profiler records: its number and step.
+inline constexpr char kProfiledCallKey[] = "weir-profiled-call";
+std::string ProfiledCallText(const ProfiledCall& call);
+// A call that is not recorded when the text makes no sense.
+ProfiledCall ParseProfiledCall(std::string_view text);
 
 // What gRPC receives lies in memory that it frees with the message. glibc would give the top of the heap back to the system each
 // time, and get it back as zeroed pages: a third of the time of a call of 3.4 MB. From now on this process keeps up to 256 MiB

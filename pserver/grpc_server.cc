@@ -116,23 +116,37 @@ class Service : public RawService {
   using Bytes = grpc::ByteBuffer;
   grpc::ServerUnaryReactor* Join(Context* context, const Bytes* in, Bytes* out) override {
     if (!unix_socket_.empty()) context->AddInitialMetadata(kUnixSocketKey, unix_socket_);
-    return Run(Method::kJoin, in, out);
+    return Run(Method::kJoin, context, in, out);
   }
-  grpc::ServerUnaryReactor* Heartbeat(Context*, const Bytes* in, Bytes* out) override {
-    return Run(Method::kHeartbeat, in, out);
+  grpc::ServerUnaryReactor* Heartbeat(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kHeartbeat, context, in, out);
   }
-  grpc::ServerUnaryReactor* Push(Context*, const Bytes* in, Bytes* out) override { return Run(Method::kPush, in, out); }
-  grpc::ServerUnaryReactor* Pull(Context*, const Bytes* in, Bytes* out) override { return Run(Method::kPull, in, out); }
-  grpc::ServerUnaryReactor* Exchange(Context*, const Bytes* in, Bytes* out) override {
-    return Run(Method::kExchange, in, out);
+  grpc::ServerUnaryReactor* Push(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kPush, context, in, out);
   }
-  grpc::ServerUnaryReactor* Control(Context*, const Bytes* in, Bytes* out) override {
-    return Run(Method::kControl, in, out);
+  grpc::ServerUnaryReactor* Pull(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kPull, context, in, out);
   }
-  grpc::ServerUnaryReactor* Norms(Context*, const Bytes* in, Bytes* out) override { return Run(Method::kNorms, in, out); }
+  grpc::ServerUnaryReactor* Exchange(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kExchange, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Control(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kControl, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Norms(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kNorms, context, in, out);
+  }
 
  private:
-  grpc::ServerUnaryReactor* Run(Method method, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  static ProfiledCall ProfiledCallOf(const Context& context) {
+    if (!Profiler::Started()) return {};
+    const auto told = context.client_metadata().find(kProfiledCallKey);
+    if (told == context.client_metadata().end()) return {};
+    return ParseProfiledCall(std::string_view(told->second.data(), told->second.size()));
+  }
+
+  grpc::ServerUnaryReactor* Run(Method method, Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+    const ProfiledCallScope scope(ProfiledCallOf(*context));
     auto* reactor = new OpenCalls::Reactor(calls_, response);
     // The reactor may be gone as soon as the core answers: only its id goes along.
     core_->Handle(method, FromByteBuffer(*request), [calls = calls_, id = reactor->id()](absl::StatusOr<Slices> reply) {

@@ -71,6 +71,9 @@ class GrpcTransport : public Transport {
     call->context.set_wait_for_ready(false);
     call->method = method;
     call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
+      call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
+    }
     {
       MutexLock lock(&mu_);
       Server& of = *servers_[static_cast<size_t>(server)];

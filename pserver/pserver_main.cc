@@ -21,6 +21,7 @@
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
+#include "framework/runtime/profile_run.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/cluster.h"
@@ -128,6 +129,7 @@ absl::Status Listen(Runtime* r) {
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime r;
   RETURN_IF_ERROR(ReadJob(overrides, &r));
+  ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("server ", r.cluster.server_id)));
   RETURN_IF_ERROR(MakeCore(&r));
   RETURN_IF_ERROR(Listen(&r));
   signals->OnStop([core = r.core.get()] { core->RequestStop(); });
@@ -136,6 +138,8 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     absl::SleepFor(kTick);
   }
   signals->OnStop({});
+  std::fputs(profile.Finish().c_str(), stdout);
+  std::fflush(stdout);
   r.server->Shutdown(kGrace);
   LOG(INFO) << "counters: " << r.core->counters().ToString();
   return r.core->JobStatus();

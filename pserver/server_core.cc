@@ -66,9 +66,11 @@ ServerCoreImpl::~ServerCoreImpl() {
 
 void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback answer) {
   wire_.Request(method, TotalSize(request));
+  const HandledCallPtr handled = HandledCall::Begin(method, TotalSize(request));
   // Copied: an answer may be given when this is gone.
-  const ReplyCallback reply = [wire = wire_, method, answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
+  const ReplyCallback reply = [wire = wire_, method, handled, answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
     if (bytes.ok()) wire.Answer(method, TotalSize(*bytes));
+    HandledCall::End(handled, bytes.ok() ? TotalSize(*bytes) : 0);
     answer(std::move(bytes));
   };
   switch (method) {
@@ -77,15 +79,15 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
     case Method::kHeartbeat:
       return HandleHeartbeat(request, reply);
     case Method::kPush:
-      return HandlePush(request, reply);
+      return HandlePush(request, reply, handled);
     case Method::kPull:
-      return HandlePull(request, reply);
+      return HandlePull(request, reply, handled);
     case Method::kExchange:
       return HandleExchange(request, reply);
     case Method::kControl:
       return HandleControl(request, reply);
     case Method::kNorms:
-      return HandleNorms(request, reply);
+      return HandleNorms(request, reply, handled);
   }
   reply(absl::UnimplementedError(absl::StrCat("method ", static_cast<int>(method))));
 }

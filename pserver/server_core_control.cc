@@ -25,6 +25,12 @@ absl::StatusOr<v1::ControlReply> ForGood(absl::StatusOr<v1::ControlReply> result
   }
 }
 
+// "save", "digest": as the message calls it.
+std::string ActionName(const v1::ControlRequest& request) {
+  const auto* const field = v1::ControlRequest::descriptor()->FindFieldByNumber(request.action_case());
+  return field == nullptr ? "digest" : field->name();
+}
+
 }  // namespace
 
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
@@ -110,6 +116,7 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
     version = version_.version;
     for (const Trainer& trainer : trainers_) trainer_steps.push_back(sync_ ? version : trainer.applied_step + 1);
   }
+  const ProfileSpan span(version, ProfileKind::kSave, Profiler::Started() ? ActionName(request) : "");
   const auto check_step = [&](bool given, int64_t step) -> absl::Status {
     if (!sync_ || !given || step == version) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(Self(), " is at step ", version, ", asked for step ", step));

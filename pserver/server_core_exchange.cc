@@ -83,6 +83,12 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
 
 // -------------------------------------------------------------------------------------------------------------- norms
 
+namespace {
+
+const ProfileName kNorms("Norms");
+
+}  // namespace
+
 absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request) {
   const int id = request.caller().trainer();
   if (!exchanges_norms_) {
@@ -136,7 +142,7 @@ void ServerCoreImpl::AnswerNorms(absl::Time now, Actions* actions) {
   }
 }
 
-void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply) {
+void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   const absl::StatusOr<v1::NormsRequest> request = Parse<v1::NormsRequest>(bytes, "NormsRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
   Actions actions;
@@ -147,6 +153,7 @@ void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply
     RETURN_IF_ERROR(CheckCaller(request->caller(), now));
     const int id = request->caller().trainer();
     if (!failure_.ok()) return Aborted(id);
+    HandledCall::Describe(handled, id, request->step(), kNorms);
     RETURN_IF_ERROR(BookNorms(*request));
     WaitingNorms call{id, request->step(), request->round(), now + std::min(kMaxWait, OfSeconds(request->wait_s())), reply};
     if (!TryAnswerNorms(call, now >= call.deadline, &actions)) norm_calls_.push_back(std::move(call));

@@ -28,6 +28,7 @@
 #include "framework/wire/frame.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/exchange_board.h"
+#include "pserver/handled_call.h"
 #include "pserver/handshake.h"
 #include "pserver/norm_rounds.h"
 #include "pserver/server_checkpoints.h"
@@ -141,6 +142,7 @@ class ServerCoreImpl : public ServerCore {
     size_t bytes;  // that it takes while it waits
     absl::Time deadline;
     ReplyCallback reply;
+    HandledCallPtr handled;
     // Once it is ready: the answer's bytes of the trainer's credits.
     std::shared_ptr<const void> credit = nullptr;
   };
@@ -173,11 +175,11 @@ class ServerCoreImpl : public ServerCore {
 
   void HandleJoin(const Slices& request, const ReplyCallback& reply);
   void HandleHeartbeat(const Slices& request, const ReplyCallback& reply);
-  void HandlePush(const Slices& request, const ReplyCallback& reply);
-  void HandlePull(const Slices& request, const ReplyCallback& reply);
+  void HandlePush(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
+  void HandlePull(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
   void HandleExchange(const Slices& request, const ReplyCallback& reply);
   void HandleControl(const Slices& request, const ReplyCallback& reply);
-  void HandleNorms(const Slices& request, const ReplyCallback& reply);
+  void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
 
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ok when the caller is who it says and holds its id; renews its lease.
@@ -189,6 +191,8 @@ class ServerCoreImpl : public ServerCore {
   bool AllComplete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whom the pull of a request waits for.
   std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same in a few words that are alike in every step, for the profiler: "trainer 1", "the update".
+  std::string WhoKeepsWaiting(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Async: an id whose trainer is gone is not waited for.
   bool Excused(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -216,8 +220,8 @@ class ServerCoreImpl : public ServerCore {
   // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in it.
   void Advance();
   void ApplySync();
-  // The border behind a step of rows of tables; in async a step is the server's version.
-  absl::Status EndTableStep(int64_t step);
+  // The border behind a step of rows of tables; in async `table_step` is the server's version.
+  absl::Status EndTableStep(int64_t step, int64_t table_step);
   void ApplyAsync(int trainer);
   // Goes through rounds of norms of a step that is complete. False: `norms` waits for what a trainer brings.
   absl::StatusOr<bool> MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered, NormRounds* norms);
@@ -249,7 +253,7 @@ class ServerCoreImpl : public ServerCore {
   absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out);
   // `credit` lives as long as the answer's bytes.
   void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
-                 std::shared_ptr<const void> credit, const ReplyCallback& reply);
+                 std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info);
   void AnswerExchanges(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerExchange(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

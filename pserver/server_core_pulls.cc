@@ -13,6 +13,11 @@ namespace weir {
 
 namespace {
 
+const ProfileName kRowsPull("Pull rows"), kBlocksPull("Pull blocks"), kCopyRows("copy rows for pulls"),
+    kCopyBlocks("copy blocks for pulls"), kVersionWait("its turn"), kRoomWait("unread answers");
+
+bool AsksForRows(const v1::PullRequest& request) { return request.items_size() > 0 && request.items(0).width() > 0; }
+
 // A caller's header is small; half a MiB is room for thousands of items beside a full payload.
 constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
 
@@ -63,6 +68,7 @@ void ServerCoreImpl::TakeReadyPulls(std::vector<WaitingPull>* ready) {
     if (credit != nullptr) {
       trainers_[static_cast<size_t>(pull->trainer)].progress = options_.clock->Now();
       pull->credit = std::move(credit);
+      HandledCall::EndWait(pull->handled);
       ready->push_back(std::move(*pull));
       pull = pulls_.erase(pull);
     } else {
@@ -145,7 +151,9 @@ absl::Status ServerCoreImpl::CopyItem(const v1::PullItem& item, const Slice& pay
 }
 
 void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
-                               std::shared_ptr<const void> credit, const ReplyCallback& reply) {
+                               std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) {
+  ProfileSpan span(HandledCall::StepOf(handled), ProfileKind::kServe, AsksForRows(request) ? kCopyRows : kCopyBlocks);
+  if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
   const size_t size = ReplyBytes(request);
   Slices values;
   if (size > 0) {
@@ -179,15 +187,17 @@ void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payl
 void ServerCoreImpl::ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) {
   options_.pool->ParallelFor(static_cast<int64_t>(pulls.size()), [&](int64_t i) {
     WaitingPull& pull = pulls[static_cast<size_t>(i)];
-    ServePull(pull.request, pull.payload, info, std::move(pull.credit), pull.reply);
+    ServePull(pull.request, pull.payload, info, std::move(pull.credit), pull.reply, pull.handled);
   });
 }
 
-void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply) {
+void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   absl::StatusOr<Frame> frame = DecodeFrame(bytes);
   if (!frame.ok()) return reply(frame.status());
   v1::PullRequest request;
   if (!request.ParseFromString(frame->header)) return reply(absl::InvalidArgumentError("Pull: the header is no PullRequest"));
+  HandledCall::Describe(handled, request.caller().trainer(), sync_ ? request.version() : -1,
+                        AsksForRows(request) ? kRowsPull : kBlocksPull);
   const Slice payload = Contiguous(frame->payload, &buffers_);
   const absl::Status valid = CheckPull(request, payload);
   if (!valid.ok()) return reply(valid);
@@ -220,7 +230,10 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
                                                          " bytes of answers unread; at most ", options_.unread_bytes,
                                                          " may wait: read answers before asking for more"));
       }
-      pulls_.push_back({id, std::move(request), payload, size, now + wait, reply});
+      if (HandledCall::Wanted(handled)) {
+        HandledCall::BeginWait(handled, PullReady(request) ? kRoomWait : kVersionWait, WhoKeepsWaiting(request));
+      }
+      pulls_.push_back({id, std::move(request), payload, size, now + wait, reply, handled});
       return absl::OkStatus();
     }
     v1::PullReply header;
@@ -233,7 +246,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply)
   }();
   RunAll(&actions);
   if (!status.ok()) return reply(status);
-  if (credit != nullptr) ServePull(request, payload, info, std::move(credit), reply);
+  if (credit != nullptr) ServePull(request, payload, info, std::move(credit), reply, handled);
 }
 
 }  // namespace weir

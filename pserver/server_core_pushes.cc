@@ -18,6 +18,8 @@ constexpr int kMaxParts = 1 << 20;
 // Of one trainer in one step; sums of them stay far from the end of int64.
 constexpr int64_t kMaxSamples = int64_t{1} << 40;
 
+const ProfileName kPush("Push"), kReadPush("read pushes"), kUpdateWait("its update"), kEndOfStep("end of step, tables");
+
 }  // namespace
 
 absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
@@ -125,7 +127,7 @@ void ServerCoreImpl::AddAgain(const std::vector<Gradient>& gradients, PendingSte
   }
 }
 
-void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply) {
+void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   absl::StatusOr<Frame> frame = DecodeFrame(bytes);
   if (!frame.ok()) return reply(frame.status());
   v1::PushRequest request;
@@ -134,15 +136,20 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
   if (id < 0 || id >= trainer_count_) {
     return reply(absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
   }
-  uint64_t checksum = 0;
-  const Slice payload = Contiguous(frame->payload, &buffers_, &checksum);
-  if (request.checksum() != checksum) {
-    return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ", request.part(),
-                                                  ": the payload's checksum does not match")));
-  }
+  HandledCall::Describe(handled, id, request.step(), kPush);
   std::vector<Gradient> gradients;
-  const absl::Status parsed = ParseGradients(request, payload, nodes_[static_cast<size_t>(id)], *params_, &gradients);
-  if (!parsed.ok()) return reply(parsed);
+  {
+    ProfileSpan span(request.step(), ProfileKind::kServe, kReadPush);
+    if (ProfileEvent* const event = span.event()) event->peer = id;
+    uint64_t checksum = 0;
+    const Slice payload = Contiguous(frame->payload, &buffers_, &checksum);
+    if (request.checksum() != checksum) {
+      return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ", request.part(),
+                                                    ": the payload's checksum does not match")));
+    }
+    const absl::Status parsed = ParseGradients(request, payload, nodes_[static_cast<size_t>(id)], *params_, &gradients);
+    if (!parsed.ok()) return reply(parsed);
+  }
 
   Actions actions;
   std::vector<Gradient> eager;
@@ -153,7 +160,10 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply)
     MutexLock lock(&mu_);
     version = version_.version;
     answer = BookPart(request, std::move(gradients), &eager, &eager_first, &wait, &actions);
-    if (answer.ok() && wait) trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
+    if (answer.ok() && wait) {
+      HandledCall::BeginWait(handled, kUpdateWait, "the update");
+      trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
+    }
   }
   RunAll(&actions);
   if (answer.ok() && !eager.empty()) {
@@ -258,8 +268,9 @@ absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<T
   return true;
 }
 
-absl::Status ServerCoreImpl::EndTableStep(int64_t step) {
-  RETURN_IF_ERROR(params_->EndStep(step));
+absl::Status ServerCoreImpl::EndTableStep(int64_t step, int64_t table_step) {
+  const ProfileSpan span(step, ProfileKind::kUpdate, kEndOfStep);
+  RETURN_IF_ERROR(params_->EndStep(table_step));
   params_->CountRows(&counters_);
   return absl::OkStatus();
 }
@@ -307,7 +318,7 @@ void ServerCoreImpl::ApplySync() {
     }
     status = complete.ok() ? params_->Apply(next.version - 1, *steps, part, norms.norms()) : complete.status();
     if (status.ok() && async_tables_) status = params_->PrepareRates(next.version);
-    if (status.ok()) status = EndTableStep(next.version - 1);
+    if (status.ok()) status = EndTableStep(next.version - 1, next.version - 1);
   }
   steps = nullptr;
 
@@ -409,7 +420,7 @@ void ServerCoreImpl::ApplyAsync(int id) {
       return RunAll(&actions);
     }
     status = complete.ok() ? params_->Apply(step, *own, part, norms.norms(), version) : complete.status();
-    if (status.ok()) status = EndTableStep(version);
+    if (status.ok()) status = EndTableStep(step, version);
   }
   own = nullptr;
 

@@ -122,6 +122,20 @@ std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
   return absl::StrJoin(names, "; ");
 }
 
+std::string ServerCoreImpl::WhoKeepsWaiting(const v1::PullRequest& request) const {
+  if (PullReady(request)) return absl::StrCat("trainer ", request.caller().trainer());
+  if (control_ != nullptr || !controls_.empty()) return "a checkpoint or digest";
+  if (sync_ && NormStep(0).norms.Waiting()) return "norms from trainer 0";
+  std::vector<int> who;
+  if (gate_ != nullptr) who = gate_->HeldBy(request.caller().trainer(), request.version());
+  for (int t = 0; gate_ == nullptr && t < trainer_count_; ++t) {
+    const Trainer& trainer = trainers_[static_cast<size_t>(t)];
+    if (sync_ ? !trainer.pending.Complete() : trainer.state == Trainer::kAbsent) who.push_back(t);
+  }
+  if (who.empty()) return "the update";
+  return absl::StrCat(who.size() == 1 ? "trainer " : "trainers ", absl::StrJoin(who, ", "));
+}
+
 void ServerCoreImpl::WatchConnecting(absl::Time now, Actions* actions) {
   std::vector<int> missing;
   for (int t = 0; t < trainer_count_; ++t) {

@@ -30,6 +30,8 @@ namespace {
 // A batch takes the lock of each for tens of microseconds, and one that grows stops readers of as many rows only.
 constexpr int kStripesPerCore = 32;
 
+const ProfileName kUpdate("update"), kNorms("norms"), kBlock("update block"), kTable("update table");
+
 absl::Status Prefixed(const std::string& what, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
@@ -196,6 +198,7 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   auto block = std::make_unique<DenseBlock>();
   block->placed = placed;
   block->info.name = placed.name();
+  block->profiled_as = ProfileName(placed.name());
   Variable* const var = scope_.Find(placed.name());
   if (var == nullptr || !std::holds_alternative<Tensor>(*var) || !std::get<Tensor>(*var).initialized()) {
     return absl::InvalidArgumentError("the startup program gives it no value");
@@ -326,6 +329,7 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
     if (placed.name() == var.name()) table->counts_shows = placed.shows_and_clicks();
   }
   ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
+  table->profiled_as = ProfileName(table->table->name());
   reads_clock_ |= table->table->lifecycle().by_clock();
   table_index_[var.name()] = static_cast<int>(tables_.size());
   tables_.push_back(std::move(table));
@@ -453,6 +457,7 @@ absl::StatusOr<NormSums> ServerParams::SumsOfRound(int64_t step, absl::Span<cons
 }
 
 absl::Status ServerParams::RunUnits(const Task& given) {
+  const ProfileSpan span(given.step, ProfileKind::kThreads, given.round < 0 ? kUpdate : kNorms);
   Task task = given;
   std::set<int> blocks, tables;
   for (const TrainerGradients& trainer : task.trainers) {
@@ -536,6 +541,10 @@ absl::Status ServerParams::RunBlockOps(const Task& task, DenseBlock* block) {
 
 absl::Status ServerParams::ApplyBlock(const Task& task, int index) {
   DenseBlock& block = *blocks_[static_cast<size_t>(index)];
+  // Its ops are recorded, too.
+  const ProfiledStep step(task.step);
+  ProfileSpan span(task.step, ProfileKind::kUpdate, kBlock);
+  if (ProfileEvent* const event = span.event()) event->detail = block.profiled_as;
   const absl::Span<const TrainerGradients> trainers = task.trainers;
   const std::string what = absl::StrCat("block ", block.info.name);
   MutexLock lock(&block.mu);
@@ -642,6 +651,11 @@ absl::Status ServerParams::ApplyBlock(const Task& task, int index) {
 absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) {
   const absl::Span<const TrainerGradients> trainers = task.trainers;
   Table& table = *tables_[static_cast<size_t>(index)];
+  ProfileSpan span(task.step, ProfileKind::kUpdate, kTable);
+  if (ProfileEvent* const event = span.event()) {
+    event->detail = table.profiled_as;
+    event->lane = stripe;
+  }
   const int width = table.table->width();
   if (table.learning_rate == nullptr) {
     return absl::InvalidArgumentError(

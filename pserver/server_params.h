@@ -20,6 +20,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/lane_tree.h"
+#include "framework/runtime/profiler.h"
 #include "framework/runtime/scope.h"
 #include "framework/wire/slices.h"
 #include "proto/checkpoint.pb.h"
@@ -141,6 +142,7 @@ class ServerParams {
   };
   struct DenseBlock {
     BlockInfo info;
+    ProfileName profiled_as;
     v1::PlacedBlock placed;
     std::vector<int64_t> whole_dims;
     std::vector<State> states;
@@ -173,6 +175,7 @@ class ServerParams {
   };
   struct Table {
     std::unique_ptr<SparseTable> table;
+    ProfileName profiled_as;
     Variable* learning_rate = nullptr;  // null without an optimizer
     std::optional<TableClip> clip;
     bool counts_shows = false;

@@ -20,6 +20,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/base/thread_budget.h"
+#include "framework/runtime/profile_run.h"
 #include "proto/job.pb.h"
 #include "tools/launcher.h"
 
@@ -178,6 +179,9 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
                         .overrides = line.overrides,
                         .trainer_arguments = line.trainer_arguments,
                         .keep_going = absl::GetFlag(FLAGS_keep_going)};
+  ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
+  options.profile = profile.file;
+  options.profile_steps = absl::StrCat(profile.begin, ":", profile.end);
   ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ReadJob(options.job, options.overrides));
   std::optional<int> servers, trainers;
   if (job.has_value()) {

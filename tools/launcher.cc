@@ -22,10 +22,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/runtime/profile_run.h"
 #include "glog/logging.h"
 #include "tools/child_process.h"
 #include "tools/console.h"
@@ -74,6 +76,8 @@ class Launcher {
                      std::map<std::string, std::optional<std::string>> environment);
   std::vector<std::string> Settings(int threads) const;
   std::string PortFile(int server) const;
+  ProfilePart ProfilePartOf(Kind kind, int id) const;
+  void MergeProfile();
   bool ServersReady();
   absl::Status WaitForServers();
 
@@ -150,6 +154,11 @@ std::string Launcher::PortFile(int server) const {
   return JoinPath(options_.log_dir, absl::StrCat("pserver.", server, ".port"));
 }
 
+ProfilePart Launcher::ProfilePartOf(Kind kind, int id) const {
+  const char* const role = kind == Kind::kServer ? "server" : "trainer";
+  return {absl::StrCat(role, " ", id), JoinPath(options_.log_dir, absl::StrCat("profile.", role, ".", id, ".json"))};
+}
+
 // Flags of both kinds.
 std::vector<std::string> Launcher::Settings(int threads) const {
   std::vector<std::string> flags = {"--job=" + options_.job};
@@ -168,6 +177,13 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   for (const char* variable : {"PADDLE_TRAINING_ROLE", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ID",
                                "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "LOCAL_RANK"}) {
     environment.try_emplace(variable, std::nullopt);
+  }
+  if (!options_.profile.empty()) {
+    const std::string part = ProfilePartOf(kind, id).file;
+    RETURN_IF_ERROR(RemoveTree(part));
+    // Before what follows --, which may say it differently.
+    command.insert(command.begin() + 1,
+                   {"--profile=" + part, "--profile_steps=" + options_.profile_steps, "--profile_table=false"});
   }
   environment["TRAINING_ROLE"] = server ? "PSERVER" : "TRAINER";
   environment["PADDLE_TRAINERS_NUM"] = absl::StrCat(options_.trainers);
@@ -420,6 +436,20 @@ std::string Launcher::AliveNames() const {
   return absl::StrJoin(names, ", ");
 }
 
+void Launcher::MergeProfile() {
+  if (options_.profile.empty() || children_.empty()) return;
+  std::vector<ProfilePart> parts;
+  for (const Member& member : children_) parts.push_back(ProfilePartOf(member.kind, member.id));
+  const absl::StatusOr<std::string> table = MergeProfiles(parts, options_.profile);
+  if (!table.ok()) return Say(absl::StrCat("no profile: ", table.status().message()));
+  for (const absl::string_view line : absl::StrSplit(absl::StripTrailingAsciiWhitespace(*table), '\n')) {
+    out_.Line(std::string(line));
+  }
+  for (const ProfilePart& part : parts) {
+    if (const absl::Status removed = RemoveTree(part.file); !removed.ok()) Say(std::string(removed.message()));
+  }
+}
+
 int Launcher::Finish() {
   int code = kExitOk;
   if (culprit_.has_value()) {
@@ -435,6 +465,7 @@ int Launcher::Finish() {
   }
   if (stopped_at_once_) code = 128 + stop_signal_;
   const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
+  MergeProfile();
   if (chief_done) out_.Line(done_line_);
   out_.Drain(options_.lease);
   err_.Drain(options_.lease);

@@ -28,6 +28,9 @@ struct LaunchOptions {
   int trainer_threads = 0;
   // A process that fails does not end the others.
   bool keep_going = false;
+  // Where the profile of all goes, absolute; empty: none. Each process writes a part into log_dir.
+  std::string profile;
+  std::string profile_steps;
   // Of the job.
   absl::Duration lease = absl::Seconds(10);
   absl::Duration slow_warning = absl::Seconds(10);
@@ -42,7 +45,8 @@ struct LaunchOptions {
 //    later. A process that says "peer lost" (exit code 3) is blamed only if no other fails within two seconds.
 //  * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. The same when one arrives before the
 //    trainers are started.
-//  * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files.
+//  * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files. Before it stands the table of
+//    the profile, also when a process has failed.
 //  * Whatever happens to this process, its children are killed with it.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays.

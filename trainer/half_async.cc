@@ -11,9 +11,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
+
+namespace {
+
+const ProfileName kOthers("other workers");
+
+}  // namespace
 
 class WorkerGroup::Port : public ParamChannel {
  public:
@@ -115,6 +122,7 @@ void WorkerGroup::Abort(const absl::Status& status) {
 
 template <typename Ready, typename What>
 absl::Status WorkerGroup::WaitFor(const Ready& ready, const What& what) {
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kThreads, kOthers);
   const absl::Time start = absl::Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {

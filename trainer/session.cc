@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "transpiler/programs.h"
 #include "transpiler/transpile.h"
@@ -17,6 +18,8 @@
 namespace weir {
 
 namespace {
+
+const ProfileName kBatch("a batch");
 
 // Inputs of block 0 that no op has written by then, in order of first use.
 std::vector<const v1::VarDesc*> ReadFirst(const v1::ProgramDesc& main) {
@@ -291,6 +294,7 @@ absl::Status Session::AddTrainMetrics(Metrics* metrics) {
 
 absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                                   const std::function<absl::Status()>& keep_waiting) {
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kData, kBatch);
   const absl::Time start = absl::Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {

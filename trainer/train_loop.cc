@@ -18,6 +18,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "pserver/geo_channel.h"
 #include "trainer/ahead_thread.h"
@@ -37,6 +38,9 @@ namespace {
 
 constexpr int kChief = 0;
 constexpr char kResidualsKey[] = "residuals";
+
+const ProfileName kStepName("step"), kRowsAhead("batch and rows pulled ahead"), kMetrics("training metrics"), kWorkers("workers"),
+    kEvaluation("evaluation"), kCheckpoint("checkpoint"), kDigest("digest");
 
 // What the chief tells everyone before the first step: where to begin, and statistics that a checkpoint already holds.
 struct Beginning {
@@ -338,9 +342,11 @@ absl::Status TrainLoop::Steps() {
   const int64_t max_steps = config_.train().max_steps();
   while (!stop_ && (max_steps == 0 || step_ < max_steps)) {
     ASSIGN_OR_RETURN(const bool more, OneStep());
+    if (o_.after_step) o_.after_step(step_);
     if (!more) break;
     RETURN_IF_ERROR(AtBorder());
   }
+  Profiler::SetCurrentStep(-1);
   // A round that nobody will run may be under way.
   if (ahead_ != nullptr) ahead_->Stop();
   if (mode_.staleness >= 0) {
@@ -360,6 +366,7 @@ absl::Status TrainLoop::Steps() {
 }
 
 absl::Status TrainLoop::ReadRound(Round* round) {
+  const ProfiledStep step(round->step);
   for (size_t w = 0; w < sessions_.size(); ++w) {
     RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &round->batches[w], KeepWaiting()));
     if (round->batch > 0 || w > 0 || plan_.sync()) continue;
@@ -386,7 +393,10 @@ absl::Status TrainLoop::NextRound(int batch) {
   if (!ahead_->busy()) StartAhead(step_, batch);  // the first
   bool waited = false;
   o_.client->NeedAhead(true);
-  const absl::Status read = ahead_->Finish(&waited);
+  const absl::Status read = [&] {
+    const ProfileSpan span(step_, ProfileKind::kData, kRowsAhead);
+    return ahead_->Finish(&waited);
+  }();
   o_.client->NeedAhead(false);
   RETURN_IF_ERROR(read);
   if (waited) late_->Add();
@@ -408,6 +418,7 @@ absl::Status TrainLoop::NextRound(int batch) {
 absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
   const auto train = [&](int batch, int worker, StepResult* of_worker) -> absl::Status {
     const size_t w = static_cast<size_t>(worker);
+    const ProfiledStep step(step_);
     ASSIGN_OR_RETURN(*of_worker, sessions_[w]->Train(step_, batch, &now_.batches[w]));
     return absl::OkStatus();
   };
@@ -421,8 +432,10 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
     if (group_ == nullptr) {
       RETURN_IF_ERROR(train(batch, 0, &results[0]));
     } else {
+      const ProfileSpan span(step_, ProfileKind::kThreads, kWorkers);
       RETURN_IF_ERROR(group_->Run([&](int worker) { return train(batch, worker, &results[static_cast<size_t>(worker)]); }));
     }
+    const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
     for (size_t w = 0; w < sessions_.size(); ++w) {
       result->examples += results[w].examples;
       result->loss_sum += results[w].loss_sum;
@@ -437,6 +450,9 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
 
 // False when there are no more examples: in sync anywhere, in async in this trainer's streams.
 absl::StatusOr<bool> TrainLoop::OneStep() {
+  Profiler::SetCurrentStep(step_);
+  const ProfiledStep profiled(step_);
+  const ProfileSpan span(step_, ProfileKind::kStep, kStepName);
   StepResult result;
   ASSIGN_OR_RETURN(const bool begun, RunBatches(&result));
   if (!begun) return false;
@@ -481,6 +497,7 @@ absl::Status TrainLoop::AtBorder() {
 }
 
 absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kEvaluation);
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
@@ -500,6 +517,7 @@ absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
 }
 
 absl::Status TrainLoop::StartAsyncEvaluation() {
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kEvaluation);
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
@@ -552,6 +570,7 @@ absl::Status TrainLoop::EndAsyncEvaluations(const std::string& open_at_chief) {
 
 absl::Status TrainLoop::Digest() {
   if (!chief_) return absl::OkStatus();
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kDigest);
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version_);
   ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, o_.client->Control(request));
@@ -619,6 +638,7 @@ absl::Status TrainLoop::RestoreResiduals() {
 absl::Status TrainLoop::Save() {
   // Everyone comes here, in sync at the same steps, though only the chief writes.
   if (config_.checkpoint().dir().empty() || saved_step_ == step_) return absl::OkStatus();
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kCheckpoint);
   TrainerFiles files;
   ASSIGN_OR_RETURN(files.residuals, GatherResiduals());
   if (checkpoints_ == nullptr) {

@@ -31,6 +31,8 @@ struct TrainOptions {
   int reader_threads = 0;
   // LaneReaderOptions.before_batch of the training data's reader.
   std::function<void(int stream, int64_t batch)> before_batch = {};
+  // Called behind each step of the training, with the number of steps done.
+  std::function<void(int64_t steps)> after_step = {};
   bool resume = false;
   // Progress lines; only the chief's say the whole.
   std::FILE* out = nullptr;

@@ -23,6 +23,7 @@
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "framework/graph/training_mode.h"
+#include "framework/runtime/profile_run.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/client.h"
@@ -76,6 +77,7 @@ struct Runtime {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Client> client;
+  ProfileRun profile;
 };
 
 // The whole job in this process: one server, one trainer, whatever the job's cluster is.
@@ -87,6 +89,10 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
   if (cluster.role == Role::kPredict) {
     if (absl::GetFlag(FLAGS_checkpoint).empty() || absl::GetFlag(FLAGS_output).empty()) {
       return absl::InvalidArgumentError("--role=predict needs --checkpoint=DIR and --output=FILE");
+    }
+    ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
+    if (!profile.file.empty()) {
+      return absl::InvalidArgumentError("--profile is of steps of training; --role=predict has none");
     }
     return absl::OkStatus();
   }
@@ -200,6 +206,7 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                                                             .clock = Clock::Real(),
                                                             .trainer_id = r->cluster.trainer_id,
                                                             .before_batch = std::move(before_batch),
+                                                            .after_step = [r](int64_t steps) { r->profile.AfterStep(steps); },
                                                             .resume = absl::GetFlag(FLAGS_resume),
                                                             .out = stdout,
                                                             .live = isatty(STDOUT_FILENO) == 1,
@@ -211,6 +218,7 @@ absl::Status Work(Runtime* r, std::string* last_line) {
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime runtime;
   RETURN_IF_ERROR(Prepare(overrides, &runtime));
+  ASSIGN_OR_RETURN(runtime.profile, ProfileRun::Start(absl::StrCat("trainer ", runtime.cluster.trainer_id)));
   signals->OnStop([client = runtime.client.get()] { client->RequestStop(); });
   std::string last_line;
   absl::Status status = runtime.client->Join();
@@ -229,6 +237,8 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     }
   }
   signals->OnStop({});
+  // Also of a run that failed: others may have been the cause.
+  std::fputs(runtime.profile.Finish().c_str(), stdout);
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());
   std::fflush(stdout);

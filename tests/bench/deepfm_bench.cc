@@ -5,6 +5,7 @@
 //   deepfm_bench --only=local|cluster
 //   deepfm_bench --only=async          the cluster in async, by turns without and with distribute.prefetch_rows, and their ratio
 //   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios
+//   deepfm_bench --only=... --profile=FILE   also writes a trace of steps 20 to 39 and prints where a step went
 //
 // Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it.
 // Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
@@ -41,6 +42,8 @@
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/graph/training_mode.h"
+#include "framework/runtime/profile_run.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/client.h"
@@ -187,6 +190,8 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   };
   pull_ahead(0);
   for (int64_t step = 0; step < steps; ++step) {
+    const ProfiledStep profiled(step);
+    const ProfileSpan span(step, ProfileKind::kStep, "step");
     if (step == warmup) {
       start = absl::Now();
       examples = 0;
@@ -223,6 +228,7 @@ int Threads() {
 }
 
 absl::StatusOr<RunResult> RunLocal() {
+  ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start("trainer 0"));
   ASSIGN_OR_RETURN(const Job job, MakeJob("sync", 1, 1));
   ThreadPool pool("weir-compute", Threads() - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
@@ -240,7 +246,9 @@ absl::StatusOr<RunResult> RunLocal() {
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> transport, InProcessServers::Create(std::move(servers), true));
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create(MakeClientOptions(job, programs, 0, transport.get(), &pool)));
-  return RunTrainer(job, programs, 0, client.get(), &pool);
+  ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, 0, client.get(), &pool));
+  std::fputs(profile.Finish().c_str(), stdout);
+  return result;
 }
 
 // A trainer process of the cluster.
@@ -251,6 +259,7 @@ absl::Status RunClusterTrainer() {
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
   ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeGrpcTransport({.endpoints = endpoints}));
   const int id = absl::GetFlag(FLAGS_trainer_id);
+  ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
   std::unique_ptr<Transport> network;
   FaultCounters delayed;
   if (const double ms = absl::GetFlag(FLAGS_network_ms); ms > 0) {
@@ -261,6 +270,7 @@ absl::Status RunClusterTrainer() {
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
   ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, id, client.get(), &pool));
+  profile.Finish();
   std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(), DigestHex(result.state).c_str(),
               result.loss);
   return absl::OkStatus();
@@ -296,6 +306,14 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
   if (pserver.empty()) {
     pserver = std::filesystem::path(self).parent_path().parent_path().parent_path() / "pserver" / "pserver";
   }
+  ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
+  std::vector<ProfilePart> parts;
+  const auto profile_flags = [&](const std::string& process) {
+    if (profile.file.empty()) return std::vector<std::string>();
+    parts.push_back({process, absl::StrCat(dir, "/", process, ".json")});
+    return std::vector<std::string>{"--profile=" + parts.back().file, absl::StrCat("--profile_steps=", profile.begin, ":", profile.end),
+                                    "--profile_table=false"};
+  };
   std::vector<pid_t> children;
   std::vector<std::string> endpoints;
   const std::string threads = absl::StrCat("--threads=", std::max(1, Threads() / 2));
@@ -303,6 +321,7 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
     std::vector<std::string> args = {pserver, absl::StrCat("--job=", dir, "/job.textproto"), absl::StrCat("--server_id=", i),
                                      "--endpoint=127.0.0.1:0", threads, absl::StrCat("--port_file=", dir, "/port.", i)};
     for (const std::string& setting : SettingsOf(mode, 2, 2)) args.insert(args.end(), {"--set", setting});
+    for (const std::string& flag : profile_flags(absl::StrCat("server ", i))) args.push_back(flag);
     children.push_back(Spawn(args, absl::StrCat(dir, "/pserver.", i)));
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -318,11 +337,16 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
     endpoints.push_back(std::string(absl::StripAsciiWhitespace(port)));
   }
   for (int i = 0; i < 2; ++i) {
-    children.push_back(Spawn({self, absl::StrCat("--trainer_id=", i), absl::StrCat("--pservers=", absl::StrJoin(endpoints, ",")),
-                              absl::StrCat("--threads=", Threads()), absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
-                              absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)), absl::StrCat("--mode=", mode),
-                              absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))},
-                             absl::StrCat(dir, "/trainer.", i)));
+    std::vector<std::string> args = {self,
+                                     absl::StrCat("--trainer_id=", i),
+                                     absl::StrCat("--pservers=", absl::StrJoin(endpoints, ",")),
+                                     absl::StrCat("--threads=", Threads()),
+                                     absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
+                                     absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
+                                     absl::StrCat("--mode=", mode),
+                                     absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
+    for (const std::string& flag : profile_flags(absl::StrCat("trainer ", i))) args.push_back(flag);
+    children.push_back(Spawn(args, absl::StrCat(dir, "/trainer.", i)));
   }
   bool failed = false;
   for (const pid_t child : children) {
@@ -333,6 +357,10 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
   const std::string out = Contents(dir + "/trainer.0");
   if (failed || out.rfind("result ", 0) != 0) {
     return absl::InternalError(absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir + "/trainer.0.err")));
+  }
+  if (!parts.empty()) {
+    ASSIGN_OR_RETURN(const std::string table, MergeProfiles(parts, profile.file));
+    std::fputs(table.c_str(), stdout);
   }
   const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
   RunResult result;

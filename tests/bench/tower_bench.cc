@@ -15,6 +15,7 @@
 #include "framework/graph/autodiff.h"
 #include "framework/graph/builder.h"
 #include "framework/runtime/executor.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "ops/gemm.h"
@@ -131,6 +132,28 @@ void ForwardAndBackward(benchmark::State& state) {
   Report(state);
 }
 BENCHMARK(ForwardAndBackward)->Arg(1)->Arg(2)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// The same while the profiler records every step.
+void ForwardAndBackwardProfiled(benchmark::State& state) {
+  Tower tower(static_cast<int>(state.range(0)));
+  tower.Run();
+  int64_t step = 0;
+  for (auto _ : state) {
+    if (step++ % 500 == 0) {
+      // Before its memory is full: what has no room costs less.
+      state.PauseTiming();
+      Profiler::Process().Start(0, 1);
+      state.ResumeTiming();
+    }
+    const ProfiledStep profiled(0);
+    tower.Run();
+  }
+  const bool dropped = Profiler::Process().Collect().dropped > 0;
+  Profiler::Process().Stop();
+  if (dropped) return state.SkipWithError("the profiler's memory was full");
+  Report(state);
+}
+BENCHMARK(ForwardAndBackwardProfiled)->Arg(1)->Arg(2)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // The same products by themselves, on one thread.
 void ProductsAlone(benchmark::State& state) {

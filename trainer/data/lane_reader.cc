@@ -17,6 +17,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "trainer/data/features.h"
 #include "trainer/data/line_parser.h"
@@ -26,6 +27,7 @@ namespace weir {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+const ProfileName kMakeBatch("make a batch");
 // How long threads may take to end when a reader goes: they look every thousand lines, and at every block of 256 KiB.
 constexpr absl::Duration kLeave = absl::Seconds(2);
 
@@ -354,7 +356,11 @@ void Machine::Work(int thread) {
     if (shared_->options.before_batch) shared_->options.before_batch(shared_->options.streams.begin + picked, made);
     const int64_t epoch = lane.epoch();
     absl::Status status = first ? lane.Skip(skip_) : absl::OkStatus();
-    if (status.ok()) status = lane.Make(&batch);
+    {
+      ProfileSpan span(Profiler::CurrentStep(), ProfileKind::kRead, kMakeBatch);
+      if (ProfileEvent* const event = span.event()) event->lane = shared_->options.streams.begin + picked;
+      if (status.ok()) status = lane.Make(&batch);
+    }
     std::string description;
     if (status.ok() && (first || lane.epoch() != epoch || batch.ended)) description = lane.Describe();
     const bool window = lane.window();

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "framework/base/mutex.h"
+#include "framework/runtime/profiler.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/grpc_bytes.h"
 #include "pserver/grpc_server.h"
 #include "pserver/grpc_transport.h"
 #include "pserver/unix_socket.h"
@@ -44,6 +46,8 @@ class ScriptedCore : public ServerCore {
       reply(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(5, colon - 5))), text.substr(colon + 1)));
     } else if (text == "long") {
       reply(absl::FailedPreconditionError(std::string(100'000, 'x')));
+    } else if (text == "profiled") {
+      reply(Slices{Slice::Own(ProfiledCallText(ProfiledCallScope::current()))});
     } else if (text == "hold") {
       MutexLock lock(&mu_);
       held_.push_back(std::move(reply));
@@ -107,6 +111,21 @@ TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
     const auto reply = Ask("echo", method);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(*reply, std::string(MethodName(method)) + " echo");
+  }
+}
+
+TEST_F(GrpcTest, ARecordedCallIsKnownToItsHandler) {
+  const ProfiledCallScope scope({.id = 0xfedcba9876543210, .step = 21});
+  EXPECT_EQ(*Ask("profiled"), "0--1") << "the server records nothing";
+  Profiler::Process().Start(20, 40);
+  EXPECT_EQ(*Ask("profiled"), "18364758544493064720-21");
+  {
+    const ProfiledCallScope none({});
+    EXPECT_EQ(*Ask("profiled"), "0--1");
+  }
+  Profiler::Process().Stop();
+  for (const char* text : {"", "-", "7", "7-", "-7", "7--1", "x-1", "99999999999999999999-1", "7-21-3"}) {
+    EXPECT_EQ(ParseProfiledCall(text).id, 0u) << text;
   }
 }
 
