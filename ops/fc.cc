@@ -5,6 +5,7 @@
 //   Bias? [N]       f32
 //   Out   [B, N]    f32
 //   activation: identity, relu, sigmoid or tanh
+//   row_dims  int = 1   with more, X [B, .., K..] has that many dims of rows, and so has Out [B, .., N]
 //
 // Gradient (fc_grad), with dPre = dOut * f' taken from Out:
 //   dX = dPre * W^T, dW = X^T * dPre, dBias = sum of dPre over examples, in their order.
@@ -60,45 +61,76 @@ WEIR_VECTORIZED void SumRows(int64_t rows, int64_t n, const float* x, float* sum
   }
 }
 
-absl::Status FcShape(InferContext& ctx) {
+// Dims of Out, for X and W that fit.
+absl::Status ProductDims(const InferContext& ctx, Shape* out) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "W"));
   RETURN_IF_ERROR(ExpectRank(ctx, "W", 2));
+  const int64_t row_dims = ctx.attrs().Int("row_dims");
+  if (row_dims == 1) return MatrixProductDims(ctx, "X", "W", out);
+  const Shape x = ctx.InputShape("X"), w = ctx.InputShape("W");
+  if (row_dims < 1 || row_dims >= static_cast<int64_t>(x.size())) {
+    return ctx.Error(absl::StrCat("row_dims must leave a dim of X ", ShapeString(x), ", got ", row_dims));
+  }
+  int64_t k = 1;
+  for (size_t i = static_cast<size_t>(row_dims); i < x.size(); ++i) k *= x[i];
+  if (k != w[0]) {
+    return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), ", ", k, " values per row; W has dims ",
+                                  ShapeString(w), " and takes ", w[0]));
+  }
+  out->assign(x.begin(), x.begin() + row_dims);
+  out->push_back(w[1]);
+  return absl::OkStatus();
+}
+
+absl::Status FcShape(InferContext& ctx) {
   const absl::StatusOr<FusedActivation> activation = ParseFusedActivation(ctx.attrs().String("activation"));
   if (!activation.ok()) return ctx.Error(ToStd(activation.status().message()));
   Shape out;
-  RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "W", &out));
+  RETURN_IF_ERROR(ProductDims(ctx, &out));
   if (ctx.InputCount("Bias") > 0) {
     RETURN_IF_ERROR(ExpectDense(ctx, "Bias"));
     const Shape bias = ctx.InputShape("Bias");
-    if (bias != Shape{out[1]}) {
-      return ctx.Error(absl::StrCat("Bias has dims ", ShapeString(bias), "; W has ", out[1], " columns, so it must be [",
-                                    out[1], "]"));
+    if (bias != Shape{out.back()}) {
+      return ctx.Error(absl::StrCat("Bias has dims ", ShapeString(bias), "; W has ", out.back(),
+                                    " columns, so it must be [", out.back(), "]"));
     }
   }
   ctx.SetOutput("Out", out);
   return absl::OkStatus();
 }
 
-// What is there when a kernel runs: X of rows of k values, W [k, n].
-absl::Status CheckProduct(const Tensor& x, const Tensor& w) {
-  RETURN_IF_ERROR(CheckRank("W", w, 2));
-  RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
-  if (x.rank() >= 2 && x.size() == x.dim(0) * w.dim(0)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by W ", ShapeString(w.dims())));
-}
+// What is there when a kernel runs: X [.., k..] with `row_dims` dims of rows, W [k, n].
+struct Product {
+  int64_t rows = 0, k = 0, n = 0;
+  Shape out;
+
+  static absl::StatusOr<Product> Of(const Tensor& x, const Tensor& w, int64_t row_dims) {
+    RETURN_IF_ERROR(CheckRank("W", w, 2));
+    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+    Product p = {.rows = 1, .k = w.dim(0), .n = w.dim(1)};
+    for (int64_t i = 0; i < row_dims && i < x.rank(); ++i) {
+      p.rows *= x.dim(static_cast<int>(i));
+      p.out.push_back(x.dim(static_cast<int>(i)));
+    }
+    p.out.push_back(p.n);
+    if (x.rank() > row_dims && x.size() == p.rows * p.k) return p;
+    return absl::InvalidArgumentError(
+        absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by W ", ShapeString(w.dims())));
+  }
+};
 
 class FcKernel : public OpKernel {
  public:
-  explicit FcKernel(FusedActivation activation) : activation_(activation) {}
+  FcKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
-    RETURN_IF_ERROR(CheckProduct(x, w));
-    const int64_t rows = x.dim(0), k = w.dim(0), n = w.dim(1);
+    ASSIGN_OR_RETURN(const Product p, Product::Of(x, w, row_dims_));
+    const int64_t rows = p.rows, k = p.k, n = p.n;
     if (ctx.has_input(2)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(2), {n}));
     Tensor* out = ctx.output(0);
-    out->Resize(v1::FLOAT32, {rows, n});
+    out->Resize(v1::FLOAT32, p.out);
     float* y = out->data<float>();
     Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {});
     const float* bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
@@ -121,16 +153,14 @@ class FcKernel : public OpKernel {
 
  private:
   const FusedActivation activation_;
+  const int64_t row_dims_;
 };
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 absl::Status FcGradShape(InferContext& ctx) {
-  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
-  RETURN_IF_ERROR(ExpectDense(ctx, "W"));
-  RETURN_IF_ERROR(ExpectRank(ctx, "W", 2));
   Shape out;
-  RETURN_IF_ERROR(MatrixProductDims(ctx, "X", "W", &out));
-  if (ctx.InputCount("Bias") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Bias", {out[1]}));
+  RETURN_IF_ERROR(ProductDims(ctx, &out));
+  if (ctx.InputCount("Bias") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Bias", {out.back()}));
   RETURN_IF_ERROR(ExpectDims(ctx, "Out", out));
   RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", out));
   for (const char* slot : {"X", "W", "Bias"}) {
@@ -143,14 +173,14 @@ absl::Status FcGradShape(InferContext& ctx) {
 
 class FcGradKernel : public OpKernel {
  public:
-  explicit FcGradKernel(FusedActivation activation) : activation_(activation) {}
+  FcGradKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
-    RETURN_IF_ERROR(CheckProduct(x, w));
-    const int64_t rows = x.dim(0), k = w.dim(0), n = w.dim(1);
-    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(3), {rows, n}));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(4), {rows, n}));
+    ASSIGN_OR_RETURN(const Product p, Product::Of(x, w, row_dims_));
+    const int64_t rows = p.rows, k = p.k, n = p.n;
+    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(3), p.out));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(4), p.out));
     const float* dpre = PreGradient(rows * n, ctx.input(3).data<float>(), ctx.input(4).data<float>());
     if (ctx.has_output(2)) {
       Tensor* dbias = ctx.output(2);
@@ -179,12 +209,13 @@ class FcGradKernel : public OpKernel {
   }
 
   const FusedActivation activation_;
+  const int64_t row_dims_;
 };
 
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeFc(const KernelInit& init) {
   ASSIGN_OR_RETURN(const FusedActivation activation, ParseFusedActivation(init.attrs.String("activation")));
-  return std::unique_ptr<OpKernel>(new Kernel(activation));
+  return std::unique_ptr<OpKernel>(new Kernel(activation, init.attrs.Int("row_dims")));
 }
 
 REGISTER_OP(fc)
@@ -192,7 +223,7 @@ REGISTER_OP(fc)
   .summary = "fully connected: activation(X [B, K..] * W [K, N] + Bias [N])",
   .inputs = {{"X"}, {"W"}, {.name = "Bias", .optional = true}},
   .outputs = {{"Out"}},
-  .attrs = {StringAttr("activation", "identity")},
+  .attrs = {StringAttr("activation", "identity"), IntAttr("row_dims", 1)},
   .shape = FcShape,
   .gradient = GradOpRule({"X", "W", "Bias"}, {"Out"}, {"Out"}, {"X", "W", "Bias"}),
   .cost = MatrixProductCost("X", "W", 1)});
@@ -203,7 +234,7 @@ REGISTER_OP(fc_grad)
   .outputs = {{.name = "X@GRAD", .optional = true},
               {.name = "W@GRAD", .optional = true},
               {.name = "Bias@GRAD", .optional = true}},
-  .attrs = {StringAttr("activation", "identity")},
+  .attrs = {StringAttr("activation", "identity"), IntAttr("row_dims", 1)},
   .shape = FcGradShape,
   .cost = MatrixProductCost("X", "W", 2)});
 

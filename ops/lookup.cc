@@ -15,12 +15,26 @@ constexpr int64_t kAhead = 16;
 
 Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t width) {
   if (attrs.pooling != Pooling::kNone && !attrs.per_slot) return {batch, width};
+  if (attrs.sequence > 0) return {batch, attrs.sequence, width};
   return {batch, slots, width};
 }
 
-// Calls fn(group, begin, end) for the ids [begin, end) of every group, in order.
+// Calls fn(group, begin, end) for the ids [begin, end) of every group, in order. In a sequence each id is a group, and so is each
+// place that none has.
 template <typename Fn>
 void ForGroups(const LookupAttrs& attrs, const IdBatch& ids, Fn fn) {
+  if (attrs.sequence > 0) {
+    for (int64_t b = 0; b < ids.batch(); ++b) {
+      const int64_t end = ids.offsets[b + 1];
+      int64_t place = 0;
+      for (int64_t i = SequenceBegin(ids, attrs.selection(), ids.offsets[b], end); i < end; ++i) {
+        if (attrs.has_padding && ids.values[i] == attrs.padding_id) continue;
+        fn(b * attrs.sequence + place++, i, i + 1);
+      }
+      for (; place < attrs.sequence; ++place) fn(b * attrs.sequence + place, end, end);
+    }
+    return;
+  }
   const bool by_slot = attrs.pooling == Pooling::kNone || attrs.per_slot;
   const int64_t slots_a_group = by_slot ? 1 : ids.slots;
   const int64_t groups = ids.batch() * ids.slots / slots_a_group;
@@ -124,12 +138,20 @@ absl::StatusOr<LookupAttrs> ReadLookupAttrs(const AttrReader& attrs) {
   result.per_slot = attrs.Bool("per_slot");
   result.has_padding = attrs.Bool("has_padding");
   result.padding_id = attrs.Int("padding_id");
+  result.sequence = attrs.Int("sequence");
+  if (result.sequence < 0 || result.sequence > kLongestSequence) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence must be 0 (none) or in [1, ", kLongestSequence, "], got ", result.sequence));
+  }
+  if (result.sequence > 0 && result.pooling != Pooling::kNone) {
+    return absl::InvalidArgumentError(absl::StrCat("a sequence has pooling none, got '", pooling, "'"));
+  }
   return result;
 }
 
 std::vector<AttrDef> LookupAttrDefs() {
   return {StringAttr("pooling", "none"), BoolAttr("per_slot", false), BoolAttr("has_padding", false),
-          IntAttr("padding_id", 0)};
+          IntAttr("padding_id", 0), IntAttr("sequence", 0)};
 }
 
 absl::Status InferLookup(InferContext& ctx, int64_t width) {
@@ -139,15 +161,19 @@ absl::Status InferLookup(InferContext& ctx, int64_t width) {
   if (ids.size() != 2 || ids[1] < 1) {
     return ctx.Error(absl::StrCat("Ids must be [batch, slots], got ", ShapeString(ids)));
   }
+  if (attrs->sequence > 0 && ids[1] != 1) {
+    return ctx.Error(absl::StrCat("a sequence is of one slot, Ids has ", ids[1]));
+  }
   if (width < 1) return ctx.Error(absl::StrCat("rows must have a positive width, got ", width));
   ctx.SetOutput("Out", OutShape(*attrs, ids[0], ids[1], width));
   return absl::OkStatus();
 }
 
 Cost LookupCost(InferContext& ctx, int64_t width) {
-  // An id a slot is the least, and the common case.
+  // An id a slot is the least, and the common case; a sequence is as long as it can be.
   const Shape ids = ctx.InputShape("Ids");
-  const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]);
+  const double of_slot = static_cast<double>(std::max<int64_t>(1, ctx.attrs().Int("sequence")));
+  const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]) * of_slot;
   const double floats = n * static_cast<double>(width);
   return {.flops = floats, .bytes = 8 * floats + 8 * n};
 }
@@ -173,6 +199,10 @@ absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs) {
     one_each &= count == 1;
   }
   if (!ordered) return absl::InvalidArgumentError(absl::StrCat("offsets do not rise from 0 to ", n, ", the number of ids"));
+  if (attrs.sequence > 0) {
+    if (ids.slots == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("a sequence is of one slot, Ids has ", ids.slots));
+  }
   if (attrs.pooling != Pooling::kNone || one_each) return absl::OkStatus();
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t count = ids.offsets[g + 1] - ids.offsets[g];
@@ -188,7 +218,7 @@ void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, co
   out->Resize(v1::FLOAT32, OutShape(attrs, ids.batch(), ids.slots, width));
   float* to = out->data<float>();
   const int64_t n = static_cast<int64_t>(ids.values.size());
-  const bool gather = attrs.pooling == Pooling::kNone && ids.weights.empty() && !attrs.has_padding;
+  const bool gather = attrs.pooling == Pooling::kNone && ids.weights.empty() && attrs.selection().all();
   switch (width) {
     case 1:
       return gather ? Gather<1>(row, n, rows, width, to) : Pool<1>(attrs, ids, row, rows, width, to);

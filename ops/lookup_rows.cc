@@ -1,11 +1,11 @@
 // lookup_rows: lookup_table (ops/lookup.h) on the rows that prefetch brought for the step
 //
 //   Ids    [B, S] ids of the lane
-//   Index  [N] i32: place of each id value in Rows
+//   Index  [N] i32: place of each id value in Rows; -1 for one that is not read
 //   Rows   selected rows [*, W], of all lanes; of a matrix with a height its ids are in [0, height)
-//   Out    [B, S, W], or [B, W]
+//   Out    [B, S, W], or [B, W], or of a sequence [B, T, W]
 //
-// Gradient of Rows: merged rows of the lane in order of first appearance, with step_rows; padding ids have none.
+// Gradient of Rows: merged rows of the lane in order of first appearance, with step_rows; ids that are not read have none.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -40,13 +40,15 @@ absl::Status CheckRun(const LookupAttrs& attrs, const IdBatch& ids, const Tensor
     return absl::InvalidArgumentError(
         absl::StrCat("Rows has values ", ShapeString(rows.values.dims()), " for ", count, " ids of width ", width));
   }
-  uint32_t most = 0;
+  uint64_t used = 0;
   if (n == 0) return absl::OkStatus();
   const int32_t* place = index.data<int32_t>();
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, static_cast<uint32_t>(place[i]));
-  if (most < static_cast<uint64_t>(count)) return absl::OkStatus();
+  ForSelectedIds(ids, attrs.selection(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) used = std::max(used, uint64_t{static_cast<uint32_t>(place[i])} + 1);
+  });
+  if (used <= static_cast<uint64_t>(count)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("Index has ", static_cast<int32_t>(most), "; Rows has ", count, " rows"));
+      absl::StrCat("Index has ", static_cast<int32_t>(static_cast<uint32_t>(used - 1)), "; Rows has ", count, " rows"));
 }
 
 class LookupRowsKernel : public OpKernel {
@@ -115,7 +117,7 @@ class LookupRowsGradKernel : public OpKernel {
   }
 
  private:
-  // place[i]: where the gradient of value i goes, -1 for padding. Fills ids and step_rows of grad.
+  // place[i]: where the gradient of value i goes, -1 when it is not read. Fills ids and step_rows of grad.
   void MergePlaces(const IdBatch& ids, const Tensor& index, const SelectedRows& rows, std::vector<int32_t>* place,
                    SelectedRows* grad) {
     thread_local RowPlaces places;
@@ -127,19 +129,18 @@ class LookupRowsGradKernel : public OpKernel {
     if (n > 0) {
       places.Start(rows.ids.size());
       const int32_t* row = index.data<int32_t>();
-      for (size_t i = 0; i < n; ++i) {
-        if (attrs_.has_padding && ids.values[i] == attrs_.padding_id) {
-          (*place)[i] = -1;
-          continue;
+      if (!attrs_.selection().all()) std::fill(place->begin(), place->end(), -1);
+      ForSelectedIds(ids, attrs_.selection(), [&](int64_t begin, int64_t end) {
+        for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          const int32_t p = places.Place(row[i], next);
+          (*place)[i] = p;
+          if (p == next) {
+            grad->step_rows[static_cast<size_t>(next)] = row[i];
+            grad->ids[static_cast<size_t>(next)] = rows.ids[static_cast<size_t>(row[i])];
+            ++next;
+          }
         }
-        const int32_t p = places.Place(row[i], next);
-        (*place)[i] = p;
-        if (p == next) {
-          grad->step_rows[static_cast<size_t>(next)] = row[i];
-          grad->ids[static_cast<size_t>(next)] = rows.ids[static_cast<size_t>(row[i])];
-          ++next;
-        }
-      }
+      });
     }
     grad->step_rows.resize(static_cast<size_t>(next));
     grad->ids.resize(static_cast<size_t>(next));

@@ -3,7 +3,7 @@
 //   Ids  [B, S] ids
 //   W    [rows, W] f32; ids are in [0, rows). Of a distributed table only the description exists: the transpiler makes
 //        prefetch and lookup_rows of it
-//   Out  [B, S, W], or [B, W]
+//   Out  [B, S, W], or [B, W], or of a sequence [B, T, W]
 //
 // Gradient of W: selected rows, merged in order of first appearance, when is_sparse; else dense.
 #include <algorithm>
@@ -39,13 +39,14 @@ absl::Status Infer(InferContext& ctx) {
   return InferLookup(ctx, ctx.Input("W").dims(1));
 }
 
-// The ids with padding replaced: by row 0 to look up (PoolRows leaves it out), by -1 to scatter. Points at the ids themselves
-// when nothing is to be replaced.
-const int64_t* WithoutPadding(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement,
-                              std::vector<int64_t>* scratch) {
-  if (!attrs.has_padding) return ids.values.data();
-  *scratch = ids.values;
-  std::replace(scratch->begin(), scratch->end(), attrs.padding_id, replacement);
+// The ids with those replaced that are not read: by row 0 to look up (PoolRows leaves them out), by -1 to scatter. Points at the ids
+// themselves when all are read.
+const int64_t* WithReplaced(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement, std::vector<int64_t>* scratch) {
+  if (attrs.selection().all()) return ids.values.data();
+  scratch->assign(ids.values.size(), replacement);
+  ForSelectedIds(ids, attrs.selection(), [&](int64_t begin, int64_t end) {
+    std::copy(ids.values.begin() + begin, ids.values.begin() + end, scratch->begin() + begin);
+  });
   return scratch->data();
 }
 
@@ -59,8 +60,9 @@ class LookupTableKernel : public OpKernel {
     RETURN_IF_ERROR(CheckIds(ids, attrs_));
     RETURN_IF_ERROR(CheckRank("W", w, 2));
     RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
-    std::vector<int64_t> scratch;
-    PoolRows(attrs_, ids, WithoutPadding(ids, attrs_, 0, &scratch), w.data<float>(), w.dim(1), ctx.output(0));
+    // Memory kept from step to step; lanes run on several threads.
+    thread_local std::vector<int64_t> scratch;
+    PoolRows(attrs_, ids, WithReplaced(ids, attrs_, 0, &scratch), w.data<float>(), w.dim(1), ctx.output(0));
     return absl::OkStatus();
   }
 
@@ -92,8 +94,8 @@ class LookupTableGradKernel : public OpKernel {
   void Dense(const IdBatch& ids, const Tensor& w, const Tensor& out_grad, Tensor* grad) {
     grad->Resize(v1::FLOAT32, w.dims());
     std::fill_n(grad->data<float>(), grad->size(), 0.0f);
-    std::vector<int64_t> scratch;
-    ScatterGradient(attrs_, ids, WithoutPadding(ids, attrs_, -1, &scratch), /*fresh=*/false, out_grad, w.dim(1),
+    thread_local std::vector<int64_t> scratch;
+    ScatterGradient(attrs_, ids, WithReplaced(ids, attrs_, -1, &scratch), /*fresh=*/false, out_grad, w.dim(1),
                     grad->data<float>());
   }
 
@@ -105,17 +107,10 @@ class LookupTableGradKernel : public OpKernel {
     place.resize(ids.values.size());
     grad->ids.clear();
     deduper.Start(n);
-    // Runs of ids between paddings.
-    for (int64_t begin = 0, end = 0; begin < n; begin = end) {
-      const bool padding = attrs_.has_padding && ids.values[begin] == attrs_.padding_id;
-      for (end = begin + 1; end < n && attrs_.has_padding && (ids.values[end] == attrs_.padding_id) == padding;) ++end;
-      if (!attrs_.has_padding) end = n;
-      if (padding) {
-        std::fill(place.begin() + begin, place.begin() + end, -1);
-      } else {
-        deduper.Add(ids.values.data() + begin, end - begin, place.data() + begin, &grad->ids);
-      }
-    }
+    if (!attrs_.selection().all()) std::fill(place.begin(), place.end(), -1);
+    ForSelectedIds(ids, attrs_.selection(), [&](int64_t begin, int64_t end) {
+      deduper.Add(ids.values.data() + begin, end - begin, place.data() + begin, &grad->ids);
+    });
     grad->height = w.dim(0);
     grad->step_rows.clear();
     grad->merged = true;

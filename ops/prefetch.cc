@@ -8,6 +8,9 @@
 // Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable, then by
 // place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all tables.
 //
+// Of an Ids that is read as a sequence alone, only what can be in it is asked for (`sequences`: of each example the last so many ids, 0
+// for all); the Index of the others is -1.
+//
 // `ahead` says that a trainer runs the op for its next batch while the rest of the program runs for this one (trainer/session.h);
 // what one run does is the same.
 #include <algorithm>
@@ -18,6 +21,7 @@
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
 #include "ops/id_deduper.h"
+#include "ops/lookup.h"
 
 namespace weir {
 namespace {
@@ -40,6 +44,18 @@ absl::Status Infer(InferContext& ctx) {
   }
   if (!heights.empty() && heights.size() != rows) {
     return ctx.Error(std::string(absl::StrCat(rows, " Rows need as many heights, or none, got ", heights.size())));
+  }
+  const std::vector<int64_t> sequences = ctx.attrs().Ints("sequences");
+  if (!sequences.empty() && sequences.size() != ids) {
+    return ctx.Error(std::string(absl::StrCat(ids, " Ids need as many sequences, or none, got ", sequences.size())));
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences[i] == 0) continue;
+    const Shape shape = ctx.InputShape("Ids", static_cast<int>(i));
+    if (sequences[i] < 0 || shape.size() != 2 || shape[1] != 1) {
+      return ctx.Error(std::string(absl::StrCat("sequences must be 0, or positive for Ids of one slot; got ", sequences[i],
+                                                " for Ids ", ShapeString(shape))));
+    }
   }
   for (const std::string& table : tables) {
     if (std::count(row_tables.begin(), row_tables.end(), table) != 1) {
@@ -67,15 +83,17 @@ class PrefetchKernel : public OpKernel {
     const std::vector<std::string> tables = init.attrs.Strings("tables");
     const std::vector<std::string> row_tables = init.attrs.Strings("row_tables");
     const std::vector<int64_t> widths = init.attrs.Ints("widths"), heights = init.attrs.Ints("heights");
-    // Tables with the same Ids variables in the same order share a group.
-    std::map<std::vector<std::string>, size_t> group_of;
+    sequences_ = init.attrs.Ints("sequences");
+    sequences_.resize(ids.size(), 0);
+    // Tables with the same Ids variables in the same order, and the same sequences of them, share a group.
+    std::map<std::vector<std::pair<std::string, int64_t>>, size_t> group_of;
     for (size_t r = 0; r < row_tables.size(); ++r) {
       std::vector<int> places;
-      std::vector<std::string> names;
+      std::vector<std::pair<std::string, int64_t>> names;
       for (size_t i = 0; i < tables.size(); ++i) {
         if (tables[i] != row_tables[r]) continue;
         places.push_back(static_cast<int>(i));
-        names.push_back(ids[i]);
+        names.emplace_back(ids[i], sequences_[i]);
       }
       const auto [it, fresh] = group_of.emplace(names, groups_.size());
       if (fresh) groups_.emplace_back();
@@ -90,7 +108,8 @@ class PrefetchKernel : public OpKernel {
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
-    const auto dedup = [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx); };
+    RETURN_IF_ERROR(CheckSequences(ctx));
+    const auto dedup = [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx, sequences_); };
     if (ctx.step->pool != nullptr) {
       ctx.step->pool->ParallelFor(static_cast<int64_t>(groups_.size()), dedup);
     } else {
@@ -121,7 +140,7 @@ class PrefetchKernel : public OpKernel {
     std::vector<Member> members;
     IdDeduper deduper;
 
-    void Deduplicate(KernelContext& ctx) {
+    void Deduplicate(KernelContext& ctx, const std::vector<int64_t>& sequences) {
       const Member& first = members[0];
       const auto ids_of = [&](int lane, int i) -> const IdBatch& { return std::get<IdBatch>(ctx.lane_input(lane, 0, i)); };
       int64_t total = 0;
@@ -133,10 +152,15 @@ class PrefetchKernel : public OpKernel {
       deduper.Start(total);
       for (int lane = 0; lane < ctx.lanes(); ++lane) {
         for (size_t k = 0; k < first.ids.size(); ++k) {
-          const std::vector<int64_t>& values = ids_of(lane, first.ids[k]).values;
+          const IdBatch& ids = ids_of(lane, first.ids[k]);
+          const std::vector<int64_t>& values = ids.values;
           const int64_t n = static_cast<int64_t>(values.size());
           int32_t* index = IndexOf(ctx, lane, first.ids[k], n);
-          deduper.Add(values.data(), n, index, &rows->ids);
+          const IdSelection selection = {.sequence = sequences[static_cast<size_t>(first.ids[k])]};
+          if (!selection.all()) std::fill_n(index, n, -1);
+          ForSelectedIds(ids, selection, [&](int64_t begin, int64_t end) {
+            deduper.Add(values.data() + begin, end - begin, index + begin, &rows->ids);
+          });
           for (size_t m = 1; m < members.size(); ++m) {
             if (n > 0) std::memcpy(IndexOf(ctx, lane, members[m].ids[k], n), index, sizeof(int32_t) * values.size());
             else IndexOf(ctx, lane, members[m].ids[k], 0);
@@ -163,6 +187,18 @@ class PrefetchKernel : public OpKernel {
     }
   };
 
+  // What of an example is a sequence is told by its offsets.
+  absl::Status CheckSequences(KernelContext& ctx) const {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      for (int lane = 0; sequences_[i] > 0 && lane < ctx.lanes(); ++lane) {
+        const IdBatch& ids = std::get<IdBatch>(ctx.lane_input(lane, 0, static_cast<int>(i)));
+        RETURN_IF_ERROR(CheckIds(ids, LookupAttrs{.sequence = sequences_[i]}));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<int64_t> sequences_;  // by Ids
   // A step op never runs twice at once, so its memory may live here, from step to step.
   std::vector<Group> groups_;
 };
@@ -174,19 +210,20 @@ REGISTER_OP(prefetch)
   .outputs = {{.name = "Rows", .kinds = {v1::SELECTED_ROWS}, .variadic = true},
               {.name = "Index", .variadic = true, .per_lane = true}},
   .attrs = {Required(StringsAttr("tables")), Required(StringsAttr("row_tables")), Required(IntsAttr("widths")),
-            IntsAttr("heights"), BoolAttr("ahead", false)},
+            IntsAttr("heights"), IntsAttr("sequences"), BoolAttr("ahead", false)},
   .scope = OpScope::kStep,
   .shape = Infer,
   .cost = [](InferContext& ctx) {
     // As if no id came twice.
     Cost cost;
     const std::vector<std::string> tables = ctx.attrs().Strings("tables"), row_tables = ctx.attrs().Strings("row_tables");
-    const std::vector<int64_t> widths = ctx.attrs().Ints("widths");
+    const std::vector<int64_t> widths = ctx.attrs().Ints("widths"), sequences = ctx.attrs().Ints("sequences");
     for (int i = 0; i < ctx.InputCount("Ids"); ++i) {
       const Shape ids = ctx.InputShape("Ids", i);
+      const double of_slot = sequences.empty() ? 1.0 : static_cast<double>(std::max<int64_t>(1, sequences[static_cast<size_t>(i)]));
       const size_t r = static_cast<size_t>(
           std::find(row_tables.begin(), row_tables.end(), tables[static_cast<size_t>(i)]) - row_tables.begin());
-      const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]);
+      const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]) * of_slot;
       cost.bytes += n * (16 + 4 * static_cast<double>(widths[r]));
     }
     return cost;

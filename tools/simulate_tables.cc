@@ -95,10 +95,12 @@ class Run {
   void Gather(const LaneInput& lane, const SparseTarget::Source& source) {
     const auto found = lane.ids.find(source.ids);
     if (found == lane.ids.end()) return;
-    for (const int64_t id : found->second->values) {
-      if (source.has_padding && id == source.padding) continue;
-      if (seen_.insert(id).second) ids_.push_back(id);
-    }
+    const std::vector<int64_t>& values = found->second->values;
+    ForSelectedIds(*found->second, source.selection(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (seen_.insert(values[static_cast<size_t>(i)]).second) ids_.push_back(values[static_cast<size_t>(i)]);
+      }
+    });
   }
 
   SparseTarget target_;

@@ -153,11 +153,14 @@ IdReads::IdReads(const v1::ProgramDesc& main) {
       if (lookup && slot.name() == "Ids" && slot.vars_size() == 1) ids = slot.vars(0);
     }
     const v1::VarDesc* var = ids.empty() ? nullptr : vars.Find(ids);
+    const v1::OpAttr* sequence = lookup ? FindAttr(op, "sequence") : nullptr;
+    const int64_t of_slot = sequence == nullptr ? 1 : std::max<int64_t>(1, sequence->i());
     const bool of_data = var != nullptr && var->dims_size() == 2 && !written.contains(ids);
     for (const v1::OpSlot& slot : op.inputs()) {
       for (const std::string& name : slot.vars()) {
         if (of_data && slot.name() == "W") {
-          slots_[name][ids] = var->dims(1);
+          int64_t& slots = slots_[name][ids];
+          slots = std::max(slots, var->dims(1) * of_slot);
         } else {
           otherwise_.insert(name);
         }

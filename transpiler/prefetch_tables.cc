@@ -1,5 +1,6 @@
 #include "transpiler/prefetch_tables.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -80,7 +81,7 @@ class Rewriter {
       return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(), "' come from operator ",
                                                      writer->second, "; rows can only be prefetched for ids of the data"));
     }
-    Ask(ids, table);
+    Ask(ids, table, SequenceOf(old));
     ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get("lookup_rows"));
     std::vector<v1::OpAttr> attrs;
     for (const v1::OpAttr& attr : old.attrs()) {
@@ -111,9 +112,22 @@ class Rewriter {
     return absl::StrCat(ids, "@INDEX.", table.name());
   }
 
-  // Each pair of ids and table is fetched once, however many look-ups read it.
-  void Ask(const std::string& ids, const v1::VarDesc& table) {
-    if (!asked_.emplace(ids, table.name()).second) return;
+  // Of each example the last so many ids that a look-up reads; 0 for all. Where padding does not count, those may lie anywhere.
+  static int64_t SequenceOf(const v1::OpDesc& op) {
+    const v1::OpAttr* sequence = FindAttr(op, "sequence");
+    const v1::OpAttr* padding = FindAttr(op, "has_padding");
+    return sequence == nullptr || (padding != nullptr && padding->b()) ? 0 : sequence->i();
+  }
+
+  // Each pair of ids and table is fetched once, however many look-ups read it; all that one of them reads.
+  void Ask(const std::string& ids, const v1::VarDesc& table, int64_t sequence) {
+    const auto [asked, fresh] = asked_.emplace(std::make_pair(ids, table.name()), sequences_.size());
+    if (!fresh) {
+      int64_t& other = sequences_[asked->second];
+      other = other == 0 || sequence == 0 ? 0 : std::max(other, sequence);
+      return;
+    }
+    sequences_.push_back(sequence);
     ids_.push_back(ids);
     tables_.push_back(table.name());
     indexes_.push_back(IndexName(ids, table));
@@ -140,6 +154,8 @@ class Rewriter {
     std::vector<v1::OpAttr> attrs = {AttrStrings("tables", tables_), AttrStrings("row_tables", row_tables_),
                                      AttrInts("widths", widths_)};
     if (!fetched_.empty()) attrs.push_back(AttrInts("heights", heights_));
+    const bool cut = std::any_of(sequences_.begin(), sequences_.end(), [](int64_t sequence) { return sequence > 0; });
+    if (cut) attrs.push_back(AttrInts("sequences", sequences_));
     if (ahead_) attrs.push_back(AttrB("ahead", true));
     *block_->add_ops() =
         WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}}, attrs), v1::RPC);
@@ -153,9 +169,10 @@ class Rewriter {
   VarIndex vars_;
   std::set<std::string> fetched_;
   std::map<std::string, std::string> writers_;  // type of an op, by variable that it writes
-  std::set<std::pair<std::string, std::string>> asked_;
+  std::map<std::pair<std::string, std::string>, size_t> asked_;  // place in ids_, by ids and table
   std::set<std::string> tables_asked_;
   std::vector<std::string> ids_, tables_, indexes_;    // one each per pair of ids and table
+  std::vector<int64_t> sequences_;
   std::vector<std::string> row_tables_, rows_;         // one each per table
   std::vector<int64_t> widths_, heights_;
 };

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "framework/base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
+#include "tests/testing/history_job.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
 #include "trainer/job_steps.h"
@@ -159,6 +161,14 @@ TEST_F(ExplainRunTest, FewerLanesAndMoreExamples) {
 }
 TEST_F(ExplainRunTest, AParameterWhoseGradientComesAsRows) {
   Check({2, 2, {"table[1].is_distributed=false", "table[1].dict_size=200"}, WithoutEvaluation(kSlotJob)});
+}
+TEST_F(ExplainRunTest, SequencesOfIds) {
+  // Its files have names that others have, too.
+  const std::string others = std::exchange(dir_, dir_ + "/history");
+  std::filesystem::create_directories(dir_);
+  WriteHistoryData(dir_);
+  Check({2, 2, {}, WithoutEvaluation(kHistoryJob)});
+  dir_ = others;
 }
 TEST_F(ExplainRunTest, NormsOfAGroup) { Check({2, 2, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
 TEST_F(ExplainRunTest, SeveralBatchesAStep) { Check({2, 2, {"train.accumulate_steps=3"}}); }

@@ -208,6 +208,25 @@ TEST_F(PrefetchTest, TablesWithTheSameIdsAgree) {
   EXPECT_THAT(std::get<SelectedRows>(Var("w", 0)).values.span<float>(), ElementsAre(400, 200, 800));
 }
 
+TEST_F(PrefetchTest, OfASequenceOnlyTheLastIdsAreAskedFor) {
+  op_ = MakeOp("prefetch", {{"Ids", {"cat", "cat"}}}, {{"Rows", {"v", "w"}}, {"Index", {"cat_v", "cat_w"}}},
+               {AttrStrings("tables", std::vector<std::string>{"V", "W"}),
+                AttrStrings("row_tables", std::vector<std::string>{"V", "W"}), AttrInts("widths", {2, 1}),
+                AttrInts("sequences", {2, 0})});
+  IdBatch ids;
+  ids.values = {1, 2, 3, 4, 2};
+  ids.offsets = {0, 3, 3, 4, 5};
+  Var("cat", 0) = ids;
+  ASSERT_OK(Run(op_, {4}));
+  EXPECT_THAT(channel_.asked["V"], ElementsAre(2, 3, 4));
+  EXPECT_THAT(Index(Var("cat_v", 0)), ElementsAre(-1, 0, 1, 2, 0));
+  EXPECT_THAT(channel_.asked["W"], ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(Index(Var("cat_w", 0)), ElementsAre(0, 1, 2, 3, 1));
+  ids.offsets = {0, 6, 3, 4, 5};
+  Var("cat", 0) = ids;
+  EXPECT_THAT(std::string(Run(op_, {4}).message()), HasSubstr("offsets do not rise"));
+}
+
 TEST_F(PrefetchTest, StepsOfOtherSizesDoNotMix) {
   for (int64_t n : {100, 3, 1000, 0, 64}) {
     std::vector<int64_t> values;
@@ -260,6 +279,17 @@ TEST(PrefetchShapeTest, EveryTableNeedsRows) {
                         AttrStrings("row_tables", std::vector<std::string>{"V"}), AttrInts("widths", {4})});
   t.Ids("Ids", OneEach({1})).Outputs("Rows", 1).Outputs("Index", 1);
   EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("table 'U' must have exactly one Rows"));
+}
+
+TEST(PrefetchShapeTest, ASequenceIsOfOneSlot) {
+  OpTest t("prefetch", {AttrStrings("tables", std::vector<std::string>{"V"}),
+                        AttrStrings("row_tables", std::vector<std::string>{"V"}), AttrInts("widths", {4}),
+                        AttrInts("sequences", {3})});
+  IdBatch ids = OneEach({1, 2});
+  ids.slots = 2;
+  t.Ids("Ids", ids).Outputs("Rows", 1).Outputs("Index", 1);
+  EXPECT_THAT(std::string(t.InferShapes().message()),
+              HasSubstr("sequences must be 0, or positive for Ids of one slot; got 3 for Ids [-1, 2]"));
 }
 
 TEST(IdDeduperTest, FindsWhatASetFinds) {

@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/op_test.h"
@@ -66,6 +67,28 @@ TEST_P(EveryFc, TakesNoExamples) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFc, ::testing::Values("identity", "relu", "sigmoid", "tanh"),
                          [](const auto& info) { return info.param; });
+
+TEST(FcTest, RowsMayHaveSeveralDims) {
+  OpTest t("fc", {AttrI("row_dims", 2)});
+  t.Batched("X", {1, 2, 2}, {1, 2, 3, 4}).Fixed("W", {2, 1}, {10, 1}).Fixed("Bias", {1}, {0.5});
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {1, 2, 1}, {12.5, 34.5}, 0);
+  OpTest gradient("fc", {AttrS("activation", "tanh"), AttrI("row_dims", 2)});
+  gradient.Batched("X", {2, 3, 2}, {1, -0.5, 0.3, 0.8, -0.6, 0.2, 0.4, 0.1, -0.9, 0.5, 0.7, -0.3})
+      .Fixed("W", {2, 3}, {0.5, -0.4, 0.9, 0.7, 0.6, -0.2})
+      .Fixed("Bias", {3}, {0.1, -0.2, 0.3});
+  gradient.CheckGradient({.inputs = {"X", "W", "Bias"}});
+  gradient.CheckBatchZero();
+}
+
+TEST(FcTest, RowDimsLeaveADimOfX) {
+  for (const int64_t dims : {0, 2}) {
+    OpTest t("fc", {AttrI("row_dims", dims)});
+    t.Batched("X", {1, 2}, {1, 2}).Fixed("W", {2, 1}, {10, 1});
+    EXPECT_THAT(std::string(t.InferShapes().message()),
+                HasSubstr(absl::StrCat("fc: row_dims must leave a dim of X [-1, 2], got ", dims)));
+  }
+}
 
 TEST(FcTest, MismatchNamesBothShapes) {
   OpTest t = Fc("identity");

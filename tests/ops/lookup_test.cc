@@ -113,31 +113,113 @@ TEST(LookupTableTest, PaddingCountsAsAbsent) {
   none.ExpectOutput("Out", {1, 2, 1}, {1, 0}, 0);
 }
 
+TEST(LookupTableTest, ASequenceHasTheLastIdsFromTheLeft) {
+  OpTest t("lookup_table", {AttrI("sequence", 3)});
+  t.Ids("Ids", MakeIds(1, {{0, 1, 2, 3}, {}, {2}, {1, 1}})).Fixed("W", {4, 2}, Table(4, 2));
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {4, 3, 2}, {11, 12, 21, 22, 31, 32, 0, 0, 0, 0, 0, 0, 21, 22, 0, 0, 0, 0, 11, 12, 11, 12, 0, 0}, 0);
+}
+
+TEST(LookupTableTest, ASequenceDoesNotCountPadding) {
+  OpTest t("lookup_table", {AttrI("sequence", 2), AttrB("has_padding", true), AttrI("padding_id", -1)});
+  t.Ids("Ids", MakeIds(1, {{-1, 0, 1, -1, 2, -1}, {-1}})).Fixed("W", {3, 1}, Table(3, 1));
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {2, 2, 1}, {11, 21, 0, 0}, 0);
+}
+
+TEST(LookupTableTest, WeightsMultiplyTheRowsOfASequence) {
+  OpTest t("lookup_table", {AttrI("sequence", 2)});
+  t.Ids("Ids", MakeIds(1, {{0, 1, 2}}, {5, 3, 2})).Fixed("W", {3, 1}, Table(3, 1));
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {1, 2, 1}, {33, 42}, 0);
+}
+
+TEST(LookupTableTest, WhatASequenceDoesNotReadHasNoGradientRow) {
+  for (const bool padding : {false, true}) {
+    OpTest t("lookup_table",
+             {AttrB("is_sparse", true), AttrI("sequence", 2), AttrB("has_padding", padding), AttrI("padding_id", 3)});
+    t.Ids("Ids", MakeIds(1, {{0, 1, 2}, {}, {2, 3}})).Fixed("W", {4, 1}, Table(4, 1));
+    ASSERT_OK(t.Run());
+    absl::StatusOr<Variable> grad = t.Gradient("W", 0, {{"Out", Tensor::Of<float>({3, 2, 1}, {1, 2, 100, 100, 4, 8})}});
+    ASSERT_OK(grad.status());
+    const SelectedRows& rows = std::get<SelectedRows>(*grad);
+    if (padding) {
+      EXPECT_THAT(rows.ids, ElementsAre(1, 2));
+      EXPECT_THAT(rows.values.span<float>(), ElementsAre(1, 2 + 4));
+    } else {
+      EXPECT_THAT(rows.ids, ElementsAre(1, 2, 3));
+      EXPECT_THAT(rows.values.span<float>(), ElementsAre(1, 2 + 4, 8));
+    }
+  }
+}
+
+TEST(LookupTableTest, WrongSequencesAreRefused) {
+  OpTest slots("lookup_table", {AttrI("sequence", 2)});
+  slots.Ids("Ids", MakeIds(2, {{0}, {1}})).Fixed("W", {4, 1}, Table(4, 1));
+  EXPECT_THAT(std::string(slots.InferShapes().message()), HasSubstr("a sequence is of one slot, Ids has 2"));
+  OpTest pooled("lookup_table", {AttrI("sequence", 2), Pool("sum")});
+  pooled.Ids("Ids", MakeIds(1, {{0}, {1}})).Fixed("W", {4, 1}, Table(4, 1));
+  EXPECT_THAT(std::string(pooled.InferShapes().message()), HasSubstr("a sequence has pooling none, got 'sum'"));
+  OpTest negative("lookup_table", {AttrI("sequence", -2)});
+  negative.Ids("Ids", MakeIds(1, {{0}, {1}})).Fixed("W", {4, 1}, Table(4, 1));
+  EXPECT_THAT(std::string(negative.InferShapes().message()), HasSubstr("sequence must be 0 (none) or in [1, 1048576], got -2"));
+}
+
+TEST(SequenceLengthTest, CountsWhatTheSequenceHolds) {
+  OpTest t("sequence_length", {AttrI("sequence", 3)});
+  t.Ids("Ids", MakeIds(1, {{0, 1, 2, 3}, {}, {2}, {1, 1, 1}}));
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {4, 1}, {3, 0, 1, 3}, 0);
+  OpTest padded("sequence_length", {AttrI("sequence", 2), AttrB("has_padding", true), AttrI("padding_id", -1)});
+  padded.Ids("Ids", MakeIds(1, {{-1, 0, 1, -1, 2, -1}, {-1}, {-1, 5}}));
+  ASSERT_OK(padded.Run());
+  padded.ExpectOutput("Out", {3, 1}, {2, 0, 1}, 0);
+}
+
+TEST(SequenceLengthTest, NeedsOneSlotAndALength) {
+  OpTest slots("sequence_length", {AttrI("sequence", 3)});
+  slots.Ids("Ids", MakeIds(2, {{0}, {1}}));
+  EXPECT_THAT(std::string(slots.InferShapes().message()), HasSubstr("Ids must be [batch, 1], got [-1, 2]"));
+  OpTest none("sequence_length", {AttrI("sequence", 0)});
+  none.Ids("Ids", MakeIds(1, {{0}, {1}}));
+  EXPECT_THAT(std::string(none.InferShapes().message()), HasSubstr("sequence must be in [1, 1048576], got 0"));
+}
+
 struct GradientCase {
   std::string pooling;
   bool per_slot;
   bool weights;
   bool is_sparse;
   bool padding;
+  int64_t sequence = 0;
 };
+
+IdBatch IdsOf(const GradientCase& c) {
+  if (c.sequence > 0) return MakeIds(1, {{0, 4, 4}, {2}, {}, {4, 2}, {0, 2, 0, 3}, {3}});
+  if (c.pooling == "none") return MakeIds(3, {{0}, {2}, {4}, {4}, {0}, {0}});
+  return MakeIds(3, {{0, 4, 4}, {2}, {}, {4, 2}, {0, 0}, {3}});
+}
+
 class LookupGradientTest : public ::testing::TestWithParam<GradientCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, LookupGradientTest,
                          Values(GradientCase{"none", false, false, false, false}, GradientCase{"none", false, true, true, true},
                                 GradientCase{"none", false, false, true, false}, GradientCase{"sum", false, false, false, true},
                                 GradientCase{"sum", true, true, true, false}, GradientCase{"mean", false, true, true, true},
                                 GradientCase{"mean", true, false, false, false}, GradientCase{"sqrt_n", false, false, true, true},
-                                GradientCase{"sqrt_n", true, true, false, true}));
+                                GradientCase{"sqrt_n", true, true, false, true},
+                                GradientCase{"none", false, false, true, false, 2}, GradientCase{"none", false, true, false, true, 2},
+                                GradientCase{"none", false, false, false, false, 5}, GradientCase{"none", false, true, true, true, 3}));
 
 TEST_P(LookupGradientTest, AgreesWithDifferences) {
   const GradientCase& c = GetParam();
-  std::vector<v1::OpAttr> attrs = {Pool(c.pooling), AttrB("per_slot", c.per_slot), AttrB("is_sparse", c.is_sparse)};
+  std::vector<v1::OpAttr> attrs = {Pool(c.pooling), AttrB("per_slot", c.per_slot), AttrB("is_sparse", c.is_sparse),
+                                   AttrI("sequence", c.sequence)};
   if (c.padding) {
     attrs.push_back(AttrB("has_padding", true));
     attrs.push_back(AttrI("padding_id", 2));
   }
   for (int64_t width : {1, 3, 8, 16}) {
-    IdBatch ids = c.pooling == "none" ? MakeIds(3, {{0}, {2}, {4}, {4}, {0}, {0}})
-                                      : MakeIds(3, {{0, 4, 4}, {2}, {}, {4, 2}, {0, 0}, {3}});
+    IdBatch ids = IdsOf(c);
     if (c.weights) {
       for (size_t i = 0; i < ids.values.size(); ++i) ids.weights.push_back(0.5f + 0.25f * static_cast<float>(i));
     }
@@ -254,10 +336,9 @@ TEST_P(LookupGradientTest, PrefetchedRowsGiveTheBitsOfAMatrix) {
   const GradientCase& c = GetParam();
   if (!c.is_sparse) return;
   std::vector<v1::OpAttr> attrs = {Pool(c.pooling), AttrB("per_slot", c.per_slot), AttrB("has_padding", c.padding),
-                                   AttrI("padding_id", 2)};
+                                   AttrI("padding_id", 2), AttrI("sequence", c.sequence)};
   const int64_t width = 8;
-  IdBatch ids = c.pooling == "none" ? MakeIds(3, {{0}, {2}, {4}, {4}, {0}, {0}})
-                                    : MakeIds(3, {{0, 4, 4}, {2}, {}, {4, 2}, {0, 0}, {3}});
+  IdBatch ids = IdsOf(c);
   if (c.weights) {
     for (size_t i = 0; i < ids.values.size(); ++i) ids.weights.push_back(0.3f + 0.7f * static_cast<float>(i));
   }
@@ -314,6 +395,22 @@ TEST(LookupRowsTest, GradientsOfSuccessiveStepsDoNotMix) {
     }
     EXPECT_EQ(sum, static_cast<float>(n));
   }
+}
+
+TEST(LookupRowsTest, WhatASequenceDoesNotReadNeedsNoRow) {
+  const IdBatch ids = MakeIds(1, {{0, 1, 2}, {3}});
+  Prefetched p = Prefetch(MakeIds(1, {{1, 2, 3}}), Table(4, 1), 1);
+  OpTest t("lookup_rows", {AttrI("sequence", 2)});
+  t.Ids("Ids", ids).Fixed("Index", Tensor::Of<int32_t>({4}, {-1, 0, 1, 2})).Rows("Rows", p.rows, 1);
+  ASSERT_OK(t.Run());
+  t.ExpectOutput("Out", {2, 2, 1}, {11, 21, 31, 0}, 0);
+  absl::StatusOr<Variable> grad = t.Gradient("Rows", 0, {{"Out", Tensor::Of<float>({2, 2, 1}, {1, 2, 4, 8})}});
+  ASSERT_OK(grad.status());
+  EXPECT_THAT(std::get<SelectedRows>(*grad).ids, ElementsAre(1, 2, 3));
+  EXPECT_THAT(std::get<SelectedRows>(*grad).values.span<float>(), ElementsAre(1, 2, 4));
+  OpTest missing("lookup_rows", {AttrI("sequence", 2)});
+  missing.Ids("Ids", ids).Fixed("Index", Tensor::Of<int32_t>({4}, {0, 0, -1, 2})).Rows("Rows", p.rows, 1);
+  EXPECT_THAT(std::string(missing.Run().message()), HasSubstr("Index has -1; Rows has 3 rows"));
 }
 
 TEST(LookupRowsTest, ALaneWithoutExamplesHasAnEmptyGradient) {

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
+#include "tests/testing/history_job.h"
 #include "transpiler/job.h"
 
 namespace weir {
@@ -101,6 +102,16 @@ TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
                               "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE", "train.accumulate_steps=3"}) {
     const VerifyReport report = Verify(JobOf(JobText(kAdam), {setting}), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
+  }
+}
+
+TEST(VerifySplitTest, SequencesAndTheirModelsToo) {
+  for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}}) {
+    const VerifyReport report = Verify(JobOf(kHistoryJob, {absl::StrCat("distribute.servers=", servers),
+                                                           absl::StrCat("distribute.trainers=", trainers),
+                                                           absl::StrCat("train.lanes=", lanes)}),
+                                       {.steps = 4, .threads = 2});
+    EXPECT_TRUE(report.equal) << servers << " " << trainers << ": " << report.text;
   }
 }
 

@@ -148,6 +148,84 @@ TEST(LayersTest, SmallLayersAreOneOperatorEach) {
             F() + "x [-1, 1] = fm_interaction(fields)");
 }
 
+TEST(LayersTest, CrossIsAProductAndAStepPerLayer) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" cross { input: "dense" } })")),
+            "x.product0 [-1, 6] = fc(dense, x.0.w, x.0.b)\nx.0 [-1, 6] = cross(dense, x.product0, dense)\n"
+            "x.product1 [-1, 6] = fc(x.0, x.1.w, x.1.b)\nx [-1, 6] = cross(dense, x.product1, x.0)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" cross { input: "fields" layers: 1 rank: 2 } })")),
+            F() + "x.flat [-1, 12] = reshape(fields)\nx.product0.low [-1, 2] = mul(x.flat, x.0.u)\n"
+                  "x.product0 [-1, 12] = fc(x.product0.low, x.0.v, x.0.b)\nx [-1, 12] = cross(x.flat, x.product0, x.flat)");
+}
+
+TEST(LayersTest, DotInteractionTakesVectorsAndSlots) {
+  const std::string three = R"(layer { name: "three" fc { input: "dense" size: 3 } })";
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + three +
+                           R"(layer { name: "x" dot_interaction { input: "three" input: "fields" } })")),
+            F() + "three [-1, 3] = fc(dense, three.w, three.b)\nx [-1, 10] = dot_interaction(three, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" dot_interaction { input: "fields" self_interaction: true } })")),
+            F() + "x [-1, 10] = dot_interaction(fields)");
+}
+
+// Ids of one slot and of any number, in one id space.
+std::string SequenceJob(const std::string& layers) {
+  return R"(name: "layers"
+data {
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "item" } slot { name: "history" } slot { name: "a" output: "cat" } slot { name: "b" output: "cat" } }
+  ids { shared: "item" shared: "history" }
+  batch_size: 8
+}
+model {
+  layer { name: "target" embedding { ids: "item" table: "t" } }
+)" + layers + R"(
+  layer { name: "last" fc { input: "x" size: 1 } }
+  loss { name: "l" square_error { input: "last" label: "label" } }
+}
+optimizer { sgd {} }
+table { name: "t" width: 3 is_sparse: true is_distributed: true })";
+}
+
+constexpr char kRead[] = R"(layer { name: "read" embedding { ids: "history" table: "t" sequence: 5 } })";
+constexpr char kTargetAndRead[] =
+    "target [-1, 1, 3] = lookup_table(item, t)\nread.length [-1, 1] = sequence_length(history)\n"
+    "read [-1, 5, 3] = lookup_table(history, t)\n";
+
+TEST(LayersTest, ASequenceHasALength) {
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" sequence_pool { input: "read" type: MAX } })")),
+            std::string(kTargetAndRead) + "x [-1, 3] = sequence_pool(read, read.length)");
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" sequence_pool { input: "read" length: "label" } })")),
+            std::string(kTargetAndRead) + "x [-1, 3] = sequence_pool(read, label)");
+}
+
+TEST(LayersTest, WhatIsNoSequenceIsRefused) {
+  for (const auto& [layers, error] : std::vector<std::pair<std::string, std::string>>{
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 5 pooling: SUM } })",
+            "layer 'x': sequence has no pooling: leave SUM out, or pool the sequence with a sequence_pool"},
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: -5 } })", "sequence must not be negative, got -5"},
+           {R"(layer { name: "x" embedding { ids: "cat" table: "t" sequence: 5 } })",
+            "sequence is of one slot, got 1 ids variables, the first with 2"},
+           {R"(layer { name: "x" embedding { ids: "item" ids: "history" table: "t" sequence: 5 } })",
+            "sequence is of one slot, got 2 ids variables, the first with 1"},
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 1048577 } })", "sequence must be 0 (none) or in [1, 1048576]"},
+           {R"(layer { name: "x" sequence_pool { input: "label" } })", "input 'label' has dims [-1, 1]; a sequence is [batch, elements, width]"},
+           {R"(layer { name: "x" sequence_pool { input: "target" } })", "length is required: 'target' comes without a 'target.length'"},
+           {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "label" sequence: "read" } })",
+            "attention_pairs: Query must be [-1, 3], got [-1, 1]"},
+           {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "target" sequence: "read" sizes: 0 } })",
+            "layer 'x': sizes must be at least 1, got 0"},
+           {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "target" sequence: "read" activation: SOFTMAX } })",
+            "layer 'x': activation SOFTMAX is none between the layers of the mlp"}}) {
+    EXPECT_THAT(Built(SequenceJob(layers)), HasSubstr(error)) << layers;
+  }
+}
+
+TEST(LayersTest, AttentionIsAnMlpOverPairs) {
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" attention_pool { query: "target" sequence: "read" sizes: 4 } })")),
+            std::string(kTargetAndRead) +
+                "x.query [-1, 3] = reshape(target)\nx.pairs [-1, 5, 12] = attention_pairs(x.query, read, read.length)\n"
+                "x.0 [-1, 5, 4] = fc(x.pairs, x.0.w, x.0.b)\nx.1 [-1, 5, 1] = fc(x.0, x.1.w, x.1.b)\n"
+                "x [-1, 3] = attention_pool(x.1, read, read.length)");
+}
+
 TEST(LayersTest, ReshapeInfersOneAxis) {
   EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [2, -1] } })")), "x [-1, 2, 3] = reshape(dense)");
   EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [4, -1] } })")),

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:11: model.layer[2].name 'vectors' is the name of a table too"},
         Wrong{"LayerWithoutKind", "fm_interaction { input: \"fields\" }", "",
               "job.textproto:10:3: model.layer[2] needs one of embedding, fc, mlp, concat, fm_interaction, add, sub, "
-              "mul, div, activation, dropout, reshape, split, scale, square, reduce_sum, mean, cast, custom"},
+              "mul, div, activation, dropout, reshape, split, scale, square, reduce_sum, mean, cast, cross, dot_interaction, "
+              "sequence_pool, attention_pool, conv2d, pool2d, batch_norm, custom"},
         Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
               "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above "
               "(did you mean 'input'?)"},
@@ -107,6 +108,16 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:39: layer 'fm': input 'cat' holds ids; only an embedding reads them"},
         Wrong{"ShapeOfAnInteraction", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"dense\" }",
               "job.textproto:10:22: layer 'fm': fm_interaction: X must have 3 dims, got [-1, 6] (variable dense)"},
+        Wrong{"CrossWithoutLayers", "fm_interaction { input: \"fields\" }", "cross { input: \"dense\" layers: 0 }",
+              "job.textproto:10:45: layer 'fm': layers must be at least 1, got 0"},
+        Wrong{"CrossOfTooHighARank", "fm_interaction { input: \"fields\" }", "cross { input: \"dense\" rank: 7 }",
+              "job.textproto:10:45: layer 'fm': rank must be 0 (none) or in [1, 6], the values of an example of 'dense', got 7"},
+        Wrong{"PairsOfVectorsOfTwoWidths", "fm_interaction { input: \"fields\" }",
+              "dot_interaction { input: \"fields\" input: \"dense\" }",
+              "job.textproto:10:22: layer 'fm': dot_interaction: X[1] (dense) has dims [-1, 6], X[0] [-1, 4, 8]; inputs are "
+              "[B, S, W] or [B, W] of one width"},
+        Wrong{"PairsOfNothing", "fm_interaction { input: \"fields\" }", "dot_interaction { }",
+              "job.textproto:10:22: layer 'fm': input is required"},
         Wrong{"ShapesThatDoNotAdd", "input: \"wide\" input: \"fm\" input: \"out\"",
               "input: \"wide\" input: \"deep\" input: \"fields\"",
               "job.textproto:14:25: layer 'logit': elementwise_add: X has dims [-1, 1], Y [-1, 8] from axis 0 on; they "

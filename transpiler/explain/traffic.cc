@@ -170,9 +170,10 @@ void Append(const LaneInput& lane, const std::vector<SparseTarget::Source>& sour
   for (const SparseTarget::Source& source : sources) {
     const auto found = lane.ids.find(source.ids);
     if (found == lane.ids.end()) continue;
-    for (const int64_t id : found->second->values) {
-      if (!source.has_padding || id != source.padding) ids->push_back(id);
-    }
+    const std::vector<int64_t>& values = found->second->values;
+    ForSelectedIds(*found->second, source.selection(), [&](int64_t begin, int64_t end) {
+      ids->insert(ids->end(), values.begin() + begin, values.begin() + end);
+    });
   }
 }
 
@@ -237,6 +238,7 @@ void TraceSources(const v1::BlockDesc& block, const std::string& gradient, std::
       source.has_padding = true;
       source.padding = id == nullptr ? 0 : id->i();
     }
+    if (const v1::OpAttr* sequence = FindAttr(op, "sequence"); sequence != nullptr) source.sequence = sequence->i();
     for (const v1::OpSlot& slot : op.inputs()) {
       for (const std::string& name : slot.vars()) {
         const v1::VarDesc* var = FindVar(block, name);
@@ -299,7 +301,7 @@ void Traffic::FindTargets() {
   for (const v1::OpDesc& op : block.ops()) {
     if (op.type() == "prefetch") {
       const std::vector<std::string> tables = Strings(op, "tables"), row_tables = Strings(op, "row_tables");
-      const std::vector<int64_t> widths = Ints(op, "widths");
+      const std::vector<int64_t> widths = Ints(op, "widths"), sequences = Ints(op, "sequences");
       for (size_t r = 0; r < row_tables.size() && r < widths.size(); ++r) {
         target_of(row_tables[r]).width = widths[r];
       }
@@ -307,7 +309,9 @@ void Traffic::FindTargets() {
         for (int i = 0; slot.name() == "Ids" && i < slot.vars_size() && i < static_cast<int>(tables.size()); ++i) {
           const v1::VarDesc* ids = FindVar(block, slot.vars(i));
           target_of(tables[static_cast<size_t>(i)])
-              .pulled_by.push_back({.ids = slot.vars(i), .slots = ids != nullptr && ids->dims_size() > 1 ? ids->dims(1) : 1});
+              .pulled_by.push_back({.ids = slot.vars(i),
+                                    .slots = ids != nullptr && ids->dims_size() > 1 ? ids->dims(1) : 1,
+                                    .sequence = i < static_cast<int>(sequences.size()) ? sequences[static_cast<size_t>(i)] : 0});
         }
       }
     }
@@ -336,7 +340,10 @@ void Traffic::FindTargets() {
 
 int64_t Traffic::LaneIds(const std::vector<SparseTarget::Source>& sources) const {
   std::map<std::string, int64_t> slots;
-  for (const SparseTarget::Source& source : sources) slots[source.ids] = source.slots;
+  for (const SparseTarget::Source& source : sources) {
+    int64_t& most = slots[source.ids];
+    most = std::max(most, source.slots * std::max<int64_t>(1, source.sequence));
+  }
   int64_t all = 0;
   for (const auto& [ids, count] : slots) all += count;
   return all * LaneBatch(plan_);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/runtime/lane_tree.h"
+#include "framework/tensor/id_selection.h"
 #include "framework/tensor/tensor.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
@@ -49,6 +50,8 @@ struct SparseTarget {
     int64_t slots = 1;
     bool has_padding = false;
     int64_t padding = 0;
+    int64_t sequence = 0;  // of each example the last so many; 0: all
+    IdSelection selection() const { return {.has_padding = has_padding, .padding_id = padding, .sequence = sequence}; }
     auto operator<=>(const Source&) const = default;
   };
   std::vector<Source> pulled_by;  // no padding left out; empty when the whole is received
@@ -86,7 +89,8 @@ class Traffic {
 
   const std::vector<SparseTarget>& targets() const { return targets_; }
 
-  // As if every slot had one id and no two were the same, as far as the matrix has rows; tables spread evenly.
+  // As if every slot had one id (a sequence as many as it takes) and no two were the same, as far as the matrix has rows; tables spread
+  // evenly.
   StepRows RowsAtMost(int trainer) const;
   // Of these very ids.
   StepRows RowsOf(int trainer, const StepInput& step) const;

@@ -1,5 +1,6 @@
 // embedding: rows of a table by ids. NONE: [B, slots, width]; with a pooling [B, width], or [B, slots, width] per_slot.
-// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example.
+// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example. A sequence of one
+// slot's ids is [B, sequence, width], and "<name>.length" says how many there are.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -38,14 +39,37 @@ absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids
                                        "\" } }, or is_sparse: true is_distributed: true to the table"));
 }
 
+void AddPadding(const v1::Embedding& m, const std::string& ids, ModelContext& ctx, std::vector<v1::OpAttr>* attrs) {
+  if (!m.has_padding_id()) return;
+  attrs->push_back(AttrB("has_padding", true));
+  // As the reader gives it: one id for all slots.
+  attrs->push_back(AttrI("padding_id", Shared(ids, ctx) ? m.padding_id() : PaddingId(m.padding_id())));
+}
+
+absl::Status CheckSequence(const v1::Embedding& m, const v1::VarDesc& ids, ModelContext& ctx) {
+  if (m.sequence() < 0) return ctx.Error("sequence", absl::StrCat("must not be negative, got ", m.sequence()));
+  if (m.sequence() == 0) return absl::OkStatus();
+  if (m.pooling() != v1::Embedding::NONE) {
+    return ctx.Error("sequence", absl::StrCat("has no pooling: leave ", v1::Embedding::Pooling_Name(m.pooling()),
+                                              " out, or pool the sequence with a sequence_pool"));
+  }
+  if (m.ids_size() > 1 || ids.dims(1) != 1) {
+    return ctx.Error("sequence", absl::StrCat("is of one slot, got ", m.ids_size(), " ids variables, the first with ", ids.dims(1)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendLength(const v1::Embedding& m, const std::string& ids, ModelContext& ctx) {
+  std::vector<v1::OpAttr> attrs = {AttrI("sequence", m.sequence())};
+  AddPadding(m, ids, ctx, &attrs);
+  return ctx.Append(MakeOp("sequence_length", {{"Ids", {ids}}}, {{"Out", {ctx.name() + ".length"}}}, attrs));
+}
+
 absl::Status AppendLookup(const v1::Embedding& m, const v1::Table& table, const std::string& ids,
                           const std::string& output, ModelContext& ctx) {
   std::vector<v1::OpAttr> attrs = {AttrS("pooling", PoolingName(m.pooling())), AttrB("per_slot", m.per_slot())};
-  if (m.has_padding_id()) {
-    attrs.push_back(AttrB("has_padding", true));
-    // As the reader gives it: one id for all slots.
-    attrs.push_back(AttrI("padding_id", Shared(ids, ctx) ? m.padding_id() : PaddingId(m.padding_id())));
-  }
+  AddPadding(m, ids, ctx, &attrs);
+  if (m.sequence() > 0) attrs.push_back(AttrI("sequence", m.sequence()));
   attrs.push_back(AttrB("is_sparse", table.is_sparse()));
   attrs.push_back(AttrB("is_distributed", table.is_distributed()));
   return ctx.Append(MakeOp("lookup_table", {{"Ids", {ids}}, {"W", {table.name()}}}, {{"Out", {output}}}, attrs));
@@ -69,6 +93,8 @@ absl::Status BuildEmbedding(const v1::Embedding& m, ModelContext& ctx) {
     ASSIGN_OR_RETURN(const v1::VarDesc ids, ctx.Input("ids", m.ids(i)));
     if (ids.kind() != v1::IDS) return ctx.Error("ids", absl::StrCat("'", m.ids(i), "' holds floats, not ids"));
     RETURN_IF_ERROR(CheckIdsOfDenseTable(*table, m.ids(i), ctx));
+    RETURN_IF_ERROR(CheckSequence(m, ids, ctx));
+    if (m.sequence() > 0) RETURN_IF_ERROR(AppendLength(m, m.ids(i), ctx));
     outputs.push_back(m.ids_size() == 1 ? ctx.name() : absl::StrCat(ctx.name(), ".", i));
     RETURN_IF_ERROR(AppendLookup(m, *table, m.ids(i), outputs.back(), ctx));
   }

@@ -8,24 +8,6 @@
 namespace weir {
 namespace {
 
-const v1::Initializer& DefaultWeight() {
-  static const v1::Initializer* const value = [] {
-    auto* init = new v1::Initializer;
-    init->mutable_xavier();
-    return init;
-  }();
-  return *value;
-}
-
-const v1::Initializer& DefaultBias() {
-  static const v1::Initializer* const value = [] {
-    auto* init = new v1::Initializer;
-    init->mutable_constant()->set_value(0);
-    return init;
-  }();
-  return *value;
-}
-
 const char* FusedActivation(v1::Activation activation) {
   switch (activation) {
     case v1::RELU:
@@ -45,7 +27,9 @@ absl::Status AppendFused(ModelContext& ctx, const FcParts& p, const std::string&
   const std::string out = separate ? p.output + ".linear" : p.output;
   std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{"X", {p.inputs[0]}}, {"W", {weight}}};
   if (p.bias) inputs.push_back({"Bias", {bias}});
-  RETURN_IF_ERROR(ctx.Append(MakeOp("fc", inputs, {{"Out", {out}}}, {AttrS("activation", FusedActivation(p.activation))})));
+  std::vector<v1::OpAttr> attrs = {AttrS("activation", FusedActivation(p.activation))};
+  if (p.row_dims != 1) attrs.push_back(AttrI("row_dims", p.row_dims));
+  RETURN_IF_ERROR(ctx.Append(MakeOp("fc", inputs, {{"Out", {out}}}, attrs)));
   return separate ? AppendActivation(ctx, p.activation, out, p.output) : absl::OkStatus();
 }
 
@@ -87,13 +71,33 @@ REGISTER_LAYER(fc, v1::Fc, BuildFc);
 
 }  // namespace
 
+const v1::Initializer& DefaultWeight() {
+  static const v1::Initializer* const value = [] {
+    auto* init = new v1::Initializer;
+    init->mutable_xavier();
+    return init;
+  }();
+  return *value;
+}
+
+const v1::Initializer& DefaultBias() {
+  static const v1::Initializer* const value = [] {
+    auto* init = new v1::Initializer;
+    init->mutable_constant()->set_value(0);
+    return init;
+  }();
+  return *value;
+}
+
 absl::Status AppendFc(ModelContext& ctx, const FcParts& p) {
+  CHECK(p.row_dims == 1 || p.inputs.size() == 1) << "products of several inputs have one dim of rows";
   if (p.inputs.empty()) return ctx.Error(p.field, "is required");
   if (p.size < 1) return ctx.Error("size", absl::StrCat("must be at least 1, got ", p.size));
   std::vector<std::string> weights;
   for (size_t i = 0; i < p.inputs.size(); ++i) {
     ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput(p.field, p.inputs[i]));
-    ASSIGN_OR_RETURN(const int64_t width, ctx.FlatWidth(p.field, x));
+    ASSIGN_OR_RETURN(int64_t width, ctx.FlatWidth(p.field, x));
+    for (int d = 1; d < p.row_dims; ++d) width /= x.dims(d);
     const std::string suffix = absl::StrCat(p.part, p.part.empty() ? "" : ".", "w", i == 0 ? "" : absl::StrCat(i));
     ASSIGN_OR_RETURN(std::string weight,
                      ctx.Parameter(suffix, {width, p.size}, p.weight == nullptr ? DefaultWeight() : *p.weight));

@@ -1,4 +1,4 @@
-// What fc and mlp share.
+// What layers made of fc share.
 #ifndef WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
 #define WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
 
@@ -23,11 +23,17 @@ struct FcParts {
   // Between the layer's name and the parameter's: "" or "0".
   std::string part = "";
   std::string output;
+  // 2: the input is [B, T, K], and each of its B * T rows is one of the product.
+  int row_dims = 1;
 };
 
 // output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters "<layer>.<part>.w" ("w1", "w2" for further
 // inputs) and "<layer>.<part>.b".
 absl::Status AppendFc(ModelContext& ctx, const FcParts& parts);
+
+// Xavier, uniform; and 0.
+const v1::Initializer& DefaultWeight();
+const v1::Initializer& DefaultBias();
 
 }  // namespace weir
 

@@ -1,0 +1,58 @@
+// Which ids of a batch a look-up reads: all, or without padding, or of each example the last few.
+#ifndef WEIR_FRAMEWORK_TENSOR_ID_SELECTION_H_
+#define WEIR_FRAMEWORK_TENSOR_ID_SELECTION_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "framework/tensor/tensor.h"
+
+namespace weir {
+
+struct IdSelection {
+  // This id counts as absent.
+  bool has_padding = false;
+  int64_t padding_id = 0;
+  // Of each example, which has one slot, the last so many that are no padding; 0 for all.
+  int64_t sequence = 0;
+
+  bool all() const { return !has_padding && sequence == 0; }
+};
+
+// First of the values [begin, end) of an example that a sequence reads. Padding may stand among those behind it.
+inline int64_t SequenceBegin(const IdBatch& ids, const IdSelection& selection, int64_t begin, int64_t end) {
+  if (!selection.has_padding) return std::max(begin, end - std::min(selection.sequence, end));
+  int64_t first = end;
+  for (int64_t left = selection.sequence; first > begin && left > 0; --first) {
+    left -= ids.values[static_cast<size_t>(first - 1)] != selection.padding_id;
+  }
+  return first;
+}
+
+// Calls fn(begin, end) for the runs of values that are read, in their order. Offsets must rise from 0 to the number of values.
+template <typename Fn>
+void ForSelectedIds(const IdBatch& ids, const IdSelection& selection, Fn fn) {
+  const auto is_padding = [&](int64_t i) {
+    return selection.has_padding && ids.values[static_cast<size_t>(i)] == selection.padding_id;
+  };
+  const auto runs = [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      if (is_padding(begin)) {
+        ++begin;
+        continue;
+      }
+      int64_t run_end = selection.has_padding ? begin + 1 : end;
+      while (run_end < end && !is_padding(run_end)) ++run_end;
+      fn(begin, run_end);
+      begin = run_end;
+    }
+  };
+  if (selection.sequence == 0) return runs(0, static_cast<int64_t>(ids.values.size()));
+  for (size_t g = 0; g + 1 < ids.offsets.size(); ++g) {
+    runs(SequenceBegin(ids, selection, ids.offsets[g], ids.offsets[g + 1]), ids.offsets[g + 1]);
+  }
+}
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_TENSOR_ID_SELECTION_H_

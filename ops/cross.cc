@@ -1,0 +1,107 @@
+// cross: the step of a cross network (DCN-v2) behind its product, Out = X0 * Y + X, element by element
+//
+//   X0   [B, K]  f32   what the network reads
+//   Y    [B, K]  f32   X times the weights of the step, plus its bias (fc)
+//   X    [B, K]  f32   what the step before gave
+//   Out  [B, K]  f32
+//
+// Gradient (cross_grad): dX0 = dOut * Y, dY = dOut * X0, dX = dOut.
+//
+// One pass over memory where elementwise_mul and elementwise_add take two, and their gradients three.
+#include <cstring>
+#include <memory>
+
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
+#include "ops/cross_math.h"
+#include "ops/fit.h"
+#include "ops/shape_rules.h"
+#include "ops/vectorized.h"
+
+namespace weir {
+namespace {
+
+WEIR_VECTORIZED void CrossLoop(int64_t n, const float* x0, const float* y, const float* x, float* out) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) out[i] = Cross(x0[i], y[i], x[i]);
+}
+
+WEIR_VECTORIZED void ProductLoop(int64_t n, const float* dout, const float* other, float* grad) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) grad[i] = dout[i] * other[i];
+}
+
+class CrossKernel : public OpKernel {
+ public:
+  explicit CrossKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x0 = ctx.input(0);
+    RETURN_IF_ERROR(CheckTensor("X0", x0, x0.dims()));
+    RETURN_IF_ERROR(CheckTensor("Y", ctx.input(1), x0.dims()));
+    RETURN_IF_ERROR(CheckTensor("X", ctx.input(2), x0.dims()));
+    Tensor* out = ctx.output(0);
+    out->Resize(v1::FLOAT32, x0.dims());
+    CrossLoop(x0.size(), x0.data<float>(), ctx.input(1).data<float>(), ctx.input(2).data<float>(), out->data<float>());
+    return absl::OkStatus();
+  }
+};
+
+class CrossGradKernel : public OpKernel {
+ public:
+  explicit CrossGradKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& ctx) override {
+    const Tensor& x0 = ctx.input(0);
+    const Tensor& y = ctx.input(1);
+    const Tensor& dout = ctx.input(2);
+    RETURN_IF_ERROR(CheckTensor("X0", x0, x0.dims()));
+    RETURN_IF_ERROR(CheckTensor("Y", y, x0.dims()));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, x0.dims()));
+    const int64_t n = x0.size();
+    const auto grad = [&](int i) {
+      ctx.output(i)->Resize(v1::FLOAT32, x0.dims());
+      return ctx.output(i)->data<float>();
+    };
+    if (ctx.has_output(0)) ProductLoop(n, dout.data<float>(), y.data<float>(), grad(0));
+    if (ctx.has_output(1)) ProductLoop(n, dout.data<float>(), x0.data<float>(), grad(1));
+    // Last: it may lie in the memory of dOut.
+    if (ctx.has_output(2)) {
+      float* dx = grad(2);
+      if (n > 0 && dx != dout.data<float>()) std::memcpy(dx, dout.data<float>(), dout.bytes());
+    }
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_OP(cross)
+({.type = "cross",
+  .summary = "X0 * Y + X, a step of a cross network",
+  .inputs = {{"X0"}, {"Y"}, {"X"}},
+  .outputs = {{"Out"}},
+  .shape = AlikeRule({"X0", "Y", "X"}, "Out"),
+  .gradient = GradOpRule({"X0", "Y"}, {}, {"Out"}, {"X0", "Y", "X"}),
+  .cost = ElementwiseCost(2),
+  .in_place = {{"Y", "Out"}, {"X", "Out"}}});
+
+REGISTER_OP(cross_grad)
+({.type = "cross_grad",
+  .summary = "gradients of cross",
+  .inputs = {{"X0"}, {"Y"}, {"Out@GRAD"}},
+  .outputs = {{.name = "X0@GRAD", .optional = true},
+              {.name = "Y@GRAD", .optional = true},
+              {.name = "X@GRAD", .optional = true}},
+  .shape = [](InferContext& ctx) -> absl::Status {
+    RETURN_IF_ERROR(ExpectAlike(ctx, {"X0", "Y", "Out@GRAD"}));
+    for (const char* slot : {"X0@GRAD", "Y@GRAD", "X@GRAD"}) {
+      if (ctx.OutputCount(slot) > 0) SetLike(ctx, slot, "X0");
+    }
+    return absl::OkStatus();
+  },
+  .cost = ElementwiseCost(2),
+  .in_place = {{"Out@GRAD", "X@GRAD"}}});
+
+REGISTER_KERNEL(cross, kCpu, MakeKernel<CrossKernel>);
+REGISTER_KERNEL(cross_grad, kCpu, MakeKernel<CrossGradKernel>);
+
+}  // namespace
+}  // namespace weir
