@@ -1,11 +1,14 @@
 // The converters of the examples, on the real data.
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -148,9 +151,41 @@ TEST_F(PrepareTest, FashionMnistIsUnpackedAndFitsItsReader) {
   EXPECT_THAT(of_class, ::testing::Each(7000));
 }
 
+TEST_F(PrepareTest, MovielensHistoriesHoldOnlyWhatWasRatedBeforeInTheTrainingPart) {
+  ASSERT_EQ(Run("movielens/prepare", absl::StrCat("--data=", data_)), 0);
+  size_t trained = 0;
+  for (int f = 0; f < 8; ++f) trained += Lines(absl::StrCat(out_.path(), "/like-train-", f, ".txt")).size();
+  EXPECT_EQ(trained, 80896u);
+  const std::vector<std::string> test = Lines(out_.path() + "/like-test.txt");
+  ASSERT_EQ(test.size(), 19940u);
+  // Slots of a line: label, user, movie, genres, liked, disliked.
+  std::string user, history;
+  for (const std::string& line : test) {
+    std::istringstream in(line);
+    std::vector<std::vector<std::string>> slots(6);
+    for (std::vector<std::string>& slot : slots) {
+      size_t n = 0;
+      in >> n;
+      for (slot.resize(n); std::string& value : slot) in >> value;
+    }
+    ASSERT_TRUE(in) << line;
+    ASSERT_LE(slots[4].size(), 50u);
+    for (const size_t s : {4, 5}) {
+      EXPECT_EQ(std::count(slots[s].begin(), slots[s].end(), slots[2][0]), 0) << "the film is in its own history: " << line;
+    }
+    // All test lines of a user know the same.
+    const std::string known = absl::StrJoin(slots[4], " ") + "|" + absl::StrJoin(slots[5], " ");
+    if (slots[1][0] == user) {
+      EXPECT_EQ(known, history) << line;
+    }
+    user = slots[1][0];
+    history = known;
+  }
+}
+
 TEST(PrepareWithoutDataTest, MissingDataIsNamed) {
   TempDir dir;
-  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare"}) {
+  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare", "movielens/prepare"}) {
     const std::string log = dir.path() + "/log";
     EXPECT_NE(std::system(absl::StrCat("examples/", program, " --data=/nowhere --output=", dir.path(), " > ", log,
                                        " 2>&1").c_str()),

@@ -30,10 +30,12 @@ namespace {
 
 class Scrambler {
  public:
-  // `tame`: few shapes and no absurd numbers, so that some ops come out well-formed; `pictures`: those of ops with windows.
-  Scrambler(uint64_t seed, bool tame, bool pictures) : random_(seed), tame_(tame), pictures_(pictures) {
+  // `tame`: few shapes and no absurd numbers, so that some ops come out well-formed; `pictures`: those of ops with windows;
+  // `sequences`: those of ops with lengths.
+  Scrambler(uint64_t seed, bool tame, bool pictures, bool sequences) : random_(seed), tame_(tame), pictures_(pictures) {
     if (pictures) shapes_ = {{-1, 1, 4, 4}, {1, 1, 1, 1}, {1, 1, 2, 2}, {1}, {-1, 1, 2, 2}};
-    for (int i = 0; i < 3 && !pictures; ++i) shapes_.push_back(Any<std::vector<int64_t>>({{-1, 1}, {4}, {1}, {}, {-1}, {-1, 1, 4}, {4, 1}, {1, 4}}));
+    if (sequences) shapes_ = {{-1, 1}, {-1, 1, 1}, {-1, 1, 4}, {-1, 4}};
+    for (int i = 0; i < 3 && !pictures && !sequences; ++i) shapes_.push_back(Any<std::vector<int64_t>>({{-1, 1}, {4}, {1}, {}, {-1}, {-1, 1, 4}, {4, 1}, {1, 4}}));
   }
 
   bool Often() { return random_() % 5 != 0; }
@@ -297,7 +299,7 @@ TEST_P(HostileProgramsTest, AnyProgramIsAnsweredWithAStatus) {
   const auto found = [&] { return runs ? ran_ > 0 : accepted_ > 0; };
   for (int trial = 0; trial < kTrials + (found() ? kTameTrials : kMostTameTrials); ++trial) {
     const bool tame = trial >= kTrials;
-    Scrambler scrambler(StableHash(type) + static_cast<uint64_t>(trial), tame, tame && pictures);
+    Scrambler scrambler(StableHash(type) + static_cast<uint64_t>(trial), tame, tame && pictures, tame && def.InputIndex("Length") >= 0);
     v1::ProgramDesc program;
     ProgramBuilder builder(&program);
     for (int i = 0; i < (tame ? 12 : 8); ++i) {

@@ -11,7 +11,7 @@ namespace {
 class ExamplesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ExamplesTest, Transpiles) {
-  const auto job = LoadJob(std::string("examples/") + GetParam() + "/job.textproto", {});
+  const auto job = LoadJob(std::string("examples/") + GetParam() + ".textproto", {});
   ASSERT_TRUE(job.ok()) << job.status();
   const auto transpiled = Transpile(*job);
   ASSERT_TRUE(transpiled.ok()) << transpiled.status();
@@ -20,7 +20,10 @@ TEST_P(ExamplesTest, Transpiles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest, ::testing::Values("flights", "adult", "california_housing", "fashion_mnist", "synthetic_ctr", "multi_host"));
+INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest,
+                         ::testing::Values("flights/job", "flights/wide_and_deep", "flights/dcn_v2", "flights/dlrm", "movielens/din",
+                                           "movielens/skip_gram", "adult/job", "california_housing/job", "fashion_mnist/job",
+                                           "synthetic_ctr/job", "multi_host/job"));
 
 }  // namespace
 }  // namespace weir

@@ -205,7 +205,7 @@ TEST(LayersTest, WhatIsNoSequenceIsRefused) {
             "sequence is of one slot, got 1 ids variables, the first with 2"},
            {R"(layer { name: "x" embedding { ids: "item" ids: "history" table: "t" sequence: 5 } })",
             "sequence is of one slot, got 2 ids variables, the first with 1"},
-           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 1048577 } })", "sequence must be 0 (none) or in [1, 1048576]"},
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 1048577 } })", "sequence must be in [1, 1048576], got 1048577"},
            {R"(layer { name: "x" sequence_pool { input: "label" } })", "input 'label' has dims [-1, 1]; a sequence is [batch, elements, width]"},
            {R"(layer { name: "x" sequence_pool { input: "target" } })", "length is required: 'target' comes without a 'target.length'"},
            {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "label" sequence: "read" } })",

@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:45: layer 'fm': rank must be 0 (none) or in [1, 6], the values of an example of 'dense', got 7"},
         Wrong{"PairsOfVectorsOfTwoWidths", "fm_interaction { input: \"fields\" }",
               "dot_interaction { input: \"fields\" input: \"dense\" }",
-              "job.textproto:10:22: layer 'fm': dot_interaction: X[1] (dense) has dims [-1, 6], X[0] [-1, 4, 8]; inputs are "
+              "job.textproto:10:22: layer 'fm': dot_interaction: X[1] (dense) has dims [-1, 6], X[0] [-1, 30, 4]; inputs are "
               "[B, S, W] or [B, W] of one width"},
         Wrong{"PairsOfNothing", "fm_interaction { input: \"fields\" }", "dot_interaction { }",
               "job.textproto:10:22: layer 'fm': input is required"},
