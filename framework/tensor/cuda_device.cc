@@ -1,0 +1,245 @@
+#include "framework/tensor/cuda_device.h"
+
+#include "absl/strings/str_cat.h"
+
+#if WEIR_HAVE_CUDA
+
+#include <cuda_runtime_api.h>
+
+#include <ctime>
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+// "12.4" of 12040.
+std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+class CudaEvent : public DeviceEvent {
+ public:
+  explicit CudaEvent(cudaEvent_t event) : event(event) {}
+  ~CudaEvent() override { cudaEventDestroy(event); }
+  const cudaEvent_t event;
+};
+
+class CudaDevice : public DeviceRuntime {
+ public:
+  explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {}
+  ~CudaDevice() override {
+    Enter();
+    for (cudaStream_t stream : streams_) {
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    }
+  }
+
+  absl::Status Open() {
+    RETURN_IF_ERROR(Check(cudaSetDevice(info_.id), "choosing the device"));
+    for (cudaStream_t& stream : streams_) {
+      RETURN_IF_ERROR(Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream"));
+    }
+    return absl::OkStatus();
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    Enter();
+    void* memory = nullptr;
+    RETURN_IF_ERROR(Check(cudaMalloc(&memory, bytes), "allocating memory"));
+    return memory;
+  }
+  void Free(void* memory) override {
+    Enter();
+    // Fails on a lost device, where there is nothing left to free.
+    (void)cudaFree(memory);
+  }
+  absl::StatusOr<void*> AllocatePinned(size_t bytes) override {
+    Enter();
+    void* memory = nullptr;
+    RETURN_IF_ERROR(Check(cudaMallocHost(&memory, bytes), "allocating pinned memory of the host"));
+    return memory;
+  }
+  void FreePinned(void* memory) override {
+    Enter();
+    (void)cudaFreeHost(memory);
+  }
+
+  absl::Status CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) override {
+    return Copy(queue, device, pinned, bytes, cudaMemcpyHostToDevice, "copying to the device");
+  }
+  absl::Status CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) override {
+    return Copy(queue, pinned, device, bytes, cudaMemcpyDeviceToHost, "copying from the device");
+  }
+  absl::Status CopyWithin(DeviceQueue queue, void* to, const void* from, size_t bytes) override {
+    return Copy(queue, to, from, bytes, cudaMemcpyDeviceToDevice, "copying on the device");
+  }
+  absl::Status Zero(DeviceQueue queue, void* device, size_t bytes) override {
+    Enter();
+    return Check(cudaMemsetAsync(device, 0, bytes, StreamOf(queue)), "clearing memory");
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> NewEvent() override {
+    Enter();
+    cudaEvent_t event = nullptr;
+    RETURN_IF_ERROR(Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
+    return std::unique_ptr<DeviceEvent>(new CudaEvent(event));
+  }
+  absl::Status Record(DeviceQueue queue, DeviceEvent* event) override {
+    Enter();
+    return Check(cudaEventRecord(EventOf(event), StreamOf(queue)), "recording an event");
+  }
+  absl::Status QueueWait(DeviceQueue queue, DeviceEvent* event) override {
+    Enter();
+    return Check(cudaStreamWaitEvent(StreamOf(queue), EventOf(event), 0), "waiting for an event");
+  }
+  absl::StatusOr<bool> Reached(DeviceEvent* event) override {
+    Enter();
+    const cudaError_t error = cudaEventQuery(EventOf(event));
+    if (error == cudaErrorNotReady) return false;
+    RETURN_IF_ERROR(Check(error, "running what was queued"));
+    return true;
+  }
+  absl::Status Wait(DeviceEvent* event) override {
+    const absl::Time deadline = absl::Now() + absl::Seconds(kDeadlineSeconds);
+    // Most waits end within microseconds; those that do not leave the processor to others.
+    for (int tries = 0;; ++tries) {
+      ASSIGN_OR_RETURN(const bool reached, Reached(event));
+      if (reached) return absl::OkStatus();
+      if (tries < kSpins) continue;
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(info_.name, " did not come to the end of what was queued within ", kDeadlineSeconds, " s"));
+      }
+      const timespec pause = {.tv_sec = 0, .tv_nsec = 20000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  absl::Status WaitForAll() override {
+    for (int q = 0; q < kDeviceQueues; ++q) {
+      ASSIGN_OR_RETURN(std::unique_ptr<DeviceEvent> event, NewEvent());
+      RETURN_IF_ERROR(Record(static_cast<DeviceQueue>(q), event.get()));
+      RETURN_IF_ERROR(Wait(event.get()));
+    }
+    return absl::OkStatus();
+  }
+
+  bool emulated() const override { return false; }
+  void* stream(DeviceQueue queue) override {
+    // A launcher follows, on this thread.
+    Enter();
+    return StreamOf(queue);
+  }
+  absl::Status Launched(int cuda_error) override {
+    return Check(static_cast<cudaError_t>(cuda_error), "launching a kernel");
+  }
+  absl::Status RunLoop(DeviceQueue, std::function<void()>) override {
+    LOG(FATAL) << "loops are for the emulation";
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int kSpins = 200;
+
+  cudaStream_t StreamOf(DeviceQueue queue) const { return streams_[static_cast<int>(queue)]; }
+  static cudaEvent_t EventOf(DeviceEvent* event) { return static_cast<CudaEvent*>(event)->event; }
+
+  // The device belongs to the calling thread.
+  void Enter() const {
+    static thread_local int current = -1;
+    if (current == info_.id) return;
+    (void)cudaSetDevice(info_.id);
+    current = info_.id;
+  }
+
+  absl::Status Copy(DeviceQueue queue, void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                    std::string_view what) {
+    Enter();
+    return Check(cudaMemcpyAsync(to, from, bytes, kind, StreamOf(queue)), what);
+  }
+
+  absl::Status Check(cudaError_t error, std::string_view what) const {
+    if (error == cudaSuccess) return absl::OkStatus();
+    (void)cudaGetLastError();
+    const std::string text = absl::StrCat(info_.name, ": ", absl::string_view(what.data(), what.size()), ": ",
+                                          cudaGetErrorName(error), ", ", cudaGetErrorString(error));
+    if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(text);
+    if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue ||
+        error == cudaErrorNoKernelImageForDevice) {
+      return absl::InternalError(text);
+    }
+    return absl::UnavailableError(absl::StrCat(text, "; the device is lost to this process: run again with --resume"));
+  }
+
+  const DeviceInfo info_;
+  cudaStream_t streams_[kDeviceQueues] = {};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int id) {
+  int driver = 0, runtime = 0;
+  (void)cudaRuntimeGetVersion(&runtime);
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return absl::FailedPreconditionError("no CUDA device: this machine has no NVIDIA driver");
+  }
+  int devices = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted == cudaErrorInsufficientDriver) {
+    return absl::FailedPreconditionError(absl::StrCat("the NVIDIA driver is too old: it knows CUDA ", Version(driver),
+                                                      ", this program was built with CUDA ", Version(runtime),
+                                                      "; update the driver"));
+  }
+  if (counted == cudaErrorNoDevice || (counted == cudaSuccess && devices == 0)) {
+    return absl::FailedPreconditionError("no CUDA device: the driver sees none (CUDA_VISIBLE_DEVICES hides some)");
+  }
+  if (counted != cudaSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no CUDA device: ", cudaGetErrorName(counted), ", ", cudaGetErrorString(counted)));
+  }
+  if (id < 0 || id >= devices) {
+    std::string there;
+    for (int d = 0; d < devices; ++d) {
+      cudaDeviceProp properties;
+      const bool known = cudaGetDeviceProperties(&properties, d) == cudaSuccess;
+      absl::StrAppend(&there, d == 0 ? "" : ", ", d, known ? absl::StrCat(" (", properties.name, ")") : "");
+    }
+    return absl::InvalidArgumentError(absl::StrCat("there is no CUDA device ", id, "; this process sees ", there,
+                                                   " (train.device_id, --local_rank, CUDA_VISIBLE_DEVICES)"));
+  }
+  cudaDeviceProp properties;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, id); error != cudaSuccess) {
+    return absl::FailedPreconditionError(absl::StrCat("CUDA device ", id, ": ", cudaGetErrorString(error)));
+  }
+  DeviceInfo info = {.id = id,
+                     .name = absl::StrCat("CUDA device ", id, " (", properties.name, ")"),
+                     .memory = static_cast<int64_t>(properties.totalGlobalMem)};
+  // The oldest that tools/bazel/weir.bzl builds for.
+  constexpr int kMajor = 8;
+  if (properties.major < kMajor) {
+    return absl::FailedPreconditionError(absl::StrCat(info.name, " has compute capability ", properties.major, ".",
+                                                      properties.minor, "; kernels are built for 8.0 and newer"));
+  }
+  auto device = std::make_unique<CudaDevice>(std::move(info));
+  RETURN_IF_ERROR(device->Open());
+  return std::unique_ptr<DeviceRuntime>(std::move(device));
+}
+
+}  // namespace weir
+
+#else
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int) {
+  return absl::FailedPreconditionError("no CUDA device: this program was built without the CUDA toolkit");
+}
+
+}  // namespace weir
+
+#endif  // WEIR_HAVE_CUDA

@@ -1,0 +1,200 @@
+#include "tests/testing/emulated_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+class EmulatedDevice::Event : public DeviceEvent {
+ public:
+  const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+};
+
+EmulatedDevice::EmulatedDevice(EmulatedDeviceOptions options) : options_(options), random_(options.seed) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  CHECK_EQ(options_.memory % page, 0u);
+  info_ = {.id = 0, .name = "emulated device", .memory = static_cast<int64_t>(options_.memory)};
+  void* const arena = mmap(nullptr, options_.memory, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  PCHECK(arena != MAP_FAILED);
+  arena_ = static_cast<char*>(arena);
+}
+
+EmulatedDevice::~EmulatedDevice() { munmap(arena_, options_.memory); }
+
+absl::Status EmulatedDevice::Lost() const {
+  return absl::UnavailableError(absl::StrCat(info_.name, ": lost to this process: run again with --resume"));
+}
+
+void EmulatedDevice::Open(bool open) {
+  size_t end = 0;
+  if (!used_.empty()) end = used_.rbegin()->first + used_.rbegin()->second;
+  if (end > 0) PCHECK(mprotect(arena_, end, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+}
+
+void EmulatedDevice::CheckInside(const void* device, size_t bytes) const {
+  const char* const at = static_cast<const char*>(device);
+  CHECK(at >= arena_ && at + bytes <= arena_ + options_.memory) << "not device memory";
+}
+
+absl::StatusOr<void*> EmulatedDevice::Allocate(size_t bytes) {
+  MutexLock lock(&mu_);
+  if (lost_) return Lost();
+  // Whole pages: mprotect knows nothing smaller.
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t size = (bytes + page - 1) / page * page;
+  size_t at = 0;
+  for (const auto& [offset, length] : used_) {
+    if (offset - at >= size) break;
+    at = offset + length;
+  }
+  if (options_.memory - at < size) return absl::ResourceExhaustedError("no room");
+  used_[at] = size;
+  Open(true);
+  std::memset(arena_ + at, 0xFF, size);
+  Open(false);
+  return static_cast<void*>(arena_ + at);
+}
+
+void EmulatedDevice::Free(void* memory) {
+  MutexLock lock(&mu_);
+  CHECK_EQ(used_.erase(static_cast<size_t>(static_cast<char*>(memory) - arena_)), 1u);
+}
+
+absl::StatusOr<void*> EmulatedDevice::AllocatePinned(size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  CHECK(memory != nullptr);
+  std::memset(memory, 0xFF, bytes);
+  return memory;
+}
+
+void EmulatedDevice::FreePinned(void* memory) { std::free(memory); }
+
+absl::Status EmulatedDevice::Put(DeviceQueue queue, Work work) {
+  MutexLock lock(&mu_);
+  if (lost_) return Lost();
+  queues_[static_cast<int>(queue)].push_back(std::move(work));
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) {
+  CheckInside(device, bytes);
+  return RunLoop(queue, [=] { std::memcpy(device, pinned, bytes); });
+}
+
+absl::Status EmulatedDevice::CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) {
+  CheckInside(device, bytes);
+  return RunLoop(queue, [=] { std::memcpy(pinned, device, bytes); });
+}
+
+absl::Status EmulatedDevice::CopyWithin(DeviceQueue queue, void* to, const void* from, size_t bytes) {
+  CheckInside(to, bytes);
+  CheckInside(from, bytes);
+  return RunLoop(queue, [=] { std::memmove(to, from, bytes); });
+}
+
+absl::Status EmulatedDevice::Zero(DeviceQueue queue, void* device, size_t bytes) {
+  CheckInside(device, bytes);
+  return RunLoop(queue, [=] { std::memset(device, 0, bytes); });
+}
+
+absl::Status EmulatedDevice::RunLoop(DeviceQueue queue, std::function<void()> loop) {
+  return Put(queue, {.run = std::move(loop)});
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> EmulatedDevice::NewEvent() {
+  return std::unique_ptr<DeviceEvent>(new Event());
+}
+
+absl::Status EmulatedDevice::Record(DeviceQueue queue, DeviceEvent* event) {
+  const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
+  int64_t ticket;
+  {
+    MutexLock lock(&mu_);
+    ticket = ++progress->recorded;
+  }
+  return Put(queue, {.event = progress, .ticket = ticket});
+}
+
+absl::Status EmulatedDevice::QueueWait(DeviceQueue queue, DeviceEvent* event) {
+  const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
+  int64_t ticket;
+  {
+    MutexLock lock(&mu_);
+    ticket = progress->recorded;
+  }
+  return Put(queue, {.event = progress, .ticket = ticket, .waits = true});
+}
+
+absl::StatusOr<bool> EmulatedDevice::Reached(DeviceEvent* event) {
+  const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
+  MutexLock lock(&mu_);
+  if (lost_) return Lost();
+  return progress->reached >= progress->recorded;
+}
+
+absl::Status EmulatedDevice::RunUntil(const std::function<bool()>& done) {
+  while (!done()) {
+    if (lost_) return Lost();
+    std::vector<int> runnable;
+    for (int q = 0; q < kDeviceQueues; ++q) {
+      if (!queues_[q].empty() && Runnable(queues_[q].front())) runnable.push_back(q);
+    }
+    CHECK(!runnable.empty()) << "queues wait for one another";
+    std::deque<Work>& queue = queues_[runnable[random_() % runnable.size()]];
+    Work work = std::move(queue.front());
+    queue.pop_front();
+    if (work.event != nullptr && !work.waits) work.event->reached = std::max(work.event->reached, work.ticket);
+    if (work.run == nullptr) continue;
+    if (options_.lost_after >= 0 && ran_ >= options_.lost_after) {
+      lost_ = true;
+      for (std::deque<Work>& left : queues_) left.clear();
+      return Lost();
+    }
+    Open(true);
+    work.run();
+    Open(false);
+    ++ran_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedDevice::Wait(DeviceEvent* event) {
+  const std::shared_ptr<Progress> progress = static_cast<Event*>(event)->progress;
+  MutexLock lock(&mu_);
+  const int64_t ticket = progress->recorded;
+  return RunUntil([&] { return progress->reached >= ticket; });
+}
+
+absl::Status EmulatedDevice::WaitForAll() {
+  MutexLock lock(&mu_);
+  return RunUntil([&] {
+    mu_.AssertHeld();
+    for (const std::deque<Work>& queue : queues_) {
+      if (!queue.empty()) return false;
+    }
+    return true;
+  });
+}
+
+int64_t EmulatedDevice::ran() const {
+  MutexLock lock(&mu_);
+  return ran_;
+}
+
+size_t EmulatedDevice::allocated() const {
+  MutexLock lock(&mu_);
+  size_t bytes = 0;
+  for (const auto& [offset, length] : used_) bytes += length;
+  return bytes;
+}
+
+}  // namespace weir

@@ -1,0 +1,94 @@
+// A device on the host, for tests of everything above DeviceRuntime.
+//
+// Its memory can be touched only while one of its copies or kernels runs: any other access crashes the test. Queues are
+// late: nothing runs before somebody waits, and then the next piece of work is drawn at random from the queues that
+// events let run. So a wait that is missing shows as a wrong number for some seed. Fresh memory holds NaN.
+#ifndef WEIR_TESTS_TESTING_EMULATED_DEVICE_H_
+#define WEIR_TESTS_TESTING_EMULATED_DEVICE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/mutex.h"
+#include "framework/tensor/device.h"
+
+namespace weir {
+
+struct EmulatedDeviceOptions {
+  uint64_t seed = 1;
+  size_t memory = size_t{1} << 30;
+  // The device is lost when so many kernels and copies have run; -1: never.
+  int64_t lost_after = -1;
+};
+
+class EmulatedDevice : public DeviceRuntime {
+ public:
+  explicit EmulatedDevice(EmulatedDeviceOptions options = {});
+  ~EmulatedDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* memory) override;
+  absl::StatusOr<void*> AllocatePinned(size_t bytes) override;
+  void FreePinned(void* memory) override;
+  absl::Status CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) override;
+  absl::Status CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) override;
+  absl::Status CopyWithin(DeviceQueue queue, void* to, const void* from, size_t bytes) override;
+  absl::Status Zero(DeviceQueue queue, void* device, size_t bytes) override;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> NewEvent() override;
+  absl::Status Record(DeviceQueue queue, DeviceEvent* event) override;
+  absl::Status QueueWait(DeviceQueue queue, DeviceEvent* event) override;
+  absl::StatusOr<bool> Reached(DeviceEvent* event) override;
+  absl::Status Wait(DeviceEvent* event) override;
+  absl::Status WaitForAll() override;
+  bool emulated() const override { return true; }
+  void* stream(DeviceQueue) override { return nullptr; }
+  absl::Status Launched(int) override { return absl::OkStatus(); }
+  absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) override;
+
+  // Kernels and copies that have run.
+  int64_t ran() const;
+  // Bytes that Allocate has given and Free not got back.
+  size_t allocated() const;
+
+ private:
+  // How far an event has come: outlives it while queues know of it.
+  struct Progress {
+    int64_t recorded = 0;
+    int64_t reached = 0;
+  };
+  class Event;
+  struct Work {
+    std::function<void()> run;  // empty: records or waits
+    std::shared_ptr<Progress> event;
+    int64_t ticket = 0;
+    bool waits = false;
+  };
+
+  absl::Status Put(DeviceQueue queue, Work work);
+  absl::Status RunUntil(const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Runnable(const Work& work) const { return !work.waits || work.event->reached >= work.ticket; }
+  absl::Status Lost() const;
+  void Open(bool open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckInside(const void* device, size_t bytes) const;
+
+  const EmulatedDeviceOptions options_;
+  DeviceInfo info_;
+  char* arena_ = nullptr;
+  mutable Mutex mu_;
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
+  std::deque<Work> queues_[kDeviceQueues] ABSL_GUARDED_BY(mu_);
+  std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);  // offset, bytes
+  int64_t ran_ ABSL_GUARDED_BY(mu_) = 0;
+  bool lost_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TESTS_TESTING_EMULATED_DEVICE_H_
