@@ -1,0 +1,18 @@
+// Sums of the columns of each lane's rows: gradients of biases.
+#ifndef WEIR_OPS_DEVICE_COLUMN_SUMS_H_
+#define WEIR_OPS_DEVICE_COLUMN_SUMS_H_
+
+#include "framework/runtime/device_kernel.h"
+#include "ops/device/lane_rows.h"
+
+namespace weir {
+namespace device {
+
+// out [lanes, n] from x [rows of all lanes, n]. `scratch` is the kernel's own.
+absl::Status SumColumns(DeviceKernelContext& ctx, const float* x, const LaneRows& rows, int64_t n, DeviceArray* scratch,
+                        float* out);
+
+}  // namespace device
+}  // namespace weir
+
+#endif  // WEIR_OPS_DEVICE_COLUMN_SUMS_H_

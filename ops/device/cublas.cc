@@ -1,0 +1,156 @@
+#include "ops/device/cublas.h"
+
+#include "absl/strings/str_cat.h"
+
+#if WEIR_HAVE_CUDA
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status_macros.h"
+#include "ops/device/product.h"
+
+namespace weir {
+namespace device {
+
+// cublasGemmStridedBatchedEx; its header has a second form for C++.
+using MultiplyFunction = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                                            const void*, const void*, cudaDataType, int, long long, const void*,
+                                            cudaDataType, int, long long, const void*, void*, cudaDataType, int,
+                                            long long, int, cublasComputeType_t, cublasGemmAlgo_t);
+
+// The functions used. Their signatures are those of cuBLAS 12 and 13.
+struct Cublas::Library {
+  void* handle = nullptr;
+  decltype(&::cublasCreate_v2) create = nullptr;
+  decltype(&::cublasDestroy_v2) destroy = nullptr;
+  decltype(&::cublasSetStream_v2) set_stream = nullptr;
+  decltype(&::cublasSetWorkspace_v2) set_workspace = nullptr;
+  MultiplyFunction multiply = nullptr;
+  decltype(&::cublasGetStatusString) text = nullptr;
+  cublasHandle_t blas = nullptr;
+  std::shared_ptr<DeviceBlock> workspace;
+
+  absl::Status Check(cublasStatus_t status, std::string_view what) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+    const std::string message =
+        absl::StrCat("cuBLAS: ", absl::string_view(what.data(), what.size()), ": ", text(status));
+    return status == CUBLAS_STATUS_ALLOC_FAILED ? absl::ResourceExhaustedError(message)
+           : status == CUBLAS_STATUS_EXECUTION_FAILED
+               ? absl::UnavailableError(
+                     absl::StrCat(message, "; the device is lost to this process: run again with --resume"))
+               : absl::InternalError(message);
+  }
+};
+
+namespace {
+
+// What NVIDIA asks for on its largest devices of today.
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+template <typename Function>
+bool Load(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<void*> OpenLibrary() {
+  const char* const given = std::getenv("WEIR_CUBLAS_DIR");
+  std::vector<std::string> names;
+  for (const char* name : {"libcublas.so.13", "libcublas.so.12"}) {
+    if (given != nullptr) names.push_back(absl::StrCat(given, "/", name));
+    names.push_back(name);
+  }
+  std::string tried;
+  for (const std::string& name : names) {
+    if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) return library;
+    const char* const why = dlerror();
+    absl::StrAppend(&tried, "; ", why == nullptr ? name : why);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cuBLAS is not there: it comes with a CUDA toolkit or a PyTorch for CUDA; WEIR_CUBLAS_DIR names its folder",
+      tried));
+}
+
+}  // namespace
+
+Cublas::Cublas(DeviceMemory* memory, std::unique_ptr<Library> library)
+    : memory_(memory), library_(std::move(library)) {}
+
+Cublas::~Cublas() {
+  if (library_->blas != nullptr) library_->destroy(library_->blas);
+}
+
+absl::Status Cublas::Open() {
+  Library& l = *library_;
+  ASSIGN_OR_RETURN(l.handle, OpenLibrary());
+  if (!Load(l.handle, "cublasCreate_v2", &l.create) || !Load(l.handle, "cublasDestroy_v2", &l.destroy) ||
+      !Load(l.handle, "cublasSetStream_v2", &l.set_stream) ||
+      !Load(l.handle, "cublasSetWorkspace_v2", &l.set_workspace) ||
+      !Load(l.handle, "cublasGemmStridedBatchedEx", &l.multiply) || !Load(l.handle, "cublasGetStatusString", &l.text)) {
+    return absl::FailedPreconditionError("cuBLAS is too old: a function of version 12 is missing");
+  }
+  void* const stream = memory_->runtime()->stream(DeviceQueue::kCompute);
+  RETURN_IF_ERROR(l.Check(l.create(&l.blas), "opening it"));
+  RETURN_IF_ERROR(l.Check(l.set_stream(l.blas, static_cast<cudaStream_t>(stream)), "choosing the stream"));
+  // A workspace of its own: which algorithm is chosen, and so every bit, does not depend on what else has memory.
+  ASSIGN_OR_RETURN(l.workspace, memory_->Allocate(kWorkspaceBytes, "cuBLAS"));
+  return l.Check(l.set_workspace(l.blas, l.workspace->data(), l.workspace->size()), "giving it memory");
+}
+
+absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory* memory) {
+  static Mutex* const mu = new Mutex();
+  MutexLock lock(mu);
+  std::shared_ptr<void>& attached = memory->attached()["cuBLAS"];
+  if (attached == nullptr) {
+    std::shared_ptr<Cublas> cublas(new Cublas(memory, std::make_unique<Library>()));
+    RETURN_IF_ERROR(cublas->Open());
+    attached = cublas;
+  }
+  return static_cast<Cublas*>(attached.get());
+}
+
+absl::Status Cublas::Multiply(const Product& p, bool tf32) {
+  MutexLock lock(&mu_);
+  // The stream belongs to the calling thread's device.
+  (void)memory_->runtime()->stream(DeviceQueue::kCompute);
+  const float one = 1, zero = 0;
+  const auto op = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  // cuBLAS counts columns first: c^T = b^T * a^T.
+  return library_->Check(
+      library_->multiply(library_->blas, op(p.transpose_b), op(p.transpose_a), static_cast<int>(p.n),
+                         static_cast<int>(p.m), static_cast<int>(p.k), &one, p.b, CUDA_R_32F,
+                         static_cast<int>(p.transpose_b ? p.k : p.n), p.stride_b, p.a, CUDA_R_32F,
+                         static_cast<int>(p.transpose_a ? p.m : p.k), p.stride_a, &zero, p.c, CUDA_R_32F,
+                         static_cast<int>(p.n), p.stride_c, static_cast<int>(p.count),
+                         tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+      absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n));
+}
+
+}  // namespace device
+}  // namespace weir
+
+#else
+
+namespace weir {
+namespace device {
+
+struct Cublas::Library {};
+Cublas::Cublas(DeviceMemory* memory, std::unique_ptr<Library>) : memory_(memory) {}
+Cublas::~Cublas() = default;
+absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory*) {
+  return absl::InternalError("a product on CUDA in a build without it");
+}
+absl::Status Cublas::Multiply(const Product&, bool) {
+  return absl::InternalError("a product on CUDA in a build without it");
+}
+
+}  // namespace device
+}  // namespace weir
+
+#endif  // WEIR_HAVE_CUDA

@@ -1,0 +1,43 @@
+// cuBLAS, loaded when the first product is asked for: it is half a gigabyte that comes with the machine's toolkit, or
+// with its PyTorch, and no program of ours links it. Looked for, in this order: the folder in WEIR_CUBLAS_DIR, the
+// loader's own path.
+#ifndef WEIR_OPS_DEVICE_CUBLAS_H_
+#define WEIR_OPS_DEVICE_CUBLAS_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/mutex.h"
+#include "framework/tensor/device_memory.h"
+
+namespace weir {
+namespace device {
+
+struct Product;
+
+// Thread-safe.
+class Cublas {
+ public:
+  // That of the device; opened by the first call. FailedPrecondition when the library is not there, and says where it
+  // was looked for.
+  static absl::StatusOr<Cublas*> Of(DeviceMemory* memory);
+  ~Cublas();
+
+  // Sizes are positive.
+  absl::Status Multiply(const Product& product, bool tf32);
+
+ private:
+  struct Library;
+  Cublas(DeviceMemory* memory, std::unique_ptr<Library> library);
+  absl::Status Open();
+
+  DeviceMemory* const memory_;
+  Mutex mu_;
+  const std::unique_ptr<Library> library_;
+};
+
+}  // namespace device
+}  // namespace weir
+
+#endif  // WEIR_OPS_DEVICE_CUBLAS_H_

@@ -1,0 +1,151 @@
+// fc and mul with their gradients (ops/fc.cc, ops/mul.cc). Gradients of W and Bias are those of each lane.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "ops/device/column_sums.h"
+#include "ops/device/elementwise_functors.h"
+#include "ops/device/launch.h"
+#include "ops/device/operands.h"
+#include "ops/device/product.h"
+
+namespace weir {
+namespace device {
+namespace {
+
+// X is rows of k values, W [k, n], one for all lanes.
+absl::Status CheckProduct(const DeviceTensor& x, std::string_view slot, const DeviceTensor& w) {
+  RETURN_IF_ERROR(CheckThere("X", x));
+  RETURN_IF_ERROR(CheckRank(slot, w, 2));
+  if (w.lanes() == 1 && x.rank() >= 2 && x.width() == w.rows(0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by ",
+                                                 absl::string_view(slot.data(), slot.size()), " ",
+                                                 ShapeString(w.dims())));
+}
+
+template <typename Fn>
+absl::Status Activate(DeviceKernelContext& ctx, int64_t rows, int64_t n, const float* bias, float* y) {
+  if (bias != nullptr) return ForEach(ctx.runtime(), rows * n, BiasAt<Fn>{.bias = bias, .n = n, .y = y});
+  if constexpr (std::is_same_v<Fn, IdentityFn>) {
+    return absl::OkStatus();
+  } else {
+    return ForEach(ctx.runtime(), rows * n, UnaryAt<Fn>{.x = y, .y = y});
+  }
+}
+
+class FcKernel : public OpDeviceKernel {
+ public:
+  explicit FcKernel(const KernelInit& init) : activation_(init.attrs.String("activation")) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& w = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, "W", w));
+    const int64_t n = w.width();
+    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(2), {n}));
+    RETURN_IF_ERROR(ctx.Resize(0, 2, x.lane_rows(), {n}));
+    float* const y = ctx.output(0).data<float>();
+    RETURN_IF_ERROR(
+        MultiplyRows(ctx, x.lane_rows(), x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n, y));
+    const float* const bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
+    if (activation_ == "relu") return Activate<ReluFn>(ctx, x.rows(), n, bias, y);
+    if (activation_ == "sigmoid") return Activate<SigmoidFn>(ctx, x.rows(), n, bias, y);
+    if (activation_ == "tanh") return Activate<TanhFn>(ctx, x.rows(), n, bias, y);
+    return Activate<IdentityFn>(ctx, x.rows(), n, bias, y);
+  }
+
+ private:
+  const std::string activation_;
+};
+
+// Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
+class FcGradKernel : public OpDeviceKernel {
+ public:
+  explicit FcGradKernel(const KernelInit& init) : activation_(init.attrs.String("activation")) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& w = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, "W", w));
+    const int64_t k = w.rows(0), n = w.width();
+    const DeviceTensor& out = ctx.input(3);
+    const DeviceTensor& dout = ctx.input(4);
+    RETURN_IF_ERROR(CheckRows("Out", out, x, {n}));
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, {n}));
+    const float* dpre = dout.data<float>();
+    if (activation_ != "identity") {
+      RETURN_IF_ERROR(dpre_.Reserve(ctx.memory(), static_cast<size_t>(x.rows() * n) * sizeof(float)));
+      RETURN_IF_ERROR(Back(ctx, x.rows() * n, out.data<float>(), dpre));
+      dpre = dpre_.data<float>();
+    }
+    const std::vector<int64_t> each_k(static_cast<size_t>(x.lanes()), k), each_n(static_cast<size_t>(x.lanes()), n);
+    if (ctx.has_output(2)) {
+      RETURN_IF_ERROR(ctx.Resize(2, 1, each_n, {}));
+      RETURN_IF_ERROR(SumColumns(ctx, dpre, RowsOf(x), n, &sums_, ctx.output(2).data<float>()));
+    }
+    if (ctx.has_output(1)) {
+      RETURN_IF_ERROR(ctx.Resize(1, 2, each_k, {n}));
+      RETURN_IF_ERROR(MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dpre, k, n, ctx.output(1).data<float>()));
+    }
+    if (ctx.has_output(0)) {
+      RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+      RETURN_IF_ERROR(MultiplyRows(ctx, x.lane_rows(), dpre, w.data<float>(), /*transpose_w=*/true, n, k,
+                                   ctx.output(0).data<float>()));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Back(DeviceKernelContext& ctx, int64_t count, const float* out, const float* dout) {
+    float* const dpre = dpre_.data<float>();
+    if (activation_ == "relu")
+      return ForEach(ctx.runtime(), count, UnaryGradAt<ReluFn>{.saved = out, .dy = dout, .dx = dpre});
+    if (activation_ == "sigmoid")
+      return ForEach(ctx.runtime(), count, UnaryGradAt<SigmoidFn>{.saved = out, .dy = dout, .dx = dpre});
+    return ForEach(ctx.runtime(), count, UnaryGradAt<TanhFn>{.saved = out, .dy = dout, .dx = dpre});
+  }
+
+  const std::string activation_;
+  DeviceArray dpre_, sums_;
+};
+
+class MulKernel : public OpDeviceKernel {
+ public:
+  explicit MulKernel(const KernelInit&) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& y = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, "Y", y));
+    RETURN_IF_ERROR(ctx.Resize(0, 2, x.lane_rows(), {y.width()}));
+    return MultiplyRows(ctx, x.lane_rows(), x.data<float>(), y.data<float>(), false, y.rows(0), y.width(),
+                        ctx.output(0).data<float>());
+  }
+};
+
+// Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
+class MulGradKernel : public OpDeviceKernel {
+ public:
+  explicit MulGradKernel(const KernelInit&) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& y = ctx.input(1);
+    RETURN_IF_ERROR(CheckProduct(x, "Y", y));
+    const int64_t k = y.rows(0), n = y.width();
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(2), x, {n}));
+    const float* const dout = ctx.input(2).data<float>();
+    if (ctx.has_output(1)) {
+      RETURN_IF_ERROR(ctx.Resize(1, 2, std::vector<int64_t>(static_cast<size_t>(x.lanes()), k), {n}));
+      RETURN_IF_ERROR(MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dout, k, n, ctx.output(1).data<float>()));
+    }
+    if (!ctx.has_output(0)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+    return MultiplyRows(ctx, x.lane_rows(), dout, y.data<float>(), true, n, k, ctx.output(0).data<float>());
+  }
+};
+
+REGISTER_DEVICE_KERNEL(fc, MakeDeviceKernel<FcKernel>);
+REGISTER_DEVICE_KERNEL(fc_grad, MakeDeviceKernel<FcGradKernel>);
+REGISTER_DEVICE_KERNEL(mul, MakeDeviceKernel<MulKernel>);
+REGISTER_DEVICE_KERNEL(mul_grad, MakeDeviceKernel<MulGradKernel>);
+
+}  // namespace
+}  // namespace device
+}  // namespace weir

@@ -1,0 +1,14 @@
+#include "ops/device/launch.cuh"
+#include "ops/device/update_functors.h"
+
+namespace weir {
+namespace device {
+
+WEIR_FOR_EACH(UpdateAt<SgdMath>);
+WEIR_FOR_EACH(UpdateAt<MomentumMath<false>>);
+WEIR_FOR_EACH(UpdateAt<MomentumMath<true>>);
+WEIR_FOR_EACH(UpdateAt<AdagradMath>);
+WEIR_FOR_EACH(UpdateAt<AdamMath>);
+
+}  // namespace device
+}  // namespace weir

@@ -1,0 +1,117 @@
+// The executor on a device: which operators run where, and what is copied for it.
+#include "framework/runtime/device_executor.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/graph/op_registry.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/device_twin.h"
+#include "tests/testing/emulated_device.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// x, in two lanes, through relu, sigmoid and tanh, and back into x.
+void AddChain(DeviceTwin* t) {
+  t->Batched("x", {3});
+  t->Op(MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"a"}}}));
+  t->Op(MakeOp("sigmoid", {{"X", {"a"}}}, {{"Out", {"b"}}}));
+  t->Op(MakeOp("tanh", {{"X", {"b"}}}, {{"Out", {"c"}}}));
+  t->Op(MakeOp("elementwise_add", {{"X", {"c"}}, {"Y", {"a"}}}, {{"Out", {"x"}}}));
+}
+
+class DeviceExecutorTest : public ::testing::Test {
+ protected:
+  EmulatedDevice device_;
+  DeviceMemory memory_{&device_};
+};
+
+// Whatever order the queues run in.
+TEST_F(DeviceExecutorTest, OperatorsOnTheCpuBetweenThoseOnTheDevice) {
+  for (const std::vector<std::string>& cpu_ops : std::vector<std::vector<std::string>>{
+           {}, {"relu"}, {"sigmoid"}, {"tanh"}, {"relu", "tanh"}, {"elementwise_add"}}) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      EmulatedDevice device({.seed = seed});
+      DeviceMemory memory(&device);
+      DeviceTwin t(&memory, {5, 0, 2});
+      AddChain(&t);
+      t.CpuOps(cpu_ops);
+      t.Compare({"a", "b", "c", "x"});
+    }
+  }
+}
+
+TEST_F(DeviceExecutorTest, CopiesAreThoseThatTheOperatorsPlacesAskFor) {
+  DeviceTwin t(&memory_, {1});
+  AddChain(&t);
+  const auto copies = [&](const std::vector<std::string>& cpu_ops) {
+    std::vector<std::string> lines;
+    for (const DeviceCopy& copy : DeviceCopies(t.program(), 0, cpu_ops)) {
+      lines.push_back(
+          absl::StrCat(copy.variable, copy.to_host ? " to the host for " : " to the device for ", copy.for_op));
+    }
+    return lines;
+  };
+  EXPECT_THAT(copies({"sigmoid"}), ElementsAre("x to the device for relu (op 0)", "a to the host for sigmoid (op 1)",
+                                               "b to the device for tanh (op 2)"));
+  EXPECT_THAT(copies({"relu"}), ElementsAre("a to the device for sigmoid (op 1)"));
+}
+
+TEST_F(DeviceExecutorTest, OperatorsThatNothingCanRunAreNamedTogether) {
+  DeviceTwin t(&memory_, {4});
+  t.Batched("x", {2}).Batched("label", {1}, DeviceTwin::Values::kBits);
+  t.Op(MakeOp("cast", {{"X", {"x"}}}, {{"Out", {"y"}}}, {AttrType("dtype", v1::FLOAT32)}));
+  t.Op(MakeOp("accuracy", {{"Out", {"x"}}, {"Label", {"label"}}}, {{"Correct", {"right"}}, {"Total", {"all"}}}));
+  t.Op(MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"z"}}}));
+  const absl::Status status = t.DeviceStatus({"z"});
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("operators without a CUDA kernel: accuracy, cast; train.cpu_ops"));
+  t.CpuOps({"cast", "accuracy"});
+  t.Compare({"y", "z"});
+}
+
+TEST_F(DeviceExecutorTest, AnUnknownTypeAmongTheCpuOps) {
+  DeviceTwin t(&memory_, {4});
+  AddChain(&t);
+  t.CpuOps({"rellu"});
+  const absl::Status status = t.DeviceStatus({"c"});
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("train.cpu_ops: "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("relu"));
+}
+
+TEST_F(DeviceExecutorTest, WhatIsMadeFromParametersAloneIsNotOfEachLane) {
+  DeviceTwin t(&memory_, {2, 2});
+  t.Fixed("w", {3});
+  t.Op(MakeOp("scale", {{"X", {"w"}}}, {{"Out", {"y"}}}, {AttrF("scale", 2)}));
+  EXPECT_THAT(std::string(t.DeviceStatus({"y"}).message()),
+              HasSubstr("op 0 (scale) making y: 'y' is of each lane, and is made from what is one for all; "
+                        "train.cpu_ops: \"scale\""));
+  t.CpuOps({"scale"});
+  t.Compare({"y"});
+}
+
+TEST_F(DeviceExecutorTest, MoreLanesThanKernelsCanBeTold) {
+  DeviceTwin t(&memory_, std::vector<int64_t>(kMostDeviceLanes + 1, 1));
+  AddChain(&t);
+  EXPECT_THAT(std::string(t.DeviceStatus({"c"}).message()), HasSubstr("at most 64 lanes, got 65"));
+}
+
+// A value of another shape in each step: memory grows, and shrinks to what is asked for.
+TEST_F(DeviceExecutorTest, BatchesOfEverySize) {
+  for (const int64_t batch : {1, 1000, 3, 0, 4097}) {
+    DeviceTwin t(&memory_, {batch, batch / 2});
+    AddChain(&t);
+    t.Compare({"c", "x"});
+  }
+}
+
+}  // namespace
+}  // namespace weir
