@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
+#include "framework/tensor/device_memory.h"
 #include "pserver/client.h"
 #include "transpiler/job.h"
 #include "transpiler/transpile.h"
@@ -20,6 +21,8 @@ struct PredictOptions {
   Client* client = nullptr;  // joined
   ThreadPool* pool = nullptr;
   int trainer_id = 0;
+  // Where lanes compute; null: on the CPU.
+  DeviceMemory* device = nullptr;
   int reader_threads = 0;
   // A checkpoint directory (newest complete one) or a step's directory. The servers read theirs, <checkpoint.dir>/<step>, and
   // refuse when that is another one.

@@ -112,14 +112,14 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
       weir::Counters::Process().Get(absl::StrCat("trainer.", o.trainer_id, ".variables.bytes"), "bytes");
   session->loss_ = o.main.losses(0);
   session->lanes_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o.trainer_id);
-  ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1, .device = o.device}));
+  ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1}));
+  if (o.device != nullptr) {
+    session->transfers_ = std::make_unique<DeviceTransfers>(o.device);
+    session->device_scope_ = std::make_unique<DeviceScope>(&session->scope_);
+  }
   const std::vector<std::string> fetch = {session->loss_.var(), session->loss_.prediction(), session->loss_.label()};
-  ASSIGN_OR_RETURN(session->train_,
-                   Executor::Create(o.main, &session->scope_,
-                                    {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
-  ASSIGN_OR_RETURN(session->forward_,
-                   Executor::Create(EvaluationProgram(o.main), &session->scope_,
-                                    {.lanes = session->lanes_.count, .device = o.device, .fetch = fetch}));
+  ASSIGN_OR_RETURN(session->train_, session->MakeExecutor(o.main, fetch));
+  ASSIGN_OR_RETURN(session->forward_, session->MakeExecutor(EvaluationProgram(o.main), fetch));
   if (o.ahead != nullptr) RETURN_IF_ERROR(session->PrepareAhead());
   RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
   for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
@@ -137,6 +137,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   return session;
 }
 
+absl::StatusOr<std::unique_ptr<Executor>> Session::MakeExecutor(const v1::ProgramDesc& program, const std::vector<std::string>& fetch) {
+  if (options_.device == nullptr) return Executor::Create(program, &scope_, {.lanes = lanes_.count, .fetch = fetch});
+  return CreateDeviceExecutor(program, &scope_,
+                              {.lanes = lanes_.count,
+                               .fetch = fetch,
+                               .cpu_ops = options_.cpu_ops,
+                               .tf32 = options_.tf32,
+                               .transfers = transfers_.get(),
+                               .device_scope = device_scope_.get()});
+}
+
 absl::Status Session::PrepareAhead() {
   const v1::BlockDesc& block = options_.main.blocks(0);
   const auto is_prefetch = [](const v1::OpDesc& op) { return op.type() == "prefetch"; };
@@ -152,7 +163,7 @@ absl::Status Session::PrepareAhead() {
   only->mutable_ops()->DeleteSubrange(ahead->end, only->ops_size() - ahead->end);
   only->mutable_ops()->DeleteSubrange(0, ahead->begin);
   ASSIGN_OR_RETURN(ahead->executor,
-                   Executor::Create(program, &ahead->scope, {.lanes = lanes_.count, .device = options_.device}));
+                   Executor::Create(program, &ahead->scope, {.lanes = lanes_.count}));
   std::set<std::string> seen;
   for (const v1::OpDesc& op : only->ops()) {
     for (const v1::OpSlot& slot : op.inputs()) {
@@ -228,6 +239,7 @@ absl::Status Session::Start(int64_t step) {
   RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
   const std::vector<int64_t> batch = {0};
   RETURN_IF_ERROR(startup_->Run(Context(step, /*training=*/false), batch));
+  if (device_scope_ != nullptr) device_scope_->HostWasWritten();
   return CheckInitialized(options_.main, scope_);
 }
 

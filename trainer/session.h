@@ -18,10 +18,13 @@
 #include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
 #include "framework/graph/training_mode.h"
+#include "framework/runtime/device_executor.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/param_channel.h"
 #include "framework/runtime/scope.h"
+#include "framework/tensor/device_memory.h"
+#include "framework/tensor/device_transfers.h"
 #include "proto/program.pb.h"
 #include "trainer/accumulate.h"
 #include "trainer/data/lane_reader.h"
@@ -34,7 +37,11 @@ struct SessionOptions {
   v1::ProgramDesc main;
   v1::ProgramDesc startup;
   int trainer_id = 0;
-  Device device = Device::kCpu;
+  // Where lanes compute; null: on the CPU. Borrowed.
+  DeviceMemory* device = nullptr;
+  // With a device: train.cpu_ops, and whether train.precision is TF32.
+  std::vector<std::string> cpu_ops = {};
+  bool tf32 = false;
   // What the readers give.
   std::vector<Column> columns;
   // A wait for data that lasts this long is reported, ...
@@ -105,6 +112,7 @@ class Session {
 
  private:
   explicit Session(SessionOptions options);
+  absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const v1::ProgramDesc& program, const std::vector<std::string>& fetch);
   // Prepares what PullAhead runs.
   absl::Status PrepareAhead();
   StepContext Context(int64_t step, bool training);
@@ -119,6 +127,9 @@ class Session {
   LaneRange lanes_;
   v1::LossDesc loss_;
   Scope scope_;
+  // Of a session on a device.
+  std::unique_ptr<DeviceTransfers> transfers_;
+  std::unique_ptr<DeviceScope> device_scope_;
   StepHealth health_;
   StepOutcome outcome_;
   std::unique_ptr<Executor> startup_, train_, forward_;

@@ -18,6 +18,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
+#include "framework/runtime/device_executor.h"
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "pserver/geo_channel.h"
@@ -269,11 +270,22 @@ absl::Status TrainLoop::StartSessions() {
                                                .servers = o_.client,
                                                .pool = o_.pool}));
   }
+  const std::vector<std::string> cpu_ops(config_.train().cpu_ops().begin(), config_.train().cpu_ops().end());
+  if (o_.device != nullptr && !cpu_ops.empty()) {
+    std::vector<std::string> copies;
+    for (const DeviceCopy& copy : DeviceCopies(o_.programs->main, 0, cpu_ops)) {
+      copies.push_back(absl::StrCat(copy.variable, copy.to_host ? " to the host for " : " to the device for ", copy.for_op));
+    }
+    LOG(INFO) << "with train.cpu_ops a step copies " << absl::StrJoin(copies, ", ");
+  }
   for (int worker = 0; worker < mode_.workers; ++worker) {
     ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                      Session::Create({.main = o_.programs->main,
                                       .startup = o_.programs->startup,
                                       .trainer_id = o_.trainer_id,
+                                      .device = o_.device,
+                                      .cpu_ops = cpu_ops,
+                                      .tf32 = config_.train().precision() == v1::Train::TF32,
                                       .columns = reader_->columns(),
                                       .slow_warning = slow_warning,
                                       .progress_deadline = progress_deadline,

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/clock.h"
 #include "framework/base/thread_pool.h"
+#include "framework/tensor/device_memory.h"
 #include "proto/plan.pb.h"
 #include "pserver/client.h"
 #include "trainer/metrics.h"
@@ -27,6 +28,8 @@ struct TrainOptions {
   ThreadPool* pool = nullptr;
   Clock* clock = nullptr;
   int trainer_id = 0;
+  // Where lanes compute; null: on the CPU.
+  DeviceMemory* device = nullptr;
   // Threads that read and parse; 0 = the reader's choice.
   int reader_threads = 0;
   // LaneReaderOptions.before_batch of the training data's reader.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/command_line.h"
@@ -24,8 +26,11 @@
 #include "framework/base/thread_pool.h"
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/profile_run.h"
+#include "framework/tensor/cuda_device.h"
+#include "framework/tensor/device_memory.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
+#include "ops/device/cublas.h"
 #include "pserver/client.h"
 #include "pserver/cluster.h"
 #include "pserver/cluster_flags.h"
@@ -72,6 +77,9 @@ std::string ProcessName() {
 struct Runtime {
   Job job;
   ClusterConfig cluster;
+  // With train.device: CUDA.
+  std::unique_ptr<DeviceRuntime> device;
+  std::unique_ptr<DeviceMemory> device_memory;
   Programs programs;
   std::string plan_text;
   std::unique_ptr<ThreadPool> pool;
@@ -133,12 +141,32 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   return absl::OkStatus();
 }
 
+// Before anything else starts: a device that is not there ends the process here.
+absl::Status OpenDevice(Runtime* r) {
+  const int given = r->job.config.train().device_id();
+  int rank = absl::GetFlag(FLAGS_local_rank);
+  if (const char* const of_launcher = std::getenv("LOCAL_RANK"); rank < 0 && of_launcher != nullptr) {
+    if (!absl::SimpleAtoi(of_launcher, &rank) || rank < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("LOCAL_RANK must be a number from 0 on, got '", of_launcher, "'"));
+    }
+  }
+  absl::StatusOr<std::unique_ptr<DeviceRuntime>> device = OpenCudaDevice(given >= 0 ? given : std::max(rank, 0));
+  if (!device.ok()) {
+    return r->job.positions.Error("train.device", absl::StrCat("device: CUDA: ", std::string(device.status().message())));
+  }
+  r->device = *std::move(device);
+  r->device_memory = std::make_unique<DeviceMemory>(r->device.get());
+  if (const absl::Status cublas = device::Cublas::Of(r->device_memory.get()).status(); !cublas.ok()) {
+    return r->job.positions.Error("train.device", absl::StrCat("device: CUDA: ", std::string(cublas.message())));
+  }
+  LOG(INFO) << "lanes compute on " << r->device->info().name;
+  return absl::OkStatus();
+}
+
 absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
-  if (train.device() != v1::Train::CPU) {
-    return r->job.positions.Error("train.device", "device: CUDA is not available in this build: trainers compute on the CPU");
-  }
+  if (train.device() == v1::Train::CUDA) RETURN_IF_ERROR(OpenDevice(r));
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));
   r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
@@ -192,6 +220,7 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                                                          .client = r->client.get(),
                                                          .pool = r->pool.get(),
                                                          .trainer_id = r->cluster.trainer_id,
+                                                         .device = r->device_memory.get(),
                                                          .checkpoint = absl::GetFlag(FLAGS_checkpoint),
                                                          .input = absl::GetFlag(FLAGS_input),
                                                          .output = absl::GetFlag(FLAGS_output)}));
@@ -205,6 +234,7 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                                                             .pool = r->pool.get(),
                                                             .clock = Clock::Real(),
                                                             .trainer_id = r->cluster.trainer_id,
+                                                            .device = r->device_memory.get(),
                                                             .before_batch = std::move(before_batch),
                                                             .after_step = [r](int64_t steps) { r->profile.AfterStep(steps); },
                                                             .resume = absl::GetFlag(FLAGS_resume),

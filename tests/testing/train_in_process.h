@@ -36,6 +36,8 @@ struct InProcessRun {
   // Of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
+  // Where each trainer's lanes compute; null: on the CPU.
+  std::function<DeviceMemory*(int trainer)> device = {};
   // Of every trainer.
   ProgramFiles trainer_programs = {};
   // By server.

@@ -51,8 +51,9 @@ for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --train
   # shellcheck disable=SC2086
   refuse 2 "WEIR_FAULT_POINT='nonsense': expected <kill\|stop\|stall>" env WEIR_FAULT_POINT=nonsense $program --job="$job"
 done
-refuse 2 'device: CUDA is not available in this build: trainers compute on the CPU' "$trainer" --job="$job" --role=local \
-  --set train.device=CUDA
+# With a GPU, too: there are not so many.
+refuse 2 'device: CUDA: (no CUDA device|the NVIDIA driver is too old|there is no CUDA device 1000)' "$trainer" --job="$job" --role=local \
+  --set train.device=CUDA --set train.device_id=1000
 refuse 2 'learning_rate.*-0.1|-0.1.*learning_rate' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 \
   --set optimizer.adam.learning_rate=-0.1
 

@@ -1,0 +1,180 @@
+// Jobs whose lanes compute on a device, end to end on the real train loop: on the emulated device, and on CUDA where
+// there is one.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/load.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/click_job.h"
+#include "tests/testing/device_twin.h"
+#include "tests/testing/emulated_device.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Directory() {
+  static const std::string* const directory = [] {
+    const std::string dir = ::testing::TempDir() + "/device";
+    std::filesystem::remove_all(dir);
+    std::filesystem::create_directories(dir);
+    WriteSlotData(dir);
+    WriteClickData(dir);
+    return new std::string(dir);
+  }();
+  return *directory;
+}
+
+absl::StatusOr<InProcessResult> Train(InProcessRun run) {
+  if (run.job_text.empty()) run.job_text = kSlotJob;
+  run.directory = Directory();
+  run.threads = 2;
+  return TrainInProcess(run);
+}
+
+// A device for each trainer, whose queues run in an order of their own.
+class Devices {
+ public:
+  explicit Devices(uint64_t seed, int64_t lost_after = -1, size_t memory = size_t{256} << 20) {
+    for (uint64_t trainer = 0; trainer < 4; ++trainer) {
+      devices_.push_back(std::make_unique<EmulatedDevice>(EmulatedDeviceOptions{
+          .seed = seed + 100 * trainer, .memory = memory, .lost_after = trainer == 0 ? lost_after : -1}));
+      memory_.push_back(std::make_unique<DeviceMemory>(devices_.back().get()));
+    }
+  }
+  std::function<DeviceMemory*(int)> Of() {
+    return [this](int trainer) { return memory_[static_cast<size_t>(trainer)].get(); };
+  }
+  EmulatedDevice& device(int trainer) { return *devices_[static_cast<size_t>(trainer)]; }
+
+ private:
+  std::vector<std::unique_ptr<EmulatedDevice>> devices_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+};
+
+TEST(DeviceTrainingTest, TrainsAsWellAsTheCpu) {
+  const absl::StatusOr<InProcessResult> cpu = Train({});
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  Devices devices(1);
+  const absl::StatusOr<InProcessResult> device = Train({.device = devices.Of()});
+  ASSERT_TRUE(device.ok()) << device.status();
+  ASSERT_TRUE(cpu->summary.eval.has_value() && device->summary.eval.has_value());
+  EXPECT_EQ(device->summary.steps, cpu->summary.steps);
+  EXPECT_EQ(device->summary.examples, cpu->summary.examples);
+  EXPECT_NEAR(device->summary.train_loss, cpu->summary.train_loss, 1e-4);
+  EXPECT_NEAR(device->summary.eval->auc, cpu->summary.eval->auc, 1e-3);
+  EXPECT_GT(device->summary.eval->auc, kSlotJobAuc);
+  EXPECT_GT(devices.device(0).ran(), 1000);
+}
+
+// Whatever order the device's queues run in, and on another device.
+TEST(DeviceTrainingTest, TheSameBitsInEveryRun) {
+  std::vector<std::string> digests;
+  for (const uint64_t seed : {1, 2, 3}) {
+    Devices devices(seed);
+    const absl::StatusOr<InProcessResult> run =
+        Train({.job_text = kClickJob,
+               .overrides = {"train.max_steps=50", "train.digest_every_steps=10"},
+               .servers = 2,
+               .trainers = 2,
+               .device = devices.Of()});
+    ASSERT_TRUE(run.ok()) << run.status();
+    ASSERT_EQ(run->digests.size(), 5u);
+    if (digests.empty()) digests = run->digests;
+    EXPECT_EQ(run->digests, digests) << "seed " << seed;
+  }
+}
+
+TEST(DeviceTrainingTest, WithoutLanes) {
+  Devices devices(1);
+  const absl::StatusOr<InProcessResult> run =
+      Train({.overrides = {"train.lanes=0", "distribute.reproducible=false"}, .device = devices.Of()});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_GT(run->summary.eval->auc, kSlotJobAuc);
+}
+
+TEST(DeviceTrainingTest, InEveryMode) {
+  for (const std::vector<std::string>& mode :
+       std::vector<std::vector<std::string>>{{"distribute.sync=false"},
+                                             {"distribute.sync=false", "distribute.prefetch_rows=true"},
+                                             {"train.accumulate_steps=2"},
+                                             {"distribute.sync=false", "distribute.geo={}"},
+                                             {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"},
+                                             {"distribute.memory_optimize=true"}}) {
+    std::vector<std::string> overrides = mode;
+    SCOPED_TRACE(overrides.back());
+    Devices devices(7);
+    overrides.push_back("train.epochs=4");
+    const absl::StatusOr<InProcessResult> run = Train({.overrides = overrides, .device = devices.Of()});
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_GT(run->summary.eval->auc, 0.7);
+  }
+}
+
+TEST(DeviceTrainingTest, OperatorsThatTheJobSendsToTheCpuRunThere) {
+  Devices devices(1);
+  const absl::StatusOr<InProcessResult> wrong =
+      Train({.overrides = {"train.cpu_ops=\"rellu\""}, .device = devices.Of()});
+  EXPECT_TRUE(absl::IsInvalidArgument(wrong.status())) << wrong.status();
+  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("train.cpu_ops: "));
+  const absl::StatusOr<InProcessResult> on_cpu =
+      Train({.overrides = {"train.cpu_ops=\"concat\"", "train.cpu_ops=\"fc_grad\"", "train.epochs=4"},
+             .device = devices.Of()});
+  ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
+  EXPECT_GT(on_cpu->summary.eval->auc, 0.7);
+}
+
+TEST(DeviceTrainingTest, OutOfMemoryNamesTheOperatorAndWhoHoldsHowMuch) {
+  Devices devices(1, -1, size_t{64} << 10);
+  const absl::StatusOr<InProcessResult> run = Train({.device = devices.Of()});
+  EXPECT_TRUE(absl::IsResourceExhausted(run.status())) << run.status();
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("emulated device is out of memory: "));
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("op "));
+}
+
+TEST(DeviceTrainingTest, ALostDeviceEndsTheJobAndTheLastCheckpointGoesOn) {
+  const std::string checkpoints = Directory() + "/lost";
+  const std::vector<std::string> overrides = {absl::StrCat("checkpoint.dir=\"", checkpoints, "\""),
+                                              "checkpoint.every_steps=20", "train.epochs=2"};
+  {
+    Devices devices(1, /*lost_after=*/3000);
+    const absl::StatusOr<InProcessResult> run = Train({.overrides = overrides, .device = devices.Of()});
+    EXPECT_TRUE(absl::IsUnavailable(run.status())) << run.status();
+    EXPECT_THAT(std::string(run.status().message()), HasSubstr("run again with --resume"));
+  }
+  const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  Devices devices(2);
+  const absl::StatusOr<InProcessResult> resumed =
+      Train({.overrides = overrides, .resume = true, .device = devices.Of()});
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  // As if nothing had happened.
+  Devices undisturbed(3);
+  std::vector<std::string> elsewhere = overrides;
+  elsewhere[0] = absl::StrCat("checkpoint.dir=\"", Directory(), "/undisturbed\"");
+  const absl::StatusOr<InProcessResult> whole = Train({.overrides = elsewhere, .device = undisturbed.Of()});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_FALSE(resumed->digests.empty());
+  EXPECT_EQ(resumed->digests.back(), whole->digests.back());
+}
+
+class OnEveryDeviceTest : public DeviceTest {};
+INSTANTIATE_DEVICE_TESTS(OnEveryDeviceTest);
+
+TEST_P(OnEveryDeviceTest, TrainsToTheAucThatEveryWayOfTrainingMustReach) {
+  const absl::StatusOr<InProcessResult> run = Train({.device = [&](int) { return memory(); }});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_GT(run->summary.eval->auc, kSlotJobAuc);
+}
+
+}  // namespace
+}  // namespace weir
