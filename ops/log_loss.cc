@@ -12,37 +12,33 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/column_loss.h"
+#include "ops/loss_math.h"
 #include "ops/loss_shape.h"
 #include "ops/shape_rules.h"
-#include "ops/vector_math.h"
 #include "ops/vectorized.h"
 
 namespace weir {
 namespace {
 
-WEIR_VECTORIZED void Forward(int64_t n, const float* p, const float* label, float epsilon, float* loss) {
+WEIR_VECTORIZED void Forward(LogLossMath math, int64_t n, const float* p, const float* label, float* loss) {
   WEIR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) {
-    loss[i] = -label[i] * Log(p[i] + epsilon) - (1.0f - label[i]) * Log(1.0f - p[i] + epsilon);
-  }
+  for (int64_t i = 0; i < n; ++i) loss[i] = math.Loss(p[i], label[i]);
 }
 
-WEIR_VECTORIZED void Backward(int64_t n, const float* p, const float* label, float epsilon, const float* dloss, float* dp) {
+WEIR_VECTORIZED void Backward(LogLossMath math, int64_t n, const float* p, const float* label, const float* dloss, float* dp) {
   WEIR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) {
-    dp[i] = dloss[i] * ((1.0f - label[i]) / (1.0f - p[i] + epsilon) - label[i] / (p[i] + epsilon));
-  }
+  for (int64_t i = 0; i < n; ++i) dp[i] = math.Dx(p[i], label[i], dloss[i]);
 }
 
 struct Loops {
-  explicit Loops(const KernelInit& init) : epsilon(static_cast<float>(init.attrs.Float("epsilon"))) {}
+  explicit Loops(const KernelInit& init) : math{static_cast<float>(init.attrs.Float("epsilon"))} {}
   void Forward(int64_t n, const float* p, const float* label, float* loss) const {
-    weir::Forward(n, p, label, epsilon, loss);
+    weir::Forward(math, n, p, label, loss);
   }
   void Backward(int64_t n, const float* p, const float* label, const float* dloss, float* dp) const {
-    weir::Backward(n, p, label, epsilon, dloss, dp);
+    weir::Backward(math, n, p, label, dloss, dp);
   }
-  const float epsilon;
+  const LogLossMath math;
 };
 
 absl::Status LogLossShape(InferContext& ctx) {

@@ -2,6 +2,7 @@
 #ifndef WEIR_OPS_LOSS_MATH_H_
 #define WEIR_OPS_LOSS_MATH_H_
 
+#include "ops/inline.h"
 #include "ops/vector_math.h"
 
 namespace weir {
@@ -9,23 +10,23 @@ namespace weir {
 // Loss of x against a label, and its derivative by x times dloss.
 struct SigmoidCrossEntropyMath {
   // No logit overflows, and a small loss keeps its digits.
-  WEIR_HOST_DEVICE float Loss(float x, float label) const {
+  WEIR_MATH float Loss(float x, float label) const {
     const float linear = (x > 0.0f ? x : 0.0f) - x * label;
     return linear + Log1p(Exp(-Abs(x)));
   }
-  WEIR_HOST_DEVICE float Dx(float x, float label, float dloss) const { return dloss * (Sigmoid(x) - label); }
+  WEIR_MATH float Dx(float x, float label, float dloss) const { return dloss * (Sigmoid(x) - label); }
 };
 struct SquareErrorMath {
-  WEIR_HOST_DEVICE float Loss(float x, float label) const { return (x - label) * (x - label); }
-  WEIR_HOST_DEVICE float Dx(float x, float label, float dloss) const { return dloss * (2.0f * (x - label)); }
+  WEIR_MATH float Loss(float x, float label) const { return (x - label) * (x - label); }
+  WEIR_MATH float Dx(float x, float label, float dloss) const { return dloss * (2.0f * (x - label)); }
 };
 // x is a probability.
 struct LogLossMath {
   float epsilon;
-  WEIR_HOST_DEVICE float Loss(float x, float label) const {
+  WEIR_MATH float Loss(float x, float label) const {
     return -label * Log(x + epsilon) - (1.0f - label) * Log(1.0f - x + epsilon);
   }
-  WEIR_HOST_DEVICE float Dx(float x, float label, float dloss) const {
+  WEIR_MATH float Dx(float x, float label, float dloss) const {
     return dloss * ((1.0f - label) / (1.0f - x + epsilon) - label / (x + epsilon));
   }
 };

@@ -11,6 +11,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/column_loss.h"
+#include "ops/loss_math.h"
 #include "ops/loss_shape.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -18,24 +19,25 @@
 namespace weir {
 namespace {
 
-WEIR_VECTORIZED void Forward(int64_t n, const float* x, const float* label, float* loss) {
+WEIR_VECTORIZED void Forward(SquareErrorMath math, int64_t n, const float* x, const float* label, float* loss) {
   WEIR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) loss[i] = (x[i] - label[i]) * (x[i] - label[i]);
+  for (int64_t i = 0; i < n; ++i) loss[i] = math.Loss(x[i], label[i]);
 }
 
-WEIR_VECTORIZED void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) {
+WEIR_VECTORIZED void Backward(SquareErrorMath math, int64_t n, const float* x, const float* label, const float* dloss, float* dx) {
   WEIR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) dx[i] = dloss[i] * (2.0f * (x[i] - label[i]));
+  for (int64_t i = 0; i < n; ++i) dx[i] = math.Dx(x[i], label[i], dloss[i]);
 }
 
 struct Loops {
   explicit Loops(const KernelInit&) {}
   void Forward(int64_t n, const float* x, const float* label, float* loss) const {
-    weir::Forward(n, x, label, loss);
+    weir::Forward(math, n, x, label, loss);
   }
   void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) const {
-    weir::Backward(n, x, label, dloss, dx);
+    weir::Backward(math, n, x, label, dloss, dx);
   }
+  const SquareErrorMath math = {};
 };
 
 REGISTER_OP(square_error)

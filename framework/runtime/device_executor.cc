@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
+#include "framework/runtime/op_mode.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -26,14 +27,11 @@ bool RunsOnHost(std::string_view type, const std::vector<std::string>& cpu_ops) 
   return entry != nullptr && entry->factory == nullptr;
 }
 
-// How an op is run, as in framework/runtime/executor.cc.
-enum class Mode { kLane, kGate, kStep, kLanesInOrder };
-
 struct PreparedOp {
   int index = 0;
   const v1::OpDesc* desc = nullptr;
   const OpDef* def = nullptr;
-  Mode mode = Mode::kLane;
+  OpMode mode = OpMode::kLane;
   // One of the two.
   std::unique_ptr<OpDeviceKernel> device;
   std::unique_ptr<OpKernel> host;
@@ -72,7 +70,6 @@ class DeviceExecutor : public Executor {
 
   const v1::VarDesc* Describe(std::string_view name) const;
   bool IsShared(std::string_view name) const;
-  Mode ModeOf(const v1::OpDesc& op, const OpDef& def) const;
   std::string Storage(std::string_view name) const;
   absl::StatusOr<DeviceVariable*> Locate(const std::string& name);
   absl::Status FillSlots(const std::vector<SlotDef>& defs, const google::protobuf::RepeatedPtrField<v1::OpSlot>& given,
@@ -120,17 +117,6 @@ class DeviceExecutor : public Executor {
   int gates_running_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// "op 12 (fc) making deep.0: ..."
-absl::Status Annotate(const absl::Status& status, int index, const v1::OpDesc& op) {
-  std::string out;
-  for (const v1::OpSlot& slot : op.outputs()) {
-    if (!out.empty() || slot.vars().empty()) continue;
-    out = absl::StrCat(" making ", slot.vars(0));
-  }
-  return absl::Status(status.code(),
-                      absl::StrCat("op ", index, " (", op.type(), ")", out, ": ", std::string(status.message())));
-}
-
 const v1::VarDesc* DeviceExecutor::Describe(std::string_view name) const {
   const auto it = descs_.find(name);
   return it == descs_.end() ? nullptr : it->second;
@@ -139,29 +125,6 @@ const v1::VarDesc* DeviceExecutor::Describe(std::string_view name) const {
 bool DeviceExecutor::IsShared(std::string_view name) const {
   const v1::VarDesc* desc = Describe(name);
   return (desc != nullptr && desc->persistable()) || step_names_.contains(name);
-}
-
-Mode DeviceExecutor::ModeOf(const v1::OpDesc& op, const OpDef& def) const {
-  if (def.scope == OpScope::kStep) return Mode::kStep;
-  if (def.scope == OpScope::kGate) return Mode::kGate;
-  const auto any_shared = [this](const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots) {
-    for (const v1::OpSlot& slot : slots) {
-      for (const std::string& var : slot.vars()) {
-        if (IsShared(var)) return true;
-      }
-    }
-    return false;
-  };
-  switch (op.role()) {
-    case v1::OPTIMIZE:
-    case v1::INIT:
-    case v1::LR_SCHEDULE:
-      return Mode::kStep;
-    case v1::DIST:
-      return any_shared(op.inputs()) || any_shared(op.outputs()) ? Mode::kStep : Mode::kLane;
-    default:
-      return any_shared(op.outputs()) ? Mode::kLanesInOrder : Mode::kLane;
-  }
 }
 
 std::string DeviceExecutor::Storage(std::string_view name) const {
@@ -240,8 +203,8 @@ absl::Status DeviceExecutor::PrepareOp(int index) {
   op.index = index;
   op.desc = &program_.blocks(options_.block).ops(index);
   ASSIGN_OR_RETURN(op.def, OpRegistry::Global().Get(op.desc->type()));
-  op.mode = ModeOf(*op.desc, *op.def);
-  if (op.mode == Mode::kStep) {
+  op.mode = OpModeOf(*op.desc, *op.def, [this](std::string_view name) { return IsShared(name); });
+  if (op.mode == OpMode::kStep) {
     for (const v1::OpSlot& slot : op.desc->outputs()) {
       const int i = op.def->OutputIndex(slot.name());
       if (i >= 0 && op.def->outputs[static_cast<size_t>(i)].per_lane) continue;
@@ -266,13 +229,13 @@ absl::Status DeviceExecutor::PrepareOp(int index) {
     for (const DeviceKernelContext::Slot& slot : op.context.inputs) {
       op.reads_on_host.insert(op.reads_on_host.end(), slot.vars.begin(), slot.vars.end());
     }
-    const bool per_lane = op.mode == Mode::kLane || op.mode == Mode::kLanesInOrder;
+    const bool per_lane = op.mode == OpMode::kLane || op.mode == OpMode::kLanesInOrder;
     for (int lane = 0; per_lane && lane < options_.lanes; ++lane) op.host_contexts.push_back(HostContext(op, lane, 1));
     if (!per_lane) op.host_contexts.push_back(HostContext(op, 0, options_.lanes));
     return absl::OkStatus();
   }
   const DeviceKernelRegistry::Entry& entry = *DeviceKernelRegistry::Global().Find(op.desc->type());
-  if (op.mode == Mode::kLanesInOrder) {
+  if (op.mode == OpMode::kLanesInOrder) {
     return absl::InvalidArgumentError(absl::StrCat(
         "it writes a value that all lanes share, lane after lane, which a device does not do; train.cpu_ops: \"",
         op.desc->type(), "\" runs it on the CPU"));
@@ -340,7 +303,7 @@ absl::Status DeviceExecutor::Prepare() {
   std::set<const DeviceVariable*> known;
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
     const absl::Status status = PrepareOp(i);
-    if (!status.ok()) return Annotate(status, i, program_.blocks(options_.block).ops(i));
+    if (!status.ok()) return AnnotateOp(status, i, program_.blocks(options_.block).ops(i));
     const PreparedOp& op = ops_[static_cast<size_t>(i)];
     for (const std::vector<DeviceVariable*>* reads : {&op.reads, &op.reads_on_host}) {
       for (DeviceVariable* var : *reads) {
@@ -506,7 +469,7 @@ absl::Status DeviceExecutor::RunOnDevice(PreparedOp& op) {
                      op.desc->type(), "\" or train.lanes: 0 runs it"));
   }
   for (DeviceVariable* var : op.writes_on_host) Written(var, /*on_device=*/false);
-  if (op.mode != Mode::kGate) return absl::OkStatus();
+  if (op.mode != OpMode::kGate) return absl::OkStatus();
   // What it sent to the host may leave from where it lies.
   for (DeviceVariable* var : op.reads) {
     var->leaving = true;
@@ -527,7 +490,7 @@ void DeviceExecutor::Fire(PreparedOp& op) {
     MutexLock lock(&mu_);
     if (!status.ok()) {
       failed_.store(true, std::memory_order_relaxed);
-      if (status_.ok()) status_ = Annotate(status, op.index, *op.desc);
+      if (status_.ok()) status_ = AnnotateOp(status, op.index, *op.desc);
     }
     if (--gates_running_ == 0) gate_done_.SignalAll();
   };
@@ -554,7 +517,7 @@ void DeviceExecutor::WaitForGates() {
 absl::Status DeviceExecutor::RunOnHost(PreparedOp& op) {
   RETURN_IF_ERROR(BringHost(op.reads_on_host));
   absl::Status status = absl::OkStatus();
-  if (op.mode == Mode::kLane && ctx_.pool != nullptr && op.host_contexts.size() > 1) {
+  if (op.mode == OpMode::kLane && ctx_.pool != nullptr && op.host_contexts.size() > 1) {
     std::vector<absl::Status> each(op.host_contexts.size());
     ctx_.pool->ParallelFor(static_cast<int64_t>(each.size()), [&](int64_t lane) {
       each[static_cast<size_t>(lane)] = op.host->Run(op.host_contexts[static_cast<size_t>(lane)]);
@@ -572,7 +535,7 @@ absl::Status DeviceExecutor::RunOnHost(PreparedOp& op) {
 }
 
 absl::Status DeviceExecutor::RunOp(PreparedOp& op) {
-  if (op.mode == Mode::kStep) WaitForGates();
+  if (op.mode == OpMode::kStep) WaitForGates();
   if (failed_.load(std::memory_order_relaxed)) return absl::OkStatus();  // the gate's error is the story
   op.ran = true;
   return op.host != nullptr ? RunOnHost(op) : RunOnDevice(op);
@@ -596,7 +559,7 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
     for (DeviceVariable* var : fed_) Written(var, /*on_device=*/false);
     // Views left from the last run would keep a gradient's memory in use, and all of it would be allocated anew.
     for (const PreparedOp& op : ops_) {
-      if (op.device == nullptr || op.mode != Mode::kLane || op.desc->role() != v1::DIST) continue;
+      if (op.device == nullptr || op.mode != OpMode::kLane || op.desc->role() != v1::DIST) continue;
       for (DeviceVariable* var : op.writes) var->device.Clear();
     }
   }
@@ -609,7 +572,7 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
   absl::Status status = absl::OkStatus();
   for (int i = begin; i < end && status.ok() && !failed_.load(std::memory_order_relaxed); ++i) {
     status = RunOp(ops_[static_cast<size_t>(i)]);
-    if (!status.ok()) status = Annotate(status, i, *ops_[static_cast<size_t>(i)].desc);
+    if (!status.ok()) status = AnnotateOp(status, i, *ops_[static_cast<size_t>(i)].desc);
   }
   if (!status.ok()) failed_.store(true, std::memory_order_relaxed);
   WaitForGates();

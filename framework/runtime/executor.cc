@@ -12,20 +12,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
+#include "framework/runtime/op_mode.h"
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
 namespace {
-
-// How an op is run. The scope of its definition, but for ops that work on variables of the whole step: see RunOf.
-enum class Run_ {
-  kLane,
-  kGate,
-  kStep,
-  // A lane op with an output that all lanes share (a running count): once per lane, in order of lanes, lanes waiting.
-  kLanesInOrder,
-};
 
 const ProfileName kLanesName("lanes");
 
@@ -40,7 +32,7 @@ struct PreparedOp {
   int index = 0;
   const v1::OpDesc* desc = nullptr;
   const OpDef* def = nullptr;
-  Run_ run = Run_::kLane;
+  OpMode run = OpMode::kLane;
   std::unique_ptr<OpKernel> kernel;
   // One per lane for kLane and kLanesInOrder, else one that sees all lanes.
   std::vector<KernelContext> contexts;
@@ -77,7 +69,6 @@ class ExecutorImpl : public Executor {
 
   const v1::VarDesc* Describe(std::string_view name) const;
   bool IsShared(std::string_view name) const;
-  Run_ RunOf(const v1::OpDesc& op, const OpDef& def) const;
   absl::Status PrepareOp(int index);
   absl::StatusOr<Variable*> Locate(int lane, const std::string& name);
   // Name under which a variable's memory is kept.
@@ -137,30 +128,6 @@ const v1::VarDesc* ExecutorImpl::Describe(std::string_view name) const {
 bool ExecutorImpl::IsShared(std::string_view name) const {
   const v1::VarDesc* desc = Describe(name);
   return (desc != nullptr && desc->persistable()) || step_names_.contains(name);
-}
-
-Run_ ExecutorImpl::RunOf(const v1::OpDesc& op, const OpDef& def) const {
-  if (def.scope == OpScope::kStep) return Run_::kStep;
-  if (def.scope == OpScope::kGate) return Run_::kGate;
-  const auto any_shared = [this](const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots) {
-    for (const v1::OpSlot& slot : slots) {
-      for (const std::string& var : slot.vars()) {
-        if (IsShared(var)) return true;
-      }
-    }
-    return false;
-  };
-  switch (op.role()) {
-    case v1::OPTIMIZE:
-    case v1::INIT:
-    case v1::LR_SCHEDULE:
-      return Run_::kStep;
-    case v1::DIST:
-      // Joining the blocks of a parameter is once per step; cutting a lane's gradient is not.
-      return any_shared(op.inputs()) || any_shared(op.outputs()) ? Run_::kStep : Run_::kLane;
-    default:
-      return any_shared(op.outputs()) ? Run_::kLanesInOrder : Run_::kLane;
-  }
 }
 
 absl::StatusOr<Variable*> ExecutorImpl::Locate(int lane, const std::string& name) {
@@ -262,8 +229,8 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
   op.index = index;
   op.desc = &program_.blocks(options_.block).ops(index);
   ASSIGN_OR_RETURN(op.def, OpRegistry::Global().Get(op.desc->type()));
-  op.run = RunOf(*op.desc, *op.def);
-  if (op.run == Run_::kStep) {
+  op.run = OpModeOf(*op.desc, *op.def, [this](std::string_view name) { return IsShared(name); });
+  if (op.run == OpMode::kStep) {
     for (const v1::OpSlot& slot : op.desc->outputs()) {
       const int i = op.def->OutputIndex(slot.name());
       if (i >= 0 && op.def->outputs[i].per_lane) continue;
@@ -273,7 +240,7 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
       }
     }
   }
-  const bool per_lane = op.run == Run_::kLane || op.run == Run_::kLanesInOrder;
+  const bool per_lane = op.run == OpMode::kLane || op.run == OpMode::kLanesInOrder;
   op.contexts.resize(per_lane ? options_.lanes : 1);
   for (int lane = 0; lane < options_.lanes; ++lane) {
     KernelContext& ctx = op.contexts[per_lane ? lane : 0];
@@ -284,8 +251,8 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
     ctx.step = &ctx_;
     ctx.lane_batch = batch_.data() + (per_lane ? lane : 0);
   }
-  if (op.run == Run_::kGate) op.lanes_to_come = std::make_unique<std::atomic<int>>(0);
-  if (op.run == Run_::kLane && op.desc->role() == v1::DIST) {
+  if (op.run == OpMode::kGate) op.lanes_to_come = std::make_unique<std::atomic<int>>(0);
+  if (op.run == OpMode::kLane && op.desc->role() == v1::DIST) {
     for (const v1::OpSlot& slot : op.desc->outputs()) {
       for (const std::string& name : slot.vars()) {
         // Memory that is shared with other variables may hold one of them when a run begins.
@@ -305,21 +272,10 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
   return absl::OkStatus();
 }
 
-// "op 12 (fc) making deep.0: ..."
-absl::Status Annotate(const absl::Status& status, int index, const v1::OpDesc& op) {
-  std::string out;
-  for (const v1::OpSlot& slot : op.outputs()) {
-    if (!out.empty() || slot.vars().empty()) continue;
-    out = absl::StrCat(" making ", slot.vars(0));
-  }
-  return absl::Status(status.code(),
-                      absl::StrCat("op ", index, " (", op.type(), ")", out, ": ", std::string(status.message())));
-}
-
 void ExecutorImpl::MakeSegments() {
   const int n = static_cast<int>(ops_.size());
   for (int i = 0; i < n;) {
-    const auto in_lanes = [this](int k) { return ops_[k].run == Run_::kLane || ops_[k].run == Run_::kGate; };
+    const auto in_lanes = [this](int k) { return ops_[k].run == OpMode::kLane || ops_[k].run == OpMode::kGate; };
     Segment segment{.begin = i, .end = i + 1, .lanes = in_lanes(i)};
     while (segment.lanes && segment.end < n && in_lanes(segment.end)) ++segment.end;
     segments_.push_back(segment);
@@ -351,7 +307,7 @@ absl::Status ExecutorImpl::Prepare() {
   ops_.resize(program_.blocks(options_.block).ops_size());
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
     const absl::Status status = PrepareOp(i);
-    if (!status.ok()) return Annotate(status, i, program_.blocks(options_.block).ops(i));
+    if (!status.ok()) return AnnotateOp(status, i, program_.blocks(options_.block).ops(i));
   }
   MakeSegments();
   std::set<const Held*> written;
@@ -394,7 +350,7 @@ absl::Status ExecutorImpl::RunKernel(PreparedOp& op, KernelContext& ctx) {
   ProfileSpan span(profiled_step_, moves ? ProfileKind::kExchange : ProfileKind::kOperator, op.type);
   if (ProfileEvent* const event = span.event()) {
     event->detail = op.made;
-    if (op.run == Run_::kLane || op.run == Run_::kLanesInOrder) event->lane = ctx.lane;
+    if (op.run == OpMode::kLane || op.run == OpMode::kLanesInOrder) event->lane = ctx.lane;
   }
   return op.kernel->Run(ctx);
 }
@@ -404,7 +360,7 @@ absl::Status ExecutorImpl::RunOne(PreparedOp& op, KernelContext& ctx) {
   for (Held* held : op.writes[static_cast<size_t>(&ctx - op.contexts.data())]) {
     held->bytes = std::max(held->bytes, OwnBytes(*held->var, &ctx));
   }
-  return status.ok() ? status : Annotate(status, op.index, *op.desc);
+  return status.ok() ? status : AnnotateOp(status, op.index, *op.desc);
 }
 
 void ExecutorImpl::Fail(absl::Status status) {
@@ -443,7 +399,7 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
   for (int i = segment.begin; i < segment.end; ++i) {
     if (failed_.load(std::memory_order_relaxed)) return;
     PreparedOp& op = ops_[i];
-    if (op.run == Run_::kGate) {
+    if (op.run == OpMode::kGate) {
       PassGate(op);
       continue;
     }
@@ -458,7 +414,7 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
 absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
   const ProfileSpan span(profiled_step_, ProfileKind::kThreads, kLanesName);
   for (int i = segment.begin; i < segment.end; ++i) {
-    if (ops_[i].run == Run_::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
+    if (ops_[i].run == OpMode::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
   }
   if (ctx_.pool != nullptr) {
     ctx_.pool->ParallelFor(options_.lanes, [&](int64_t lane) { RunLane(segment, static_cast<int>(lane)); });

@@ -2,10 +2,12 @@
 #ifndef WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
 #define WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "framework/base/philox.h"
 #include "gtest/gtest.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/line_parser.h"
@@ -35,6 +37,22 @@ inline absl::Status ParseBothWays(const LineParser& parser, const std::string& l
   EXPECT_EQ(ids, example->ids.size()) << line;
   EXPECT_TRUE(example->weights.empty() || example->weights.size() == ids) << line;
   return status;
+}
+
+// Of 20,000 lines that differ from a good one in one to three characters out of `alphabet`, how many `parse` refuses.
+template <typename Parse>
+int RefusedOfChanged(const std::string& good, std::string_view alphabet, const Parse& parse) {
+  int refused = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    std::string line = good;
+    const PhiloxBlock r = Philox(8, i, 0);
+    for (uint32_t change = 0; change <= r.v[0] % 3; ++change) {
+      const PhiloxBlock c = Philox(8, i, change + 1);
+      line[c.v[0] % line.size()] = alphabet[c.v[1] % alphabet.size()];
+    }
+    refused += !parse(line).ok();
+  }
+  return refused;
 }
 
 }  // namespace weir
