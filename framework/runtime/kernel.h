@@ -51,6 +51,8 @@ struct StepContext {
   StepOutcome* outcome = nullptr;
   ThreadPool* pool = nullptr;
   StepHealth* health = nullptr;
+  // train.loss_scaling, a power of two: backward is seeded with it, and what leaves for the servers is divided by it.
+  float loss_scale = 1;
   // On servers: samples and trainers whose gradients the step holds (merge divides by them).
   int64_t samples = 0;
   int trainers = 1;
