@@ -1,5 +1,6 @@
 // fc and mul with their gradients (ops/fc.cc, ops/mul.cc). Gradients of W and Bias are those of each lane.
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
@@ -23,6 +24,34 @@ absl::Status CheckProduct(const DeviceTensor& x, std::string_view slot, const De
                                                  ShapeString(w.dims())));
 }
 
+// X [.., k..] with `row_dims` dims of rows, for W [k, n].
+struct FcRows {
+  std::vector<int64_t> each;  // of each lane
+  LaneRows lanes;
+  int64_t all = 0;
+  Shape out;  // dims of an example of Out
+
+  static absl::StatusOr<FcRows> Of(const DeviceTensor& x, const DeviceTensor& w, int64_t row_dims) {
+    RETURN_IF_ERROR(CheckThere("X", x));
+    RETURN_IF_ERROR(CheckRank("W", w, 2));
+    FcRows r = {.lanes = RowsOf(x)};
+    int64_t of_example = 1;
+    for (int64_t d = 1; d < row_dims && d < x.rank(); ++d) {
+      r.out.push_back(x.row_dims()[static_cast<size_t>(d - 1)]);
+      of_example *= r.out.back();
+    }
+    r.out.push_back(w.width());
+    if (w.lanes() != 1 || row_dims < 1 || row_dims >= x.rank() || x.width() != of_example * w.rows(0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by W ", ShapeString(w.dims())));
+    }
+    for (const int64_t rows : x.lane_rows()) r.each.push_back(rows * of_example);
+    for (int l = 1; l <= r.lanes.lanes; ++l) r.lanes.begin[l] *= of_example;
+    r.all = x.rows() * of_example;
+    return r;
+  }
+};
+
 template <typename Fn>
 absl::Status Activate(DeviceKernelContext& ctx, int64_t rows, int64_t n, const float* bias, float* y) {
   if (bias != nullptr) return ForEach(ctx.runtime(), rows * n, BiasAt<Fn>{.bias = bias, .n = n, .y = y});
@@ -35,60 +64,63 @@ absl::Status Activate(DeviceKernelContext& ctx, int64_t rows, int64_t n, const f
 
 class FcKernel : public OpDeviceKernel {
  public:
-  explicit FcKernel(const KernelInit& init) : activation_(init.attrs.String("activation")) {}
+  explicit FcKernel(const KernelInit& init)
+      : activation_(init.attrs.String("activation")), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     const DeviceTensor& w = ctx.input(1);
-    RETURN_IF_ERROR(CheckProduct(x, "W", w));
+    ASSIGN_OR_RETURN(const FcRows r, FcRows::Of(x, w, row_dims_));
     const int64_t n = w.width();
     if (ctx.has_input(2)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(2), {n}));
-    RETURN_IF_ERROR(ctx.Resize(0, 2, x.lane_rows(), {n}));
+    RETURN_IF_ERROR(ctx.Resize(0, 1 + static_cast<int>(r.out.size()), x.lane_rows(), r.out));
     float* const y = ctx.output(0).data<float>();
     RETURN_IF_ERROR(
-        MultiplyRows(ctx, x.lane_rows(), x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n, y));
+        MultiplyRows(ctx, r.each, x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n, y));
     const float* const bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
-    if (activation_ == "relu") return Activate<ReluFn>(ctx, x.rows(), n, bias, y);
-    if (activation_ == "sigmoid") return Activate<SigmoidFn>(ctx, x.rows(), n, bias, y);
-    if (activation_ == "tanh") return Activate<TanhFn>(ctx, x.rows(), n, bias, y);
-    return Activate<IdentityFn>(ctx, x.rows(), n, bias, y);
+    if (activation_ == "relu") return Activate<ReluFn>(ctx, r.all, n, bias, y);
+    if (activation_ == "sigmoid") return Activate<SigmoidFn>(ctx, r.all, n, bias, y);
+    if (activation_ == "tanh") return Activate<TanhFn>(ctx, r.all, n, bias, y);
+    return Activate<IdentityFn>(ctx, r.all, n, bias, y);
   }
 
  private:
   const std::string activation_;
+  const int64_t row_dims_;
 };
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 class FcGradKernel : public OpDeviceKernel {
  public:
-  explicit FcGradKernel(const KernelInit& init) : activation_(init.attrs.String("activation")) {}
+  explicit FcGradKernel(const KernelInit& init)
+      : activation_(init.attrs.String("activation")), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     const DeviceTensor& w = ctx.input(1);
-    RETURN_IF_ERROR(CheckProduct(x, "W", w));
+    ASSIGN_OR_RETURN(const FcRows r, FcRows::Of(x, w, row_dims_));
     const int64_t k = w.rows(0), n = w.width();
     const DeviceTensor& out = ctx.input(3);
     const DeviceTensor& dout = ctx.input(4);
-    RETURN_IF_ERROR(CheckRows("Out", out, x, {n}));
-    RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, {n}));
+    RETURN_IF_ERROR(CheckRows("Out", out, x, r.out));
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, r.out));
     const float* dpre = dout.data<float>();
     if (activation_ != "identity") {
-      RETURN_IF_ERROR(dpre_.Reserve(ctx.memory(), static_cast<size_t>(x.rows() * n) * sizeof(float)));
-      RETURN_IF_ERROR(Back(ctx, x.rows() * n, out.data<float>(), dpre));
+      RETURN_IF_ERROR(dpre_.Reserve(ctx.memory(), static_cast<size_t>(r.all * n) * sizeof(float)));
+      RETURN_IF_ERROR(Back(ctx, r.all * n, out.data<float>(), dpre));
       dpre = dpre_.data<float>();
     }
     const std::vector<int64_t> each_k(static_cast<size_t>(x.lanes()), k), each_n(static_cast<size_t>(x.lanes()), n);
     if (ctx.has_output(2)) {
       RETURN_IF_ERROR(ctx.Resize(2, 1, each_n, {}));
-      RETURN_IF_ERROR(SumColumns(ctx, dpre, RowsOf(x), n, &sums_, ctx.output(2).data<float>()));
+      RETURN_IF_ERROR(SumColumns(ctx, dpre, r.lanes, n, &sums_, ctx.output(2).data<float>()));
     }
     if (ctx.has_output(1)) {
       RETURN_IF_ERROR(ctx.Resize(1, 2, each_k, {n}));
-      RETURN_IF_ERROR(MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dpre, k, n, ctx.output(1).data<float>()));
+      RETURN_IF_ERROR(MultiplyColumns(ctx, r.each, x.data<float>(), dpre, k, n, ctx.output(1).data<float>()));
     }
     if (ctx.has_output(0)) {
       RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-      RETURN_IF_ERROR(MultiplyRows(ctx, x.lane_rows(), dpre, w.data<float>(), /*transpose_w=*/true, n, k,
-                                   ctx.output(0).data<float>()));
+      RETURN_IF_ERROR(
+          MultiplyRows(ctx, r.each, dpre, w.data<float>(), /*transpose_w=*/true, n, k, ctx.output(0).data<float>()));
     }
     return absl::OkStatus();
   }
@@ -104,6 +136,7 @@ class FcGradKernel : public OpDeviceKernel {
   }
 
   const std::string activation_;
+  const int64_t row_dims_;
   DeviceArray dpre_, sums_;
 };
 
