@@ -150,7 +150,7 @@ absl::Status OpenDevice(Runtime* r) {
       return absl::InvalidArgumentError(absl::StrCat("LOCAL_RANK must be a number from 0 on, got '", of_launcher, "'"));
     }
   }
-  absl::StatusOr<std::unique_ptr<DeviceRuntime>> device = OpenCudaDevice(given >= 0 ? given : std::max(rank, 0));
+  absl::StatusOr<std::unique_ptr<ReplayingDevice>> device = OpenCudaDevice(given >= 0 ? given : std::max(rank, 0));
   if (!device.ok()) {
     return r->job.positions.Error("train.device", absl::StrCat("device: CUDA: ", std::string(device.status().message())));
   }

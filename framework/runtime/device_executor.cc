@@ -569,11 +569,12 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
     if (op.ran || op.host == nullptr) continue;
     for (DeviceVariable* var : op.writes) Written(var, /*on_device=*/false);
   }
-  absl::Status status = absl::OkStatus();
+  absl::Status status = transfers_->runtime()->PutOffCalls(options_.graphs);
   for (int i = begin; i < end && status.ok() && !failed_.load(std::memory_order_relaxed); ++i) {
     status = RunOp(ops_[static_cast<size_t>(i)]);
     if (!status.ok()) status = AnnotateOp(status, i, *ops_[static_cast<size_t>(i)].desc);
   }
+  if (absl::Status put = transfers_->runtime()->PutOffCalls(false); status.ok()) status = std::move(put);
   if (!status.ok()) failed_.store(true, std::memory_order_relaxed);
   WaitForGates();
   if (!status.ok()) return status;

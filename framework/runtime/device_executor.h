@@ -47,6 +47,9 @@ struct DeviceExecutorOptions {
   // Types of operators that run on the CPU though a kernel may exist; InvalidArgument for one that no program can have.
   std::vector<std::string> cpu_ops = {};
   bool tf32 = false;
+  // What repeats from run to run is captured and launched as graphs, on a device that does so
+  // (framework/tensor/device_replay.h).
+  bool graphs = true;
   // Borrowed; both outlive the executor. Executors of one DeviceScope share the transfers, too.
   DeviceTransfers* transfers = nullptr;
   DeviceScope* device_scope = nullptr;

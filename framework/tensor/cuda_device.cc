@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/status_macros.h"
+#include "framework/tensor/device_replay.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -26,6 +27,13 @@ class CudaEvent : public DeviceEvent {
   explicit CudaEvent(cudaEvent_t event) : event(event) {}
   ~CudaEvent() override { cudaEventDestroy(event); }
   const cudaEvent_t event;
+};
+
+class CudaGraph : public DeviceGraph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t graph) : graph(graph) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph); }
+  const cudaGraphExec_t graph;
 };
 
 class CudaDevice : public DeviceRuntime {
@@ -143,6 +151,28 @@ class CudaDevice : public DeviceRuntime {
     return absl::OkStatus();
   }
 
+  absl::Status BeginCapture() override {
+    Enter();
+    // Of this thread alone: others allocate, and ask for events, meanwhile.
+    return Check(cudaStreamBeginCapture(StreamOf(DeviceQueue::kCompute), cudaStreamCaptureModeThreadLocal),
+                 "beginning to capture a graph");
+  }
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
+    Enter();
+    cudaGraph_t graph = nullptr;
+    RETURN_IF_ERROR(Check(cudaStreamEndCapture(StreamOf(DeviceQueue::kCompute), &graph), "capturing a graph"));
+    cudaGraphExec_t ready = nullptr;
+    const cudaError_t error = cudaGraphInstantiate(&ready, graph, 0);
+    cudaGraphDestroy(graph);
+    RETURN_IF_ERROR(Check(error, "making a graph ready"));
+    return std::unique_ptr<DeviceGraph>(new CudaGraph(ready));
+  }
+  absl::Status Launch(DeviceGraph* graph) override {
+    Enter();
+    return Check(cudaGraphLaunch(static_cast<CudaGraph*>(graph)->graph, StreamOf(DeviceQueue::kCompute)),
+                 "launching a graph");
+  }
+
  private:
   static constexpr int kSpins = 200;
 
@@ -170,7 +200,8 @@ class CudaDevice : public DeviceRuntime {
                                           cudaGetErrorName(error), ", ", cudaGetErrorString(error));
     if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(text);
     if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue ||
-        error == cudaErrorNoKernelImageForDevice) {
+        error == cudaErrorNoKernelImageForDevice ||
+        (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread)) {
       return absl::InternalError(text);
     }
     return absl::UnavailableError(absl::StrCat(text, "; the device is lost to this process: run again with --resume"));
@@ -182,7 +213,7 @@ class CudaDevice : public DeviceRuntime {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int id) {
+absl::StatusOr<std::unique_ptr<ReplayingDevice>> OpenCudaDevice(int id) {
   int driver = 0, runtime = 0;
   (void)cudaRuntimeGetVersion(&runtime);
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -227,7 +258,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int id) {
   }
   auto device = std::make_unique<CudaDevice>(std::move(info));
   RETURN_IF_ERROR(device->Open());
-  return std::unique_ptr<DeviceRuntime>(std::move(device));
+  return std::make_unique<ReplayingDevice>(std::move(device));
 }
 
 }  // namespace weir
@@ -236,7 +267,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int id) {
 
 namespace weir {
 
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenCudaDevice(int) {
+absl::StatusOr<std::unique_ptr<ReplayingDevice>> OpenCudaDevice(int) {
   return absl::FailedPreconditionError("no CUDA device: this program was built without the CUDA toolkit");
 }
 

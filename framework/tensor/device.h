@@ -35,6 +35,16 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
 
+// Work of the compute queue that was captured, to be put there again as one.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
+class DeviceRuntime;
+// Puts work into the compute queue by the bytes of its arguments: pointers to what outlives it, and numbers.
+using DeviceFunction = absl::Status (*)(DeviceRuntime& runtime, const void* arguments);
+
 // Errors of every call that reaches the device: ResourceExhausted when memory is out, Unavailable when the device is
 // lost (a kernel that failed, a card that fell off the bus). A lost device stays lost: whoever meets it ends.
 class DeviceRuntime {
@@ -72,6 +82,26 @@ class DeviceRuntime {
   virtual void* stream(DeviceQueue queue) = 0;
   virtual absl::Status Launched(int cuda_error) = 0;
   virtual absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) = 0;
+
+  // function(arguments), now or before anything else that is put into the compute queue. The same function with the
+  // same bytes does the same, and allocates nothing: so it may be captured, and replayed where it would be called again
+  // (framework/tensor/device_replay.h).
+  virtual absl::Status Call(DeviceFunction function, const void* arguments, size_t bytes) {
+    (void)bytes;
+    return function(*this, arguments);
+  }
+  // Whether Call may put off what it is given until the next event, copy or wait. No, unless told so.
+  virtual absl::Status PutOffCalls(bool may) {
+    (void)may;
+    return absl::OkStatus();
+  }
+
+  // What this thread puts into the compute queue between the two is not run but kept: kernels, Zero and CopyWithin; an
+  // event, a copy to or from the host or an allocation is an error. Other threads must leave the queue alone meanwhile.
+  virtual absl::Status BeginCapture() = 0;
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
+  // The graph must live until what it was launched for is done.
+  virtual absl::Status Launch(DeviceGraph* graph) = 0;
 
  protected:
   static constexpr int kDeadlineSeconds = 300;

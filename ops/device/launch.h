@@ -11,6 +11,7 @@
 #define WEIR_OPS_DEVICE_LAUNCH_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "framework/tensor/device.h"
@@ -27,36 +28,65 @@ template <typename F>
 int LaunchReduce(void* stream, int64_t outputs, const F& f);
 #endif
 
+// Puts off `function` with these arguments (DeviceRuntime::Call): plain bytes, whose padding is cleared, so that equal
+// arguments are equal bytes.
+template <typename Arguments>
+absl::Status Call(DeviceRuntime& runtime, DeviceFunction function, Arguments arguments) {
+  static_assert(std::is_trivially_copyable_v<Arguments>);
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&arguments);
+#endif
+  return runtime.Call(function, &arguments, sizeof(arguments));
+}
+
+template <typename F>
+struct LaunchArguments {
+  int64_t n;
+  F f;
+};
+
+template <typename F>
+absl::Status PutForEach(DeviceRuntime& runtime, const void* arguments) {
+  const LaunchArguments<F>& a = *static_cast<const LaunchArguments<F>*>(arguments);
+  if (runtime.emulated()) {
+    return runtime.RunLoop(DeviceQueue::kCompute, [a] {
+      for (int64_t i = 0; i < a.n; ++i) a.f(i);
+    });
+  }
+#if WEIR_HAVE_CUDA
+  return runtime.Launched(LaunchForEach(runtime.stream(DeviceQueue::kCompute), a.n, a.f));
+#else
+  return absl::InternalError("a kernel in a build without CUDA");
+#endif
+}
+
+template <typename F>
+absl::Status PutReduce(DeviceRuntime& runtime, const void* arguments) {
+  const LaunchArguments<F>& a = *static_cast<const LaunchArguments<F>*>(arguments);
+  if (runtime.emulated()) {
+    return runtime.RunLoop(DeviceQueue::kCompute, [a] {
+      for (int64_t o = 0; o < a.n; ++o) a.f.Store(o, SumInOrder(a.f, o));
+    });
+  }
+#if WEIR_HAVE_CUDA
+  return runtime.Launched(LaunchReduce(runtime.stream(DeviceQueue::kCompute), a.n, a.f));
+#else
+  return absl::InternalError("a kernel in a build without CUDA");
+#endif
+}
+
 // f(i) for i in [0, n).
 template <typename F>
 absl::Status ForEach(DeviceRuntime& runtime, int64_t n, const F& f) {
   if (n == 0) return absl::OkStatus();
-  if (runtime.emulated()) {
-    return runtime.RunLoop(DeviceQueue::kCompute, [n, f] {
-      for (int64_t i = 0; i < n; ++i) f(i);
-    });
-  }
-#if WEIR_HAVE_CUDA
-  return runtime.Launched(LaunchForEach(runtime.stream(DeviceQueue::kCompute), n, f));
-#else
-  return absl::InternalError("a kernel in a build without CUDA");
-#endif
+  return Call(runtime, PutForEach<F>, LaunchArguments<F>{.n = n, .f = f});
 }
 
 // f.Store(o, sum of f.Term(o, k) for k in [0, f.Terms(o))) for o in [0, outputs).
 template <typename F>
 absl::Status Reduce(DeviceRuntime& runtime, int64_t outputs, const F& f) {
   if (outputs == 0) return absl::OkStatus();
-  if (runtime.emulated()) {
-    return runtime.RunLoop(DeviceQueue::kCompute, [outputs, f] {
-      for (int64_t o = 0; o < outputs; ++o) f.Store(o, SumInOrder(f, o));
-    });
-  }
-#if WEIR_HAVE_CUDA
-  return runtime.Launched(LaunchReduce(runtime.stream(DeviceQueue::kCompute), outputs, f));
-#else
-  return absl::InternalError("a kernel in a build without CUDA");
-#endif
+  return Call(runtime, PutReduce<F>, LaunchArguments<F>{.n = outputs, .f = f});
 }
 
 }  // namespace device

@@ -249,7 +249,7 @@ absl::Status Bench(DeviceMemory* memory, int64_t batch, bool tf32) {
 }
 
 int Main() {
-  const absl::StatusOr<std::unique_ptr<DeviceRuntime>> device = OpenCudaDevice(0);
+  const absl::StatusOr<std::unique_ptr<ReplayingDevice>> device = OpenCudaDevice(0);
   if (!device.ok()) {
     std::printf("skipped: %s\n", std::string(device.status().message()).c_str());
     return 0;

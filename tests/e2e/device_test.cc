@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
+#include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
@@ -41,23 +42,26 @@ absl::StatusOr<InProcessResult> Train(InProcessRun run) {
   return TrainInProcess(run);
 }
 
-// A device for each trainer, whose queues run in an order of their own.
+// A device for each trainer, whose queues run in an order of their own, and which makes graphs of what repeats.
 class Devices {
  public:
   explicit Devices(uint64_t seed, int64_t lost_after = -1, size_t memory = size_t{256} << 20) {
     for (uint64_t trainer = 0; trainer < 4; ++trainer) {
       devices_.push_back(std::make_unique<EmulatedDevice>(EmulatedDeviceOptions{
           .seed = seed + 100 * trainer, .memory = memory, .lost_after = trainer == 0 ? lost_after : -1}));
-      memory_.push_back(std::make_unique<DeviceMemory>(devices_.back().get()));
+      graphs_.push_back(std::make_unique<ReplayingDevice>(devices_.back().get()));
+      memory_.push_back(std::make_unique<DeviceMemory>(graphs_.back().get()));
     }
   }
   std::function<DeviceMemory*(int)> Of() {
     return [this](int trainer) { return memory_[static_cast<size_t>(trainer)].get(); };
   }
   EmulatedDevice& device(int trainer) { return *devices_[static_cast<size_t>(trainer)]; }
+  ReplayingDevice::Statistics graphs(int trainer) { return graphs_[static_cast<size_t>(trainer)]->statistics(); }
 
  private:
   std::vector<std::unique_ptr<EmulatedDevice>> devices_;
+  std::vector<std::unique_ptr<ReplayingDevice>> graphs_;
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
 };
 
@@ -74,6 +78,8 @@ TEST(DeviceTrainingTest, TrainsAsWellAsTheCpu) {
   EXPECT_NEAR(device->summary.eval->auc, cpu->summary.eval->auc, 1e-3);
   EXPECT_GT(device->summary.eval->auc, kSlotJobAuc);
   EXPECT_GT(devices.device(0).ran(), 1000);
+  EXPECT_GT(devices.graphs(0).replays, 100);
+  EXPECT_EQ(devices.graphs(0).failures, 0);
 }
 
 // Whatever order the device's queues run in, and on another device.

@@ -20,7 +20,7 @@ void DeviceTest::SetUp() {
   if (std::string(GetParam()) == "emulated") {
     runtime_ = std::make_unique<EmulatedDevice>();
   } else {
-    absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = OpenCudaDevice(0);
+    absl::StatusOr<std::unique_ptr<ReplayingDevice>> cuda = OpenCudaDevice(0);
     if (!cuda.ok()) GTEST_SKIP() << cuda.status().message();
     runtime_ = *std::move(cuda);
   }

@@ -19,6 +19,12 @@ class EmulatedDevice::Event : public DeviceEvent {
   const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
 };
 
+class EmulatedDevice::Graph : public DeviceGraph {
+ public:
+  explicit Graph(std::shared_ptr<std::vector<std::function<void()>>> loops) : loops(std::move(loops)) {}
+  const std::shared_ptr<std::vector<std::function<void()>>> loops;
+};
+
 EmulatedDevice::EmulatedDevice(EmulatedDeviceOptions options) : options_(options), random_(options.seed) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   CHECK_EQ(options_.memory % page, 0u);
@@ -48,6 +54,8 @@ void EmulatedDevice::CheckInside(const void* device, size_t bytes) const {
 absl::StatusOr<void*> EmulatedDevice::Allocate(size_t bytes) {
   MutexLock lock(&mu_);
   if (lost_) return Lost();
+  if (capturing_ != nullptr && capturing_thread_ == std::this_thread::get_id())
+    return absl::InternalError("memory is allocated while a graph is captured");
   // Whole pages: mprotect knows nothing smaller.
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t size = (bytes + page - 1) / page * page;
@@ -81,16 +89,29 @@ void EmulatedDevice::FreePinned(void* memory) { std::free(memory); }
 absl::Status EmulatedDevice::Put(DeviceQueue queue, Work work) {
   MutexLock lock(&mu_);
   if (lost_) return Lost();
+  if (capturing_ != nullptr && queue == DeviceQueue::kCompute) {
+    CHECK(capturing_thread_ == std::this_thread::get_id()) << "another thread uses the queue while a graph is captured";
+    capturing_->push_back(std::move(work.run));
+    return absl::OkStatus();
+  }
   queues_[static_cast<int>(queue)].push_back(std::move(work));
   return absl::OkStatus();
 }
 
+absl::Status EmulatedDevice::NotWhileCapturing(DeviceQueue queue, std::string_view what) const {
+  MutexLock lock(&mu_);
+  if (capturing_ == nullptr || queue != DeviceQueue::kCompute) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(absl::string_view(what.data(), what.size()), " while a graph is captured"));
+}
+
 absl::Status EmulatedDevice::CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) {
+  RETURN_IF_ERROR(NotWhileCapturing(queue, "a copy from the host"));
   CheckInside(device, bytes);
   return RunLoop(queue, [=] { std::memcpy(device, pinned, bytes); });
 }
 
 absl::Status EmulatedDevice::CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) {
+  RETURN_IF_ERROR(NotWhileCapturing(queue, "a copy to the host"));
   CheckInside(device, bytes);
   return RunLoop(queue, [=] { std::memcpy(pinned, device, bytes); });
 }
@@ -114,7 +135,29 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> EmulatedDevice::NewEvent() {
   return std::unique_ptr<DeviceEvent>(new Event());
 }
 
+absl::Status EmulatedDevice::BeginCapture() {
+  MutexLock lock(&mu_);
+  if (lost_) return Lost();
+  if (capturing_ != nullptr) return absl::InternalError("a graph is being captured");
+  capturing_ = std::make_shared<std::vector<std::function<void()>>>();
+  capturing_thread_ = std::this_thread::get_id();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> EmulatedDevice::EndCapture() {
+  MutexLock lock(&mu_);
+  if (capturing_ == nullptr) return absl::InternalError("no graph is being captured");
+  return std::unique_ptr<DeviceGraph>(new Graph(std::exchange(capturing_, nullptr)));
+}
+
+absl::Status EmulatedDevice::Launch(DeviceGraph* graph) {
+  return RunLoop(DeviceQueue::kCompute, [loops = static_cast<Graph*>(graph)->loops] {
+    for (const std::function<void()>& loop : *loops) loop();
+  });
+}
+
 absl::Status EmulatedDevice::Record(DeviceQueue queue, DeviceEvent* event) {
+  RETURN_IF_ERROR(NotWhileCapturing(queue, "an event"));
   const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
   int64_t ticket;
   {
@@ -125,6 +168,7 @@ absl::Status EmulatedDevice::Record(DeviceQueue queue, DeviceEvent* event) {
 }
 
 absl::Status EmulatedDevice::QueueWait(DeviceQueue queue, DeviceEvent* event) {
+  RETURN_IF_ERROR(NotWhileCapturing(queue, "a wait for an event"));
   const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
   int64_t ticket;
   {

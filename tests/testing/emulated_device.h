@@ -12,6 +12,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,6 +54,10 @@ class EmulatedDevice : public DeviceRuntime {
   void* stream(DeviceQueue) override { return nullptr; }
   absl::Status Launched(int) override { return absl::OkStatus(); }
   absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) override;
+  // A graph is a list of loops: what they point at is what it was at the capture, as on CUDA.
+  absl::Status BeginCapture() override;
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override;
+  absl::Status Launch(DeviceGraph* graph) override;
 
   // Kernels and copies that have run.
   int64_t ran() const;
@@ -64,6 +71,7 @@ class EmulatedDevice : public DeviceRuntime {
     int64_t reached = 0;
   };
   class Event;
+  class Graph;
   struct Work {
     std::function<void()> run;  // empty: records or waits
     std::shared_ptr<Progress> event;
@@ -72,6 +80,8 @@ class EmulatedDevice : public DeviceRuntime {
   };
 
   absl::Status Put(DeviceQueue queue, Work work);
+  // What cannot be part of a graph, while one is captured.
+  absl::Status NotWhileCapturing(DeviceQueue queue, std::string_view what) const;
   absl::Status RunUntil(const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Runnable(const Work& work) const { return !work.waits || work.event->reached >= work.ticket; }
   absl::Status Lost() const;
@@ -84,6 +94,8 @@ class EmulatedDevice : public DeviceRuntime {
   mutable Mutex mu_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::deque<Work> queues_[kDeviceQueues] ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<std::vector<std::function<void()>>> capturing_ ABSL_GUARDED_BY(mu_);
+  std::thread::id capturing_thread_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);  // offset, bytes
   int64_t ran_ ABSL_GUARDED_BY(mu_) = 0;
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
