@@ -115,10 +115,13 @@ absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory* memory) {
   return static_cast<Cublas*>(attached.get());
 }
 
-absl::Status Cublas::Multiply(const Product& p, bool tf32) {
+void* Cublas::library() const { return library_->handle; }
+DeviceBlock* Cublas::workspace() const { return library_->workspace.get(); }
+
+absl::Status Cublas::Multiply(DeviceRuntime& runtime, const Product& p, bool tf32) {
   MutexLock lock(&mu_);
   // The stream belongs to the calling thread's device.
-  (void)memory_->runtime()->stream(DeviceQueue::kCompute);
+  (void)runtime.stream(DeviceQueue::kCompute);
   const float one = 1, zero = 0;
   const auto op = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   // cuBLAS counts columns first: c^T = b^T * a^T.
@@ -146,7 +149,9 @@ Cublas::~Cublas() = default;
 absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory*) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
-absl::Status Cublas::Multiply(const Product&, bool) {
+void* Cublas::library() const { return nullptr; }
+DeviceBlock* Cublas::workspace() const { return nullptr; }
+absl::Status Cublas::Multiply(DeviceRuntime&, const Product&, bool) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
 

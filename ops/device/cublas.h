@@ -24,8 +24,13 @@ class Cublas {
   static absl::StatusOr<Cublas*> Of(DeviceMemory* memory);
   ~Cublas();
 
-  // Sizes are positive.
-  absl::Status Multiply(const Product& product, bool tf32);
+  // What others of the library share with it: where its functions are (dlsym, those of cuBLASLt, too), and memory of
+  // the compute queue.
+  void* library() const;
+  DeviceBlock* workspace() const;
+
+  // Sizes are positive. Of bias, activation and sums it knows nothing.
+  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, bool tf32);
 
  private:
   struct Library;

@@ -1,4 +1,7 @@
-// fc and mul with their gradients (ops/fc.cc, ops/mul.cc). Gradients of W and Bias are those of each lane.
+// fc and mul with their gradients (ops/fc.cc, ops/mul.cc). Gradients of W and Bias are those of each lane; Bias's comes
+// with the product that makes W's where the library can (ops/device/product.h). The gradient of the activation is a
+// kernel of its own: cuBLASLt's (DRELU_BGRAD) belongs to the product that makes Out@GRAD, in the operator behind this
+// one, and would ask forward for a mask of bits beside Out.
 #include <string>
 #include <vector>
 
@@ -52,20 +55,17 @@ struct FcRows {
   }
 };
 
-template <typename Fn>
-absl::Status Activate(DeviceKernelContext& ctx, int64_t rows, int64_t n, const float* bias, float* y) {
-  if (bias != nullptr) return ForEach(ctx.runtime(), rows * n, BiasAt<Fn>{.bias = bias, .n = n, .y = y});
-  if constexpr (std::is_same_v<Fn, IdentityFn>) {
-    return absl::OkStatus();
-  } else {
-    return ForEach(ctx.runtime(), rows * n, UnaryAt<Fn>{.x = y, .y = y});
-  }
+Activation ActivationOf(const std::string& name) {
+  return name == "relu"      ? Activation::kRelu
+         : name == "sigmoid" ? Activation::kSigmoid
+         : name == "tanh"    ? Activation::kTanh
+                             : Activation::kIdentity;
 }
 
 class FcKernel : public OpDeviceKernel {
  public:
   explicit FcKernel(const KernelInit& init)
-      : activation_(init.attrs.String("activation")), row_dims_(init.attrs.Int("row_dims")) {}
+      : activation_(ActivationOf(init.attrs.String("activation"))), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     const DeviceTensor& w = ctx.input(1);
@@ -73,18 +73,13 @@ class FcKernel : public OpDeviceKernel {
     const int64_t n = w.width();
     if (ctx.has_input(2)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(2), {n}));
     RETURN_IF_ERROR(ctx.Resize(0, 1 + static_cast<int>(r.out.size()), x.lane_rows(), r.out));
-    float* const y = ctx.output(0).data<float>();
-    RETURN_IF_ERROR(
-        MultiplyRows(ctx, r.each, x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n, y));
-    const float* const bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
-    if (activation_ == "relu") return Activate<ReluFn>(ctx, r.all, n, bias, y);
-    if (activation_ == "sigmoid") return Activate<SigmoidFn>(ctx, r.all, n, bias, y);
-    if (activation_ == "tanh") return Activate<TanhFn>(ctx, r.all, n, bias, y);
-    return Activate<IdentityFn>(ctx, r.all, n, bias, y);
+    return MultiplyRows(ctx, r.each, x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n,
+                        ctx.output(0).data<float>(), ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr,
+                        activation_);
   }
 
  private:
-  const std::string activation_;
+  const Activation activation_;
   const int64_t row_dims_;
 };
 
@@ -92,7 +87,7 @@ class FcKernel : public OpDeviceKernel {
 class FcGradKernel : public OpDeviceKernel {
  public:
   explicit FcGradKernel(const KernelInit& init)
-      : activation_(init.attrs.String("activation")), row_dims_(init.attrs.Int("row_dims")) {}
+      : activation_(ActivationOf(init.attrs.String("activation"))), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     const DeviceTensor& w = ctx.input(1);
@@ -103,20 +98,24 @@ class FcGradKernel : public OpDeviceKernel {
     RETURN_IF_ERROR(CheckRows("Out", out, x, r.out));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, r.out));
     const float* dpre = dout.data<float>();
-    if (activation_ != "identity") {
+    if (activation_ != Activation::kIdentity) {
       RETURN_IF_ERROR(dpre_.Reserve(ctx.memory(), static_cast<size_t>(r.all * n) * sizeof(float)));
       RETURN_IF_ERROR(Back(ctx, r.all * n, out.data<float>(), dpre));
       dpre = dpre_.data<float>();
     }
     const std::vector<int64_t> each_k(static_cast<size_t>(x.lanes()), k), each_n(static_cast<size_t>(x.lanes()), n);
+    float* dbias = nullptr;
     if (ctx.has_output(2)) {
       RETURN_IF_ERROR(ctx.Resize(2, 1, each_n, {}));
-      RETURN_IF_ERROR(SumColumns(ctx, dpre, r.lanes, n, &sums_, ctx.output(2).data<float>()));
+      dbias = ctx.output(2).data<float>();
     }
     if (ctx.has_output(1)) {
       RETURN_IF_ERROR(ctx.Resize(1, 2, each_k, {n}));
-      RETURN_IF_ERROR(MultiplyColumns(ctx, r.each, x.data<float>(), dpre, k, n, ctx.output(1).data<float>()));
+      ASSIGN_OR_RETURN(const bool summed,
+                       MultiplyColumns(ctx, r.each, x.data<float>(), dpre, k, n, ctx.output(1).data<float>(), dbias));
+      if (summed) dbias = nullptr;
     }
+    if (dbias != nullptr) RETURN_IF_ERROR(SumColumns(ctx, dpre, r.lanes, n, &sums_, dbias));
     if (ctx.has_output(0)) {
       RETURN_IF_ERROR(ctx.ResizeLike(0, x));
       RETURN_IF_ERROR(
@@ -128,14 +127,14 @@ class FcGradKernel : public OpDeviceKernel {
  private:
   absl::Status Back(DeviceKernelContext& ctx, int64_t count, const float* out, const float* dout) {
     float* const dpre = dpre_.data<float>();
-    if (activation_ == "relu")
+    if (activation_ == Activation::kRelu)
       return ForEach(ctx.runtime(), count, UnaryGradAt<ReluFn>{.saved = out, .dy = dout, .dx = dpre});
-    if (activation_ == "sigmoid")
+    if (activation_ == Activation::kSigmoid)
       return ForEach(ctx.runtime(), count, UnaryGradAt<SigmoidFn>{.saved = out, .dy = dout, .dx = dpre});
     return ForEach(ctx.runtime(), count, UnaryGradAt<TanhFn>{.saved = out, .dy = dout, .dx = dpre});
   }
 
-  const std::string activation_;
+  const Activation activation_;
   const int64_t row_dims_;
   DeviceArray dpre_, sums_;
 };
@@ -166,7 +165,8 @@ class MulGradKernel : public OpDeviceKernel {
     const float* const dout = ctx.input(2).data<float>();
     if (ctx.has_output(1)) {
       RETURN_IF_ERROR(ctx.Resize(1, 2, std::vector<int64_t>(static_cast<size_t>(x.lanes()), k), {n}));
-      RETURN_IF_ERROR(MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dout, k, n, ctx.output(1).data<float>()));
+      RETURN_IF_ERROR(
+          MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dout, k, n, ctx.output(1).data<float>()).status());
     }
     if (!ctx.has_output(0)) return absl::OkStatus();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));

@@ -4,6 +4,9 @@
 
 #include "framework/base/status_macros.h"
 #include "ops/device/cublas.h"
+#include "ops/device/cublas_lt.h"
+#include "ops/device/elementwise_functors.h"
+#include "ops/device/launch.h"
 #include "ops/gemm.h"
 
 namespace weir {
@@ -15,32 +18,124 @@ bool Even(const std::vector<int64_t>& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t n) { return n == rows[0]; });
 }
 
+// fn(functor) with the one that does to `rows` rows of p.n at c what is to be done with a product's result.
+template <typename Fn, typename Do>
+absl::Status WithEpilogueOf(const float* bias, int64_t n, float* c, const Do& fn) {
+  if (bias != nullptr) return fn(BiasAt<Fn>{.bias = bias, .n = n, .y = c});
+  if constexpr (std::is_same_v<Fn, IdentityFn>) {
+    return absl::OkStatus();
+  } else {
+    return fn(UnaryAt<Fn>{.x = c, .y = c});
+  }
+}
+template <typename Do>
+absl::Status WithEpilogue(const float* bias, Activation activation, int64_t n, float* c, const Do& fn) {
+  switch (activation) {
+    case Activation::kIdentity:
+      break;
+    case Activation::kRelu:
+      return WithEpilogueOf<ReluFn>(bias, n, c, fn);
+    case Activation::kSigmoid:
+      return WithEpilogueOf<SigmoidFn>(bias, n, c, fn);
+    case Activation::kTanh:
+      return WithEpilogueOf<TanhFn>(bias, n, c, fn);
+  }
+  return WithEpilogueOf<IdentityFn>(bias, n, c, fn);
+}
+
+absl::Status PutEpilogue(DeviceRuntime& runtime, const Product& p, const float* bias, Activation activation) {
+  const bool joined = p.count == 1 || p.stride_c == p.m * p.n;
+  const int64_t pieces = joined ? 1 : p.count, size = (joined ? p.count : 1) * p.m * p.n;
+  for (int64_t i = 0; i < pieces; ++i) {
+    RETURN_IF_ERROR(WithEpilogue(bias, activation, p.n, p.c + i * p.stride_c,
+                                 [&](const auto& f) { return ForEach(runtime, size, f); }));
+  }
+  return absl::OkStatus();
+}
+
+// In the emulation: all of it in one, with the bits of the kernels that would do it piece by piece.
+absl::Status PutLoop(DeviceRuntime& runtime, const void* arguments) {
+  return runtime.RunLoop(DeviceQueue::kCompute, [p = *static_cast<const Product*>(arguments)] {
+    std::vector<float> partial;
+    for (int64_t i = 0; i < p.count; ++i) {
+      float* const c = p.c + i * p.stride_c;
+      const float* const b = p.b + i * p.stride_b;
+      Gemm(p.m, p.n, p.k, p.a + i * p.stride_a, b, c, {.transpose_a = p.transpose_a, .transpose_b = p.transpose_b});
+      (void)WithEpilogue(p.bias, p.activation, p.n, c, [&](const auto& f) {
+        for (int64_t e = 0; e < p.m * p.n; ++e) f(e);
+        return absl::OkStatus();
+      });
+      if (p.column_sums == nullptr) continue;
+      const LaneRows rows = {.lanes = 1, .begin = {0, p.k}};
+      const int64_t runs = std::max<int64_t>(1, Runs(p.k));
+      partial.resize(static_cast<size_t>(runs * p.n));
+      const ColumnRunAt run = {.x = b, .n = p.n, .rows = rows, .runs = runs, .partial = partial.data()};
+      for (int64_t e = 0; e < runs * p.n; ++e) run(e);
+      const ColumnSum sum = {
+          .partial = partial.data(), .n = p.n, .rows = rows, .runs = runs, .out = p.column_sums + i * p.n};
+      for (int64_t o = 0; o < p.n; ++o) sum.Store(o, SumInOrder(sum, o));
+    }
+  });
+}
+
+struct CublasArguments {
+  Product product;
+  Cublas* cublas;
+  bool tf32;
+};
+absl::Status PutCublas(DeviceRuntime& runtime, const void* arguments) {
+  const CublasArguments& a = *static_cast<const CublasArguments*>(arguments);
+  return a.cublas->Multiply(runtime, a.product, a.tf32);
+}
+
+struct CublasLtArguments {
+  Product product;
+  CublasLt* cublas;
+  const CublasLt::Plan* plan;
+};
+absl::Status PutCublasLt(DeviceRuntime& runtime, const void* arguments) {
+  const CublasLtArguments& a = *static_cast<const CublasLtArguments*>(arguments);
+  return a.cublas->Multiply(runtime, a.product, *a.plan);
+}
+
 }  // namespace
 
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return absl::OkStatus();
   DeviceRuntime& runtime = ctx.runtime();
-  if (runtime.emulated()) {
-    return runtime.RunLoop(DeviceQueue::kCompute, [p] {
-      for (int64_t i = 0; i < p.count; ++i) {
-        Gemm(p.m, p.n, p.k, p.a + i * p.stride_a, p.b + i * p.stride_b, p.c + i * p.stride_c,
-             {.transpose_a = p.transpose_a, .transpose_b = p.transpose_b});
-      }
-    });
-  }
+  if (runtime.emulated()) return Call(runtime, PutLoop, p);
   if (p.k == 0) {
     for (int64_t i = 0; i < p.count; ++i) {
       RETURN_IF_ERROR(
           runtime.Zero(DeviceQueue::kCompute, p.c + i * p.stride_c, static_cast<size_t>(p.m * p.n) * sizeof(float)));
     }
-    return absl::OkStatus();
+    return PutEpilogue(runtime, p, p.bias, p.activation);
   }
+  if (p.bias != nullptr || p.column_sums != nullptr) {
+    ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
+    ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.tf32));
+    if (plan != nullptr) {
+      RETURN_IF_ERROR(Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .cublas = lt, .plan = plan}));
+      return plan->activates ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
+    }
+  }
+  CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
   ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
-  return cublas->Multiply(p, ctx.tf32);
+  RETURN_IF_ERROR(Call(runtime, PutCublas, CublasArguments{.product = p, .cublas = cublas, .tf32 = ctx.tf32}));
+  return PutEpilogue(runtime, p, p.bias, p.activation);
+}
+
+absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& p) {
+  if (p.m == 0 || p.n == 0 || p.count == 0 || p.transpose_b) return false;
+  if (ctx.runtime().emulated()) return true;
+  if (p.k == 0) return false;
+  ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
+  ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.tf32));
+  return plan != nullptr;
 }
 
 absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* w,
-                          bool transpose_w, int64_t k, int64_t n, float* c) {
+                          bool transpose_w, int64_t k, int64_t n, float* c, const float* bias, Activation activation) {
   if (Even(rows)) {
     return Multiply(ctx, {.m = rows[0],
                           .n = n,
@@ -51,30 +146,46 @@ absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& 
                           .transpose_b = transpose_w,
                           .count = static_cast<int64_t>(rows.size()),
                           .stride_a = rows[0] * k,
-                          .stride_c = rows[0] * n});
+                          .stride_c = rows[0] * n,
+                          .bias = bias,
+                          .activation = activation});
   }
   int64_t row = 0;
   for (size_t l = 0; l < rows.size(); row += rows[l++]) {
-    RETURN_IF_ERROR(Multiply(
-        ctx, {.m = rows[l], .n = n, .k = k, .a = x + row * k, .b = w, .c = c + row * n, .transpose_b = transpose_w}));
+    RETURN_IF_ERROR(Multiply(ctx, {.m = rows[l],
+                                   .n = n,
+                                   .k = k,
+                                   .a = x + row * k,
+                                   .b = w,
+                                   .c = c + row * n,
+                                   .transpose_b = transpose_w,
+                                   .bias = bias,
+                                   .activation = activation}));
   }
   return absl::OkStatus();
 }
 
-absl::Status MultiplyColumns(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* y,
-                             int64_t k, int64_t n, float* c) {
+absl::StatusOr<bool> MultiplyColumns(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x,
+                                     const float* y, int64_t k, int64_t n, float* c, float* sums) {
   if (Even(rows)) {
-    return Multiply(ctx, {.m = k,
-                          .n = n,
-                          .k = rows[0],
-                          .a = x,
-                          .b = y,
-                          .c = c,
-                          .transpose_a = true,
-                          .count = static_cast<int64_t>(rows.size()),
-                          .stride_a = rows[0] * k,
-                          .stride_b = rows[0] * n,
-                          .stride_c = k * n});
+    Product product = {.m = k,
+                       .n = n,
+                       .k = rows[0],
+                       .a = x,
+                       .b = y,
+                       .c = c,
+                       .transpose_a = true,
+                       .count = static_cast<int64_t>(rows.size()),
+                       .stride_a = rows[0] * k,
+                       .stride_b = rows[0] * n,
+                       .stride_c = k * n,
+                       .column_sums = sums};
+    if (sums != nullptr) {
+      ASSIGN_OR_RETURN(const bool summed, SumsColumns(ctx, product));
+      if (!summed) product.column_sums = nullptr;
+    }
+    RETURN_IF_ERROR(Multiply(ctx, product));
+    return product.column_sums != nullptr;
   }
   int64_t row = 0;
   for (size_t l = 0; l < rows.size(); row += rows[l++]) {
@@ -86,7 +197,7 @@ absl::Status MultiplyColumns(DeviceKernelContext& ctx, const std::vector<int64_t
                                    .c = c + static_cast<int64_t>(l) * k * n,
                                    .transpose_a = true}));
   }
-  return absl::OkStatus();
+  return false;
 }
 
 }  // namespace device

@@ -1,14 +1,19 @@
-// Products of matrices on a device: cuBLAS on CUDA (loaded at run time, see cublas.h), ops/gemm.h in the emulation.
+// Products of matrices on a device: cuBLAS and cuBLASLt on CUDA (loaded at run time, see cublas.h), ops/gemm.h in the
+// emulation.
 #ifndef WEIR_OPS_DEVICE_PRODUCT_H_
 #define WEIR_OPS_DEVICE_PRODUCT_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "framework/runtime/device_kernel.h"
 
 namespace weir {
 namespace device {
+
+enum class Activation { kIdentity, kRelu, kSigmoid, kTanh };
 
 // c[i] [m, n] = op(a[i]) [m, k] * op(b[i]) [k, n] for i in [0, count), row-major without gaps; op is the transpose when
 // asked for. Matrix i begins `stride` elements after matrix i - 1; 0: the same one. Sizes may be 0; with k = 0 c is 0.
@@ -21,17 +26,26 @@ struct Product {
   bool transpose_b = false;
   int64_t count = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  // What is done with a result before it is kept: [n], added to every row of every c[i], and what is applied behind it.
+  const float* bias = nullptr;
+  Activation activation = Activation::kIdentity;
+  // [count, n]: the sums of the columns of each op(b)[i]; only where SumsColumns. b is not transposed.
+  float* column_sums = nullptr;
 };
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& product);
+// Whether Multiply can make the product's column_sums on the way. The answer is the same in every run.
+absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& product);
 
 // Of each lane by itself, rows[lane] rows: x has rows of k elements, c gets rows of n. Lanes with as many rows as one
 // another are one strided batch.
-//   c = x * op(w), w [k, n] or, transposed, [n, k], one for all lanes
+//   c = activation(x * op(w) + bias), w [k, n] or, transposed, [n, k], one for all lanes; bias may be null
 absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* w,
-                          bool transpose_w, int64_t k, int64_t n, float* c);
-//   c[lane] [k, n] = x^T * y over the lane's rows; y has rows of n elements
-absl::Status MultiplyColumns(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* y,
-                             int64_t k, int64_t n, float* c);
+                          bool transpose_w, int64_t k, int64_t n, float* c, const float* bias = nullptr,
+                          Activation activation = Activation::kIdentity);
+//   c[lane] [k, n] = x^T * y over the lane's rows; y has rows of n elements. True: sums [lanes, n] has the sums of y's
+//   columns, too, where it is not null
+absl::StatusOr<bool> MultiplyColumns(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x,
+                                     const float* y, int64_t k, int64_t n, float* c, float* sums = nullptr);
 
 }  // namespace device
 }  // namespace weir
