@@ -75,30 +75,17 @@ void RowUnion::CopyRows(const float* values, absl::Span<const uint32_t> position
   }
 }
 
-void RowUnion::Write(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const {
-  if (lanes_.size() == 1) {
-    const float* const values = lanes_[0].*what;
-    switch (width) {  // copies whose length the compiler knows
-      case 2:
-        return CopyRows<2>(values, positions, width, out);
-      case 4:
-        return CopyRows<4>(values, positions, width, out);
-      case 8:
-        return CopyRows<8>(values, positions, width, out);
-      case 16:
-        return CopyRows<16>(values, positions, width, out);
-      case 32:
-        return CopyRows<32>(values, positions, width, out);
-      default:
-        return CopyRows<0>(values, positions, width, out);
-    }
-  }
-  const size_t w = static_cast<size_t>(width);
+template <int kWidth>
+void RowUnion::SumRows(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const {
+  const size_t w = static_cast<size_t>(kWidth > 0 ? kWidth : width);
   std::vector<const float*> leaf(static_cast<size_t>(leaves_));
   std::vector<float> inner(leaves_ > 2 ? static_cast<size_t>(leaves_) * w : 0);
   const auto values = [&](const Entry& entry) { return lanes_[entry.lane].*what + entry.row * w; };
-  for (const uint32_t position : positions) {
-    const Entry& first = entries_[heads_[position] - 1];
+  for (size_t i = 0; i < positions.size(); ++i, out += w) {
+    // The entries of a row are asked for first, and its values, whose place they say, when they have come.
+    if (i + 2 * kAhead < positions.size()) __builtin_prefetch(&entries_[heads_[positions[i + 2 * kAhead]] - 1]);
+    if (i + kAhead < positions.size()) __builtin_prefetch(values(entries_[heads_[positions[i + kAhead]] - 1]));
+    const Entry& first = entries_[heads_[positions[i]] - 1];
     if (first.next == 0) {
       std::memcpy(out, values(first), w * sizeof(float));
     } else if (entries_[first.next - 1].next == 0) {
@@ -113,23 +100,47 @@ void RowUnion::Write(const float* Lane::*what, absl::Span<const uint32_t> positi
         if (entry->next == 0) break;
       }
       for (size_t step = 1; step < leaf.size(); step *= 2) {
-        for (size_t i = 0; i + step < leaf.size(); i += 2 * step) {
-          if (leaf[i + step] == nullptr) continue;
-          if (leaf[i] == nullptr) {
-            leaf[i] = leaf[i + step];
+        for (size_t l = 0; l + step < leaf.size(); l += 2 * step) {
+          if (leaf[l + step] == nullptr) continue;
+          if (leaf[l] == nullptr) {
+            leaf[l] = leaf[l + step];
             continue;
           }
           // The last sum goes where it is wanted.
-          float* const to = i == 0 && 2 * step >= leaf.size() ? out : inner.data() + i * w;
-          const float* const left = leaf[i];
-          const float* const right = leaf[i + step];
+          float* const to = l == 0 && 2 * step >= leaf.size() ? out : inner.data() + l * w;
+          const float* const left = leaf[l];
+          const float* const right = leaf[l + step];
           for (size_t j = 0; j < w; ++j) to[j] = left[j] + right[j];
-          leaf[i] = to;
+          leaf[l] = to;
         }
       }
       if (leaf[0] != out) std::memcpy(out, leaf[0], w * sizeof(float));
     }
-    out += w;
+  }
+}
+
+template <int kWidth>
+void RowUnion::WriteRows(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const {
+  if (lanes_.size() == 1) return CopyRows<kWidth>(lanes_[0].*what, positions, width, out);
+  SumRows<kWidth>(what, positions, width, out);
+}
+
+void RowUnion::Write(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const {
+  switch (width) {  // loops whose length the compiler knows
+    case 1:
+      return WriteRows<1>(what, positions, width, out);
+    case 2:
+      return WriteRows<2>(what, positions, width, out);
+    case 4:
+      return WriteRows<4>(what, positions, width, out);
+    case 8:
+      return WriteRows<8>(what, positions, width, out);
+    case 16:
+      return WriteRows<16>(what, positions, width, out);
+    case 32:
+      return WriteRows<32>(what, positions, width, out);
+    default:
+      return WriteRows<0>(what, positions, width, out);
   }
 }
 

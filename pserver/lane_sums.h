@@ -43,8 +43,14 @@ class RowUnion {
     uint32_t next;  // place in entries_ + 1, or 0
   };
   void Write(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const;
+  // kWidth: the width where it is known when this is compiled, else 0.
+  template <int kWidth>
+  void WriteRows(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const;
+  // Of a single lane, and of several.
   template <int kWidth>
   void CopyRows(const float* values, absl::Span<const uint32_t> positions, int width, float* out) const;
+  template <int kWidth>
+  void SumRows(const float* Lane::*what, absl::Span<const uint32_t> positions, int width, float* out) const;
 
   int leaves_ = 1;
   std::vector<Lane> lanes_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <random>
 #include <vector>
@@ -84,6 +85,28 @@ const std::vector<float>* TreeSum(std::vector<std::vector<float>>& leaves, size_
   for (size_t i = 0; i < sum.size(); ++i) sum[i] = (*left)[i] + (*right)[i];
   leaves[begin] = sum;
   return &leaves[begin];
+}
+
+TEST(SumDenseTest, WhateverNodesAreThereItIsTheSumOfTheTreeToTheBit) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 500; ++round) {
+    const size_t lanes = size_t{1} << random() % 5, count = 1 + random() % 3000;
+    std::vector<std::vector<float>> leaves(lanes);
+    std::vector<DenseRun> runs;
+    const bool all = random() % 2 == 0;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (!all && random() % 3 == 0) continue;
+      for (size_t i = 0; i < count; ++i) {
+        leaves[lane].push_back(random() % 100 == 0 ? -0.0f : static_cast<float>(random() % 1000003) * 1e-3f - 500);
+      }
+      runs.push_back({{static_cast<int>(lane), 1}, 0, leaves[lane]});
+    }
+    if (runs.empty()) continue;
+    std::vector<float> sum(count);
+    ASSERT_TRUE(SumDense(runs, static_cast<int>(lanes), absl::MakeSpan(sum)).ok());
+    std::vector<std::vector<float>> model = leaves;
+    ASSERT_EQ(std::memcmp(sum.data(), TreeSum(model, 0, lanes)->data(), count * sizeof(float)), 0) << runs.size() << " of " << lanes;
+  }
 }
 
 TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {

@@ -1,5 +1,8 @@
 // The order in which ids travel, and sums of lanes in it, against the obvious way.
 #include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -132,6 +135,62 @@ TEST(RowUnionTest, OneLaneIsCopiedAndSeveralAreAdded) {
   EXPECT_EQ(positions.size(), 3u);
   EXPECT_TRUE(std::is_sorted(positions.begin(), positions.end(),
                              [&](uint32_t x, uint32_t y) { return Key(ids[x]) < Key(ids[y]); }));
+}
+
+// A row's sum in the tree of `leaves` lanes, as its definition says; null where none has it.
+std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, const float*>>& leaves, size_t begin, size_t size,
+                                            int32_t position, int width) {
+  if (size == 1) {
+    const auto row = leaves[begin].find(position);
+    if (row == leaves[begin].end()) return nullptr;
+    return std::make_unique<std::vector<float>>(row->second, row->second + width);
+  }
+  auto left = TreeSum(leaves, begin, size / 2, position, width), right = TreeSum(leaves, begin + size / 2, size / 2, position, width);
+  if (left == nullptr || right == nullptr) return left == nullptr ? std::move(right) : std::move(left);
+  for (int j = 0; j < width; ++j) (*left)[static_cast<size_t>(j)] += (*right)[static_cast<size_t>(j)];
+  return left;
+}
+
+TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
+  std::mt19937_64 random(8);
+  for (const int width : {1, 2, 3, 4, 8, 16, 17, 32, 40}) {
+    for (const size_t leaves : {1, 2, 4, 8}) {
+      std::vector<int64_t> ids(150);
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(random());
+      IdOrder order;
+      order.Sort(ids, 4096, 1);
+      std::vector<SelectedRows> of_lane(leaves);
+      std::vector<std::map<int32_t, const float*>> placed(leaves);
+      std::vector<ParamChannel::LaneRows> lanes;
+      for (size_t l = 0; l < leaves; ++l) {
+        std::vector<int32_t> positions;
+        for (int32_t i = 0; i < 150; ++i) {
+          if (random() % 3 == 0) positions.push_back(i);
+        }
+        std::shuffle(positions.begin(), positions.end(), random);
+        const int64_t n = static_cast<int64_t>(positions.size());
+        of_lane[l].step_rows = positions;
+        of_lane[l].ids.assign(positions.begin(), positions.end());
+        of_lane[l].values.Resize(v1::FLOAT32, {n, width});
+        float* const values = of_lane[l].values.data<float>();
+        for (int64_t i = 0; i < n * width; ++i) values[i] = random() % 50 == 0 ? -0.0f : static_cast<float>(random() % 1000003) * 1e-3f;
+        for (size_t i = 0; i < positions.size(); ++i) placed[l][positions[i]] = values + i * static_cast<size_t>(width);
+        lanes.push_back({static_cast<int>(l), &of_lane[l]});
+      }
+      RowUnion rows;
+      ASSERT_TRUE(rows.Build({0, static_cast<int>(leaves)}, lanes, ids.size()));
+      std::vector<uint32_t> positions;
+      rows.Present(order, 0, order.size(), &positions);
+      std::vector<float> sums(positions.size() * static_cast<size_t>(width));
+      rows.WriteSums(positions, width, sums.data());
+      for (size_t i = 0; i < positions.size(); ++i) {
+        const auto expected = TreeSum(placed, 0, leaves, static_cast<int32_t>(positions[i]), width);
+        ASSERT_NE(expected, nullptr);
+        ASSERT_EQ(std::memcmp(sums.data() + i * static_cast<size_t>(width), expected->data(), expected->size() * sizeof(float)), 0)
+            << "width " << width << ", " << leaves << " lanes";
+      }
+    }
+  }
 }
 
 TEST(RowUnionTest, AnIdTwiceInALaneOrOutsideTheStepIsRefused) {
