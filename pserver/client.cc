@@ -82,7 +82,7 @@ ClientImpl::ClientImpl(ClientOptions options)
     shared_->norm_rounds.assign(static_cast<size_t>(servers()), 0);
   }
   for (int s = 0; s < servers(); ++s) {
-    builders_.push_back(std::make_unique<PushBuilder>(&buffers_, [this, s](v1::PushRequest header, Slices payload) {
+    builders_.push_back(std::make_unique<PushBuilder>(&buffers_, options_.transport->checks_payloads(), [this, s](v1::PushRequest header, Slices payload) {
       *header.mutable_caller() = CallerFor(s);
       header.set_step(step_);
       header.set_read_version(version_wanted_);

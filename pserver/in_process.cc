@@ -17,6 +17,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 class InProcessServersImpl : public InProcessServers {
  public:
+  explicit InProcessServersImpl(bool check_payloads) : check_payloads_(check_payloads) {}
   ~InProcessServersImpl() override {
     {
       MutexLock lock(&mu_);
@@ -27,6 +28,7 @@ class InProcessServersImpl : public InProcessServers {
   }
 
   absl::Status Add(ServerOptions options) {
+    options.check_payloads = check_payloads_;
     ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core, ServerCore::Create(std::move(options)));
     cores_.push_back(std::move(core));
     return absl::OkStatus();
@@ -56,12 +58,14 @@ class InProcessServersImpl : public InProcessServers {
   std::string Describe(int server) const override { return absl::StrCat("server ", server, " in this process"); }
   int servers() const override { return static_cast<int>(cores_.size()); }
   bool answers_inside() const override { return true; }
+  bool checks_payloads() const override { return check_payloads_; }
   ServerCore& server(int i) override { return *cores_[static_cast<size_t>(i)]; }
   void Tick() override {
     for (const auto& core : cores_) core->Tick();
   }
 
  private:
+  const bool check_payloads_;
   std::vector<std::unique_ptr<ServerCore>> cores_;
   Mutex mu_;
   CondVar changed_;
@@ -72,8 +76,8 @@ class InProcessServersImpl : public InProcessServers {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InProcessServers>> InProcessServers::Create(std::vector<ServerOptions> servers,
-                                                                           bool tick_thread) {
-  auto all = std::make_unique<InProcessServersImpl>();
+                                                                           bool tick_thread, bool check_payloads) {
+  auto all = std::make_unique<InProcessServersImpl>(check_payloads);
   for (size_t i = 0; i < servers.size(); ++i) {
     if (servers[i].server_id != static_cast<int>(i)) {
       return absl::InvalidArgumentError(absl::StrCat("server ", servers[i].server_id, " stands at place ", i));

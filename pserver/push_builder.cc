@@ -32,7 +32,7 @@ void PushBuilder::SendPart(v1::PushRequest header, std::vector<v1::PushItem> ite
   }
   Slices payload;
   if (used > 0) payload.push_back(buffer.Piece(0, used));
-  header.set_checksum(Checksum(payload));
+  if (checksums_) header.set_checksum(Checksum(payload));
   send_(std::move(header), std::move(payload));
 }
 

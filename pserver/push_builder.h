@@ -27,7 +27,7 @@ class PushBuilder {
  public:
   // `send` takes each finished part, numbered; it may be called from any thread that calls Add.
   using Send = std::function<void(v1::PushRequest header, Slices payload)>;
-  PushBuilder(BufferPool* pool, Send send) : pool_(pool), send_(std::move(send)) {}
+  PushBuilder(BufferPool* pool, bool checksums, Send send) : pool_(pool), checksums_(checksums), send_(std::move(send)) {}
 
   // A new step: parts start at 0 again.
   void Begin();
@@ -48,6 +48,7 @@ class PushBuilder {
                 bool last);
 
   BufferPool* const pool_;
+  const bool checksums_;
   const Send send_;
   Mutex mu_;
   Part small_ ABSL_GUARDED_BY(mu_);

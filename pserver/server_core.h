@@ -55,6 +55,8 @@ struct ServerOptions {
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
   PlantedFaults planted = {};
+  // As Transport::checks_payloads of who brings the requests.
+  bool check_payloads = true;
   // Bytes of answers to pulls that one trainer may leave unread, and of its pulls that may wait for that.
   size_t unread_bytes = size_t{256} << 20;
 };

@@ -33,6 +33,8 @@ class Transport {
   virtual int servers() const = 0;
   // Call does the server's work before it returns: several calls are then worth several threads.
   virtual bool answers_inside() const { return false; }
+  // Bytes may be spoiled on the way: payloads of Push and Pull carry checksums, and both ends compare them.
+  virtual bool checks_payloads() const { return true; }
 };
 
 }  // namespace weir

@@ -15,7 +15,8 @@ namespace weir {
 class PayloadReader {
  public:
   // Borrows the slices.
-  explicit PayloadReader(const Slices& slices);
+  // checksum: of a payload that says its own; without it Checksum is not to be called.
+  explicit PayloadReader(const Slices& slices, bool checksum = true);
 
   size_t left() const { return left_; }
 
@@ -76,6 +77,7 @@ class PayloadReader {
   }
 
   const Slices& slices_;
+  const bool checksum_;
   size_t index_ = 0;
   size_t at_ = 0;      // in slice index_
   size_t summed_ = 0;  // likewise

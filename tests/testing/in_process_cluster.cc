@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Create(Clust
                        .pool = &cluster->pool_,
                        .planted = o.planted});
   }
-  ASSIGN_OR_RETURN(cluster->servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/!o.fake_clock));
+  ASSIGN_OR_RETURN(cluster->servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/!o.fake_clock, /*check_payloads=*/true));
   for (int t = 0; t < o.plan.trainers(); ++t) {
     cluster->transports_.push_back(std::make_unique<FaultyTransport>(cluster->servers_.get(), cluster->clock_, t, o.faults,
                                                                      &cluster->counters_));

@@ -102,7 +102,8 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .pool = &pool,
                   .planted = run.planted};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, InProcessServers::Create(std::move(options), true));
+  ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, InProcessServers::Create(std::move(options), /*tick_thread=*/true,
+                                                                                    /*check_payloads=*/run.between != nullptr));
   std::vector<absl::Status> ends(run.trainers);
   std::vector<std::unique_ptr<Transport>> between(run.trainers);
   std::vector<std::thread> threads;
