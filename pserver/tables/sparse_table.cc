@@ -384,9 +384,11 @@ absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float
   return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
     Stripe& stripe = stripes_[s];
     absl::Status status;
+    const bool remember = order == nullptr && disk_ == nullptr;
     const auto copy = [&](int64_t i, uint64_t mixed, char* row) {
       stripe.mu.AssertHeld();
       float* const to = out + i * width;
+      if (remember && row != nullptr) stripe.seen.Add(mixed, row);
       if (row == nullptr && create) {
         row = Insert(stripe, ids[static_cast<size_t>(i)], mixed, &status);
         if (row == nullptr) return false;
@@ -467,7 +469,9 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
           if (all) return insert(k, mixed, {});
           missing.push_back(static_cast<uint32_t>(k));
           return true;
-        });
+        },
+        stripe.seen);
+    stripe.seen.Clear();
     if (!missing.empty()) {
       RETURN_IF_ERROR(Admit(stripe, ids, time, shows, &missing, &earlier));
       earlier.resize(missing.size());  // chance remembers nothing
@@ -593,6 +597,7 @@ absl::Status SparseTable::Clear() {
       rows_.fetch_sub(stripe.exist, std::memory_order_relaxed);
       stripe.exist = 0;
       stripe.rows.Clear();
+      stripe.seen.Clear();
       if (!word_names_[kCandidates].empty()) stripe.candidates.Clear();
       if (!word_names_[kTombstones].empty()) stripe.tombstones.Clear();
       std::fill(stripe.shard_rows.begin(), stripe.shard_rows.end(), 0);
@@ -729,7 +734,8 @@ int64_t SparseTable::bytes() const {
   for (int s = 0; s < stripe_count_; ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.candidates.bytes() + stripe.tombstones.bytes());
+    sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.candidates.bytes() + stripe.tombstones.bytes() +
+                                stripe.seen.bytes());
   }
   if (disk_ != nullptr) sum += disk_->counts().memory_bytes;
   return sum;

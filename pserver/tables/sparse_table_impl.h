@@ -32,15 +32,47 @@ inline void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::b
 // Inlined by force: a function that only fetches has no effect that GCC knows of, and calls to it are dropped.
 __attribute__((always_inline)) inline void FetchLine(const void* line) { __builtin_prefetch(line, 0, 2); }
 
+// Rows that pulls have found since the last update, ascending by MixId. The update of a step is of the rows that its
+// pulls have brought, so it finds them here without a look into the index. Rows never move: what stands here is right
+// until a row is erased.
+class SeenRows {
+ public:
+  void Add(uint64_t mixed, char* row) {
+    if (mixed_.size() == kMost || (!mixed_.empty() && mixed <= mixed_.back())) return;
+    mixed_.push_back(mixed);
+    rows_.push_back(row);
+  }
+  void Clear() {
+    mixed_.clear();
+    rows_.clear();
+  }
+  bool empty() const { return mixed_.empty(); }
+  size_t bytes() const { return mixed_.capacity() * sizeof(uint64_t) + rows_.capacity() * sizeof(char*); }
+  // For ids asked for in ascending order: the row, or nullptr when none stands here. `at` begins at 0.
+  char* Find(uint64_t mixed, size_t* at) const {
+    while (*at < mixed_.size() && mixed_[*at] < mixed) ++*at;
+    return *at < mixed_.size() && mixed_[*at] == mixed ? rows_[*at] : nullptr;
+  }
+
+ private:
+  // Of one stripe: a batch of a trainer has fewer, and what is more is looked up.
+  static constexpr size_t kMost = size_t{1} << 15;
+
+  std::vector<uint64_t> mixed_;
+  std::vector<char*> rows_;
+};
+
 // Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with buckets and the first `touched`
-// bytes of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again.
+// bytes of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again. `seen`: of ids
+// that ascend by MixId, where to look before the index.
 //
 // A fetch that has to ask the page tables first holds up what comes behind it, as far as the processor sees. So
 // addresses are worked out for several rows first, and then the fetches stand in loops of nothing else, where many are
 // under way at once. They go into the second level of cache, which has room for more of them on their way than the
 // first. Together that is twice the rows a second of a fetch into the first level of each as its address is known.
 template <typename Id, typename Fn>
-void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn) {
+void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn,
+          const SeenRows& seen = SeenRows()) {
   struct Group {
     int64_t begin = 0, size = 0;
     uint64_t mixed[kTogether];
@@ -49,22 +81,25 @@ void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const
   // Buckets of the third are on their way, and rows of the second, while fn has the first.
   Group groups[3];
   int64_t next = 0;
+  size_t seen_at = 0;
   const auto fetch_buckets = [&](Group* group) {
     group->begin = next;
     group->size = std::min(kTogether, n - next);
     next += group->size;
     const void* lines[kTogether];
+    int64_t unseen = 0;
     for (int64_t i = 0; i < group->size; ++i) {
-      group->mixed[i] = MixId(static_cast<uint64_t>(id(group->begin + i)));
-      lines[i] = store.BucketOf(group->mixed[i]);
+      const uint64_t mixed = group->mixed[i] = MixId(static_cast<uint64_t>(id(group->begin + i)));
+      group->rows[i] = seen.empty() ? nullptr : seen.Find(mixed, &seen_at);
+      if (group->rows[i] == nullptr) lines[unseen++] = store.BucketOf(mixed);
     }
-    for (int64_t i = 0; i < group->size; ++i) FetchLine(lines[i]);
+    for (int64_t i = 0; i < unseen; ++i) FetchLine(lines[i]);
   };
   const auto fetch_rows = [&](Group* group) {
     const char* lines[kTogether];
     int64_t found = 0;
     for (int64_t i = 0; i < group->size; ++i) {
-      group->rows[i] = store.Find(group->mixed[i]);
+      if (group->rows[i] == nullptr) group->rows[i] = store.Find(group->mixed[i]);
       if (group->rows[i] != nullptr) lines[found++] = group->rows[i];
     }
     for (int64_t i = 0; i < found; ++i) {
@@ -91,6 +126,7 @@ void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const
 struct alignas(64) SparseTable::Stripe {
   mutable Mutex mu;
   RowStore rows ABSL_GUARDED_BY(mu);
+  SeenRows seen ABSL_GUARDED_BY(mu);
   RowStore candidates ABSL_GUARDED_BY(mu);
   RowStore tombstones ABSL_GUARDED_BY(mu);
   // Rows that exist, wherever.

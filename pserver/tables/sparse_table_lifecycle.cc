@@ -88,6 +88,7 @@ absl::Status SparseTable::Admit(Stripe& stripe, absl::Span<const int64_t> ids, c
 
 void SparseTable::Remove(Stripe& stripe, int64_t id, const RowTime& time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
   stripe.rows.Erase(MixId(static_cast<uint64_t>(id)));
+  stripe.seen.Clear();
   Forget(stripe, id, time);
 }
 

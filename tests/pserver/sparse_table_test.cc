@@ -92,6 +92,53 @@ TEST(SparseTableTest, RowsAreMadeOnFirstUseWithTheirInitialValues) {
   EXPECT_EQ(table->size(), 2);
 }
 
+// An update takes the places of rows from the pulls before it; what it does may not depend on that.
+TEST(SparseTableTest, UpdatesAreTheSameWhateverWasReadBefore) {
+  std::mt19937_64 random(9);
+  auto read = MakeTable({.width = 3}), unread = MakeTable({.width = 3});
+  const auto by_key = [](int64_t a, int64_t b) {
+    return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b));
+  };
+  const auto some_ids = [&](size_t n) {
+    std::vector<int64_t> ids(n);
+    for (int64_t& id : ids) id = static_cast<int64_t>(random() % 3000) - 1500;
+    std::sort(ids.begin(), ids.end(), by_key);
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    return ids;
+  };
+  for (int step = 0; step < 300; ++step) {
+    const std::vector<int64_t> ids = some_ids(random() % 900);
+    // None, all in two calls, a part, or those of somebody else.
+    if (step % 4 == 1) {
+      const size_t cut = ids.size() / 2;
+      Pull(*read, {ids.begin(), ids.begin() + static_cast<ptrdiff_t>(cut)}, /*create=*/false);
+      Pull(*read, {ids.begin() + static_cast<ptrdiff_t>(cut), ids.end()}, /*create=*/false);
+    } else if (step % 4 == 2) {
+      std::vector<int64_t> part;
+      for (int64_t id : ids) {
+        if (random() % 2 == 0) part.push_back(id);
+      }
+      Pull(*read, part, /*create=*/false);
+    } else if (step % 4 == 3) {
+      Pull(*read, some_ids(700), /*create=*/false);
+      Pull(*read, some_ids(700), /*create=*/false);
+    }
+    std::vector<float> grads(ids.size() * 3);
+    for (float& g : grads) g = static_cast<float>(random() % 100);
+    for (SparseTable* table : {read.get(), unread.get()}) {
+      ASSERT_TRUE(table->Update(ids, grads.data(), 2, 0.25f, nullptr).ok());
+    }
+  }
+  for (int s = 0; s < read->stripes(); ++s) {
+    std::vector<int64_t> ids, other_ids;
+    std::vector<float> rows, other_rows;
+    ASSERT_TRUE(read->CopyStripe(s, &ids, &rows).ok());
+    ASSERT_TRUE(unread->CopyStripe(s, &other_ids, &other_rows).ok());
+    EXPECT_EQ(ids, other_ids);
+    EXPECT_EQ(rows, other_rows);
+  }
+}
+
 TEST(SparseTableTest, ReadingWithoutCreatingLeavesNoRow) {
   auto table = MakeTable();
   EXPECT_THAT(Pull(*table, {7}, /*create=*/false), ElementsAre(0.5f));
