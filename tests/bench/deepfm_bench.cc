@@ -5,9 +5,11 @@
 //   deepfm_bench --only=local|cluster
 //   deepfm_bench --only=async          the cluster in async, by turns without and with distribute.prefetch_rows, and their ratio
 //   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios
-//   deepfm_bench --only=... --profile=FILE   also writes a trace of steps 20 to 39 and prints where a step went
+//   deepfm_bench --only=... --profile=FILE --profile_steps=60:80   also writes a trace of these steps and prints where a step went
 //
-// Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it.
+// Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it. The
+// first 49 steps bring every id once, so that the timed ones find all rows there, as those of a peer with a dense table do;
+// --new_rows leaves them out.
 // Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
 // equal, which also makes them equal to an untimed run of the same job. In async, where they cannot be, the mean losses of the timed
 // steps must agree. --network_ms=N holds every message of a trainer up for 0 to N ms each way, as a network would.
@@ -64,6 +66,7 @@ ABSL_FLAG(int, turns, 3, "async and peer: runs of each");
 ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
+ABSL_FLAG(bool, new_rows, false, "leave it to the timed steps to make the rows they meet first");
 ABSL_FLAG(int, threads, 0, "threads of the machine to use; 0 = all");
 ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this one in bazel-bin");
 // What the parent gives its trainers.
@@ -102,8 +105,13 @@ distribute { sync: true }
 train { seed: 1 lanes: 8 }
 )";
 
-// One lane's part of one step: a function of (step, lane) alone.
-LaneBatch MakeBatch(int64_t step, int lane, int64_t examples) {
+// Steps before all others in which every id comes once, so that the tables have all their rows, as a peer's have from the start.
+int64_t StepsOfAllRows(int64_t batch_size) {
+  return absl::GetFlag(FLAGS_new_rows) ? 0 : (kIdsPerField + batch_size - 1) / batch_size;
+}
+
+// One lane's part of one step: a function of (step, lane) alone. `all_rows`: of StepsOfAllRows.
+LaneBatch MakeBatch(int64_t step, int lane, int lanes, int64_t examples, bool all_rows) {
   LaneBatch batch{.examples = examples};
   Tensor label(v1::FLOAT32, {examples, 1}), dense(v1::FLOAT32, {examples, kDense});
   IdBatch ids{.slots = kFields};
@@ -114,7 +122,8 @@ LaneBatch MakeBatch(int64_t step, int lane, int64_t examples) {
     label.data<float>()[i] = Philox(1, example, 0).v[0] % 4 == 0;
     for (int j = 0; j < kDense; ++j) dense.data<float>()[i * kDense + j] = UniformFloat(Philox(2, example, j).v[0]) - 0.5f;
     for (int f = 0; f < kFields; ++f) {
-      const int64_t raw = Philox(3, example, f).v[0] % kIdsPerField;
+      const int64_t raw =
+          (all_rows ? (step * lanes + lane) * examples + i : int64_t{Philox(3, example, f).v[0]}) % kIdsPerField;
       // Spread over all of int64, as salted ids are.
       ids.values[i * kFields + f] = static_cast<int64_t>(MixId(f * kIdsPerField + raw));
       ids.offsets[i * kFields + f + 1] = i * kFields + f + 1;
@@ -171,12 +180,15 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                                                                       .ahead = ModeOf(programs.main).prefetch_rows
                                                                                    ? client->Ahead()
                                                                                    : nullptr}));
-  const int64_t warmup = absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
+  const int64_t all_rows = StepsOfAllRows(job.config.data().batch_size());
+  const int64_t warmup = all_rows + absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
   const LaneRange lanes = session->lanes();
   const int64_t per_lane = job.config.data().batch_size() / job.config.train().lanes();
   std::vector<std::vector<LaneBatch>> batches(steps);
   for (int64_t step = 0; step < steps; ++step) {
-    for (int lane = 0; lane < lanes.count; ++lane) batches[step].push_back(MakeBatch(step, lanes.begin + lane, per_lane));
+    for (int lane = 0; lane < lanes.count; ++lane) {
+      batches[step].push_back(MakeBatch(step, lanes.begin + lane, job.config.train().lanes(), per_lane, step < all_rows));
+    }
   }
   RETURN_IF_ERROR(client->Exchange("ready", "").status());
   RETURN_IF_ERROR(session->Start(0));
@@ -343,6 +355,7 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
                                      absl::StrCat("--threads=", Threads()),
                                      absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
                                      absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
+                                     absl::StrCat("--new_rows=", absl::GetFlag(FLAGS_new_rows)),
                                      absl::StrCat("--mode=", mode),
                                      absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
     for (const std::string& flag : profile_flags(absl::StrCat("trainer ", i))) args.push_back(flag);
