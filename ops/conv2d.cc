@@ -46,20 +46,14 @@ namespace {
 // full speed.
 constexpr int64_t kBlockFloats = int64_t{1} << 18;
 constexpr int64_t kBlockWindows = 1024;
-// The least that one row of windows may need. Pictures and kernels that people train with are a thousand times smaller.
-constexpr int64_t kMostScratch = int64_t{1} << 28;
 // Rows are copied so many elements at a time, and may run over their ends.
 constexpr int64_t kChunk = 16;
 
 // Sizes of one run.
-struct Conv {
-  int64_t batch = 0, channels = 0, filters = 0;
-  WindowAxis height, width;
-  int64_t taps = 0;
+struct Conv : ConvSizes {
   // A block: `examples` whole ones, or where one is too large, `rows` rows of windows of one.
   int64_t examples = 1, rows = 1;
 
-  int64_t windows() const { return height.count * width.count; }
   int64_t block_windows() const { return examples * rows * width.count; }
   // What a block reads of one channel of one example, with padding.
   int64_t padded_height() const { return (rows - 1) * height.stride + height.kernel; }
@@ -84,23 +78,7 @@ void ForBlocks(const Conv& c, Fn fn) {
 
 absl::StatusOr<Conv> MakeConv(absl::Span<const int64_t> x, absl::Span<const int64_t> w, const WindowSettings& settings) {
   Conv c;
-  if (x[1] != w[1]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("X ", ShapeString(x), " has ", x[1], " channels, W ", ShapeString(w), " is for ", w[1]));
-  }
-  c.batch = x[0];
-  c.channels = x[1];
-  c.filters = w[0];
-  ASSIGN_OR_RETURN(const WindowAxes axes, MakeWindowAxes(x[2], x[3], w[2], w[3], settings));
-  c.height = axes.height;
-  c.width = axes.width;
-  c.taps = c.channels * w[2] * w[3];
-  const auto too_much = [&](int64_t floats) { return floats < 0 || floats > kMostScratch; };
-  if (too_much(KnownCount({c.channels, w[2], w[3], c.width.count})) || too_much(KnownCount({c.channels, w[2], c.padded_width()})) ||
-      KnownCount({c.filters, c.height.count, c.width.count}) < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x), " and W ", ShapeString(w),
-                                                   " are too large: one row of windows may cover ", kMostScratch, " elements"));
-  }
+  ASSIGN_OR_RETURN(static_cast<ConvSizes&>(c), MakeConvSizes(x, w, settings));
   const int64_t columns = std::max<int64_t>(1, std::min(kBlockWindows, kBlockFloats / std::max<int64_t>(1, c.taps)));
   if (columns >= c.windows()) {
     c.rows = c.height.count;
@@ -214,8 +192,6 @@ void FillColumns(const Conv& c, const Block& block, const float* x, const Work& 
   }
   TakeColumns(c, block.examples, block.rows, work.padded, work.cols);
 }
-
-WindowSettings SettingsOf(const AttrReader& attrs) { return {.stride = attrs.Ints("stride"), .padding = attrs.Ints("padding")}; }
 
 class ConvKernel : public OpKernel {
  public:
@@ -346,7 +322,7 @@ absl::StatusOr<Conv> InferConv(const InferContext& ctx) {
   RETURN_IF_ERROR(ExpectRank(ctx, "W", 4));
   const absl::StatusOr<FusedActivation> activation = ParseFusedActivation(ctx.attrs().String("activation"));
   if (!activation.ok()) return ctx.Error(ToStd(activation.status().message()));
-  const absl::StatusOr<Conv> conv = MakeConv(ctx.InputShape("X"), ctx.InputShape("W"), SettingsOf(ctx.attrs()));
+  const absl::StatusOr<Conv> conv = MakeConv(ctx.InputShape("X"), ctx.InputShape("W"), ReadWindowSettings(ctx.attrs()));
   if (!conv.ok()) return ctx.Error(ToStd(conv.status().message()));
   if (ctx.InputCount("Bias") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Bias", {conv->filters}));
   return conv;
@@ -388,7 +364,7 @@ CostRule ConvCost(int products) {
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeConvKernel(const KernelInit& init) {
   ASSIGN_OR_RETURN(const FusedActivation activation, ParseFusedActivation(init.attrs.String("activation")));
-  return std::unique_ptr<OpKernel>(new Kernel(activation, SettingsOf(init.attrs)));
+  return std::unique_ptr<OpKernel>(new Kernel(activation, ReadWindowSettings(init.attrs)));
 }
 
 REGISTER_OP(conv2d)

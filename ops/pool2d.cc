@@ -183,30 +183,10 @@ void AverageBackward(const Pool& p, const float* dout, float* dx) {
   }
 }
 
-struct PoolSettings {
-  bool average = false;
-  std::vector<int64_t> kernel;
-  WindowSettings windows;
-};
-
-absl::StatusOr<PoolSettings> SettingsOf(const AttrReader& attrs) {
-  const std::string& type = attrs.String("type");
-  if (type != "max" && type != "average")
-    return absl::InvalidArgumentError(absl::StrCat("type must be max or average, got '", type, "'"));
-  PoolSettings settings = {.average = type == "average",
-                           .kernel = attrs.Ints("kernel"),
-                           .windows = {.stride = attrs.Ints("stride"), .padding = attrs.Ints("padding")}};
-  if (settings.kernel.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kernel must be two numbers, of height and width, got ", settings.kernel.size()));
-  }
-  return settings;
-}
-
 absl::StatusOr<Pool> MakePool(absl::Span<const int64_t> x, const PoolSettings& settings) {
   Pool p;
   p.pictures = x[0] < 0 ? -1 : x[0] * x[1];
-  ASSIGN_OR_RETURN(const WindowAxes axes, MakeWindowAxes(x[2], x[3], settings.kernel[0], settings.kernel[1], settings.windows));
+  ASSIGN_OR_RETURN(const WindowAxes axes, MakePoolAxes(x, settings));
   p.height = axes.height;
   p.width = axes.width;
   return p;
@@ -275,7 +255,7 @@ class PoolGradKernel : public OpKernel {
 absl::StatusOr<Shape> InferPool(const InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectRank(ctx, "X", 4));
-  const absl::StatusOr<PoolSettings> settings = SettingsOf(ctx.attrs());
+  const absl::StatusOr<PoolSettings> settings = ReadPoolSettings(ctx.attrs());
   if (!settings.ok()) return ctx.Error(ToStd(settings.status().message()));
   const Shape x = ctx.InputShape("X");
   const absl::StatusOr<Pool> pool = MakePool(x, *settings);
@@ -295,7 +275,7 @@ Cost PoolCost(InferContext& ctx) {
 
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakePoolKernel(const KernelInit& init) {
-  ASSIGN_OR_RETURN(PoolSettings settings, SettingsOf(init.attrs));
+  ASSIGN_OR_RETURN(PoolSettings settings, ReadPoolSettings(init.attrs));
   return std::unique_ptr<OpKernel>(new Kernel(std::move(settings)));
 }
 

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
+#include "framework/graph/op_registry.h"
 #include "ops/shape_rules.h"
 
 namespace weir {
@@ -11,6 +13,8 @@ namespace {
 
 // So that no number of windows overflows: pictures are far smaller.
 constexpr int64_t kMost = int64_t{1} << 24;
+// The least that one row of windows may need. Pictures and kernels that people train with are a thousand times smaller.
+constexpr int64_t kMostScratch = int64_t{1} << 28;
 
 }  // namespace
 
@@ -39,6 +43,47 @@ absl::StatusOr<WindowAxes> MakeWindowAxes(int64_t height, int64_t width, int64_t
   ASSIGN_OR_RETURN(axes.height, MakeWindowAxis("height", height, kernel_height, settings.stride[0], settings.padding[0]));
   ASSIGN_OR_RETURN(axes.width, MakeWindowAxis("width", width, kernel_width, settings.stride[1], settings.padding[1]));
   return axes;
+}
+
+WindowSettings ReadWindowSettings(const AttrReader& attrs) {
+  return {.stride = attrs.Ints("stride"), .padding = attrs.Ints("padding")};
+}
+
+absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w, const WindowSettings& settings) {
+  if (x[1] != w[1]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("X ", ShapeString(x), " has ", x[1], " channels, W ", ShapeString(w), " is for ", w[1]));
+  }
+  ConvSizes c = {.batch = x[0], .channels = x[1], .filters = w[0]};
+  ASSIGN_OR_RETURN(const WindowAxes axes, MakeWindowAxes(x[2], x[3], w[2], w[3], settings));
+  c.height = axes.height;
+  c.width = axes.width;
+  c.taps = c.channels * w[2] * w[3];
+  const auto too_much = [&](int64_t floats) { return floats < 0 || floats > kMostScratch; };
+  const int64_t padded_width = (c.width.count - 1) * c.width.stride + c.width.kernel;
+  if (too_much(KnownCount({c.channels, w[2], w[3], c.width.count})) || too_much(KnownCount({c.channels, w[2], padded_width})) ||
+      KnownCount({c.filters, c.height.count, c.width.count}) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x), " and W ", ShapeString(w),
+                                                   " are too large: one row of windows may cover ", kMostScratch, " elements"));
+  }
+  return c;
+}
+
+absl::StatusOr<PoolSettings> ReadPoolSettings(const AttrReader& attrs) {
+  const std::string& type = attrs.String("type");
+  if (type != "max" && type != "average")
+    return absl::InvalidArgumentError(absl::StrCat("type must be max or average, got '", type, "'"));
+  PoolSettings settings = {
+      .average = type == "average", .kernel = attrs.Ints("kernel"), .windows = ReadWindowSettings(attrs)};
+  if (settings.kernel.size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernel must be two numbers, of height and width, got ", settings.kernel.size()));
+  }
+  return settings;
+}
+
+absl::StatusOr<WindowAxes> MakePoolAxes(absl::Span<const int64_t> x, const PoolSettings& settings) {
+  return MakeWindowAxes(x[2], x[3], settings.kernel[0], settings.kernel[1], settings.windows);
 }
 
 }  // namespace weir

@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace weir {
+
+class AttrReader;
 
 // One axis of a picture, checked.
 struct WindowAxis {
@@ -53,6 +56,31 @@ struct WindowAxes {
 };
 absl::StatusOr<WindowAxes> MakeWindowAxes(int64_t height, int64_t width, int64_t kernel_height, int64_t kernel_width,
                                           const WindowSettings& settings);
+
+// The attributes `stride` and `padding`.
+WindowSettings ReadWindowSettings(const AttrReader& attrs);
+
+// conv2d of X [batch, channels, H, W] with W [filters, channels, KH, KW].
+struct ConvSizes {
+  int64_t batch = 0, channels = 0, filters = 0;
+  WindowAxis height, width;
+  int64_t taps = 0;  // channels * KH * KW
+
+  int64_t windows() const { return height.count * width.count; }
+};
+// From dims, four each; the batch may be -1. InvalidArgument when they do not fit each other, or what one example has of filters and
+// windows, or one row of windows covers, is beyond any number that is worked with.
+absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w, const WindowSettings& settings);
+
+// pool2d of X [B, C, H, W].
+struct PoolSettings {
+  bool average = false;
+  std::vector<int64_t> kernel;
+  WindowSettings windows;
+};
+// The attributes `type`, `kernel`, `stride` and `padding`.
+absl::StatusOr<PoolSettings> ReadPoolSettings(const AttrReader& attrs);
+absl::StatusOr<WindowAxes> MakePoolAxes(absl::Span<const int64_t> x, const PoolSettings& settings);
 
 }  // namespace weir
 

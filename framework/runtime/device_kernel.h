@@ -112,11 +112,13 @@ class OpDeviceKernel {
 // Device memory that a kernel has for itself, from step to step.
 class DeviceArray {
  public:
+  // `owner`: for DeviceMemory; lives as long.
+  explicit DeviceArray(std::string_view owner = "kernels") : owner_(owner) {}
   // At least so many bytes; what was there is lost.
   absl::Status Reserve(DeviceMemory* memory, size_t bytes) {
     if (block_ != nullptr && block_->size() >= bytes) return absl::OkStatus();
     block_.reset();
-    auto block = memory->Allocate(std::max<size_t>(bytes, 4), "kernels");
+    auto block = memory->Allocate(std::max<size_t>(bytes, 4), owner_);
     if (!block.ok()) return block.status();
     block_ = *std::move(block);
     return absl::OkStatus();
@@ -127,6 +129,7 @@ class DeviceArray {
   }
 
  private:
+  std::string_view owner_;
   std::shared_ptr<DeviceBlock> block_;
 };
 

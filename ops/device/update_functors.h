@@ -7,6 +7,7 @@
 #include "ops/adagrad_math.h"
 #include "ops/adam_math.h"
 #include "ops/momentum_math.h"
+#include "ops/running_average_math.h"
 #include "ops/sgd_math.h"
 
 namespace weir {

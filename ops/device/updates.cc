@@ -1,5 +1,5 @@
-// sgd, momentum, adagrad, adam on dense gradients (files of the same names in ops/). For programs that update where
-// they compute; a trainer's are updated by servers. The rate and the count of updates are the host's.
+// sgd, momentum, adagrad, adam, running_average on dense gradients (files of the same names in ops/). For programs that
+// update where they compute; a trainer's are updated by servers. The rate and the count of updates are the host's.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -105,6 +105,8 @@ REGISTER_DEVICE_KERNEL(adam,
                                                     .epsilon = static_cast<float>(init.attrs.Float("epsilon"))});
                        },
                        {"LearningRate", "Step", "StepOut"});
+REGISTER_DEVICE_KERNEL(running_average, [](const KernelInit& init) { return Make(init, RunningAverageMath{}); },
+                       {"LearningRate"});
 
 }  // namespace
 }  // namespace device

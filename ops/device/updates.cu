@@ -9,6 +9,7 @@ WEIR_FOR_EACH(UpdateAt<MomentumMath<false>>);
 WEIR_FOR_EACH(UpdateAt<MomentumMath<true>>);
 WEIR_FOR_EACH(UpdateAt<AdagradMath>);
 WEIR_FOR_EACH(UpdateAt<AdamMath>);
+WEIR_FOR_EACH(UpdateAt<RunningAverageMath>);
 
 }  // namespace device
 }  // namespace weir

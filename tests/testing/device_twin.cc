@@ -52,6 +52,7 @@ Tensor DeviceTwin::Numbers(absl::Span<const int64_t> dims, Values values) {
     if (values == Values::kPositive) x = 0.5f + 0.5f * std::fabs(x);
     if (values == Values::kBits) x = r.v[1] % 2 == 0 ? 0.0f : 1.0f;
     if (values == Values::kSpecial && r.v[1] % 5 == 0) x = kSpecials[r.v[2] % 7];
+    if (values == Values::kSomeNotFinite && r.v[1] % 31 == 0) x = kSpecials[r.v[2] % 3];
     t.data<float>()[i] = x;
   }
   return t;
