@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kRows = 100'000;
 constexpr int64_t kEpochs = 4;
-constexpr int kFiles = 8;  // one per lane, so that each compressed one is read once
+constexpr int kFiles = 8;  // one per lane
 
 uint32_t Random(uint64_t row, uint64_t column) { return Philox(1, row, column).v[0]; }
 uint32_t Id(uint64_t row, uint64_t column) { return Philox(2, row, column).v[0] % 1'000'000; }
@@ -138,7 +138,7 @@ std::string Zstd(const std::string& text) {
   return out;
 }
 
-// Files of kRows lines, made when first asked for. "plain" is one file, others are kFiles.
+// Files of kRows lines, made when first asked for. "plain" and "gzip_1" are one file, others are kFiles.
 struct Files {
   std::string directory;
   int64_t bytes = 0;  // uncompressed
@@ -155,13 +155,13 @@ const Files& FilesOf(const Format& format, const std::string& compression) {
   if (!fresh) return files;
   files.directory = (std::filesystem::temp_directory_path() / absl::StrCat("weir_reader_benchmark_", ::getpid(), "_", it->first)).string();
   std::filesystem::create_directories(files.directory);
-  const int count = compression == "plain" ? 1 : kFiles;
+  const int count = compression == "plain" || compression == "gzip_1" ? 1 : kFiles;
   for (int f = 0; f < count; ++f) {
     std::string text = format.header.empty() ? "" : format.header + "\n";
     for (int64_t n = f; n < kRows; n += count) text += format.line(static_cast<uint64_t>(n)) + "\n";
     files.bytes += static_cast<int64_t>(text.size());
     std::ofstream(absl::StrCat(files.directory, "/f", f), std::ios::binary)
-        << (compression == "gzip" ? Gzip(text) : compression == "zstd" ? Zstd(text) : text);
+        << (compression.starts_with("gzip") ? Gzip(text) : compression == "zstd" ? Zstd(text) : text);
   }
   return files;
 }
@@ -201,10 +201,11 @@ void BM_ParseLines(benchmark::State& state, const Format& format, bool plainly) 
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(lines.size()));
 }
 
-// From files through parsing, shuffling and salting to batches.
-void BM_ReadBatches(benchmark::State& state, const Format& format, const std::string& compression) {
+// From files through parsing, shuffling (or in the order of the files) and salting to batches.
+void BM_ReadBatches(benchmark::State& state, const Format& format, const std::string& compression, bool shuffled) {
   DataSpec spec;
   spec.config = DataOf(format);
+  if (!shuffled) spec.config.set_shuffle(v1::Data::NO_SHUFFLE);
   // The first epoch also takes memory from the system.
   spec.epochs = kEpochs;
   const DataSet data = Open(format, compression);
@@ -252,15 +253,17 @@ void Register() {
     const std::string name = format.name;
     benchmark::RegisterBenchmark(("parse/" + name).c_str(), BM_ParseLines, format, false);
     benchmark::RegisterBenchmark(("parse_plain/" + name).c_str(), BM_ParseLines, format, true);
-    for (const std::string compression : {"plain", "gzip", "zstd"}) {
+    for (const std::string compression : {"plain", "gzip", "gzip_1", "zstd"}) {
       const std::string both = absl::StrCat(name, "/", compression);
       benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)->Unit(benchmark::kMillisecond);
-      benchmark::RegisterBenchmark(("batches/" + both).c_str(), BM_ReadBatches, format, compression)
-          ->ArgName("threads")
-          ->Arg(1)
-          ->Arg(2)
-          ->UseRealTime()
-          ->Unit(benchmark::kMillisecond);
+      for (const bool shuffled : {false, true}) {
+        benchmark::RegisterBenchmark(((shuffled ? "batches/" : "in_order/") + both).c_str(), BM_ReadBatches, format, compression, shuffled)
+            ->ArgName("threads")
+            ->Arg(1)
+            ->Arg(2)
+            ->UseRealTime()
+            ->Unit(benchmark::kMillisecond);
+      }
     }
   }
 }

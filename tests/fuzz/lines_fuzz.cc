@@ -10,6 +10,7 @@
 #include "tests/fuzz/input.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/data/line_source.h"
+#include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
 
 namespace weir {
@@ -81,6 +82,21 @@ std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LinePa
   return below.ok() ? *std::move(below) : nullptr;
 }
 
+// A compressed file gives the same lines when it is decompressed ahead. How many of them come before damage depends on how much is
+// decompressed at once.
+void CheckAhead(const DataFile& file, const std::vector<std::string>& lines, const absl::Status& status) {
+  static LinesAhead* const ahead = new LinesAhead({.block = 64});
+  const auto source = ahead->Open(file, {});
+  if (!source.ok()) std::abort();
+  std::string_view line;
+  int64_t offset;
+  size_t read = 0;
+  for (; (*source)->Next(&line, &offset); ++read) {
+    if (read < lines.size() ? line != lines[read] : status.ok()) std::abort();
+  }
+  if ((*source)->status().code() != status.code() || (status.ok() && read != lines.size())) std::abort();
+}
+
 // Adds the lines of a segment; false when reading ended with an error.
 bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& parser,
                std::vector<std::string>* lines) {
@@ -89,11 +105,14 @@ bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& p
   const std::unique_ptr<LineParser> below = parser.has_header() ? ParserBelowHeader(file, parser) : nullptr;
   std::string_view line;
   int64_t offset;
+  std::vector<std::string> read;
   while ((*source)->Next(&line, &offset)) {
     if (below != nullptr && offset > 0) Parse(line, *below);
     if (!parser.has_header()) Parse(line, parser);
-    lines->emplace_back(line);
+    read.emplace_back(line);
   }
+  if (file.compressed()) CheckAhead(file, read, (*source)->status());
+  lines->insert(lines->end(), read.begin(), read.end());
   return (*source)->status().ok();
 }
 

@@ -25,6 +25,7 @@ void ExampleStream::Rewind() {
   source_ = nullptr;
   segment_ = 0;
   compressed_records_ = 0;
+  ++round_;
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file) const {
@@ -50,25 +51,39 @@ absl::Status ExampleStream::OpenSegment() {
     }
     parser_ = below->second.get();
   }
-  ASSIGN_OR_RETURN(source_, RecordSource::Open(file, segment));
-  return absl::OkStatus();
+  if (options_.ahead != nullptr && file.compressed() && file.idx == nullptr) {
+    ASSIGN_OR_RETURN(source_, options_.ahead->Open(file, {.file = segment.file,
+                                                          .lane = options_.lane,
+                                                          .round = round_,
+                                                          .shared = segment.modulus > 1}));
+  } else {
+    ASSIGN_OR_RETURN(source_, RecordSource::Open(file, segment));
+  }
+  if (options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
+  return source_->status();
+}
+
+bool ExampleStream::SkipToOwn(const Segment& segment) {
+  if (segment.modulus == 1) return true;
+  const int64_t others = (segment.remainder - compressed_records_ % segment.modulus + segment.modulus) % segment.modulus;
+  const int64_t skipped = source_->Skip(others);
+  compressed_records_ += skipped;
+  return skipped == others;
 }
 
 bool ExampleStream::NextLine(std::string_view* line) {
   while (segment_ < segments_.size()) {
     const Segment& segment = segments_[segment_];
-    const DataFile& file = options_.data->files()[static_cast<size_t>(segment.file)];
     if (source_ == nullptr) {
       status_ = OpenSegment();
       if (!status_.ok()) return false;
     }
-    while (source_->Next(line, &position_.offset)) {
+    if (SkipToOwn(segment) && source_->Next(line, &position_.offset)) {
       if (options_.cancelled != nullptr && (++lines_ & 1023) == 0 && options_.cancelled->load(std::memory_order_relaxed)) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
-      if (position_.offset == 0 && options_.parser->has_header()) continue;
-      if (file.compressed() && compressed_records_++ % segment.modulus != segment.remainder) continue;
+      compressed_records_ += segment.modulus > 1;
       position_.file = segment.file;
       return true;
     }

@@ -16,6 +16,7 @@
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/line_parser.h"
+#include "trainer/data/lines_ahead.h"
 #include "trainer/data/record_source.h"
 
 namespace weir {
@@ -39,6 +40,9 @@ class ExampleStream {
     std::function<void(const InputPosition&)> on_skipped = {};
     // Set by others to end reading with Cancelled. May be null.
     const std::atomic<bool>* cancelled = nullptr;
+    // Decompresses lines for this stream and others, of which it is number `lane`. May be null: then the stream does it itself.
+    LinesAhead* ahead = nullptr;
+    int lane = 0;
   };
 
   explicit ExampleStream(Options options);
@@ -54,6 +58,8 @@ class ExampleStream {
 
  private:
   bool NextLine(std::string_view* line);
+  // Passes by what belongs to other streams; false at the end of the segment and on an error.
+  bool SkipToOwn(const Segment& segment);
   // Opens the source of segments_[segment_] and finds the parser of its lines.
   absl::Status OpenSegment();
   // Of the lines below the header of a file; null when the file has no line.
@@ -68,7 +74,8 @@ class ExampleStream {
   const LineParser* parser_;            // of its lines
   // By file, of formats whose files have headers.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
-  int64_t compressed_records_ = 0;  // lines of compressed files passed so far
+  int64_t compressed_records_ = 0;  // lines of compressed files that are dealt to streams, passed so far
+  int64_t round_ = 0;               // times that it was rewound
   int64_t lines_ = 0;
   InputPosition position_;
   absl::Status status_;

@@ -194,7 +194,7 @@ void Features::AddFloats(size_t begin, size_t width, bool plain, const char* in,
 
 // The ids of one slot, of which the record's `*id`-th is the first.
 void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const {
-  const uint16_t count = Load<uint16_t>(view.counts + slot * sizeof(uint16_t));
+  const uint16_t count = view.counts == nullptr ? 1 : Load<uint16_t>(view.counts + slot * sizeof(uint16_t));
   if (view.weights != nullptr && out->weights.empty()) out->weights.assign(out->values.size(), 1.0f);
   for (uint16_t i = 0; i < count; ++i, ++*id) {
     out->values.push_back(Id(slots_[slot], IdAt(view, *id), statistics));
@@ -211,11 +211,29 @@ void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const 
   out->offsets.push_back(static_cast<int64_t>(out->values.size()));
 }
 
-// The common case: an id in every slot, and nothing to do but to salt it.
+// The common case, a whole column: an id in every slot, and nothing to do but to salt it. False, with nothing made, when it is not so.
+bool Features::MakeOneIdEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const {
+  const size_t all = records.size() * width;
+  // As a rule it has the size of the batch before, and nothing is written twice.
+  out->values.resize(all);
+  int64_t* values = out->values.data();
+  for (const Record& record : records) {
+    const Record::View view = record.Look(floats_.size(), slots_.size());
+    if (view.counts != nullptr || view.weights != nullptr) return false;
+    SaltIds(salts_.data() + slot, view.ids + slot * (view.wide ? 8 : 4), view.wide, width, values);
+    values += width;
+  }
+  out->offsets.resize(all + 1);
+  int64_t* const offsets = out->offsets.data();
+  for (size_t i = 0; i <= all; ++i) offsets[i] = static_cast<int64_t>(i);
+  std::fill(next->begin(), next->end(), slot + width);
+  return true;
+}
+
+// The same of one record: some others may have more ids, or none.
 bool Features::AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const {
-  const char* const counts = view.counts + begin * sizeof(uint16_t);
   uint16_t others = 0;
-  for (size_t s = 0; s < width; ++s) others |= Load<uint16_t>(counts + s * sizeof(uint16_t)) ^ 1;
+  for (size_t s = begin; s < begin + width && view.counts != nullptr; ++s) others |= Load<uint16_t>(view.counts + s * sizeof(uint16_t)) ^ 1;
   if (others != 0) return false;
   int64_t at = static_cast<int64_t>(out->values.size());
   int64_t* const values = Extend(width, &out->values);
@@ -225,51 +243,59 @@ bool Features::AddOneIdEach(size_t begin, size_t width, const Record::View& view
   return true;
 }
 
-void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const {
-  const int64_t n = static_cast<int64_t>(records.size());
-  vars->resize(columns_.size());
-  std::vector<float*> floats(columns_.size(), nullptr);
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    if (columns_[c].kind == v1::DENSE) {
-      if (!std::holds_alternative<Tensor>((*vars)[c])) (*vars)[c] = Tensor();
-      Tensor& tensor = std::get<Tensor>((*vars)[c]);
-      tensor.Resize(v1::FLOAT32, {n, columns_[c].width});
-      floats[c] = tensor.data<float>();
-    } else {
-      if (!std::holds_alternative<IdBatch>((*vars)[c])) (*vars)[c] = IdBatch();
-      IdBatch& ids = std::get<IdBatch>((*vars)[c]);
-      ids.slots = columns_[c].width;
-      ids.values.clear();
-      ids.weights.clear();
-      ids.offsets.clear();
-      if (n > 0) ids.values.reserve(static_cast<size_t>(n * ids.slots));
-      if (n > 0) ids.offsets.reserve(static_cast<size_t>(n * ids.slots + 1));
-      if (n > 0) ids.offsets.push_back(0);
+// A column of any records. next[r]: the first of its ids in record r, then the one behind them.
+void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted, const DataStatistics* statistics,
+                       std::vector<size_t>* next, IdBatch* out) const {
+  out->values.clear();
+  out->offsets.clear();
+  out->values.reserve(records.size() * width);
+  out->offsets.reserve(records.size() * width + 1);
+  out->offsets.push_back(0);
+  for (size_t r = 0; r < records.size(); ++r) {
+    const Record::View view = records[r].Look(floats_.size(), slots_.size());
+    size_t& id = (*next)[r];
+    if (salted && view.weights == nullptr && out->weights.empty() && AddOneIdEach(slot, width, view, id, out)) {
+      id += width;
+      continue;
     }
+    for (size_t s = 0; s < width; ++s) AddSlot(slot + s, view, &id, statistics, out);
   }
+}
+
+void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const {
+  vars->resize(columns_.size());
   const bool counts_ids = statistics != nullptr && statistics->min_count() > 1;
-  for (const Record& record : records) {
-    const Record::View view = record.Look(floats_.size(), slots_.size());
-    size_t position = 0;
-    size_t slot = 0;
-    size_t id = 0;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      const size_t width = static_cast<size_t>(columns_[c].width);
-      if (columns_[c].kind == v1::DENSE) {
-        AddFloats(position, width, plain_[c], view.floats + position * sizeof(float), statistics, floats[c]);
-        floats[c] += width;
-        position += width;
-        continue;
+  std::vector<size_t> next(slots_.empty() ? 0 : records.size(), 0);
+  size_t position = 0;
+  size_t slot = 0;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const size_t width = static_cast<size_t>(columns_[c].width);
+    Variable& var = (*vars)[c];
+    if (columns_[c].kind == v1::DENSE) {
+      if (!std::holds_alternative<Tensor>(var)) var = Tensor();
+      Tensor& tensor = std::get<Tensor>(var);
+      tensor.Resize(v1::FLOAT32, {static_cast<int64_t>(records.size()), columns_[c].width});
+      float* out = tensor.data<float>();
+      for (const Record& record : records) {
+        const Record::View view = record.Look(floats_.size(), slots_.size());
+        AddFloats(position, width, plain_[c], view.floats + position * sizeof(float), statistics, out);
+        out += width;
       }
-      IdBatch& out = std::get<IdBatch>((*vars)[c]);
-      const bool plain = plain_[c] && !counts_ids && view.weights == nullptr && out.weights.empty();
-      if (plain && AddOneIdEach(slot, width, view, id, &out)) {
-        id += width;
-      } else {
-        for (size_t s = 0; s < width; ++s) AddSlot(slot + s, view, &id, statistics, &out);
-      }
-      slot += width;
+      position += width;
+      continue;
     }
+    if (!std::holds_alternative<IdBatch>(var)) var = IdBatch();
+    IdBatch& ids = std::get<IdBatch>(var);
+    ids.slots = columns_[c].width;
+    ids.weights.clear();
+    if (records.empty()) {
+      ids.values.clear();
+      ids.offsets.clear();
+    } else {
+      const bool salted = plain_[c] && !counts_ids;
+      if (!salted || !MakeOneIdEach(records, slot, width, &next, &ids)) MakeIds(records, slot, width, salted, statistics, &next, &ids);
+    }
+    slot += width;
   }
 }
 

@@ -46,6 +46,9 @@ class Features {
  private:
   void FindPlainColumns();
   void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics, float* out) const;
+  bool MakeOneIdEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const;
+  void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted, const DataStatistics* statistics,
+               std::vector<size_t>* next, IdBatch* out) const;
   bool AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
   float Transform(size_t position, float x, const DataStatistics* statistics) const;

@@ -21,6 +21,7 @@
 #include "glog/logging.h"
 #include "trainer/data/features.h"
 #include "trainer/data/line_parser.h"
+#include "trainer/data/lines_ahead.h"
 #include "trainer/data/shuffled_stream.h"
 
 namespace weir {
@@ -31,6 +32,10 @@ const ProfileName kMakeBatch("make a batch");
 // How long threads may take to end when a reader goes: they look every thousand lines, and at every block of 256 KiB.
 constexpr absl::Duration kLeave = absl::Seconds(2);
 
+int ReaderThreads(const LaneReaderOptions& options) {
+  return std::min(options.threads > 0 ? options.threads : UsableCores(), options.streams.count);
+}
+
 // What the lanes of a reader share and nobody changes, but for the flags and counters.
 struct Shared {
   LaneReaderOptions options;
@@ -39,6 +44,7 @@ struct Shared {
   Features features;
   DataStatistics statistics;
   bool has_statistics = false;
+  std::unique_ptr<LinesAhead> ahead;    // null: no lines are compressed
   std::atomic<bool> cancelled{false};   // a flag to look at between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that nobody waits for
   mutable Mutex skipped_mu;
@@ -59,37 +65,27 @@ class Lane {
  public:
   Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {}
 
-  // The next batch; examples 0 and ended when there is none.
-  absl::Status Make(LaneBatch* batch) {
+  // Passes `batches` batches before the first one that is made. Before the first Work.
+  void SkipTo(int64_t batches) { skip_ = batches; }
+
+  // A piece of the work on the next batch: true when it is made, with examples 0 and ended when there is none. Work comes in pieces so
+  // that lanes which read one compressed file stay close together.
+  absl::StatusOr<bool> Work(LaneBatch* batch) {
+    const bool prepared = records_.Prepare(kPiece);
+    RETURN_IF_ERROR(records_.status());
+    if (!prepared) return false;
+    if (skip_ > 0 && !ended_) {
+      RETURN_IF_ERROR(Skip());
+      return false;
+    }
     RETURN_IF_ERROR(Gather(&batch->positions));
+    if (batch_.empty() && !ended_) return false;
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
     batch->fraction = Fraction();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
     batch_.clear();
-    return absl::OkStatus();
-  }
-
-  // Passes `batches` batches without making them.
-  absl::Status Skip(int64_t batches) {
-    const int64_t size = shared_.options.spec.StreamBatch(stream_);
-    while (batches > 0 && !ended_) {
-      const int64_t examples = records_.epoch_examples();
-      if (examples >= 0) {
-        // Every epoch gives as many batches as the first: go straight to the one that matters.
-        const int64_t each = shared_.drop_last() ? examples / size : (examples + size - 1) / size;
-        const int64_t target = given_ + batches;
-        const int64_t epochs = std::min(target / each, shared_.epochs() - 1 - records_.epoch());
-        if (epochs > 0) {
-          StartEpoch(records_.epoch() + epochs);
-          batches = target - epochs * each;
-          continue;
-        }
-      }
-      RETURN_IF_ERROR(Gather(nullptr));
-      --batches;
-    }
-    return absl::OkStatus();
+    return true;
   }
 
   double Fraction() const {
@@ -100,6 +96,7 @@ class Lane {
     return (static_cast<double>(records_.epoch()) + std::min(1.0, of_epoch)) / static_cast<double>(shared_.epochs());
   }
   int64_t epoch() const { return records_.epoch(); }
+  int64_t total_read() const { return records_.total_read(); }
   bool window() const { return records_.window(); }
   int64_t buffered() const { return records_.most_examples(); }
   std::string Describe() const {
@@ -124,7 +121,9 @@ class Lane {
                       .required = {},
                       .may_be_absent = {},
                       .skipped = &shared->skipped_lines,
-                      .cancelled = &shared->cancelled};
+                      .cancelled = &shared->cancelled,
+                      .ahead = shared->ahead.get(),
+                      .lane = stream - shared->options.streams.begin};
     if (shared->options.with_positions) {
       options.stream.on_skipped = [shared](const InputPosition& position) {
         MutexLock lock(&shared->skipped_mu);
@@ -146,22 +145,41 @@ class Lane {
     return options;
   }
 
-  // Collects the records of the next batch in batch_; none when the stream has ended.
+  // Passes one batch, or all that lies before the epoch that matters.
+  absl::Status Skip() {
+    const int64_t examples = records_.epoch_examples();
+    if (examples >= 0) {
+      // Every epoch gives as many batches as the first.
+      const int64_t size = shared_.options.spec.StreamBatch(stream_);
+      const int64_t each = shared_.drop_last() ? examples / size : (examples + size - 1) / size;
+      const int64_t target = given_ + skip_;
+      const int64_t epochs = std::min(target / each, shared_.epochs() - 1 - records_.epoch());
+      if (epochs > 0) {
+        StartEpoch(records_.epoch() + epochs);
+        skip_ = target - epochs * each;
+        return absl::OkStatus();
+      }
+    }
+    RETURN_IF_ERROR(Gather(nullptr));
+    if (!batch_.empty()) --skip_;
+    return absl::OkStatus();
+  }
+
+  // Collects the records of the next batch in batch_; none when the stream has ended, or when it has begun another epoch instead.
   absl::Status Gather(std::vector<InputPosition>* positions) {
     batch_.clear();
     if (positions != nullptr) positions->clear();
+    if (ended_) return absl::OkStatus();
     const size_t size = static_cast<size_t>(shared_.options.spec.StreamBatch(stream_));
-    while (!ended_ && batch_.empty()) {
-      Record record;
-      InputPosition position;
-      while (batch_.size() < size && records_.Next(&record, &position)) {
-        batch_.push_back(std::move(record));
-        if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
-      }
-      RETURN_IF_ERROR(records_.status());
-      ++given_;
-      if (batch_.size() < size) EndEpoch();
+    Record record;
+    InputPosition position;
+    while (batch_.size() < size && records_.Next(&record, &position)) {
+      batch_.push_back(std::move(record));
+      if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
     }
+    RETURN_IF_ERROR(records_.status());
+    ++given_;
+    if (batch_.size() < size) EndEpoch();
     return absl::OkStatus();
   }
 
@@ -182,9 +200,12 @@ class Lane {
     given_ = 0;
   }
 
+  static constexpr int64_t kPiece = 2048;  // records: half a megabyte of text, far below what a lane may be ahead of others
+
   Shared& shared_;
   const int stream_;
   ShuffledStream records_;
+  int64_t skip_ = 0;  // batches to pass
   std::vector<Record> batch_;  // their memory is in records_
   int64_t given_ = 0;  // batches of this epoch
   bool ended_ = false;
@@ -217,12 +238,13 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
   void SkipTo(int64_t step) {
     CHECK(threads_.empty()) << "SkipTo after the first Next";
-    skip_ = step;
+    for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);
   }
 
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches);
 
   void Cancel() {
+    if (shared_->ahead != nullptr) shared_->ahead->Cancel();
     MutexLock lock(&mu_);
     shared_->cancelled.store(true);
     work_.SignalAll();
@@ -248,8 +270,11 @@ class Machine : public std::enable_shared_from_this<Machine> {
     bool window = false;
     int64_t buffered = 0;  // examples in the shuffle buffer
     int64_t made = 0;
-    bool busy = false;  // a thread is making the lane's next batch
-    bool done = false;  // ended or failed: nothing more to make
+    LaneBatch begun;           // what the next batch is made in
+    bool has_begun = false;    // work on it has begun
+    int64_t read = 0;          // examples, of all epochs
+    bool busy = false;         // a thread works on the lane's next batch
+    bool done = false;         // ended or failed: nothing more to make
   };
 
   void StartThreads();
@@ -257,7 +282,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   // The lane that is furthest behind, of those that want work; -1 when there is none.
   int PickLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands over what was made for a lane.
-  void Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Deliver(int lane, absl::Status status, LaneBatch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One line for the log: whether streams are shuffled as a whole.
   std::string ShuffleSummary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -267,7 +292,6 @@ class Machine : public std::enable_shared_from_this<Machine> {
   // [i] belongs to the thread that has set queues_[i].busy.
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::thread> threads_;  // of the thread that calls Next
-  int64_t skip_ = 0;                  // constant once threads run
   bool ended_ = false;                // of the thread that calls Next
 
   mutable Mutex mu_;
@@ -308,9 +332,7 @@ void Machine::Close() {
 }
 
 void Machine::StartThreads() {
-  int threads = shared_->options.threads;
-  if (threads <= 0) threads = UsableCores();
-  threads = std::min(threads, lanes());
+  const int threads = ReaderThreads(shared_->options);
   {
     MutexLock lock(&mu_);
     left_.assign(static_cast<size_t>(threads), false);
@@ -329,7 +351,8 @@ int Machine::PickLane() {
   for (int i = 0; i < static_cast<int>(queues_.size()); ++i) {
     const Queue& queue = queues_[static_cast<size_t>(i)];
     if (queue.busy || queue.done || queue.ready.size() >= wanted) continue;
-    if (picked < 0 || queue.ready.size() < queues_[static_cast<size_t>(picked)].ready.size()) picked = i;
+    const auto behind = [](const Queue& q) { return std::pair(q.ready.size(), q.read); };
+    if (picked < 0 || behind(queue) < behind(queues_[static_cast<size_t>(picked)])) picked = i;
   }
   return picked;
 }
@@ -344,43 +367,51 @@ void Machine::Work(int thread) {
     }
     Queue& queue = queues_[static_cast<size_t>(picked)];
     queue.busy = true;
-    const bool first = queue.made == 0;
-    const int64_t made = queue.made;
-    LaneBatch batch;
-    if (!queue.used.empty()) {
-      batch = std::move(queue.used.back());
+    const bool begins = !std::exchange(queue.has_begun, true);
+    if (begins && !queue.used.empty()) {
+      queue.begun = std::move(queue.used.back());
       queue.used.pop_back();
     }
+    LaneBatch batch = std::move(queue.begun);
+    const int64_t made = queue.made;
     mu_.Unlock();
     Lane& lane = *lanes_[static_cast<size_t>(picked)];
-    if (shared_->options.before_batch) shared_->options.before_batch(shared_->options.streams.begin + picked, made);
+    if (begins && shared_->options.before_batch) shared_->options.before_batch(shared_->options.streams.begin + picked, made);
     const int64_t epoch = lane.epoch();
-    absl::Status status = first ? lane.Skip(skip_) : absl::OkStatus();
+    absl::StatusOr<bool> whole = false;
     {
       ProfileSpan span(Profiler::CurrentStep(), ProfileKind::kRead, kMakeBatch);
       if (ProfileEvent* const event = span.event()) event->lane = shared_->options.streams.begin + picked;
-      if (status.ok()) status = lane.Make(&batch);
+      whole = lane.Work(&batch);
     }
     std::string description;
-    if (status.ok() && (first || lane.epoch() != epoch || batch.ended)) description = lane.Describe();
+    if (whole.ok() && (lane.epoch() != epoch || (*whole && (made == 0 || batch.ended)))) description = lane.Describe();
     const bool window = lane.window();
     const int64_t buffered = lane.buffered();
+    const int64_t read = lane.total_read();
     mu_.Lock();
     queue.window = window;
     queue.buffered = buffered;
-    Deliver(picked, std::move(status), std::move(batch), std::move(description));
-    if (first && ++lanes_begun_ == lanes() && shared_->shuffles()) LOG(INFO) << ShuffleSummary();
+    queue.read = read;
+    if (!description.empty()) queue.description = std::move(description);
+    if (whole.ok() && !*whole) {
+      queue.begun = std::move(batch);
+      queue.busy = false;
+      continue;
+    }
+    Deliver(picked, whole.status(), std::move(batch));
+    if (made == 0 && ++lanes_begun_ == lanes() && shared_->shuffles()) LOG(INFO) << ShuffleSummary();
   }
   left_[static_cast<size_t>(thread)] = true;
   ready_.SignalAll();
   mu_.Unlock();
 }
 
-void Machine::Deliver(int lane, absl::Status status, LaneBatch batch, std::string description) {
+void Machine::Deliver(int lane, absl::Status status, LaneBatch batch) {
   Queue& queue = queues_[static_cast<size_t>(lane)];
   queue.busy = false;
+  queue.has_begun = false;
   ++queue.made;
-  if (!description.empty()) queue.description = std::move(description);
   if (!status.ok()) {
     queue.error = std::move(status);
     queue.done = true;
@@ -522,6 +553,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
   shared->options = std::move(options);
   shared->data = std::move(data);
   RETURN_IF_ERROR(CheckStatistics(*shared));
+  shared->ahead = LinesAhead::For(shared->data, shared->options.streams.count, ReaderThreads(shared->options));
   return std::make_unique<Reader>(std::move(shared));
 }
 

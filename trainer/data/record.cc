@@ -11,12 +11,28 @@
 namespace weir {
 namespace {
 
-// Before the floats, the counts, the ids (4 or 8 bytes each) and, with weights, the weights.
+// Before the floats, the counts unless every slot has one id, the ids (4 or 8 bytes each) and, with weights, the weights.
 struct Header {
   uint32_t ids;
-  uint16_t wide;
+  uint8_t wide;
+  uint8_t one_each;
   uint16_t weighted;
 };
+
+// Four at a time, and the last four again.
+bool OneEach(const std::vector<uint16_t>& counts) {
+  constexpr uint64_t kOnes = 0x0001000100010001ULL;
+  if (counts.size() < 4) return std::all_of(counts.begin(), counts.end(), [](uint16_t count) { return count == 1; });
+  uint64_t others = 0;
+  const auto look = [&](size_t at) {
+    uint64_t four;
+    std::memcpy(&four, counts.data() + at, sizeof(four));
+    others |= four ^ kOnes;
+  };
+  for (size_t at = 0; at + 4 <= counts.size(); at += 4) look(at);
+  look(counts.size() - 4);
+  return others == 0;
+}
 
 template <typename T>
 char* Put(char* out, const std::vector<T>& values) {
@@ -35,13 +51,17 @@ void Get(const char* in, std::vector<T>* values) {
 char* RecordPool::Take(size_t bytes) {
   if (bytes > kLargest) return new char[bytes];
   const size_t grains = (bytes + kGrain - 1) / kGrain;
-  char*& free = free_[grains];
-  if (free != nullptr) {
-    char* const taken = free;
-    std::memcpy(&free, taken, sizeof(free));
+  const size_t size = grains * kGrain;
+  std::vector<char*>& free = free_[grains];
+  if (!free.empty()) {
+    char* const taken = free.back();
+    free.pop_back();
+    if (free.size() >= kAhead) {
+      const char* const later = free[free.size() - kAhead];
+      for (size_t at = 0; at < size; at += 64) __builtin_prefetch(later + at, 1);
+    }
     return taken;
   }
-  const size_t size = grains * kGrain;
   if (left_ < size) AddChunk();
   left_ -= size;
   return chunks_.back().get() + left_;
@@ -62,9 +82,7 @@ void RecordPool::Give(char* data, size_t bytes) {
     delete[] data;
     return;
   }
-  char*& free = free_[(bytes + kGrain - 1) / kGrain];
-  std::memcpy(data, &free, sizeof(free));
-  free = data;
+  free_[(bytes + kGrain - 1) / kGrain].push_back(data);
 }
 
 Record::Record(const Example& example, RecordPool* pool) : pool_(pool) {
@@ -72,15 +90,18 @@ Record::Record(const Example& example, RecordPool* pool) : pool_(pool) {
   for (const int64_t id : example.ids) all |= static_cast<uint64_t>(id);
   const bool wide = all > std::numeric_limits<uint32_t>::max();
   const size_t ids = example.ids.size();
-  const size_t bytes = sizeof(Header) + example.floats.size() * sizeof(float) + example.counts.size() * sizeof(uint16_t) +
-                       ids * (wide ? 8 : 4) + example.weights.size() * sizeof(float);
+  const size_t counts = example.counts.size() * sizeof(uint16_t);
+  const bool one_each = ids == example.counts.size() && OneEach(example.counts);
+  const size_t bytes =
+      sizeof(Header) + example.floats.size() * sizeof(float) + counts + ids * (wide ? 8 : 4) + example.weights.size() * sizeof(float);
   CHECK_LE(bytes, std::numeric_limits<uint32_t>::max());  // a line has at most 16 MiB
   bytes_ = static_cast<uint32_t>(bytes);
-  data_ = pool_ == nullptr ? new char[bytes] : pool_->Take(bytes);
-  const Header header = {static_cast<uint32_t>(ids), wide, !example.weights.empty()};
+  size_ = static_cast<uint32_t>(one_each ? bytes - counts : bytes);
+  data_ = pool_ == nullptr ? new char[size_] : pool_->Take(size_);
+  const Header header = {static_cast<uint32_t>(ids), wide, one_each, !example.weights.empty()};
   std::memcpy(data_, &header, sizeof(header));
   char* out = Put(data_ + sizeof(header), example.floats);
-  out = Put(out, example.counts);
+  if (!one_each) out = Put(out, example.counts);
   if (wide) {
     out = Put(out, example.ids);
   } else {
@@ -98,7 +119,7 @@ Record::~Record() {
   if (pool_ == nullptr) {
     delete[] data_;
   } else {
-    pool_->Give(data_, bytes_);
+    pool_->Give(data_, size_);
   }
 }
 
@@ -107,8 +128,9 @@ Record::View Record::Look(size_t floats, size_t slots) const {
   std::memcpy(&header, data_, sizeof(header));
   View view;
   view.floats = data_ + sizeof(header);
-  view.counts = view.floats + floats * sizeof(float);
-  view.ids = view.counts + slots * sizeof(uint16_t);
+  const char* const behind = view.floats + floats * sizeof(float);
+  view.counts = header.one_each != 0 ? nullptr : behind;
+  view.ids = header.one_each != 0 ? behind : behind + slots * sizeof(uint16_t);
   view.id_count = header.ids;
   view.wide = header.wide != 0;
   view.weights = header.weighted != 0 ? view.ids + size_t{header.ids} * (view.wide ? 8 : 4) : nullptr;
@@ -118,7 +140,11 @@ Record::View Record::Look(size_t floats, size_t slots) const {
 void Record::CopyTo(Example* example) const {
   const View view = Look(example->floats.size(), example->counts.size());
   Get(view.floats, &example->floats);
-  Get(view.counts, &example->counts);
+  if (view.counts != nullptr) {
+    Get(view.counts, &example->counts);
+  } else {
+    std::fill(example->counts.begin(), example->counts.end(), uint16_t{1});
+  }
   example->ids.resize(view.id_count);
   if (view.wide) {
     Get(view.ids, &example->ids);

@@ -34,8 +34,10 @@ class RecordPool {
   };
   void AddChunk();
 
-  // First bytes of a block that nobody has: the next one of its size.
-  char* free_[kLargest / kGrain + 1] = {};
+  // After a shuffle free blocks lie anywhere: so many are fetched into the cache before they are taken.
+  static constexpr size_t kAhead = 4;
+
+  std::vector<char*> free_[kLargest / kGrain + 1];  // blocks that nobody has, by size
   std::vector<std::unique_ptr<char, Free>> chunks_;
   size_t chunk_ = 0;  // size of the last one
   size_t left_ = 0;   // at its end
@@ -53,7 +55,7 @@ class Record {
   }
   ~Record();
 
-  // A function of the example alone: the capacity of a shuffle buffer counts it.
+  // A function of the example alone: the capacity of a shuffle buffer counts it. Its memory may be less.
   int64_t bytes() const { return bytes_; }
   // `example` has the sizes of the parser that made the record's example.
   void CopyTo(Example* example) const;
@@ -61,7 +63,7 @@ class Record {
   // Where the parts of the example stand, none of them aligned. Lives as long as the record.
   struct View {
     const char* floats;   // float
-    const char* counts;   // uint16_t
+    const char* counts;   // uint16_t; null where every slot has one id
     const char* ids;      // int64_t, or uint32_t where not `wide`
     const char* weights;  // float; null without weights
     uint32_t id_count;
@@ -71,7 +73,7 @@ class Record {
 
   // Fetches it into the cache.
   void Prefetch() const {
-    for (uint32_t at = 0; at < bytes_ && at < kPrefetched; at += 64) __builtin_prefetch(data_ + at);
+    for (uint32_t at = 0; at < size_ && at < kPrefetched; at += 64) __builtin_prefetch(data_ + at);
   }
 
  private:
@@ -81,11 +83,13 @@ class Record {
     std::swap(data_, other->data_);
     std::swap(pool_, other->pool_);
     std::swap(bytes_, other->bytes_);
+    std::swap(size_, other->size_);
   }
 
   char* data_ = nullptr;
   RecordPool* pool_ = nullptr;
   uint32_t bytes_ = 0;
+  uint32_t size_ = 0;  // of data_
 };
 
 }  // namespace weir

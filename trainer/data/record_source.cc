@@ -11,6 +11,14 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(const DataFile&
   return LineSource::Open(file, segment);
 }
 
+int64_t RecordSource::Skip(int64_t records) {
+  std::string_view record;
+  int64_t offset;
+  int64_t skipped = 0;
+  while (skipped < records && Next(&record, &offset)) ++skipped;
+  return skipped;
+}
+
 std::string RecordSource::Place(const DataFile& file, int64_t offset) {
   if (file.idx != nullptr) return absl::StrCat(file.name, ", example ", offset, " from 0");
   const absl::StatusOr<int64_t> number = LineNumber(file, offset);

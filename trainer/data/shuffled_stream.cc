@@ -21,26 +21,32 @@ bool ShuffledStream::Read(Record* record, InputPosition* position) {
   if (!stream_.Next(&example_, position)) return false;
   *record = Record(example_, &pool_);
   ++read_;
+  ++total_read_;
   return true;
 }
 
-void ShuffledStream::Fill() {
-  int64_t bytes = 0;
+bool ShuffledStream::Prepare(int64_t records) {
+  if (!options_.shuffle || filled_) return true;
   InputPosition position;
-  while (Read(&waiting_, &position)) {
-    const bool fits = bytes + waiting_.bytes() <= options_.buffer_bytes &&
+  for (; records > 0; --records) {
+    if (!Read(&waiting_, &position)) {
+      filled_ = true;
+      break;
+    }
+    const bool fits = buffered_bytes_ + waiting_.bytes() <= options_.buffer_bytes &&
                       static_cast<int64_t>(buffer_.size()) < options_.buffer_examples;
     if (!fits && !buffer_.empty()) {
       has_waiting_ = true;
       window_ = true;
+      filled_ = true;
       break;
     }
-    bytes += waiting_.bytes();
+    buffered_bytes_ += waiting_.bytes();
     buffer_.push_back(std::move(waiting_));
   }
-  filled_ = true;
   most_examples_ = std::max(most_examples_, static_cast<int64_t>(buffer_.size()));
-  most_bytes_ = std::max(most_bytes_, bytes);
+  most_bytes_ = std::max(most_bytes_, buffered_bytes_);
+  return filled_;
 }
 
 uint64_t ShuffledStream::Random(uint64_t draw) const {
@@ -72,7 +78,7 @@ bool ShuffledStream::Next(Record* record, InputPosition* position) {
   if (!options_.shuffle) {
     if (Read(record, position == nullptr ? &unused : position)) return true;
   } else {
-    if (!filled_) Fill();
+    Prepare(std::numeric_limits<int64_t>::max());
     if (!status().ok()) return false;
     if (!buffer_.empty()) {
       const size_t chosen = Draw(buffer_.size());
@@ -99,6 +105,7 @@ void ShuffledStream::StartEpoch(int64_t epoch) {
   epoch_ = epoch;
   draws_ = 0;
   read_ = 0;
+  buffered_bytes_ = 0;
   filled_ = false;
 }
 

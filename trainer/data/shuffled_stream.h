@@ -27,6 +27,9 @@ class ShuffledStream {
   // The records that it gives have their memory in it: they go first.
   explicit ShuffledStream(Options options);
 
+  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. False when it wants more.
+  // Next does not ask for it.
+  bool Prepare(int64_t records);
   // The next record of the epoch. False at its end and on an error; then look at status(). `position` may be null; with
   // shuffling it is not set.
   bool Next(Record* record, InputPosition* position);
@@ -35,6 +38,8 @@ class ShuffledStream {
   // Once the first epoch has ended, at any time: the start of a later one.
   void StartEpoch(int64_t epoch);
   int64_t epoch() const { return epoch_; }
+  // Examples read so far, of all epochs.
+  int64_t total_read() const { return total_read_; }
   // Examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
   // The same as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
@@ -50,7 +55,6 @@ class ShuffledStream {
  private:
   // Reads one record; false at the end of the stream.
   bool Read(Record* record, InputPosition* position);
-  void Fill();
   // Uniform in [0, n): draw number draws_ of this (seed, stream, epoch).
   uint64_t Draw(uint64_t n);
   uint64_t Random(uint64_t draw) const;
@@ -71,7 +75,9 @@ class ShuffledStream {
   int64_t epoch_ = 0;
   uint64_t draws_ = 0;
   uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), of draws from draws_ on
-  int64_t read_ = 0;  // in this epoch
+  int64_t buffered_bytes_ = 0;  // while it is being filled
+  int64_t read_ = 0;            // in this epoch
+  int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
   int64_t most_examples_ = 0;
   int64_t most_bytes_ = 0;

@@ -16,6 +16,7 @@
 #include "glog/logging.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
+#include "trainer/data/lines_ahead.h"
 
 namespace weir {
 namespace {
@@ -119,6 +120,8 @@ struct Pass {
   const LineParser& parser;
   const Features& features;
   const std::function<bool()>& cancelled;
+  const std::unique_ptr<LinesAhead> ahead;
+  const int first_stream;
   std::atomic<int64_t> skipped = 0;  // a counter that is read when all streams are through
 };
 
@@ -129,7 +132,9 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
                           .streams = pass.spec.streams(),
                           .bad_line = pass.spec.config.bad_line(),
                           .required = pass.features.required(),
-                          .skipped = &pass.skipped});
+                          .skipped = &pass.skipped,
+                          .ahead = pass.ahead.get(),
+                          .lane = stream - pass.first_stream});
   StreamStatistics result;
   std::vector<size_t> standardized;
   for (size_t i = 0; i < pass.features.floats().size(); ++i) {
@@ -265,7 +270,8 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                                               ThreadPool* pool, const std::function<bool()>& cancelled) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(spec.config));
   ASSIGN_OR_RETURN(const Features features, Features::Create(spec, *parser));
-  Pass pass = {spec, train, *parser, features, cancelled};
+  const int threads = std::min(streams.count, pool != nullptr ? pool->threads() + 1 : 1);
+  Pass pass = {spec, train, *parser, features, cancelled, LinesAhead::For(train, streams.count, threads), streams.begin};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
                                                           absl::UnknownError("not collected"));
   const auto collect = [&](int64_t i) {

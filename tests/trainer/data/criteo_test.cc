@@ -136,6 +136,33 @@ TEST_F(CriteoTest, WhateverStandsInALineItIsParsedOrRefused) {
   EXPECT_LT(refused, 19000);
 }
 
+// As many fields as have a way of their own, and more.
+TEST(CriteoConfigTest, LinesOfAnyNumberOfFieldsAreParsedAlike) {
+  for (const auto& [integers, categoricals] : {std::pair(13, 26), std::pair(0, 1), std::pair(1, 0), std::pair(7, 8), std::pair(130, 125), std::pair(200, 100)}) {
+    const auto parser = Parser(absl::StrCat("criteo { integers: ", integers, " categoricals: ", categoricals, " }"));
+    Example example;
+    ExampleStream::Prepare(*parser, &example);
+    int parsed = 0;
+    for (uint64_t n = 0; n < 300; ++n) {
+      std::string line = absl::StrCat(n % 2);
+      for (int i = 0; i < integers; ++i) {
+        const PhiloxBlock r = Philox(5, n, static_cast<uint64_t>(i));
+        const uint32_t digits = r.v[1] % 60 == 0 ? 9 : r.v[1] % 9;  // nine are rare
+        line += '\t';
+        if (digits > 0 && r.v[2] % 3 == 0) line += '-';
+        line += std::to_string(100000000 + r.v[0] % 899999999).substr(0, digits);
+        if (r.v[3] % 2000 == 0) line += '.';
+      }
+      for (int i = 0; i < categoricals; ++i) {
+        const PhiloxBlock r = Philox(6, n, static_cast<uint64_t>(i));
+        absl::StrAppend(&line, "\t", std::string(absl::StrCat(absl::Hex(r.v[0], absl::kZeroPad8))).substr(r.v[1] % 9));
+      }
+      parsed += ParseBothWays(*parser, line, &example).ok();
+    }
+    EXPECT_GT(parsed, 200) << integers << " and " << categoricals;
+  }
+}
+
 TEST(CriteoConfigTest, TheUsualLayoutHasFortyFields) {
   const auto parser = Parser("criteo {}");
   EXPECT_EQ(parser->floats(), 14);

@@ -1,0 +1,298 @@
+// Lines of compressed files that threads decompress ahead, once for lanes that stay close together.
+
+#include "trainer/data/lines_ahead.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+#include "trainer/data/example_stream.h"
+#include "trainer/data/line_source.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+using PlacedLines = std::vector<std::pair<std::string, int64_t>>;
+
+// Every line that is left, and where it stands.
+PlacedLines Rest(RecordSource& source) {
+  PlacedLines lines;
+  std::string_view line;
+  int64_t offset;
+  while (source.Next(&line, &offset)) lines.emplace_back(line, offset);
+  return lines;
+}
+
+class LinesAheadTest : public ::testing::Test {
+ protected:
+  // A file with these bytes.
+  const DataFile& File(const std::string& name, const std::string& bytes) {
+    dir_.Write(name, bytes);
+    v1::DataSource source;
+    source.add_files(name);
+    auto set = DataSet::Open(source, dir_.path(), "data.train");
+    CHECK(set.ok()) << set.status();
+    sets_.push_back(std::make_unique<DataSet>(*std::move(set)));
+    return sets_.back()->files()[0];
+  }
+  static std::unique_ptr<RecordSource> Open(LinesAhead& ahead, const DataFile& file, const LinesAhead::Reader& reader) {
+    auto source = ahead.Open(file, reader);
+    CHECK(source.ok()) << source.status();
+    return *std::move(source);
+  }
+  static PlacedLines Plainly(const DataFile& file) {
+    auto source = LineSource::Open(file, {});
+    CHECK(source.ok()) << source.status();
+    PlacedLines lines = Rest(**source);
+    CHECK((*source)->status().ok()) << (*source)->status();
+    return lines;
+  }
+
+  TempDir dir_;
+  std::vector<std::unique_ptr<DataSet>> sets_;
+};
+
+// Lines of many lengths.
+std::string Text(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i)
+    absl::StrAppend(&text, i, std::string(static_cast<size_t>(i * 7 % 31), 'x'), i % 3 == 0 ? "\r\n" : "\n");
+  return text;
+}
+
+TEST_F(LinesAheadTest, LinesAndTheirPlacesAreThoseOfLineSource) {
+  const std::string texts[] = {Text(200),
+                               Text(200) + "no newline at the end",
+                               Text(50) + std::string(5000, 'y') + "\n" + Text(50),
+                               "\n\n\n",
+                               "\r\n",
+                               ""};
+  for (size_t t = 0; t < std::size(texts); ++t) {
+    const DataFile& gzip = File(absl::StrCat("t", t, ".gz"), Gzip(texts[t]));
+    const DataFile& zstd = File(absl::StrCat("t", t, ".zst"), Zstd(texts[t]));
+    for (const DataFile* file : {&gzip, &zstd}) {
+      for (const size_t block : {1, 7, 64, 1 << 18}) {
+        LinesAhead ahead({.block = block});
+        const auto source = Open(ahead, *file, {});
+        EXPECT_EQ(Rest(*source), Plainly(*file)) << file->name << ", blocks of " << block;
+        EXPECT_TRUE(source->status().ok()) << source->status();
+      }
+    }
+  }
+}
+
+TEST_F(LinesAheadTest, SkippedLinesAreThoseThatNextWouldHaveGiven) {
+  const DataFile& file = File("f", Gzip(Text(300)));
+  const PlacedLines all = Plainly(file);
+  LinesAhead ahead({.block = 64});
+  const auto source = Open(ahead, file, {});
+  std::string_view line;
+  int64_t offset;
+  for (size_t at = 0, step = 0; at + step < all.size(); at += step + 1, step = (step + 5) % 17) {
+    ASSERT_EQ(source->Skip(static_cast<int64_t>(step)), static_cast<int64_t>(step));
+    ASSERT_TRUE(source->Next(&line, &offset));
+    ASSERT_EQ(std::pair(std::string(line), offset), all[at + step]);
+  }
+  EXPECT_LT(source->Skip(1000), 40);
+  EXPECT_FALSE(source->Next(&line, &offset));
+  EXPECT_TRUE(source->status().ok());
+}
+
+TEST_F(LinesAheadTest, LanesThatStayTogetherShareOnePassInEveryRound) {
+  const DataFile& file = File("f", Gzip(Text(1000)));
+  const PlacedLines all = Plainly(file);
+  LinesAhead ahead({.lanes = 4, .threads = 2, .block = 64, .ahead = 2, .window = 8});
+  for (int64_t round = 0; round < 3; ++round) {
+    std::vector<std::unique_ptr<RecordSource>> lanes;
+    for (int lane = 0; lane < 4; ++lane)
+      lanes.push_back(Open(ahead, file, {.lane = lane, .round = round, .shared = true}));
+    std::string_view line;
+    int64_t offset;
+    for (const auto& expected : all) {
+      for (const auto& lane : lanes) {
+        ASSERT_TRUE(lane->Next(&line, &offset));
+        ASSERT_EQ(std::pair(std::string(line), offset), expected);
+      }
+    }
+    for (const auto& lane : lanes) EXPECT_FALSE(lane->Next(&line, &offset));
+    EXPECT_EQ(ahead.passes(), round + 1);
+  }
+}
+
+TEST_F(LinesAheadTest, AFileThatFitsIntoTheWindowIsDecompressedOnceForLanesThatComeOneAfterTheOther) {
+  const DataFile& file = File("f", Gzip(Text(100)));
+  LinesAhead ahead({.lanes = 3});
+  for (int lane = 0; lane < 3; ++lane)
+    EXPECT_EQ(Rest(*Open(ahead, file, {.lane = lane, .shared = true})), Plainly(file));
+  EXPECT_EQ(ahead.passes(), 1);
+}
+
+TEST_F(LinesAheadTest, ALaneFarAheadWaitsForNobodyAndTheOthersShareAnotherPass) {
+  const DataFile& file = File("f", Gzip(Text(1000)));
+  const PlacedLines all = Plainly(file);
+  LinesAhead ahead({.lanes = 3, .threads = 1, .block = 64, .ahead = 2, .window = 4});
+  const auto second = Open(ahead, file, {.lane = 1, .shared = true});
+  const auto third = Open(ahead, file, {.lane = 2, .shared = true});
+  std::string_view line;
+  int64_t offset;
+  // The second lane stands in the middle of a block when the first runs away.
+  ASSERT_TRUE(second->Next(&line, &offset));
+  EXPECT_EQ(Rest(*Open(ahead, file, {.lane = 0, .shared = true})), all);
+  EXPECT_EQ(ahead.passes(), 1);
+  PlacedLines of_second = {all[0]}, of_third;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0 && second->Next(&line, &offset)) of_second.emplace_back(line, offset);
+    if (third->Next(&line, &offset)) of_third.emplace_back(line, offset);
+  }
+  EXPECT_EQ(of_second, all);
+  EXPECT_EQ(of_third, all);
+  EXPECT_EQ(ahead.passes(), 2);
+}
+
+TEST_F(LinesAheadTest, LanesOfManyThreadsAtAnySpeedGetEveryLine) {
+  const DataFile& file = File("f", Gzip(Text(3000)));
+  const PlacedLines all = Plainly(file);
+  constexpr int kLanes = 5;
+  constexpr int64_t kRounds = 3;
+  LinesAhead ahead({.lanes = kLanes, .threads = 3, .block = 512, .ahead = 1, .window = 3});
+  std::vector<std::thread> threads;
+  std::vector<PlacedLines> dealt(kLanes);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    threads.emplace_back([&, lane] {
+      for (int64_t round = 0; round < kRounds; ++round) {
+        const auto source = Open(ahead, file, {.lane = lane, .round = round, .shared = true});
+        std::string_view line;
+        int64_t offset;
+        source->Skip(lane);
+        while (source->Next(&line, &offset)) {
+          dealt[static_cast<size_t>(lane)].emplace_back(line, offset);
+          source->Skip(kLanes - 1);
+          if (lane == 3 && offset % 5 == 0) std::this_thread::yield();
+        }
+        // One stops early.
+        if (lane == 4 && round == 1) break;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    PlacedLines expected;
+    for (int64_t round = 0; round < (lane == 4 ? 2 : kRounds); ++round) {
+      for (size_t i = lane; i < all.size(); i += kLanes) expected.push_back(all[i]);
+    }
+    EXPECT_EQ(dealt[lane], expected) << lane;
+  }
+}
+
+TEST_F(LinesAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
+  const std::string whole = Gzip(Text(1000));
+  const DataFile& file = File("f", whole.substr(0, whole.size() - 100));
+  for (const size_t block : {64, 1 << 18}) {
+    LinesAhead ahead({.lanes = 2, .block = block});
+    auto plainly = LineSource::Open(file, {});
+    ASSERT_TRUE(plainly.ok());
+    const PlacedLines expected = Rest(**plainly);
+    for (int lane = 0; lane < 2; ++lane) {
+      const auto source = Open(ahead, file, {.lane = lane, .shared = true});
+      EXPECT_EQ(Rest(*source), expected);
+      EXPECT_EQ(source->status(), (*plainly)->status());
+      EXPECT_THAT(source->status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("f: cut: ")));
+    }
+  }
+}
+
+TEST_F(LinesAheadTest, ALineWithoutEndIsRefused) {
+  const DataFile& file = File("f", Gzip("a\n" + std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x')));
+  LinesAhead ahead({});
+  const auto source = Open(ahead, file, {});
+  EXPECT_THAT(Rest(*source), SizeIs(1));
+  EXPECT_THAT(source->status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "f: the line at byte 2 is longer than 16777216 bytes"));
+}
+
+TEST_F(LinesAheadTest, AFileThatIsGoneIsNotFound) {
+  const DataFile& file = File("f", Gzip("a\n"));
+  std::filesystem::remove(file.path);
+  LinesAhead ahead({});
+  EXPECT_THAT(ahead.Open(file, {}).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("f: cannot open")));
+}
+
+TEST_F(LinesAheadTest, CancelEndsReading) {
+  const DataFile& file = File("f", Gzip(Text(1000)));
+  LinesAhead ahead({.lanes = 2, .block = 64});
+  const auto source = Open(ahead, file, {.shared = true});
+  std::string_view line;
+  int64_t offset;
+  ASSERT_TRUE(source->Next(&line, &offset));
+  ahead.Cancel();
+  EXPECT_LT(Rest(*source).size(), 10u);
+  EXPECT_THAT(source->status(), StatusIs(absl::StatusCode::kCancelled, "reading was cancelled"));
+}
+
+TEST_F(LinesAheadTest, SourcesMayOutliveIt) {
+  const DataFile& file = File("f", Gzip(Text(1000)));
+  auto ahead = std::make_unique<LinesAhead>(LinesAhead::Options{.lanes = 2, .block = 64});
+  const auto source = Open(*ahead, file, {.shared = true});
+  std::string_view line;
+  int64_t offset;
+  ASSERT_TRUE(source->Next(&line, &offset));
+  ahead = nullptr;
+  EXPECT_EQ(line, "0");
+  Rest(*source);
+  EXPECT_EQ(source->status().code(), absl::StatusCode::kCancelled);
+}
+
+// Examples of all streams of files whose lines are dealt to streams, with and without threads that decompress.
+TEST_F(LinesAheadTest, StreamsGiveTheSameExamplesWithAndWithoutIt) {
+  const v1::Data job = ParseData("csv { column { name: 'x' } }");
+  auto parser = MakeLineParser(job);
+  ASSERT_TRUE(parser.ok());
+  std::string texts[3];
+  for (size_t f = 0; f < 3; ++f) {
+    texts[f] = "x\n";
+    for (size_t i = 0; i < 50 + 3 * f; ++i) absl::StrAppend(&texts[f], 100 * f + i, "\n");
+  }
+  dir_.Write("a", Gzip(texts[0]));
+  dir_.Write("b", texts[1]);
+  dir_.Write("c", Zstd(texts[2]));
+  v1::DataSource files;
+  for (const char* name : {"a", "b", "c"}) files.add_files(name);
+  const auto set = DataSet::Open(files, dir_.path(), "data.train");
+  ASSERT_TRUE(set.ok()) << set.status();
+  for (const int streams : {1, 2, 3, 5, 8}) {
+    LinesAhead ahead({.lanes = streams, .block = 16, .ahead = 1, .window = 2});
+    for (int stream = 0; stream < streams; ++stream) {
+      const auto read = [&](LinesAhead* with) {
+        ExampleStream examples({.data = &*set,
+                                .parser = parser->get(),
+                                .stream = stream,
+                                .streams = streams,
+                                .ahead = with,
+                                .lane = stream});
+        Example example;
+        ExampleStream::Prepare(**parser, &example);
+        InputPosition position;
+        std::vector<std::pair<float, InputPosition>> all;
+        for (int epoch = 0; epoch < 2; ++epoch) {
+          while (examples.Next(&example, &position)) all.emplace_back(example.floats[0], position);
+          CHECK(examples.status().ok()) << examples.status();
+          examples.Rewind();
+        }
+        return all;
+      };
+      EXPECT_EQ(read(&ahead), read(nullptr)) << "stream " << stream << " of " << streams;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,479 @@
+#include "trainer/data/lines_ahead.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/profiler.h"
+#include "glog/logging.h"
+#include "trainer/data/line_parser.h"
+#include "trainer/data/line_source.h"
+
+namespace weir {
+namespace {
+
+const ProfileName kDecompress("decompress");
+// How long threads may take to end: they look at every block.
+constexpr absl::Duration kLeave = absl::Seconds(2);
+// Where a lane stands that is not, or no longer, in a pass.
+constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
+
+// Whole lines.
+struct Block {
+  std::vector<char> text;      // and LineParser::kPadding bytes
+  std::vector<uint32_t> ends;  // of lines: where the newline is, or the end of a last line without one
+  int64_t offset = 0;          // of the first byte in the file's text
+  int users = 0;               // lanes that read it
+};
+
+// One decompression of a file. Blocks are cut at the same places in every pass. What stands below `busy` is guarded by
+// the lock of the State, the rest belongs to whoever set `busy`.
+struct Pass {
+  explicit Pass(const DataFile& of) : file(of) {}
+
+  const DataFile file;
+  std::unique_ptr<ByteSource> bytes;
+  std::vector<char> rest;  // behind the last newline so far
+  int64_t offset = 0;      // of `rest`
+
+  bool busy = false;
+  std::deque<std::unique_ptr<Block>> blocks;
+  int64_t first = 0;   // number of blocks.front() in the file
+  bool ended = false;  // there is no block behind those
+  absl::Status status;
+  std::vector<int64_t> at;  // by lane: the block that it needs next
+  int sources = 0;          // that read from it now
+  bool forgotten = false;   // nobody finds it any more who is not in it
+
+  int64_t behind() const { return first + static_cast<int64_t>(blocks.size()); }
+};
+
+}  // namespace
+
+class LinesAhead::State {
+ public:
+  explicit State(const Options& options) : options_(options) {}
+
+  void StartThreads(const std::shared_ptr<State>& self);
+  void Close();
+  void Cancel();
+  int64_t passes() const {
+    MutexLock lock(&mu_);
+    return begun_;
+  }
+
+  // The pass for a lane that needs block `next` of a file.
+  std::shared_ptr<Pass> Join(const DataFile& file, const Reader& reader, int64_t next)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Leave(const Reader& reader, Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Block `next` for a lane, which gives back the one before (or null). Joins and leaves passes. Null at the end and on
+  // an error.
+  absl::StatusOr<Block*> Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
+                               std::shared_ptr<Pass>* pass);
+  void GiveUp(const Reader& reader, Block* block, Pass* pass);
+
+ private:
+  // One file, read once by all lanes.
+  using Round = std::vector<std::shared_ptr<Pass>>;
+
+  void Work(int thread);
+  // A pass that wants another block, those with lanes that wait first; null when there is none.
+  std::shared_ptr<Pass> PickPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Wanted(const Pass& pass) const;
+  // The next block of a pass, in `block`; false at the end.
+  absl::StatusOr<bool> Decompress(Pass* pass, Block* block) const;
+  // Drops what no lane will come for.
+  void Trim(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropFirst(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Release(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetRounds(int64_t file, int64_t before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  mutable Mutex mu_;
+  CondVar work_;   // a pass may want a block
+  CondVar ready_;  // a block is there, or a thread has ended
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::shared_ptr<Pass>> passes_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<int64_t, int64_t>, Round> rounds_ ABSL_GUARDED_BY(mu_);  // by file and round; shared files only
+  std::vector<std::unique_ptr<Block>> lent_ ABSL_GUARDED_BY(mu_);             // dropped by their pass, still read
+  std::vector<std::unique_ptr<Block>> spare_ ABSL_GUARDED_BY(mu_);            // memory for blocks
+  int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> left_ ABSL_GUARDED_BY(mu_);  // [i]: thread i has nothing more to do
+};
+
+void LinesAhead::State::StartThreads(const std::shared_ptr<State>& self) {
+  MutexLock lock(&mu_);
+  if (!threads_.empty() || cancelled_) return;
+  left_.assign(static_cast<size_t>(options_.threads), false);
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([self, i] {
+      pthread_setname_np(pthread_self(), absl::StrCat("weir-unpack-", i).c_str());
+      self->Work(i);
+    });
+  }
+}
+
+void LinesAhead::State::Cancel() {
+  MutexLock lock(&mu_);
+  cancelled_ = true;
+  work_.SignalAll();
+  ready_.SignalAll();
+}
+
+void LinesAhead::State::Close() {
+  Cancel();
+  const absl::Time deadline = absl::Now() + kLeave;
+  std::vector<bool> left;
+  std::vector<std::thread> threads;
+  std::string stuck;
+  {
+    MutexLock lock(&mu_);
+    while (std::find(left_.begin(), left_.end(), false) != left_.end() && absl::Now() < deadline) {
+      ready_.WaitWithTimeout(&mu_, deadline - absl::Now());
+    }
+    left = left_;
+    threads = std::move(threads_);
+    for (const std::shared_ptr<Pass>& pass : passes_) {
+      if (pass->busy) absl::StrAppend(&stuck, stuck.empty() ? "" : ", ", pass->file.name);
+    }
+  }
+  for (size_t i = 0; i < threads.size(); ++i) {
+    if (left[i]) {
+      threads[i].join();
+    } else {
+      threads[i].detach();
+    }
+  }
+  if (std::find(left.begin(), left.end(), false) != left.end()) {
+    LOG(WARNING) << "decompressing has not ended within " << absl::FormatDuration(kLeave)
+                 << " and is left to itself: " << stuck;
+  }
+}
+
+void LinesAhead::State::Work(int thread) {
+  mu_.Lock();
+  while (!cancelled_) {
+    const std::shared_ptr<Pass> pass = PickPass();
+    if (pass == nullptr) {
+      work_.Wait(&mu_);
+      continue;
+    }
+    pass->busy = true;
+    if (static_cast<int64_t>(pass->blocks.size()) >= options_.window) DropFirst(pass.get());
+    std::unique_ptr<Block> block;
+    if (spare_.empty()) {
+      block = std::make_unique<Block>();
+    } else {
+      block = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    mu_.Unlock();
+    absl::StatusOr<bool> more = false;
+    {
+      ProfileSpan span(Profiler::CurrentStep(), ProfileKind::kRead, kDecompress);
+      more = Decompress(pass.get(), block.get());
+    }
+    mu_.Lock();
+    pass->busy = false;
+    if (!block->ends.empty()) {
+      pass->blocks.push_back(std::move(block));
+    } else {
+      spare_.push_back(std::move(block));
+    }
+    if (!more.ok() || !*more) {
+      pass->ended = true;
+      pass->status = more.status();
+      pass->bytes = nullptr;
+    }
+    Sweep();
+    ready_.SignalAll();
+  }
+  left_[static_cast<size_t>(thread)] = true;
+  ready_.SignalAll();
+  mu_.Unlock();
+}
+
+bool LinesAhead::State::Wanted(const Pass& pass) const {
+  if (pass.busy || pass.ended || pass.sources == 0) return false;
+  int64_t furthest = 0;
+  for (const int64_t at : pass.at) furthest = std::max(furthest, at == kNowhere ? 0 : at);
+  if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return furthest >= pass.behind();
+  return pass.behind() < furthest + options_.ahead;
+}
+
+std::shared_ptr<Pass> LinesAhead::State::PickPass() {
+  std::shared_ptr<Pass> picked;
+  int64_t least = std::numeric_limits<int64_t>::max();  // blocks that the lane furthest ahead still has
+  for (const std::shared_ptr<Pass>& pass : passes_) {
+    if (!Wanted(*pass)) continue;
+    int64_t furthest = 0;
+    for (const int64_t at : pass->at) furthest = std::max(furthest, at == kNowhere ? 0 : at);
+    if (pass->behind() - furthest >= least) continue;
+    least = pass->behind() - furthest;
+    picked = pass;
+  }
+  return picked;
+}
+
+absl::StatusOr<bool> LinesAhead::State::Decompress(Pass* pass, Block* block) const {
+  if (pass->bytes == nullptr) {
+    ASSIGN_OR_RETURN(pass->bytes, ByteSource::Open(pass->file, 0));
+  }
+  block->ends.clear();
+  block->offset = pass->offset;
+  size_t filled = pass->rest.size();
+  std::vector<char>& text = block->text;
+  const auto make_room = [&] { text.resize(std::max(text.size(), filled + options_.block + LineParser::kPadding)); };
+  make_room();
+  std::copy(pass->rest.begin(), pass->rest.end(), text.begin());
+  pass->rest.clear();
+  absl::StatusOr<size_t> got = 0;
+  bool at_end = false;
+  while (block->ends.empty() && !at_end && got.ok()) {
+    if (static_cast<int64_t>(filled) >= LineSource::kMaxLine) {
+      return absl::InvalidArgumentError(absl::StrCat(pass->file.name, ": the line at byte ", block->offset,
+                                                     " is longer than ", LineSource::kMaxLine, " bytes"));
+    }
+    make_room();
+    size_t searched = filled;
+    for (const size_t full = filled + options_.block; filled < full && !at_end; filled += *got) {
+      got = pass->bytes->Read(text.data() + filled, full - filled);
+      if (!got.ok()) break;  // and the lines before it are given
+      at_end = *got == 0;
+    }
+    while (const void* const newline = memchr(text.data() + searched, '\n', filled - searched)) {
+      searched = static_cast<size_t>(static_cast<const char*>(newline) - text.data());
+      block->ends.push_back(static_cast<uint32_t>(searched++));
+    }
+  }
+  RETURN_IF_ERROR(got.status());
+  const size_t whole = block->ends.empty() ? 0 : size_t{block->ends.back()} + 1;
+  if (at_end && whole < filled) block->ends.push_back(static_cast<uint32_t>(filled));
+  pass->rest.assign(text.begin() + static_cast<ptrdiff_t>(whole), text.begin() + static_cast<ptrdiff_t>(filled));
+  pass->offset += static_cast<int64_t>(whole);
+  return !at_end;
+}
+
+std::shared_ptr<Pass> LinesAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
+  const size_t lane = static_cast<size_t>(reader.lane);
+  std::shared_ptr<Pass> pass;
+  Round* const round = reader.shared ? &rounds_[{reader.file, reader.round}] : nullptr;
+  for (size_t i = 0; round != nullptr && i < round->size(); ++i) {
+    const std::shared_ptr<Pass>& other = (*round)[i];
+    if (!other->forgotten && other->first <= next) pass = other;
+  }
+  if (pass == nullptr) {
+    ++begun_;
+    pass = std::make_shared<Pass>(file);
+    pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
+    if (round != nullptr) {
+      // Nobody has read yet, or these have fallen out of an earlier pass.
+      if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
+      for (const std::shared_ptr<Pass>& other : *round) {
+        for (size_t i = 0; i < other->at.size(); ++i) {
+          if (other->at[i] < other->first) std::swap(pass->at[i], other->at[i]);
+        }
+      }
+      round->push_back(pass);
+      ForgetRounds(reader.file, reader.round - 1);
+    }
+    passes_.push_back(pass);
+  }
+  for (size_t i = 0; round != nullptr && i < round->size(); ++i) (*round)[i]->at[lane] = kNowhere;
+  pass->at[lane] = next;
+  ++pass->sources;
+  return pass;
+}
+
+void LinesAhead::State::ForgetRounds(int64_t file, int64_t before) {
+  auto it = rounds_.lower_bound({file, std::numeric_limits<int64_t>::min()});
+  while (it != rounds_.end() && it->first.first == file && it->first.second < before) {
+    for (const std::shared_ptr<Pass>& pass : it->second) pass->forgotten = true;
+    it = rounds_.erase(it);
+  }
+  Sweep();
+}
+
+void LinesAhead::State::Leave(const Reader& reader, Pass* pass) {
+  pass->at[static_cast<size_t>(reader.lane)] = kNowhere;
+  --pass->sources;
+  Trim(pass);
+}
+
+void LinesAhead::State::Release(Block* block) {
+  if (--block->users > 0) return;
+  const auto lent =
+      std::find_if(lent_.begin(), lent_.end(), [block](const auto& other) { return other.get() == block; });
+  if (lent == lent_.end()) return;
+  spare_.push_back(std::move(*lent));
+  lent_.erase(lent);
+}
+
+void LinesAhead::State::DropFirst(Pass* pass) {
+  std::unique_ptr<Block> block = std::move(pass->blocks.front());
+  pass->blocks.pop_front();
+  ++pass->first;
+  (block->users > 0 ? lent_ : spare_).push_back(std::move(block));
+}
+
+void LinesAhead::State::Trim(Pass* pass) {
+  const auto needed = [&] {
+    return std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at == pass->first; });
+  };
+  while (!pass->blocks.empty() && !needed()) DropFirst(pass);
+}
+
+void LinesAhead::State::Sweep() {
+  const auto over = [&](const std::shared_ptr<Pass>& pass) {
+    mu_.AssertHeld();
+    if (pass->sources > 0 || pass->busy) return false;
+    const bool comes =
+        std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at != kNowhere && at >= pass->first; });
+    if (comes && !pass->forgotten) return false;
+    pass->forgotten = true;
+    pass->bytes = nullptr;
+    while (!pass->blocks.empty()) DropFirst(pass.get());
+    return true;
+  };
+  passes_.erase(std::remove_if(passes_.begin(), passes_.end(), over), passes_.end());
+}
+
+absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
+                                                std::shared_ptr<Pass>* pass) {
+  MutexLock lock(&mu_);
+  if (before != nullptr) Release(before);
+  while (!cancelled_) {
+    if (*pass != nullptr && next < (*pass)->first) {
+      --(*pass)->sources;  // `at` stays: it shows that the lane has fallen out
+      *pass = nullptr;
+    }
+    if (*pass == nullptr) {
+      *pass = Join(file, reader, next);
+      Sweep();
+    }
+    Pass& from = **pass;
+    int64_t& at = from.at[static_cast<size_t>(reader.lane)];
+    at = next;
+    Trim(&from);
+    if (next < from.behind()) {
+      Block* const block = from.blocks[static_cast<size_t>(next - from.first)].get();
+      ++block->users;
+      ++at;
+      Trim(&from);
+      if (Wanted(from)) work_.Signal();
+      return block;
+    }
+    if (from.ended) {
+      RETURN_IF_ERROR(from.status);
+      return nullptr;
+    }
+    work_.Signal();
+    // Whoever reads data is watched from outside, and Cancel ends the wait.
+    ready_.Wait(&mu_);
+  }
+  return absl::CancelledError("reading was cancelled");
+}
+
+void LinesAhead::State::GiveUp(const Reader& reader, Block* block, Pass* pass) {
+  MutexLock lock(&mu_);
+  if (block != nullptr) Release(block);
+  if (pass != nullptr) Leave(reader, pass);
+  Sweep();
+}
+
+class LinesAhead::Source : public RecordSource {
+ public:
+  Source(std::shared_ptr<State> state, const DataFile& file, const Reader& reader)
+      : state_(std::move(state)), file_(file), reader_(reader) {}
+  ~Source() override { state_->GiveUp(reader_, block_, pass_.get()); }
+
+  bool Next(std::string_view* line, int64_t* offset) override {
+    if (!Have()) return false;
+    const char* const text = block_->text.data();
+    const size_t begin = line_ == 0 ? 0 : size_t{block_->ends[line_ - 1]} + 1;
+    const size_t end = block_->ends[line_++];
+    *line = {text + begin, end > begin && text[end - 1] == '\r' ? end - begin - 1 : end - begin};
+    *offset = block_->offset + static_cast<int64_t>(begin);
+    return true;
+  }
+
+  int64_t Skip(int64_t records) override {
+    int64_t passed = 0;
+    while (passed < records && Have()) {
+      const size_t some = std::min(static_cast<size_t>(records - passed), block_->ends.size() - line_);
+      line_ += some;
+      passed += static_cast<int64_t>(some);
+    }
+    return passed;
+  }
+
+ private:
+  // A line that has not been given.
+  bool Have() {
+    if (block_ != nullptr && line_ < block_->ends.size()) return true;
+    if (ended_) return false;
+    absl::StatusOr<Block*> block = state_->Fetch(file_, reader_, next_, std::exchange(block_, nullptr), &pass_);
+    line_ = 0;
+    if (block.ok()) {
+      block_ = *block;
+    } else {
+      status_ = block.status();
+    }
+    ended_ = block_ == nullptr;
+    ++next_;
+    return !ended_;
+  }
+
+  const std::shared_ptr<State> state_;
+  const DataFile& file_;
+  const Reader reader_;
+  std::shared_ptr<Pass> pass_;
+  int64_t next_ = 0;  // block
+  Block* block_ = nullptr;
+  size_t line_ = 0;  // of the block, the next one
+  bool ended_ = false;
+};
+
+std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, int lanes, int threads) {
+  for (const DataFile& file : data.files()) {
+    if (lanes > 0 && file.compressed() && file.idx == nullptr)
+      return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
+  }
+  return nullptr;
+}
+
+LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(options)) {
+  CHECK(options.lanes > 0 && options.threads > 0 && options.block > 0 && options.ahead > 0 &&
+        options.window >= options.ahead);
+}
+
+LinesAhead::~LinesAhead() { state_->Close(); }
+
+absl::StatusOr<std::unique_ptr<RecordSource>> LinesAhead::Open(const DataFile& file, const Reader& reader) {
+  CHECK(file.compressed() && reader.lane >= 0);
+  // What is wrong with a file that cannot be opened is said here, as by other sources.
+  RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
+  state_->StartThreads(state_);
+  return std::make_unique<Source>(state_, file, reader);
+}
+
+void LinesAhead::Cancel() { state_->Cancel(); }
+
+int64_t LinesAhead::passes() const { return state_->passes(); }
+
+}  // namespace weir
