@@ -12,7 +12,6 @@
 // Bucket of p: floor(p * buckets), the last one for 1. Runs once per step over all lanes, which share the counts. A prediction
 // outside of [0, 1] or NaN is an error. No gradient.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "framework/base/status_macros.h"
@@ -21,11 +20,61 @@
 #include "ops/fit.h"
 #include "ops/loss_shape.h"
 #include "ops/shape_rules.h"
+#include "ops/vectorized.h"
 
 namespace weir {
 namespace {
 
 constexpr int64_t kBuckets = 65536;
+
+// Found at once and then counted, so that the machine waits for no single one.
+constexpr int64_t kChunk = 1024;
+// So many fit into the numbers that are found; more are found one by one.
+constexpr int64_t kMostFound = int64_t{1} << 30;
+
+bool IsProbability(float p) { return p >= 0 && p <= 1; }
+
+int64_t BucketOf(float p, int64_t buckets) {
+  return std::min(static_cast<int64_t>(static_cast<double>(p) * static_cast<double>(buckets)), buckets - 1);
+}
+
+// The buckets of n predictions, those outside of [0, 1] in any. Not 0 when there are such.
+WEIR_VECTORIZED int32_t FindBuckets(int64_t n, const float* p, double buckets, int32_t* bucket) {
+  int32_t outside = 0;
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    double place = static_cast<double>(p[i]) * buckets;
+    place = place > 0 ? place : 0;
+    place = place < buckets - 1 ? place : buckets - 1;
+    bucket[i] = static_cast<int32_t>(place);
+    outside |= p[i] >= 0 && p[i] <= 1 ? 0 : 1;
+  }
+  return outside;
+}
+
+WEIR_VECTORIZED void FindPositives(int64_t n, const float* label, int32_t* positive) {
+  WEIR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) positive[i] = label[i] > 0.5f ? 1 : 0;
+}
+
+// Counts n predictions, and ends before the first one outside of [0, 1]. How many it has counted.
+int64_t Count(int64_t n, const float* p, const float* label, int64_t buckets, int64_t* positives, int64_t* negatives) {
+  int32_t bucket[kChunk], positive[kChunk];
+  int64_t* const counts[2] = {negatives, positives};
+  for (int64_t at = 0; at < n; at += kChunk) {
+    const int64_t some = std::min(n - at, kChunk);
+    if (buckets > kMostFound || FindBuckets(some, p + at, static_cast<double>(buckets), bucket) != 0) {
+      for (int64_t i = at; i < at + some; ++i) {
+        if (!IsProbability(p[i])) return i;
+        ++(label[i] > 0.5f ? positives : negatives)[BucketOf(p[i], buckets)];
+      }
+      continue;
+    }
+    FindPositives(some, label + at, positive);
+    for (int64_t i = 0; i < some; ++i) ++counts[positive[i]][bucket[i]];
+  }
+  return n;
+}
 
 absl::Status AucShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectColumn(ctx, "Predict"));
@@ -62,14 +111,11 @@ class AucKernel : public OpKernel {
       const Tensor& label = std::get<Tensor>(ctx.lane_input(lane, 1));
       RETURN_IF_ERROR(CheckTensor("Predict", predict, predict.dims()));
       RETURN_IF_ERROR(CheckTensor("Label", label, predict.dims()));
-      for (int64_t i = 0; i < predict.size(); ++i) {
-        const float p = predict.data<float>()[i];
-        if (!(p >= 0 && p <= 1)) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("Predict must be in [0, 1], got ", p, " for example ", i, " of lane ", lane));
-        }
-        const int64_t bucket = std::min(static_cast<int64_t>(static_cast<double>(p) * static_cast<double>(buckets_)), buckets_ - 1);
-        ++(label.data<float>()[i] > 0.5f ? positives : negatives)[bucket];
+      const float* const p = predict.data<float>();
+      const int64_t counted = Count(predict.size(), p, label.data<float>(), buckets_, positives, negatives);
+      if (counted < predict.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Predict must be in [0, 1], got ", p[counted], " for example ", counted, " of lane ", lane));
       }
     }
     return absl::OkStatus();

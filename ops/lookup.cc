@@ -12,6 +12,8 @@ namespace {
 
 // Rows are asked for this many ids ahead.
 constexpr int64_t kAhead = 16;
+// While rows are added up one comes sooner.
+constexpr int64_t kFarAhead = 32;
 
 Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t width) {
   if (attrs.pooling != Pooling::kNone && !attrs.per_slot) return {batch, width};
@@ -60,6 +62,56 @@ void Gather(const Index* row, int64_t n, const float* __restrict rows, int64_t w
     if (i + kAhead < n) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
     std::memcpy(out + i * width, rows + static_cast<int64_t>(row[i]) * width, sizeof(float) * static_cast<size_t>(width));
   }
+}
+
+// Sums without weights or padding: a sum stays in registers, and several wait for their next row at once.
+template <int kWidth, typename Index>
+void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, float* __restrict out) {
+  const int64_t total = static_cast<int64_t>(ids.values.size());
+  const int64_t slots_a_group = attrs.per_slot ? 1 : ids.slots;
+  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
+  const int64_t* const offsets = ids.offsets.data();
+  int64_t begin = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t end = offsets[(g + 1) * slots_a_group];
+    float sum[kWidth] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + kFarAhead < total) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kFarAhead]) * kWidth);
+      const float* __restrict from = rows + static_cast<int64_t>(row[i]) * kWidth;
+      for (int j = 0; j < kWidth; ++j) sum[j] += from[j];
+    }
+    std::memcpy(out + g * kWidth, sum, sizeof(sum));
+    begin = end;
+  }
+}
+
+// The gradient of sums of numbers, rows of width 1, and of numbers that are gathered.
+template <typename Index>
+void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
+                    float* __restrict grad) {
+  const int64_t n = static_cast<int64_t>(ids.values.size());
+  if (fresh) {
+    // The first gradient of a place is stored: what added to minus zero gives it.
+    Index places = 0;
+    for (int64_t i = 0; i < n; ++i) places = std::max(places, place[i] + 1);
+    std::fill_n(grad, static_cast<size_t>(places), -0.0f);
+  }
+  const bool by_slot = attrs.pooling == Pooling::kNone || attrs.per_slot;
+  const int64_t slots_a_group = by_slot ? 1 : ids.slots;
+  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
+  const int64_t* const offsets = ids.offsets.data();
+  int64_t begin = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t end = offsets[(g + 1) * slots_a_group];
+    const float term = out_grad[g];
+    for (int64_t i = begin; i < end; ++i) grad[place[i]] += term;
+    begin = end;
+  }
+}
+
+// Nothing but an addition for each id.
+bool AddsRows(const LookupAttrs& attrs, const IdBatch& ids) {
+  return (attrs.pooling == Pooling::kNone || attrs.pooling == Pooling::kSum) && ids.weights.empty() && attrs.selection().all();
 }
 
 template <int kWidth, typename Index>
@@ -218,14 +270,19 @@ void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, co
   out->Resize(v1::FLOAT32, OutShape(attrs, ids.batch(), ids.slots, width));
   float* to = out->data<float>();
   const int64_t n = static_cast<int64_t>(ids.values.size());
-  const bool gather = attrs.pooling == Pooling::kNone && ids.weights.empty() && attrs.selection().all();
+  const bool adds = AddsRows(attrs, ids);
+  const bool gather = adds && attrs.pooling == Pooling::kNone;
+  const bool sums = adds && attrs.pooling == Pooling::kSum;
   switch (width) {
     case 1:
-      return gather ? Gather<1>(row, n, rows, width, to) : Pool<1>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<1>(row, n, rows, width, to);
+      return sums ? SumRows<1>(attrs, ids, row, rows, to) : Pool<1>(attrs, ids, row, rows, width, to);
     case 8:
-      return gather ? Gather<8>(row, n, rows, width, to) : Pool<8>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<8>(row, n, rows, width, to);
+      return sums ? SumRows<8>(attrs, ids, row, rows, to) : Pool<8>(attrs, ids, row, rows, width, to);
     case 16:
-      return gather ? Gather<16>(row, n, rows, width, to) : Pool<16>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<16>(row, n, rows, width, to);
+      return sums ? SumRows<16>(attrs, ids, row, rows, to) : Pool<16>(attrs, ids, row, rows, width, to);
     default:
       return gather ? Gather<0>(row, n, rows, width, to) : Pool<0>(attrs, ids, row, rows, width, to);
   }
@@ -237,7 +294,8 @@ void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* 
   const float* from = out_grad.data<float>();
   switch (width) {
     case 1:
-      return Scatter<1>(attrs, ids, place, fresh, from, width, grad);
+      return AddsRows(attrs, ids) ? ScatterNumbers(attrs, ids, place, fresh, from, grad)
+                                     : Scatter<1>(attrs, ids, place, fresh, from, width, grad);
     case 8:
       return Scatter<8>(attrs, ids, place, fresh, from, width, grad);
     case 16:

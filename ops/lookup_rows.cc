@@ -84,8 +84,11 @@ class RowPlaces {
   // The place of `row`; `next` when it is new.
   int32_t Place(int32_t row, int32_t next) {
     uint64_t& entry = stamps_[static_cast<size_t>(row)];
-    if ((entry >> 32) != stamp_) entry = static_cast<uint64_t>(stamp_) << 32 | static_cast<uint32_t>(next);
-    return static_cast<int32_t>(static_cast<uint32_t>(entry));
+    // Without a branch: nobody can foresee which row is new.
+    const uint64_t fresh = static_cast<uint64_t>(stamp_) << 32 | static_cast<uint32_t>(next);
+    const uint64_t place = (entry >> 32) != stamp_ ? fresh : entry;
+    entry = place;
+    return static_cast<int32_t>(static_cast<uint32_t>(place));
   }
 
  private:
@@ -123,8 +126,8 @@ class LookupRowsGradKernel : public OpKernel {
     thread_local RowPlaces places;
     const size_t n = ids.values.size();
     place->resize(n);
-    grad->step_rows.resize(n);
-    grad->ids.resize(n);
+    thread_local std::vector<int32_t> fresh;  // rows in order of their first appearance
+    if (fresh.size() < n) fresh.resize(n);
     int32_t next = 0;
     if (n > 0) {
       places.Start(rows.ids.size());
@@ -134,16 +137,14 @@ class LookupRowsGradKernel : public OpKernel {
         for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
           const int32_t p = places.Place(row[i], next);
           (*place)[i] = p;
-          if (p == next) {
-            grad->step_rows[static_cast<size_t>(next)] = row[i];
-            grad->ids[static_cast<size_t>(next)] = rows.ids[static_cast<size_t>(row[i])];
-            ++next;
-          }
+          fresh[static_cast<size_t>(next)] = row[i];
+          next += p == next;
         }
       });
     }
-    grad->step_rows.resize(static_cast<size_t>(next));
+    grad->step_rows.assign(fresh.begin(), fresh.begin() + next);
     grad->ids.resize(static_cast<size_t>(next));
+    for (size_t i = 0; i < grad->ids.size(); ++i) grad->ids[i] = rows.ids[static_cast<size_t>(fresh[i])];
   }
 
   const LookupAttrs attrs_;
