@@ -36,16 +36,23 @@ uint32_t Random(uint64_t row, uint64_t column) { return Philox(1, row, column).v
 uint32_t Id(uint64_t row, uint64_t column) { return Philox(2, row, column).v[0] % 1'000'000; }
 std::string Value(uint64_t row, uint64_t column) { return absl::StrFormat("%.4f", Random(row, column) % 100'000'000 / 1e6); }
 
-// A line of 13 integers of one to five digits and 26 categoricals of eight.
-std::string CriteoLine(uint64_t n) {
+// A line of 13 integers of one to five digits and 26 categoricals of eight; one in `empty` of them is missing, 0: none.
+std::string CriteoFields(uint64_t n, uint32_t empty) {
   std::string line = absl::StrCat(n % 4 == 0);
-  for (uint64_t i = 0; i < 13; ++i) {
+  for (uint64_t i = 0; i < 39; ++i) {
+    line += '\t';
     const PhiloxBlock r = Philox(1, n, i);
-    absl::StrAppend(&line, "\t", r.v[0] >> (15 + r.v[1] % 17));
+    if (empty > 0 && r.v[2] % empty == 0) continue;
+    if (i < 13) {
+      absl::StrAppend(&line, r.v[0] >> (15 + r.v[1] % 17));
+    } else {
+      absl::StrAppend(&line, absl::Hex(Id(n, i - 13) * 2654435761u, absl::kZeroPad8));
+    }
   }
-  for (uint64_t i = 0; i < 26; ++i) absl::StrAppend(&line, "\t", absl::Hex(Id(n, i) * 2654435761u, absl::kZeroPad8));
   return line;
 }
+std::string CriteoLine(uint64_t n) { return CriteoFields(n, 0); }
+std::string CriteoGapsLine(uint64_t n) { return CriteoFields(n, 8); }
 
 // The others: 13 numbers like 31.4159 and 26 ids of up to a million (texts of eight bytes in CSV), one in a slot.
 std::string MultiSlotLine(uint64_t n) {
@@ -85,6 +92,7 @@ std::string Times(int n, const std::function<std::string(int)>& text) {
 const std::vector<Format>& Formats() {
   static const auto* const formats = new std::vector<Format>{
       {"criteo", CriteoLine, "criteo {}", ""},
+      {"criteo_gaps", CriteoGapsLine, "criteo {}", ""},
       {"multi_slot", MultiSlotLine,
        absl::StrCat("multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'dense' type: FLOAT dim: 13 }",
                     Times(26, [](int i) { return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' }"); }), "}"),

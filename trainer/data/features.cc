@@ -108,6 +108,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
       made.slots_.push_back({SlotSalt(column.name, is_shared ? "" : slot), is_shared,
                              padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
       made.salts_.push_back(made.slots_.back().salt);
+      made.missing_ids_.push_back(MissingId(made.salts_.back()));
     }
   }
   made.FindPlainColumns();
@@ -211,35 +212,46 @@ void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const 
   out->offsets.push_back(static_cast<int64_t>(out->values.size()));
 }
 
-// The common case, a whole column: an id in every slot, and nothing to do but to salt it. False, with nothing made, when it is not so.
-bool Features::MakeOneIdEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const {
+// Whether every slot of a column gives one value: its id, or its missing id.
+bool Features::OneValueEach(size_t begin, size_t width, const Record::View& view) const {
+  if (view.weights != nullptr) return false;
+  if (view.counts == nullptr) return true;
+  uint16_t any = 0, all = 1;
+  for (size_t s = begin; s < begin + width; ++s) {
+    const uint16_t count = Load<uint16_t>(view.counts + s * sizeof(uint16_t));
+    any |= count;
+    all &= count;
+  }
+  return any <= 1 && (missing_id_ || all == 1);
+}
+
+// Those values, of which the record's `id`-th is the first. How many ids there are.
+size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const {
+  const char* const ids = view.ids + id * (view.wide ? 8 : 4);
+  if (view.counts != nullptr) {
+    return SaltIdsOrMissing(salts_.data() + begin, missing_ids_.data() + begin, view.counts + begin * sizeof(uint16_t), ids, view.wide, width,
+                            values);
+  }
+  SaltIds(salts_.data() + begin, ids, view.wide, width, values);
+  return width;
+}
+
+// The common case, a whole column: a value in every slot, and nothing to do but to salt it. False, with nothing made, when it is not so.
+// next: as in MakeIds.
+bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const {
+  for (const Record& record : records) {
+    if (!OneValueEach(slot, width, record.Look(floats_.size(), slots_.size()))) return false;
+  }
   const size_t all = records.size() * width;
   // As a rule it has the size of the batch before, and nothing is written twice.
   out->values.resize(all);
   int64_t* values = out->values.data();
-  for (const Record& record : records) {
-    const Record::View view = record.Look(floats_.size(), slots_.size());
-    if (view.counts != nullptr || view.weights != nullptr) return false;
-    SaltIds(salts_.data() + slot, view.ids + slot * (view.wide ? 8 : 4), view.wide, width, values);
-    values += width;
+  for (size_t r = 0; r < records.size(); ++r, values += width) {
+    (*next)[r] += SaltSlots(slot, width, records[r].Look(floats_.size(), slots_.size()), (*next)[r], values);
   }
   out->offsets.resize(all + 1);
   int64_t* const offsets = out->offsets.data();
   for (size_t i = 0; i <= all; ++i) offsets[i] = static_cast<int64_t>(i);
-  std::fill(next->begin(), next->end(), slot + width);
-  return true;
-}
-
-// The same of one record: some others may have more ids, or none.
-bool Features::AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const {
-  uint16_t others = 0;
-  for (size_t s = begin; s < begin + width && view.counts != nullptr; ++s) others |= Load<uint16_t>(view.counts + s * sizeof(uint16_t)) ^ 1;
-  if (others != 0) return false;
-  int64_t at = static_cast<int64_t>(out->values.size());
-  int64_t* const values = Extend(width, &out->values);
-  SaltIds(salts_.data() + begin, view.ids + id * (view.wide ? 8 : 4), view.wide, width, values);
-  int64_t* const offsets = Extend(width, &out->offsets);
-  for (size_t s = 0; s < width; ++s) offsets[s] = ++at;
   return true;
 }
 
@@ -254,8 +266,11 @@ void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t w
   for (size_t r = 0; r < records.size(); ++r) {
     const Record::View view = records[r].Look(floats_.size(), slots_.size());
     size_t& id = (*next)[r];
-    if (salted && view.weights == nullptr && out->weights.empty() && AddOneIdEach(slot, width, view, id, out)) {
-      id += width;
+    if (salted && out->weights.empty() && OneValueEach(slot, width, view)) {
+      int64_t at = static_cast<int64_t>(out->values.size());
+      id += SaltSlots(slot, width, view, id, Extend(width, &out->values));
+      int64_t* const offsets = Extend(width, &out->offsets);
+      for (size_t s = 0; s < width; ++s) offsets[s] = ++at;
       continue;
     }
     for (size_t s = 0; s < width; ++s) AddSlot(slot + s, view, &id, statistics, out);
@@ -293,7 +308,7 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
       ids.offsets.clear();
     } else {
       const bool salted = plain_[c] && !counts_ids;
-      if (!salted || !MakeOneIdEach(records, slot, width, &next, &ids)) MakeIds(records, slot, width, salted, statistics, &next, &ids);
+      if (!salted || !MakeOneValueEach(records, slot, width, &next, &ids)) MakeIds(records, slot, width, salted, statistics, &next, &ids);
     }
     slot += width;
   }

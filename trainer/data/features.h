@@ -46,10 +46,11 @@ class Features {
  private:
   void FindPlainColumns();
   void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics, float* out) const;
-  bool MakeOneIdEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const;
+  bool MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const;
   void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted, const DataStatistics* statistics,
                std::vector<size_t>* next, IdBatch* out) const;
-  bool AddOneIdEach(size_t begin, size_t width, const Record::View& view, size_t id, IdBatch* out) const;
+  bool OneValueEach(size_t begin, size_t width, const Record::View& view) const;
+  size_t SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
   float Transform(size_t position, float x, const DataStatistics* statistics) const;
   // The id that the program sees.
@@ -58,7 +59,8 @@ class Features {
   std::vector<Column> columns_;
   std::vector<Float> floats_;
   std::vector<Slot> slots_;
-  std::vector<uint64_t> salts_;  // of slots_, side by side
+  std::vector<uint64_t> salts_;       // of slots_, side by side
+  std::vector<int64_t> missing_ids_;  // the same
   // By column: floats that are not transformed, slots of ids that are salted and nothing else.
   std::vector<bool> plain_;
   std::vector<std::pair<int64_t, std::string>> required_;

@@ -149,6 +149,25 @@ TEST_F(FeaturesTest, AnEmptySlotHasItsOwnMissingId) {
   EXPECT_THAT(Ids(batch, 3).values, ElementsAre(MissingId(SlotSalt("c", ""))));
 }
 
+TEST_F(FeaturesTest, SlotsWithNoneOneAndSeveralIdsStandSideBySide) {
+  const auto salted = [](const char* variable, const char* slot, int64_t id) { return SaltId(SlotSalt(variable, slot), id); };
+  const auto missing = [](const char* variable, const char* slot) { return MissingId(SlotSalt(variable, slot)); };
+  // In "ids" no slot has more than one id, in "c" the second example has two.
+  const std::string some = "1 1 2 0 0 0 1 5 1 7\n", several = "1 1 2 0 0 1 6 0 2 8 9\n", all = "1 1 2 0 0 1 1 1 2 1 3\n";
+  const LaneBatch batch = Read(some + several + all, "");
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(missing("ids", "a"), salted("ids", "b", 5), salted("ids", "a", 6), missing("ids", "b"),
+                                                salted("ids", "a", 1), salted("ids", "b", 2)));
+  EXPECT_THAT(Ids(batch, 2).offsets, ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(Ids(batch, 3).values, ElementsAre(salted("c", "c", 7), salted("c", "c", 8), salted("c", "c", 9), salted("c", "c", 3)));
+  EXPECT_THAT(Ids(batch, 3).offsets, ElementsAre(0, 1, 3, 4));
+  // Several in the first variable, none or one in the other.
+  const LaneBatch other = Read("1 1 2 0 0 2 1 2 0 1 3\n" + some, "");
+  EXPECT_THAT(Ids(other, 2).values, ElementsAre(salted("ids", "a", 1), salted("ids", "a", 2), missing("ids", "b"), missing("ids", "a"),
+                                                salted("ids", "b", 5)));
+  EXPECT_THAT(Ids(other, 2).offsets, ElementsAre(0, 2, 3, 4, 5));
+  EXPECT_THAT(Ids(other, 3).values, ElementsAre(salted("c", "c", 3), salted("c", "c", 7)));
+}
+
 TEST_F(FeaturesTest, AnEmptySlotStaysEmptyWhenTheJobSaysZero) {
   const LaneBatch batch = Read("1 1 2 0 0 0 1 5 0\n1 1 2 0 0 0 0 0\n", "ids { empty: ZERO }");
   EXPECT_EQ(Ids(batch, 2).values.size(), 1u);

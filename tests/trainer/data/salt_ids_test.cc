@@ -45,5 +45,36 @@ TEST(SaltIdsTest, EachWayGivesWhatOneByOneGives) {
   }
 }
 
+TEST(SaltIdsTest, EmptySlotsGetTheirMissingIdEachWay) {
+  for (size_t n = 0; n < 70; ++n) {
+    std::vector<uint64_t> salts;
+    std::vector<int64_t> missing, expected;
+    std::string wide = "x", narrow = "x", counts = "x";
+    size_t ids = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const PhiloxBlock r = Philox(4, n, i);
+      const uint16_t count = n % 5 == 0 ? 1 : n % 5 == 1 ? 0 : r.v[1] % 2;
+      salts.push_back(SlotSalt("cat", std::to_string(i)));
+      missing.push_back(MissingId(salts.back()));
+      counts.append(reinterpret_cast<const char*>(&count), 2);
+      expected.push_back(count == 0 ? missing.back() : SaltId(salts.back(), r.v[0]));
+      if (count == 0) continue;
+      const int64_t id = r.v[0];
+      wide.append(reinterpret_cast<const char*>(&id), 8);
+      narrow.append(reinterpret_cast<const char*>(&r.v[0]), 4);
+      ++ids;
+    }
+    for (const auto salt : {SaltIdsOrMissing, SaltIdsOrMissingPlainly}) {
+      for (const bool is_wide : {true, false}) {
+        std::vector<int64_t> out(n + 1, 77);
+        EXPECT_EQ(salt(salts.data(), missing.data(), counts.data() + 1, (is_wide ? wide : narrow).data() + 1, is_wide, n, out.data()), ids);
+        EXPECT_EQ(out.back(), 77);
+        out.pop_back();
+        EXPECT_EQ(out, expected) << n;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weir
