@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/activation_math.h"
+#include "ops/device/fours.h"
 #include "ops/device/index_map.h"
 #include "ops/device/lane_rows.h"
 #include "ops/elementwise_math.h"
@@ -37,6 +38,12 @@ struct UnaryAt {
   const float* x;
   float* y;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { y[i] = Fn::Out(x[i]); }
+  bool Fours() const { return InFours(x, y); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    Float4 four = LoadFour(x, i);
+    for (float& v : four.v) v = Fn::Out(v);
+    StoreFour(y, i, four);
+  }
 };
 // `saved` is y, or x for square.
 template <typename Fn>
@@ -45,6 +52,13 @@ struct UnaryGradAt {
   const float* dy;
   float* dx;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { dx[i] = Fn::Grad(saved[i], dy[i]); }
+  bool Fours() const { return InFours(saved, dy, dx); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const Float4 s = LoadFour(saved, i);
+    Float4 four = LoadFour(dy, i);
+    for (int k = 0; k < 4; ++k) four.v[k] = Fn::Grad(s.v[k], four.v[k]);
+    StoreFour(dx, i, four);
+  }
 };
 
 // y = f(y + bias), rows of n.
@@ -53,7 +67,14 @@ struct BiasAt {
   const float* bias;
   int64_t n;
   float* y;
-  WEIR_HOST_DEVICE void operator()(int64_t i) const { y[i] = Fn::Out(y[i] + bias[i % n]); }
+  WEIR_HOST_DEVICE void operator()(int64_t i) const { y[i] = Fn::Out(y[i] + bias[i - Quotient(i, n) * n]); }
+  bool Fours() const { return n % 4 == 0 && InFours(bias, y); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const Float4 b = LoadFour(bias, i - Quotient(i, n / 4) * (n / 4));
+    Float4 four = LoadFour(y, i);
+    for (int k = 0; k < 4; ++k) four.v[k] = Fn::Out(four.v[k] + b.v[k]);
+    StoreFour(y, i, four);
+  }
 };
 
 struct ScaleAt {
@@ -61,24 +82,45 @@ struct ScaleAt {
   float scale, bias;
   float* y;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { y[i] = Scale(x[i], scale, bias); }
+  bool Fours() const { return InFours(x, y); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    Float4 four = LoadFour(x, i);
+    for (float& v : four.v) v = Scale(v, scale, bias);
+    StoreFour(y, i, four);
+  }
 };
 struct MultiplyAt {
   const float* x;
   float factor;
   float* y;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { y[i] = x[i] * factor; }
+  bool Fours() const { return InFours(x, y); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    Float4 four = LoadFour(x, i);
+    for (float& v : four.v) v = v * factor;
+    StoreFour(y, i, four);
+  }
 };
 struct ProductAt {
   const float* x;
   const float* y;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { out[i] = x[i] * y[i]; }
+  bool Fours() const { return InFours(x, y, out); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const Float4 b = LoadFour(y, i);
+    Float4 four = LoadFour(x, i);
+    for (int k = 0; k < 4; ++k) four.v[k] = four.v[k] * b.v[k];
+    StoreFour(out, i, four);
+  }
 };
 
 struct FillAt {
   float value;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { out[i] = value; }
+  bool Fours() const { return InFours(out); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const { StoreFour(out, i, {{value, value, value, value}}); }
 };
 // Every element of lane l becomes value[l], or from[l] / divisor[l].
 struct FillLanesAt {
@@ -108,6 +150,19 @@ struct SumAt {
     for (int k = 1; k < count; ++k) sum += x[k][i];
     out[i] = sum;
   }
+  bool Fours() const {
+    bool all = InFours(out);
+    for (int k = 0; k < count; ++k) all = all && InFours(x[k]);
+    return all;
+  }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    Float4 sum = LoadFour(x[0], i);
+    for (int k = 1; k < count; ++k) {
+      const Float4 four = LoadFour(x[k], i);
+      for (int e = 0; e < 4; ++e) sum.v[e] += four.v[e];
+    }
+    StoreFour(out, i, sum);
+  }
 };
 
 // y[map(i)] stands against x[i].
@@ -125,6 +180,13 @@ struct BinaryAlikeAt {
   const float* y;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { out[i] = Math::Out(x[i], y[i]); }
+  bool Fours() const { return InFours(x, y, out); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const Float4 b = LoadFour(y, i);
+    Float4 four = LoadFour(x, i);
+    for (int k = 0; k < 4; ++k) four.v[k] = Math::Out(four.v[k], b.v[k]);
+    StoreFour(out, i, four);
+  }
 };
 template <typename Math>
 struct BinaryDxAt {
@@ -200,7 +262,7 @@ struct PieceAt {
   int64_t stride, first, length;
   bool into_whole;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t stretch = i / length;
+    const int64_t stretch = Quotient(i, length);
     const int64_t at = stretch * stride + first + (i - stretch * length);
     if (into_whole) {
       whole[at] = piece[i];

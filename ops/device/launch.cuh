@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/device/fours.h"
 #include "ops/device/reduce_order.h"
 
 namespace weir {
@@ -43,6 +44,14 @@ inline unsigned Blocks(int64_t n, int64_t a_block) {
 
 template <typename F>
 int LaunchForEach(void* stream, int64_t n, const F& f) {
+  if constexpr (kHasFours<F>) {
+    if (n >= 4 && f.Fours()) {
+      const int64_t count = AsFours<F>::Count(n);
+      ForEachKernel<<<Blocks(count, kThreads), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(count,
+                                                                                                 AsFours<F>{n / 4, f});
+      return static_cast<int>(cudaGetLastError());
+    }
+  }
   ForEachKernel<<<Blocks(n, kThreads), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(n, f);
   return static_cast<int>(cudaGetLastError());
 }

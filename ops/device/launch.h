@@ -1,7 +1,8 @@
 // Runs functors on a device: the one way from an operator's device kernel to a GPU, and to the emulation.
 //
 // A functor is a small struct of pointers to device memory and numbers, in a header without Abseil, with
-//   void operator()(int64_t i) const                       for ForEach: element i, in any order
+//   void operator()(int64_t i) const                       for ForEach: element i, in any order; and, where it pays,
+//                                                          four elements at a time (ops/device/fours.h)
 //   Sum, Terms(o), Term(o, k), Store(o, sum)               for Reduce: output o is the sum of its terms in the order
 //   below
 // On CUDA it runs as the kernel that ops/device/*.cu instantiate for it (WEIR_FOR_EACH, WEIR_REDUCE in launch.cuh; the
@@ -15,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "framework/tensor/device.h"
+#include "ops/device/fours.h"
 #include "ops/device/reduce_order.h"
 
 namespace weir {
@@ -50,6 +52,13 @@ absl::Status PutForEach(DeviceRuntime& runtime, const void* arguments) {
   const LaunchArguments<F>& a = *static_cast<const LaunchArguments<F>*>(arguments);
   if (runtime.emulated()) {
     return runtime.RunLoop(DeviceQueue::kCompute, [a] {
+      if constexpr (kHasFours<F>) {
+        if (a.n >= 4 && a.f.Fours()) {
+          const AsFours<F> fours = {.fours = a.n / 4, .f = a.f};
+          for (int64_t i = 0; i < AsFours<F>::Count(a.n); ++i) fours(i);
+          return;
+        }
+      }
       for (int64_t i = 0; i < a.n; ++i) a.f(i);
     });
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "framework/base/philox.h"
+#include "ops/device/fours.h"
 
 namespace weir {
 namespace device {
@@ -16,8 +17,13 @@ struct GatherAt {
   int64_t width;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t at = i / width;
+    const int64_t at = Quotient(i, width);
     out[i] = rows[static_cast<int64_t>(row[at]) * width + (i - at * width)];
+  }
+  bool Fours() const { return width % 4 == 0 && InFours(rows, out); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const int64_t w = width / 4, at = Quotient(i, w);
+    StoreFour(out, i, LoadFour(rows, static_cast<int64_t>(row[at]) * w + (i - at * w)));
   }
 };
 
@@ -31,7 +37,7 @@ struct PoolAt {
   int64_t width;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t group = i / width, column = i - group * width;
+    const int64_t group = Quotient(i, width), column = i - group * width;
     float sum = 0;
     const float d = divisor == nullptr ? 1.0f : divisor[group];
     if (d != 0) {
@@ -43,6 +49,23 @@ struct PoolAt {
       if (d != 1) sum /= d;
     }
     out[i] = sum;
+  }
+  bool Fours() const { return width % 4 == 0 && InFours(rows, out); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const int64_t w = width / 4, group = Quotient(i, w), column = i - group * w;
+    Float4 sum = {};
+    const float d = divisor == nullptr ? 1.0f : divisor[group];
+    if (d != 0) {
+      for (int32_t v = begin[group]; v < begin[group + 1]; ++v) {
+        if (row[v] < 0) continue;
+        const Float4 value = LoadFour(rows, static_cast<int64_t>(row[v]) * w + column);
+        for (int k = 0; k < 4; ++k) sum.v[k] += weight == nullptr ? value.v[k] : weight[v] * value.v[k];
+      }
+      for (int k = 0; k < 4; ++k) {
+        if (d != 1) sum.v[k] /= d;
+      }
+    }
+    StoreFour(out, i, sum);
   }
 };
 
@@ -71,7 +94,7 @@ struct SegmentAt {
     return d == 0 ? 0.0f : w * (from / d);
   }
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t run = i / width, column = i - run * width;
+    const int64_t run = Quotient(i, width), column = i - run * width;
     float sum = Term(begin[run], column);
     for (int32_t entry = begin[run] + 1; entry < begin[run + 1]; ++entry) sum += Term(entry, column);
     const int32_t at = to[run];

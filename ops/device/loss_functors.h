@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ops/device/fours.h"
 #include "ops/device/lane_rows.h"
 #include "ops/loss_math.h"
 
@@ -117,6 +118,24 @@ struct DropoutAt {
     out[i] = x[i] * m;
     mask[i] = m;
   }
+  // Four elements are the four words of one draw.
+  bool Fours() const {
+    bool all = InFours(x, mask, out);
+    for (int l = 0; l < elements.lanes; ++l) all = all && elements.begin[l] % 4 == 0;
+    return all;
+  }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const int lane = elements.LaneOf(4 * i);
+    const PhiloxBlock random =
+        Philox(key, static_cast<uint64_t>(i - elements.begin[lane] / 4), counter_high + static_cast<uint64_t>(lane));
+    Float4 four = LoadFour(x, i), masks;
+    for (int k = 0; k < 4; ++k) {
+      masks.v[k] = UniformFloat(random.v[k]) < rate ? 0.0f : keep;
+      four.v[k] = four.v[k] * masks.v[k];
+    }
+    StoreFour(out, i, four);
+    StoreFour(mask, i, masks);
+  }
 };
 
 // x [rows, slots, width]: sums over slots, in their order.
@@ -126,7 +145,7 @@ struct FmSumAt {
   float* sum;
   float* squares;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / width;
+    const int64_t row = Quotient(i, width);
     const float* from = x + row * slots * width + (i - row * width);
     float s = 0, q = 0;
     for (int64_t k = 0; k < slots; ++k, from += width) {
@@ -155,8 +174,17 @@ struct FmGradAt {
   int64_t slots, width;
   float* dx;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / (slots * width);
-    dx[i] = dout[row] * (sum[row * width + i % width] - x[i]);
+    const int64_t row = Quotient(i, slots * width);
+    dx[i] = dout[row] * (sum[row * width + (i - Quotient(i, width) * width)] - x[i]);
+  }
+  bool Fours() const { return width % 4 == 0 && InFours(x, sum, dx); }
+  WEIR_HOST_DEVICE void Four(int64_t i) const {
+    const int64_t w = width / 4, row = Quotient(i, slots * w);
+    const Float4 s = LoadFour(sum, row * w + (i - Quotient(i, w) * w));
+    const float d = dout[row];
+    Float4 four = LoadFour(x, i);
+    for (int k = 0; k < 4; ++k) four.v[k] = d * (s.v[k] - four.v[k]);
+    StoreFour(dx, i, four);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "ops/adagrad_math.h"
 #include "ops/adam_math.h"
+#include "ops/device/fours.h"
 #include "ops/momentum_math.h"
 #include "ops/running_average_math.h"
 #include "ops/sgd_math.h"
@@ -23,6 +24,23 @@ struct UpdateAt {
     if constexpr (Math::kStates == 0) Math::Element(step, grad[i], param[i]);
     if constexpr (Math::kStates == 1) Math::Element(step, grad[i], param[i], state[0][i]);
     if constexpr (Math::kStates == 2) Math::Element(step, grad[i], param[i], state[0][i], state[1][i]);
+  }
+  bool Fours() const {
+    bool all = InFours(grad, param);
+    for (int s = 0; s < Math::kStates; ++s) all = all && InFours(state[s]);
+    return all;
+  }
+  WEIR_MATH void Four(int64_t i) const {
+    const Float4 g = LoadFour(grad, i);
+    Float4 p = LoadFour(param, i), s[2] = {};
+    for (int k = 0; k < Math::kStates; ++k) s[k] = LoadFour(state[k], i);
+    for (int e = 0; e < 4; ++e) {
+      if constexpr (Math::kStates == 0) Math::Element(step, g.v[e], p.v[e]);
+      if constexpr (Math::kStates == 1) Math::Element(step, g.v[e], p.v[e], s[0].v[e]);
+      if constexpr (Math::kStates == 2) Math::Element(step, g.v[e], p.v[e], s[0].v[e], s[1].v[e]);
+    }
+    StoreFour(param, i, p);
+    for (int k = 0; k < Math::kStates; ++k) StoreFour(state[k], i, s[k]);
   }
 };
 

@@ -1,0 +1,64 @@
+// Four elements at a time: 16 bytes are one load and one store.
+//
+// A functor of ForEach (ops/device/launch.h) that has, beside operator()(i),
+//   bool Fours() const                 whether its addresses and sizes allow it
+//   void Four(int64_t i) const         elements 4i to 4i + 3
+// runs in fours where Fours says so, and what is left over one by one. Each element's arithmetic is the same either
+// way.
+#ifndef WEIR_OPS_DEVICE_FOURS_H_
+#define WEIR_OPS_DEVICE_FOURS_H_
+
+#include <cstdint>
+
+#include "framework/base/philox.h"
+
+namespace weir {
+namespace device {
+
+struct alignas(16) Float4 {
+  float v[4];
+};
+
+template <typename... Pointers>
+inline bool InFours(Pointers... at) {
+  return ((reinterpret_cast<uintptr_t>(at) % sizeof(Float4) == 0) && ...);
+}
+// Of [4i, 4i + 4).
+WEIR_HOST_DEVICE inline Float4 LoadFour(const float* from, int64_t i) {
+  return *reinterpret_cast<const Float4*>(from + 4 * i);
+}
+WEIR_HOST_DEVICE inline void StoreFour(float* to, int64_t i, const Float4& four) {
+  *reinterpret_cast<Float4*>(to + 4 * i) = four;
+}
+
+template <typename F>
+inline constexpr bool kHasFours = requires(const F& f) {
+  f.Fours();
+  f.Four(int64_t{0});
+};
+
+// f over n elements: n / 4 fours, then the rest.
+template <typename F>
+struct AsFours {
+  int64_t fours;
+  F f;
+  static int64_t Count(int64_t n) { return n / 4 + n % 4; }
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    if (i < fours) {
+      f.Four(i);
+    } else {
+      f(4 * fours + (i - fours));
+    }
+  }
+};
+
+// i / n and i % n of numbers that are not negative: divisions of 32 bits are several times faster.
+WEIR_HOST_DEVICE inline int64_t Quotient(int64_t i, int64_t n) {
+  if (((i | n) >> 32) == 0) return static_cast<int64_t>(static_cast<uint32_t>(i) / static_cast<uint32_t>(n));
+  return i / n;
+}
+
+}  // namespace device
+}  // namespace weir
+
+#endif  // WEIR_OPS_DEVICE_FOURS_H_
