@@ -164,6 +164,10 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, bool tf
   }
   if (plan == nullptr && !odd_sums) {
     ASSIGN_OR_RETURN(plan, MakePlan(p, tf32, /*relu=*/false));
+    if (plan != nullptr) {
+      ASSIGN_OR_RETURN(const bool works, Works(p, *plan));
+      if (!works) plan.reset();
+    }
   }
   it->second = std::move(plan);
   return it->second.get();
@@ -231,6 +235,14 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   return plan;
 }
 
+// Tried once: the product itself, which is computed again where it stands.
+absl::StatusOr<bool> CublasLt::Works(const Product& p, const Plan& plan) {
+  const absl::Status status = Multiply(*memory_->runtime(), p, plan);
+  if (absl::IsInternal(status)) return false;
+  RETURN_IF_ERROR(status);
+  return true;
+}
+
 absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Plan& plan) {
   DeviceRuntime* const runtime = memory_->runtime();
   // With NaN as the bias every result is NaN.
@@ -241,7 +253,8 @@ absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Plan& plan) {
   RETURN_IF_ERROR(runtime->CopyIn(DeviceQueue::kCompute, bias->data(), pinned->data(), bytes));
   Product probe = p;
   probe.bias = static_cast<const float*>(bias->data());
-  RETURN_IF_ERROR(Multiply(*runtime, probe, plan));
+  ASSIGN_OR_RETURN(const bool works, Works(probe, plan));
+  if (!works) return false;
   // c is this product's to fill.
   RETURN_IF_ERROR(runtime->CopyOut(DeviceQueue::kCompute, pinned->data(), p.c, bytes));
   ASSIGN_OR_RETURN(const std::unique_ptr<DeviceEvent> done, runtime->NewEvent());

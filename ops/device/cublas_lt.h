@@ -48,6 +48,7 @@ class CublasLt {
   CublasLt(DeviceMemory* memory, std::unique_ptr<Library> library);
   absl::Status Open();
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Product& product, bool tf32, bool relu);
+  absl::StatusOr<bool> Works(const Product& product, const Plan& plan);
   absl::StatusOr<bool> KeepsNan(const Product& product, const Plan& plan);
 
   DeviceMemory* const memory_;
