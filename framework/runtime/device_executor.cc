@@ -13,6 +13,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/op_mode.h"
+#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -55,6 +56,7 @@ class DeviceExecutor : public Executor {
   ~DeviceExecutor() override {
     // Copies still read what goes away now.
     (void)transfers_->runtime()->WaitForAll();
+    (void)TakeSpans(/*wait=*/true);
   }
 
   absl::Status Prepare();
@@ -88,6 +90,8 @@ class DeviceExecutor : public Executor {
   absl::Status ToDevice(DeviceVariable* var);
   void Written(DeviceVariable* var, bool on_device);
   absl::Status FinishRun(bool to_the_end);
+  absl::Status BeginSpan(const PreparedOp& op);
+  absl::Status TakeSpans(bool wait);
 
   const v1::ProgramDesc program_;
   Scope* const scope_;
@@ -110,6 +114,7 @@ class DeviceExecutor : public Executor {
 
   // Of the present run.
   StepContext ctx_;
+  int64_t profiled_step_ = -1;
   std::atomic<bool> failed_{false};
   Mutex mu_;
   CondVar gate_done_;
@@ -313,6 +318,20 @@ absl::Status DeviceExecutor::Prepare() {
     }
     known.insert(op.writes.begin(), op.writes.end());
   }
+  // A value that is written where it is read belongs to one variable alone.
+  std::set<const DeviceVariable*> in_place;
+  for (const PreparedOp& op : ops_) {
+    for (const DeviceVariable* var : op.writes) {
+      if (std::find(op.reads.begin(), op.reads.end(), var) != op.reads.end()) in_place.insert(var);
+    }
+  }
+  const auto alone = [&](const DeviceVariable* var) { return in_place.contains(var); };
+  for (PreparedOp& op : ops_) {
+    const std::string& type = op.desc->type();
+    op.context.may_share = (type == "reshape" || type == "reshape_grad") && op.host == nullptr &&
+                           std::none_of(op.reads.begin(), op.reads.end(), alone) &&
+                           std::none_of(op.writes.begin(), op.writes.end(), alone);
+  }
   for (const std::string& name : options_.fetch) {
     const v1::VarDesc* desc = name.empty() ? nullptr : Describe(name);
     if (desc == nullptr || desc->persistable()) continue;
@@ -385,8 +404,15 @@ absl::Status DeviceExecutor::ToDevice(DeviceVariable* var) {
   if (rank == 0 && std::find(rows.begin(), rows.end(), 0) != rows.end()) {
     return absl::InvalidArgumentError(absl::StrCat("'", var->name, "' is a scalar in some lanes and absent in others"));
   }
+  const bool any = std::any_of(pieces.begin(), pieces.end(), [](const auto& piece) { return piece.bytes > 0; });
+  if (any && !var->lasts) {
+    ASSIGN_OR_RETURN(std::shared_ptr<DeviceBlock> block,
+                     transfers_->Land(&var->landing, pieces, var->owner, var->name));
+    var->device.Take(std::move(block), dtype, rank, rows, row_dims);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(var->device.Resize(transfers_->memory(), var->owner, dtype, rank, rows, row_dims));
-  return transfers_->In(var->device.raw(), pieces);
+  return transfers_->In(var->device.raw(), pieces, var->name);
 }
 
 absl::Status DeviceExecutor::StartToHost(DeviceVariable* var) {
@@ -400,7 +426,7 @@ absl::Status DeviceExecutor::StartToHost(DeviceVariable* var) {
       pieces.push_back({.data = t.raw(l), .bytes = static_cast<size_t>(t.size(l)) * DTypeSize(t.dtype())});
     }
   }
-  ASSIGN_OR_RETURN(var->arrival, transfers_->Out(pieces));
+  ASSIGN_OR_RETURN(var->arrival, transfers_->Out(pieces, var->name));
   var->leaving = true;
   leaving_.push_back(var);
   return absl::OkStatus();
@@ -459,7 +485,9 @@ absl::Status DeviceExecutor::RunOnDevice(PreparedOp& op) {
   }
   RETURN_IF_ERROR(transfers_->BeforeCompute());
   transfers_->AfterCompute();
+  RETURN_IF_ERROR(BeginSpan(op));
   RETURN_IF_ERROR(op.device->Run(op.context));
+  RETURN_IF_ERROR(transfers_->spans().End(DeviceQueue::kCompute));
   for (DeviceVariable* var : op.writes) {
     Written(var, /*on_device=*/true);
     if (!var->device.initialized() || var->device.lanes() == static_cast<int>(var->host.size())) continue;
@@ -486,7 +514,12 @@ void DeviceExecutor::Fire(PreparedOp& op) {
     ++gates_running_;
   }
   const auto fire = [this, &op] {
-    absl::Status status = failed_.load(std::memory_order_relaxed) ? absl::OkStatus() : op.device->Finish(op.context);
+    absl::Status status = absl::OkStatus();
+    if (!failed_.load(std::memory_order_relaxed)) {
+      const ProfiledStep step(profiled_step_);
+      const ProfileSpan span(profiled_step_, ProfileKind::kExchange, op.desc->type());
+      status = op.device->Finish(op.context);
+    }
     MutexLock lock(&mu_);
     if (!status.ok()) {
       failed_.store(true, std::memory_order_relaxed);
@@ -516,6 +549,8 @@ void DeviceExecutor::WaitForGates() {
 
 absl::Status DeviceExecutor::RunOnHost(PreparedOp& op) {
   RETURN_IF_ERROR(BringHost(op.reads_on_host));
+  const ProfileSpan span(profiled_step_, op.mode == OpMode::kLane ? ProfileKind::kOperator : ProfileKind::kExchange,
+                         op.desc->type());
   absl::Status status = absl::OkStatus();
   if (op.mode == OpMode::kLane && ctx_.pool != nullptr && op.host_contexts.size() > 1) {
     std::vector<absl::Status> each(op.host_contexts.size());
@@ -557,9 +592,10 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
   }
   if (begin == 0) {
     for (DeviceVariable* var : fed_) Written(var, /*on_device=*/false);
-    // Views left from the last run would keep a gradient's memory in use, and all of it would be allocated anew.
+    // Views left from the last run would keep the memory of others in use, and all of it would be allocated anew.
     for (const PreparedOp& op : ops_) {
-      if (op.device == nullptr || op.mode != OpMode::kLane || op.desc->role() != v1::DIST) continue;
+      if (op.device == nullptr || op.mode != OpMode::kLane) continue;
+      if (op.desc->role() != v1::DIST && !op.context.may_share) continue;
       for (DeviceVariable* var : op.writes) var->device.Clear();
     }
   }
@@ -569,6 +605,8 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
     if (op.ran || op.host == nullptr) continue;
     for (DeviceVariable* var : op.writes) Written(var, /*on_device=*/false);
   }
+  profiled_step_ = ProfiledStep::current();
+  RETURN_IF_ERROR(transfers_->spans().Record(profiled_step_));
   absl::Status status = transfers_->runtime()->PutOffCalls(options_.graphs);
   for (int i = begin; i < end && status.ok() && !failed_.load(std::memory_order_relaxed); ++i) {
     status = RunOp(ops_[static_cast<size_t>(i)]);
@@ -585,8 +623,37 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
   return FinishRun(end == static_cast<int>(ops_.size()));
 }
 
+// An event before and behind each operator: one that is recorded is never part of a graph.
+absl::Status DeviceExecutor::BeginSpan(const PreparedOp& op) {
+  if (!transfers_->spans().recording()) return absl::OkStatus();
+  std::string made;
+  for (const v1::OpSlot& slot : op.desc->outputs()) {
+    if (made.empty() && slot.vars_size() > 0) made = slot.vars(0);
+  }
+  return transfers_->spans().Begin(DeviceQueue::kCompute, op.desc->type(), made);
+}
+
+absl::Status DeviceExecutor::TakeSpans(bool wait) {
+  ASSIGN_OR_RETURN(const std::vector<DeviceSpans::Span> spans, transfers_->spans().Take(wait));
+  Profiler& profiler = Profiler::Process();
+  for (const DeviceSpans::Span& span : spans) {
+    profiler.Record(
+        {.kind = ProfileKind::kOperator,
+         .name = ProfileName(span.name),
+         .detail = ProfileName(span.detail),
+         .track = profiler.Track(absl::StrCat(transfers_->runtime()->info().name, ": ", DeviceQueueName(span.queue))),
+         .begin_ns = span.begin_ns,
+         .end_ns = span.end_ns,
+         .step = span.step,
+         .bytes_out = span.queue == DeviceQueue::kCopyOut ? span.bytes : -1,
+         .bytes_in = span.queue == DeviceQueue::kCopyIn ? span.bytes : -1});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DeviceExecutor::FinishRun(bool to_the_end) {
   if (to_the_end) RETURN_IF_ERROR(BringHost(fetched_));
+  RETURN_IF_ERROR(TakeSpans(/*wait=*/false));
   // The next run overwrites what this one sends out, and what it reads.
   RETURN_IF_ERROR(transfers_->HoldForCopiesOut());
   transfers_->AfterCompute();
@@ -605,7 +672,8 @@ DeviceVariable* DeviceScope::FindOrCreate(const v1::VarDesc& desc) {
                                                           .owner = kParameters,
                                                           .shared = true,
                                                           .host = {scope_->FindOrCreate(desc.name())},
-                                                          .width = desc.dims_size() == 2 ? desc.dims(1) : 0});
+                                                          .width = desc.dims_size() == 2 ? desc.dims(1) : 0,
+                                                          .lasts = true});
   }
   return var.get();
 }

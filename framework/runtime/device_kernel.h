@@ -39,6 +39,9 @@ struct DeviceVariable {
   int64_t width = 0;
   // Dense values; of selected rows the values.
   DeviceTensor device;
+  // Of what is brought: data, rows. What lasts stays where it is.
+  DeviceLanding landing;
+  bool lasts = false;
   bool on_host = true;
   bool on_device = false;
   // A copy to the host that has not been waited for.
@@ -59,6 +62,8 @@ class DeviceKernelContext {
   int lanes = 1;
   const int64_t* lane_batch = nullptr;
   DeviceTransfers* transfers = nullptr;
+  // An output may lie where an input does: no operator of the program writes to either where it reads it.
+  bool may_share = false;
   // Products of matrices may round their factors to 10 bits of mantissa (train.precision).
   bool tf32 = false;
 

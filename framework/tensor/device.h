@@ -76,6 +76,13 @@ class DeviceRuntime {
   // Waits for all queues.
   virtual absl::Status WaitForAll() = 0;
 
+  // An event whose time can be asked for, once it has been reached: nanoseconds of CLOCK_MONOTONIC, as near as the
+  // device's clock was to this process's at the last StartTiming. That waits for what is in the compute queue when it
+  // has not been called for some time.
+  virtual absl::Status StartTiming() = 0;
+  virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> NewTimedEvent() = 0;
+  virtual absl::StatusOr<int64_t> TimeOf(DeviceEvent* event) = 0;
+
   // Kernels (ops/device/launch.h). CUDA: launched on the stream, and what the launch returned goes through Launched.
   // Emulation: the same functor as a loop, which runs when the queue comes to it.
   virtual bool emulated() const = 0;

@@ -242,6 +242,12 @@ absl::Status ReplayingDevice::WaitForAll() {
   return device_->WaitForAll();
 }
 
+absl::Status ReplayingDevice::StartTiming() {
+  MutexLock lock(&mu_);
+  RETURN_IF_ERROR(Flush());
+  return device_->StartTiming();
+}
+
 void* ReplayingDevice::stream(DeviceQueue queue) {
   MutexLock lock(&mu_);
   // What follows goes around Call. An error stays with the device, and is the next call's.

@@ -62,6 +62,9 @@ class ReplayingDevice : public DeviceRuntime {
   absl::StatusOr<bool> Reached(DeviceEvent* event) override { return device_->Reached(event); }
   absl::Status Wait(DeviceEvent* event) override { return device_->Wait(event); }
   absl::Status WaitForAll() override;
+  absl::Status StartTiming() override;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> NewTimedEvent() override { return device_->NewTimedEvent(); }
+  absl::StatusOr<int64_t> TimeOf(DeviceEvent* event) override { return device_->TimeOf(event); }
   bool emulated() const override { return device_->emulated(); }
   void* stream(DeviceQueue queue) override;
   absl::Status Launched(int cuda_error) override { return device_->Launched(cuda_error); }

@@ -1,6 +1,7 @@
 #include "framework/tensor/device_tensor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
@@ -38,6 +39,15 @@ absl::Status DeviceTensor::Resize(DeviceMemory* memory, std::string_view owner, 
   dtype_ = dtype;
   Lay(rank, rows, row_dims);
   return absl::OkStatus();
+}
+
+void DeviceTensor::Take(std::shared_ptr<DeviceBlock> block, DType dtype, int rank, absl::Span<const int64_t> rows,
+                        absl::Span<const int64_t> row_dims) {
+  block_ = std::move(block);
+  view_ = false;
+  dtype_ = dtype;
+  Lay(rank, rows, row_dims);
+  CHECK_LE(static_cast<size_t>(size()) * DTypeSize(dtype_), block_->size());
 }
 
 void DeviceTensor::Reshape(int rank, absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims) {

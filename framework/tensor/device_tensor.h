@@ -28,6 +28,9 @@ class DeviceTensor {
   // DeviceMemory.
   absl::Status Resize(DeviceMemory* memory, std::string_view owner, DType dtype, int rank,
                       absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
+  // The value is what lies in the block from its beginning on. It may be another's, too.
+  void Take(std::shared_ptr<DeviceBlock> block, DType dtype, int rank, absl::Span<const int64_t> rows,
+            absl::Span<const int64_t> row_dims);
   // Same elements under other dims: each lane's count must not change.
   void Reshape(int rank, absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
   // `count` elements of each lane from its element `first` on, [rows, row_dims..] each, sharing memory. Not packed.

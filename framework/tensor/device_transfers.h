@@ -4,7 +4,8 @@
 //   - what is put into the compute queue after In() sees what In() brought;
 //   - In() overwrites nothing that the compute queue had still to read by then;
 //   - Out() takes what the compute queue had written by then;
-//   - what Out() takes is not overwritten by what is put into the compute queue after HoldForCopiesOut().
+//   - what Out() takes is not overwritten by what is put into the compute queue after HoldForCopiesOut();
+//   - Land() waits only for what the compute queue was given before the Land() before it.
 //
 // Used by the one thread that fills the compute queue; an Arrival may be waited for by any thread.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_TRANSFERS_H_
@@ -13,12 +14,14 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/tensor/device.h"
 #include "framework/tensor/device_memory.h"
+#include "framework/tensor/device_spans.h"
 
 namespace weir {
 
@@ -41,10 +44,25 @@ class Arrival {
   std::unique_ptr<DeviceEvent> event_;
 };
 
+// Memory for what is brought anew from step to step: two pieces by turns, so that the next step's copy is under way
+// while this step's is computed with.
+class DeviceLanding {
+ private:
+  friend class DeviceTransfers;
+  struct Half {
+    std::shared_ptr<DeviceBlock> block;
+    // Where the compute queue was when the other half was landed on: behind all that reads this one.
+    std::unique_ptr<DeviceEvent> read;
+  };
+  Half halves_[2];
+  int next_ = 0;
+};
+
 class DeviceTransfers {
  public:
   // Borrowed.
-  explicit DeviceTransfers(DeviceMemory* memory) : memory_(memory), runtime_(memory->runtime()) {}
+  explicit DeviceTransfers(DeviceMemory* memory)
+      : memory_(memory), runtime_(memory->runtime()), spans_(memory->runtime()) {}
   // Waits until nothing is on its way in.
   ~DeviceTransfers();
 
@@ -52,10 +70,14 @@ class DeviceTransfers {
     const void* data = nullptr;
     size_t bytes = 0;
   };
-  // The pieces, one after the other, to `device`. They may be changed as soon as this returns.
-  absl::Status In(void* device, absl::Span<const Piece> pieces);
+  // The pieces, one after the other, to `device`. They may be changed as soon as this returns. `what`: for a trace.
+  absl::Status In(void* device, absl::Span<const Piece> pieces, std::string_view what = "");
+  // The same, to memory that is the landing's until the next time but one. What read the last must be in the compute
+  // queue by now. At least one byte.
+  absl::StatusOr<std::shared_ptr<DeviceBlock>> Land(DeviceLanding* landing, absl::Span<const Piece> pieces,
+                                                    std::string_view owner, std::string_view what = "");
   // Pieces of device memory, one after the other.
-  absl::StatusOr<std::shared_ptr<Arrival>> Out(absl::Span<const Piece> pieces);
+  absl::StatusOr<std::shared_ptr<Arrival>> Out(absl::Span<const Piece> pieces, std::string_view what = "");
 
   // Around what is put into the compute queue.
   absl::Status BeforeCompute();
@@ -64,15 +86,19 @@ class DeviceTransfers {
 
   DeviceMemory* memory() const { return memory_; }
   DeviceRuntime* runtime() const { return runtime_; }
+  // Where copies are recorded, and what computes for those who fill the compute queue.
+  DeviceSpans& spans() { return spans_; }
   // Bytes so far.
   int64_t bytes_in() const { return bytes_in_; }
   int64_t bytes_out() const { return bytes_out_; }
 
  private:
+  absl::Status Bring(void* device, absl::Span<const Piece> pieces, size_t bytes, std::string_view what);
   absl::Status Order(DeviceQueue first, DeviceQueue then, std::unique_ptr<DeviceEvent>* event);
 
   DeviceMemory* const memory_;
   DeviceRuntime* const runtime_;
+  DeviceSpans spans_;
   // Since the last time that one queue was told to wait for another.
   bool computed_ = false;
   bool brought_ = false;

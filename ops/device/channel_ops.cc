@@ -135,7 +135,7 @@ class SendKernel : public OpDeviceKernel {
       pieces.push_back({.data = t.raw(lane), .bytes = static_cast<size_t>(t.size(lane)) * sizeof(float)});
       sent->lanes.push_back({.lane = lane, .dims = t.dims(lane)});
     }
-    ASSIGN_OR_RETURN(sent->arrival, ctx.transfers->Out(pieces));
+    ASSIGN_OR_RETURN(sent->arrival, ctx.transfers->Out(pieces, "gradients"));
     return absl::OkStatus();
   }
 
@@ -188,7 +188,7 @@ class SendKernel : public OpDeviceKernel {
       pieces.push_back({.data = to, .bytes = static_cast<size_t>(n) * sizeof(float)});
       to += n;
     }
-    ASSIGN_OR_RETURN(sent->arrival, ctx.transfers->Out(pieces));
+    ASSIGN_OR_RETURN(sent->arrival, ctx.transfers->Out(pieces, "gradients"));
     return absl::OkStatus();
   }
 

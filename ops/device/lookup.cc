@@ -73,10 +73,11 @@ class Staged {
     words_ += values.size();
     return begins_.size() - 1;
   }
-  absl::Status Send(DeviceKernelContext& ctx, DeviceArray* memory) {
-    RETURN_IF_ERROR(memory->Reserve(ctx.memory(), words_ * 4));
-    base_ = memory->data<char>();
-    RETURN_IF_ERROR(ctx.transfers->In(base_, pieces_));
+  absl::Status Send(DeviceKernelContext& ctx, DeviceLanding* landing) {
+    if (words_ == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBlock> block,
+                     ctx.transfers->Land(landing, pieces_, "kernels", "places"));
+    base_ = static_cast<char*>(block->data());
     RETURN_IF_ERROR(ctx.transfers->BeforeCompute());
     ctx.transfers->AfterCompute();
     return absl::OkStatus();
@@ -213,7 +214,7 @@ class LookupRowsKernel : public OpDeviceKernel {
  private:
   const LookupAttrs attrs_;
   const int64_t slots_, width_;
-  DeviceArray staged_;
+  DeviceLanding staged_;
 };
 
 // The values of one lane by row, in runs.
@@ -362,7 +363,8 @@ class LookupRowsGradKernel : public OpDeviceKernel {
   const int64_t slots_, width_;
   // Of each lane, kept from step to step.
   std::vector<LaneRuns> lanes_;
-  DeviceArray staged_, partial_;
+  DeviceLanding staged_;
+  DeviceArray partial_;
 };
 
 template <typename Kernel>

@@ -103,13 +103,15 @@ absl::Status ReadLabels(DeviceKernelContext& ctx, int slot, const std::vector<in
   return absl::OkStatus();
 }
 
-absl::Status SendLabels(DeviceKernelContext& ctx, const std::vector<int32_t>& label, DeviceArray* memory) {
-  RETURN_IF_ERROR(memory->Reserve(ctx.memory(), label.size() * sizeof(int32_t)));
-  RETURN_IF_ERROR(
-      ctx.transfers->In(memory->data<int32_t>(), {{.data = label.data(), .bytes = label.size() * sizeof(int32_t)}}));
+absl::StatusOr<const int32_t*> SendLabels(DeviceKernelContext& ctx, const std::vector<int32_t>& label,
+                                          DeviceLanding* landing) {
+  if (label.empty()) return static_cast<const int32_t*>(nullptr);
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBlock> block,
+                   ctx.transfers->Land(landing, {{.data = label.data(), .bytes = label.size() * sizeof(int32_t)}},
+                                       "kernels", "labels"));
   RETURN_IF_ERROR(ctx.transfers->BeforeCompute());
   ctx.transfers->AfterCompute();
-  return absl::OkStatus();
+  return static_cast<const int32_t*>(block->data());
 }
 
 // Inputs Logits, Label, Weight?; outputs Softmax, Loss.
@@ -122,21 +124,21 @@ class SoftmaxLossKernel : public OpDeviceKernel {
     const std::vector<int64_t> rows = logits.lane_rows();
     RETURN_IF_ERROR(ReadLabels(ctx, 1, rows, logits.width(), &label_));
     if (ctx.has_input(2)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(2), logits, {1}));
-    RETURN_IF_ERROR(SendLabels(ctx, label_, &labels_));
+    ASSIGN_OR_RETURN(const int32_t* const label, SendLabels(ctx, label_, &labels_));
     RETURN_IF_ERROR(ctx.ResizeLike(0, logits));
     RETURN_IF_ERROR(ctx.Resize(1, 2, rows, {1}));
     return ForEach(ctx.runtime(), ctx.output(0).rows(),
                    SoftmaxRowAt{.x = logits.data<float>(),
                                 .n = logits.width(),
                                 .y = ctx.output(0).data<float>(),
-                                .label = labels_.data<int32_t>(),
+                                .label = label,
                                 .weight = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr,
                                 .loss = ctx.output(1).data<float>()});
   }
 
  private:
   std::vector<int32_t> label_;
-  DeviceArray labels_;
+  DeviceLanding labels_;
 };
 
 // Inputs Label, Weight?, Softmax, Loss@GRAD; output Logits@GRAD.
@@ -149,11 +151,11 @@ class SoftmaxLossGradKernel : public OpDeviceKernel {
     RETURN_IF_ERROR(ReadLabels(ctx, 0, softmax.lane_rows(), softmax.width(), &label_));
     if (ctx.has_input(1)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(1), softmax, {1}));
     RETURN_IF_ERROR(CheckRows("Loss@GRAD", ctx.input(3), softmax, {1}));
-    RETURN_IF_ERROR(SendLabels(ctx, label_, &labels_));
+    ASSIGN_OR_RETURN(const int32_t* const label, SendLabels(ctx, label_, &labels_));
     RETURN_IF_ERROR(ctx.ResizeLike(0, softmax));
     return ForEach(ctx.runtime(), ctx.output(0).size(),
                    SoftmaxLossGradAt{.softmax = softmax.data<float>(),
-                                     .label = labels_.data<int32_t>(),
+                                     .label = label,
                                      .weight = ctx.has_input(1) ? ctx.input(1).data<float>() : nullptr,
                                      .dloss = ctx.input(3).data<float>(),
                                      .n = softmax.width(),
@@ -162,7 +164,7 @@ class SoftmaxLossGradKernel : public OpDeviceKernel {
 
  private:
   std::vector<int32_t> label_;
-  DeviceArray labels_;
+  DeviceLanding labels_;
 };
 
 using SigmoidCrossEntropy = ColumnLossKernel<SigmoidCrossEntropyMath, false>;

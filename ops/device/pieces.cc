@@ -194,6 +194,11 @@ absl::Status CopyAs(DeviceKernelContext& ctx, const DeviceTensor& from, int rank
     to.Reshape(rank, rows, row_dims);
     return absl::OkStatus();
   }
+  if (ctx.may_share) {
+    to = from;
+    to.Reshape(rank, rows, row_dims);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(ctx.Resize(0, rank, rows, row_dims));
   if (from.size() == 0) return absl::OkStatus();
   return ctx.runtime().CopyWithin(DeviceQueue::kCompute, to.raw(), from.raw(),

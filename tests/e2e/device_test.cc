@@ -1,6 +1,8 @@
 // Jobs whose lanes compute on a device, end to end on the real train loop: on the emulated device, and on CUDA where
 // there is one.
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
+#include "framework/runtime/profiler.h"
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -137,6 +140,37 @@ TEST(DeviceTrainingTest, OperatorsThatTheJobSendsToTheCpuRunThere) {
              .device = devices.Of()});
   ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
   EXPECT_GT(on_cpu->summary.eval->auc, 0.7);
+}
+
+// What a trace shows of the device: its queues, and that gradients leave while it goes on.
+TEST(DeviceTrainingTest, ATraceShowsWhatTheDevicesQueuesDid) {
+  Devices devices(3);
+  Profiler::Process().Start(5, 25);
+  const absl::StatusOr<InProcessResult> run = Train({.overrides = {"train.epochs=1"}, .device = devices.Of()});
+  Profiler::Process().Stop();
+  ASSERT_TRUE(run.ok()) << run.status();
+  const Profiler::Recorded recorded = Profiler::Process().Collect();
+  std::map<std::string, std::map<int64_t, std::vector<ProfileEvent>>> queues;  // by track and step
+  for (const Profiler::Recorded::Thread& thread : recorded.threads) {
+    for (const ProfileEvent& event : thread.events) {
+      if (event.track != 0) queues[recorded.tracks[event.track]][event.step].push_back(event);
+    }
+  }
+  auto &in = queues["emulated device: copies in"], &compute = queues["emulated device: compute"],
+       &out = queues["emulated device: copies out"];
+  int early = 0;
+  for (int64_t step = 5; step < 25; ++step) {
+    ASSERT_FALSE(in[step].empty()) << step;
+    ASSERT_FALSE(out[step].empty()) << step;
+    ASSERT_GT(compute[step].size(), 10u) << step;
+    int64_t computed = 0;
+    for (const ProfileEvent& event : compute[step]) computed = std::max(computed, event.end_ns);
+    for (const ProfileEvent& event : out[step]) {
+      EXPECT_GT(event.bytes_out, 0);
+      if (recorded.names[event.detail.id()] == "gradients" && event.end_ns < computed) ++early;
+    }
+  }
+  EXPECT_GT(early, 0) << "the queues' order is random: in some step of 20 a gradient is first";
 }
 
 TEST(DeviceTrainingTest, OutOfMemoryNamesTheOperatorAndWhoHoldsHowMuch) {

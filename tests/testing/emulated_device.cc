@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -196,7 +197,12 @@ absl::Status EmulatedDevice::RunUntil(const std::function<bool()>& done) {
     std::deque<Work>& queue = queues_[runnable[random_() % runnable.size()]];
     Work work = std::move(queue.front());
     queue.pop_front();
-    if (work.event != nullptr && !work.waits) work.event->reached = std::max(work.event->reached, work.ticket);
+    if (work.event != nullptr && !work.waits) {
+      work.event->reached = std::max(work.event->reached, work.ticket);
+      timespec now;
+      clock_gettime(CLOCK_MONOTONIC, &now);
+      work.event->reached_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    }
     if (work.run == nullptr) continue;
     if (options_.lost_after >= 0 && ran_ >= options_.lost_after) {
       lost_ = true;
@@ -216,6 +222,14 @@ absl::Status EmulatedDevice::Wait(DeviceEvent* event) {
   MutexLock lock(&mu_);
   const int64_t ticket = progress->recorded;
   return RunUntil([&] { return progress->reached >= ticket; });
+}
+
+absl::StatusOr<int64_t> EmulatedDevice::TimeOf(DeviceEvent* event) {
+  const std::shared_ptr<Progress>& progress = static_cast<Event*>(event)->progress;
+  MutexLock lock(&mu_);
+  if (progress->reached == 0 || progress->reached < progress->recorded)
+    return absl::InternalError("the event has not been reached");
+  return progress->reached_ns;
 }
 
 absl::Status EmulatedDevice::WaitForAll() {

@@ -50,6 +50,9 @@ class EmulatedDevice : public DeviceRuntime {
   absl::StatusOr<bool> Reached(DeviceEvent* event) override;
   absl::Status Wait(DeviceEvent* event) override;
   absl::Status WaitForAll() override;
+  absl::Status StartTiming() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> NewTimedEvent() override { return NewEvent(); }
+  absl::StatusOr<int64_t> TimeOf(DeviceEvent* event) override;
   bool emulated() const override { return true; }
   void* stream(DeviceQueue) override { return nullptr; }
   absl::Status Launched(int) override { return absl::OkStatus(); }
@@ -69,6 +72,7 @@ class EmulatedDevice : public DeviceRuntime {
   struct Progress {
     int64_t recorded = 0;
     int64_t reached = 0;
+    int64_t reached_ns = 0;  // CLOCK_MONOTONIC
   };
   class Event;
   class Graph;

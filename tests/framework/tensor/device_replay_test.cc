@@ -2,9 +2,11 @@
 #include "framework/tensor/device_replay.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "framework/tensor/device_memory.h"
@@ -227,6 +229,35 @@ TEST_F(DeviceReplayTest, GraphsThatAreNotLaunchedAnyMoreGo) {
     }
   }
   EXPECT_EQ(device_.statistics().captures, 400);
+  EXPECT_EQ(Read(*data_), want_);
+}
+
+// As gates do beside the thread that fills the compute queue: they wait for copies, and give memory back.
+TEST_F(DeviceReplayTest, OtherThreadsWaitAndGiveMemoryBackMeanwhile) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      const std::unique_ptr<DeviceEvent> event = device_.NewEvent().value();
+      while (!done.load()) {
+        const std::shared_ptr<DeviceBlock> brief = memory_.Allocate(4096, "test").value();
+        const std::shared_ptr<PinnedBlock> pinned = memory_.AllocatePinned(4096).value();
+        ASSERT_TRUE(device_.CopyOut(DeviceQueue::kCopyOut, pinned->data(), brief->data(), 4096).ok());
+        ASSERT_TRUE(device_.Record(DeviceQueue::kCopyOut, event.get()).ok());
+        ASSERT_TRUE(device_.Wait(event.get()).ok());
+        EXPECT_TRUE(device_.Reached(event.get()).value());
+      }
+    });
+  }
+  for (int step = 0; step < 200; ++step) {
+    Run([&] {
+      for (int i = 0; i < 24; ++i) Call(i, i == 12 ? static_cast<float>(step % 50) / 64 : 1.0f);
+    });
+  }
+  done.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(device_.statistics().calls, 0);
+  EXPECT_EQ(device_.statistics().failures, 0);
   EXPECT_EQ(Read(*data_), want_);
 }
 

@@ -104,6 +104,25 @@ TEST_F(DeviceExecutorTest, MoreLanesThanKernelsCanBeTold) {
   EXPECT_THAT(std::string(t.DeviceStatus({"c"}).message()), HasSubstr("at most 64 lanes, got 65"));
 }
 
+// A reshape is another view of the same memory, unless somebody writes there.
+TEST_F(DeviceExecutorTest, AReshapeCopiesNothing) {
+  const auto kernels = [](bool in_place) {
+    EmulatedDevice device;
+    DeviceMemory memory(&device);
+    DeviceTwin t(&memory, {5, 0, 2});
+    t.Batched("x", {6});
+    t.Op(MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"a"}}}));
+    t.Op(MakeOp("reshape", {{"X", {"a"}}}, {{"Out", {"b"}}}, {AttrInts("shape", {-1, 2, 3})}));
+    // Into its own place, or into another.
+    t.Op(MakeOp("tanh", {{"X", {"a"}}}, {{"Out", {in_place ? "a" : "c"}}}));
+    t.Op(MakeOp("sigmoid", {{"X", {"b"}}}, {{"Out", {"d"}}}));
+    t.Compare({"a", "b", "d"});
+    return device.ran();
+  };
+  // In each of the twin's two steps.
+  EXPECT_EQ(kernels(true) - kernels(false), 2);
+}
+
 // A value of another shape in each step: memory grows, and shrinks to what is asked for.
 TEST_F(DeviceExecutorTest, BatchesOfEverySize) {
   for (const int64_t batch : {1, 1000, 3, 0, 4097}) {
