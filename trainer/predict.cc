@@ -94,7 +94,7 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
                                     .trainer_id = o.trainer_id,
                                     .device = o.device,
                                     .cpu_ops = {config.train().cpu_ops().begin(), config.train().cpu_ops().end()},
-                                    .tf32 = config.train().precision() == v1::Train::TF32,
+                                    .precision = PrecisionOf(config.train()),
                                     .columns = reader->columns(),
                                     .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                     .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),

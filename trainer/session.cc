@@ -95,6 +95,21 @@ absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
 }
 
 }  // namespace
+
+ProductPrecision PrecisionOf(const v1::Train& train) {
+  switch (train.precision()) {
+    case v1::Train::FP32:
+      return ProductPrecision::kFp32;
+    case v1::Train::TF32:
+      return ProductPrecision::kTf32;
+    case v1::Train::BF16:
+      return ProductPrecision::kBf16;
+    case v1::Train::FP16:
+      return ProductPrecision::kFp16;
+  }
+  return ProductPrecision::kFp32;
+}
+
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
       mode_(ModeOf(options_.main)),
@@ -143,7 +158,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Session::MakeExecutor(const v1::Progra
                               {.lanes = lanes_.count,
                                .fetch = fetch,
                                .cpu_ops = options_.cpu_ops,
-                               .tf32 = options_.tf32,
+                               .precision = options_.precision,
                                .transfers = transfers_.get(),
                                .device_scope = device_scope_.get()});
 }

@@ -25,6 +25,7 @@
 #include "framework/runtime/scope.h"
 #include "framework/tensor/device_memory.h"
 #include "framework/tensor/device_transfers.h"
+#include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "trainer/accumulate.h"
 #include "trainer/data/lane_reader.h"
@@ -39,9 +40,9 @@ struct SessionOptions {
   int trainer_id = 0;
   // Where lanes compute; null: on the CPU. Borrowed.
   DeviceMemory* device = nullptr;
-  // With a device: train.cpu_ops, and whether train.precision is TF32.
+  // With a device: train.cpu_ops and train.precision.
   std::vector<std::string> cpu_ops = {};
-  bool tf32 = false;
+  ProductPrecision precision = ProductPrecision::kFp32;
   // What the readers give.
   std::vector<Column> columns;
   // A wait for data that lasts this long is reported, ...
@@ -57,6 +58,8 @@ struct SessionOptions {
   // Place among the threads of this trainer (train.workers).
   int worker = 0;
 };
+
+ProductPrecision PrecisionOf(const v1::Train& train);
 
 struct StepResult {
   StepOutcome outcome;

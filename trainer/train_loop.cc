@@ -285,7 +285,7 @@ absl::Status TrainLoop::StartSessions() {
                                       .trainer_id = o_.trainer_id,
                                       .device = o_.device,
                                       .cpu_ops = cpu_ops,
-                                      .tf32 = config_.train().precision() == v1::Train::TF32,
+                                      .precision = PrecisionOf(config_.train()),
                                       .columns = reader_->columns(),
                                       .slow_warning = slow_warning,
                                       .progress_deadline = progress_deadline,

@@ -14,6 +14,7 @@
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/op_mode.h"
 #include "framework/runtime/profiler.h"
+#include "framework/runtime/rounded_factors.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -111,6 +112,7 @@ class DeviceExecutor : public Executor {
   std::vector<DeviceVariable*> fetched_;
   std::vector<DeviceVariable*> leaving_;
   std::vector<PreparedOp> ops_;
+  RoundedFactors rounded_;
 
   // Of the present run.
   StepContext ctx_;
@@ -263,7 +265,8 @@ absl::Status DeviceExecutor::PrepareOp(int index) {
   op.context.lanes = options_.lanes;
   op.context.lane_batch = batch_.data();
   op.context.transfers = transfers_;
-  op.context.tf32 = options_.tf32;
+  op.context.precision = options_.precision;
+  op.context.rounded = &rounded_;
   return absl::OkStatus();
 }
 
@@ -409,9 +412,11 @@ absl::Status DeviceExecutor::ToDevice(DeviceVariable* var) {
     ASSIGN_OR_RETURN(std::shared_ptr<DeviceBlock> block,
                      transfers_->Land(&var->landing, pieces, var->owner, var->name));
     var->device.Take(std::move(block), dtype, rank, rows, row_dims);
+    rounded_.Forget(var->device.raw());
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(var->device.Resize(transfers_->memory(), var->owner, dtype, rank, rows, row_dims));
+  rounded_.Forget(var->device.raw());
   return transfers_->In(var->device.raw(), pieces, var->name);
 }
 
@@ -490,6 +495,7 @@ absl::Status DeviceExecutor::RunOnDevice(PreparedOp& op) {
   RETURN_IF_ERROR(transfers_->spans().End(DeviceQueue::kCompute));
   for (DeviceVariable* var : op.writes) {
     Written(var, /*on_device=*/true);
+    if (var->device.initialized()) rounded_.Forget(var->device.raw());
     if (!var->device.initialized() || var->device.lanes() == static_cast<int>(var->host.size())) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("'", var->name, "' is ", var->shared ? "one for all lanes" : "of each lane",
@@ -591,6 +597,7 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
     if (begin == 0) op.ran = false;
   }
   if (begin == 0) {
+    rounded_.BeginRun();
     for (DeviceVariable* var : fed_) Written(var, /*on_device=*/false);
     // Views left from the last run would keep the memory of others in use, and all of it would be allocated anew.
     for (const PreparedOp& op : ops_) {

@@ -46,7 +46,7 @@ struct DeviceExecutorOptions {
   std::vector<std::string> fetch = {};
   // Types of operators that run on the CPU though a kernel may exist; InvalidArgument for one that no program can have.
   std::vector<std::string> cpu_ops = {};
-  bool tf32 = false;
+  ProductPrecision precision = ProductPrecision::kFp32;
   // What repeats from run to run is captured and launched as graphs, on a device that does so
   // (framework/tensor/device_replay.h).
   bool graphs = true;

@@ -16,10 +16,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/runtime/kernel.h"
+#include "framework/runtime/product_precision.h"
 #include "framework/tensor/device_tensor.h"
 #include "framework/tensor/device_transfers.h"
 
 namespace weir {
+
+class RoundedFactors;
 
 // Most lanes of one process: their places go to kernels as arguments.
 inline constexpr int kMostDeviceLanes = 64;
@@ -64,8 +67,9 @@ class DeviceKernelContext {
   DeviceTransfers* transfers = nullptr;
   // An output may lie where an input does: no operator of the program writes to either where it reads it.
   bool may_share = false;
-  // Products of matrices may round their factors to 10 bits of mantissa (train.precision).
-  bool tf32 = false;
+  ProductPrecision precision = ProductPrecision::kFp32;
+  // The executor's; with a precision of 16 bits.
+  RoundedFactors* rounded = nullptr;
 
   DeviceRuntime& runtime() const { return *transfers->runtime(); }
   DeviceMemory* memory() const { return transfers->memory(); }

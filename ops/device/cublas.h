@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/mutex.h"
+#include "framework/runtime/product_precision.h"
 #include "framework/tensor/device_memory.h"
 
 namespace weir {
@@ -29,8 +30,10 @@ class Cublas {
   void* library() const;
   DeviceBlock* workspace() const;
 
-  // Sizes are positive. Of bias, activation and sums it knows nothing.
-  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, bool tf32);
+  // Sizes are positive. Of bias, activation and sums it knows nothing. The factors are floats, or with a precision of
+  // 16 bits numbers of 16 bits that lie as the product says.
+  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const void* a, const void* b,
+                        ProductPrecision precision);
 
  private:
   struct Library;

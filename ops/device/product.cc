@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "framework/base/status_macros.h"
+#include "framework/runtime/rounded_factors.h"
+#include "framework/tensor/float16.h"
 #include "ops/device/cublas.h"
 #include "ops/device/cublas_lt.h"
 #include "ops/device/elementwise_functors.h"
 #include "ops/device/launch.h"
+#include "ops/device/rounding_functors.h"
 #include "ops/gemm.h"
 
 namespace weir {
@@ -78,14 +81,17 @@ absl::Status PutLoop(DeviceRuntime& runtime, const void* arguments) {
   });
 }
 
+// With the factors in 16 bits where the precision says so.
 struct CublasArguments {
   Product product;
+  const void* a;
+  const void* b;
   Cublas* cublas;
-  bool tf32;
+  ProductPrecision precision;
 };
 absl::Status PutCublas(DeviceRuntime& runtime, const void* arguments) {
   const CublasArguments& a = *static_cast<const CublasArguments*>(arguments);
-  return a.cublas->Multiply(runtime, a.product, a.tf32);
+  return a.cublas->Multiply(runtime, a.product, a.a, a.b, a.precision);
 }
 
 struct CublasLtArguments {
@@ -98,11 +104,78 @@ absl::Status PutCublasLt(DeviceRuntime& runtime, const void* arguments) {
   return a.cublas->Multiply(runtime, a.product, *a.plan);
 }
 
+// ---------------------------------------------------------------------------------------------------- 16 bits
+
+absl::Status Round(DeviceKernelContext& ctx, const float* x, int64_t n, DeviceArray* to) {
+  RETURN_IF_ERROR(to->Reserve(ctx.memory(), static_cast<size_t>(n) * sizeof(uint16_t)));
+  uint16_t* const out = to->data<uint16_t>();
+  return ctx.precision == ProductPrecision::kBf16 ? ForEach(ctx.runtime(), n, ToBFloat16At{.x = x, .out = out})
+                                                  : ForEach(ctx.runtime(), n, ToFloat16At{.x = x, .out = out});
+}
+
+// The product in the emulation, without its epilogue.
+struct RoundedArguments {
+  Product product;
+  const uint16_t* a;
+  const uint16_t* b;
+  bool bf16;
+};
+absl::Status PutRoundedLoop(DeviceRuntime& runtime, const void* arguments) {
+  return runtime.RunLoop(DeviceQueue::kCompute, [r = *static_cast<const RoundedArguments*>(arguments)] {
+    const Product& p = r.product;
+    const auto floats = [&r](const uint16_t* from, int64_t n) {
+      std::vector<float> values(static_cast<size_t>(n));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = r.bf16 ? OfBFloat16(from[i]) : OfFloat16(from[i]);
+      return values;
+    };
+    for (int64_t i = 0; i < p.count; ++i) {
+      const std::vector<float> a = floats(r.a + i * p.stride_a, p.m * p.k);
+      const std::vector<float> b = floats(r.b + i * p.stride_b, p.k * p.n);
+      Gemm(p.m, p.n, p.k, a.data(), b.data(), p.c + i * p.stride_c,
+           {.transpose_a = p.transpose_a, .transpose_b = p.transpose_b});
+    }
+  });
+}
+
+// k > 0, no column sums: those are of what has not been rounded.
+absl::Status MultiplyIn16Bits(DeviceKernelContext& ctx, const Product& p) {
+  DeviceRuntime& runtime = ctx.runtime();
+  RoundedFactors& rounded = *ctx.rounded;
+  const int64_t of_a = (p.count - 1) * p.stride_a + p.m * p.k, of_b = (p.count - 1) * p.stride_b + p.k * p.n;
+  RETURN_IF_ERROR(Round(ctx, p.a, of_a, &rounded.left()));
+  const uint16_t* const a = rounded.left().data<uint16_t>();
+  const uint16_t* b = nullptr;
+  if (p.b_is_weight) {
+    RoundedFactors::Weight& weight = rounded.weight(p.b);
+    if (weight.rounded < of_b) {
+      RETURN_IF_ERROR(Round(ctx, p.b, of_b, &weight.bits));
+      weight.rounded = of_b;
+    }
+    b = weight.bits.data<uint16_t>();
+  } else {
+    RETURN_IF_ERROR(Round(ctx, p.b, of_b, &rounded.right()));
+    b = rounded.right().data<uint16_t>();
+  }
+  if (runtime.emulated()) {
+    const bool bf16 = ctx.precision == ProductPrecision::kBf16;
+    RETURN_IF_ERROR(Call(runtime, PutRoundedLoop, RoundedArguments{.product = p, .a = a, .b = b, .bf16 = bf16}));
+  } else {
+    ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
+    RETURN_IF_ERROR(Call(runtime, PutCublas,
+                         CublasArguments{.product = p, .a = a, .b = b, .cublas = cublas, .precision = ctx.precision}));
+  }
+  return PutEpilogue(runtime, p, p.bias, p.activation);
+}
+
 }  // namespace
 
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return absl::OkStatus();
   DeviceRuntime& runtime = ctx.runtime();
+  if (RoundsTo16Bits(ctx.precision) && p.k > 0) {
+    CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
+    return MultiplyIn16Bits(ctx, p);
+  }
   if (runtime.emulated()) return Call(runtime, PutLoop, p);
   if (p.k == 0) {
     for (int64_t i = 0; i < p.count; ++i) {
@@ -113,7 +186,7 @@ absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   }
   if (p.bias != nullptr || p.column_sums != nullptr) {
     ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
-    ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.tf32));
+    ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.precision == ProductPrecision::kTf32));
     if (plan != nullptr) {
       RETURN_IF_ERROR(Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .cublas = lt, .plan = plan}));
       return plan->activates ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
@@ -121,16 +194,18 @@ absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   }
   CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
   ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
-  RETURN_IF_ERROR(Call(runtime, PutCublas, CublasArguments{.product = p, .cublas = cublas, .tf32 = ctx.tf32}));
+  RETURN_IF_ERROR(
+      Call(runtime, PutCublas,
+           CublasArguments{.product = p, .a = p.a, .b = p.b, .cublas = cublas, .precision = ctx.precision}));
   return PutEpilogue(runtime, p, p.bias, p.activation);
 }
 
 absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& p) {
-  if (p.m == 0 || p.n == 0 || p.count == 0 || p.transpose_b) return false;
+  if (p.m == 0 || p.n == 0 || p.count == 0 || p.transpose_b || RoundsTo16Bits(ctx.precision)) return false;
   if (ctx.runtime().emulated()) return true;
   if (p.k == 0) return false;
   ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
-  ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.tf32));
+  ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.precision == ProductPrecision::kTf32));
   return plan != nullptr;
 }
 
@@ -148,7 +223,8 @@ absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& 
                           .stride_a = rows[0] * k,
                           .stride_c = rows[0] * n,
                           .bias = bias,
-                          .activation = activation});
+                          .activation = activation,
+                          .b_is_weight = true});
   }
   int64_t row = 0;
   for (size_t l = 0; l < rows.size(); row += rows[l++]) {
@@ -160,7 +236,8 @@ absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& 
                                    .c = c + row * n,
                                    .transpose_b = transpose_w,
                                    .bias = bias,
-                                   .activation = activation}));
+                                   .activation = activation,
+                                   .b_is_weight = true}));
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,7 @@
 #include "framework/graph/infer.h"
 #include "framework/runtime/device_executor.h"
 #include "framework/runtime/executor.h"
+#include "framework/runtime/rounded_factors.h"
 #include "framework/tensor/cuda_device.h"
 #include "ops/device/product.h"
 
@@ -141,7 +142,7 @@ struct Peaks {
   double bytes = 0;
 };
 
-absl::StatusOr<Peaks> MeasurePeaks(DeviceTransfers* transfers, bool tf32) {
+absl::StatusOr<Peaks> MeasurePeaks(DeviceTransfers* transfers, ProductPrecision precision) {
   constexpr int64_t kN = 8192;
   DeviceRuntime* const runtime = transfers->runtime();
   DeviceArray a, b, c;
@@ -151,7 +152,9 @@ absl::StatusOr<Peaks> MeasurePeaks(DeviceTransfers* transfers, bool tf32) {
   }
   DeviceKernelContext ctx;
   ctx.transfers = transfers;
-  ctx.tf32 = tf32;
+  RoundedFactors rounded;
+  ctx.precision = precision;
+  ctx.rounded = &rounded;
   const auto time = [&](int times, const std::function<absl::Status()>& run) -> absl::StatusOr<double> {
     RETURN_IF_ERROR(run());
     RETURN_IF_ERROR(runtime->WaitForAll());
@@ -194,7 +197,19 @@ Values Read(Executor& executor, const Scope&) {
   return values;
 }
 
-absl::Status Bench(DeviceMemory* memory, int64_t batch, bool tf32) {
+struct Precision {
+  ProductPrecision value;
+  const char* name;
+  // Relative, of the loss and of gradients.
+  double bound;
+};
+// TF32 and float16 round factors to 10 bits, bfloat16 to 7.
+constexpr Precision kPrecisions[] = {{ProductPrecision::kFp32, "fp32", 1e-4},
+                                     {ProductPrecision::kTf32, "tf32", 1e-2},
+                                     {ProductPrecision::kBf16, "bf16", 5e-2},
+                                     {ProductPrecision::kFp16, "fp16", 1e-2}};
+
+absl::Status Bench(DeviceMemory* memory, int64_t batch, const Precision& precision) {
   ASSIGN_OR_RETURN(const Model model, DeepFm(batch));
   const std::vector<std::string> fetch = {"loss", "fields@GRAD"};
   ThreadPool pool("bench", 3);
@@ -213,22 +228,22 @@ absl::Status Bench(DeviceMemory* memory, int64_t batch, bool tf32) {
   {
     ASSIGN_OR_RETURN(
         std::unique_ptr<Executor> executor,
-        CreateDeviceExecutor(model.program, &scope,
-                             {.fetch = fetch, .tf32 = tf32, .transfers = &transfers, .device_scope = &device_scope}));
+        CreateDeviceExecutor(
+            model.program, &scope,
+            {.fetch = fetch, .precision = precision.value, .transfers = &transfers, .device_scope = &device_scope}));
     RETURN_IF_ERROR(executor->Run(ctx, {batch}));
     gpu = Read(*executor, scope);
   }
-  // TF32 rounds factors to 10 bits.
-  const double bound = tf32 ? 1e-2 : 1e-4;
-  if (std::fabs(gpu.loss - cpu.loss) > bound * std::fabs(cpu.loss) ||
-      std::fabs(gpu.gradient - cpu.gradient) > bound * cpu.gradient) {
+  if (std::fabs(gpu.loss - cpu.loss) > precision.bound * std::fabs(cpu.loss) ||
+      std::fabs(gpu.gradient - cpu.gradient) > precision.bound * cpu.gradient) {
     return absl::InternalError(absl::StrCat("batch ", batch, ": loss ", gpu.loss, " and gradient ", gpu.gradient,
                                             "; the CPU has ", cpu.loss, " and ", cpu.gradient));
   }
-  ASSIGN_OR_RETURN(const Peaks peaks, MeasurePeaks(&transfers, tf32));
-  ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
-                   CreateDeviceExecutor(model.program, &scope,
-                                        {.tf32 = tf32, .transfers = &transfers, .device_scope = &device_scope}));
+  ASSIGN_OR_RETURN(const Peaks peaks, MeasurePeaks(&transfers, precision.value));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Executor> executor,
+      CreateDeviceExecutor(model.program, &scope,
+                           {.precision = precision.value, .transfers = &transfers, .device_scope = &device_scope}));
   for (int step = 0; step < kWarm; ++step) RETURN_IF_ERROR(executor->Run(ctx, {batch}));
   RETURN_IF_ERROR(memory->runtime()->WaitForAll());
   const double begin = Seconds();
@@ -241,7 +256,7 @@ absl::Status Bench(DeviceMemory* memory, int64_t batch, bool tf32) {
       "deepfm batch=%lld precision=%s step_ms=%.3f queue_ms=%.3f examples_per_s=%.0f roofline_ms=%.3f "
       "roofline_fraction=%.3f "
       "product_tflops=%.1f copy_gb_per_s=%.0f memory_mb=%.0f\n",
-      static_cast<long long>(batch), tf32 ? "tf32" : "fp32", seconds * 1e3, (queued - begin) / kSteps * 1e3,
+      static_cast<long long>(batch), precision.name, seconds * 1e3, (queued - begin) / kSteps * 1e3,
       static_cast<double>(batch) / seconds, roofline * 1e3, roofline / seconds, peaks.flops * 1e-12, peaks.bytes * 1e-9,
       static_cast<double>(memory->statistics().most_in_use) / (1 << 20));
   std::fflush(stdout);
@@ -256,9 +271,9 @@ int Main() {
   }
   std::printf("%s\n", (*device)->info().name.c_str());
   DeviceMemory memory(device->get());
-  for (const bool tf32 : {false, true}) {
+  for (const Precision& precision : kPrecisions) {
     for (const int64_t batch : {8192, 65536}) {
-      if (const absl::Status status = Bench(&memory, batch, tf32); !status.ok()) {
+      if (const absl::Status status = Bench(&memory, batch, precision); !status.ok()) {
         std::fprintf(stderr, "cuda_bench: %s\n", std::string(status.message()).c_str());
         return 1;
       }
