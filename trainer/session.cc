@@ -12,6 +12,7 @@
 #include "framework/graph/infer.h"
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
+#include "trainer/non_finite.h"
 #include "transpiler/programs.h"
 #include "transpiler/transpile.h"
 
@@ -272,6 +273,33 @@ absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) 
   return absl::OkStatus();
 }
 
+std::string Session::ExplainNonFinite(int64_t run) {
+  NonFiniteStep step = {.main = &options_.main,
+                        .layers = options_.layers,
+                        .executor = train_.get(),
+                        .scope = &scope_,
+                        .context = Context(run, /*training=*/true),
+                        .batch = batch_sizes_,
+                        .seen = health_.non_finite()};
+  for (const Column& column : options_.columns) step.columns.push_back(column.name);
+  std::unique_ptr<DeviceScope> device_scope;
+  step.make_executor = [&](const v1::ProgramDesc& program, Scope* scope,
+                           const std::vector<std::string>& fetch) -> absl::StatusOr<std::unique_ptr<Executor>> {
+    if (options_.device == nullptr) return Executor::Create(program, scope, {.lanes = lanes_.count, .fetch = fetch});
+    device_scope = std::make_unique<DeviceScope>(scope);
+    return CreateDeviceExecutor(program, scope,
+                                {.lanes = lanes_.count,
+                                 .fetch = fetch,
+                                 .cpu_ops = options_.cpu_ops,
+                                 .precision = options_.precision,
+                                 .transfers = transfers_.get(),
+                                 .device_scope = device_scope.get()});
+  };
+  absl::StatusOr<std::string> where = WhereNonFinite(step);
+  if (where.ok()) return *std::move(where);
+  return absl::StrCat("where it came from could not be found: ", std::string(where.status().message()));
+}
+
 absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<LaneBatch>* batches) {
   RETURN_IF_ERROR(Feed(train_.get(), batches));
   health_.Reset();
@@ -280,13 +308,23 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   channel_->SetStepSamples(std::accumulate(batch_sizes_.begin(), batch_sizes_.end(), int64_t{0}));
   // Random numbers differ from batch to batch: each has a number of its own.
   const int64_t run = (step * mode_.accumulate + batch) * mode_.workers + options_.worker;
-  if (ahead_ == nullptr) {
-    RETURN_IF_ERROR(train_->Run(Context(run, /*training=*/true), batch_sizes_));
-  } else {
+  const absl::Status ran = [&]() -> absl::Status {
+    const StepContext context = Context(run, /*training=*/true);
+    if (ahead_ == nullptr) return train_->Run(context, batch_sizes_);
     // What the ops in between would bring has been put in its place.
-    RETURN_IF_ERROR(train_->RunOps(Context(run, /*training=*/true), batch_sizes_, 0, ahead_->begin));
-    RETURN_IF_ERROR(train_->RunOps(Context(run, /*training=*/true), batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size()));
+    RETURN_IF_ERROR(train_->RunOps(context, batch_sizes_, 0, ahead_->begin));
+    return train_->RunOps(context, batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size());
+  }();
+  if (const std::string bad = health_.non_finite(); !bad.empty() && !(explained_ && ran.ok())) {
+    // A step that ended for another reason has no more to say.
+    if (!ran.ok() && !absl::IsFailedPrecondition(ran)) return ran;
+    explained_ = true;
+    const std::string where = ExplainNonFinite(run);
+    if (!ran.ok()) return absl::Status(ran.code(), absl::StrCat(std::string(ran.message()), "; ", where));
+    LOG(WARNING) << "step " << step << ": '" << bad << "' is not finite; " << where
+                 << "; of further steps that are skipped only the number is told";
   }
+  RETURN_IF_ERROR(ran);
   const int64_t bytes = train_->bytes().total() + (ahead_ == nullptr ? 0 : ahead_->bytes);
   variable_bytes_->Add(bytes - counted_bytes_);
   counted_bytes_ = bytes;

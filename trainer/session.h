@@ -45,6 +45,8 @@ struct SessionOptions {
   ProductPrecision precision = ProductPrecision::kFp32;
   // What the readers give.
   std::vector<Column> columns;
+  // Names that the job gives its layers, for messages.
+  std::vector<std::string> layers = {};
   // A wait for data that lasts this long is reported, ...
   absl::Duration slow_warning = absl::Seconds(10);
   // ... and one that lasts this long is an error.
@@ -116,6 +118,8 @@ class Session {
  private:
   explicit Session(SessionOptions options);
   absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const v1::ProgramDesc& program, const std::vector<std::string>& fetch);
+  // What is known of a value that was not finite in the step that has just run, as StepContext.step `run`.
+  std::string ExplainNonFinite(int64_t run);
   // Prepares what PullAhead runs.
   absl::Status PrepareAhead();
   StepContext Context(int64_t step, bool training);
@@ -135,6 +139,8 @@ class Session {
   std::unique_ptr<DeviceScope> device_scope_;
   StepHealth health_;
   StepOutcome outcome_;
+  // A step of which ExplainNonFinite has spoken; others that are skipped are only counted.
+  bool explained_ = false;
   std::unique_ptr<Executor> startup_, train_, forward_;
   // The prefetch ops of the training program, [begin, end) of its ops, on variables of their own; null: rows are not pulled ahead.
   struct Ahead {

@@ -278,6 +278,8 @@ absl::Status TrainLoop::StartSessions() {
     }
     LOG(INFO) << "with train.cpu_ops a step copies " << absl::StrJoin(copies, ", ");
   }
+  std::vector<std::string> layers;
+  for (const v1::Layer& layer : config_.model().layer()) layers.push_back(layer.name());
   for (int worker = 0; worker < mode_.workers; ++worker) {
     ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                      Session::Create({.main = o_.programs->main,
@@ -287,6 +289,7 @@ absl::Status TrainLoop::StartSessions() {
                                       .cpu_ops = cpu_ops,
                                       .precision = PrecisionOf(config_.train()),
                                       .columns = reader_->columns(),
+                                      .layers = layers,
                                       .slow_warning = slow_warning,
                                       .progress_deadline = progress_deadline,
                                       .channel = group_ != nullptr ? group_->channel(worker)
