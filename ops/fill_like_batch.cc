@@ -1,5 +1,5 @@
 // fill_like_batch: the seed of backward. `value` in the shape of X; or, with scalar_times_batch, one number: value times the
-// examples of the lane.
+// examples of the lane. With the role BACKWARD times StepContext.loss_scale.
 //
 //   X                   [B, ..] or []  f32
 //   Out                 like X         f32
@@ -31,9 +31,12 @@ absl::Status FillLikeBatchShape(InferContext& ctx) {
 class FillLikeBatchKernel : public OpKernel {
  public:
   explicit FillLikeBatchKernel(const KernelInit& init)
-      : value_(static_cast<float>(init.attrs.Float("value"))), scalar_(init.attrs.Bool("scalar_times_batch")) {}
+      : value_(static_cast<float>(init.attrs.Float("value"))),
+        scalar_(init.attrs.Bool("scalar_times_batch")),
+        seeds_(init.op.role() == v1::BACKWARD) {}
   absl::Status Run(KernelContext& ctx) override {
-    const float value = scalar_ ? value_ * static_cast<float>(ctx.lane_batch[0]) : value_;
+    const float unscaled = scalar_ ? value_ * static_cast<float>(ctx.lane_batch[0]) : value_;
+    const float value = seeds_ ? unscaled * ctx.step->loss_scale : unscaled;
     const Tensor& x = ctx.input(0);
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, x.dims());
@@ -44,6 +47,7 @@ class FillLikeBatchKernel : public OpKernel {
  private:
   const float value_;
   const bool scalar_;
+  const bool seeds_;
 };
 
 REGISTER_OP(fill_like_batch)

@@ -7,6 +7,8 @@
 namespace weir {
 
 bool AllFinite(const float* x, int64_t n);
+// The same, and out = factor * x.
+bool AllFiniteScaled(const float* x, int64_t n, float factor, float* out);
 
 }  // namespace weir
 

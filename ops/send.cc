@@ -6,7 +6,8 @@
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for dense.
 // Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is sent: absent
 // is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier; not with `bad_rows`: servers
-// leave out the rows that hold some.
+// leave out the rows that hold some. What leaves is divided by StepContext.loss_scale, in the pass that looks for them; not with
+// `measured`: X are no gradients but what running averages measure.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -23,12 +24,15 @@ class SendKernel : public OpKernel {
         blocks_(BlocksOf(init.attrs)),
         width_(init.attrs.Int("width")),
         bad_rows_(init.attrs.Bool("bad_rows")),
+        measured_(init.attrs.Bool("measured")),
         counts_(!VarsOfInput(init.op, "Counts").empty()) {
     CHECK_EQ(vars_.size(), blocks_.size());
   }
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    divided_.resize(vars_.size());
+    for (std::vector<Variable>& of_lanes : divided_) of_lanes.resize(static_cast<size_t>(ctx.lanes()));
     for (size_t i = 0; i < vars_.size(); ++i) {
       RETURN_IF_ERROR(width_ > 0 ? SendRows(ctx, i, channel) : SendDense(ctx, i, channel));
     }
@@ -36,12 +40,24 @@ class SendKernel : public OpKernel {
   }
 
  private:
-  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value) const {
-    if (bad_rows_ || ctx.step->health == nullptr || value.size() == 0) return;
-    if (!AllFinite(value.data<float>(), value.size())) ctx.step->health->ReportNonFinite(vars_[i]);
+  bool Divides(const KernelContext& ctx) const { return ctx.step->loss_scale != 1 && !measured_; }
+
+  // Reports what is not finite. With `divided` that becomes the value over the loss scale, a power of two.
+  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, Tensor* divided) const {
+    const bool looks = !bad_rows_ && ctx.step->health != nullptr;
+    bool finite = true;
+    if (value.size() == 0) {
+      if (divided != nullptr) divided->CopyFrom(value);
+    } else if (divided != nullptr) {
+      divided->Resize(v1::FLOAT32, value.dims());
+      finite = AllFiniteScaled(value.data<float>(), value.size(), 1 / ctx.step->loss_scale, divided->data<float>());
+    } else if (looks) {
+      finite = AllFinite(value.data<float>(), value.size());
+    }
+    if (looks && !finite) ctx.step->health->ReportNonFinite(vars_[i]);
   }
 
-  absl::Status SendDense(KernelContext& ctx, size_t i, ParamChannel* channel) const {
+  absl::Status SendDense(KernelContext& ctx, size_t i, ParamChannel* channel) {
     std::vector<ParamChannel::LaneTensor> lanes;
     BlockRef block = blocks_[i];
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
@@ -52,14 +68,15 @@ class SendKernel : public OpKernel {
             absl::StrCat(vars_[i], " has ", block.count, " elements in one lane and ", grad->size(), " in another"));
       }
       block.count = grad->size();
-      Inspect(ctx, i, *grad);
-      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad});
+      Tensor* const divided = Divides(ctx) ? DividedAs<Tensor>(i, lane) : nullptr;
+      Inspect(ctx, i, *grad, divided);
+      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad});
     }
     if (lanes.empty()) return absl::OkStatus();
     return channel->SendDense(block, lanes);
   }
 
-  absl::Status SendRows(KernelContext& ctx, size_t i, ParamChannel* channel) const {
+  absl::Status SendRows(KernelContext& ctx, size_t i, ParamChannel* channel) {
     std::vector<ParamChannel::LaneRows> lanes;
     BlockRef block = blocks_[i];
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
@@ -71,7 +88,15 @@ class SendKernel : public OpKernel {
                                                        " rows of width ", width_, " need ", rows * width_));
       }
       if (grad->height > 0) block.count = grad->height * width_;
-      Inspect(ctx, i, grad->values);
+      SelectedRows* const divided = Divides(ctx) ? DividedAs<SelectedRows>(i, lane) : nullptr;
+      if (divided != nullptr) {
+        divided->height = grad->height;
+        divided->ids = grad->ids;
+        divided->step_rows = grad->step_rows;
+        divided->merged = grad->merged;
+        divided->present = true;
+      }
+      Inspect(ctx, i, grad->values, divided == nullptr ? nullptr : &divided->values);
       const Tensor* counts = nullptr;
       if (counts_) {
         const SelectedRows* const shows = std::get_if<SelectedRows>(&ctx.lane_input(lane, 1, 0));
@@ -81,24 +106,34 @@ class SendKernel : public OpKernel {
         RETURN_IF_ERROR(CheckTensor("Counts", shows->values, {rows, 2}));
         counts = &shows->values;
       }
-      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = grad, .counts = counts});
+      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad, .counts = counts});
     }
     if (lanes.empty()) return absl::OkStatus();
     return channel->SendRows(block, static_cast<int>(width_), lanes);
+  }
+
+  template <typename T>
+  T* DividedAs(size_t i, int lane) {
+    Variable& var = divided_[i][static_cast<size_t>(lane)];
+    if (!std::holds_alternative<T>(var)) var = T();
+    return &std::get<T>(var);
   }
 
   const std::vector<std::string> vars_;
   const std::vector<BlockRef> blocks_;
   const int64_t width_;
   const bool bad_rows_;
+  const bool measured_;
   const bool counts_;
+  // Of each X and lane, over the loss scale. The channel reads it until the step's pushes end.
+  std::vector<std::vector<Variable>> divided_;
 };
 
 REGISTER_OP(send)
 ({.type = "send",
   .summary = "gradients to their servers",
   .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}, {.name = "Counts", .kinds = {v1::SELECTED_ROWS}, .optional = true}},
-  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0), BoolAttr("bad_rows", false)},
+  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0), BoolAttr("bad_rows", false), BoolAttr("measured", false)},
   .scope = OpScope::kGate,
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));

@@ -5,6 +5,9 @@
 // Losses and all gradients that send has seen must be finite. If not, nan_policy says: stop, an error that names the variable;
 // skip, the verdict SKIP (in sync one SKIP skips the step for all). The sample count is that of all lanes of this process.
 //
+// Gradients that are not finite where StepContext.loss_scale is above 1 have overflown: the verdict is SKIP whatever the policy.
+// Losses are not scaled.
+//
 // `accumulate`: the program runs so many times, each on another batch, before one push; `workers`: so many threads of a trainer
 // run it side by side. The channel adds up; a run is told apart by StepContext.step, which counts runs of the job.
 #include "absl/strings/str_cat.h"
@@ -24,8 +27,10 @@ class SendBarrierKernel : public OpKernel {
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
-    const std::string bad = NonFinite(ctx);
-    if (!bad.empty() && !skip_) {
+    bool is_loss = false;
+    const std::string bad = NonFinite(ctx, &is_loss);
+    const bool overflow = !is_loss && ctx.step->loss_scale > 1;
+    if (!bad.empty() && !skip_ && !overflow) {
       return absl::FailedPreconditionError(
           absl::StrCat("'", bad, "' is not finite at step ", ctx.step->step / runs_,
                        "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
@@ -37,13 +42,14 @@ class SendBarrierKernel : public OpKernel {
 
  private:
   // The loss that is not finite, else what send reported, else "".
-  std::string NonFinite(const KernelContext& ctx) const {
+  std::string NonFinite(const KernelContext& ctx, bool* is_loss) const {
     for (size_t i = 0; i < losses_.size(); ++i) {
       for (int lane = 0; lane < ctx.lanes(); ++lane) {
         const Tensor* loss = std::get_if<Tensor>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
         if (ctx.lane_batch[lane] == 0 || loss == nullptr || loss->size() == 0) continue;
         if (!AllFinite(loss->data<float>(), loss->size())) {
           if (ctx.step->health != nullptr) ctx.step->health->ReportNonFinite(losses_[i]);
+          *is_loss = true;
           return losses_[i];
         }
       }

@@ -123,6 +123,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
   ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
   ASSIGN_OR_RETURN(point.residuals, ReadExtra(path, manifest, kResidualsFile));
+  if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
   LOG(INFO) << "resumed from " << path;
   return point;
 }
@@ -139,7 +140,7 @@ absl::Status Checkpointing::StartAfresh() {
 }
 
 absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::string& name, int64_t version,
-                                                                  const TrainerFiles& files) {
+                                                                  const TrainerState& trainers) {
   v1::ControlRequest request;
   request.mutable_save()->set_name(name);
   request.mutable_save()->set_per_host(per_host_);
@@ -165,8 +166,8 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::str
   manifest.mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
   manifest.mutable_data()->set_trainers(plan_.trainers());
   const std::string directory = absl::StrCat(dir_, "/", name);
-  RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, files.statistics, &manifest));
-  RETURN_IF_ERROR(WriteExtra(directory, kResidualsFile, files.residuals, &manifest));
+  RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
+  RETURN_IF_ERROR(WriteExtra(directory, kResidualsFile, trainers.residuals, &manifest));
   return manifest;
 }
 
@@ -184,10 +185,10 @@ absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, v1::
   return PruneParts(dir_, keep.keep_last(), keep.keep_best());
 }
 
-absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerFiles& files,
+absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerState& trainers,
                                                 const std::optional<MetricResult>& eval) {
   ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
-  absl::StatusOr<v1::CheckpointManifest> manifest = WriteShards(temporary, version, files);
+  absl::StatusOr<v1::CheckpointManifest> manifest = WriteShards(temporary, version, trainers);
   if (!manifest.ok()) {
     AbandonCheckpoint(dir_, temporary);
     return manifest.status();
@@ -197,6 +198,7 @@ absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, c
   manifest->set_seed(plan_.seed());
   manifest->set_lanes(plan_.lanes());
   manifest->set_scheme_version(plan_.scheme_version());
+  if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
   if (eval.has_value()) {
     manifest->set_eval_loss(eval->loss);

@@ -27,12 +27,14 @@ struct ResumePoint {
   std::string statistics;
   // weir.v1.Residuals of the trainers that wrote it, or "".
   std::string residuals;
+  std::optional<v1::LossScale> loss_scale;
 };
 
-// Files of the trainers in a checkpoint; "" is none.
-struct TrainerFiles {
+// What trainers have in a checkpoint: files, of which "" is none, and what stands in the manifest.
+struct TrainerState {
   std::string statistics;
   std::string residuals;
+  std::optional<v1::LossScale> loss_scale;
 };
 
 class Checkpointing {
@@ -49,7 +51,7 @@ class Checkpointing {
 
   // Has every server write its shard and publishes. version: what the servers must be at (in sync; else not looked at).
   // `eval` is that of this very step, if there was one. Returns the path.
-  absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerFiles& files,
+  absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
                                    const std::optional<MetricResult>& eval);
 
  private:
@@ -64,7 +66,7 @@ class Checkpointing {
   // The servers hold what the checkpoint says: rows that none of them has read would go unnoticed.
   absl::Status CheckLoadedDigest(const v1::CheckpointManifest& manifest);
   absl::Status PublishOnAllHosts(const std::string& temporary, v1::CheckpointManifest manifest);
-  absl::StatusOr<v1::CheckpointManifest> WriteShards(const std::string& name, int64_t version, const TrainerFiles& files);
+  absl::StatusOr<v1::CheckpointManifest> WriteShards(const std::string& name, int64_t version, const TrainerState& trainers);
 
   const std::string dir_;
   const v1::JobConfig& config_;

@@ -45,6 +45,14 @@ void Progress::Print(double auc) {
     text = absl::StrFormat("step=%d examples=%d examples_per_s=%.0f loss=%.6f", now_.step, examples_, rate, loss);
     if (!std::isnan(auc)) absl::StrAppendFormat(&text, " auc=%.6f", auc);
   }
+  if (now_.skipped_steps > 0) {
+    if (live_) {
+      absl::StrAppendFormat(&text, "  %d skipped", now_.skipped_steps);
+    } else {
+      absl::StrAppendFormat(&text, " skipped_steps=%d", now_.skipped_steps);
+    }
+  }
+  if (now_.loss_scale > 0) absl::StrAppendFormat(&text, live_ ? "  scale %.0f" : " loss_scale=%.0f", now_.loss_scale);
   const double done = now_.fraction - first_fraction_;
   if (done > 0 && now_.fraction <= 1) {
     const absl::Duration left = (now - start_) * ((1 - now_.fraction) / done);

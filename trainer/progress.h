@@ -19,6 +19,8 @@ struct StepProgress {
   double loss_sum = 0;     // over `loss_examples`
   int64_t loss_examples = 0;
   double fraction = 0;     // of the run, in [0, 1]; 0 when unknown
+  int64_t skipped_steps = 0;  // of the run so far
+  double loss_scale = 0;      // of the next step; 0 without train.loss_scaling
 };
 
 // "1h02m", "3m07s", "12s".

@@ -248,7 +248,8 @@ StepContext Session::Context(int64_t step, bool training) {
           .channel = channel_,
           .outcome = &outcome_,
           .pool = options_.pool,
-          .health = &health_};
+          .health = &health_,
+          .loss_scale = training ? loss_scale_ : 1};
 }
 
 absl::Status Session::Start(int64_t step) {

@@ -88,6 +88,9 @@ class Session {
   // Makes the rows of the last PullAhead, which has ended, those of the next Train.
   void TakeAhead();
 
+  // Of the steps to come (train.loss_scaling).
+  void SetLossScale(float scale) { loss_scale_ = scale; }
+
   // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect with the
   // last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
@@ -139,6 +142,7 @@ class Session {
   std::unique_ptr<DeviceScope> device_scope_;
   StepHealth health_;
   StepOutcome outcome_;
+  float loss_scale_ = 1;
   // A step of which ExplainNonFinite has spoken; others that are skipped are only counted.
   bool explained_ = false;
   std::unique_ptr<Executor> startup_, train_, forward_;

@@ -30,6 +30,7 @@
 #include "trainer/data/statistics.h"
 #include "trainer/data/watched_pass.h"
 #include "trainer/half_async.h"
+#include "trainer/loss_scaler.h"
 #include "trainer/progress.h"
 #include "trainer/row_cache.h"
 #include "trainer/session.h"
@@ -53,6 +54,7 @@ struct Beginning {
     m.set_step(resumed ? point.step : -1);
     for (int64_t s : point.trainer_steps) m.mutable_data()->add_trainer_steps(s);
     m.set_job_text(point.statistics);
+    if (point.loss_scale.has_value()) *m.mutable_loss_scale() = *point.loss_scale;
     return m.SerializeAsString();
   }
   static absl::StatusOr<Beginning> Parse(const std::string& bytes) {
@@ -63,6 +65,7 @@ struct Beginning {
     b.point.step = std::max<int64_t>(0, m.step());
     b.point.trainer_steps.assign(m.data().trainer_steps().begin(), m.data().trainer_steps().end());
     b.point.statistics = m.job_text();
+    if (m.has_loss_scale()) b.point.loss_scale = m.loss_scale();
     return b;
   }
 };
@@ -90,6 +93,8 @@ class TrainLoop {
         plan_(options.programs->main.plan()),
         chief_(options.trainer_id == kChief),
         mode_(ModeOf(options.programs->main)),
+        loss_scaler_(options.job->config.train()),
+        skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
         train_metrics_(options.programs->main.losses(0).kind()) {}
 
   absl::StatusOr<TrainSummary> Run();
@@ -134,6 +139,8 @@ class TrainLoop {
   const v1::Plan& plan_;
   const bool chief_;
   const TrainingMode mode_;
+  LossScaler loss_scaler_;
+  Counter* const skipped_steps_;
   DataSpec spec_;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;
@@ -216,6 +223,7 @@ absl::Status TrainLoop::Begin() {
   ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
   beginning_.point.residuals = std::move(mine.point.residuals);  // the chief's
   step_ = beginning_.point.step;
+  if (beginning_.point.loss_scale.has_value()) loss_scaler_.Restore(*beginning_.point.loss_scale);
   if (!plan_.sync() && beginning_.resumed) {
     const std::vector<int64_t>& steps = beginning_.point.trainer_steps;
     if (static_cast<int>(steps.size()) == plan_.trainers()) {
@@ -370,6 +378,7 @@ absl::Status TrainLoop::Steps() {
     RETURN_IF_ERROR(o_.client->FinishSends(/*samples=*/0, v1::APPLY));
   }
   summary_.steps = step_;
+  if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
   summary_.stopped = stop_;
   summary_.examples = progress_->examples();
   summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
@@ -439,7 +448,9 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
   };
   // What a cycle's verdict takes back.
   std::optional<Metrics> before;
-  if (mode_.accumulate > 1 && config_.train().nan_policy() == v1::Train::SKIP_STEP) before = train_metrics_;
+  const bool may_skip = config_.train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
+  if (mode_.accumulate > 1 && may_skip) before = train_metrics_;
+  for (const auto& session : sessions_) session->SetLossScale(loss_scaler_.scale());
   for (int batch = 0; batch < mode_.accumulate; ++batch) {
     RETURN_IF_ERROR(NextRound(batch));
     if (now_.ended) return false;
@@ -475,9 +486,14 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   if (plan_.sync() && result.outcome.samples == 0) return false;
   ++step_;
   stop_ = plan_.sync() ? result.outcome.stop : o_.client->StopRequested();
+  const float scale = loss_scaler_.scale();
+  loss_scaler_.StepDone(result.outcome.skipped);
   if (result.outcome.skipped) {
     ++summary_.skipped_steps;
-    LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite";
+    skipped_steps_->Add();
+    LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite"
+                 << (loss_scaler_.on() ? absl::StrFormat("; the loss scale was %.0f and is %.0f now", scale, loss_scaler_.scale())
+                                       : "");
   }
   const int64_t max_steps = config_.train().max_steps();
   double read = 0;
@@ -489,7 +505,9 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
                    .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
                    .loss_examples = result.outcome.skipped ? 0 : result.examples,
                    // Whichever ends the run first.
-                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read},
+                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read,
+                   .skipped_steps = summary_.skipped_steps,
+                   .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
                   [this] {
                     const double auc = train_metrics_.Result().auc;
                     train_metrics_.Clear();
@@ -654,16 +672,17 @@ absl::Status TrainLoop::Save() {
   // Everyone comes here, in sync at the same steps, though only the chief writes.
   if (config_.checkpoint().dir().empty() || saved_step_ == step_) return absl::OkStatus();
   const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kCheckpoint);
-  TrainerFiles files;
-  ASSIGN_OR_RETURN(files.residuals, GatherResiduals());
+  TrainerState state;
+  ASSIGN_OR_RETURN(state.residuals, GatherResiduals());
   if (checkpoints_ == nullptr) {
     saved_step_ = step_;
     return absl::OkStatus();
   }
-  if (statistics_.has_value()) files.statistics = statistics_->Serialize();
+  if (statistics_.has_value()) state.statistics = statistics_->Serialize();
+  if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
   const std::optional<MetricResult> eval = eval_step_ == step_ ? eval_result_ : std::nullopt;
   ASSIGN_OR_RETURN(const std::string path,
-                   checkpoints_->Save(step_, version_, files, eval));
+                   checkpoints_->Save(step_, version_, state, eval));
   saved_step_ = step_;
   progress_->Say(absl::StrCat("checkpoint step=", step_, " path=", path));
   return absl::OkStatus();
@@ -699,6 +718,7 @@ std::string TrainSummary::DoneLine() const {
     absl::StrAppendFormat(&line, " rmse=%.6f", std::sqrt(eval->loss));
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
+  if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
   if (stopped) line += " stopped=1";
   return line;
 }

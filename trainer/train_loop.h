@@ -48,15 +48,18 @@ struct TrainSummary {
   int64_t steps = 0;
   // Of the whole cluster in sync; of this trainer in async.
   int64_t examples = 0;
-  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP).
+  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP, loss_scaling).
   int64_t skipped_steps = 0;
+  // Of the step that would come next; 0 without train.loss_scaling.
+  double loss_scale = 0;
   double seconds = 0;
   double train_loss = 0;
   // The evaluation at the end, if the job has eval data and was not stopped.
   std::optional<MetricResult> eval;
   bool stopped = false;
 
-  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", and " skipped_steps=…" if there are any
+  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" if there are any, and " loss_scale=…"
+  // with train.loss_scaling
   std::string DoneLine() const;
 };
 

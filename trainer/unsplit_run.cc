@@ -13,6 +13,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/running_averages.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/lane_tree.h"
@@ -21,6 +22,7 @@
 #include "framework/runtime/row_values.h"
 #include "framework/runtime/scope.h"
 #include "framework/runtime/table_update.h"
+#include "trainer/loss_scaler.h"
 #include "transpiler/prefetch_tables.h"
 #include "transpiler/programs.h"
 #include "transpiler/state_name.h"
@@ -205,13 +207,14 @@ std::vector<float> TreeSum(std::vector<std::pair<int, std::vector<float>>> lanes
 
 class UnsplitRunImpl : public UnsplitRun {
  public:
-  UnsplitRunImpl(const Job& job, ThreadPool* pool) : job_(job), pool_(pool), channel_(&tables_) {}
+  UnsplitRunImpl(const Job& job, ThreadPool* pool) : job_(job), pool_(pool), loss_scaler_(job.config.train()), channel_(&tables_) {}
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(Programs single, BuildSingleMachine(job_));
     updates_ = single.main;
     seed_ = single.main.seed();
     FindCounters(single.main);
+    ASSIGN_OR_RETURN(measured_, RunningAveragesOf(single.main));
     const v1::Distribute& distribute = job_.config.distribute();
     lanes_ = job_.config.train().lanes() == 0 ? distribute.trainers() : job_.config.train().lanes();
     ASSIGN_OR_RETURN(startup_, Executor::Create(single.startup, &scope_, {.lanes = 1}));
@@ -240,7 +243,7 @@ class UnsplitRunImpl : public UnsplitRun {
   absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) override {
     int64_t samples = 0;
     std::map<std::string, LaneSums> sums;  // by parameter
-    std::string bad;                       // a loss or gradient that is not finite
+    std::string bad_loss, bad;             // that are not finite
     for (size_t b = 0; b < batches.size(); ++b) {
       CHECK_EQ(static_cast<int>(batches[b].size()), lanes_);
       std::vector<int64_t> examples;
@@ -258,7 +261,7 @@ class UnsplitRunImpl : public UnsplitRun {
       RETURN_IF_ERROR(forward_backward_->Run(context, examples));
       for (const v1::ParamGrad& pair : pairs_) AddLanes(pair, examples, &sums[pair.param()]);
       for (const std::string& loss : losses_) {
-        if (!LossIsFinite(loss, examples)) bad = loss;
+        if (!LossIsFinite(loss, examples)) bad_loss = loss;
       }
     }
     if (samples == 0) return absl::OkStatus();  // changes nothing
@@ -267,9 +270,12 @@ class UnsplitRunImpl : public UnsplitRun {
       if (table != tables_.end() && table->second.rule != nullptr && table->second.rule->skips_rows()) continue;
       if (!IsFinite(sums[pair.param()])) bad = pair.grad();
     }
-    if (!bad.empty() && job_.config.train().nan_policy() == v1::Train::STOP) {
+    const bool overflow = bad_loss.empty() && loss_scaler_.scale() > 1;
+    if (!bad_loss.empty()) bad = bad_loss;
+    if (!bad.empty() && !overflow && job_.config.train().nan_policy() == v1::Train::STOP) {
       return absl::InvalidArgumentError(absl::StrCat("'", bad, "' is not finite at step ", step_, ": the job would stop here"));
     }
+    loss_scaler_.StepDone(/*skipped=*/!bad.empty());
     if (!bad.empty()) {
       ++step_;
       return absl::OkStatus();
@@ -364,6 +370,7 @@ class UnsplitRunImpl : public UnsplitRun {
             .channel = &channel_,
             .pool = pool_,
             .health = &health_,
+            .loss_scale = loss_scaler_.scale(),
             .samples = samples,
             .trainers = std::max(1, trainers)};
   }
@@ -448,29 +455,32 @@ class UnsplitRunImpl : public UnsplitRun {
     int64_t height = -1, width = 1;                             // of rows
   };
 
-  static void AddTo(const float* values, int64_t n, std::vector<float>* sum) {
-    if (sum->empty()) {
-      sum->assign(values, values + n);
-      return;
+  static void AddTo(const float* values, int64_t n, float factor, std::vector<float>* sum) {
+    const bool first = sum->empty();
+    if (first) sum->resize(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = values[i] * factor;
+      (*sum)[static_cast<size_t>(i)] = first ? value : (*sum)[static_cast<size_t>(i)] + value;
     }
-    for (int64_t i = 0; i < n; ++i) (*sum)[static_cast<size_t>(i)] += values[i];
   }
 
   // Adds the gradient of the batch that has just run; a lane without examples, or whose gradient is absent, adds nothing.
   void AddLanes(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, LaneSums* sums) {
+    const float factor = measured_.contains(pair.param()) ? 1 : 1 / loss_scaler_.scale();
     for (int lane = 0; lane < lanes_; ++lane) {
       const Variable* var = forward_backward_->Find(lane, pair.grad());
       if (examples[static_cast<size_t>(lane)] == 0 || var == nullptr) continue;
       if (const Tensor* tensor = std::get_if<Tensor>(var)) {
         if (!tensor->initialized()) continue;
         sums->dims.assign(tensor->dims().begin(), tensor->dims().end());
-        AddTo(tensor->data<float>(), tensor->size(), &sums->dense[lane]);
+        AddTo(tensor->data<float>(), tensor->size(), factor, &sums->dense[lane]);
       } else if (const SelectedRows* rows = std::get_if<SelectedRows>(var)) {
         if (!rows->present) continue;
         sums->height = std::max(sums->height, rows->height);
         if (rows->values.rank() == 2) sums->width = rows->values.dim(1);
         for (size_t r = 0; r < rows->ids.size(); ++r) {
-          AddTo(rows->values.data<float>() + r * static_cast<size_t>(sums->width), sums->width, &sums->rows[rows->ids[r]][lane]);
+          AddTo(rows->values.data<float>() + r * static_cast<size_t>(sums->width), sums->width, factor,
+                &sums->rows[rows->ids[r]][lane]);
         }
       }
     }
@@ -613,6 +623,8 @@ class UnsplitRunImpl : public UnsplitRun {
 
   const Job& job_;
   ThreadPool* const pool_;
+  LossScaler loss_scaler_;
+  std::map<std::string, RunningAverage> measured_;  // parameters whose "gradients" are not scaled
   int lanes_ = 1;
   uint64_t seed_ = 1;
   int64_t step_ = 0;

@@ -19,6 +19,7 @@
 #include "pserver/client.h"
 #include "pserver/in_process.h"
 #include "trainer/job_steps.h"
+#include "trainer/loss_scaler.h"
 #include "trainer/session.h"
 #include "trainer/unsplit_run.h"
 #include "transpiler/process_programs.h"
@@ -48,7 +49,7 @@ std::string RowsText(int64_t first, int64_t last, int64_t row) {
 // The whole cluster: servers, and one trainer after the other in threads of their own.
 class SplitRun {
  public:
-  SplitRun(const Job& job, const VerifyOptions& options) : job_(job), options_(options), pool_("weir-verify", options.threads - 1) {}
+  SplitRun(const Job& job, const VerifyOptions& options) : job_(job), options_(options), loss_scaler_(job.config.train()), pool_("weir-verify", options.threads - 1) {}
 
   absl::Status Start(const std::vector<Column>& columns) {
     ASSIGN_OR_RETURN(trainer_, TrainerPrograms(job_, "", ""));
@@ -102,13 +103,17 @@ class SplitRun {
 
   absl::Status Step(int64_t step, const std::vector<std::vector<LaneBatch>>& batches) {
     std::vector<absl::Status> ends(sessions_.size());
+    std::vector<uint8_t> skipped(sessions_.size(), 0);
     std::vector<std::thread> threads;
     for (size_t t = 0; t < sessions_.size(); ++t) {
+      sessions_[t]->SetLossScale(loss_scaler_.scale());
       threads.emplace_back([&, t] {
         const LaneRange lanes = sessions_[t]->lanes();
         for (size_t b = 0; b < batches.size() && ends[t].ok(); ++b) {
           std::vector<LaneBatch> own(batches[b].begin() + lanes.begin, batches[b].begin() + lanes.begin + lanes.count);
-          ends[t] = sessions_[t]->Train(step, static_cast<int>(b), &own).status();
+          const absl::StatusOr<StepResult> result = sessions_[t]->Train(step, static_cast<int>(b), &own);
+          ends[t] = result.status();
+          skipped[t] = result.ok() && result->outcome.skipped ? 1 : 0;
         }
         // So that the others end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
@@ -119,6 +124,8 @@ class SplitRun {
       // The first cause, not what it did to the others.
       if (!ends[t].ok()) return clients_[t]->JobStatus().ok() ? ends[t] : clients_[t]->JobStatus();
     }
+    // A skipped step is one for all.
+    loss_scaler_.StepDone(skipped[0] != 0);
     return absl::OkStatus();
   }
 
@@ -150,6 +157,7 @@ class SplitRun {
  private:
   const Job& job_;
   const VerifyOptions& options_;
+  LossScaler loss_scaler_;
   ThreadPool pool_;  // of the servers
   std::vector<std::unique_ptr<ThreadPool>> pools_;  // of each trainer, as they have in processes of their own
   Programs trainer_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/tensor/float16.h"
@@ -484,6 +485,10 @@ absl::Status CheckSync(const Job& job, const Setting& at) {
     return at.Error("async_apply", "EAGER contradicts train.nan_policy SKIP_STEP: parts that have been applied cannot be "
                                    "taken back by a verdict");
   }
+  if (eager && job.config.train().has_loss_scaling()) {
+    return at.Error("async_apply", "EAGER contradicts train.loss_scaling: parts that have been applied cannot be taken back when "
+                                   "a gradient overflows; leave one of the two out");
+  }
   if (!distribute.sync() && by_trainers) {
     return at.Error("average", "BY_TRAINERS contradicts sync: false: an asynchronous push is divided by its own samples");
   }
@@ -522,6 +527,23 @@ absl::Status CheckDistribute(const Job& job) {
 
 // --------------------------------------------------------------------------------------------------------------- train
 
+absl::Status CheckPowerOfTwo(const Setting& at, std::string_view field, double value, double least, double most) {
+  int exponent = 0;
+  if (value >= least && value <= most && std::frexp(value, &exponent) == 0.5) return absl::OkStatus();
+  return at.Error(field, absl::StrFormat("must be a power of two from %.17g to %.17g, got %.17g", least, most, value));
+}
+
+// The scale stays far from the ends of float32, where it would change bits.
+absl::Status CheckLossScaling(const Job& job) {
+  const v1::LossScaling& scaling = job.config.train().loss_scaling();
+  const Setting at(&scaling, "train.loss_scaling", &job.positions);
+  RETURN_IF_ERROR(CheckPowerOfTwo(at, "most", scaling.most(), 1, 0x1p40));
+  RETURN_IF_ERROR(CheckPowerOfTwo(at, "initial", scaling.initial(), 1, scaling.most()));
+  RETURN_IF_ERROR(CheckPowerOfTwo(at, "growth", scaling.growth(), 2, 0x1p16));
+  RETURN_IF_ERROR(CheckPowerOfTwo(at, "backoff", scaling.backoff(), 0x1p-16, 0.5));
+  return AtLeast(at, "growth_every", scaling.growth_every(), 1);
+}
+
 absl::Status CheckTrain(const Job& job) {
   const v1::Train& train = job.config.train();
   const Setting at(&train, "train", &job.positions);
@@ -533,6 +555,12 @@ absl::Status CheckTrain(const Job& job) {
   RETURN_IF_ERROR(AtLeast(at, "eval_every_steps", train.eval_every_steps(), 0));
   RETURN_IF_ERROR(AtLeast(at, "digest_every_steps", train.digest_every_steps(), 0));
   RETURN_IF_ERROR(CheckPositive(at, "log_every_seconds", train.log_every_seconds()));
+  if (train.precision() != v1::Train::FP32 && train.device() != v1::Train::CUDA) {
+    return at.Error("precision", absl::StrCat(v1::Train::Precision_Name(train.precision()),
+                                              " is for device: CUDA, on the CPU products are FP32: set train.device: CUDA, or leave "
+                                              "precision out"));
+  }
+  if (train.has_loss_scaling()) RETURN_IF_ERROR(CheckLossScaling(job));
   const bool has_eval = job.config.data().eval().files_size() > 0;
   if (train.eval_every_steps() > 0 && !has_eval) {
     return at.Error("eval_every_steps", "is set, but data.eval names no files");

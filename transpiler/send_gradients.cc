@@ -13,6 +13,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/running_averages.h"
 #include "transpiler/slice_variables.h"
 
 namespace weir {
@@ -27,7 +28,7 @@ std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::O
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed, const v1::ParamGrad& pair,
-                                bool drops_bad_rows) {
+                                bool drops_bad_rows, bool measured) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
@@ -55,9 +56,9 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
              : MakeOp("split_byref", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("sections", sections)}),
         v1::DIST, &pair));
   }
-  ops.push_back(WithRole(MakeOp("send", {{"X", pieces}}, {},
-                                {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)}),
-                         v1::RPC, &pair));
+  std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)};
+  if (measured) attrs.push_back(AttrB("measured", true));
+  ops.push_back(WithRole(MakeOp("send", {{"X", pieces}}, {}, std::move(attrs)), v1::RPC, &pair));
   return ops;
 }
 
@@ -97,6 +98,21 @@ absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const V
                   v1::DIST, &pair);
 }
 
+// Gradients are divided by the loss scale before they leave; so all of them must come from seeds that are multiplied by it.
+absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
+  std::set<std::string> seeded;
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    if (op.type() == "fill_like_batch" && op.role() == v1::BACKWARD) seeded.insert(InputOf(op, "X"));
+  }
+  for (const v1::LossDesc& loss : main.losses()) {
+    if (seeded.contains(loss.var())) continue;
+    return job.positions.Error("train.loss_scaling",
+                               absl::StrCat("scales the seeds of backward, and no fill_like_batch of role BACKWARD reads loss '",
+                                            loss.var(), "': leave backward out of the program, or loss_scaling out of the job"));
+  }
+  return absl::OkStatus();
+}
+
 // What updates parameters, and the rates it does so with: make_server_program has it.
 bool OnServers(const v1::OpDesc& op) { return op.role() == v1::OPTIMIZE || op.role() == v1::LR_SCHEDULE; }
 
@@ -120,6 +136,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
   }
+  std::map<std::string, RunningAverage> measured;  // with loss scaling: what is not divided by the scale
+  if (job.config.train().has_loss_scaling()) {
+    RETURN_IF_ERROR(CheckSeeds(job, *main));
+    ASSIGN_OR_RETURN(measured, RunningAveragesOf(*main));
+  }
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
   for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
   const VarIndex vars(*block);
@@ -129,7 +150,8 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
       return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
                                                          pair.param(), "'"));
     }
-    std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()));
+    std::vector<v1::OpDesc> ops =
+        SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()), measured.contains(pair.param()));
     if (const v1::VarDesc& param = *vars.Find(pair.param()); param.lifecycle().has_click()) {
       ASSIGN_OR_RETURN(v1::OpDesc shows, ShowsOp(job, block, vars, param, pair));
       v1::OpSlot* const counts = ops.back().add_inputs();

@@ -99,21 +99,25 @@ class MeanGradKernel : public OpDeviceKernel {
 class FillLikeBatchKernel : public OpDeviceKernel {
  public:
   explicit FillLikeBatchKernel(const KernelInit& init)
-      : value_(static_cast<float>(init.attrs.Float("value"))), scalar_(init.attrs.Bool("scalar_times_batch")) {}
+      : value_(static_cast<float>(init.attrs.Float("value"))),
+        scalar_(init.attrs.Bool("scalar_times_batch")),
+        seeds_(init.op.role() == v1::BACKWARD) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckThere("X", x));
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     float* const out = ctx.output(0).data<float>();
-    if (!scalar_) return ForEach(ctx.runtime(), x.size(), FillAt{.value = value_, .out = out});
+    const float scale = seeds_ ? ctx.step->loss_scale : 1;
+    if (!scalar_) return ForEach(ctx.runtime(), x.size(), FillAt{.value = value_ * scale, .out = out});
     FillLanesAt fill = {.elements = ElementsOf(x), .value = {}, .out = out};
-    for (int l = 0; l < x.lanes(); ++l) fill.value[l] = value_ * static_cast<float>(ctx.lane_batch[l]);
+    for (int l = 0; l < x.lanes(); ++l) fill.value[l] = value_ * static_cast<float>(ctx.lane_batch[l]) * scale;
     return ForEach(ctx.runtime(), x.size(), fill);
   }
 
  private:
   const float value_;
   const bool scalar_;
+  const bool seeds_;
 };
 
 // The rows of all lanes are one array: only dims after the batch are added up.
