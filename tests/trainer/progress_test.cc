@@ -52,6 +52,17 @@ TEST_F(ProgressTest, AnIntervalForgetsTheOneBefore) {
   EXPECT_DOUBLE_EQ(progress.mean_loss(), 0.6);
 }
 
+TEST_F(ProgressTest, SkippedStepsAndTheLossScaleAreSaid) {
+  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  clock_.Advance(absl::Seconds(5));
+  progress.Step({.step = 1, .examples = 100, .loss_sum = 100, .loss_examples = 100, .loss_scale = 65536}, NoAuc);
+  clock_.Advance(absl::Seconds(5));
+  progress.Step({.step = 2, .examples = 100, .skipped_steps = 1, .loss_scale = 32768}, NoAuc);
+  EXPECT_EQ(Text(),
+            "step=1 examples=100 examples_per_s=20 loss=1.000000 loss_scale=65536\n"
+            "step=2 examples=200 examples_per_s=20 loss=0.000000 skipped_steps=1 loss_scale=32768\n");
+}
+
 TEST_F(ProgressTest, TimeLeftCountsFromWhereThisRunBegan) {
   Progress progress(out_, false, absl::Seconds(5), &clock_);
   // A resumed run begins at 40 %; a tenth of the whole took 5 s, half of it is left.
