@@ -1,6 +1,7 @@
 #include "trainer/loss_scaler.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weir {
 
@@ -28,8 +29,11 @@ v1::LossScale LossScaler::State() const {
 
 void LossScaler::Restore(const v1::LossScale& state) {
   if (!on_) return;
-  scale_ = std::clamp(state.scale(), 1.0, settings_.most());
-  good_steps_ = state.good_steps();
+  // A power of two, whatever the checkpoint says.
+  int exponent = 1;
+  if (state.scale() >= 1) std::frexp(std::min(state.scale(), settings_.most()), &exponent);
+  scale_ = std::ldexp(1.0, exponent - 1);
+  good_steps_ = std::max<int64_t>(0, state.good_steps());
 }
 
 }  // namespace weir

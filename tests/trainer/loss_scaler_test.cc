@@ -1,5 +1,6 @@
 #include "trainer/loss_scaler.h"
 
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -78,9 +79,14 @@ TEST(LossScalerTest, AStateOfOtherSettingsIsBroughtIntoThese) {
   state.set_scale(65536);
   scaler.Restore(state);
   EXPECT_EQ(scaler.scale(), 256);
-  state.set_scale(0);
+  state.set_scale(100);
   scaler.Restore(state);
-  EXPECT_EQ(scaler.scale(), 1);
+  EXPECT_EQ(scaler.scale(), 64);
+  for (const double no_scale : {0.0, -4.0, std::numeric_limits<double>::quiet_NaN()}) {
+    state.set_scale(no_scale);
+    scaler.Restore(state);
+    EXPECT_EQ(scaler.scale(), 1);
+  }
 }
 
 }  // namespace
