@@ -23,17 +23,56 @@ namespace {
 // "12.4" of 12040.
 std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
+// The device belongs to the calling thread.
+void EnterDevice(int id) {
+  static thread_local int current = -1;
+  if (current == id) return;
+  (void)cudaSetDevice(id);
+  current = id;
+}
+
+// What a process does not come back from: a kernel that failed, a card that fell off the bus. All others are mistakes of a
+// call, which a new run would make again.
+bool IsLost(cudaError_t error) {
+  switch (error) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class CudaEvent : public DeviceEvent {
  public:
-  explicit CudaEvent(cudaEvent_t event) : event(event) {}
-  ~CudaEvent() override { cudaEventDestroy(event); }
+  CudaEvent(int device, cudaEvent_t event) : device(device), event(event) {}
+  ~CudaEvent() override {
+    EnterDevice(device);
+    cudaEventDestroy(event);
+  }
+  const int device;
   const cudaEvent_t event;
 };
 
 class CudaGraph : public DeviceGraph {
  public:
-  explicit CudaGraph(cudaGraphExec_t graph) : graph(graph) {}
-  ~CudaGraph() override { cudaGraphExecDestroy(graph); }
+  CudaGraph(int device, cudaGraphExec_t graph) : device(device), graph(graph) {}
+  ~CudaGraph() override {
+    EnterDevice(device);
+    cudaGraphExecDestroy(graph);
+  }
+  const int device;
   const cudaGraphExec_t graph;
 };
 
@@ -97,7 +136,7 @@ class CudaDevice : public DeviceRuntime {
     Enter();
     cudaEvent_t event = nullptr;
     RETURN_IF_ERROR(Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
-    return std::unique_ptr<DeviceEvent>(new CudaEvent(event));
+    return std::unique_ptr<DeviceEvent>(new CudaEvent(info_.id, event));
   }
   absl::Status Record(DeviceQueue queue, DeviceEvent* event) override {
     Enter();
@@ -110,7 +149,11 @@ class CudaDevice : public DeviceRuntime {
   absl::StatusOr<bool> Reached(DeviceEvent* event) override {
     Enter();
     const cudaError_t error = cudaEventQuery(EventOf(event));
-    if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorNotReady) {
+      // It stands as the thread's last error, which the next launch would take for its own.
+      (void)cudaGetLastError();
+      return false;
+    }
     RETURN_IF_ERROR(Check(error, "running what was queued"));
     return true;
   }
@@ -156,11 +199,12 @@ class CudaDevice : public DeviceRuntime {
     Enter();
     cudaEvent_t event = nullptr;
     RETURN_IF_ERROR(Check(cudaEventCreate(&event), "making an event"));
-    return std::unique_ptr<DeviceEvent>(new CudaEvent(event));
+    return std::unique_ptr<DeviceEvent>(new CudaEvent(info_.id, event));
   }
   absl::StatusOr<int64_t> TimeOf(DeviceEvent* event) override {
     Enter();
     MutexLock lock(&timing_mu_);
+    if (origin_ == nullptr) return absl::FailedPreconditionError("an event is timed, and StartTiming was not called");
     float milliseconds = 0;
     RETURN_IF_ERROR(Check(cudaEventElapsedTime(&milliseconds, EventOf(origin_.get()), EventOf(event)), "timing"));
     return origin_ns_ + static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
@@ -194,7 +238,7 @@ class CudaDevice : public DeviceRuntime {
     const cudaError_t error = cudaGraphInstantiate(&ready, graph, 0);
     cudaGraphDestroy(graph);
     RETURN_IF_ERROR(Check(error, "making a graph ready"));
-    return std::unique_ptr<DeviceGraph>(new CudaGraph(ready));
+    return std::unique_ptr<DeviceGraph>(new CudaGraph(info_.id, ready));
   }
   absl::Status Launch(DeviceGraph* graph) override {
     Enter();
@@ -214,13 +258,7 @@ class CudaDevice : public DeviceRuntime {
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   }
 
-  // The device belongs to the calling thread.
-  void Enter() const {
-    static thread_local int current = -1;
-    if (current == info_.id) return;
-    (void)cudaSetDevice(info_.id);
-    current = info_.id;
-  }
+  void Enter() const { EnterDevice(info_.id); }
 
   absl::Status Copy(DeviceQueue queue, void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                     std::string_view what) {
@@ -234,11 +272,7 @@ class CudaDevice : public DeviceRuntime {
     const std::string text = absl::StrCat(info_.name, ": ", absl::string_view(what.data(), what.size()), ": ",
                                           cudaGetErrorName(error), ", ", cudaGetErrorString(error));
     if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(text);
-    if (error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue ||
-        error == cudaErrorNoKernelImageForDevice ||
-        (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread)) {
-      return absl::InternalError(text);
-    }
+    if (!IsLost(error)) return absl::InternalError(text);
     return absl::UnavailableError(absl::StrCat(text, "; the device is lost to this process: run again with --resume"));
   }
 

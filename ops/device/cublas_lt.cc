@@ -178,7 +178,7 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   auto plan = std::make_unique<Plan>();
   plan->choice = std::make_shared<Plan::Choice>(&l);
   Plan::Choice& choice = *plan->choice;
-  plan->activates = relu || p.activation == Activation::kIdentity;
+  plan->relu = relu;
   const std::string_view what = "describing a product";
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     return l.Check(l.set_product(choice.product, attribute, &value, sizeof(value)), what);

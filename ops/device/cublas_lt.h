@@ -30,8 +30,8 @@ class CublasLt {
   ~CublasLt();
 
   struct Plan {
-    // The product's activation is applied on the way; otherwise only its bias is.
-    bool activates = false;
+    // Relu is applied on the way; otherwise only the bias is.
+    bool relu = false;
     struct Choice;
     std::shared_ptr<Choice> choice;
   };

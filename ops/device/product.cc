@@ -1,7 +1,9 @@
 #include "ops/device/product.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/rounded_factors.h"
 #include "framework/tensor/float16.h"
@@ -177,6 +179,11 @@ absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
     return MultiplyIn16Bits(ctx, p);
   }
   if (runtime.emulated()) return Call(runtime, PutLoop, p);
+  // Sizes of cuBLAS are ints.
+  if (std::max({p.m, p.n, p.k, p.count}) > std::numeric_limits<int>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(p.count, " products of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
+                                                   ": a device takes sizes below 2^31"));
+  }
   if (p.k == 0) {
     for (int64_t i = 0; i < p.count; ++i) {
       RETURN_IF_ERROR(
@@ -189,7 +196,9 @@ absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
     ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.precision == ProductPrecision::kTf32));
     if (plan != nullptr) {
       RETURN_IF_ERROR(Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .cublas = lt, .plan = plan}));
-      return plan->activates ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
+      // Plans are shared by products that differ in what comes behind the bias.
+      const bool done = p.activation == Activation::kIdentity || (p.activation == Activation::kRelu && plan->relu);
+      return done ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
     }
   }
   CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
