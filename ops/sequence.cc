@@ -20,17 +20,20 @@ absl::Status ExpectSequence(const InferContext& ctx, std::string_view slot) {
 
 absl::Status CheckSequence(std::string_view slot, const Tensor& x, const Tensor& length) {
   RETURN_IF_ERROR(CheckRank(slot, x, 3));
-  RETURN_IF_ERROR(CheckTensor("Length", length, {x.dim(0), 1}));
+  return CheckLengths(slot, x.dims(), length);
+}
+
+absl::Status CheckLengths(std::string_view slot, absl::Span<const int64_t> x, const Tensor& length) {
+  RETURN_IF_ERROR(CheckTensor("Length", length, {x[0], 1}));
   const float* const lengths = length.data<float>();
-  const float most = static_cast<float>(x.dim(1));
-  for (int64_t b = 0; b < x.dim(0); ++b) {
+  const float most = static_cast<float>(x[1]);
+  for (int64_t b = 0; b < x[0]; ++b) {
     // Also false for NaN.
     const bool in_range = lengths[b] >= 0 && lengths[b] <= most;
     const int64_t n = in_range ? static_cast<int64_t>(lengths[b]) : -1;
-    if (n < 0 || n > x.dim(1) || static_cast<float>(n) != lengths[b]) {
+    if (n < 0 || n > x[1] || static_cast<float>(n) != lengths[b]) {
       return absl::InvalidArgumentError(absl::StrCat("Length of example ", b, " is ", lengths[b], "; ", Av(slot), " ",
-                                                     ShapeString(x.dims()), " has sequences of 0 to ", x.dim(1),
-                                                     " elements"));
+                                                     ShapeString(x), " has sequences of 0 to ", x[1], " elements"));
     }
   }
   return absl::OkStatus();

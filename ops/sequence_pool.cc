@@ -18,14 +18,14 @@
 #include "ops/fit.h"
 #include "ops/scratch.h"
 #include "ops/sequence.h"
+#include "ops/sequence_pool.h"
 #include "ops/sequence_pool_math.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
 namespace weir {
-namespace {
 
-absl::StatusOr<SequencePooling> ParseType(const std::string& name) {
+absl::StatusOr<SequencePooling> ParseSequencePooling(const std::string& name) {
   if (name == "sum") return SequencePooling::kSum;
   if (name == "mean") return SequencePooling::kMean;
   if (name == "sqrt_n") return SequencePooling::kSqrtN;
@@ -35,6 +35,8 @@ absl::StatusOr<SequencePooling> ParseType(const std::string& name) {
   return absl::InvalidArgumentError(
       absl::StrCat("type must be sum, mean, sqrt_n, max, first or last, got '", name, "'"));
 }
+
+namespace {
 
 // Columns are independent of one another.
 WEIR_VECTORIZED void SumElements(int64_t n, int64_t width, float divisor, const float* __restrict x,
@@ -168,13 +170,13 @@ class SequencePoolGradKernel : public OpKernel {
 
 absl::Status InferPool(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectSequence(ctx, "X"));
-  const absl::StatusOr<SequencePooling> type = ParseType(ctx.attrs().String("type"));
+  const absl::StatusOr<SequencePooling> type = ParseSequencePooling(ctx.attrs().String("type"));
   return type.ok() ? absl::OkStatus() : ctx.Error(ToStd(type.status().message()));
 }
 
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> Make(const KernelInit& init) {
-  ASSIGN_OR_RETURN(const SequencePooling type, ParseType(init.attrs.String("type")));
+  ASSIGN_OR_RETURN(const SequencePooling type, ParseSequencePooling(init.attrs.String("type")));
   return std::unique_ptr<OpKernel>(new Kernel(type));
 }
 

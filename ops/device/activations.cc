@@ -4,6 +4,7 @@
 #include "ops/device/elementwise_functors.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
+#include "ops/device/rows.h"
 
 namespace weir {
 namespace device {
@@ -62,15 +63,8 @@ class ScaleKernel : public OpDeviceKernel {
 };
 
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeScale(const KernelInit& init) {
-  for (const v1::OpSlot& slot : init.op.inputs()) {
-    for (const std::string& name : slot.vars()) {
-      const v1::VarDesc* var = init.vars(name);
-      if (var != nullptr && var->kind() != v1::DENSE) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("'", name, "' is selected rows, which only the CPU scales; train.cpu_ops: \"scale\""));
-      }
-    }
-  }
+  ASSIGN_OR_RETURN(const bool rows, IsOfRows(init));
+  if (rows) return MakeRowsScale(init);
   return MakeDeviceKernel<ScaleKernel>(init);
 }
 

@@ -5,8 +5,10 @@ namespace weir {
 namespace device {
 
 WEIR_FOR_EACH(GatherAt);
+WEIR_FOR_EACH(PlaceAt);
 WEIR_FOR_EACH(PoolAt);
 WEIR_FOR_EACH(SegmentAt);
+WEIR_FOR_EACH(AddRowsAt);
 WEIR_REDUCE(JoinRuns);
 
 }  // namespace device

@@ -27,6 +27,24 @@ struct GatherAt {
   }
 };
 
+// A row for each place, 0 where row is -1. `weight` may be null.
+struct PlaceAt {
+  const int32_t* row;
+  const float* weight;
+  const float* rows;
+  int64_t width;
+  float* out;
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t at = Quotient(i, width);
+    float sum = 0;
+    if (row[at] >= 0) {
+      const float value = rows[static_cast<int64_t>(row[at]) * width + (i - at * width)];
+      sum += weight == nullptr ? value : weight[at] * value;
+    }
+    out[i] = sum;
+  }
+};
+
 // Group g has values [begin[g], begin[g + 1]); row -1 is padding. `weight` and `divisor` may be null.
 struct PoolAt {
   const int32_t* begin;
@@ -120,6 +138,26 @@ struct JoinRuns {
   }
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const {
     grad[static_cast<int64_t>(row[o / width]) * width + o % width] = sum;
+  }
+};
+
+// Sum s has terms [begin[s], begin[s + 1]), at least one: row[t] of x[input[t]], added in their order.
+struct AddRowsAt {
+  static constexpr int kMost = 32;
+  const int32_t* begin;
+  const int32_t* input;
+  const int32_t* row;
+  const float* x[kMost];
+  int64_t width;
+  float* out;
+  WEIR_HOST_DEVICE float Term(int32_t t, int64_t column) const {
+    return x[input[t]][static_cast<int64_t>(row[t]) * width + column];
+  }
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t s = Quotient(i, width), column = i - s * width;
+    float sum = Term(begin[s], column);
+    for (int32_t t = begin[s] + 1; t < begin[s + 1]; ++t) sum += Term(t, column);
+    out[i] = sum;
   }
 };
 

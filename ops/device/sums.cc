@@ -7,6 +7,7 @@
 #include "ops/device/elementwise_functors.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
+#include "ops/device/rows.h"
 #include "ops/pieces.h"
 
 namespace weir {
@@ -56,15 +57,8 @@ class SumKernel : public OpDeviceKernel {
 };
 
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeSum(const KernelInit& init) {
-  for (const v1::OpSlot& slot : init.op.inputs()) {
-    for (const std::string& name : slot.vars()) {
-      const v1::VarDesc* var = init.vars(name);
-      if (var != nullptr && var->kind() != v1::DENSE) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("'", name, "' is selected rows, which only the CPU adds; train.cpu_ops: \"sum\""));
-      }
-    }
-  }
+  ASSIGN_OR_RETURN(const bool rows, IsOfRows(init));
+  if (rows) return MakeRowsSum(init);
   return MakeDeviceKernel<SumKernel>(init);
 }
 

@@ -63,6 +63,11 @@ class DeviceTwin {
   // of them.
   DeviceTwin& Lookup(const std::string& ids, const std::string& index, const std::string& rows, int64_t slots,
                      int64_t least, int64_t most, int64_t count, int64_t width, bool weights);
+  // By lane, as given.
+  DeviceTwin& Feed(const std::string& name, v1::VarKind kind, DType dtype, absl::Span<const int64_t> dims,
+                   std::vector<Variable> lanes);
+  // Shared by the lanes, as given.
+  DeviceTwin& FixedValue(const std::string& name, Tensor value);
   DeviceTwin& Op(v1::OpDesc op);
   // A variable that ops write and that is none of the above. Declared by itself otherwise.
   DeviceTwin& Output(const std::string& name, v1::VarKind kind);
