@@ -1,9 +1,9 @@
-"""cuda_bench in PyTorch: the same model, numbers of the same kind, steps and precision, eager and compiled.
+"""cuda_bench in PyTorch: the same models, numbers of the same kind, steps and precision, eager and compiled.
 
     python3 tests/bench/cuda_torch.py
 
-The dense part of DeepFM: rows of 26 fields of width 16 and 13 dense values on the device, factorisation machine, tower 400-400-400,
-Adam on the tower, a gradient for the rows. 10 steps to warm up, 50 timed. The loss must be finite and the tower must have moved.
+The dense parts of DeepFM and DLRM (tests/bench/cuda_models.h): rows of 26 fields of width 16 and 13 dense values on the device,
+Adam on the layers, a gradient for the rows. 10 steps to warm up, 50 timed. The loss must be finite and the layers must have moved.
 """
 import math
 import time
@@ -12,46 +12,75 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-FIELDS, WIDTH, DENSE, TOWER = 26, 16, 13, 400
+FIELDS, WIDTH, DENSE = 26, 16, 13
 WARM, STEPS = 10, 50
 
 
-def bench(batch, tf32, compiled):
+def mlp(*sizes, relu_behind):
+    layers = []
+    for i in range(len(sizes) - 1):
+        layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
+    return nn.Sequential(*(layers if relu_behind else layers[:-1])).cuda()
+
+
+def deepfm(dense, wide):
+    tower = mlp(FIELDS * WIDTH + DENSE, 400, 400, 400, 1, relu_behind=False)
+
+    def logit(rows):
+        total = rows.sum(1)
+        fm = 0.5 * (total * total - (rows * rows).sum(1)).sum(1, keepdim=True)
+        return wide + fm + tower(torch.cat([rows.flatten(1), dense], 1))
+
+    return logit, [tower]
+
+
+def dlrm(dense, wide):
+    vectors = FIELDS + 1
+    bottom = mlp(DENSE, 512, 256, 64, WIDTH, relu_behind=True)
+    top = mlp(WIDTH + vectors * (vectors - 1) // 2, 512, 256, 1, relu_behind=False)
+    # (1,0), (2,0), (2,1), ...
+    first, second = torch.tril_indices(vectors, vectors, offset=-1, device="cuda")
+
+    def logit(rows):
+        x = bottom(dense)
+        both = torch.cat([x.unsqueeze(1), rows], 1)
+        products = torch.bmm(both, both.transpose(1, 2))
+        return top(torch.cat([x, products[:, first, second]], 1))
+
+    return logit, [bottom, top]
+
+
+def bench(model, batch, tf32, compiled):
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.manual_seed(1)
-    sizes = [FIELDS * WIDTH + DENSE, TOWER, TOWER, TOWER]
-    layers = []
-    for i in range(3):
-        layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
-    tower = nn.Sequential(*layers, nn.Linear(TOWER, 1)).cuda()
     fields = (0.1 * (torch.rand(batch, FIELDS, WIDTH, device="cuda") - 0.5)).requires_grad_()
     wide = (0.1 * (torch.rand(batch, 1, device="cuda") - 0.5)).requires_grad_()
     dense = 0.1 * (torch.rand(batch, DENSE, device="cuda") - 0.5)
     label = (torch.rand(batch, 1, device="cuda") < 0.25).float()
+    logit, layers = model(dense, wide)
 
-    def forward(rows, first):
-        total = rows.sum(1)
-        fm = 0.5 * (total * total - (rows * rows).sum(1)).sum(1, keepdim=True)
-        logit = first + fm + tower(torch.cat([rows.flatten(1), dense], 1))
-        return F.binary_cross_entropy_with_logits(logit, label)
+    def forward(rows):
+        return F.binary_cross_entropy_with_logits(logit(rows), label)
 
+    # Compiled for these shapes alone.
+    torch._dynamo.reset()
     run = torch.compile(forward) if compiled else forward
-    adam = torch.optim.Adam(tower.parameters(), lr=1e-3, fused=True)
-    before = tower[0].weight.detach().clone()
+    adam = torch.optim.Adam([p for layer in layers for p in layer.parameters()], lr=1e-3, fused=True)
+    before = layers[0][0].weight.detach().clone()
     for step in range(WARM + STEPS):
         if step == WARM:
             torch.cuda.synchronize()
             start = time.perf_counter()
         adam.zero_grad(set_to_none=True)
         fields.grad = wide.grad = None
-        loss = run(fields, wide)
+        loss = run(fields)
         loss.backward()
         adam.step()
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - start) / STEPS
-    if not math.isfinite(loss.item()) or torch.equal(before, tower[0].weight):
+    if not math.isfinite(loss.item()) or torch.equal(before, layers[0][0].weight):
         raise SystemExit("the model did not train: no figure")
-    print(f"torch deepfm batch={batch} precision={'tf32' if tf32 else 'fp32'} mode={'compiled' if compiled else 'eager'} "
+    print(f"torch {model.__name__} batch={batch} precision={'tf32' if tf32 else 'fp32'} mode={'compiled' if compiled else 'eager'} "
           f"step_ms={seconds * 1e3:.3f} examples_per_s={batch / seconds:.0f}", flush=True)
 
 
@@ -59,7 +88,8 @@ if __name__ == "__main__":
     if not torch.cuda.is_available():
         raise SystemExit("skipped: no CUDA device")
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name(0)}")
-    for precision in (False, True):
-        for size in (8192, 65536):
-            for mode in (False, True):
-                bench(size, precision, mode)
+    for which in (deepfm, dlrm):
+        for precision in (False, True):
+            for size in (8192, 65536):
+                for mode in (False, True):
+                    bench(which, size, precision, mode)
