@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
+#include "framework/runtime/device_executor.h"
 #include "ops/arithmetic.h"
 #include "trainer/job_steps.h"
 #include "trainer/verify_split.h"
@@ -44,9 +46,33 @@ absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& for
   if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
   ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job));
   if (sample > 0) RETURN_IF_ERROR(Sample(job, sample, explainer.get()));
-  ASSIGN_OR_RETURN(const v1::Explanation explanation, explainer->Finish());
+  ASSIGN_OR_RETURN(v1::Explanation explanation, explainer->Finish());
+  for (const std::string& note : DeviceNotes(job, explainer->trainer().main)) explanation.add_note(note);
   if (format == "json") return ExplanationJson(explanation);
   return format == "html" ? ExplanationHtml(explanation) : ExplanationText(explanation);
+}
+
+std::vector<std::string> DeviceNotes(const Job& job, const v1::ProgramDesc& main) {
+  const v1::Train& train = job.config.train();
+  if (train.device() != v1::Train::CUDA) return {};
+  const std::vector<std::string> cpu_ops(train.cpu_ops().begin(), train.cpu_ops().end());
+  if (const std::vector<std::string> refused = OpsWithoutDeviceKernel(main, 0, cpu_ops); !refused.empty()) {
+    return {absl::StrCat("device CUDA: a trainer refuses this program, which has operators without a CUDA kernel: ",
+                         absl::StrJoin(refused, ", "), "; train.cpu_ops with their names runs them on the CPU")};
+  }
+  std::vector<std::string> notes;
+  const std::vector<DeviceCopy> copies = DeviceCopies(main, 0, cpu_ops);
+  for (size_t begin = 0, end; begin < copies.size(); begin = end) {
+    std::vector<std::string> variables;
+    for (end = begin; end < copies.size() && copies[end].for_op == copies[begin].for_op &&
+                      copies[end].to_host == copies[begin].to_host;
+         ++end) {
+      variables.push_back(copies[end].variable);
+    }
+    notes.push_back(absl::StrCat("device CUDA: each step copies ", absl::StrJoin(variables, ", "),
+                                 copies[begin].to_host ? " to the host for " : " to the device for ", copies[begin].for_op));
+  }
+  return notes;
 }
 
 absl::StatusOr<Verdict> AnswerVerify(const Job& job, int64_t steps) {

@@ -63,7 +63,11 @@ constexpr char kUsage[] =
 absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& main, const std::string& format) {
   const v1::Plan& plan = main.plan();
   std::string text;
-  if (format == "text") return ExplainPlan(job, main);
+  if (format == "text") {
+    text = ExplainPlan(job, main);
+    for (const std::string& note : DeviceNotes(job, main)) absl::StrAppend(&text, note, "\n");
+    return text;
+  }
   if (format == "textproto") {
     google::protobuf::TextFormat::PrintToString(plan, &text);
     return text;
