@@ -17,8 +17,10 @@ class UnaryKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckThere("X", x));
+    // Before Out gets its memory: it may be X, whose memory is shared with what brings data to the device.
+    const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    return ForEach(ctx.runtime(), x.size(), UnaryAt<Fn>{.x = x.data<float>(), .y = ctx.output(0).data<float>()});
+    return ForEach(ctx.runtime(), x.size(), UnaryAt<Fn>{.x = xs, .y = ctx.output(0).data<float>()});
   }
 };
 
@@ -50,11 +52,12 @@ class ScaleKernel : public OpDeviceKernel {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(CheckThere("X", x));
+    const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     float* const y = ctx.output(0).data<float>();
     // Without a bias nothing is added: -0.0 stays -0.0.
-    if (bias_ == 0) return ForEach(ctx.runtime(), x.size(), MultiplyAt{.x = x.data<float>(), .factor = scale_, .y = y});
-    return ForEach(ctx.runtime(), x.size(), ScaleAt{.x = x.data<float>(), .scale = scale_, .bias = bias_, .y = y});
+    if (bias_ == 0) return ForEach(ctx.runtime(), x.size(), MultiplyAt{.x = xs, .factor = scale_, .y = y});
+    return ForEach(ctx.runtime(), x.size(), ScaleAt{.x = xs, .scale = scale_, .bias = bias_, .y = y});
   }
 
  private:

@@ -17,12 +17,13 @@ class DropoutKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckThere("X", x));
+    // Before Out gets its memory: it may be X.
+    const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(1, x));
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     const int64_t n = ctx.output(0).size();
     float* const out = ctx.output(0).data<float>();
     float* const mask = ctx.output(1).data<float>();
-    const float* const xs = ctx.input(0).data<float>();
     if (!ctx.step->training || rate_ == 0) {
       RETURN_IF_ERROR(ForEach(ctx.runtime(), n, FillAt{.value = 1.0f, .out = mask}));
       return ForEach(ctx.runtime(), n, MultiplyAt{.x = xs, .factor = 1.0f, .y = out});

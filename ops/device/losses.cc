@@ -56,10 +56,12 @@ class SoftmaxKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckRank("X", x, 2));
+    // Before Out gets its memory: it may be X.
+    const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     if (x.width() == 0) return absl::OkStatus();
     return ForEach(ctx.runtime(), x.rows(),
-                   SoftmaxRowAt{.x = x.data<float>(), .n = x.width(), .y = ctx.output(0).data<float>()});
+                   SoftmaxRowAt{.x = xs, .n = x.width(), .y = ctx.output(0).data<float>()});
   }
 };
 

@@ -124,6 +124,26 @@ TEST_F(DeviceExecutorTest, AReshapeCopiesNothing) {
   EXPECT_EQ(kernels(true) - kernels(false), 2);
 }
 
+// What is fed lies in memory that the next batch's copy has, too: who writes it in place gets other memory, and reads this.
+TEST_F(DeviceExecutorTest, DataThatIsChangedInPlaceIsReadFirst) {
+  const std::vector<v1::OpDesc> in_place = {
+      MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"x"}}}),
+      MakeOp("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}, {AttrF("scale", 2)}),
+      MakeOp("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}, {AttrF("scale", 2), AttrF("bias", 1)}),
+      MakeOp("softmax", {{"X", {"x"}}}, {{"Out", {"x"}}}),
+      MakeOp("dropout", {{"X", {"x"}}}, {{"Out", {"x"}}, {"Mask", {"mask"}}}, {AttrF("rate", 0.5), AttrS("layer", "d")}),
+      MakeOp("elementwise_add", {{"X", {"x"}}, {"Y", {"x"}}}, {{"Out", {"x"}}}),
+      MakeOp("sum", {{"X", {"x", "x"}}}, {{"Out", {"x"}}}),
+  };
+  for (const v1::OpDesc& op : in_place) {
+    SCOPED_TRACE(op.type());
+    DeviceTwin t(&memory_, {5, 0, 2});
+    t.Batched("x", {6});
+    t.Op(op);
+    t.Compare({"x"});
+  }
+}
+
 // A value of another shape in each step: memory grows, and shrinks to what is asked for.
 TEST_F(DeviceExecutorTest, BatchesOfEverySize) {
   for (const int64_t batch : {1, 1000, 3, 0, 4097}) {
