@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/runtime/device_kernel.h"
+#include "framework/runtime/device_places.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/scope.h"
 #include "framework/tensor/device_transfers.h"
@@ -54,22 +55,6 @@ struct DeviceExecutorOptions {
   DeviceTransfers* transfers = nullptr;
   DeviceScope* device_scope = nullptr;
 };
-
-// Types of the block's operators that have no device kernel, are not the host's by nature and are not in `cpu_ops`;
-// sorted.
-std::vector<std::string> OpsWithoutDeviceKernel(const v1::ProgramDesc& program, int block,
-                                                const std::vector<std::string>& cpu_ops);
-
-// A copy that a step makes because of where its operators run.
-struct DeviceCopy {
-  std::string variable;
-  bool to_host = false;
-  // The operator that needs it there: "send (op 12)".
-  std::string for_op;
-};
-// In the order of the program; what is fed and what parameters need included.
-std::vector<DeviceCopy> DeviceCopies(const v1::ProgramDesc& program, int block,
-                                     const std::vector<std::string>& cpu_ops);
 
 // NotFound names every operator type that neither the device nor the CPU fall-back can run.
 absl::StatusOr<std::unique_ptr<Executor>> CreateDeviceExecutor(const v1::ProgramDesc& program, Scope* scope,

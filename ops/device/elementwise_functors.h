@@ -8,6 +8,7 @@
 #include "ops/device/fours.h"
 #include "ops/device/index_map.h"
 #include "ops/device/lane_rows.h"
+#include "ops/device/quotient.h"
 #include "ops/elementwise_math.h"
 
 namespace weir {

@@ -52,12 +52,6 @@ struct AsFours {
   }
 };
 
-// i / n and i % n of numbers that are not negative: divisions of 32 bits are several times faster.
-WEIR_HOST_DEVICE inline int64_t Quotient(int64_t i, int64_t n) {
-  if (((i | n) >> 32) == 0) return static_cast<int64_t>(static_cast<uint32_t>(i) / static_cast<uint32_t>(n));
-  return i / n;
-}
-
 }  // namespace device
 }  // namespace weir
 

@@ -6,7 +6,7 @@
 
 #include "framework/base/philox.h"
 #include "ops/cross_math.h"
-#include "ops/device/fours.h"
+#include "ops/device/quotient.h"
 #include "ops/dot_interaction_math.h"
 
 namespace weir {

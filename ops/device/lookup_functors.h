@@ -6,6 +6,7 @@
 
 #include "framework/base/philox.h"
 #include "ops/device/fours.h"
+#include "ops/device/quotient.h"
 
 namespace weir {
 namespace device {

@@ -6,6 +6,7 @@
 
 #include "ops/device/fours.h"
 #include "ops/device/lane_rows.h"
+#include "ops/device/quotient.h"
 #include "ops/loss_math.h"
 
 namespace weir {

@@ -7,6 +7,7 @@
 
 #include "ops/activation_math.h"
 #include "ops/device/lane_rows.h"
+#include "ops/device/quotient.h"
 #include "ops/inline.h"
 
 namespace weir {
@@ -42,12 +43,6 @@ WEIR_HOST_DEVICE inline float BackThrough(PictureActivation f, float out, float 
   return dout;
 }
 
-// i / n of numbers that are not negative: 32 bits are several times faster.
-WEIR_HOST_DEVICE inline int64_t Over(int64_t i, int64_t n) {
-  if (((i | n) >> 31) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(n);
-  return i / n;
-}
-
 // WindowAxis of ops/windows.h.
 struct Axis {
   int64_t size, kernel, stride, padding, count;
@@ -64,10 +59,10 @@ struct Axis {
   // Windows that have element `at`.
   WEIR_HOST_DEVICE int64_t FirstWindow(int64_t at) const {
     const int64_t before = at + padding - kernel;
-    return before < 0 ? 0 : Over(before, stride) + 1;
+    return before < 0 ? 0 : Quotient(before, stride) + 1;
   }
   WEIR_HOST_DEVICE int64_t LastWindow(int64_t at) const {
-    const int64_t last = Over(at + padding, stride);
+    const int64_t last = Quotient(at + padding, stride);
     return last < count ? last + 1 : count;
   }
 };
@@ -86,7 +81,7 @@ struct Groups {
   // -1: there is none.
   WEIR_HOST_DEVICE int64_t Example(int64_t place) const {
     if (size == 1) return first + place;
-    const int64_t group = first + Over(place, size);
+    const int64_t group = first + Quotient(place, size);
     const int lane = groups.LaneOf(group);
     const int64_t example = examples.begin[lane] + (group - groups.begin[lane]) * size + place % size;
     return example < examples.begin[lane + 1] ? example : -1;
@@ -104,7 +99,7 @@ struct Conv {
   WEIR_HOST_DEVICE int64_t line() const { return groups.size * windows(); }
   // Where row `row` of `rows` of the place's group begins, for its first window.
   WEIR_HOST_DEVICE int64_t At(int64_t place, int64_t rows, int64_t row) const {
-    const int64_t group = Over(place, groups.size);
+    const int64_t group = Quotient(place, groups.size);
     return (group * rows + row) * line() + (place - group * groups.size) * windows();
   }
 };
@@ -115,9 +110,9 @@ struct ColumnsAt {
   const float* x;
   float* cols;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t picture = Over(i, c.windows()), window = i - picture * c.windows();
-    const int64_t place = Over(picture, c.channels), channel = picture - place * c.channels;
-    const int64_t row = Over(window, c.width.count), column = window - row * c.width.count;
+    const int64_t picture = Quotient(i, c.windows()), window = i - picture * c.windows();
+    const int64_t place = Quotient(picture, c.channels), channel = picture - place * c.channels;
+    const int64_t row = Quotient(window, c.width.count), column = window - row * c.width.count;
     const int64_t example = c.groups.Example(place);
     const float* const from = x + (example * c.channels + channel) * c.height.size * c.width.size;
     float* to = cols + c.At(place, c.channels * c.kernel(), channel * c.kernel()) + window;
@@ -141,8 +136,8 @@ struct ConvOutAt {
   const float* bias;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t matrix = Over(i, c.windows()), window = i - matrix * c.windows();
-    const int64_t place = Over(matrix, c.filters), filter = matrix - place * c.filters;
+    const int64_t matrix = Quotient(i, c.windows()), window = i - matrix * c.windows();
+    const int64_t place = Quotient(matrix, c.filters), filter = matrix - place * c.filters;
     const float sum = product[c.At(place, c.filters, filter) + window];
     out[i] = Activate(f, bias == nullptr ? sum : sum + bias[filter]);
   }
@@ -156,8 +151,8 @@ struct ConvBackAt {
   const float* dout;
   float* dpre;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t matrix = Over(i, c.windows()), window = i - matrix * c.windows();
-    const int64_t place = Over(matrix, c.filters), filter = matrix - place * c.filters;
+    const int64_t matrix = Quotient(i, c.windows()), window = i - matrix * c.windows();
+    const int64_t place = Quotient(matrix, c.filters), filter = matrix - place * c.filters;
     const int64_t example = c.groups.Example(place);
     const int64_t at = (example * c.filters + filter) * c.windows() + window;
     dpre[c.At(place, c.filters, filter) + window] = example < 0 ? 0.0f : BackThrough(f, out[at], dout[at]);
@@ -171,18 +166,18 @@ struct ConvInputAt {
   float* dx;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t size = c.height.size * c.width.size;
-    const int64_t picture = Over(i, size), at = i - picture * size;
-    const int64_t place = Over(picture, c.channels), channel = picture - place * c.channels;
+    const int64_t picture = Quotient(i, size), at = i - picture * size;
+    const int64_t place = Quotient(picture, c.channels), channel = picture - place * c.channels;
     const int64_t example = c.groups.Example(place);
     if (example < 0) return;
-    const int64_t h = Over(at, c.width.size) + c.height.padding, w = at % c.width.size + c.width.padding;
+    const int64_t h = Quotient(at, c.width.size) + c.height.padding, w = at % c.width.size + c.width.padding;
     const float* const from = cols + c.At(place, c.channels * c.kernel(), channel * c.kernel());
     float sum = 0;
     for (int64_t k = 0; k < c.height.kernel && k <= h; ++k) {
-      const int64_t row = Over(h - k, c.height.stride);
+      const int64_t row = Quotient(h - k, c.height.stride);
       if (row * c.height.stride != h - k || row >= c.height.count) continue;
       for (int64_t l = 0; l < c.width.kernel && l <= w; ++l) {
-        const int64_t column = Over(w - l, c.width.stride);
+        const int64_t column = Quotient(w - l, c.width.stride);
         if (column * c.width.stride != w - l || column >= c.width.count) continue;
         sum += from[(k * c.width.kernel + l) * c.line() + row * c.width.count + column];
       }
@@ -202,12 +197,12 @@ struct ConvFilterSum {
   float* dw;
   WEIR_HOST_DEVICE int64_t Begin(int lane) const { return groups.begin[lane] > first ? groups.begin[lane] : first; }
   WEIR_HOST_DEVICE int64_t Terms(int64_t o) const {
-    const int lane = static_cast<int>(Over(o, size));
+    const int lane = static_cast<int>(Quotient(o, size));
     const int64_t end = groups.begin[lane + 1] < first + count ? groups.begin[lane + 1] : first + count;
     return end > Begin(lane) ? end - Begin(lane) : 0;
   }
   WEIR_HOST_DEVICE float Term(int64_t o, int64_t k) const {
-    const int64_t lane = Over(o, size);
+    const int64_t lane = Quotient(o, size);
     return products[(Begin(static_cast<int>(lane)) - first + k) * size + (o - lane * size)];
   }
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const { dw[o] = first == 0 ? sum : dw[o] + sum; }
@@ -225,8 +220,8 @@ struct Pool {
 struct Window {
   int64_t picture, row, column;
   WEIR_HOST_DEVICE static Window Of(const Pool& p, int64_t i) {
-    const int64_t picture = Over(i, p.windows()), at = i - picture * p.windows();
-    const int64_t row = Over(at, p.width.count);
+    const int64_t picture = Quotient(i, p.windows()), at = i - picture * p.windows();
+    const int64_t row = Quotient(at, p.width.count);
     return {picture, row, at - row * p.width.count};
   }
 };
@@ -290,8 +285,8 @@ struct PoolInputAt {
   const float* dout;
   float* dx;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t picture = Over(i, p.size()), at = i - picture * p.size();
-    const int64_t h = Over(at, p.width.size), w = at - h * p.width.size;
+    const int64_t picture = Quotient(i, p.size()), at = i - picture * p.size();
+    const int64_t h = Quotient(at, p.width.size), w = at - h * p.width.size;
     const int64_t last_row = p.height.LastWindow(h), last_column = p.width.LastWindow(w);
     float sum = 0;
     for (int64_t row = p.height.FirstWindow(h); row < last_row; ++row) {
@@ -340,7 +335,7 @@ struct NormSquares {
   float* out;
   WEIR_HOST_DEVICE int64_t Terms(int64_t) const { return d.size; }
   WEIR_HOST_DEVICE float Term(int64_t o, int64_t k) const {
-    const int64_t example = Over(o, d.channels);
+    const int64_t example = Quotient(o, d.channels);
     const float distance = x[o * d.size + k] - mean[d.Measured(example, o - example * d.channels)];
     return distance * distance;
   }
@@ -371,7 +366,7 @@ struct NormBackProducts {
   float* sums;
   WEIR_HOST_DEVICE int64_t Terms(int64_t) const { return d.size; }
   WEIR_HOST_DEVICE float Term(int64_t o, int64_t k) const {
-    const int64_t example = Over(o, d.channels), i = o * d.size + k;
+    const int64_t example = Quotient(o, d.channels), i = o * d.size + k;
     return BackThrough(f, out[i], dout[i]) * (x[i] - mean[d.Measured(example, o - example * d.channels)]);
   }
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const { sums[o] = sum; }
@@ -388,7 +383,7 @@ struct NormMeanAt {
   NormDims d;
   float* sum;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t n = d.elements(Over(i, d.channels));
+    const int64_t n = d.elements(Quotient(i, d.channels));
     sum[i] = n == 0 ? 0.0f : sum[i] / static_cast<float>(n);
   }
 };
@@ -422,7 +417,7 @@ struct NormAt {
   const float* shift;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t o = Over(i, d.size), example = Over(o, d.channels), channel = o - example * d.channels;
+    const int64_t o = Quotient(i, d.size), example = Quotient(o, d.channels), channel = o - example * d.channels;
     const int64_t measured = d.Measured(example, channel);
     out[i] = Activate(f, (x[i] - mean[measured]) * factor[measured] + shift[channel]);
   }
@@ -440,7 +435,7 @@ struct NormSlopeAt {
   float* shift;
   float* slope;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t lane = Over(i, d.channels), elements = d.elements(lane);
+    const int64_t lane = Quotient(i, d.channels), elements = d.elements(lane);
     const float n = static_cast<float>(elements == 0 ? 1 : elements);
     const float inverse = 1.0f / SquareRoot(variance[i] + epsilon);
     dscale[i] *= inverse;
@@ -462,7 +457,7 @@ struct NormInputAt {
   const float* dout;
   float* dx;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t o = Over(i, d.size), example = Over(o, d.channels);
+    const int64_t o = Quotient(i, d.size), example = Quotient(o, d.channels);
     const int64_t m = d.Measured(example, o - example * d.channels);
     dx[i] = factor[m] * (BackThrough(f, out[i], dout[i]) - shift[m] - (x[i] - mean[m]) * slope[m]);
   }
@@ -473,7 +468,7 @@ struct NormTimesExamplesAt {
   const float* measured;
   float* to;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    to[i] = static_cast<float>(d.examples.count(static_cast<int>(Over(i, d.channels)))) * measured[i];
+    to[i] = static_cast<float>(d.examples.count(static_cast<int>(Quotient(i, d.channels)))) * measured[i];
   }
 };
 

@@ -8,7 +8,7 @@
 #include "framework/base/philox.h"
 #include "ops/attention_math.h"
 #include "ops/device/fixed_sum_order.h"
-#include "ops/device/fours.h"
+#include "ops/device/quotient.h"
 #include "ops/sequence_pool_math.h"
 #include "ops/vector_math.h"
 

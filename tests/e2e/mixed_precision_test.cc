@@ -16,6 +16,7 @@
 #include "tests/testing/emulated_device.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/square_job.h"
 
 namespace weir {
 namespace {
@@ -193,33 +194,6 @@ TEST_F(MixedPrecisionTest, BothPrecisionsComeCloseToFloat32) {
 }
 
 // --------------------------------------------------------------------------------------------- numbers that are not finite
-
-constexpr char kSquareJob[] = R"(
-name: "square"
-data {
-  train { files: "square.txt" }
-  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } slot { name: "id" } }
-  shuffle: NO_SHUFFLE
-  batch_size: 32
-}
-model {
-  layer { name: "squared" square { input: "x" } }
-  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
-  layer { name: "input" concat { input: "squared" input: "vector" } }
-  layer { name: "out" fc { input: "input" size: 1 } }
-  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
-}
-table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer { adagrad {} } }
-optimizer { adam { learning_rate: 0.01 } }
-train { lanes: 8 }
-)";
-
-// 256 lines; in those that are planted a square overflows.
-void WriteSquares(const std::string& file, const std::function<bool(int)>& planted) {
-  std::ofstream out(file);
-  for (int i = 0; i < 256; ++i)
-    out << "1 " << i % 2 << " 2 0." << i % 10 << " " << (planted(i) ? "3e38" : "0.25") << " 1 " << i % 2 << "\n";
-}
 
 // Lane 4 reads lines 128 to 159, four a step: line 138 is in the third step, of the second trainer.
 TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {

@@ -22,6 +22,7 @@
 #include "proto/residuals.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/square_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -408,41 +409,12 @@ TEST_F(ModesTest, ASparseTableThatIsHeldDenseTrainsToTheBitsOfADenseGradient) {
 
 // ---------------------------------------------------------------------------------------------------- not finite values
 
-// One of 256 lines holds a number whose square is no float.
-constexpr char kSquareJob[] = R"(
-name: "square"
-data {
-  train { files: "square.txt" }
-  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } slot { name: "id" } }
-  shuffle: NO_SHUFFLE
-  batch_size: 32
-}
-model {
-  layer { name: "squared" square { input: "x" } }
-  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
-  layer { name: "input" concat { input: "squared" input: "vector" } }
-  layer { name: "out" fc { input: "input" size: 1 } }
-  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
-}
-table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer { adagrad {} } }
-optimizer { adam { learning_rate: 0.01 } }
-train { lanes: 8 digest_every_steps: 1 }
-)";
-
-// Lines of equal length; `planted` holds the large number.
-void WriteSquares(const std::string& file, int planted) {
-  std::ofstream out(file);
-  for (int i = 0; i < 256; ++i) {
-    out << "1 " << i % 2 << " 2 0." << i % 10 << " " << (i == planted ? "3e38" : "0.25") << " 1 " << i % 2 << "\n";
-  }
-}
-
 // What a digest line says behind its step.
 std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
   // Lane 4 reads lines 128 to 159, four a step: line 138 is in the third step, of the second trainer.
-  WriteSquares(Path("square.txt"), 138);
+  WriteSquares(Path("square.txt"), [](int line) { return line == 138; });
   const InProcessResult result =
       Run({.job_text = kSquareJob, .overrides = {"train.nan_policy=SKIP_STEP"}, .servers = 3, .trainers = 2});
   ASSERT_EQ(result.digests.size(), 8u);
@@ -458,7 +430,7 @@ TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
 }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteStopsTheJobWithTheVariablesName) {
-  WriteSquares(Path("square.txt"), 138);
+  WriteSquares(Path("square.txt"), [](int line) { return line == 138; });
   std::vector<absl::Status> ends;
   EXPECT_FALSE(TryRun({.job_text = kSquareJob, .servers = 2, .trainers = 2, .trainer_ends = &ends}).ok());
   ASSERT_EQ(ends.size(), 2u);

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -20,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/square_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -294,36 +294,18 @@ TEST_F(NormsTest, NormsOfEachServerByItselfAreSeen) {
 
 // One of 256 lines holds a number whose square is no float.
 TEST_F(NormsTest, ASkippedStepNeedsNoNormsAndTheOthersGoOn) {
-  std::ofstream out(dir_ + "/square.txt");
-  for (int i = 0; i < 256; ++i) {
-    out << "1 " << i % 2 << " 2 0." << i % 10 << " " << (i == 138 ? "3e38" : "0.25") << " 1 " << i % 2 << "\n";
-  }
-  out.close();
-  constexpr char kSquareJob[] = R"(
-name: "square"
-data {
-  train { files: "square.txt" }
-  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 } slot { name: "id" } }
-  shuffle: NO_SHUFFLE
-  batch_size: 32
-}
-model {
-  layer { name: "squared" square { input: "x" } }
-  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
-  layer { name: "input" concat { input: "squared" input: "vector" } }
-  layer { name: "out" fc { input: "input" size: 1 } }
-  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
-}
-table { name: "vectors" width: 2 is_sparse: true is_distributed: true }
-optimizer { adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } } }
-train { lanes: 8 digest_every_steps: 1 nan_policy: SKIP_STEP }
-)";
-  const InProcessResult alone = Run(kSquareJob, {});
-  const InProcessResult result = Run(kSquareJob, {.servers = 3, .trainers = 2});
+  WriteSquares(dir_ + "/square.txt", [](int line) { return line == 138; });
+  // All of it under one norm.
+  const std::string job = absl::StrReplaceAll(
+      kSquareJob, {{" optimizer { adagrad {} }", ""},
+                   {"adam { learning_rate: 0.01 }", "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } }"},
+                   {"digest_every_steps: 1", "digest_every_steps: 1 nan_policy: SKIP_STEP"}});
+  const InProcessResult alone = Run(job, {});
+  const InProcessResult result = Run(job, {.servers = 3, .trainers = 2});
   ASSERT_EQ(result.digests.size(), 8u);
   EXPECT_EQ(result.digests, alone.digests);
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.skipped_steps, 1);
-  EXPECT_EQ(EndOf(kSquareJob, {.overrides = {"distribute.sync=false"}, .servers = 3}), Values(alone.digests.back()));
+  EXPECT_EQ(EndOf(job, {.overrides = {"distribute.sync=false"}, .servers = 3}), Values(alone.digests.back()));
 }
 
 TEST_F(NormsTest, EagerPushesAndNormsContradictEachOther) {
