@@ -1,12 +1,16 @@
 #include "framework/runtime/initial_value.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -156,6 +160,67 @@ TEST(RowInitializerTest, ARowIsAFunctionOfTableSeedAndId) {
   rows.Fill(1, absl::MakeSpan(x));
   rows.Fill(2, absl::MakeSpan(y));
   EXPECT_NE(x, y);
+}
+
+// The definition, a value at a time.
+float PlainUniform(uint64_t key, uint64_t high, int64_t element, float min, float max) {
+  const PhiloxBlock block = Philox(key, static_cast<uint64_t>(element / 4), high);
+  const float width = static_cast<float>(static_cast<double>(max) - min);
+  const float v = min + UniformFloat(block.v[element % 4]) * width;
+  return v < min + width || width == 0 ? v : std::nextafter(min + width, min);
+}
+
+// Intervals: common, with its maximum often reached before it is moved down, of one value, of zeros with a sign, very wide.
+const std::pair<float, float> kIntervals[] = {{-1.0f, 1.0f},  {1.0f, 1.0000002f}, {3.0f, 3.0f},
+                                              {-0.0f, -0.0f}, {-0.0f, 1e-40f},    {-1e38f, 2e38f}};
+
+TEST(RowInitializerTest, UniformRowsHaveTheBitsOfTheDefinition) {
+  const uint64_t key = StableHash("t", 1, 5);
+  for (const auto& [min, max] : kIntervals) {
+    const RowInitializer rows(Uniform(min, max), 5, "t");
+    for (int64_t id : {int64_t{0}, int64_t{7}, int64_t{-1}, int64_t{1} << 40, std::numeric_limits<int64_t>::min()}) {
+      for (int begin = 0; begin < 8; ++begin) {
+        for (size_t width = 0; width <= 40; ++width) {
+          // What stands behind the row stays as it is.
+          std::vector<float> row(width + 16, 123.0f);
+          rows.FillColumns(id, begin, absl::MakeSpan(row).first(width));
+          for (size_t i = 0; i < row.size(); ++i) {
+            const float expected = i < width ? PlainUniform(key, static_cast<uint64_t>(id), begin + static_cast<int64_t>(i), min, max) : 123.0f;
+            ASSERT_EQ(std::bit_cast<uint32_t>(row[i]), std::bit_cast<uint32_t>(expected))
+                << "element " << i << " of " << width << " from " << begin << ", id " << id << ", from " << min << " to " << max;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(InitialElementsTest, UniformElementsHaveTheBitsOfTheDefinition) {
+  const uint64_t key = StableHash("w", 1, 9);
+  for (const auto& [min, max] : kIntervals) {
+    // Where the lower half of the block's number, and all of it, is about to overflow too.
+    for (int64_t begin : {int64_t{0}, int64_t{3}, int64_t{1001}, (int64_t{1} << 34) - 9, std::numeric_limits<int64_t>::max() - 60}) {
+      const std::vector<float> values = Elements(Uniform(min, max), 9, "w", begin, 53);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float expected = PlainUniform(key, 0, begin + static_cast<int64_t>(i), min, max);
+        ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected)) << i << " from " << begin;
+      }
+    }
+  }
+}
+
+TEST(RowInitializerTest, UniformColumnsOfManyInitializersHaveTheBitsOfTheDefinition) {
+  const uint64_t key = StableHash("t", 1, 5);
+  RowInitializer rows(Uniform(-1, 1), 5, "t");
+  rows.SetColumns(0, 5, Uniform(-1, 1));
+  rows.SetColumns(5, 1, Uniform(0, 2));
+  rows.SetColumns(6, 27, Uniform(-2, 0));
+  std::vector<float> row(33);
+  rows.Fill(-3, absl::MakeSpan(row));
+  for (size_t i = 0; i < row.size(); ++i) {
+    const float min = i < 5 ? -1.0f : i == 5 ? 0.0f : -2.0f;
+    EXPECT_EQ(row[i], PlainUniform(key, static_cast<uint64_t>(int64_t{-3}), static_cast<int64_t>(i), min, min + 2)) << i;
+  }
 }
 
 // These numbers are those of checkpoints and digests: they must not change.
