@@ -1,35 +1,22 @@
 // Pictures in IDX files: the fashion_mnist example comes to the accuracy that networks of its size reach.
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/testing/pictures.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
 namespace {
 
-std::string Contents(const std::string& file) {
-  std::ifstream in(file);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
 TEST(FashionMnistTest, ReachesItsAccuracyInFiveEpochs) {
-  const char* data = std::getenv("WEIR_DATA_DIR");
-  if (data == nullptr || !std::filesystem::exists(absl::StrCat(data, "/fashion-mnist/train-images-idx3-ubyte.gz"))) {
-    GTEST_SKIP() << "WEIR_DATA_DIR does not name the data sets (fashion-mnist)";
-  }
+  if (!FashionMnistIsThere()) GTEST_SKIP() << "WEIR_DATA_DIR does not name the data sets (fashion-mnist)";
   const std::string dir = ::testing::TempDir() + "/fashion_mnist";
-  std::filesystem::create_directories(dir);
-  const std::string prepare = absl::StrCat("examples/fashion_mnist/prepare --output=", dir, "/data > /dev/null");
-  ASSERT_EQ(std::system(prepare.c_str()), 0) << prepare;
+  ASSERT_TRUE(PrepareFashionMnist(dir));
 
   const absl::StatusOr<InProcessResult> result =
-      TrainInProcess({.job_text = Contents("examples/fashion_mnist/job.textproto"),
+      TrainInProcess({.job_text = ContentsOf("examples/fashion_mnist/job.textproto"),
                       .directory = dir,
                       .overrides = {"checkpoint.dir=\"\"", "checkpoint.every_steps=0"},
                       .servers = 1,

@@ -14,6 +14,13 @@
 #include "glog/logging.h"
 
 namespace weir {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t RoundUpToHuge(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+}  // namespace
 
 class EmulatedDevice::Event : public DeviceEvent {
  public:
@@ -30,12 +37,15 @@ EmulatedDevice::EmulatedDevice(EmulatedDeviceOptions options) : options_(options
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   CHECK_EQ(options_.memory % page, 0u);
   info_ = {.id = 0, .name = "emulated device", .memory = static_cast<int64_t>(options_.memory)};
-  void* const arena = mmap(nullptr, options_.memory, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  PCHECK(arena != MAP_FAILED);
-  arena_ = static_cast<char*>(arena);
+  // On huge pages, where the system has them, as a whole is opened and closed hundreds of times faster.
+  mapped_bytes_ = RoundUpToHuge(options_.memory) + kHugePage;
+  mapped_ = mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  PCHECK(mapped_ != MAP_FAILED);
+  arena_ = reinterpret_cast<char*>(RoundUpToHuge(reinterpret_cast<size_t>(mapped_)));
+  (void)madvise(arena_, RoundUpToHuge(options_.memory), MADV_HUGEPAGE);
 }
 
-EmulatedDevice::~EmulatedDevice() { munmap(arena_, options_.memory); }
+EmulatedDevice::~EmulatedDevice() { munmap(mapped_, mapped_bytes_); }
 
 absl::Status EmulatedDevice::Lost() const {
   return absl::UnavailableError(absl::StrCat(info_.name, ": lost to this process: run again with --resume"));
@@ -44,7 +54,7 @@ absl::Status EmulatedDevice::Lost() const {
 void EmulatedDevice::Open(bool open) {
   size_t end = 0;
   if (!used_.empty()) end = used_.rbegin()->first + used_.rbegin()->second;
-  if (end > 0) PCHECK(mprotect(arena_, end, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+  if (end > 0) PCHECK(mprotect(arena_, RoundUpToHuge(end), open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
 }
 
 void EmulatedDevice::CheckInside(const void* device, size_t bytes) const {

@@ -94,7 +94,9 @@ class EmulatedDevice : public DeviceRuntime {
 
   const EmulatedDeviceOptions options_;
   DeviceInfo info_;
-  char* arena_ = nullptr;
+  void* mapped_ = nullptr;
+  size_t mapped_bytes_ = 0;
+  char* arena_ = nullptr;  // device memory, in what is mapped
   mutable Mutex mu_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::deque<Work> queues_[kDeviceQueues] ABSL_GUARDED_BY(mu_);
