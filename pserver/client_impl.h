@@ -158,15 +158,21 @@ class ClientImpl : public Client {
   // Ids of a table in this step, as PullRows had them.
   struct StepIds {
     absl::Span<const int64_t> ids;
-    IdOrder order;
-    IdOrder asked;  // of those that are not there already
     int64_t step = -1;
+    int64_t call = -1;  // of PullRows, that they are of
+    // Another table that the same call asked for the same ids: what follows of them stands there. Null: here.
+    StepIds* same_as = nullptr;
+    IdOrder order;
+    StepUnions unions;
+    // Of this table alone: those that are not there already.
+    IdOrder asked;
   };
   // What pulls of rows work with, one after the other: the program has one, and what runs ahead of it another.
   struct RowPulls {
     bool ahead = false;
     int64_t step = -1;
     bool read_only = false;
+    int64_t calls = 0;
     std::map<std::string, StepIds, std::less<>> ids;  // by table
     // Positions of the ids that a fetched parameter has, ascending by row.
     std::map<std::string, std::vector<uint32_t>, std::less<>> fetched;
@@ -203,6 +209,9 @@ class ClientImpl : public Client {
   std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
   int servers() const { return options_.transport->servers(); }
   v1::Caller CallerFor(int server);
+  // Notes the ids of the tables and puts them in order, the same ids once. The order of what each table is asked for, null for a
+  // fetched parameter.
+  absl::StatusOr<std::vector<IdOrder*>> OrderTables(RowPulls* pulls, absl::Span<const TableRows> tables);
   // Puts the ids that a parameter of so many rows has into order; the rows of others become zero.
   static void OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order);
   // Issues calls that are answered before Issue returns, and takes their answers, on all threads. Waits for nobody.
@@ -243,9 +252,6 @@ class ClientImpl : public Client {
   // What a trainer has posted, if it is not replaced meanwhile; `replaced` says so.
   absl::StatusOr<std::string> ReadPost(std::string_view key, int trainer, bool* replaced);
   absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
-  absl::Status PushRowsOfNode(const std::string& name, int server, int width, const LaneRange& node,
-                              absl::Span<const LaneRows> lanes, const RowUnion& rows, const IdOrder& order,
-                              absl::Span<const int64_t> ids, size_t begin, size_t end);
   // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms. Returns
   // when every server has them (in async: has applied the step).
   absl::Status ExchangeNorms();

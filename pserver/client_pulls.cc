@@ -135,6 +135,63 @@ absl::Status ClientImpl::ServeInParallel(absl::Span<const CallPtr> calls) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<IdOrder*>> ClientImpl::OrderTables(RowPulls* pulls, absl::Span<const TableRows> tables) {
+  const int64_t call = ++pulls->calls;
+  std::vector<StepIds*> all;
+  std::vector<size_t> first;  // of those that are asked for the same ids, and fetched parameters
+  const auto shards_of = [&](size_t i) { return static_cast<uint32_t>(tables_.find(tables[i].table)->second->logical_shards()); };
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const TableRows& table = tables[i];
+    if (fetched_.contains(table.table)) {
+      pulls->fetched[table.table];
+      all.push_back(nullptr);
+      first.push_back(i);
+      continue;
+    }
+    if (!tables_.contains(table.table)) {
+      return absl::InvalidArgumentError(absl::StrCat("pull of table ", table.table, ", which the plan does not have"));
+    }
+    StepIds& ids = pulls->ids[table.table];
+    ids.ids = *table.ids;
+    ids.step = pulls->read_only ? -1 : pulls->step;
+    ids.call = call;
+    ids.same_as = nullptr;
+    ids.unions.Reset();
+    for (const size_t j : first) {
+      if (all[j] == nullptr || all[j] == &ids || shards_of(j) != shards_of(i)) continue;
+      if (tables[j].ids != table.ids && *tables[j].ids != *table.ids) continue;
+      ids.same_as = all[j];
+      break;
+    }
+    if (ids.same_as == nullptr) first.push_back(i);
+    all.push_back(&ids);
+  }
+  // One set of ids is put in order by all threads. What is asked for first is on its way while the rest is sorted, unless
+  // answers come from inside the call.
+  const bool one = first.size() == 1 && all[first[0]] != nullptr;
+  const bool at_once = one && !options_.transport->answers_inside() &&
+                       std::all_of(tables.begin(), tables.end(), [](const TableRows& table) { return table.there == nullptr; });
+  options_.pool->ParallelFor(static_cast<int64_t>(first.size()), [&](int64_t k) {
+    const size_t i = first[static_cast<size_t>(k)];
+    const TableRows& table = tables[i];
+    if (all[i] == nullptr) {
+      return OrderRows(table, fetched_.find(table.table)->second.rows, &pulls->fetched.find(table.table)->second);
+    }
+    all[i]->order.Start(*table.ids, shards_of(i), servers());
+    if (!one) all[i]->order.Finish();
+  });
+  if (one && !at_once) all[first[0]]->order.Finish(options_.pool);
+  std::vector<IdOrder*> orders(tables.size(), nullptr);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    if (all[i] == nullptr) continue;
+    orders[i] = all[i]->same_as == nullptr ? &all[i]->order : &all[i]->same_as->order;
+    if (tables[i].there == nullptr) continue;
+    all[i]->asked.Select(*orders[i], tables[i].there);
+    orders[i] = &all[i]->asked;
+  }
+  return orders;
+}
+
 absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> tables) {
   // What one call asks for: positions [begin, end) of the order of some tables, or of blocks of fetched parameters.
   struct Piece {
@@ -157,64 +214,52 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
     std::vector<Piece> pieces;
     size_t bytes = 0;  // of rows
   };
-  std::vector<StepIds*> step_ids;  // null for a fetched parameter
-  std::vector<std::vector<uint32_t>*> fetched;  // null for a table
-  for (const TableRows& table : tables) {
-    const bool is_fetched = fetched_.contains(table.table);
-    fetched.push_back(is_fetched ? &pulls->fetched[table.table] : nullptr);
-    if (is_fetched) {
-      step_ids.push_back(nullptr);
-      continue;
-    }
-    if (!tables_.contains(table.table)) {
-      return absl::InvalidArgumentError(absl::StrCat("pull of table ", table.table, ", which the plan does not have"));
-    }
-    StepIds& ids = pulls->ids[table.table];
-    ids.ids = *table.ids;
-    ids.step = pulls->read_only ? -1 : pulls->step;
-    step_ids.push_back(&ids);
-  }
-  const auto sort = [&](int64_t i) {
-    const TableRows& table = tables[static_cast<size_t>(i)];
-    if (step_ids[static_cast<size_t>(i)] == nullptr) {
-      return OrderRows(table, fetched_.find(table.table)->second.rows, fetched[static_cast<size_t>(i)]);
-    }
-    StepIds& step = *step_ids[static_cast<size_t>(i)];
-    step.order.Start(*table.ids, static_cast<uint32_t>(tables_.find(table.table)->second->logical_shards()), servers());
-    // What a single table asks for first is on its way while the rest is sorted.
-    if (tables.size() > 1 || table.there != nullptr) step.order.Finish();
-    if (table.there != nullptr) step.asked.Select(step.order, table.there);
-  };
-  options_.pool->ParallelFor(static_cast<int64_t>(tables.size()), sort);
+  ASSIGN_OR_RETURN(const std::vector<IdOrder*> orders, OrderTables(pulls, tables));
 
   std::vector<Request> requests;
   for (int s = 0; s < servers(); ++s) {
     Request request{s, {}};
-    // Cuts positions [piece.begin, piece.end) into calls.
-    const auto ask_for = [&](Piece piece) {
-      const size_t row_bytes = static_cast<size_t>(piece.table->width) * sizeof(float);
-      const size_t rows_per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
-      for (const size_t last = piece.end; piece.begin < last; piece.begin = piece.end) {
-        piece.end = std::min(last, piece.begin + rows_per_call);
-        const size_t bytes = (piece.end - piece.begin) * row_bytes;
+    // Cuts positions [pieces[0].begin, pieces[0].end), which are those of all these pieces, into calls.
+    const auto ask_for = [&](std::vector<Piece> pieces) {
+      size_t row_bytes = 0;
+      for (const Piece& piece : pieces) row_bytes += static_cast<size_t>(piece.table->width) * sizeof(float);
+      const size_t rows_per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes), last = pieces[0].end;
+      for (size_t begin = pieces[0].begin; begin < last; begin += rows_per_call) {
+        const size_t end = std::min(last, begin + rows_per_call), bytes = (end - begin) * row_bytes;
         if (request.bytes > 0 && request.bytes + bytes > kRowBytesPerCall) {
           requests.push_back(std::move(request));
           request = {s, {}};
         }
-        request.pieces.push_back(piece);
+        for (Piece& piece : pieces) {
+          piece.begin = begin;
+          piece.end = end;
+          request.pieces.push_back(piece);
+        }
         request.bytes += AlignUp(bytes);
       }
     };
     for (size_t i = 0; i < tables.size(); ++i) {
-      if (step_ids[i] != nullptr) {
-        IdOrder& order = tables[i].there != nullptr ? step_ids[i]->asked : step_ids[i]->order;
-        const v1::WireFormat format = tables_.find(tables[i].table)->second->wire().pull();
-        ask_for({&tables[i], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1), format});
+      if (orders[i] != nullptr) {
+        const auto piece_of = [&](size_t table) -> Piece {
+          IdOrder& order = *orders[table];
+          const v1::WireFormat format = tables_.find(tables[table].table)->second->wire().pull();
+          return {&tables[table], &order, nullptr, nullptr, order.begin(s), order.begin(s + 1), format};
+        };
+        // Tables that are asked for the same ids are asked for together.
+        std::vector<Piece> pieces = {piece_of(i)};
+        if (std::find(orders.begin(), orders.begin() + static_cast<ptrdiff_t>(i), orders[i]) !=
+            orders.begin() + static_cast<ptrdiff_t>(i)) {
+          continue;
+        }
+        for (size_t j = i + 1; j < tables.size(); ++j) {
+          if (orders[j] == orders[i]) pieces.push_back(piece_of(j));
+        }
+        ask_for(std::move(pieces));
         continue;
       }
       const FetchedParameter& parameter = fetched_.find(tables[i].table)->second;
       const std::vector<int64_t>& ids = *tables[i].ids;
-      const std::vector<uint32_t>& positions = *fetched[i];
+      const std::vector<uint32_t>& positions = pulls->fetched.find(tables[i].table)->second;
       const auto place_of = [&](int64_t row) {
         return static_cast<size_t>(std::lower_bound(positions.begin(), positions.end(), row,
                                                     [&](uint32_t position, int64_t r) { return ids[position] < r; }) -
@@ -222,8 +267,8 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
       };
       for (const FetchedParameter::Block& block : parameter.blocks) {
         if (block.server != s) continue;
-        ask_for({&tables[i], nullptr, &positions, &block, place_of(block.begin), place_of(block.end),
-                 options_.plan.wire().pull()});
+        ask_for({{&tables[i], nullptr, &positions, &block, place_of(block.begin), place_of(block.end),
+                  options_.plan.wire().pull()}});
       }
     }
     if (!request.pieces.empty()) requests.push_back(std::move(request));
@@ -235,29 +280,40 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
     *header.mutable_caller() = CallerFor(request.server);
     header.set_version(in_turn_ && !pulls->read_only ? pulls->step : 0);
     header.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
-    size_t id_bytes = 0;
-    for (const Piece& piece : request.pieces) {
+    // Pieces that want the same ids name the same bytes of the payload.
+    const auto repeats = [&](size_t i) {
+      const Piece* const piece = &request.pieces[i];
+      return i > 0 && piece->order != nullptr && piece->order == piece[-1].order && piece->begin == piece[-1].begin;
+    };
+    size_t id_bytes = 0, offset = 0;
+    for (size_t i = 0; i < request.pieces.size(); ++i) {
+      const Piece& piece = request.pieces[i];
+      if (!repeats(i)) {
+        offset = id_bytes;
+        id_bytes += AlignUp((piece.end - piece.begin) * sizeof(int64_t));
+      }
       v1::PullItem* const item = header.add_items();
       item->set_name(piece.block == nullptr ? piece.table->table : piece.block->name);
       item->set_count(static_cast<int64_t>(piece.end - piece.begin));
       item->set_width(piece.table->width);
-      item->set_offset(static_cast<int64_t>(id_bytes));
+      item->set_offset(static_cast<int64_t>(offset));
       if (piece.format != v1::WIRE_FLOAT32) item->set_format(piece.format);
-      id_bytes += AlignUp((piece.end - piece.begin) * sizeof(int64_t));
+      shared_->rows_pulled.fetch_add(static_cast<int64_t>(piece.end - piece.begin), std::memory_order_relaxed);
     }
     const WireBuffer buffer = buffers_.Get(id_bytes);
     char* at = buffer.data;
-    for (const Piece& piece : request.pieces) {
+    for (size_t i = 0; i < request.pieces.size(); ++i) {
+      if (repeats(i)) continue;
+      const Piece& piece = request.pieces[i];
       int64_t* const ids = reinterpret_cast<int64_t*>(at);
       const std::vector<int64_t>& from = *piece.table->ids;
       const int64_t first = piece.block == nullptr ? 0 : piece.block->begin;
       if (piece.order != nullptr && piece.table->there == nullptr) piece.order->Finish(piece.begin, piece.end);
       const uint32_t* const positions = piece.positions();
-      for (size_t i = 0; i < piece.end - piece.begin; ++i) ids[i] = from[positions[i]] - first;
+      for (size_t k = 0; k < piece.end - piece.begin; ++k) ids[k] = from[positions[k]] - first;
       const size_t bytes = (piece.end - piece.begin) * sizeof(int64_t);
       std::memset(at + bytes, 0, AlignUp(bytes) - bytes);
       at += AlignUp(bytes);
-      shared_->rows_pulled.fetch_add(static_cast<int64_t>(piece.end - piece.begin), std::memory_order_relaxed);
     }
     const CallPtr call = NewPull(
         request.server, pulls->ahead, header, {buffer.Piece(0, id_bytes)},

@@ -84,10 +84,16 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     }
   }
   // Rows of prefetched tables know their place among the ids of the step. Others are brought into that form here.
-  const StepIds* known = nullptr;
+  StepIds* known = nullptr;
+  absl::Span<const int64_t> ids;
   if (by_shard) {
     const auto found = rows_.ids.find(block.name);
-    if (found != rows_.ids.end() && found->second.step == step_) known = &found->second;
+    if (found != rows_.ids.end() && found->second.step == step_) {
+      StepIds& of_table = found->second;
+      ids = of_table.ids;
+      known = of_table.same_as == nullptr ? &of_table : of_table.same_as;
+      if (known->call != of_table.call) known = nullptr;  // the other table has been asked for other ids since
+    }
   }
   std::vector<SelectedRows> placed;
   std::vector<LaneRows> placed_lanes;
@@ -119,20 +125,18 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   if (known == nullptr || !all_placed()) {
     known = nullptr;
     place_all();
+    ids = union_ids;
   }
-  const absl::Span<const int64_t> ids = known != nullptr ? known->ids : absl::MakeConstSpan(union_ids);
   const IdOrder& order = known != nullptr ? known->order : union_order;
 
-  std::vector<RowUnion> unions(nodes_.size());
-  Mutex mu;
-  absl::Status status;
-  options_.pool->ParallelFor(static_cast<int64_t>(nodes_.size()), [&](int64_t i) {
-    if (unions[static_cast<size_t>(i)].Build(nodes_[static_cast<size_t>(i)], lanes, ids.size())) return;
-    MutexLock lock(&mu);
-    status = absl::InvalidArgumentError(
+  std::vector<RowUnion> own_unions;
+  StepUnions of_placed;
+  StepUnions& shared = known != nullptr ? known->unions : of_placed;
+  const std::vector<RowUnion>* const unions = shared.Of(nodes_, lanes, order, ids, &own_unions);
+  if (unions == nullptr) {
+    return absl::InvalidArgumentError(
         absl::StrCat("gradient of ", block.name, ": a lane has an id twice, or one that was not prefetched in this step"));
-  });
-  RETURN_IF_ERROR(status);
+  }
 
   // Pieces of (server, range of the order), each with all nodes, written and sent in parallel.
   struct Piece {
@@ -155,37 +159,38 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     const Piece& piece = pieces[static_cast<size_t>(p)];
     std::vector<PushTensor> tensors;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (unions[i].empty()) continue;
-      std::vector<uint32_t> positions;
-      unions[i].Present(order, piece.begin, piece.end, &positions);
-      if (positions.empty()) continue;
+      const RowUnion& rows = (*unions)[i];
+      if (rows.empty()) continue;
+      const RowUnion::Range range = rows.At(order, ids, piece.begin, piece.end);
+      const size_t n = range.size();
+      if (n == 0) continue;
       PushTensor tensor;
       tensor.item.set_name(block.name);
       tensor.item.set_lane(nodes_[i].begin);
       tensor.item.set_lanes(nodes_[i].count);
-      tensor.item.set_count(static_cast<int64_t>(positions.size()));
+      tensor.item.set_count(static_cast<int64_t>(n));
       tensor.item.set_width(width);
       if (format != v1::WIRE_FLOAT32) tensor.item.set_format(format);
       if (counts) tensor.item.set_shows_and_clicks(true);
-      const size_t id_bytes = positions.size() * sizeof(int64_t), floats = positions.size() * static_cast<size_t>(width);
+      const size_t id_bytes = n * sizeof(int64_t), floats = n * static_cast<size_t>(width);
       const size_t values_end = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
-      tensor.bytes = counts ? AlignUp(values_end) + positions.size() * 2 * sizeof(float) : values_end;
-      shared_->rows_pushed.fetch_add(static_cast<int64_t>(positions.size()), std::memory_order_relaxed);
-      tensor.write = [this, ids, &block, rows = &unions[i], node = nodes_[i], positions = std::move(positions), width, format,
-                      id_bytes, floats, values_end, counts](char* out) {
+      tensor.bytes = counts ? AlignUp(values_end) + n * 2 * sizeof(float) : values_end;
+      shared_->rows_pushed.fetch_add(static_cast<int64_t>(n), std::memory_order_relaxed);
+      tensor.write = [this, ids, lanes, &block, &rows, range, node = nodes_[i], width, format, id_bytes, floats, values_end,
+                      counts](char* out) {
         int64_t* const sent = reinterpret_cast<int64_t*>(out);
-        for (size_t p = 0; p < positions.size(); ++p) sent[p] = ids[positions[p]];
+        rows.WriteIds(ids, range, sent);
         std::memset(out + id_bytes, 0, AlignUp(id_bytes) - id_bytes);
         if (counts) {
           std::memset(out + values_end, 0, AlignUp(values_end) - values_end);
-          rows->WriteCounts(positions, reinterpret_cast<float*>(out + AlignUp(values_end)));
+          rows.WriteCounts(lanes, range, reinterpret_cast<float*>(out + AlignUp(values_end)));
         }
         char* const values = out + AlignUp(id_bytes);
-        if (format == v1::WIRE_FLOAT32) return rows->WriteSums(positions, width, reinterpret_cast<float*>(values));
+        if (format == v1::WIRE_FLOAT32) return rows.WriteSums(lanes, range, width, reinterpret_cast<float*>(values));
         const WireBuffer exact = buffers_.Get(floats * sizeof(float));
         const absl::Span<float> sums = absl::MakeSpan(reinterpret_cast<float*>(exact.data), floats);
-        rows->WriteSums(positions, width, sums.data());
-        residuals_.EncodeRows(block.name, node, width, absl::MakeConstSpan(sent, positions.size()), sums, format, values);
+        rows.WriteSums(lanes, range, width, sums.data());
+        residuals_.EncodeRows(block.name, node, width, absl::MakeConstSpan(sent, range.size()), sums, format, values);
       };
       tensors.push_back(std::move(tensor));
     }

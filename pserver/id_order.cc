@@ -14,6 +14,8 @@ namespace {
 // Parts are cut so that about so many entries fall into one: they are sorted in the first-level cache.
 constexpr size_t kPart = 1024;
 constexpr int kMostPartBits = 12;
+// Parts that are one task, where several threads sort.
+constexpr size_t kPartsTogether = 8;
 // Of so many entries an insertion sort is as good as any.
 constexpr size_t kInsertionSort = 32;
 constexpr int kDigitBits = 8;
@@ -74,6 +76,14 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
 void IdOrder::Finish(size_t begin, size_t end) {
   if (begin >= end) return;
   for (size_t p = entries_[begin] >> shift_; p < part_sorted_.size() && part_begins_[p] < end; ++p) SortPart(p);
+}
+
+void IdOrder::Finish(ThreadPool* pool) {
+  const size_t parts = part_sorted_.size(), tasks = (parts + kPartsTogether - 1) / kPartsTogether;
+  pool->ParallelFor(static_cast<int64_t>(tasks), [&](int64_t task) {
+    const size_t begin = static_cast<size_t>(task) * kPartsTogether;
+    for (size_t p = begin; p < std::min(begin + kPartsTogether, parts); ++p) SortPart(p);
+  });
 }
 
 void IdOrder::SortPart(size_t part) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "framework/base/thread_pool.h"
 
 namespace weir {
 
@@ -23,6 +24,8 @@ class IdOrder {
   void Start(absl::Span<const int64_t> ids, uint32_t shards, int servers);
   void Finish(size_t begin, size_t end);
   void Finish() { Finish(0, size()); }
+  // On all threads.
+  void Finish(ThreadPool* pool);
   // The positions of `all` whose place in `skip` is 0.
   void Select(const IdOrder& all, const uint8_t* skip);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/base/stable_hash.h"
+#include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/id_order.h"
@@ -99,6 +100,10 @@ TEST(IdOrderTest, WhatIsFinishedStandsBeforeTheRestIsSorted) {
     order.Finish();
     for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(order[i], whole[i]);
   }
+  ThreadPool pool("test", 3);
+  order.Start(ids, 4096, 3);
+  order.Finish(&pool);
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(order[i], whole[i]) << "place " << i << " on all threads";
 }
 
 SelectedRows Rows(std::vector<int32_t> positions, float first) {
@@ -117,24 +122,55 @@ TEST(RowUnionTest, OneLaneIsCopiedAndSeveralAreAdded) {
   order.Sort(ids, 4096, 1);
   const SelectedRows a = Rows({2, 0}, 1), b = Rows({3, 2}, 100);
   const ParamChannel::LaneRows lanes[] = {{0, &a}, {1, &b}};
-  const auto sums_of = [&](const LaneRange& node, std::vector<uint32_t>* positions) {
+  const auto sums_of = [&](const LaneRange& node, std::vector<int64_t>* written) {
     RowUnion rows;
-    EXPECT_TRUE(rows.Build(node, lanes, ids.size()));
-    rows.Present(order, 0, order.size(), positions);
-    std::vector<float> sums(positions->size() * 2), by_position(ids.size() * 2);
-    rows.WriteSums(*positions, 2, sums.data());
-    for (size_t i = 0; i < positions->size(); ++i) {
-      for (size_t j = 0; j < 2; ++j) by_position[(*positions)[i] * 2 + j] = sums[i * 2 + j];
+    EXPECT_TRUE(rows.Build(node, lanes, order, ids));
+    const RowUnion::Range range = rows.At(order, ids, 0, order.size());
+    written->resize(range.size());
+    rows.WriteIds(ids, range, written->data());
+    std::vector<float> sums(range.size() * 2), by_position(ids.size() * 2);
+    rows.WriteSums(lanes, range, 2, sums.data());
+    for (size_t i = 0; i < range.size(); ++i) {
+      for (size_t j = 0; j < 2; ++j) by_position[static_cast<size_t>((*written)[i] / 10) * 2 + j] = sums[i * 2 + j];
     }
     return by_position;
   };
-  std::vector<uint32_t> positions;
-  EXPECT_THAT(sums_of({0, 1}, &positions), ElementsAre(3, 4, 0, 0, 1, 2, 0, 0));
-  EXPECT_EQ(positions.size(), 2u);
-  EXPECT_THAT(sums_of({0, 2}, &positions), ElementsAre(3, 4, 0, 0, 103, 105, 100, 101));
-  EXPECT_EQ(positions.size(), 3u);
-  EXPECT_TRUE(std::is_sorted(positions.begin(), positions.end(),
-                             [&](uint32_t x, uint32_t y) { return Key(ids[x]) < Key(ids[y]); }));
+  std::vector<int64_t> written;
+  EXPECT_THAT(sums_of({0, 1}, &written), ElementsAre(3, 4, 0, 0, 1, 2, 0, 0));
+  EXPECT_EQ(written.size(), 2u);
+  EXPECT_THAT(sums_of({0, 2}, &written), ElementsAre(3, 4, 0, 0, 103, 105, 100, 101));
+  EXPECT_EQ(written.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(written.begin(), written.end(), [](int64_t x, int64_t y) { return Key(x) < Key(y); }));
+}
+
+TEST(RowUnionTest, ARangeOfTheOrderHasTheRowsOfItsIds) {
+  std::mt19937_64 random(9);
+  std::vector<int64_t> ids(2'000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) * 10;
+  IdOrder order;
+  order.Sort(ids, 4096, 1);
+  std::vector<int32_t> some;
+  for (int32_t i = 0; i < 2'000; ++i) {
+    if (random() % 2 == 0) some.push_back(i);
+  }
+  const SelectedRows rows = Rows(some, 0);
+  const ParamChannel::LaneRows lanes[] = {{0, &rows}};
+  RowUnion all;
+  ASSERT_TRUE(all.Build({0, 1}, lanes, order, ids));
+  std::vector<int64_t> written;
+  for (const size_t begin : {0, 300, 1'999}) {
+    for (const size_t end : {300, 301, 1'999, 2'000}) {
+      if (begin > end) continue;
+      std::vector<int64_t> expected;
+      for (size_t i = begin; i < end; ++i) {
+        if (std::binary_search(some.begin(), some.end(), static_cast<int32_t>(order[i]))) expected.push_back(ids[order[i]]);
+      }
+      const RowUnion::Range range = all.At(order, ids, begin, end);
+      written.resize(range.size());
+      all.WriteIds(ids, range, written.data());
+      EXPECT_EQ(written, expected) << begin << " to " << end;
+    }
+  }
 }
 
 // A row's sum in the tree of `leaves` lanes, as its definition says; null where none has it.
@@ -154,7 +190,7 @@ std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, 
 TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
   std::mt19937_64 random(8);
   for (const int width : {1, 2, 3, 4, 8, 16, 17, 32, 40}) {
-    for (const size_t leaves : {1, 2, 4, 8}) {
+    for (const size_t leaves : {1, 2, 4, 8, 16, 64}) {
       std::vector<int64_t> ids(150);
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(random());
       IdOrder order;
@@ -165,7 +201,8 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
       for (size_t l = 0; l < leaves; ++l) {
         std::vector<int32_t> positions;
         for (int32_t i = 0; i < 150; ++i) {
-          if (random() % 3 == 0) positions.push_back(i);
+          // Some ids in few lanes, some in all.
+          if (i % 10 == 9 || random() % 10 < static_cast<uint64_t>(i % 10)) positions.push_back(i);
         }
         std::shuffle(positions.begin(), positions.end(), random);
         const int64_t n = static_cast<int64_t>(positions.size());
@@ -178,13 +215,15 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
         lanes.push_back({static_cast<int>(l), &of_lane[l]});
       }
       RowUnion rows;
-      ASSERT_TRUE(rows.Build({0, static_cast<int>(leaves)}, lanes, ids.size()));
-      std::vector<uint32_t> positions;
-      rows.Present(order, 0, order.size(), &positions);
-      std::vector<float> sums(positions.size() * static_cast<size_t>(width));
-      rows.WriteSums(positions, width, sums.data());
-      for (size_t i = 0; i < positions.size(); ++i) {
-        const auto expected = TreeSum(placed, 0, leaves, static_cast<int32_t>(positions[i]), width);
+      ASSERT_TRUE(rows.Build({0, static_cast<int>(leaves)}, lanes, order, ids));
+      const RowUnion::Range range = rows.At(order, ids, 0, order.size());
+      std::vector<int64_t> written(range.size());
+      rows.WriteIds(ids, range, written.data());
+      std::vector<float> sums(range.size() * static_cast<size_t>(width));
+      rows.WriteSums(lanes, range, width, sums.data());
+      for (size_t i = 0; i < range.size(); ++i) {
+        const auto position = std::find(ids.begin(), ids.end(), written[i]) - ids.begin();
+        const auto expected = TreeSum(placed, 0, leaves, static_cast<int32_t>(position), width);
         ASSERT_NE(expected, nullptr);
         ASSERT_EQ(std::memcmp(sums.data() + i * static_cast<size_t>(width), expected->data(), expected->size() * sizeof(float)), 0)
             << "width " << width << ", " << leaves << " lanes";
@@ -196,11 +235,65 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
 TEST(RowUnionTest, AnIdTwiceInALaneOrOutsideTheStepIsRefused) {
   for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{1, 1}, {4}, {-1}}) {
     const SelectedRows rows = Rows(wrong, 0), other = Rows({0}, 0);
+    const std::vector<int64_t> ids = {0, 10, 20, 30};
+    IdOrder order;
+    order.Sort(ids, 4096, 1);
     const ParamChannel::LaneRows one[] = {{0, &rows}};
-    EXPECT_FALSE(RowUnion().Build({0, 1}, one, 4));
+    EXPECT_FALSE(RowUnion().Build({0, 1}, one, order, ids));
     const ParamChannel::LaneRows two[] = {{0, &other}, {1, &rows}};
-    EXPECT_FALSE(RowUnion().Build({0, 2}, two, 4));
+    EXPECT_FALSE(RowUnion().Build({0, 2}, two, order, ids));
+    // After one that is right it is none the less wrong.
+    const ParamChannel::LaneRows right[] = {{0, &other}};
+    StepUnions unions;
+    std::vector<RowUnion> own;
+    EXPECT_NE(unions.Of(std::vector<LaneRange>{{0, 2}}, right, order, ids, &own), nullptr);
+    EXPECT_EQ(unions.Of(std::vector<LaneRange>{{0, 2}}, two, order, ids, &own), nullptr);
+    unions.Reset();
+    EXPECT_EQ(unions.Of(std::vector<LaneRange>{{0, 2}}, two, order, ids, &own), nullptr);
+    EXPECT_NE(unions.Of(std::vector<LaneRange>{{0, 2}}, right, order, ids, &own), nullptr);
   }
+}
+
+TEST(StepUnionsTest, LanesThatBringTheSameRowsShareAndOthersDoNot) {
+  const std::vector<int64_t> ids = {0, 10, 20, 30};
+  IdOrder order;
+  order.Sort(ids, 4096, 1);
+  const std::vector<LaneRange> nodes = {{0, 2}, {2, 1}};
+  const SelectedRows a = Rows({2, 0}, 1), b = Rows({3, 2}, 100), again = Rows({2, 0}, 50), turned = Rows({0, 2}, 50);
+  const ParamChannel::LaneRows first[] = {{0, &a}, {2, &b}}, same[] = {{0, &again}, {2, &b}}, other[] = {{0, &turned}, {2, &b}},
+                               elsewhere[] = {{1, &a}, {2, &b}}, fewer[] = {{0, &a}};
+  StepUnions unions;
+  std::vector<RowUnion> own;
+  const std::vector<RowUnion>* const made = unions.Of(nodes, first, order, ids, &own);
+  ASSERT_NE(made, nullptr);
+  ASSERT_NE(made, &own);
+  EXPECT_EQ(unions.Of(nodes, same, order, ids, &own), made);
+  // Of `lanes`, by position in ids; both nodes.
+  const auto sums_of = [&](const std::vector<RowUnion>& rows, absl::Span<const ParamChannel::LaneRows> lanes) {
+    std::vector<float> by_position(ids.size(), -1);
+    for (const RowUnion& node : rows) {
+      const RowUnion::Range range = node.At(order, ids, 0, order.size());
+      std::vector<int64_t> written(range.size());
+      std::vector<float> sums(range.size() * 2);
+      node.WriteIds(ids, range, written.data());
+      node.WriteSums(lanes, range, 2, sums.data());
+      for (size_t i = 0; i < range.size(); ++i) by_position[static_cast<size_t>(written[i] / 10)] = sums[i * 2];
+    }
+    return by_position;
+  };
+  EXPECT_THAT(sums_of(*made, same), ElementsAre(52, -1, 102, 100));
+  for (const absl::Span<const ParamChannel::LaneRows> lanes : {absl::MakeConstSpan(other), absl::MakeConstSpan(elsewhere)}) {
+    EXPECT_EQ(unions.Of(nodes, lanes, order, ids, &own), &own);
+  }
+  EXPECT_EQ(unions.Of(nodes, other, order, ids, &own), &own);
+  EXPECT_THAT(sums_of(own, other), ElementsAre(50, -1, 102, 100));
+  EXPECT_EQ(unions.Of(nodes, fewer, order, ids, &own), &own);
+  EXPECT_THAT(sums_of(own, fewer), ElementsAre(3, -1, 1, -1));
+  // What was made first is as it was.
+  EXPECT_THAT(sums_of(*made, first), ElementsAre(3, -1, 102, 100));
+  unions.Reset();
+  EXPECT_EQ(unions.Of(nodes, other, order, ids, &own), made);
+  EXPECT_THAT(sums_of(*made, other), ElementsAre(50, -1, 102, 100));
 }
 
 }  // namespace

@@ -134,13 +134,20 @@ class Pulls {
     header_.set_wait_s(1);
   }
 
-  // Bytes of the tensor as floats, in the answer, and of its ids in the request.
-  void Add(v1::PullItem item, size_t floats, size_t in, size_t out) {
+  // What one call asks for: bytes of its tensors as floats, of each in the answer, and of the ids in the request that they have
+  // in common.
+  struct Tensor {
+    v1::PullItem item;
+    size_t in;
+  };
+  void Add(std::vector<Tensor> tensors, size_t floats, size_t out) {
     if (floats_ > 0 && floats_ + floats > (rows_ ? kRowBytesPerCall : kBytesPerCall)) Send();
-    if (rows_) item.set_offset(static_cast<int64_t>(ids_));
-    *header_.add_items() = item;
+    for (Tensor& tensor : tensors) {
+      if (rows_) tensor.item.set_offset(static_cast<int64_t>(ids_));
+      *header_.add_items() = std::move(tensor.item);
+      bytes_ += AlignUp(tensor.in);
+    }
     floats_ += rows_ ? AlignUp(floats) : floats;
-    bytes_ += AlignUp(in);
     ids_ += AlignUp(out);
   }
 
@@ -451,31 +458,55 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
     blocks.push_back(std::make_unique<Pulls>(job_, plan_, trainer, /*rows=*/false, &of.pull_blocks));
   }
 
-  const auto pull = [&](const SparseTarget& target, const std::string& name, size_t count, Pulls* pulls, ServerFlows* flow) {
-    const size_t row_bytes = static_cast<size_t>(target.width) * sizeof(float);
+  // Rows of one block, or of tables that are asked for the same ids.
+  const auto pull = [&](const std::vector<std::pair<const SparseTarget*, std::string>>& from, size_t count, Pulls* pulls,
+                        ServerFlows* flow) {
+    size_t row_bytes = 0;
+    for (const auto& [target, name] : from) row_bytes += static_cast<size_t>(target->width) * sizeof(float);
     const size_t per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
-    flow->pull_rows.rows += static_cast<double>(count);
+    flow->pull_rows.rows += static_cast<double>(count * from.size());
     for (size_t begin = 0; begin < count; begin += per_call) {
       const size_t n = std::min(per_call, count - begin);
-      v1::PullItem item;
-      item.set_name(name);
-      item.set_count(static_cast<int64_t>(n));
-      item.set_width(static_cast<int32_t>(target.width));
-      const size_t width = static_cast<size_t>(target.width);
-      const v1::WireFormat format = WireOf(target).pull();
-      if (format != v1::WIRE_FLOAT32) item.set_format(format);
-      pulls->Add(std::move(item), n * row_bytes, EncodedBytes(format, n * width, width), n * sizeof(int64_t));
+      std::vector<Pulls::Tensor> tensors;
+      for (const auto& [target, name] : from) {
+        v1::PullItem item;
+        item.set_name(name);
+        item.set_count(static_cast<int64_t>(n));
+        item.set_width(static_cast<int32_t>(target->width));
+        const size_t width = static_cast<size_t>(target->width);
+        const v1::WireFormat format = WireOf(*target).pull();
+        if (format != v1::WIRE_FLOAT32) item.set_format(format);
+        tensors.push_back({std::move(item), EncodedBytes(format, n * width, width)});
+      }
+      pulls->Add(std::move(tensors), n * row_bytes, n * sizeof(int64_t));
     }
   };
   const auto pull_rows = [&](const v1::OpDesc& op, size_t batch) {
+    const std::vector<std::string> tables = Strings(op, "row_tables");
     for (size_t s = 0; s < servers; ++s) {
       Pulls pulls(job_, plan_, trainer, /*rows=*/true, &flows[s].pull_rows);
-      for (const std::string& table : Strings(op, "row_tables")) {
+      std::set<std::string> asked;
+      for (const std::string& table : tables) {
         const SparseTarget& target = *sparse.at(table);
         const std::vector<double>& pulled = rows.at(table).pulled[batch];
+        if (target.table) {
+          if (!asked.insert(table).second) continue;
+          std::vector<std::pair<const SparseTarget*, std::string>> together = {{&target, table}};
+          for (const std::string& other : tables) {
+            const SparseTarget& with = *sparse.at(other);
+            if (asked.contains(other) || !with.table || with.shards != target.shards || with.pulled_by != target.pulled_by ||
+                Rounded(rows.at(other).pulled[batch][s]) != Rounded(pulled[s])) {
+              continue;
+            }
+            asked.insert(other);
+            together.emplace_back(&with, other);
+          }
+          pull(together, Rounded(pulled[s]), &pulls, &flows[s]);
+          continue;
+        }
         for (size_t place = 0; place < pulled.size(); ++place) {
-          const size_t server = target.table ? place : static_cast<size_t>(target.blocks[place].server);
-          if (server == s) pull(target, target.table ? table : target.blocks[place].name, Rounded(pulled[place]), &pulls, &flows[s]);
+          const SparseTarget::Block& block = target.blocks[place];
+          if (static_cast<size_t>(block.server) == s) pull({{&target, block.name}}, Rounded(pulled[place]), &pulls, &flows[s]);
         }
       }
       if (!pulls.empty()) pulls.Send();
@@ -575,8 +606,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
           const v1::WireFormat format = plan_.wire().pull();
           if (format != v1::WIRE_FLOAT32) item.set_format(format);
           const size_t floats = static_cast<size_t>(n);
-          blocks[static_cast<size_t>(from[i])]->Add(std::move(item), floats * sizeof(float),
-                                                    EncodedBytes(format, floats, kDenseGroup), 0);
+          blocks[static_cast<size_t>(from[i])]->Add({{std::move(item), EncodedBytes(format, floats, kDenseGroup)}},
+                                                    floats * sizeof(float), 0);
         }
       }
     }
