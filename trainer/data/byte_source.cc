@@ -3,17 +3,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
+#define ZSTD_STATIC_LINKING_ONLY  // for memory of ours
 #include <zstd.h>
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 
@@ -134,12 +138,67 @@ class GzipSource : public ByteSource {
   bool between_members_ = false;
 };
 
+// What zstd looks back at, in any order, is found faster in large pages, of which the machine needs a few for each
+// stream instead of hundreds. A wish only.
+void* TakeLargePages(void*, size_t bytes) {
+  constexpr size_t kPage = size_t{1} << 21;
+  if (bytes < kPage) return std::malloc(bytes);
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, kPage, bytes) != 0) return nullptr;
+  (void)::madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);
+  return memory;
+}
+void GiveBack(void*, void* memory) { std::free(memory); }
+
+// Decompressors that nobody uses: the system clears memory about as fast as they fill it, so the next file takes one of
+// these.
+class IdleStreams {
+ public:
+  static IdleStreams& Global() {
+    static auto* const streams = new IdleStreams();
+    return *streams;
+  }
+
+  // Never null.
+  ZSTD_DStream* Take() {
+    {
+      MutexLock lock(&mu_);
+      if (!idle_.empty()) {
+        ZSTD_DStream* const taken = idle_.back();
+        idle_.pop_back();
+        return taken;
+      }
+    }
+    ZSTD_DStream* const made = ZSTD_createDStream_advanced({TakeLargePages, GiveBack, nullptr});
+    CHECK(made != nullptr);
+    return made;
+  }
+
+  void Give(ZSTD_DStream* stream) {
+    ZSTD_DCtx_reset(stream, ZSTD_reset_session_only);
+    if (ZSTD_sizeof_DStream(stream) <= kLargest) {
+      MutexLock lock(&mu_);
+      if (idle_.size() < kMost) {
+        idle_.push_back(stream);
+        return;
+      }
+    }
+    ZSTD_freeDStream(stream);
+  }
+
+ private:
+  static constexpr size_t kMost = 8;                   // the default number of lanes
+  static constexpr size_t kLargest = size_t{4} << 20;  // bytes; level 3 looks back 2 MiB
+
+  Mutex mu_;
+  std::vector<ZSTD_DStream*> idle_ ABSL_GUARDED_BY(mu_);
+};
+
 class ZstdSource : public ByteSource {
  public:
-  explicit ZstdSource(const DataFile& file) : info_(file), file_(file), input_(kBlock), zstd_(ZSTD_createDStream()) {
-    CHECK(zstd_ != nullptr);
-  }
-  ~ZstdSource() override { ZSTD_freeDStream(zstd_); }
+  explicit ZstdSource(const DataFile& file)
+      : info_(file), file_(file), input_(kBlock), zstd_(IdleStreams::Global().Take()) {}
+  ~ZstdSource() override { IdleStreams::Global().Give(zstd_); }
   bool is_open() const { return file_.is_open(); }
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {

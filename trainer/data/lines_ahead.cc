@@ -57,7 +57,13 @@ struct Pass {
   std::vector<int64_t> at;  // by lane: the block that it needs next
   int sources = 0;          // that read from it now
   bool forgotten = false;   // nobody finds it any more who is not in it
+  bool filling = false;     // up to all that it may be ahead: it has fallen to half of that
 
+  int64_t furthest() const {
+    int64_t most = 0;
+    for (const int64_t lane : at) most = std::max(most, lane == kNowhere ? 0 : lane);
+    return most;
+  }
   int64_t behind() const { return first + static_cast<int64_t>(blocks.size()); }
 };
 
@@ -90,8 +96,10 @@ class LinesAhead::State {
   using Round = std::vector<std::shared_ptr<Pass>>;
 
   void Work(int thread);
-  // A pass that wants another block, those with lanes that wait first; null when there is none.
-  std::shared_ptr<Pass> PickPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pass that wants another block: the one of the thread's last block, up to half_ahead() in a row, or else one with
+  // lanes that wait, or will first. Null when there is none.
+  std::shared_ptr<Pass> PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Wanted(const Pass& pass) const;
   // The next block of a pass, in `block`; false at the end.
   absl::StatusOr<bool> Decompress(Pass* pass, Block* block) const;
@@ -101,6 +109,8 @@ class LinesAhead::State {
   void Release(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRounds(int64_t file, int64_t before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  int64_t half_ahead() const { return (options_.ahead + 1) / 2; }
 
   const Options options_;
   mutable Mutex mu_;
@@ -166,9 +176,13 @@ void LinesAhead::State::Close() {
 }
 
 void LinesAhead::State::Work(int thread) {
+  std::shared_ptr<Pass> pass;
+  int64_t in_a_row = 0;
   mu_.Lock();
   while (!cancelled_) {
-    const std::shared_ptr<Pass> pass = PickPass();
+    std::shared_ptr<Pass> next = PickPass(pass, in_a_row);
+    in_a_row = next == pass ? in_a_row + 1 : 1;
+    pass = std::move(next);
     if (pass == nullptr) {
       work_.Wait(&mu_);
       continue;
@@ -200,6 +214,7 @@ void LinesAhead::State::Work(int thread) {
       pass->status = more.status();
       pass->bytes = nullptr;
     }
+    pass->filling = pass->behind() < pass->furthest() + options_.ahead;
     Sweep();
     ready_.SignalAll();
   }
@@ -210,24 +225,24 @@ void LinesAhead::State::Work(int thread) {
 
 bool LinesAhead::State::Wanted(const Pass& pass) const {
   if (pass.busy || pass.ended || pass.sources == 0) return false;
-  int64_t furthest = 0;
-  for (const int64_t at : pass.at) furthest = std::max(furthest, at == kNowhere ? 0 : at);
-  if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return furthest >= pass.behind();
-  return pass.behind() < furthest + options_.ahead;
+  if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return pass.furthest() >= pass.behind();
+  return pass.behind() < pass.furthest() + (pass.filling ? options_.ahead : half_ahead());
 }
 
-std::shared_ptr<Pass> LinesAhead::State::PickPass() {
+std::shared_ptr<Pass> LinesAhead::State::PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row) {
   std::shared_ptr<Pass> picked;
   int64_t least = std::numeric_limits<int64_t>::max();  // blocks that the lane furthest ahead still has
+  bool begins = false;
   for (const std::shared_ptr<Pass>& pass : passes_) {
     if (!Wanted(*pass)) continue;
-    int64_t furthest = 0;
-    for (const int64_t at : pass->at) furthest = std::max(furthest, at == kNowhere ? 0 : at);
-    if (pass->behind() - furthest >= least) continue;
-    least = pass->behind() - furthest;
+    begins = begins || pass->behind() == 0;
+    if (pass->behind() - pass->furthest() >= least) continue;
+    least = pass->behind() - pass->furthest();
     picked = pass;
   }
-  return picked;
+  // What a decompressor looks back at, megabytes for zstd, is in the cache as long as nothing else is decompressed.
+  // Only the first block of a file cannot wait: a batch takes some of every lane's.
+  return last != nullptr && !begins && in_a_row < half_ahead() && Wanted(*last) ? last : picked;
 }
 
 absl::StatusOr<bool> LinesAhead::State::Decompress(Pass* pass, Block* block) const {

@@ -29,8 +29,9 @@ class LinesAhead {
     int threads = 1;
     // Bytes of text that are read at once, into one block.
     size_t block = ByteSource::kBlock;
-    // Blocks of a pass: decompressed before the first lane wants them, and kept for the last one, 16 MiB of text.
-    int64_t ahead = 4;
+    // Blocks of a pass: decompressed before the first lane wants them, half of them in a row, and kept for the last
+    // lane: 2 and 16 MiB of text.
+    int64_t ahead = 8;
     int64_t window = 64;
   };
 

@@ -210,6 +210,57 @@ TEST_F(LinesAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
   }
 }
 
+TEST_F(LinesAheadTest, AZstdFileReadAfterDamageOrHalfwayHasItsLines) {
+  const std::string whole = Zstd(Text(3000));
+  std::string damaged = whole;
+  for (size_t i = damaged.size() / 2; i < damaged.size() / 2 + 64; ++i) damaged[i] = static_cast<char>(~damaged[i]);
+  const DataFile& good = File("good", whole);
+  const PlacedLines expected = Plainly(good);
+  // Decompressors are used again, whatever they have met.
+  for (const DataFile* before : {&File("cut", whole.substr(0, whole.size() / 2)), &File("damaged", damaged), &good}) {
+    {
+      LinesAhead ahead({.block = 64});
+      const auto source = Open(ahead, *before, {});
+      std::string_view line;
+      int64_t offset;
+      if (before == &good) {
+        ASSERT_TRUE(source->Next(&line, &offset));
+      } else {
+        EXPECT_THAT(Rest(*source), SizeIs(::testing::Lt(expected.size())));
+        EXPECT_THAT(source->status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(before->name)));
+      }
+    }
+    EXPECT_EQ(Plainly(good), expected) << "after " << before->name;
+  }
+}
+
+TEST_F(LinesAheadTest, LanesOfFilesOfTheirOwnInStepGetEveryLineFromOneThread) {
+  constexpr size_t kLanes = 5;
+  std::vector<const DataFile*> files;
+  for (size_t i = 0; i < kLanes; ++i)
+    files.push_back(&File(absl::StrCat("f", i), Zstd(Text(100 * static_cast<int>(i) + 7))));
+  for (const int64_t blocks : {1, 2, 3, 8}) {
+    LinesAhead ahead({.lanes = kLanes, .threads = 1, .block = 64, .ahead = blocks, .window = 8});
+    std::vector<std::unique_ptr<RecordSource>> sources;
+    for (size_t i = 0; i < kLanes; ++i)
+      sources.push_back(Open(ahead, *files[i], {.file = static_cast<int64_t>(i), .lane = static_cast<int>(i)}));
+    std::vector<PlacedLines> read(kLanes);
+    std::string_view line;
+    int64_t offset;
+    for (bool more = true; more;) {
+      more = false;
+      for (size_t i = 0; i < kLanes; ++i) {
+        for (int some = 0; some < 3 && sources[i]->Next(&line, &offset); ++some) {
+          read[i].emplace_back(line, offset);
+          more = true;
+        }
+      }
+    }
+    for (size_t i = 0; i < kLanes; ++i)
+      EXPECT_EQ(read[i], Plainly(*files[i])) << "lane " << i << ", " << blocks << " blocks ahead";
+  }
+}
+
 TEST_F(LinesAheadTest, ALineWithoutEndIsRefused) {
   const DataFile& file = File("f", Gzip("a\n" + std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x')));
   LinesAhead ahead({});
