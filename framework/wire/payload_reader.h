@@ -48,7 +48,7 @@ class PayloadReader {
 
  private:
   // Rows are written anywhere: their lines are asked for so many rows ahead.
-  static constexpr size_t kPrefetch = 8;
+  static constexpr size_t kPrefetch = 24;
 
   // Sums up the bytes of the current slice up to `end` of it, and some more.
   void Sum(size_t end);
