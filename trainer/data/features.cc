@@ -1,6 +1,7 @@
 #include "trainer/data/features.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -131,6 +132,27 @@ void Features::FindPlainColumns() {
   }
 }
 
+namespace {
+
+float PlainLog1p(double x) { return static_cast<float>(std::copysign(std::log1p(std::fabs(x)), x)); }
+
+// log(1 + |x|) with the sign of x. Most values are small whole numbers, counts as a rule, and looked up.
+float Log1p(double x) {
+  constexpr int kWhole = 1024;
+  static const auto* const logarithms = [] {
+    auto* made = new std::array<float, kWhole>();
+    for (int i = 0; i < kWhole; ++i) (*made)[static_cast<size_t>(i)] = PlainLog1p(i);
+    return made;
+  }();
+  const double magnitude = std::fabs(x);
+  if (!(magnitude < kWhole)) return PlainLog1p(x);
+  const int whole = static_cast<int>(magnitude);
+  if (whole != magnitude) return PlainLog1p(x);
+  return std::copysign((*logarithms)[static_cast<size_t>(whole)], static_cast<float>(x));
+}
+
+}  // namespace
+
 float Features::Transform(size_t position, float x, const DataStatistics* statistics) const {
   if (std::isnan(x)) return 0;
   const double value = x;
@@ -138,7 +160,7 @@ float Features::Transform(size_t position, float x, const DataStatistics* statis
     case v1::DenseTransform::NONE:
       return x;
     case v1::DenseTransform::LOG1P:
-      return static_cast<float>(std::copysign(std::log1p(std::fabs(value)), value));
+      return Log1p(value);
     case v1::DenseTransform::STANDARDIZE: {
       const Moments& moments = statistics->moments()[position];
       return static_cast<float>((value - moments.mean) / moments.Deviation());

@@ -1,8 +1,12 @@
 // Transforms of floats, and what ids become.
 
+#include <bit>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "framework/base/feature_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -89,6 +93,21 @@ TEST_F(FeaturesTest, Log1pKeepsTheSign) {
   const LaneBatch batch = Read("1 1 2 1.718281828 -1.718281828 0 0 0\n", "dense { transform: LOG1P }");
   EXPECT_THAT(Floats(batch, 0), ElementsAre(1));
   EXPECT_THAT(Floats(batch, 1), ElementsAre(FloatNear(1, 1e-6), FloatNear(-1, 1e-6)));
+}
+
+TEST_F(FeaturesTest, Log1pHasTheBitsOfTheLibraryRoundedOnce) {
+  std::vector<float> xs = {-0.0f, 1e-30f, 0.5f, -0.5f, 1023.5f, -1023.9999f, 1e30f, -1e30f, 16777216.0f};
+  for (int i = -1030; i <= 1030; i += i < -20 || i > 20 ? 3 : 1) xs.push_back(static_cast<float>(i));
+  std::string lines;
+  for (const float x : xs) absl::StrAppend(&lines, "1 1 2 ", absl::StrFormat("%.9g", x), " 0.25 0 0 0\n");
+  const LaneBatch batch = Read(lines, "dense { transform: LOG1P }");
+  const absl::Span<const float> got = Floats(batch, 1);
+  ASSERT_EQ(got.size(), 2 * xs.size());
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const double x = xs[i];
+    const float expected = static_cast<float>(std::copysign(std::log1p(std::fabs(x)), x));
+    EXPECT_EQ(std::bit_cast<uint32_t>(got[2 * i]), std::bit_cast<uint32_t>(expected)) << x;
+  }
 }
 
 TEST_F(FeaturesTest, StandardizeUsesMeanAndDeviationOfWhatIsThere) {
