@@ -3,8 +3,6 @@
 // Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short integer
 // takes a slower way and may be any finite decimal number.
 
-#include <immintrin.h>
-
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/data/fields512.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/data/numbers.h"
 
@@ -73,24 +72,12 @@ inline int HexDigit(char c) {
   return -1;
 }
 
-// Eight fields at a time. Of a processor with AVX-512 that packs bytes: Ice Lake, Zen 4 and later.
-#define WEIR_FOR_AVX512VBMI2 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2")))
-
-bool HasAvx512Vbmi2() {
-  static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
-  return has;
-}
-
 constexpr int kMostFields = 256;  // of a line whose fields are found before they are read
 
 // Where the tabs of a line of `size` bytes are, and then its end: `fields` of them in `ends`, which has room for 64 more; false when the
 // line has another number of fields.
-WEIR_FOR_AVX512VBMI2 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
+WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
   const __m512i tab = _mm512_set1_epi8('\t');
-  const __m512i place = _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41, 40, 39,
-                                        38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14,
-                                        13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   int found = 0;
   for (size_t at = 0; at < size; at += 64) {
     const size_t left = size - at;
@@ -98,14 +85,7 @@ WEIR_FOR_AVX512VBMI2 bool FieldEnds(const char* line, size_t size, int fields, i
     const __mmask64 tabs = _mm512_mask_cmpeq_epi8_mask(there, _mm512_maskz_loadu_epi8(there, line + at), tab);
     const int count = __builtin_popcountll(tabs);
     if (found + count >= fields) return false;
-    const __m512i places = _mm512_maskz_compress_epi8(tabs, place);
-    const __m512i base = _mm512_set1_epi32(static_cast<int>(at));
-    _mm512_storeu_si512(ends + found, _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm512_castsi512_si128(places)), base));
-    if (count > 16) {
-      for (__mmask64 rest = tabs, i = 0; rest != 0; rest &= rest - 1, ++i) {
-        ends[found + static_cast<int>(i)] = static_cast<int32_t>(at) + __builtin_ctzll(rest);
-      }
-    }
+    AddPlaces(tabs, static_cast<int32_t>(at), ends + found);
     found += count;
   }
   ends[found] = static_cast<int32_t>(size);
@@ -113,19 +93,14 @@ WEIR_FOR_AVX512VBMI2 bool FieldEnds(const char* line, size_t size, int fields, i
 }
 
 // Eight fields, of those in `there`: their first eight bytes and their sizes. ends[-1] is where the field before the first one ends.
-WEIR_FOR_AVX512VBMI2 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
+WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
   const __m512i begins = _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
   *sizes = _mm512_maskz_sub_epi64(there, _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends)), begins);
   return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), there, begins, line, 1);
 }
 
-// Bits that the bytes of a field move up by so that its last one is the highest.
-WEIR_FOR_AVX512VBMI2 inline __m512i ShiftOf(__m512i sizes) {
-  return _mm512_sub_epi64(_mm512_set1_epi64(64), _mm512_slli_epi64(sizes, 3));
-}
-
 // Whole numbers of up to eight characters, a sign included; what is missing is NaN. False when one is none, or longer.
-WEIR_FOR_AVX512VBMI2 bool Numbers(const char* line, const int32_t* ends, int n, float* out) {
+WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, float* out) {
   const __m512i eight = _mm512_set1_epi64(8);
   for (int i = 0; i < n; i += 8) {
     const __mmask8 there = static_cast<__mmask8>(n - i >= 8 ? 0xFF : (1 << (n - i)) - 1);
@@ -140,11 +115,7 @@ WEIR_FOR_AVX512VBMI2 bool Numbers(const char* line, const int32_t* ends, int n, 
     if (_mm512_mask_testn_epi64_mask(negative, sizes, sizes) != 0) return false;
     const __m512i digits = _mm512_sllv_epi64(_mm512_xor_si512(text, _mm512_set1_epi8('0')), ShiftOf(sizes));
     if (_mm512_cmpgt_epu8_mask(digits, _mm512_set1_epi8(9)) != 0) return false;
-    // The first digit is the lowest byte and the highest place.
-    const __m512i twos = _mm512_maddubs_epi16(digits, _mm512_set1_epi16(0x010A));
-    const __m512i fours = _mm512_madd_epi16(twos, _mm512_set1_epi32(0x00010064));
-    const __m512i values = _mm512_add_epi64(_mm512_mul_epu32(fours, _mm512_set1_epi64(10000)), _mm512_srli_epi64(fours, 32));
-    __m256 floats = _mm512_cvtepu64_ps(values);
+    __m256 floats = _mm512_cvtepu64_ps(CombineDigits(digits));
     floats = _mm256_mask_xor_ps(floats, negative, floats, _mm256_set1_ps(-0.0f));
     _mm256_mask_storeu_ps(out + i, there, _mm256_mask_blend_ps(present, _mm256_set1_ps(kMissing), floats));
   }
@@ -153,7 +124,7 @@ WEIR_FOR_AVX512VBMI2 bool Numbers(const char* line, const int32_t* ends, int n, 
 
 // Hexadecimal numbers of up to eight digits: `ids` gets those that are there, and has room for seven more. Their number, or -1 when
 // one is none, or longer.
-WEIR_FOR_AVX512VBMI2 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
+WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
   const __m512i eight = _mm512_set1_epi64(8);
   const __m512i zeros = _mm512_set1_epi8('0');
   int found = 0;
@@ -187,7 +158,7 @@ class CriteoParser : public LineParser {
       : LineParser(std::move(columns)), integers_(integers), categoricals_(categoricals), fields_(1 + integers + categoricals) {}
 
   absl::Status Parse(std::string_view line, Example* example) const override {
-    const bool fast = HasAvx512Vbmi2() && fields_ <= kMostFields ? ParseAvx512(line, example) : ParseFast(line, example);
+    const bool fast = HasFields512() && fields_ <= kMostFields ? ParseAvx512(line, example) : ParseFast(line, example);
     return fast ? absl::OkStatus() : ParsePlain(line, example);
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -137,6 +138,60 @@ TEST_F(LibSvmTest, WhateverStandsInALineBothWaysAgree) {
   const int refused = RefusedOfChanged(good, "0123 :-+.e\t\xff", [this](const std::string& line) { return Parse(line); });
   EXPECT_GT(refused, 3000);
   EXPECT_LT(refused, 19500);
+}
+
+TEST_F(LibSvmTest, WhateverStandsInAShortLineBothWaysAgree) {
+  for (const char* good :
+       {"+1 1:0.5 2:-12.25 3:7 10:1 15:1 25:1 1000:1", "0 1:3 10:1\t15:1 20:1 21:1 22:1 1000:1 2000:1 3000:1 4000:1"}) {
+    const int refused =
+        RefusedOfChanged(good, "0123 :-+.e\t\xff", [this](const std::string& line) { return Parse(line); });
+    EXPECT_GT(refused, 3000) << good;
+    EXPECT_LT(refused, 19500) << good;
+  }
+}
+
+TEST_F(LibSvmTest, NumbersOfUpToEightCharactersAreReadAsPlainly) {
+  for (const std::string value :
+       {"0",         "1",        "7",        "-0",       "-1",       ".5",       "-.5",      "5.",
+        "-5.",       "0.1",      "12345.67", "1.234567", "9.999999", "-1.23456", "0.000001", "00000001",
+        "16777215",  "16777216", "16777217", "16777219", "33554433", "33554435", "33554434", "67108866",
+        "67108870",  "99999999", "-9999999", "0.300000", "1.0",      "1.000000", "-0.00",    "00.10000",
+        "123456789", "1e3",      "+1",       "1..2",     "1.2.3",    ".",        "-",        "-.",
+        "--1",       "1-1",      "",         "x",        "/",        ";"}) {
+    for (const std::string& line : {"1 2:" + value, "1 1:1 2:2 3:" + value + " 10:1", "1 10:1 11:" + value + " 20:1",
+                                    value + " 1:1", "1 " + value + ":1 1000:1", "1 1:3.5 " + value + ":2.5 1000:1"}) {
+      (void)Parse(line);
+    }
+  }
+  ASSERT_TRUE(Parse("1 1:16777217 2:33554435 3:0.1").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 16777216, 33554436, 0.1f));
+}
+
+// Pairs of lines of any length: some ascend with gaps, some stand in any order, some are there twice, some have
+// weights.
+TEST_F(LibSvmTest, LinesOfAnyLengthAreReadAsPlainly) {
+  Configure(
+      R"(slot { name: "dense" type: FLOAT first: 1 last: 40 } slot { name: "late" first: 5000 last: 5999 output: "cat" }
+               slot { name: "a" first: 100 last: 199 output: "cat" } slot { name: "b" first: 200 last: 200 output: "cat" }
+               slot { name: "more" type: FLOAT first: 300 last: 900 } slot { name: "rest" first: 10000 last: 99999999 })");
+  int accepted = 0;
+  for (uint64_t n = 0; n < 6000; ++n) {
+    const PhiloxBlock how = Philox(3, n, 0);
+    const uint32_t pairs = how.v[0] % (n % 10 == 0 ? 1200 : 60), step = 1 + how.v[1] % 300;
+    std::string line = absl::StrCat(how.v[2] % 3);
+    uint64_t index = 0;
+    for (uint32_t i = 0; i < pairs; ++i) {
+      const PhiloxBlock r = Philox(4, n, i);
+      index =
+          how.v[3] % 4 == 0 && r.v[2] % 8 == 0 ? r.v[0] % 12000 : index + r.v[0] % step + (how.v[3] % 5 != 0 ? 1 : 0);
+      const bool weight = how.v[3] % 7 == 0 || index <= 40 || (index >= 300 && index <= 900);
+      absl::StrAppend(&line, r.v[3] % 50 == 0 ? "\t" : " ", index, ":",
+                      weight ? absl::StrCat((r.v[1] % 20001 - 10000.0) / 1000) : "1");
+    }
+    accepted += Parse(line).ok();
+  }
+  EXPECT_GT(accepted, 3000);
+  EXPECT_LT(accepted, 5900);
 }
 
 TEST_F(LibSvmTest, BadConfigurationsAreRefused) {
