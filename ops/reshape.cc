@@ -5,6 +5,9 @@
 //   shape  ints; -1, first only, stands for the batch (or, where all sizes are known, for what is left)
 //
 // Gradient (reshape_grad): dOut under X's dims.
+//
+// Both share the memory of what they read where an executor says by_reference (framework/runtime/executor.cc: where it is
+// safe); else they copy. A program cannot say it.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -22,7 +25,14 @@ namespace {
 // Elements after the first dim, -1 when they are too many. 0 dims are allowed.
 int64_t PerExample(absl::Span<const int64_t> dims) { return dims.empty() ? 1 : KnownCount(dims.subspan(1)); }
 
+// Memory is the executor's to share.
+absl::Status ExpectNothingSaidOfMemory(const InferContext& ctx) {
+  if (!ctx.attrs().Has("by_reference")) return absl::OkStatus();
+  return ctx.Error("by_reference is for the executor to say; take it out of the program");
+}
+
 absl::Status ReshapeShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectNothingSaidOfMemory(ctx));
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   const Shape x = ctx.InputShape("X");
   const std::vector<int64_t> wanted = ctx.attrs().Ints("shape");
@@ -50,6 +60,7 @@ absl::Status ReshapeShape(InferContext& ctx) {
 }
 
 absl::Status ReshapeGradShape(InferContext& ctx) {
+  RETURN_IF_ERROR(ExpectNothingSaidOfMemory(ctx));
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "Out@GRAD"));
   const Shape x = ctx.InputShape("X"), dout = ctx.InputShape("Out@GRAD");
@@ -62,10 +73,14 @@ absl::Status ReshapeGradShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-absl::Status CopyReshaped(const Tensor& from, absl::Span<const int64_t> dims, Tensor* to) {
+absl::Status GiveReshaped(const Tensor& from, bool by_reference, absl::Span<const int64_t> dims, Tensor* to) {
   // Same variable: nothing moves.
   if (to == &from) {
     to->Reshape(dims);
+    return absl::OkStatus();
+  }
+  if (by_reference && from.initialized()) {
+    *to = from.View(0, dims);
     return absl::OkStatus();
   }
   to->Resize(v1::FLOAT32, dims);
@@ -75,7 +90,8 @@ absl::Status CopyReshaped(const Tensor& from, absl::Span<const int64_t> dims, Te
 
 class ReshapeKernel : public OpKernel {
  public:
-  explicit ReshapeKernel(const KernelInit& init) : shape_(init.attrs.Ints("shape")) {}
+  explicit ReshapeKernel(const KernelInit& init)
+      : shape_(init.attrs.Ints("shape")), by_reference_(init.attrs.Bool("by_reference")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     Shape dims(shape_.begin(), shape_.end());
@@ -87,17 +103,18 @@ class ReshapeKernel : public OpKernel {
       return absl::InvalidArgumentError(
           absl::StrCat("X has dims ", ShapeString(x.dims()), ", which ", ShapeString(dims), " cannot hold"));
     }
-    return CopyReshaped(x, dims, ctx.output(0));
+    return GiveReshaped(x, by_reference_, dims, ctx.output(0));
   }
 
  private:
   const std::vector<int64_t> shape_;
+  const bool by_reference_;
 };
 
 // Inputs X (for its dims), Out@GRAD; output X@GRAD.
 class ReshapeGradKernel : public OpKernel {
  public:
-  explicit ReshapeGradKernel(const KernelInit&) {}
+  explicit ReshapeGradKernel(const KernelInit& init) : by_reference_(init.attrs.Bool("by_reference")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& dout = ctx.input(1);
@@ -107,8 +124,11 @@ class ReshapeGradKernel : public OpKernel {
       return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", Out@GRAD ",
                                                      ShapeString(dout.dims()), "; they must hold the same elements"));
     }
-    return CopyReshaped(dout, dims, ctx.output(0));
+    return GiveReshaped(dout, by_reference_, dims, ctx.output(0));
   }
+
+ private:
+  const bool by_reference_;
 };
 
 REGISTER_OP(reshape)
@@ -116,7 +136,7 @@ REGISTER_OP(reshape)
   .summary = "the same elements under other dims",
   .inputs = {{"X"}},
   .outputs = {{"Out"}},
-  .attrs = {Required(IntsAttr("shape"))},
+  .attrs = {Required(IntsAttr("shape")), BoolAttr("by_reference", false)},
   .shape = ReshapeShape,
   .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
   .cost = ElementwiseCost(0),
@@ -126,7 +146,7 @@ REGISTER_OP(reshape_grad)
   .summary = "a gradient under the dims of reshape's X",
   .inputs = {{"X"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .attrs = {IntsAttr("shape")},
+  .attrs = {IntsAttr("shape"), BoolAttr("by_reference", false)},
   .shape = ReshapeGradShape,
   .cost = ElementwiseCost(0),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -28,6 +29,12 @@ struct Held {
   int64_t bytes = 0;
 };
 
+// A variable that may be a view of another.
+struct ViewVar {
+  int op = 0;  // that makes it
+  Variable* var = nullptr;
+};
+
 struct PreparedOp {
   int index = 0;
   const v1::OpDesc* desc = nullptr;
@@ -51,6 +58,69 @@ struct Segment {
   bool lanes = false;
 };
 
+// Attribute of an op that can give a view of what it reads in the place of a copy, by the one in-place rule that it has.
+constexpr std::string_view kByReference = "by_reference";
+
+bool HasViews(const v1::OpDesc& op) {
+  const OpDef* const def = OpRegistry::Global().Find(op.type());
+  return def != nullptr && def->scope == OpScope::kLane && def->in_place.size() == 1 &&
+         std::any_of(def->attrs.begin(), def->attrs.end(), [](const AttrDef& attr) { return attr.name == kByReference; });
+}
+
+// The one variable of a slot; null when there are none or several.
+const std::string* OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name) return slot.vars_size() == 1 ? &slot.vars(0) : nullptr;
+  }
+  return nullptr;
+}
+
+struct Writers {
+  int count = 0;
+  int first = -1;
+};
+
+// The ops of a block that may, by their places; `shares_buffer` tells the variables that live in a buffer with others.
+//
+// A view and its whole have one memory until the step ends, and a tensor that is written while a view of it stands takes new
+// memory. So both are variables of a lane that one op writes and no other, neither shares a buffer (an op in place would lose what
+// it reads), and the whole is no data: that is filled for the next step while the view still stands.
+std::vector<int> ViewOps(const v1::BlockDesc& block, const std::function<bool(std::string_view)>& shares_buffer) {
+  std::map<std::string_view, const v1::VarDesc*> vars;
+  for (const v1::VarDesc& var : block.vars()) vars[var.name()] = &var;
+  std::map<std::string_view, Writers> writers;
+  for (int i = 0; i < block.ops_size(); ++i) {
+    for (const v1::OpSlot& slot : block.ops(i).outputs()) {
+      for (const std::string& var : slot.vars()) {
+        Writers& of = writers[var];
+        if (of.count++ == 0) of.first = i;
+      }
+    }
+  }
+  // Written once, by an op of lanes; the place of that op, or -1.
+  const auto only_writer = [&](const std::string& name) {
+    const auto var = vars.find(name);
+    const auto found = writers.find(name);
+    if (var == vars.end() || var->second->kind() != v1::DENSE || var->second->persistable() || shares_buffer(name)) return -1;
+    if (found == writers.end() || found->second.count != 1) return -1;
+    const v1::OpDesc& op = block.ops(found->second.first);
+    const OpDef* const def = OpRegistry::Global().Find(op.type());
+    return def != nullptr && def->scope == OpScope::kLane && op.role() != v1::DIST ? found->second.first : -1;
+  };
+  std::vector<int> ops;
+  for (int i = 0; i < block.ops_size(); ++i) {
+    const v1::OpDesc& op = block.ops(i);
+    if (!HasViews(op)) continue;
+    const InPlaceRule& rule = OpRegistry::Global().Find(op.type())->in_place[0];
+    const std::string* const whole = OnlyVar(op.inputs(), rule.input);
+    const std::string* const view = OnlyVar(op.outputs(), rule.output);
+    if (whole == nullptr || view == nullptr || only_writer(*view) != i) continue;
+    const int made = only_writer(*whole);
+    if (made >= 0 && made < i) ops.push_back(i);
+  }
+  return ops;
+}
+
 class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(const v1::ProgramDesc& program, Scope* scope, ExecutorOptions options)
@@ -69,6 +139,7 @@ class ExecutorImpl : public Executor {
 
   const v1::VarDesc* Describe(std::string_view name) const;
   bool IsShared(std::string_view name) const;
+  void ChooseViews();
   absl::Status PrepareOp(int index);
   absl::StatusOr<Variable*> Locate(int lane, const std::string& name);
   // Name under which a variable's memory is kept.
@@ -88,7 +159,7 @@ class ExecutorImpl : public Executor {
   void Fail(absl::Status status);
   void NameOps();
 
-  const v1::ProgramDesc program_;
+  v1::ProgramDesc program_;
   Scope* const scope_;
   const ExecutorOptions options_;
   std::map<std::string, const v1::VarDesc*, std::less<>> descs_;
@@ -103,8 +174,8 @@ class ExecutorImpl : public Executor {
   std::vector<Held*> fed_;
   std::vector<PreparedOp> ops_;
   std::vector<Segment> segments_;
-  // Of all lanes: outputs of ops that cut a gradient, perhaps views of it.
-  std::vector<Variable*> pieces_;
+  // Of all lanes: outputs of ops that cut a gradient, perhaps views of it, and of those that were told to give views.
+  std::vector<ViewVar> views_;
 
   // Of the present run.
   StepContext ctx_;
@@ -224,6 +295,13 @@ absl::StatusOr<std::vector<KernelContext::Slot>> ExecutorImpl::Slots(
   return slots;
 }
 
+void ExecutorImpl::ChooseViews() {
+  v1::BlockDesc* const block = program_.mutable_blocks(options_.block);
+  for (const int i : ViewOps(*block, [this](std::string_view name) { return shared_.find(name) != shared_.end(); })) {
+    *block->mutable_ops(i)->add_attrs() = AttrB(kByReference, true);
+  }
+}
+
 absl::Status ExecutorImpl::PrepareOp(int index) {
   PreparedOp& op = ops_[index];
   op.index = index;
@@ -252,11 +330,12 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
     ctx.lane_batch = batch_.data() + (per_lane ? lane : 0);
   }
   if (op.run == OpMode::kGate) op.lanes_to_come = std::make_unique<std::atomic<int>>(0);
-  if (op.run == OpMode::kLane && op.desc->role() == v1::DIST) {
+  const AttrReader attrs(*op.desc, *op.def);
+  if (op.run == OpMode::kLane && (op.desc->role() == v1::DIST || (HasViews(*op.desc) && attrs.Bool(kByReference)))) {
     for (const v1::OpSlot& slot : op.desc->outputs()) {
       for (const std::string& name : slot.vars()) {
         // Memory that is shared with other variables may hold one of them when a run begins.
-        for (int lane = 0; lane < options_.lanes && !shared_.contains(name); ++lane) pieces_.push_back(Find(lane, name));
+        for (int lane = 0; lane < options_.lanes && !shared_.contains(name); ++lane) views_.push_back({index, Find(lane, name)});
       }
     }
   }
@@ -267,7 +346,7 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
   }
   ASSIGN_OR_RETURN(op.kernel, (*factory)(KernelInit{.op = *op.desc,
                                                     .def = *op.def,
-                                                    .attrs = AttrReader(*op.desc, *op.def),
+                                                    .attrs = attrs,
                                                     .vars = [this](std::string_view name) { return Describe(name); }}));
   return absl::OkStatus();
 }
@@ -304,6 +383,7 @@ absl::Status ExecutorImpl::Prepare() {
     const bool fetched = std::find(options_.fetch.begin(), options_.fetch.end(), name) != options_.fetch.end();
     if (!fetched) shared_[name] = absl::StrCat("buffer ", buffer);
   }
+  ChooseViews();
   ops_.resize(program_.blocks(options_.block).ops_size());
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) {
     const absl::Status status = PrepareOp(i);
@@ -452,9 +532,10 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
     }
   }
   for (Held* held : fed_) held->bytes = std::max(held->bytes, OwnBytes(*held->var, nullptr));
-  // Views left from the last run would keep a gradient's memory in use, and all of it would be allocated anew.
-  for (Variable* piece : pieces_) {
-    if (Tensor* tensor = std::get_if<Tensor>(piece)) tensor->Clear();
+  // Views left from the last run would keep the memory of the whole in use, and all of it would be allocated anew.
+  for (const ViewVar& view : views_) {
+    if (view.op < begin || view.op >= end) continue;
+    if (Tensor* tensor = std::get_if<Tensor>(view.var)) tensor->Clear();
   }
   for (const Segment& segment : segments_) {
     if (segment.end <= begin || segment.begin >= end) continue;

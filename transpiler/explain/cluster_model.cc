@@ -36,6 +36,16 @@ Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string
       batch);
 }
 
+// The output of an op that can give a view of what it reads, and of what an op wrote in memory of its own (an executor looks
+// closer).
+bool GivesView(const v1::OpDesc& op, const OpDef& def, const std::set<std::string>& written,
+               const std::map<std::string, int64_t, std::less<>>& shared) {
+  const bool can = std::any_of(def.attrs.begin(), def.attrs.end(), [](const AttrDef& attr) { return attr.name == "by_reference"; });
+  if (!can || def.in_place.size() != 1) return false;
+  const std::string whole = InputOf(op, def.in_place[0].input), view = OutputOf(op, def.in_place[0].output);
+  return written.contains(whole) && !shared.contains(whole) && !shared.contains(view);
+}
+
 // Largest value over the mean; 1 when there is nothing to compare.
 double MaxOverMean(const std::vector<double>& values) {
   double sum = 0, most = 0;
@@ -331,6 +341,7 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
   int64_t bytes = 0;
   std::set<std::string> of_step;
   std::map<std::string, int64_t> index_bytes;
+  std::set<std::string> written;
   for (const v1::OpDesc& op : block.ops()) {
     const OpDef* def = OpRegistry::Global().Find(op.type());
     if (def == nullptr) continue;
@@ -348,7 +359,8 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
         }
       }
     }
-    const bool views = op.type() == "split_byref";
+    const bool views = op.type() == "split_byref" || GivesView(op, *def, written, shared);
+    for (const v1::OpSlot& slot : op.outputs()) written.insert(slot.vars().begin(), slot.vars().end());
     for (const auto* slots : {&op.inputs(), &op.outputs()}) {
       for (const v1::OpSlot& slot : *slots) {
         for (const std::string& name : slot.vars()) {
