@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
@@ -21,26 +22,39 @@ Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t w
   return {batch, slots, width};
 }
 
-// Calls fn(group, begin, end) for the ids [begin, end) of every group, in order. In a sequence each id is a group, and so is each
-// place that none has.
+// What of the ids becomes one row of out: all ids of an example, or those of a slot.
+struct Grouping {
+  int64_t groups;  // of an example
+  int64_t slots;   // of a group
+};
+Grouping GroupsOf(const LookupAttrs& attrs, const IdBatch& ids) {
+  if (attrs.pooling == Pooling::kNone || attrs.per_slot) return {ids.slots, 1};
+  return {1, ids.slots};
+}
+
+// Calls fn(at, begin, end) for the ids [begin, end) of every group, in order; its row of out begins at out + at. In a sequence each
+// id is a group, and so is each place that none has.
 template <typename Fn>
-void ForGroups(const LookupAttrs& attrs, const IdBatch& ids, Fn fn) {
+void ForGroups(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, int64_t stride, Fn fn) {
   if (attrs.sequence > 0) {
     for (int64_t b = 0; b < ids.batch(); ++b) {
       const int64_t end = ids.offsets[b + 1];
-      int64_t place = 0;
+      int64_t at = b * stride;
+      const int64_t behind = at + attrs.sequence * width;
       for (int64_t i = SequenceBegin(ids, attrs.selection(), ids.offsets[b], end); i < end; ++i) {
         if (attrs.has_padding && ids.values[i] == attrs.padding_id) continue;
-        fn(b * attrs.sequence + place++, i, i + 1);
+        fn(at, i, i + 1);
+        at += width;
       }
-      for (; place < attrs.sequence; ++place) fn(b * attrs.sequence + place, end, end);
+      for (; at < behind; at += width) fn(at, end, end);
     }
     return;
   }
-  const bool by_slot = attrs.pooling == Pooling::kNone || attrs.per_slot;
-  const int64_t slots_a_group = by_slot ? 1 : ids.slots;
-  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
-  for (int64_t g = 0; g < groups; ++g) fn(g, ids.offsets[g * slots_a_group], ids.offsets[(g + 1) * slots_a_group]);
+  const Grouping of = GroupsOf(attrs, ids);
+  const int64_t* offset = ids.offsets.data();
+  for (int64_t b = 0; b < ids.batch(); ++b) {
+    for (int64_t k = 0; k < of.groups; ++k, offset += of.slots) fn(b * stride + k * width, offset[0], offset[of.slots]);
+  }
 }
 
 float Divisor(const LookupAttrs& attrs, const IdBatch& ids, int64_t begin, int64_t end) {
@@ -56,39 +70,47 @@ float Divisor(const LookupAttrs& attrs, const IdBatch& ids, int64_t begin, int64
 
 // One id a slot, no weights, no padding: a gather.
 template <int kWidth, typename Index>
-void Gather(const Index* row, int64_t n, const float* __restrict rows, int64_t width, float* __restrict out) {
+void Gather(const IdBatch& ids, const Index* row, const float* __restrict rows, int64_t width, float* __restrict out,
+            int64_t stride) {
   if (kWidth > 0) width = kWidth;
-  for (int64_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
-    std::memcpy(out + i * width, rows + static_cast<int64_t>(row[i]) * width, sizeof(float) * static_cast<size_t>(width));
+  const int64_t n = static_cast<int64_t>(ids.values.size());
+  for (int64_t first = 0; first < n; first += ids.slots, out += stride) {
+    for (int64_t s = 0; s < ids.slots; ++s) {
+      const int64_t i = first + s;
+      if (i + kAhead < n) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
+      std::memcpy(out + s * width, rows + static_cast<int64_t>(row[i]) * width, sizeof(float) * static_cast<size_t>(width));
+    }
   }
 }
 
 // Sums without weights or padding: a sum stays in registers, and several wait for their next row at once.
 template <int kWidth, typename Index>
-void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, float* __restrict out) {
+void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, float* __restrict out,
+             int64_t stride) {
   const int64_t total = static_cast<int64_t>(ids.values.size());
-  const int64_t slots_a_group = attrs.per_slot ? 1 : ids.slots;
-  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
-  const int64_t* const offsets = ids.offsets.data();
+  const Grouping of = GroupsOf(attrs, ids);
+  const int64_t* offset = ids.offsets.data();
   int64_t begin = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t end = offsets[(g + 1) * slots_a_group];
-    float sum[kWidth] = {};
-    for (int64_t i = begin; i < end; ++i) {
-      if (i + kFarAhead < total) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kFarAhead]) * kWidth);
-      const float* __restrict from = rows + static_cast<int64_t>(row[i]) * kWidth;
-      for (int j = 0; j < kWidth; ++j) sum[j] += from[j];
+  for (int64_t b = 0; b < ids.batch(); ++b, out += stride) {
+    for (int64_t k = 0; k < of.groups; ++k) {
+      offset += of.slots;
+      const int64_t end = *offset;
+      float sum[kWidth] = {};
+      for (int64_t i = begin; i < end; ++i) {
+        if (i + kFarAhead < total) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kFarAhead]) * kWidth);
+        const float* __restrict from = rows + static_cast<int64_t>(row[i]) * kWidth;
+        for (int j = 0; j < kWidth; ++j) sum[j] += from[j];
+      }
+      std::memcpy(out + k * kWidth, sum, sizeof(sum));
+      begin = end;
     }
-    std::memcpy(out + g * kWidth, sum, sizeof(sum));
-    begin = end;
   }
 }
 
 // The gradient of sums of numbers, rows of width 1, and of numbers that are gathered.
 template <typename Index>
 void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
-                    float* __restrict grad) {
+                    int64_t stride, float* __restrict grad) {
   const int64_t n = static_cast<int64_t>(ids.values.size());
   if (fresh) {
     // The first gradient of a place is stored: what added to minus zero gives it.
@@ -96,16 +118,17 @@ void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* p
     for (int64_t i = 0; i < n; ++i) places = std::max(places, place[i] + 1);
     std::fill_n(grad, static_cast<size_t>(places), -0.0f);
   }
-  const bool by_slot = attrs.pooling == Pooling::kNone || attrs.per_slot;
-  const int64_t slots_a_group = by_slot ? 1 : ids.slots;
-  const int64_t groups = ids.batch() * ids.slots / slots_a_group;
-  const int64_t* const offsets = ids.offsets.data();
+  const Grouping of = GroupsOf(attrs, ids);
+  const int64_t* offset = ids.offsets.data();
   int64_t begin = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t end = offsets[(g + 1) * slots_a_group];
-    const float term = out_grad[g];
-    for (int64_t i = begin; i < end; ++i) grad[place[i]] += term;
-    begin = end;
+  for (int64_t b = 0; b < ids.batch(); ++b, out_grad += stride) {
+    for (int64_t k = 0; k < of.groups; ++k) {
+      offset += of.slots;
+      const int64_t end = *offset;
+      const float term = out_grad[k];
+      for (int64_t i = begin; i < end; ++i) grad[place[i]] += term;
+      begin = end;
+    }
   }
 }
 
@@ -116,11 +139,11 @@ bool AddsRows(const LookupAttrs& attrs, const IdBatch& ids) {
 
 template <int kWidth, typename Index>
 void Pool(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, int64_t width,
-          float* __restrict out) {
+          float* __restrict out, int64_t stride) {
   if (kWidth > 0) width = kWidth;
   const int64_t total = static_cast<int64_t>(ids.values.size());
-  ForGroups(attrs, ids, [&](int64_t group, int64_t begin, int64_t end) {
-    float* __restrict sum = out + group * width;
+  ForGroups(attrs, ids, width, stride, [&](int64_t at, int64_t begin, int64_t end) {
+    float* __restrict sum = out + at;
     for (int64_t j = 0; j < width; ++j) sum[j] = 0;
     const float divisor = Divisor(attrs, ids, begin, end);
     if (divisor == 0) return;
@@ -143,12 +166,12 @@ void Pool(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const 
 
 template <int kWidth, typename Index>
 void Scatter(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
-             int64_t width, float* __restrict grad) {
+             int64_t stride, int64_t width, float* __restrict grad) {
   if (kWidth > 0) width = kWidth;
   std::vector<float> scaled(static_cast<size_t>(width));
   Index next = 0;
-  ForGroups(attrs, ids, [&](int64_t group, int64_t begin, int64_t end) {
-    const float* __restrict from = out_grad + group * width;
+  ForGroups(attrs, ids, width, stride, [&](int64_t at, int64_t begin, int64_t end) {
+    const float* __restrict from = out_grad + at;
     const float divisor = Divisor(attrs, ids, begin, end);
     for (int64_t i = begin; i < end; ++i) {
       if (place[i] < 0) continue;
@@ -172,21 +195,31 @@ void Scatter(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, b
 
 }  // namespace
 
+std::string_view PoolingName(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kSum:
+      return "sum";
+    case Pooling::kMean:
+      return "mean";
+    case Pooling::kSqrtN:
+      return "sqrt_n";
+    default:
+      return "none";
+  }
+}
+
+absl::StatusOr<Pooling> PoolingOf(std::string_view name) {
+  for (const Pooling pooling : {Pooling::kNone, Pooling::kSum, Pooling::kMean, Pooling::kSqrtN}) {
+    if (PoolingName(pooling) == name) return pooling;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("pooling must be none, sum, mean or sqrt_n, got '", std::string(name), "'"));
+}
+
 absl::StatusOr<LookupAttrs> ReadLookupAttrs(const AttrReader& attrs) {
   LookupAttrs result;
   const std::string& pooling = attrs.String("pooling");
-  if (pooling == "none") {
-    result.pooling = Pooling::kNone;
-  } else if (pooling == "sum") {
-    result.pooling = Pooling::kSum;
-  } else if (pooling == "mean") {
-    result.pooling = Pooling::kMean;
-  } else if (pooling == "sqrt_n") {
-    result.pooling = Pooling::kSqrtN;
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pooling must be none, sum, mean or sqrt_n, got '", pooling, "'"));
-  }
+  ASSIGN_OR_RETURN(result.pooling, PoolingOf(pooling));
   result.per_slot = attrs.Bool("per_slot");
   result.has_padding = attrs.Bool("has_padding");
   result.padding_id = attrs.Int("padding_id");
@@ -265,44 +298,58 @@ absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs) {
   return absl::OkStatus();
 }
 
+int64_t OutWidth(const LookupAttrs& attrs, int64_t slots, int64_t width) {
+  if (attrs.pooling != Pooling::kNone && !attrs.per_slot) return width;
+  return (attrs.sequence > 0 ? attrs.sequence : slots) * width;
+}
+
 template <typename Index>
 void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out) {
   out->Resize(v1::FLOAT32, OutShape(attrs, ids.batch(), ids.slots, width));
-  float* to = out->data<float>();
-  const int64_t n = static_cast<int64_t>(ids.values.size());
+  PoolRows(attrs, ids, row, rows, width, out->data<float>(), OutWidth(attrs, ids.slots, width));
+}
+
+template <typename Index>
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, float* out,
+              int64_t stride) {
   const bool adds = AddsRows(attrs, ids);
   const bool gather = adds && attrs.pooling == Pooling::kNone;
   const bool sums = adds && attrs.pooling == Pooling::kSum;
   switch (width) {
     case 1:
-      if (gather) return Gather<1>(row, n, rows, width, to);
-      return sums ? SumRows<1>(attrs, ids, row, rows, to) : Pool<1>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<1>(ids, row, rows, width, out, stride);
+      return sums ? SumRows<1>(attrs, ids, row, rows, out, stride) : Pool<1>(attrs, ids, row, rows, width, out, stride);
     case 8:
-      if (gather) return Gather<8>(row, n, rows, width, to);
-      return sums ? SumRows<8>(attrs, ids, row, rows, to) : Pool<8>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<8>(ids, row, rows, width, out, stride);
+      return sums ? SumRows<8>(attrs, ids, row, rows, out, stride) : Pool<8>(attrs, ids, row, rows, width, out, stride);
     case 16:
-      if (gather) return Gather<16>(row, n, rows, width, to);
-      return sums ? SumRows<16>(attrs, ids, row, rows, to) : Pool<16>(attrs, ids, row, rows, width, to);
+      if (gather) return Gather<16>(ids, row, rows, width, out, stride);
+      return sums ? SumRows<16>(attrs, ids, row, rows, out, stride) : Pool<16>(attrs, ids, row, rows, width, out, stride);
     default:
-      return gather ? Gather<0>(row, n, rows, width, to) : Pool<0>(attrs, ids, row, rows, width, to);
+      return gather ? Gather<0>(ids, row, rows, width, out, stride) : Pool<0>(attrs, ids, row, rows, width, out, stride);
+  }
+}
+
+template <typename Index>
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* out_grad,
+                     int64_t stride, int64_t width, float* grad) {
+  switch (width) {
+    case 1:
+      return AddsRows(attrs, ids) ? ScatterNumbers(attrs, ids, place, fresh, out_grad, stride, grad)
+                                  : Scatter<1>(attrs, ids, place, fresh, out_grad, stride, width, grad);
+    case 8:
+      return Scatter<8>(attrs, ids, place, fresh, out_grad, stride, width, grad);
+    case 16:
+      return Scatter<16>(attrs, ids, place, fresh, out_grad, stride, width, grad);
+    default:
+      return Scatter<0>(attrs, ids, place, fresh, out_grad, stride, width, grad);
   }
 }
 
 template <typename Index>
 void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const Tensor& out_grad,
                      int64_t width, float* grad) {
-  const float* from = out_grad.data<float>();
-  switch (width) {
-    case 1:
-      return AddsRows(attrs, ids) ? ScatterNumbers(attrs, ids, place, fresh, from, grad)
-                                     : Scatter<1>(attrs, ids, place, fresh, from, width, grad);
-    case 8:
-      return Scatter<8>(attrs, ids, place, fresh, from, width, grad);
-    case 16:
-      return Scatter<16>(attrs, ids, place, fresh, from, width, grad);
-    default:
-      return Scatter<0>(attrs, ids, place, fresh, from, width, grad);
-  }
+  ScatterGradient(attrs, ids, place, fresh, out_grad.data<float>(), OutWidth(attrs, ids.slots, width), width, grad);
 }
 
 absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, const Tensor& out_grad) {
@@ -314,6 +361,9 @@ absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t 
 
 template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, Tensor*);
 template void PoolRows<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, const float*, int64_t, Tensor*);
+template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, float*, int64_t);
+template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const float*, int64_t, int64_t,
+                                       float*);
 template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const Tensor&, int64_t, float*);
 template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, bool, const Tensor&, int64_t, float*);
 

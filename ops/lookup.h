@@ -1,4 +1,4 @@
-// What lookup_table and lookup_rows share: shape, pooling, and the gradient by occurrence.
+// What look-ups share (lookup_table, lookup_rows, lookup_concat): shape, pooling, and the gradient by occurrence.
 //
 // Ids of one lane in S slots; rows [*, W]. With pooling none every slot has exactly one id and
 //   out [B, S, W]: row of the id, times its weight.
@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/graph/op_registry.h"
+#include "framework/runtime/kernel.h"
 #include "framework/tensor/id_selection.h"
 #include "framework/tensor/tensor.h"
 
@@ -30,6 +31,9 @@ namespace weir {
 constexpr int64_t kLongestSequence = 1 << 20;
 
 enum class Pooling { kNone, kSum, kMean, kSqrtN };
+// "none", "sum", "mean", "sqrt_n". InvalidArgument for another name.
+absl::StatusOr<Pooling> PoolingOf(std::string_view name);
+std::string_view PoolingName(Pooling pooling);
 
 struct LookupAttrs {
   Pooling pooling = Pooling::kNone;
@@ -56,18 +60,66 @@ absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs);
 // InvalidArgument when an id is not in [0, rows) and no padding (names id, example and slot).
 absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);
 
+// Floats that out has of each example.
+int64_t OutWidth(const LookupAttrs& attrs, int64_t slots, int64_t width);
+
 // out from rows; row[i] is the row of value i. Ids must have passed CheckIds.
 template <typename Index>
 void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out);
+// The same into part of a matrix: what is of example b begins at out + b * stride.
+template <typename Index>
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, float* out,
+              int64_t stride);
 
 // Adds the gradient of every id to grad[place[i]]; place[i] < 0 is left out (padding). `fresh`: places are numbered in order of
-// first appearance and the first gradient of a place is stored, not added; otherwise grad holds numbers already.
+// first appearance and the first gradient of a place is stored, not added; otherwise grad holds numbers already. What is of
+// example b begins at out_grad + b * stride.
+template <typename Index>
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* out_grad,
+                     int64_t stride, int64_t width, float* grad);
+// The same from a gradient of its own, which has passed CheckOutGrad.
 template <typename Index>
 void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const Tensor& out_grad,
                      int64_t width, float* grad);
 
 // InvalidArgument when Out@GRAD does not have the shape that forward gave Out.
 absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, const Tensor& out_grad);
+
+// Look-ups in the rows that prefetch brought for the step.
+
+// Ids, Index and Rows of a run belong together, and where padding stands. InvalidArgument names the slot.
+absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
+                           int64_t width);
+
+// The gradient of Rows: merged rows of the lane in order of first appearance, with step_rows. What passed CheckStepRows; the
+// gradient of example b begins at out_grad + b * stride.
+void StepRowsGradient(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
+                      int64_t width, const float* out_grad, int64_t stride, SelectedRows* grad);
+
+// What the attributes of lookup_concat and lookup_concat_grad say, for their kernels on every device.
+
+// One look-up of several, as it is described.
+struct LookupPiece {
+  LookupAttrs attrs;
+  int64_t width = 0;
+  int64_t slots = 0;
+  // Of the gradient: its first column in Out@GRAD.
+  int64_t begin = 0;
+};
+
+struct LookupConcat {
+  std::vector<LookupPiece> lookups;
+  // Pieces of Out from the left: look-up p, or dense input -1 - p.
+  std::vector<int> order;
+};
+absl::StatusOr<LookupConcat> ReadLookupConcat(const KernelInit& init);
+
+struct LookupConcatGrad {
+  std::vector<LookupPiece> lookups;
+  // First columns and widths of the dense inputs' pieces.
+  std::vector<int64_t> dense_begins, dense_sizes;
+};
+absl::StatusOr<LookupConcatGrad> ReadLookupConcatGrad(const KernelInit& init);
 
 }  // namespace weir
 

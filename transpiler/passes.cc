@@ -14,6 +14,7 @@
 #include "transpiler/build_forward.h"
 #include "transpiler/build_startup.h"
 #include "transpiler/choose_fetch.h"
+#include "transpiler/fuse_lookups.h"
 #include "transpiler/keep_updates.h"
 #include "transpiler/place_blocks.h"
 #include "transpiler/prefetch_tables.h"
@@ -42,6 +43,7 @@ const std::vector<Pass>& PlacementPasses() {
 const std::vector<Pass>& TrainerPasses() {
   static const auto* const passes = new std::vector<Pass>{{"keep_updates", KeepUpdates},
                                                           {"prefetch_tables", PrefetchTables},
+                                                          {"fuse_lookups", FuseLookups},
                                                           {"send_gradients", SendGradients},
                                                           {"receive_parameters", ReceiveParameters},
                                                           {"share_buffers", ShareBuffers}};

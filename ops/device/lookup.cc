@@ -1,4 +1,4 @@
-// lookup_rows, lookup_table and their gradients (files of the same names in ops/).
+// lookup_rows, lookup_concat, lookup_table and their gradients (files of the same names in ops/).
 //
 // Ids and their places are the host's: data, and what prefetch has put beside them. The host also sorts the places by
 // row, lane by lane in parallel, counting: that needs two passes and no comparison; so the device sums segments and
@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "ops/device/elementwise_functors.h"
 #include "ops/device/host_work.h"
 #include "ops/device/launch.h"
 #include "ops/device/lookup_functors.h"
@@ -66,13 +69,13 @@ struct Groups {
   bool weighted = false;
 };
 
-// Ids have passed their checks.
-absl::StatusOr<Groups> ReadGroups(DeviceKernelContext& ctx, const LookupAttrs& attrs) {
+// Of look-up k of the op. Ids have passed their checks.
+absl::StatusOr<Groups> ReadGroups(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k = 0) {
   Groups g;
   g.lane_group.push_back(0);
   g.lane_value.push_back(0);
   for (int lane = 0; lane < ctx.lanes; ++lane) {
-    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds);
+    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
     g.lane_group.push_back(g.lane_group.back() + GroupsOf(attrs, ids));
     g.lane_value.push_back(g.lane_value.back() + static_cast<int64_t>(ids.values.size()));
     g.weighted = g.weighted || !ids.weights.empty();
@@ -87,7 +90,7 @@ absl::StatusOr<Groups> ReadGroups(DeviceKernelContext& ctx, const LookupAttrs& a
   const bool divides = attrs.pooling == Pooling::kMean || attrs.pooling == Pooling::kSqrtN;
   if (divides) g.divisor.resize(static_cast<size_t>(g.lane_group.back()));
   RETURN_IF_ERROR(ForLanes(ctx, [&](int lane) {
-    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds);
+    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
     const int64_t slots_a_group = BySlot(attrs) ? 1 : ids.slots;
     const int64_t groups = g.lane_group[static_cast<size_t>(lane) + 1] - g.lane_group[static_cast<size_t>(lane)];
     for (int64_t i = 0; i < groups; ++i) {
@@ -116,10 +119,10 @@ struct OutLayout {
   Shape row_dims;
 };
 absl::StatusOr<OutLayout> LayOut(const DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t slots,
-                                 int64_t width) {
+                                 int64_t width, int k = 0) {
   OutLayout out;
   for (int lane = 0; lane < ctx.lanes; ++lane) {
-    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds);
+    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
     if (ids.batch() > 0 && ids.slots != slots) {
       return absl::InvalidArgumentError(absl::StrCat("Ids have ", ids.slots, " slots; ", slots, " are described"));
     }
@@ -132,19 +135,18 @@ absl::StatusOr<OutLayout> LayOut(const DeviceKernelContext& ctx, const LookupAtt
   return out;
 }
 
-// Out from `rows` on the device; row_of(lane)[i] is that of the lane's value i.
+// The rows of the groups of look-up k, into `to` at `places`, from `rows` on the device; row_of(lane)[i] is that of the lane's value
+// i.
 template <typename RowOf>
-absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t slots, int64_t width, const float* rows,
-                    RowOf row_of, DeviceLanding* landing) {
-  ASSIGN_OR_RETURN(const Groups g, ReadGroups(ctx, attrs));
-  ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs, slots, width));
-  RETURN_IF_ERROR(ctx.Resize(0, out.rank, out.rows, out.row_dims));
+absl::Status PoolInto(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int64_t width, const float* rows,
+                      RowOf row_of, DeviceLanding* landing, float* to, const GroupRows& places) {
+  ASSIGN_OR_RETURN(const Groups g, ReadGroups(ctx, attrs, k));
   // Of each value, or of each place of the sequences; -1 for none.
   const bool by_place = attrs.sequence > 0;
   std::vector<int32_t> row(static_cast<size_t>(by_place ? g.lane_group.back() : g.lane_value.back()), -1);
   std::vector<float> weight(g.weighted ? row.size() : 0, 1.0f);
   RETURN_IF_ERROR(ForLanes(ctx, [&](int lane) {
-    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds);
+    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
     const size_t first = static_cast<size_t>((by_place ? g.lane_group : g.lane_value)[static_cast<size_t>(lane)]);
     const auto* const from = row_of(lane);
     const auto read = [&](size_t i, size_t at) {
@@ -163,7 +165,6 @@ absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t 
   const size_t rows_at = staged.Add(row), begin_at = staged.Add(g.begin), weight_at = staged.Add(weight),
                divisor_at = staged.Add(g.divisor);
   RETURN_IF_ERROR(staged.Send(ctx, landing));
-  float* const to = ctx.output(0).data<float>();
   const float* const weights = g.weighted ? staged.At<float>(weight_at) : nullptr;
   if (by_place) {
     return ForEach(
@@ -172,7 +173,7 @@ absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t 
   }
   if (attrs.pooling == Pooling::kNone && !g.weighted && !attrs.has_padding) {
     return ForEach(ctx.runtime(), static_cast<int64_t>(row.size()) * width,
-                   GatherAt{.row = staged.At<int32_t>(rows_at), .rows = rows, .width = width, .out = to});
+                   GatherAt{.row = staged.At<int32_t>(rows_at), .rows = rows, .width = width, .out = to, .to = places});
   }
   return ForEach(ctx.runtime(), g.lane_group.back() * width,
                  PoolAt{.begin = staged.At<int32_t>(begin_at),
@@ -181,7 +182,17 @@ absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t 
                         .divisor = g.divisor.empty() ? nullptr : staged.At<float>(divisor_at),
                         .rows = rows,
                         .width = width,
-                        .out = to});
+                        .out = to,
+                        .to = places});
+}
+
+// Out, of one look-up alone.
+template <typename RowOf>
+absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t slots, int64_t width, const float* rows,
+                    RowOf row_of, DeviceLanding* landing) {
+  ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs, slots, width));
+  RETURN_IF_ERROR(ctx.Resize(0, out.rank, out.rows, out.row_dims));
+  return PoolInto(ctx, attrs, 0, width, rows, row_of, landing, ctx.output(0).data<float>(), GroupRows());
 }
 
 // Gradients of rows from that of Out: values by row, in runs.
@@ -203,22 +214,22 @@ class RowGradients {
     std::vector<int32_t> next;
   };
 
-  // Calls number(lane, &Lane) for each lane, in parallel, which fills what is public.
+  // Of look-up k. Calls number(lane, &Lane) for each lane, in parallel, which fills what is public.
   absl::Status Sort(DeviceKernelContext& ctx, const LookupAttrs& attrs, const Groups& g,
-                    const std::function<void(int, Lane*)>& number) {
+                    const std::function<void(int, Lane*)>& number, int k = 0) {
     lanes_.resize(static_cast<size_t>(ctx.lanes));
     return ForLanes(ctx, [&](int lane) {
       Lane& of = lanes_[static_cast<size_t>(lane)];
       number(lane, &of);
-      Cut(attrs, g, ctx.host_input<IdBatch>(lane, kIds), g.lane_group[static_cast<size_t>(lane)], &of);
+      Cut(attrs, g, ctx.host_input<IdBatch>(lane, kIds, k), g.lane_group[static_cast<size_t>(lane)], &of);
       return absl::OkStatus();
     });
   }
   int64_t rows(int lane) const { return static_cast<int64_t>(lanes_[static_cast<size_t>(lane)].count); }
 
-  // Into output 0, which has lane_rows[lane] rows in each lane.
+  // Into output k of slot 0, which has lane_rows[lane] rows in each lane; the gradients of groups lie in dout at `places`.
   absl::Status Sum(DeviceKernelContext& ctx, const Groups& g, const DeviceTensor& dout,
-                   const std::vector<int64_t>& lane_rows, int64_t width) {
+                   const std::vector<int64_t>& lane_rows, int64_t width, int k = 0, const GroupRows& places = {}) {
     // All lanes in one: entries, runs and rows are counted on.
     std::vector<int32_t> group, begin, to, joined, joined_begin = {0};
     std::vector<float> weight;
@@ -245,7 +256,7 @@ class RowGradients {
                  joined_begin_at = staged.Add(joined_begin);
     RETURN_IF_ERROR(staged.Send(ctx, &staged_));
     RETURN_IF_ERROR(partial_.Reserve(ctx.memory(), static_cast<size_t>(partial * width) * sizeof(float)));
-    float* const grad = ctx.output(0).data<float>();
+    float* const grad = ctx.output(0, k).data<float>();
     RETURN_IF_ERROR(ForEach(ctx.runtime(), static_cast<int64_t>(to.size()) * width,
                             SegmentAt{.begin = staged.At<int32_t>(begin_at),
                                       .to = staged.At<int32_t>(to_at),
@@ -255,7 +266,8 @@ class RowGradients {
                                       .dout = dout.data<float>(),
                                       .width = width,
                                       .grad = grad,
-                                      .partial = partial_.data<float>()}));
+                                      .partial = partial_.data<float>(),
+                                      .from_rows = places}));
     return Reduce(ctx.runtime(), static_cast<int64_t>(joined.size()) * width,
                   JoinRuns{.begin = staged.At<int32_t>(joined_begin_at),
                            .row = staged.At<int32_t>(joined_at),
@@ -355,12 +367,20 @@ absl::Status CheckLane(const LookupAttrs& attrs, const IdBatch& ids, const Tenso
       absl::StrCat("Index has ", static_cast<int32_t>(static_cast<uint32_t>(used - 1)), "; Rows has ", count, " rows"));
 }
 
-absl::Status CheckRowInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t width) {
-  const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows);
+absl::Status CheckRowInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t width, int k = 0) {
+  const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows, k);
   return ForLanes(ctx, [&](int lane) {
-    return CheckLane(attrs, ctx.host_input<IdBatch>(lane, kIds), ctx.host_input<Tensor>(lane, kIndex), rows,
-                     ctx.input(kRows), width);
+    return CheckLane(attrs, ctx.host_input<IdBatch>(lane, kIds, k), ctx.host_input<Tensor>(lane, kIndex, k), rows,
+                     ctx.input(kRows, k), width);
   });
+}
+
+// Places in Rows of look-up k's values, by lane.
+auto PlacesOf(const DeviceKernelContext& ctx, int k) {
+  return [&ctx, k](int lane) -> const int32_t* {
+    const Tensor& index = ctx.host_input<Tensor>(lane, kIndex, k);
+    return index.size() == 0 ? nullptr : index.data<int32_t>();
+  };
 }
 
 class LookupRowsKernel : public OpDeviceKernel {
@@ -369,11 +389,7 @@ class LookupRowsKernel : public OpDeviceKernel {
 
   absl::Status Run(DeviceKernelContext& ctx) override {
     RETURN_IF_ERROR(CheckRowInputs(ctx, attrs_, width_));
-    const auto places = [&](int lane) -> const int32_t* {
-      const Tensor& index = ctx.host_input<Tensor>(lane, kIndex);
-      return index.size() == 0 ? nullptr : index.data<int32_t>();
-    };
-    return LookUp(ctx, attrs_, slots_, width_, ctx.input(kRows).data<float>(), places, &staged_);
+    return LookUp(ctx, attrs_, slots_, width_, ctx.input(kRows).data<float>(), PlacesOf(ctx, 0), &staged_);
   }
 
  private:
@@ -382,37 +398,34 @@ class LookupRowsKernel : public OpDeviceKernel {
   DeviceLanding staged_;
 };
 
-class LookupRowsGradKernel : public OpDeviceKernel {
+// The gradient of the rows of look-up k, into output k of slot 0.
+class StepRowsGradient {
  public:
-  LookupRowsGradKernel(LookupAttrs attrs, int64_t slots, int64_t width) : attrs_(attrs), slots_(slots), width_(width) {}
-
-  absl::Status Run(DeviceKernelContext& ctx) override {
-    RETURN_IF_ERROR(CheckRowInputs(ctx, attrs_, width_));
-    ASSIGN_OR_RETURN(const Groups g, ReadGroups(ctx, attrs_));
-    ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs_, slots_, width_));
-    const DeviceTensor& dout = ctx.input(3);
-    RETURN_IF_ERROR(CheckOutGradient(dout, out));
-    const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows);
+  // Inputs have passed their checks; the gradients of groups lie in dout at `places`.
+  absl::Status Run(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int64_t width, const DeviceTensor& dout,
+                   const GroupRows& places) {
+    ASSIGN_OR_RETURN(const Groups g, ReadGroups(ctx, attrs, k));
     row_places_.resize(static_cast<size_t>(ctx.lanes));
-    RETURN_IF_ERROR(
-        gradients_.Sort(ctx, attrs_, g, [&](int lane, RowGradients::Lane* of) { Number(ctx, rows, lane, of); }));
+    RETURN_IF_ERROR(gradients_.Sort(
+        ctx, attrs, g, [&](int lane, RowGradients::Lane* of) { Number(ctx, attrs, k, lane, of); }, k));
     std::vector<int64_t> lane_rows;
     for (int lane = 0; lane < ctx.lanes; ++lane) lane_rows.push_back(gradients_.rows(lane));
-    RETURN_IF_ERROR(ctx.Resize(0, 2, lane_rows, {width_}));
-    return gradients_.Sum(ctx, g, dout, lane_rows, width_);
+    RETURN_IF_ERROR(ctx.Resize(0, 2, lane_rows, {width}, k));
+    return gradients_.Sum(ctx, g, dout, lane_rows, width, k, places);
   }
 
  private:
-  void Number(DeviceKernelContext& ctx, const SelectedRows& rows, int lane, RowGradients::Lane* of) {
-    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds);
-    SelectedRows* const grad = FreshRows(ctx.output_var(0), lane, rows.height);
+  void Number(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int lane, RowGradients::Lane* of) {
+    const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows, k);
+    const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
+    SelectedRows* const grad = FreshRows(ctx.output_var(0, k), lane, rows.height);
     of->place.assign(ids.values.size(), -1);
     // Of the rows of the step, among this lane's.
     std::vector<int32_t>& places = row_places_[static_cast<size_t>(lane)];
     places.assign(rows.ids.size(), -1);
-    const Tensor& given = ctx.host_input<Tensor>(lane, kIndex);
+    const Tensor& given = ctx.host_input<Tensor>(lane, kIndex, k);
     const int32_t* const index = ids.values.empty() ? nullptr : given.data<int32_t>();
-    ForReadIds(attrs_, ids, [&](size_t i, int64_t) {
+    ForReadIds(attrs, ids, [&](size_t i, int64_t) {
       int32_t& place = places[static_cast<size_t>(index[i])];
       if (place < 0) {
         place = static_cast<int32_t>(grad->ids.size());
@@ -424,10 +437,141 @@ class LookupRowsGradKernel : public OpDeviceKernel {
     of->count = grad->ids.size();
   }
 
-  const LookupAttrs attrs_;
-  const int64_t slots_, width_;
   std::vector<std::vector<int32_t>> row_places_;  // by lane
   RowGradients gradients_;
+};
+
+class LookupRowsGradKernel : public OpDeviceKernel {
+ public:
+  LookupRowsGradKernel(LookupAttrs attrs, int64_t slots, int64_t width) : attrs_(attrs), slots_(slots), width_(width) {}
+
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    RETURN_IF_ERROR(CheckRowInputs(ctx, attrs_, width_));
+    ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs_, slots_, width_));
+    const DeviceTensor& dout = ctx.input(3);
+    RETURN_IF_ERROR(CheckOutGradient(dout, out));
+    return gradient_.Run(ctx, attrs_, 0, width_, dout, GroupRows());
+  }
+
+ private:
+  const LookupAttrs attrs_;
+  const int64_t slots_, width_;
+  StepRowsGradient gradient_;
+};
+
+// lookup_concat: slots Ids, Index, Rows, and X, or of the gradient Out@GRAD
+
+constexpr int kDense = 3, kJoinedGrad = 3;
+
+int64_t ColumnsOf(const LookupPiece& piece) { return OutWidth(piece.attrs, piece.slots, piece.width); }
+
+// Inputs of look-up k belong together, and its lanes have the rows given.
+absl::Status CheckPiece(DeviceKernelContext& ctx, const LookupPiece& piece, int k, absl::Span<const int64_t> rows) {
+  RETURN_IF_ERROR(CheckRowInputs(ctx, piece.attrs, piece.width, k));
+  ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, piece.attrs, piece.slots, piece.width, k));
+  if (absl::MakeConstSpan(out.rows) == rows) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("Ids[", k, "] are of other numbers of examples"));
+}
+
+GroupRows ColumnsFrom(const LookupPiece& piece, int64_t columns, int64_t begin) {
+  return {.stride = columns, .first = begin, .groups = BySlot(piece.attrs) ? piece.slots : 1};
+}
+
+// The columns [begin, begin + size) of a matrix, of all lanes, from a matrix of their own or into one.
+absl::Status CopyColumns(DeviceKernelContext& ctx, const DeviceTensor& whole, int64_t begin, int64_t size, float* piece,
+                         bool into_whole) {
+  const int64_t rows = whole.rows();
+  return ForEach(ctx.runtime(), rows * size,
+                 PieceAt{.whole = whole.data<float>(),
+                         .piece = piece,
+                         .stride = whole.width(),
+                         .first = begin,
+                         .length = size,
+                         .into_whole = into_whole});
+}
+
+class LookupConcatKernel : public OpDeviceKernel {
+ public:
+  explicit LookupConcatKernel(LookupConcat pieces)
+      : pieces_(std::move(pieces)), staged_(pieces_.lookups.size()) {}
+
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    std::vector<int64_t> rows;
+    for (int lane = 0; lane < ctx.lanes; ++lane) rows.push_back(ctx.host_input<IdBatch>(lane, kIds).batch());
+    int64_t columns = 0;
+    for (const int piece : pieces_.order) {
+      if (piece >= 0) {
+        RETURN_IF_ERROR(CheckPiece(ctx, pieces_.lookups[static_cast<size_t>(piece)], piece, rows));
+        columns += ColumnsOf(pieces_.lookups[static_cast<size_t>(piece)]);
+        continue;
+      }
+      const DeviceTensor& x = ctx.input(kDense, -1 - piece);
+      const std::string name = absl::StrCat("X[", -1 - piece, "]");
+      RETURN_IF_ERROR(CheckRank(name, x, 2));
+      if (x.lane_rows() != rows) {
+        return absl::InvalidArgumentError(absl::StrCat(name, " is ", ShapeString(x.dims()), " in ", x.lanes(),
+                                                       " lanes, of other numbers of examples than Ids[0]"));
+      }
+      columns += x.width();
+    }
+    RETURN_IF_ERROR(ctx.Resize(0, 2, rows, {columns}));
+    const DeviceTensor& out = ctx.output(0);
+    int64_t begin = 0;
+    for (const int piece : pieces_.order) {
+      if (piece < 0) {
+        const DeviceTensor& x = ctx.input(kDense, -1 - piece);
+        RETURN_IF_ERROR(CopyColumns(ctx, out, begin, x.width(), x.data<float>(), /*into_whole=*/true));
+        begin += x.width();
+        continue;
+      }
+      const LookupPiece& of = pieces_.lookups[static_cast<size_t>(piece)];
+      RETURN_IF_ERROR(PoolInto(ctx, of.attrs, piece, of.width, ctx.input(kRows, piece).data<float>(), PlacesOf(ctx, piece),
+                               &staged_[static_cast<size_t>(piece)], out.data<float>(), ColumnsFrom(of, columns, begin)));
+      begin += ColumnsOf(of);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const LookupConcat pieces_;
+  std::vector<DeviceLanding> staged_;  // one for each look-up
+};
+
+class LookupConcatGradKernel : public OpDeviceKernel {
+ public:
+  explicit LookupConcatGradKernel(LookupConcatGrad pieces)
+      : pieces_(std::move(pieces)), gradients_(pieces_.lookups.size()) {}
+
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& dout = ctx.input(kJoinedGrad);
+    RETURN_IF_ERROR(CheckRank("Out@GRAD", dout, 2));
+    const std::vector<int64_t> rows = dout.lane_rows();
+    for (size_t k = 0; k < pieces_.lookups.size(); ++k) {
+      const LookupPiece& piece = pieces_.lookups[k];
+      RETURN_IF_ERROR(CheckPiece(ctx, piece, static_cast<int>(k), rows));
+      RETURN_IF_ERROR(CheckColumns(dout, piece.begin, ColumnsOf(piece)));
+      RETURN_IF_ERROR(gradients_[k].Run(ctx, piece.attrs, static_cast<int>(k), piece.width, dout,
+                                        ColumnsFrom(piece, dout.width(), piece.begin)));
+    }
+    for (size_t j = 0; j < pieces_.dense_begins.size(); ++j) {
+      const int64_t begin = pieces_.dense_begins[j], size = pieces_.dense_sizes[j];
+      RETURN_IF_ERROR(CheckColumns(dout, begin, size));
+      RETURN_IF_ERROR(ctx.Resize(1, 2, rows, {size}, static_cast<int>(j)));
+      RETURN_IF_ERROR(CopyColumns(ctx, dout, begin, size, ctx.output(1, static_cast<int>(j)).data<float>(),
+                                  /*into_whole=*/false));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status CheckColumns(const DeviceTensor& dout, int64_t begin, int64_t size) {
+    if (begin >= 0 && size >= 0 && begin <= dout.width() && size <= dout.width() - begin) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(size, " columns from ", begin, " on; Out@GRAD is ", ShapeString(dout.dims())));
+  }
+
+  const LookupConcatGrad pieces_;
+  std::vector<StepRowsGradient> gradients_;  // one for each look-up
 };
 
 // lookup_table: slots Ids, W
@@ -564,6 +708,20 @@ absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeTableGrad(const KernelInit& 
 
 REGISTER_DEVICE_KERNEL(lookup_rows, MakeOfRows<LookupRowsKernel>, {"Ids", "Index"});
 REGISTER_DEVICE_KERNEL(lookup_rows_grad, MakeOfRows<LookupRowsGradKernel>, {"Ids", "Index"});
+REGISTER_DEVICE_KERNEL(
+    lookup_concat,
+    [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpDeviceKernel>> {
+      ASSIGN_OR_RETURN(LookupConcat pieces, ReadLookupConcat(init));
+      return std::unique_ptr<OpDeviceKernel>(new LookupConcatKernel(std::move(pieces)));
+    },
+    {"Ids", "Index"});
+REGISTER_DEVICE_KERNEL(
+    lookup_concat_grad,
+    [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpDeviceKernel>> {
+      ASSIGN_OR_RETURN(LookupConcatGrad pieces, ReadLookupConcatGrad(init));
+      return std::unique_ptr<OpDeviceKernel>(new LookupConcatGradKernel(std::move(pieces)));
+    },
+    {"Ids", "Index"});
 REGISTER_DEVICE_KERNEL(lookup_table, MakeTable, {"Ids"});
 REGISTER_DEVICE_KERNEL(lookup_table_grad, MakeTableGrad, {"Ids"});
 

@@ -11,20 +11,35 @@
 namespace weir {
 namespace device {
 
-// One id a group: out [n, width].
+// Where the rows of groups lie: one after the other, or, with a stride, as columns of a matrix with that many, from column
+// `first` on: `groups` of them for each example.
+struct GroupRows {
+  int64_t stride = 0;
+  int64_t first = 0;
+  int64_t groups = 1;
+  WEIR_HOST_DEVICE int64_t Begin(int64_t group, int64_t width) const {
+    if (stride == 0) return group * width;
+    const int64_t example = Quotient(group, groups);
+    return example * stride + first + (group - example * groups) * width;
+  }
+  bool Fours() const { return stride % 4 == 0 && first % 4 == 0; }
+};
+
+// One id a group: out [n, width], or part of a matrix.
 struct GatherAt {
   const int32_t* row;
   const float* rows;
   int64_t width;
   float* out;
+  GroupRows to = {};
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t at = Quotient(i, width);
-    out[i] = rows[static_cast<int64_t>(row[at]) * width + (i - at * width)];
+    const int64_t at = Quotient(i, width), column = i - at * width;
+    out[to.Begin(at, width) + column] = rows[static_cast<int64_t>(row[at]) * width + column];
   }
-  bool Fours() const { return width % 4 == 0 && InFours(rows, out); }
+  bool Fours() const { return width % 4 == 0 && to.Fours() && InFours(rows, out); }
   WEIR_HOST_DEVICE void Four(int64_t i) const {
-    const int64_t w = width / 4, at = Quotient(i, w);
-    StoreFour(out, i, LoadFour(rows, static_cast<int64_t>(row[at]) * w + (i - at * w)));
+    const int64_t w = width / 4, at = Quotient(i, w), column = i - at * w;
+    StoreFour(out, to.Begin(at, width) / 4 + column, LoadFour(rows, static_cast<int64_t>(row[at]) * w + column));
   }
 };
 
@@ -55,6 +70,7 @@ struct PoolAt {
   const float* rows;
   int64_t width;
   float* out;
+  GroupRows to = {};
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t group = Quotient(i, width), column = i - group * width;
     float sum = 0;
@@ -67,9 +83,9 @@ struct PoolAt {
       }
       if (d != 1) sum /= d;
     }
-    out[i] = sum;
+    out[to.Begin(group, width) + column] = sum;
   }
-  bool Fours() const { return width % 4 == 0 && InFours(rows, out); }
+  bool Fours() const { return width % 4 == 0 && to.Fours() && InFours(rows, out); }
   WEIR_HOST_DEVICE void Four(int64_t i) const {
     const int64_t w = width / 4, group = Quotient(i, w), column = i - group * w;
     Float4 sum = {};
@@ -84,7 +100,7 @@ struct PoolAt {
         if (d != 1) sum.v[k] /= d;
       }
     }
-    StoreFour(out, i, sum);
+    StoreFour(out, to.Begin(group, width) / 4 + column, sum);
   }
 };
 
@@ -104,8 +120,9 @@ struct SegmentAt {
   int64_t width;
   float* grad;
   float* partial;
+  GroupRows from_rows = {};
   WEIR_HOST_DEVICE float Term(int32_t entry, int64_t column) const {
-    const float from = dout[static_cast<int64_t>(group[entry]) * width + column];
+    const float from = dout[from_rows.Begin(group[entry], width) + column];
     const float w = weight == nullptr ? 1.0f : weight[entry];
     const float d = divisor == nullptr ? 1.0f : divisor[group[entry]];
     if (w == 1 && d == 1) return from;

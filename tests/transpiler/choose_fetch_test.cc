@@ -76,7 +76,7 @@ TEST(ChooseFetchTest, NoTrainerHoldsAFetchedTable) {
   EXPECT_EQ(OpText(OnlyOp(main, "prefetch")),
             "Rows=t@ROWS, Index=cat@INDEX.t <- prefetch(Ids=cat) tables=[\"t\"] row_tables=[\"t\"] widths=[4] "
             "heights=[20000] @RPC");
-  EXPECT_EQ(InputOf(OnlyOp(main, "lookup_rows"), "Rows"), "t@ROWS");
+  EXPECT_EQ(InputOf(OnlyOp(main, "lookup_concat"), "Rows"), "t@ROWS");
   for (const v1::ProgramDesc* program : {&main, &t.trainer().startup}) {
     for (const v1::OpDesc& op : program->blocks(0).ops()) {
       if (op.type() != "recv" && op.type() != "concat") continue;

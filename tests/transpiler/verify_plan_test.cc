@@ -262,10 +262,10 @@ INSTANTIATE_TEST_SUITE_P(
                "defined: concat reads 'deep.0.w.block0' behind its recv and before fetch_barrier"},
         Broken{"TheWholeOfAFetchedMatrixIsRead",
                [](Set* s) {
-                 Edit(&s->trainer.main,
-                      "Out=more <- lookup_rows(Ids=cat, Index=cat@INDEX.held, Rows=held@ROWS) pooling=\"sum\" "
-                      "per_slot=false",
-                      "Out=more <- lookup_table(Ids=cat, W=held) pooling=\"sum\" per_slot=false is_sparse=true");
+                 Edit(&s->trainer.main, "  var wide dense", "  var whole dense float32 [-1, 20]\n  var wide dense");
+                 Edit(&s->trainer.main, "  Out=wide <- lookup_rows(",
+                      "  Out=whole <- lookup_table(Ids=cat, W=held) pooling=\"sum\" per_slot=false is_sparse=true\n"
+                      "  Out=wide <- lookup_rows(");
                },
                "defined: lookup_table reads 'held', of which a trainer has only the rows that prefetch brings"},
         Broken{"ABlockWithoutAnInitialValue", [](Set* s) { Drop(&s->server.startup, "Out=out.w <- xavier"); },

@@ -1,0 +1,211 @@
+// Look-ups written where they are joined: which chains become one op, and which stay.
+#include "transpiler/passes.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/graph/op_registry.h"
+#include "framework/graph/verifier.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Wide & Deep: nothing but the tower reads what is looked up.
+std::string WideAndDeep() {
+  std::string text = Replaced(kDeepFm, "  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n", "");
+  return Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\"");
+}
+
+absl::StatusOr<bool> Fuse(const Job& job, Programs* programs) {
+  const std::vector<Pass>& passes = TrainerPasses();
+  const auto pass = std::find_if(passes.begin(), passes.end(),
+                                 [](const Pass& each) { return std::string_view(each.name) == "fuse_lookups"; });
+  return pass == passes.end() ? absl::NotFoundError("no pass fuse_lookups") : pass->run(job, programs);
+}
+
+// The trainer's program as it is before and after the pass.
+struct Both {
+  v1::ProgramDesc before, after;
+  bool changed = false;
+};
+Both Fused(const Job& job) {
+  Programs programs;
+  for (const auto* passes : {&SingleMachinePasses(), &PlacementPasses(), &TrainerPasses()}) {
+    for (const Pass& pass : *passes) {
+      if (std::string_view(pass.name) == "fuse_lookups") {
+        Both both{.before = programs.main};
+        const absl::StatusOr<bool> changed = Fuse(job, &programs);
+        EXPECT_TRUE(changed.ok()) << changed.status();
+        EXPECT_TRUE(VerifyProgram(programs.main).ok()) << VerifyProgram(programs.main);
+        both.changed = changed.ok() && *changed;
+        both.after = programs.main;
+        return both;
+      }
+      const absl::Status ran = pass.run(job, &programs).status();
+      EXPECT_TRUE(ran.ok()) << pass.name << ": " << ran;
+    }
+  }
+  ADD_FAILURE() << "no pass fuse_lookups";
+  return {};
+}
+
+// The line of the only op of a type.
+std::string Line(const v1::ProgramDesc& program, std::string_view type) { return OpText(OnlyOp(program, type)); }
+
+bool Declares(const v1::ProgramDesc& program, std::string_view name) {
+  return FindVar(program.blocks(0), name) != nullptr;
+}
+
+TEST(FuseLookupsTest, TheChainIsOneOpAndItsGradientOne) {
+  const Both both = Fused(JobOf(WideAndDeep()));
+  ASSERT_TRUE(both.changed);
+  EXPECT_EQ(Line(both.after, "lookup_concat"),
+            "Out=input <- lookup_concat(Ids=cat, Index=cat@INDEX.vectors, Rows=vectors@ROWS, X=dense) "
+            "poolings=[\"none\"] @FORWARD");
+  EXPECT_EQ(Line(both.after, "lookup_concat_grad"),
+            "Rows@GRAD=vectors@GRAD <- lookup_concat_grad(Ids=cat, Index=cat@INDEX.vectors, Rows=vectors@ROWS, "
+            "Out@GRAD=input@GRAD) poolings=[\"none\"] lookup_begins=[0] @BACKWARD grads(vectors=vectors@GRAD)");
+  const std::vector<std::string> types = Types(both.after);
+  for (const char* gone : {"concat", "concat_grad", "reshape", "reshape_grad"}) EXPECT_THAT(types, Not(Contains(gone)));
+  for (const char* gone : {"fields", "input.flat0", "fields@GRAD", "input.flat0@GRAD"}) {
+    EXPECT_TRUE(Declares(both.before, gone)) << gone;
+    EXPECT_FALSE(Declares(both.after, gone)) << gone;
+  }
+  // The sum of numbers is joined with nothing.
+  EXPECT_EQ(InputOf(OnlyOp(both.after, "lookup_rows"), "Rows"), "weights@ROWS");
+  // The gradient leaves behind the op that makes it.
+  const v1::ProgramDesc trainer = TranspiledOf(JobOf(WideAndDeep())).trainer().main;
+  const auto& ops = trainer.blocks(0).ops();
+  for (int i = 0; i < ops.size(); ++i) {
+    if (ops.Get(i).type() != "lookup_concat_grad") continue;
+    EXPECT_EQ(InputOf(ops.Get(i + 1), "X"), "vectors@GRAD");
+  }
+}
+
+TEST(FuseLookupsTest, WhatSomethingElseReadsStays) {
+  // The factorisation machine reads the fields, too.
+  const Both both = Fused(JobOf(kDeepFm));
+  EXPECT_FALSE(both.changed);
+  EXPECT_EQ(ProgramText(both.after), ProgramText(both.before));
+  // And of the two that this concat joins the first goes into the logit, too.
+  std::string text = Replaced(WideAndDeep(), "layer { name: \"out\"",
+                              "layer { name: \"both\" concat { input: \"wide\" input: \"deep\" } }\n"
+                              "  layer { name: \"out\"");
+  text = Replaced(text, "name: \"out\" fc { input: \"deep\"", "name: \"out\" fc { input: \"both\"");
+  EXPECT_THAT(Line(Fused(JobOf(text)).after, "concat"), HasSubstr("Out=both <- concat(X=[wide, deep])"));
+}
+
+TEST(FuseLookupsTest, PooledLookUpsStandWhereTheyWereAmongTheOthers) {
+  std::string text =
+      Replaced(WideAndDeep(), "  layer { name: \"input\"",
+               "  layer { name: \"means\" embedding { ids: \"cat\" table: \"vectors\" pooling: MEAN padding_id: 3 } }\n"
+               "  layer { name: \"scaled\" fc { input: \"dense\" size: 5 } }\n  layer { name: \"input\"");
+  text = Replaced(text, "input: \"fields\" input: \"dense\"",
+                  "input: \"scaled\" input: \"means\" input: \"dense\" input: \"fields\"");
+  const Both both = Fused(JobOf(text));
+  ASSERT_TRUE(both.changed);
+  const v1::OpDesc op = OnlyOp(both.after, "lookup_concat"), grad = OnlyOp(both.after, "lookup_concat_grad");
+  EXPECT_THAT(OpText(op), HasSubstr("Ids=[cat, cat]"));
+  EXPECT_THAT(OpText(op), HasSubstr("X=[scaled, dense]) poolings=[\"mean\", \"none\"] padded=[1, 0]"));
+  EXPECT_THAT(FindAttr(op, "dense_at")->ints().v(), ElementsAre(0, 2));
+  // Both gradients of one table are still added up, in their order; the one of `dense` is not wanted.
+  EXPECT_THAT(FindAttr(grad, "lookup_begins")->ints().v(), ElementsAre(5, 15));
+  EXPECT_THAT(FindAttr(grad, "dense_begins")->ints().v(), ElementsAre(0));
+  EXPECT_THAT(FindAttr(grad, "dense_sizes")->ints().v(), ElementsAre(5));
+  EXPECT_THAT(OpText(grad), HasSubstr("X@GRAD=scaled@GRAD"));
+  EXPECT_EQ(OpText(OnlyOp(both.after, "sum")), OpText(OnlyOp(both.before, "sum")));
+}
+
+// Several variables of ids in one layer are joined slot by slot first.
+constexpr char kSlots[] = R"(name: "slots"
+data {
+  train { files: "t.txt" }
+  multi_slot {
+    slot { name: "label" type: FLOAT }
+    slot { name: "a" type: IDS }
+    slot { name: "b" type: IDS }
+  }
+  batch_size: 8
+}
+model {
+  layer { name: "fields" embedding { ids: "a" ids: "b" table: "t" %s } }
+  layer { name: "one" embedding { ids: "a" table: "u" pooling: SUM } }
+  layer { name: "input" concat { input: "one" input: "fields" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "t" width: 3 is_sparse: true is_distributed: true }
+table { name: "u" width: 2 is_sparse: true is_distributed: true }
+optimizer { sgd { learning_rate: 0.1 } }
+)";
+
+TEST(FuseLookupsTest, SeveralVariablesOfIdsAreJoinedAtOnce) {
+  const Both both = Fused(JobOf(Replaced(kSlots, "%s", "pooling: SUM per_slot: true")));
+  ASSERT_TRUE(both.changed);
+  EXPECT_EQ(Line(both.after, "lookup_concat"),
+            "Out=input <- lookup_concat(Ids=[a, a, b], Index=[a@INDEX.u, a@INDEX.t, b@INDEX.t], Rows=[u@ROWS, t@ROWS, "
+            "t@ROWS]) "
+            "poolings=[\"sum\", \"sum\", \"sum\"] per_slot=[0, 1, 1] @FORWARD");
+  EXPECT_THAT(FindAttr(OnlyOp(both.after, "lookup_concat_grad"), "lookup_begins")->ints().v(), ElementsAre(0, 2, 5));
+  EXPECT_THAT(Types(both.after), Not(Contains("concat")));
+  EXPECT_THAT(Types(both.after), Not(Contains("concat_grad")));
+}
+
+TEST(FuseLookupsTest, WhatClipsAGradientStandsBehindTheOpThatMakesIt) {
+  const std::string text = Replaced(kSlots, "%s", "pooling: SUM per_slot: true");
+  const Both both =
+      Fused(JobOf(Replaced(text, "learning_rate: 0.1 }", "learning_rate: 0.1 } clip { by_value { max: 1 } }")));
+  EXPECT_THAT(Types(both.before), Contains("clip"));
+  EXPECT_THAT(Types(both.after), Contains("lookup_concat_grad"));
+  EXPECT_THAT(Types(both.after), Not(Contains("lookup_rows_grad")));
+}
+
+TEST(FuseLookupsTest, ASequenceStays) {
+  std::string text = Replaced(kSlots, "ids: \"a\" ids: \"b\" table: \"t\" %s", "ids: \"b\" table: \"t\" sequence: 4");
+  const Both both = Fused(JobOf(text));
+  ASSERT_TRUE(both.changed);
+  EXPECT_THAT(Line(both.after, "lookup_concat"), HasSubstr("Ids=a, Index=a@INDEX.u, Rows=u@ROWS, X=input.flat1)"));
+  EXPECT_THAT(Line(both.after, "lookup_rows"), HasSubstr("sequence=4"));
+  EXPECT_THAT(Line(both.after, "lookup_concat_grad"), HasSubstr("X@GRAD=input.flat1@GRAD"));
+}
+
+TEST(FuseLookupsTest, WithoutBackwardOnlyTheForwardIsFused) {
+  // Rows that are only read, as in a program for predictions.
+  Programs programs;
+  programs.main = Fused(JobOf(WideAndDeep())).before;
+  FilterOps(programs.main.mutable_blocks(0),
+            [](const v1::OpDesc& op) { return op.role() != v1::BACKWARD && op.role() != v1::OPTIMIZE; });
+  const absl::StatusOr<bool> changed = Fuse(JobOf(WideAndDeep()), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
+  EXPECT_THAT(Types(programs.main), Contains("lookup_concat"));
+  EXPECT_THAT(Types(programs.main), Not(Contains("lookup_concat_grad")));
+}
+
+TEST(FuseLookupsTest, AGradientThatIsReadTwiceStays) {
+  Programs programs;
+  programs.main = Fused(JobOf(WideAndDeep())).before;
+  v1::BlockDesc* const block = programs.main.mutable_blocks(0);
+  *block->add_vars() = *FindVar(*block, "fields@GRAD");
+  block->mutable_vars(block->vars_size() - 1)->set_name("more");
+  *block->add_ops() = WithRole(MakeOp("scale", {{"X", {"fields@GRAD"}}}, {{"Out", {"more"}}}), v1::BACKWARD);
+  const std::string before = ProgramText(programs.main);
+  const absl::StatusOr<bool> changed = Fuse(JobOf(WideAndDeep()), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  // Its reshape_grad reads the fields' dims, so forward stays, too.
+  EXPECT_FALSE(*changed);
+  EXPECT_EQ(ProgramText(programs.main), before);
+}
+
+}  // namespace
+}  // namespace weir
