@@ -1,6 +1,7 @@
 #include "transpiler/fuse_lookups.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -353,6 +354,14 @@ class Fuser {
 
 }  // namespace
 
-absl::StatusOr<bool> FuseLookups(const Job&, Programs* programs) { return Fuser(&programs->main).Run(); }
+absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs) {
+  // A trainer on a device finds what it is to run on the CPU by these names.
+  static constexpr std::string_view kReplaced[] = {"lookup_rows", "lookup_rows_grad", "concat",
+                                                   "concat_grad", "reshape",          "reshape_grad"};
+  for (const std::string& op : job.config.train().cpu_ops()) {
+    if (std::find(std::begin(kReplaced), std::end(kReplaced), op) != std::end(kReplaced)) return false;
+  }
+  return Fuser(&programs->main).Run();
+}
 
 }  // namespace weir

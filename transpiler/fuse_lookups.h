@@ -16,8 +16,8 @@ namespace weir {
 // (ops/lookup_concat.cc).
 //
 // A look-up stays as it is when something else reads it or what is made of it, and when it is a sequence; so do the
-// other inputs of the concat. Of the user's operators it names those that it replaces. No errors; false when nothing is
-// joined.
+// other inputs of the concat; and all of them when train.cpu_ops names an operator that would be replaced. No errors; false
+// when nothing is joined.
 absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs);
 
 }  // namespace weir

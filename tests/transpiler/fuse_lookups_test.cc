@@ -179,6 +179,18 @@ TEST(FuseLookupsTest, ASequenceStays) {
   EXPECT_THAT(Line(both.after, "lookup_concat_grad"), HasSubstr("X@GRAD=input.flat1@GRAD"));
 }
 
+// What the job names for the CPU would have another name.
+TEST(FuseLookupsTest, WhatIsToRunOnTheCpuStays) {
+  for (const char* op : {"concat", "lookup_rows_grad"}) {
+    Job job = JobOf(WideAndDeep());
+    job.config.mutable_train()->add_cpu_ops(op);
+    EXPECT_FALSE(Fused(job).changed) << op;
+  }
+  Job job = JobOf(WideAndDeep());
+  job.config.mutable_train()->add_cpu_ops("sum");
+  EXPECT_TRUE(Fused(job).changed);
+}
+
 TEST(FuseLookupsTest, WithoutBackwardOnlyTheForwardIsFused) {
   // Rows that are only read, as in a program for predictions.
   Programs programs;
