@@ -10,11 +10,13 @@
 // safe); else they copy. A program cannot say it.
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "framework/base/status_macros.h"
 #include "framework/graph/dims.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/shared_buffers.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
 #include "ops/shape_rules.h"
@@ -27,7 +29,7 @@ int64_t PerExample(absl::Span<const int64_t> dims) { return dims.empty() ? 1 : K
 
 // Memory is the executor's to share.
 absl::Status ExpectNothingSaidOfMemory(const InferContext& ctx) {
-  if (!ctx.attrs().Has("by_reference")) return absl::OkStatus();
+  if (!ctx.attrs().Has(kByReference)) return absl::OkStatus();
   return ctx.Error("by_reference is for the executor to say; take it out of the program");
 }
 
@@ -91,7 +93,7 @@ absl::Status GiveReshaped(const Tensor& from, bool by_reference, absl::Span<cons
 class ReshapeKernel : public OpKernel {
  public:
   explicit ReshapeKernel(const KernelInit& init)
-      : shape_(init.attrs.Ints("shape")), by_reference_(init.attrs.Bool("by_reference")) {}
+      : shape_(init.attrs.Ints("shape")), by_reference_(init.attrs.Bool(kByReference)) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     Shape dims(shape_.begin(), shape_.end());
@@ -114,7 +116,7 @@ class ReshapeKernel : public OpKernel {
 // Inputs X (for its dims), Out@GRAD; output X@GRAD.
 class ReshapeGradKernel : public OpKernel {
  public:
-  explicit ReshapeGradKernel(const KernelInit& init) : by_reference_(init.attrs.Bool("by_reference")) {}
+  explicit ReshapeGradKernel(const KernelInit& init) : by_reference_(init.attrs.Bool(kByReference)) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& dout = ctx.input(1);
@@ -136,7 +138,7 @@ REGISTER_OP(reshape)
   .summary = "the same elements under other dims",
   .inputs = {{"X"}},
   .outputs = {{"Out"}},
-  .attrs = {Required(IntsAttr("shape")), BoolAttr("by_reference", false)},
+  .attrs = {Required(IntsAttr("shape")), BoolAttr(std::string(kByReference), false)},
   .shape = ReshapeShape,
   .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
   .cost = ElementwiseCost(0),
@@ -146,7 +148,7 @@ REGISTER_OP(reshape_grad)
   .summary = "a gradient under the dims of reshape's X",
   .inputs = {{"X"}, {"Out@GRAD"}},
   .outputs = {{"X@GRAD"}},
-  .attrs = {IntsAttr("shape"), BoolAttr("by_reference", false)},
+  .attrs = {IntsAttr("shape"), BoolAttr(std::string(kByReference), false)},
   .shape = ReshapeGradShape,
   .cost = ElementwiseCost(0),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});

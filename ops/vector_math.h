@@ -23,13 +23,14 @@ WEIR_HOST_DEVICE inline float BitsFloat(int32_t bits) {
   return x;
 }
 
-// e^x. 0 below -87.336 (results that would not be normal numbers), infinity above 88.722, NaN for NaN.
-WEIR_HOST_DEVICE inline float Exp(float x) {
+// e^x / 2^n for the whole n nearest to x / ln 2, whose lowest bits are those of *n; numbers that Exp has an answer for.
+WEIR_HOST_DEVICE inline float ExpFraction(float x, uint32_t* n) {
   // x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves round(x / ln 2) in the low bits.
   const float shifted = x * 1.44269504088896341f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
-  float r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
+  *n = static_cast<uint32_t>(FloatBits(shifted)) - 0x4B400000u;
+  const float rounded = shifted - 12582912.0f;
+  float r = x - rounded * 0.693359375f;
+  r = r - rounded * -2.12194440e-4f;
   // Polynomial of Cephes' expf (S. Moshier).
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
@@ -37,29 +38,27 @@ WEIR_HOST_DEVICE inline float Exp(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  return p * (r * r) + r + 1.0f;
+}
+
+// 2^n, -126 <= n <= 127.
+WEIR_HOST_DEVICE inline float PowerOfTwo(uint32_t n) { return BitsFloat(static_cast<int32_t>((n + 127u) << 23)); }
+
+// e^x. 0 below -87.336 (results that would not be normal numbers), infinity above 88.722, NaN for NaN.
+WEIR_HOST_DEVICE inline float Exp(float x) {
+  uint32_t n;
+  const float fraction = ExpFraction(x, &n);
   // 2^n in two factors: n may be 128.
-  const uint32_t bits = static_cast<uint32_t>(FloatBits(shifted)) - 0x4B400000u;
-  const int32_t half = static_cast<int32_t>(bits) >> 1;
-  const uint32_t rest = bits - static_cast<uint32_t>(half);
-  const float scale1 = BitsFloat(static_cast<int32_t>((static_cast<uint32_t>(half) + 127u) << 23));
-  const float scale2 = BitsFloat(static_cast<int32_t>((rest + 127u) << 23));
-  float y = p * scale1 * scale2;
+  const int32_t half = static_cast<int32_t>(n) >> 1;
+  const uint32_t rest = n - static_cast<uint32_t>(half);
+  float y = fraction * PowerOfTwo(static_cast<uint32_t>(half)) * PowerOfTwo(rest);
   y = x < -87.33654f ? 0.0f : y;
   y = x > 88.72283f ? __builtin_inff() : y;
   return y;
 }
 
-// Natural logarithm. -infinity for 0, NaN for negative numbers and NaN.
-WEIR_HOST_DEVICE inline float Log(float x) {
-  // Numbers that are not normal are scaled up first.
-  const bool tiny = x < 1.17549435e-38f;
-  const float scaled = tiny ? x * 8388608.0f : x;
-  // scaled = 2^e * m with m in [sqrt(1/2), sqrt(2)).
-  const uint32_t bits = static_cast<uint32_t>(FloatBits(scaled)) - 0x3F3504F3u;
-  const int32_t exponent = static_cast<int32_t>(bits) >> 23;
-  const float m = BitsFloat(static_cast<int32_t>((bits & 0x007FFFFFu) + 0x3F3504F3u));
-  const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
+// log(2^e m), m in [sqrt(1/2), sqrt(2)).
+WEIR_HOST_DEVICE inline float LogOfParts(float e, float m) {
   const float z = m - 1.0f;
   const float zz = z * z;
   // Polynomial of Cephes' logf (S. Moshier).
@@ -75,8 +74,20 @@ WEIR_HOST_DEVICE inline float Log(float x) {
   p = p * z * zz;
   p = p + e * -2.12194440e-4f;
   p = p - 0.5f * zz;
-  float y = z + p;
-  y = y + e * 0.693359375f;
+  return (z + p) + e * 0.693359375f;
+}
+
+// Natural logarithm. -infinity for 0, NaN for negative numbers and NaN.
+WEIR_HOST_DEVICE inline float Log(float x) {
+  // Numbers that are not normal are scaled up first.
+  const bool tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.0f : x;
+  // scaled = 2^e * m with m in [sqrt(1/2), sqrt(2)).
+  const uint32_t bits = static_cast<uint32_t>(FloatBits(scaled)) - 0x3F3504F3u;
+  const int32_t exponent = static_cast<int32_t>(bits) >> 23;
+  const float m = BitsFloat(static_cast<int32_t>((bits & 0x007FFFFFu) + 0x3F3504F3u));
+  const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
+  float y = LogOfParts(e, m);
   y = x == 0.0f ? -__builtin_inff() : y;
   y = x == __builtin_inff() ? __builtin_inff() : y;
   y = x >= 0.0f ? y : __builtin_nanf("");

@@ -162,4 +162,9 @@ absl::StatusOr<SharedBuffers> ReadSharedBuffers(const v1::ProgramDesc& program, 
   return buffer_of;
 }
 
+bool CanGiveViews(const OpDef& def) {
+  return def.scope == OpScope::kLane && def.in_place.size() == 1 &&
+         std::any_of(def.attrs.begin(), def.attrs.end(), [](const AttrDef& attr) { return attr.name == kByReference; });
+}
+
 }  // namespace weir

@@ -16,6 +16,8 @@
 
 namespace weir {
 
+struct OpDef;
+
 inline constexpr std::string_view kShareBuffersOp = "share_buffers";
 
 // Buffer by variable; empty when the block has no such op. Variables that the block does not declare are left out: an
@@ -29,6 +31,13 @@ using SharedBuffers = std::map<std::string, int64_t, std::less<>>;
 //   - a variable written into the buffer of one that a gate op (send) has been given: it leaves while the lane goes on, and
 //     may not have left before the step ends
 absl::StatusOr<SharedBuffers> ReadSharedBuffers(const v1::ProgramDesc& program, int block);
+
+// Attribute of ops that can give a view of what they read in the place of a copy. Executors set it, where that is safe
+// (framework/runtime/executor.cc); a program cannot say it.
+inline constexpr std::string_view kByReference = "by_reference";
+
+// Is it an op of lanes that has the attribute? What becomes a view of what its one in-place rule says.
+bool CanGiveViews(const OpDef& def);
 
 }  // namespace weir
 

@@ -58,13 +58,9 @@ struct Segment {
   bool lanes = false;
 };
 
-// Attribute of an op that can give a view of what it reads in the place of a copy, by the one in-place rule that it has.
-constexpr std::string_view kByReference = "by_reference";
-
 bool HasViews(const v1::OpDesc& op) {
   const OpDef* const def = OpRegistry::Global().Find(op.type());
-  return def != nullptr && def->scope == OpScope::kLane && def->in_place.size() == 1 &&
-         std::any_of(def->attrs.begin(), def->attrs.end(), [](const AttrDef& attr) { return attr.name == kByReference; });
+  return def != nullptr && CanGiveViews(*def);
 }
 
 // The one variable of a slot; null when there are none or several.

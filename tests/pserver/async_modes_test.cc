@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/server_params.h"
+#include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
 
@@ -22,14 +23,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ClusterOptions OptionsFor(const HandMadeJob& job) {
-  ClusterOptions options;
-  options.plan = job.Plan();
-  options.main = [job](int s) { return job.Main(s); };
-  options.startup = [job](int s) { return job.Startup(s); };
-  options.plan_text = job.PlanText();
+ClusterOptions QuickOptionsFor(const HandMadeJob& job) {
+  ClusterOptions options = OptionsFor(job);
   options.deadlines.set_heartbeat_s(0.1);
-  options.deadlines.set_lease_s(60);
   return options;
 }
 
@@ -66,7 +62,7 @@ void WaitForPushes(InProcessCluster& cluster, int64_t pushes) {
 TEST(BoundedStalenessTest, FastTrainersWaitForTheSlowestAndNeverPassTheBound) {
   // With 16 lanes no trainer has a step without samples, which would say that it has no more.
   const HandMadeJob job{.servers = 2, .trainers = 3, .lanes = 16, .sync = false, .staleness = 2};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   constexpr int kSteps = 6;
   std::vector<absl::Status> ends(2);
   std::vector<std::thread> fast;
@@ -91,7 +87,7 @@ TEST(BoundedStalenessTest, FastTrainersWaitForTheSlowestAndNeverPassTheBound) {
 
 TEST(BoundedStalenessTest, ADeadTrainerHoldsNobodyAnyMore) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false, .staleness = 1};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_lease_s(0.8);
   options.deadlines.set_rpc_s(0.4);
   auto cluster = MakeCluster(std::move(options));
@@ -104,7 +100,7 @@ TEST(BoundedStalenessTest, ADeadTrainerHoldsNobodyAnyMore) {
 
 TEST(BoundedStalenessTest, WhoHasNoMoreStepsHoldsNobody) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false, .staleness = 0};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   std::thread other([&] {
     EXPECT_TRUE(Steps(*cluster, job, 1, 0, 2).ok());
     EXPECT_TRUE(cluster->client(1).BeginStep(2, /*read_only=*/false).ok());
@@ -118,7 +114,7 @@ TEST(BoundedStalenessTest, WhoHasNoMoreStepsHoldsNobody) {
 
 TEST(BoundedStalenessTest, AWaitThatIsTooLongNamesWhomItWaitedFor) {
   const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_lease_s(0.6);
   options.deadlines.set_slow_warning_s(0.2);
   options.deadlines.set_progress_deadline_s(0.5);
@@ -163,7 +159,7 @@ void WaitForCalls(InProcessCluster& cluster, int64_t calls) {
 // Step 2 may read when the other trainer has finished step 0: with rows pulled ahead of it no less than with its own pull.
 TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_heartbeat_s(1000);  // nothing else calls
   options.deadlines.set_lease_s(2000);
   auto cluster = MakeCluster(std::move(options));
@@ -193,7 +189,7 @@ TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
 
 TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
   const HandMadeJob job{.servers = 2, .sync = false};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   Client& client = cluster->client(0);
   ASSERT_TRUE(client.Join().ok());
   ASSERT_TRUE(PushRow(client, 0, 0).ok());
@@ -209,7 +205,7 @@ TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
 // What is pushed says where its rows stand among the ids pulled ahead; those of the program's own last pull are others.
 TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
   const HandMadeJob job{.servers = 2, .sync = false};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   Client& client = cluster->client(0);
   ASSERT_TRUE(client.Join().ok());
   const std::vector<int64_t> ids = {5, -7, kRow, 12};
@@ -225,7 +221,7 @@ TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
 
 TEST(RowsAheadTest, OnlyRowsArePulled) {
   const HandMadeJob job{.sync = false};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   ParamChannel& ahead = *cluster->client(0).Ahead();
   EXPECT_EQ(ahead.FinishSends(0, v1::APPLY).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ahead.FinishReceives(nullptr).code(), absl::StatusCode::kFailedPrecondition);
@@ -234,7 +230,7 @@ TEST(RowsAheadTest, OnlyRowsArePulled) {
 
 TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
   const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
   std::vector<float> rows;
   absl::Status pulled;
@@ -251,7 +247,7 @@ TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
 
 TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .lanes = 16, .sync = false, .staleness = 2};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_rpc_s(0.1);
   options.faults = {.seed = 9, .drop_request = 0.03, .drop_reply = 0.03, .duplicate = 0.1, .max_delay = absl::Milliseconds(2)};
   auto cluster = MakeCluster(std::move(options));
@@ -291,7 +287,7 @@ TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses
 
 TEST(AsyncTest, EveryPushIsAppliedExactlyOnceOverANetworkThatRepeatsAndLoses) {
   const HandMadeJob job{.servers = 2, .trainers = 3, .lanes = 16, .sync = false};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_rpc_s(0.1);
   options.faults = {.seed = 5, .drop_request = 0.05, .drop_reply = 0.1, .duplicate = 0.2, .max_delay = absl::Milliseconds(2)};
   auto cluster = MakeCluster(std::move(options));
@@ -359,7 +355,7 @@ TEST(DelayCompensationTest, OneTrainerHasNothingToCorrect) {
   InProcessCluster::Digest digests[2];
   for (const double lambda : {-1.0, 0.3}) {
     const HandMadeJob job{.servers = 2, .sync = false, .lambda = lambda};
-    auto cluster = MakeCluster(OptionsFor(job));
+    auto cluster = MakeCluster(QuickOptionsFor(job));
     ASSERT_TRUE(Steps(*cluster, job, 0, 0, 6).ok());
     const auto digest = cluster->GetDigest();
     ASSERT_TRUE(digest.ok()) << digest.status();
@@ -372,7 +368,7 @@ TEST(DelayCompensationTest, OneTrainerHasNothingToCorrect) {
 
 TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
   const HandMadeJob job{.trainers = 2, .async_tables = true};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
   const std::vector<int64_t> ids = {-7, int64_t{1} << 62};
   const auto rows_of = [&](int trainer) {
@@ -416,12 +412,12 @@ TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
 
 TEST(AsyncTablesTest, RowsAreDividedByTheirTrainersSamplesAndNotByAll) {
   const HandMadeJob job{.trainers = 2};
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(QuickOptionsFor(job));
   const absl::Status end = cluster->RunTrainers([&](int trainer) { return Steps(*cluster, job, trainer, 0, 4); });
   ASSERT_TRUE(end.ok()) << end;
   const auto in_step = cluster->GetDigest();
   const HandMadeJob loose{.trainers = 2, .async_tables = true};
-  auto other = MakeCluster(OptionsFor(loose));
+  auto other = MakeCluster(QuickOptionsFor(loose));
   ASSERT_TRUE(other->RunTrainers([&](int trainer) { return Steps(*other, loose, trainer, 0, 4); }).ok());
   const auto out_of_step = other->GetDigest();
   ASSERT_TRUE(in_step.ok() && out_of_step.ok());

@@ -18,6 +18,7 @@
 #include "framework/checkpoint/shard.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
 
@@ -26,16 +27,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-ClusterOptions OptionsFor(const HandMadeJob& job) {
-  ClusterOptions options;
-  options.plan = job.Plan();
-  options.main = [job](int s) { return job.Main(s); };
-  options.startup = [job](int s) { return job.Startup(s); };
-  options.plan_text = job.PlanText();
-  options.deadlines.set_lease_s(60);
-  return options;
-}
 
 // A lease of a second; a call is given up after half of that.
 ClusterOptions ShortLeases(const HandMadeJob& job) {

@@ -10,6 +10,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
 
@@ -18,14 +19,8 @@ namespace {
 
 constexpr int kSteps = 12;
 
-ClusterOptions OptionsFor(const HandMadeJob& job) {
-  ClusterOptions options;
-  options.plan = job.Plan();
-  options.main = [job](int s) { return job.Main(s); };
-  options.startup = [job](int s) { return job.Startup(s); };
-  options.plan_text = job.PlanText();
-  // Long leases: the sanitizers make everything slow, and nobody is to die here.
-  options.deadlines.set_lease_s(60);
+ClusterOptions PatientOptionsFor(const HandMadeJob& job) {
+  ClusterOptions options = OptionsFor(job);
   options.deadlines.set_rpc_s(20);
   return options;
 }
@@ -79,7 +74,7 @@ absl::StatusOr<TrainingRun> Train(const HandMadeJob& job, ClusterOptions options
 const TrainingRun& Reference() {
   static const TrainingRun* const run = [] {
     const HandMadeJob job;
-    const absl::StatusOr<TrainingRun> trained = Train(job, OptionsFor(job));
+    const absl::StatusOr<TrainingRun> trained = Train(job, PatientOptionsFor(job));
     EXPECT_TRUE(trained.ok()) << trained.status();
     return new TrainingRun(trained.ok() ? *trained : TrainingRun());
   }();
@@ -92,7 +87,7 @@ TEST(ClusterEqualityTest, AnyNumberOfServersAndTrainersGivesTheSameBits) {
   for (int servers : {1, 2, 3}) {
     for (int trainers : {1, 2, 3, 4}) {
       const HandMadeJob job{.servers = servers, .trainers = trainers};
-      const absl::StatusOr<TrainingRun> run = Train(job, OptionsFor(job));
+      const absl::StatusOr<TrainingRun> run = Train(job, PatientOptionsFor(job));
       ASSERT_TRUE(run.ok()) << run.status();
       EXPECT_EQ(run->digest, Reference().digest) << servers << " servers, " << trainers << " trainers";
       EXPECT_GT(run->counters.rows_pushed, 0);
@@ -103,7 +98,7 @@ TEST(ClusterEqualityTest, AnyNumberOfServersAndTrainersGivesTheSameBits) {
 TEST(ClusterEqualityTest, AnyNumberOfThreadsGivesTheSameBits) {
   for (int threads : {0, 1, 3}) {
     const HandMadeJob job{.servers = 2, .trainers = 2};
-    ClusterOptions options = OptionsFor(job);
+    ClusterOptions options = PatientOptionsFor(job);
     options.threads = threads;
     const absl::StatusOr<TrainingRun> run = Train(job, std::move(options));
     ASSERT_TRUE(run.ok()) << run.status();
@@ -113,7 +108,7 @@ TEST(ClusterEqualityTest, AnyNumberOfThreadsGivesTheSameBits) {
 
 TEST(ClusterEqualityTest, OtherLanesAreAnotherJob) {
   const HandMadeJob job{.lanes = 4};
-  const absl::StatusOr<TrainingRun> run = Train(job, OptionsFor(job));
+  const absl::StatusOr<TrainingRun> run = Train(job, PatientOptionsFor(job));
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_FALSE(run->digest == Reference().digest);
 }
@@ -129,7 +124,7 @@ TEST(ClusterEqualityTest, AllTrainersSeeSkippedAndEmptySteps) {
 }
 
 ClusterOptions WithFaults(const HandMadeJob& job, uint64_t seed) {
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = PatientOptionsFor(job);
   options.deadlines.set_rpc_s(0.15);
   options.faults = {.seed = seed, .drop_request = 0.05, .drop_reply = 0.05, .duplicate = 0.05, .delay = 0.05};
   return options;
@@ -152,7 +147,7 @@ TEST(ClusterEqualityTest, DropsDuplicatesAndDelaysChangeNothing) {
 
 TEST(ClusterEqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigest) {
   const HandMadeJob job{.servers = 2, .trainers = 2};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = PatientOptionsFor(job);
   options.faults.duplicate = 0.5;
   // At once, while the step they belong to is still open.
   options.faults.max_delay = absl::ZeroDuration();
@@ -167,7 +162,7 @@ TEST(ClusterEqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigest) {
 
 TEST(ClusterEqualityTest, LanesAddedInOrderOfArrivalAreSeenInTheDigest) {
   const HandMadeJob job{.servers = 1, .trainers = 3};
-  ClusterOptions options = OptionsFor(job);
+  ClusterOptions options = PatientOptionsFor(job);
   options.planted.add_in_arrival_order = true;
   const absl::StatusOr<TrainingRun> run = Train(job, std::move(options));
   ASSERT_TRUE(run.ok()) << run.status();
@@ -177,10 +172,10 @@ TEST(ClusterEqualityTest, LanesAddedInOrderOfArrivalAreSeenInTheDigest) {
 TEST(ClusterEqualityTest, AverageByTrainersAndWithoutLanesTrainToo) {
   for (const HandMadeJob& job : {HandMadeJob{.servers = 2, .trainers = 3, .average_by_trainers = true},
                                  HandMadeJob{.servers = 2, .trainers = 3, .lanes = 0}}) {
-    const absl::StatusOr<TrainingRun> run = Train(job, OptionsFor(job));
+    const absl::StatusOr<TrainingRun> run = Train(job, PatientOptionsFor(job));
     ASSERT_TRUE(run.ok()) << run.status();
     EXPECT_FALSE(run->digest == Reference().digest);
-    const absl::StatusOr<TrainingRun> again = Train(job, OptionsFor(job));
+    const absl::StatusOr<TrainingRun> again = Train(job, PatientOptionsFor(job));
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(run->digest, again->digest);
   }

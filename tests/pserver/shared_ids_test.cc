@@ -14,6 +14,7 @@
 #include "framework/base/status_macros.h"
 #include "gtest/gtest.h"
 #include "pserver/client.h"
+#include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
 
@@ -150,12 +151,7 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
 }
 
 Result Train(const HandMadeJob& job, const Way& way) {
-  ClusterOptions options;
-  options.plan = job.Plan();
-  options.main = [job](int s) { return job.Main(s); };
-  options.startup = [job](int s) { return job.Startup(s); };
-  options.plan_text = job.PlanText();
-  options.deadlines.set_lease_s(60);
+  ClusterOptions options = OptionsFor(job);
   Result result;
   const absl::Status status = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::unique_ptr<InProcessCluster> cluster, InProcessCluster::Create(std::move(options)));

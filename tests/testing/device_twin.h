@@ -25,11 +25,25 @@
 
 namespace weir {
 
+// |device - CPU| <= relative * max(1, |CPU|); 0: the same bits, one NaN for another.
+struct TwinBound {
+  double relative = 0;
+};
+
 // Parameter: "emulated" or "CUDA".
 class DeviceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;
   DeviceMemory* memory() { return memory_.get(); }
+
+  // Batches of the lanes: nothing, one, odd; lanes alike, short, without examples.
+  static const std::vector<std::vector<int64_t>>& Batches() {
+    static const auto* const batches =
+        new std::vector<std::vector<int64_t>>{{0}, {1}, {37}, {300}, {5, 5, 5, 5}, {5, 0, 1, 7}, {0, 0}};
+    return *batches;
+  }
+  // Of sums of up to 300 numbers in (-1, 1).
+  static constexpr TwinBound kSum = {.relative = 2e-5};
 
  private:
   std::unique_ptr<DeviceRuntime> runtime_;
@@ -38,11 +52,6 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
 #define INSTANTIATE_DEVICE_TESTS(Suite)                                    \
   INSTANTIATE_TEST_SUITE_P(, Suite, ::testing::Values("emulated", "CUDA"), \
                            [](const auto& info) { return std::string(info.param); })
-
-// |device - CPU| <= relative * max(1, |CPU|); 0: the same bits, one NaN for another.
-struct TwinBound {
-  double relative = 0;
-};
 
 class DeviceTwin {
  public:

@@ -40,8 +40,7 @@ Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string
 // closer).
 bool GivesView(const v1::OpDesc& op, const OpDef& def, const std::set<std::string>& written,
                const std::map<std::string, int64_t, std::less<>>& shared) {
-  const bool can = std::any_of(def.attrs.begin(), def.attrs.end(), [](const AttrDef& attr) { return attr.name == "by_reference"; });
-  if (!can || def.in_place.size() != 1) return false;
+  if (!CanGiveViews(def)) return false;
   const std::string whole = InputOf(op, def.in_place[0].input), view = OutputOf(op, def.in_place[0].output);
   return written.contains(whole) && !shared.contains(whole) && !shared.contains(view);
 }

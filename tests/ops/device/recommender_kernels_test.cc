@@ -44,16 +44,7 @@ std::vector<Variable> Lanes(Variable value) {
   return lanes;
 }
 
-class RecommenderKernelsTest : public DeviceTest {
- protected:
-  // Nothing, one, odd; lanes alike, short, without examples.
-  static const std::vector<std::vector<int64_t>>& Batches() {
-    static const auto* const batches =
-        new std::vector<std::vector<int64_t>>{{0}, {1}, {37}, {300}, {5, 5, 5, 5}, {5, 0, 1, 7}, {0, 0}};
-    return *batches;
-  }
-  static constexpr TwinBound kSum = {.relative = 2e-5};
-};
+class RecommenderKernelsTest : public DeviceTest {};
 INSTANTIATE_DEVICE_TESTS(RecommenderKernelsTest);
 
 TEST_P(RecommenderKernelsTest, FcOverTheElementsOfASequence) {

@@ -1,0 +1,23 @@
+// Servers and clients in this process, for a job made by hand.
+#ifndef WEIR_TESTS_TESTING_HAND_MADE_CLUSTER_H_
+#define WEIR_TESTS_TESTING_HAND_MADE_CLUSTER_H_
+
+#include "tests/testing/hand_made_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace weir {
+
+// Leases are long: the sanitizers make everything slow, and nobody is to die unless a test wants it.
+inline ClusterOptions OptionsFor(const HandMadeJob& job) {
+  ClusterOptions options;
+  options.plan = job.Plan();
+  options.main = [job](int s) { return job.Main(s); };
+  options.startup = [job](int s) { return job.Startup(s); };
+  options.plan_text = job.PlanText();
+  options.deadlines.set_lease_s(60);
+  return options;
+}
+
+}  // namespace weir
+
+#endif  // WEIR_TESTS_TESTING_HAND_MADE_CLUSTER_H_
