@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "ops/device/cublas_types.h"
 #include "ops/device/product.h"
 
 namespace weir {
@@ -118,26 +119,21 @@ absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory* memory) {
 void* Cublas::library() const { return library_->handle; }
 DeviceBlock* Cublas::workspace() const { return library_->workspace.get(); }
 
-absl::Status Cublas::Multiply(DeviceRuntime& runtime, const Product& p, const void* a, const void* b,
-                              ProductPrecision precision) {
+absl::Status Cublas::Multiply(DeviceRuntime& runtime, const Product& p, const Factors& factors) {
   MutexLock lock(&mu_);
   // The stream belongs to the calling thread's device.
   (void)runtime.stream(DeviceQueue::kCompute);
   const float one = 1, zero = 0;
   const auto op = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  const cudaDataType factors = precision == ProductPrecision::kBf16   ? CUDA_R_16BF
-                               : precision == ProductPrecision::kFp16 ? CUDA_R_16F
-                                                                      : CUDA_R_32F;
+  const cudaDataType type = FactorType(factors.precision);
   // cuBLAS counts columns first: c^T = b^T * a^T.
-  return library_->Check(
-      library_->multiply(library_->blas, op(p.transpose_b), op(p.transpose_a), static_cast<int>(p.n),
-                         static_cast<int>(p.m), static_cast<int>(p.k), &one, b, factors,
-                         static_cast<int>(p.transpose_b ? p.k : p.n), p.stride_b, a, factors,
-                         static_cast<int>(p.transpose_a ? p.m : p.k), p.stride_a, &zero, p.c, CUDA_R_32F,
-                         static_cast<int>(p.n), p.stride_c, static_cast<int>(p.count),
-                         precision == ProductPrecision::kTf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                         CUBLAS_GEMM_DEFAULT),
-      absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n));
+  return library_->Check(library_->multiply(library_->blas, op(p.transpose_b), op(p.transpose_a), static_cast<int>(p.n),
+                                            static_cast<int>(p.m), static_cast<int>(p.k), &one, factors.b, type,
+                                            static_cast<int>(p.transpose_b ? p.k : p.n), p.stride_b, factors.a, type,
+                                            static_cast<int>(p.transpose_a ? p.m : p.k), p.stride_a, &zero, p.c,
+                                            CUDA_R_32F, static_cast<int>(p.n), p.stride_c, static_cast<int>(p.count),
+                                            ComputeType(factors.precision), CUBLAS_GEMM_DEFAULT),
+                         absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n));
 }
 
 }  // namespace device
@@ -156,7 +152,7 @@ absl::StatusOr<Cublas*> Cublas::Of(DeviceMemory*) {
 }
 void* Cublas::library() const { return nullptr; }
 DeviceBlock* Cublas::workspace() const { return nullptr; }
-absl::Status Cublas::Multiply(DeviceRuntime&, const Product&, const void*, const void*, ProductPrecision) {
+absl::Status Cublas::Multiply(DeviceRuntime&, const Product&, const Factors&) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
 

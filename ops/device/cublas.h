@@ -17,6 +17,13 @@ namespace device {
 
 struct Product;
 
+// A product's factors as the library gets them: a and b themselves, or copies rounded to 16 bits that lie as they do.
+struct Factors {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  ProductPrecision precision = ProductPrecision::kFp32;
+};
+
 // Thread-safe.
 class Cublas {
  public:
@@ -30,10 +37,8 @@ class Cublas {
   void* library() const;
   DeviceBlock* workspace() const;
 
-  // Sizes are positive. Of bias, activation and sums it knows nothing. The factors are floats, or with a precision of
-  // 16 bits numbers of 16 bits that lie as the product says.
-  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const void* a, const void* b,
-                        ProductPrecision precision);
+  // Sizes are positive. Of bias, activation and sums it knows nothing.
+  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const Factors& factors);
 
  private:
   struct Library;

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
-#include "ops/device/cublas.h"
+#include "ops/device/cublas_types.h"
 #include "ops/device/product.h"
 
 namespace weir {
@@ -75,9 +75,13 @@ bool Load(void* library, const char* name, Function* function) {
 }
 
 // The largest power of two, up to 256, that divides where every matrix of a batch begins.
-int64_t Alignment(const void* address, int64_t stride) {
-  const uint64_t bits = reinterpret_cast<uintptr_t>(address) | static_cast<uint64_t>(stride) * sizeof(float) | 256;
+int64_t Alignment(const void* address, int64_t stride, size_t element = sizeof(float)) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(address) | static_cast<uint64_t>(stride) * element | 256;
   return static_cast<int64_t>(bits & (~bits + 1));
+}
+
+size_t FactorBytes(const Factors& factors) {
+  return RoundsTo16Bits(factors.precision) ? sizeof(uint16_t) : sizeof(float);
 }
 
 const void* BiasOf(const Product& p) { return p.column_sums != nullptr ? p.column_sums : p.bias; }
@@ -132,7 +136,7 @@ absl::StatusOr<CublasLt*> CublasLt::Of(DeviceMemory* memory) {
   return static_cast<CublasLt*>(attached.get());
 }
 
-absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, bool tf32) {
+absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, const Factors& factors) {
   const bool relu = p.bias != nullptr && p.activation == Activation::kRelu;
   const Key key = {p.m,
                    p.n,
@@ -141,10 +145,11 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, bool tf
                    p.stride_a,
                    p.stride_b,
                    p.stride_c,
-                   (p.transpose_a ? 1 : 0) | (p.transpose_b ? 2 : 0) | (tf32 ? 4 : 0) | (relu ? 8 : 0),
+                   (p.transpose_a ? 1 : 0) | (p.transpose_b ? 2 : 0) | (relu ? 4 : 0),
                    p.column_sums != nullptr ? 1 : 0,
-                   Alignment(p.a, p.stride_a),
-                   Alignment(p.b, p.stride_b),
+                   static_cast<int64_t>(factors.precision),
+                   Alignment(factors.a, p.stride_a, FactorBytes(factors)),
+                   Alignment(factors.b, p.stride_b, FactorBytes(factors)),
                    Alignment(p.c, p.stride_c),
                    Alignment(BiasOf(p), p.column_sums != nullptr && p.count > 1 ? p.n : 0)};
   MutexLock lock(&mu_);
@@ -154,18 +159,18 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, bool tf
   // Batches of bias gradients that are not aligned as vector loads need are left to kernels.
   const bool odd_sums = p.column_sums != nullptr && p.count > 1 && p.n % 4 != 0;
   if (relu) {
-    ASSIGN_OR_RETURN(plan, MakePlan(p, tf32, /*relu=*/true));
+    ASSIGN_OR_RETURN(plan, MakePlan(p, factors, /*relu=*/true));
     if (plan != nullptr) {
       // NaN stays NaN under relu (ops/activation_math.h): a NaN of the loss is found, not hidden. What the library's
       // relu does with one is not written down.
-      ASSIGN_OR_RETURN(const bool keeps, KeepsNan(p, *plan));
+      ASSIGN_OR_RETURN(const bool keeps, KeepsNan(p, factors, *plan));
       if (!keeps) plan.reset();
     }
   }
   if (plan == nullptr && !odd_sums) {
-    ASSIGN_OR_RETURN(plan, MakePlan(p, tf32, /*relu=*/false));
+    ASSIGN_OR_RETURN(plan, MakePlan(p, factors, /*relu=*/false));
     if (plan != nullptr) {
-      ASSIGN_OR_RETURN(const bool works, Works(p, *plan));
+      ASSIGN_OR_RETURN(const bool works, Works(p, factors, *plan));
       if (!works) plan.reset();
     }
   }
@@ -173,7 +178,8 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, bool tf
   return it->second.get();
 }
 
-absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product& p, bool tf32, bool relu) {
+absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product& p, const Factors& factors,
+                                                                   bool relu) {
   const Library& l = *library_;
   auto plan = std::make_unique<Plan>();
   plan->choice = std::make_shared<Plan::Choice>(&l);
@@ -183,8 +189,7 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     return l.Check(l.set_product(choice.product, attribute, &value, sizeof(value)), what);
   };
-  RETURN_IF_ERROR(l.Check(
-      l.new_product(&choice.product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F), what));
+  RETURN_IF_ERROR(l.Check(l.new_product(&choice.product, ComputeType(factors.precision), CUDA_R_32F), what));
   const cublasOperation_t op_a = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_b = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, op_a));
@@ -198,16 +203,18 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   if (p.column_sums != nullptr && p.count > 1) RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.n));
 
   // `rows` and `columns` as stored, columns first.
-  const auto lay = [&](cublasLtMatrixLayout_t* layout, int64_t rows, int64_t columns, int64_t stride) -> absl::Status {
-    RETURN_IF_ERROR(l.Check(
-        l.new_layout(layout, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows), what));
+  const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType type, int64_t rows, int64_t columns,
+                       int64_t stride) -> absl::Status {
+    RETURN_IF_ERROR(
+        l.Check(l.new_layout(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows), what));
     const int32_t count = static_cast<int32_t>(p.count);
     RETURN_IF_ERROR(l.Check(l.set_layout(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), what));
     return l.Check(l.set_layout(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)), what);
   };
-  RETURN_IF_ERROR(lay(&choice.a, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.stride_b));
-  RETURN_IF_ERROR(lay(&choice.b, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.stride_a));
-  RETURN_IF_ERROR(lay(&choice.c, p.n, p.m, p.stride_c));
+  const cudaDataType type = FactorType(factors.precision);
+  RETURN_IF_ERROR(lay(&choice.a, type, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.stride_b));
+  RETURN_IF_ERROR(lay(&choice.b, type, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.stride_a));
+  RETURN_IF_ERROR(lay(&choice.c, CUDA_R_32F, p.n, p.m, p.stride_c));
 
   cublasLtMatmulPreference_t preference = nullptr;
   RETURN_IF_ERROR(l.Check(l.new_preference(&preference), what));
@@ -215,8 +222,8 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     return l.set_preference(preference, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
   };
-  const uint32_t align_a = static_cast<uint32_t>(Alignment(p.b, p.stride_b)),
-                 align_b = static_cast<uint32_t>(Alignment(p.a, p.stride_a)),
+  const uint32_t align_a = static_cast<uint32_t>(Alignment(factors.b, p.stride_b, FactorBytes(factors))),
+                 align_b = static_cast<uint32_t>(Alignment(factors.a, p.stride_a, FactorBytes(factors))),
                  align_c = static_cast<uint32_t>(Alignment(p.c, p.stride_c));
   const bool preferred = prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
                          prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_a) &&
@@ -236,14 +243,14 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
 }
 
 // Tried once: the product itself, which is computed again where it stands.
-absl::StatusOr<bool> CublasLt::Works(const Product& p, const Plan& plan) {
-  const absl::Status status = Multiply(*memory_->runtime(), p, plan);
+absl::StatusOr<bool> CublasLt::Works(const Product& p, const Factors& factors, const Plan& plan) {
+  const absl::Status status = Multiply(*memory_->runtime(), p, factors, plan);
   if (absl::IsInternal(status)) return false;
   RETURN_IF_ERROR(status);
   return true;
 }
 
-absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Plan& plan) {
+absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Factors& factors, const Plan& plan) {
   DeviceRuntime* const runtime = memory_->runtime();
   // With NaN as the bias every result is NaN.
   const size_t bytes = static_cast<size_t>(p.n) * sizeof(float);
@@ -253,7 +260,7 @@ absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Plan& plan) {
   RETURN_IF_ERROR(runtime->CopyIn(DeviceQueue::kCompute, bias->data(), pinned->data(), bytes));
   Product probe = p;
   probe.bias = static_cast<const float*>(bias->data());
-  ASSIGN_OR_RETURN(const bool works, Works(probe, plan));
+  ASSIGN_OR_RETURN(const bool works, Works(probe, factors, plan));
   if (!works) return false;
   // c is this product's to fill.
   RETURN_IF_ERROR(runtime->CopyOut(DeviceQueue::kCompute, pinned->data(), p.c, bytes));
@@ -264,7 +271,7 @@ absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Plan& plan) {
   return std::all_of(row, row + p.n, [](float x) { return std::isnan(x); });
 }
 
-absl::Status CublasLt::Multiply(DeviceRuntime& runtime, const Product& p, const Plan& plan) {
+absl::Status CublasLt::Multiply(DeviceRuntime& runtime, const Product& p, const Factors& factors, const Plan& plan) {
   const Library& l = *library_;
   const Plan::Choice& choice = *plan.choice;
   const cudaStream_t stream = static_cast<cudaStream_t>(runtime.stream(DeviceQueue::kCompute));
@@ -273,8 +280,8 @@ absl::Status CublasLt::Multiply(DeviceRuntime& runtime, const Product& p, const 
       l.Check(l.set_product(choice.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "its bias"));
   const float one = 1, zero = 0;
   return l.Check(
-      l.multiply(l.handle, choice.product, &one, p.b, choice.a, p.a, choice.b, &zero, p.c, choice.c, p.c, choice.c,
-                 &choice.algorithm, l.cublas->workspace()->data(), l.cublas->workspace()->size(), stream),
+      l.multiply(l.handle, choice.product, &one, factors.b, choice.a, factors.a, choice.b, &zero, p.c, choice.c, p.c,
+                 choice.c, &choice.algorithm, l.cublas->workspace()->data(), l.cublas->workspace()->size(), stream),
       absl::StrCat("product of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n));
 }
 
@@ -293,10 +300,10 @@ CublasLt::~CublasLt() = default;
 absl::StatusOr<CublasLt*> CublasLt::Of(DeviceMemory*) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
-absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product&, bool) {
+absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product&, const Factors&) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
-absl::Status CublasLt::Multiply(DeviceRuntime&, const Product&, const Plan&) {
+absl::Status CublasLt::Multiply(DeviceRuntime&, const Product&, const Factors&, const Plan&) {
   return absl::InternalError("a product on CUDA in a build without it");
 }
 

@@ -16,11 +16,10 @@
 #include "absl/status/statusor.h"
 #include "framework/base/mutex.h"
 #include "framework/tensor/device_memory.h"
+#include "ops/device/cublas.h"
 
 namespace weir {
 namespace device {
-
-struct Product;
 
 // Thread-safe.
 class CublasLt {
@@ -37,19 +36,19 @@ class CublasLt {
   };
   // Of a product with a bias or column sums, whose sizes are positive. Null: the library has no way to compute it so,
   // and cuBLAS and kernels do. Plans live as long as this; making the first of its kind may wait for the device.
-  absl::StatusOr<const Plan*> PlanOf(const Product& product, bool tf32);
+  absl::StatusOr<const Plan*> PlanOf(const Product& product, const Factors& factors);
   // Of the product that the plan was made for, or one like it with other addresses, equally aligned.
-  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const Plan& plan);
+  absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const Factors& factors, const Plan& plan);
 
  private:
   struct Library;
-  // Sizes, strides, and how addresses are aligned.
-  using Key = std::array<int64_t, 13>;
+  // Sizes, strides, the precision, and how addresses are aligned.
+  using Key = std::array<int64_t, 14>;
   CublasLt(DeviceMemory* memory, std::unique_ptr<Library> library);
   absl::Status Open();
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Product& product, bool tf32, bool relu);
-  absl::StatusOr<bool> Works(const Product& product, const Plan& plan);
-  absl::StatusOr<bool> KeepsNan(const Product& product, const Plan& plan);
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Product& product, const Factors& factors, bool relu);
+  absl::StatusOr<bool> Works(const Product& product, const Factors& factors, const Plan& plan);
+  absl::StatusOr<bool> KeepsNan(const Product& product, const Factors& factors, const Plan& plan);
 
   DeviceMemory* const memory_;
   const std::unique_ptr<Library> library_;

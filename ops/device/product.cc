@@ -83,27 +83,45 @@ absl::Status PutLoop(DeviceRuntime& runtime, const void* arguments) {
   });
 }
 
-// With the factors in 16 bits where the precision says so.
 struct CublasArguments {
   Product product;
-  const void* a;
-  const void* b;
+  Factors factors;
   Cublas* cublas;
-  ProductPrecision precision;
 };
 absl::Status PutCublas(DeviceRuntime& runtime, const void* arguments) {
   const CublasArguments& a = *static_cast<const CublasArguments*>(arguments);
-  return a.cublas->Multiply(runtime, a.product, a.a, a.b, a.precision);
+  return a.cublas->Multiply(runtime, a.product, a.factors);
 }
 
 struct CublasLtArguments {
   Product product;
+  Factors factors;
   CublasLt* cublas;
   const CublasLt::Plan* plan;
 };
 absl::Status PutCublasLt(DeviceRuntime& runtime, const void* arguments) {
   const CublasLtArguments& a = *static_cast<const CublasLtArguments*>(arguments);
-  return a.cublas->Multiply(runtime, a.product, *a.plan);
+  return a.cublas->Multiply(runtime, a.product, a.factors, *a.plan);
+}
+
+// On CUDA; k > 0.
+absl::Status PutProduct(DeviceKernelContext& ctx, const Product& p, const Factors& factors) {
+  DeviceRuntime& runtime = ctx.runtime();
+  if (p.bias != nullptr || p.column_sums != nullptr) {
+    ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
+    ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, factors));
+    if (plan != nullptr) {
+      RETURN_IF_ERROR(
+          Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .factors = factors, .cublas = lt, .plan = plan}));
+      // Plans are shared by products that differ in what comes behind the bias.
+      const bool done = p.activation == Activation::kIdentity || (p.activation == Activation::kRelu && plan->relu);
+      return done ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
+    }
+  }
+  CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
+  ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
+  RETURN_IF_ERROR(Call(runtime, PutCublas, CublasArguments{.product = p, .factors = factors, .cublas = cublas}));
+  return PutEpilogue(runtime, p, p.bias, p.activation);
 }
 
 // ---------------------------------------------------------------------------------------------------- 16 bits
@@ -158,14 +176,9 @@ absl::Status MultiplyIn16Bits(DeviceKernelContext& ctx, const Product& p) {
     RETURN_IF_ERROR(Round(ctx, p.b, of_b, &rounded.right()));
     b = rounded.right().data<uint16_t>();
   }
-  if (runtime.emulated()) {
-    const bool bf16 = ctx.precision == ProductPrecision::kBf16;
-    RETURN_IF_ERROR(Call(runtime, PutRoundedLoop, RoundedArguments{.product = p, .a = a, .b = b, .bf16 = bf16}));
-  } else {
-    ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
-    RETURN_IF_ERROR(Call(runtime, PutCublas,
-                         CublasArguments{.product = p, .a = a, .b = b, .cublas = cublas, .precision = ctx.precision}));
-  }
+  if (!runtime.emulated()) return PutProduct(ctx, p, {.a = a, .b = b, .precision = ctx.precision});
+  const bool bf16 = ctx.precision == ProductPrecision::kBf16;
+  RETURN_IF_ERROR(Call(runtime, PutRoundedLoop, RoundedArguments{.product = p, .a = a, .b = b, .bf16 = bf16}));
   return PutEpilogue(runtime, p, p.bias, p.activation);
 }
 
@@ -174,38 +187,21 @@ absl::Status MultiplyIn16Bits(DeviceKernelContext& ctx, const Product& p) {
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return absl::OkStatus();
   DeviceRuntime& runtime = ctx.runtime();
+  // Sizes of cuBLAS are ints.
+  if (!runtime.emulated() && std::max({p.m, p.n, p.k, p.count}) > std::numeric_limits<int>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(p.count, " products of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
+                                                   ": a device takes sizes below 2^31"));
+  }
   if (RoundsTo16Bits(ctx.precision) && p.k > 0) {
     CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
     return MultiplyIn16Bits(ctx, p);
   }
   if (runtime.emulated()) return Call(runtime, PutLoop, p);
-  // Sizes of cuBLAS are ints.
-  if (std::max({p.m, p.n, p.k, p.count}) > std::numeric_limits<int>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(p.count, " products of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
-                                                   ": a device takes sizes below 2^31"));
+  if (p.k > 0) return PutProduct(ctx, p, {.a = p.a, .b = p.b, .precision = ctx.precision});
+  for (int64_t i = 0; i < p.count; ++i) {
+    RETURN_IF_ERROR(
+        runtime.Zero(DeviceQueue::kCompute, p.c + i * p.stride_c, static_cast<size_t>(p.m * p.n) * sizeof(float)));
   }
-  if (p.k == 0) {
-    for (int64_t i = 0; i < p.count; ++i) {
-      RETURN_IF_ERROR(
-          runtime.Zero(DeviceQueue::kCompute, p.c + i * p.stride_c, static_cast<size_t>(p.m * p.n) * sizeof(float)));
-    }
-    return PutEpilogue(runtime, p, p.bias, p.activation);
-  }
-  if (p.bias != nullptr || p.column_sums != nullptr) {
-    ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
-    ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.precision == ProductPrecision::kTf32));
-    if (plan != nullptr) {
-      RETURN_IF_ERROR(Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .cublas = lt, .plan = plan}));
-      // Plans are shared by products that differ in what comes behind the bias.
-      const bool done = p.activation == Activation::kIdentity || (p.activation == Activation::kRelu && plan->relu);
-      return done ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
-    }
-  }
-  CHECK(p.column_sums == nullptr) << "SumsColumns was not asked";
-  ASSIGN_OR_RETURN(Cublas * cublas, Cublas::Of(ctx.memory()));
-  RETURN_IF_ERROR(
-      Call(runtime, PutCublas,
-           CublasArguments{.product = p, .a = p.a, .b = p.b, .cublas = cublas, .precision = ctx.precision}));
   return PutEpilogue(runtime, p, p.bias, p.activation);
 }
 
@@ -214,7 +210,7 @@ absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& p) {
   if (ctx.runtime().emulated()) return true;
   if (p.k == 0) return false;
   ASSIGN_OR_RETURN(CublasLt * lt, CublasLt::Of(ctx.memory()));
-  ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, ctx.precision == ProductPrecision::kTf32));
+  ASSIGN_OR_RETURN(const CublasLt::Plan* const plan, lt->PlanOf(p, {.a = p.a, .b = p.b, .precision = ctx.precision}));
   return plan != nullptr;
 }
 

@@ -139,7 +139,7 @@ TEST_P(RoundingTest, AnyNumberOfThem) {
   }
 }
 
-// A product of x [lanes' rows, k] and w [k, n], and its gradients.
+// A product of x [lanes' rows, k] and w [k, n], and its gradients: mul's, or fc's with a bias and relu.
 class RoundedProductTest : public DeviceTest {
  protected:
   struct Outcome {
@@ -147,7 +147,7 @@ class RoundedProductTest : public DeviceTest {
   };
   // `rows` of each lane; x and w hold `values` as they come, again and again.
   absl::StatusOr<Outcome> Run(ProductPrecision precision, const std::vector<int64_t>& rows, int64_t k, int64_t n,
-                              const std::vector<float>& values, int runs = 1) {
+                              const std::vector<float>& values, int runs = 1, bool fc = false) {
     v1::ProgramDesc program;
     program.set_name("product");
     program.add_blocks()->set_parent(-1);
@@ -165,9 +165,20 @@ class RoundedProductTest : public DeviceTest {
     declare("out", {-1, n}, false);
     declare("dx", {-1, k}, false);
     declare("dw", {k, n}, false);
-    *program.mutable_blocks(0)->add_ops() = MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}});
-    *program.mutable_blocks(0)->add_ops() = MakeOp("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"dout"}}},
-                                                   {{"X@GRAD", {"dx"}}, {"Y@GRAD", {"dw"}}});
+    const auto add = [&](const v1::OpDesc& op) { *program.mutable_blocks(0)->add_ops() = op; };
+    if (fc) {
+      declare("b", {n}, true);
+      declare("db", {n}, false);
+      const std::vector<v1::OpAttr> attrs = {AttrS("activation", "relu")};
+      add(MakeOp("fc", {{"X", {"x"}}, {"W", {"w"}}, {"Bias", {"b"}}}, {{"Out", {"out"}}}, attrs));
+      add(MakeOp("fc_grad",
+                 {{"X", {"x"}}, {"W", {"w"}}, {"Bias", {"b"}}, {"Out", {"out"}}, {"Out@GRAD", {"dout"}}},
+                 {{"X@GRAD", {"dx"}}, {"W@GRAD", {"dw"}}, {"Bias@GRAD", {"db"}}}, attrs));
+    } else {
+      add(MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}}));
+      add(MakeOp("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"dout"}}},
+                 {{"X@GRAD", {"dx"}}, {"Y@GRAD", {"dw"}}}));
+    }
     size_t next = 0;
     const auto fill = [&](Shape dims) {
       Tensor t(v1::FLOAT32, dims);
@@ -179,6 +190,12 @@ class RoundedProductTest : public DeviceTest {
     DeviceTransfers transfers(memory());
     DeviceScope device_scope(&scope);
     *scope.FindOrCreate("w") = fill({k, n});
+    if (fc) {
+      // The same for every precision.
+      Tensor b(v1::FLOAT32, {n});
+      for (int64_t i = 0; i < n; ++i) b.data<float>()[i] = 0.5f * static_cast<float>(i % 5 - 2);
+      *scope.FindOrCreate("b") = std::move(b);
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, CreateDeviceExecutor(program, &scope,
                                                                               {.lanes = static_cast<int>(rows.size()),
                                                                                .fetch = {"out", "dx", "dw"},
@@ -231,19 +248,23 @@ class RoundedProductTest : public DeviceTest {
 };
 INSTANTIATE_DEVICE_TESTS(RoundedProductTest);
 
-// Rounding the factors beforehand and multiplying in FP32 comes to the same: sums are FP32.
+// Rounding the factors beforehand and multiplying in FP32 comes to the same: sums are FP32, and so is what is added to
+// them. (Of a bias the gradient is not compared: it is the sum of what has not been rounded.)
 TEST_P(RoundedProductTest, IsTheProductOfRoundedFactors) {
   std::vector<float> values;
   for (int i = 0; i < 997; ++i) values.push_back(std::sin(static_cast<float>(i)) * 3);
   for (const bool bf16 : {false, true}) {
+    const ProductPrecision precision = bf16 ? ProductPrecision::kBf16 : ProductPrecision::kFp16;
     std::vector<float> rounded;
     for (const float v : values) rounded.push_back(OfBits(bf16 ? BFloat16Of(v) : Float16Of(v), bf16));
     for (const std::vector<int64_t>& rows : std::vector<std::vector<int64_t>>{{0}, {1}, {37}, {5, 5, 5}, {5, 0, 7}}) {
-      for (const auto& [k, n] : {std::pair<int64_t, int64_t>{1, 1}, {13, 7}, {64, 33}}) {
-        const auto exact = Run(ProductPrecision::kFp32, rows, k, n, rounded);
-        const auto mixed = Run(bf16 ? ProductPrecision::kBf16 : ProductPrecision::kFp16, rows, k, n, values);
-        ASSERT_TRUE(exact.ok() && mixed.ok()) << exact.status() << mixed.status();
-        ExpectSame(*mixed, *exact);
+      for (const auto& [k, n] : {std::pair<int64_t, int64_t>{1, 1}, {13, 7}, {64, 33}, {64, 32}}) {
+        for (const bool fc : {false, true}) {
+          const auto exact = Run(ProductPrecision::kFp32, rows, k, n, rounded, /*runs=*/1, fc);
+          const auto mixed = Run(precision, rows, k, n, values, /*runs=*/1, fc);
+          ASSERT_TRUE(exact.ok() && mixed.ok()) << exact.status() << mixed.status();
+          ExpectSame(*mixed, *exact);
+        }
       }
     }
   }
