@@ -18,6 +18,8 @@ namespace {
 
 const ProfileName kRowsName("rows"), kBlocksName("blocks"), kRowsPull("Pull rows"), kBlocksPull("Pull blocks"), kServeName("answers");
 
+constexpr size_t CeilDiv(size_t n, size_t by) { return (n + by - 1) / by; }
+
 }  // namespace
 
 absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
@@ -214,19 +216,22 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
     std::vector<Piece> pieces;
     size_t bytes = 0;  // of rows
   };
+  const bool inside = options_.transport->answers_inside();
+  const size_t most_bytes = inside ? kBytesPerCallInside : kRowBytesPerCall;
   ASSIGN_OR_RETURN(const std::vector<IdOrder*> orders, OrderTables(pulls, tables));
 
   std::vector<Request> requests;
   for (int s = 0; s < servers(); ++s) {
     Request request{s, {}};
-    // Cuts positions [pieces[0].begin, pieces[0].end), which are those of all these pieces, into calls.
+    // Cuts positions [pieces[0].begin, pieces[0].end), which are those of all these pieces, into calls of equal size.
     const auto ask_for = [&](std::vector<Piece> pieces) {
       size_t row_bytes = 0;
       for (const Piece& piece : pieces) row_bytes += static_cast<size_t>(piece.table->width) * sizeof(float);
-      const size_t rows_per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes), last = pieces[0].end;
+      const size_t last = pieces[0].end, rows = last - pieces[0].begin, most = std::max<size_t>(1, most_bytes / row_bytes);
+      const size_t cuts = CeilDiv(rows, most), rows_per_call = cuts == 0 ? 1 : CeilDiv(rows, cuts);
       for (size_t begin = pieces[0].begin; begin < last; begin += rows_per_call) {
         const size_t end = std::min(last, begin + rows_per_call), bytes = (end - begin) * row_bytes;
-        if (request.bytes > 0 && request.bytes + bytes > kRowBytesPerCall) {
+        if (request.bytes > 0 && request.bytes + bytes > most_bytes) {
           requests.push_back(std::move(request));
           request = {s, {}};
         }
@@ -340,9 +345,9 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
           return absl::OkStatus();
         });
     calls.push_back(call);
-    if (!options_.transport->answers_inside()) Issue(call);
+    if (!inside) Issue(call);
   }
-  if (options_.transport->answers_inside()) RETURN_IF_ERROR(ServeInParallel(calls));
+  if (inside) RETURN_IF_ERROR(ServeInParallel(calls));
   return Wait(calls, absl::StrCat("rows of step ", pulls->step, pulls->ahead ? ", ahead of it" : ""),
               progress_deadline_ + 2 * lease_, {.profiled_as = &kRowsName, .ahead = pulls->ahead});
 }
@@ -371,7 +376,9 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     std::vector<Piece> pieces;
     size_t bytes = 0;
   };
-  const bool sync = options_.plan.sync();
+  const bool sync = options_.plan.sync(), inside = options_.transport->answers_inside();
+  // Without sync a block is what it is at one moment, where one call has room for it.
+  const size_t most_bytes = inside && sync ? kBytesPerCallInside : kBytesPerCall;
   const v1::WireFormat format = options_.plan.wire().pull();
   StepOutcome result;
   std::vector<CallPtr> calls;
@@ -387,10 +394,12 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
       item->set_count(piece.count);
       if (format != v1::WIRE_FLOAT32) item->set_format(format);
     }
-    const int server = request.server;
+    // What all trainers must see alike comes from server 0 alone, and from one of its answers.
+    const bool says_outcome = request.server == 0 && calls.empty();
     const CallPtr call = NewPull(
-        server, /*ahead=*/false, header, {},
-        [this, pieces = std::move(request.pieces), server, format, &result](const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
+        request.server, /*ahead=*/false, header, {},
+        [this, pieces = std::move(request.pieces), says_outcome, format, &result](const v1::PullReply& reply,
+                                                                                  PayloadReader* reader) -> absl::Status {
           size_t expected = 0;
           const auto bytes_of = [format](const Piece& piece) {
             return EncodedBytes(format, static_cast<size_t>(piece.count), kDenseGroup);
@@ -409,23 +418,22 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
             }
             reader->Skip(AlignUp(bytes_of(piece)) - bytes_of(piece));
           }
-          // What all trainers must see alike comes from server 0 alone.
-          if (server == 0) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};
+          if (says_outcome) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};
           return absl::OkStatus();
         });
     calls.push_back(call);
-    Issue(call);
+    if (!inside) Issue(call);
   };
   for (int s = 0; s < servers(); ++s) {
     Request request{s, {}};
     for (const Wanted& wanted : wanted_) {
       if (wanted.block.server != s) continue;
       float* const out = wanted.out->data<float>();
-      const int64_t per_call = static_cast<int64_t>(kBytesPerCall / sizeof(float));
+      const int64_t per_call = static_cast<int64_t>(most_bytes / sizeof(float));
       for (int64_t begin = 0; begin < wanted.out->size(); begin += per_call) {
         const int64_t n = std::min(per_call, wanted.out->size() - begin);
         const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-        if (request.bytes > 0 && request.bytes + bytes > kBytesPerCall) {
+        if (request.bytes > 0 && request.bytes + bytes > most_bytes) {
           ask(std::move(request));
           request = {s, {}};
         }
@@ -438,6 +446,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     if (in_turn_ || s == 0 || !request.pieces.empty()) ask(std::move(request));
   }
   wanted_.clear();
+  if (inside) RETURN_IF_ERROR(ServeInParallel(calls));
   const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
                            : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
                                                         : "blocks";

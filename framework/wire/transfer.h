@@ -18,6 +18,9 @@ inline constexpr size_t kBytesPerCall = size_t{16} << 20;
 // ones in their places. Small enough that a call's rows stay in a core's second-level cache from one touch to the next.
 inline constexpr size_t kRowBytesPerCall = size_t{1} << 20;
 
+// The same for rows and blocks of a server in this process: nothing is on its way, and threads share small calls evenly.
+inline constexpr size_t kBytesPerCallInside = size_t{256} << 10;
+
 // Of one dense gradient in one message, all nodes of the lane tree together: a header of items fits beside it.
 inline constexpr size_t kBytesOfOneTensor = kMaxMessageBytes - (size_t{1} << 20);
 
