@@ -56,6 +56,10 @@ struct Segment {
   int begin = 0;
   int end = 0;
   bool lanes = false;
+  // Of lanes: by op, counted from `begin`, the ops of the same lane that wait for it, and for how many each waits. Empty
+  // where nothing is independent: one op after the other then.
+  std::vector<std::vector<int>> after;
+  std::vector<int> waits;
 };
 
 bool HasViews(const v1::OpDesc& op) {
@@ -150,6 +154,10 @@ class ExecutorImpl : public Executor {
   absl::Status RunKernel(PreparedOp& op, KernelContext& ctx);
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
+  void FindIndependentOps(Segment* segment) const;
+  // Ops that are independent of one another at the same time: for more threads than lanes.
+  void RunGraph(const Segment& segment);
+  void WorkOnGraph(const Segment& segment);
   void PassGate(PreparedOp& gate);
   bool GatesRunning();
   void Fail(absl::Status status);
@@ -184,6 +192,15 @@ class ExecutorImpl : public Executor {
   CondVar gate_done_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   int gates_running_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of a segment that runs as a graph. An op of a lane, or a gate that all lanes have passed.
+  struct ReadyOp {
+    int lane = 0;
+    int op = 0;  // counted from the segment's begin
+  };
+  std::deque<ReadyOp> ready_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::vector<int>> waits_ ABSL_GUARDED_BY(mu_);  // by lane
+  int64_t to_run_ ABSL_GUARDED_BY(mu_) = 0;
+  CondVar graph_changed_;
 };
 
 const v1::VarDesc* ExecutorImpl::Describe(std::string_view name) const {
@@ -353,9 +370,50 @@ void ExecutorImpl::MakeSegments() {
     const auto in_lanes = [this](int k) { return ops_[k].run == OpMode::kLane || ops_[k].run == OpMode::kGate; };
     Segment segment{.begin = i, .end = i + 1, .lanes = in_lanes(i)};
     while (segment.lanes && segment.end < n && in_lanes(segment.end)) ++segment.end;
-    segments_.push_back(segment);
     i = segment.end;
+    if (segment.lanes) FindIndependentOps(&segment);
+    segments_.push_back(std::move(segment));
   }
+}
+
+void ExecutorImpl::FindIndependentOps(Segment* segment) const {
+  const size_t n = static_cast<size_t>(segment->end - segment->begin);
+  // By what is kept under one name: who wrote it last, and who has read it since.
+  struct Uses {
+    int writer = -1;
+    std::vector<int> readers;
+  };
+  std::map<std::string_view, Uses> uses;
+  std::vector<std::set<int>> before(n);
+  for (int i = 0; i < static_cast<int>(n); ++i) {
+    const v1::OpDesc& op = *ops_[static_cast<size_t>(segment->begin + i)].desc;
+    std::set<int>& wait_for = before[static_cast<size_t>(i)];
+    for (const v1::OpSlot& slot : op.inputs()) {
+      for (const std::string& name : slot.vars()) {
+        Uses& of = uses[Storage(name)];
+        if (of.writer >= 0) wait_for.insert(of.writer);
+        of.readers.push_back(i);
+      }
+    }
+    for (const v1::OpSlot& slot : op.outputs()) {
+      for (const std::string& name : slot.vars()) {
+        Uses& of = uses[Storage(name)];
+        if (of.writer >= 0) wait_for.insert(of.writer);
+        wait_for.insert(of.readers.begin(), of.readers.end());
+        of = {.writer = i};
+      }
+    }
+    wait_for.erase(i);
+  }
+  segment->after.resize(n);
+  bool independent = false;
+  for (int i = 0; i < static_cast<int>(n); ++i) {
+    const std::set<int>& wait_for = before[static_cast<size_t>(i)];
+    independent |= i > 0 && !wait_for.contains(i - 1);
+    segment->waits.push_back(static_cast<int>(wait_for.size()));
+    for (const int earlier : wait_for) segment->after[static_cast<size_t>(earlier)].push_back(i);
+  }
+  if (!independent) segment->after.clear();
 }
 
 absl::Status ExecutorImpl::Prepare() {
@@ -487,12 +545,60 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
   }
 }
 
+void ExecutorImpl::RunGraph(const Segment& segment) {
+  {
+    MutexLock lock(&mu_);
+    waits_.assign(static_cast<size_t>(options_.lanes), segment.waits);
+    to_run_ = static_cast<int64_t>(segment.waits.size()) * options_.lanes;
+    for (int lane = 0; lane < options_.lanes; ++lane) {
+      for (int i = 0; i < segment.end - segment.begin; ++i) {
+        if (segment.waits[static_cast<size_t>(i)] == 0) ready_.push_back({lane, i});
+      }
+    }
+  }
+  ctx_.pool->ParallelFor(ctx_.pool->threads() + 1, [&](int64_t) { WorkOnGraph(segment); });
+}
+
+void ExecutorImpl::WorkOnGraph(const Segment& segment) {
+  while (true) {
+    ReadyOp next;
+    {
+      MutexLock lock(&mu_);
+      while (ready_.empty() && to_run_ > 0) graph_changed_.Wait(&mu_);
+      if (to_run_ == 0) return;
+      next = ready_.front();
+      ready_.pop_front();
+    }
+    PreparedOp& op = ops_[static_cast<size_t>(segment.begin + next.op)];
+    // After an error all that is left is counted and not run, so that everybody comes to the end.
+    if (!failed_.load(std::memory_order_relaxed)) {
+      absl::Status status;
+      if (op.run != OpMode::kGate) {
+        status = RunOne(op, op.contexts[static_cast<size_t>(next.lane)]);
+      } else if (op.lanes_to_come->fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        status = RunOne(op, op.contexts[0]);
+      }
+      if (!status.ok()) Fail(std::move(status));
+    }
+    MutexLock lock(&mu_);
+    const size_t ready_before = ready_.size();
+    for (const int later : segment.after[static_cast<size_t>(next.op)]) {
+      // In front: what has just been written is in this thread's cache.
+      if (--waits_[static_cast<size_t>(next.lane)][static_cast<size_t>(later)] == 0) ready_.push_front({next.lane, later});
+    }
+    // One of the new ones is this thread's.
+    if (--to_run_ == 0 || ready_.size() > ready_before + 1) graph_changed_.SignalAll();
+  }
+}
+
 absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
   const ProfileSpan span(profiled_step_, ProfileKind::kThreads, kLanesName);
   for (int i = segment.begin; i < segment.end; ++i) {
     if (ops_[i].run == OpMode::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
   }
-  if (ctx_.pool != nullptr) {
+  if (ctx_.pool != nullptr && options_.lanes <= ctx_.pool->threads() && !segment.after.empty()) {
+    RunGraph(segment);
+  } else if (ctx_.pool != nullptr) {
     ctx_.pool->ParallelFor(options_.lanes, [&](int64_t lane) { RunLane(segment, static_cast<int>(lane)); });
   } else {
     for (int lane = 0; lane < options_.lanes; ++lane) RunLane(segment, lane);

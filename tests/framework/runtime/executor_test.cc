@@ -1,6 +1,10 @@
 #include "framework/runtime/executor.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,6 +213,71 @@ TEST(ExecutorTest, AnyNumberOfThreadsGivesTheSameBits) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST(ExecutorTest, IndependentOpsOfALaneRunAtTheSameTimeWhereThreadsAreLeft) {
+  Rig rig(R"(
+  var x [1] stop_gradient: true
+  var a [1]
+  var b [1]
+  var y [1]
+  Out=a <- meet(X=x)
+  Out=b <- meet(X=x)
+  post(X=a) note="a"
+  Out=y <- plus(X=a, Y=b)
+)",
+          1);
+  rig.Feed(0, "x", {3});
+  for (int threads : {1, 3}) {
+    ThreadPool pool("test", threads);
+    for (int step = 0; step < 5; ++step) {
+      const absl::Status status = rig.Run(&pool, step);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_THAT(rig.Value(0, "y"), ElementsAre(6));
+      EXPECT_THAT(ToyLog::Get().Take(), ElementsAre("post a 3/1"));
+    }
+  }
+}
+
+// Programs whose ops depend on one another in many ways, with variables that are written anew.
+TEST(ExecutorTest, AGraphOfOpsGivesTheBitsOfOneAfterTheOther) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    const int vars = 12;
+    std::string block = "\n  var x [-1] stop_gradient: true\n  var w [-1] persistable: true\n";
+    for (int v = 0; v < vars; ++v) block += absl::StrCat("  var v", v, " [-1]\n");
+    std::vector<std::string> there = {"x", "w"};
+    const auto any = [&] { return there[random() % there.size()]; };
+    std::string ops;
+    for (int i = 0; i < 60; ++i) {
+      const std::string to = absl::StrCat("v", i < vars ? i : static_cast<int>(random() % vars));
+      absl::StrAppend(&ops, "  Out=", to, " <- ", random() % 3 == 0 ? "times" : "plus", "(X=", any(), ", Y=", any(), ")\n");
+      if (std::find(there.begin(), there.end(), to) == there.end()) there.push_back(to);
+    }
+    // Gates read what no op writes behind them.
+    for (int v = 0; v < 3; ++v) absl::StrAppend(&ops, "  post(X=v", v, ") note=\"", v, "\"\n");
+    Rig rig(block + ops, 2);
+    *rig.scope.FindOrCreate("w") = Tensor::Of<float>({1}, {0.75f});
+    std::vector<std::vector<float>> want;
+    for (int threads : {0, 2, 3, 5}) {
+      ThreadPool pool("test", threads);
+      for (int step = 0; step < 5; ++step) {
+        for (int lane = 0; lane < 2; ++lane) rig.Feed(lane, "x", {0.5f + 0.25f * static_cast<float>(lane)});
+        ASSERT_TRUE(rig.Run(threads == 0 ? nullptr : &pool, step).ok());
+        EXPECT_EQ(ToyLog::Get().Take().size(), 3u);
+        std::vector<std::vector<float>> got;
+        for (int lane = 0; lane < 2; ++lane) {
+          for (int v = 0; v < vars; ++v) got.push_back(rig.Value(lane, absl::StrCat("v", v)));
+        }
+        if (want.empty()) want = got;
+        for (size_t k = 0; k < want.size(); ++k) {
+          // Their bits: some are infinite, or no number.
+          ASSERT_EQ(got[k].size(), 1u);
+          EXPECT_EQ(std::bit_cast<uint32_t>(got[k][0]), std::bit_cast<uint32_t>(want[k][0])) << seed << " " << threads << " " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(ExecutorTest, AStepThatRepeatsItsShapesKeepsItsMemory) {
   Rig rig(R"(
   var x [-1] stop_gradient: true
@@ -228,15 +297,18 @@ TEST(ExecutorTest, AnErrorNamesTheOpAndEndsTheStepButNotTheNextOne) {
   var x [1] stop_gradient: true
   var y [1]
   var z [1]
+  var free [1]
   Out=y <- fail(X=x) step=1 lane=5
   Out=z <- copy(X=y)
+  Out=free <- copy(X=x)
   post(X=z) note="g"
   mark() note="end"
 )",
           2);
   rig.Feed(0, "x", {1});
   rig.Feed(1, "x", {2});
-  for (int threads : {0, 2}) {
+  // On one thread, on as many as lanes, and as a graph.
+  for (int threads : {0, 1, 3}) {
     ThreadPool pool("test", threads);
     EXPECT_TRUE(rig.Run(&pool, 0).ok());
     ToyLog::Get().Take();

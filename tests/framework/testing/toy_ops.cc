@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 
@@ -171,6 +173,8 @@ REGISTER_OP(fail)({.type = "fail",
                    .attrs = {IntAttr("step", -1), IntAttr("lane", -1)},
                    .shape = SameAsX});
 
+REGISTER_OP(meet)({.type = "meet", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX});
+
 REGISTER_OP(stamp)({.type = "stamp", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = [](InferContext& c) {
                       c.SetOutput("Out", {1});
                       return absl::OkStatus();
@@ -211,6 +215,26 @@ class CopyKernel : public OpKernel {
   absl::Status Run(KernelContext& c) override {
     c.output(0)->CopyFrom(c.input(0));
     return absl::OkStatus();
+  }
+};
+
+// The first and the second run wait for one another, the third and the fourth, ...
+class MeetKernel : public OpKernel {
+ public:
+  explicit MeetKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& c) override {
+    static Mutex* const mu = new Mutex();
+    static CondVar* const changed = new CondVar();
+    static int64_t arrived = 0;
+    c.output(0)->CopyFrom(c.input(0));
+    MutexLock lock(mu);
+    const int64_t both = (arrived++ | 1) + 1;
+    changed->SignalAll();
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (arrived < both && absl::Now() < deadline) changed->WaitWithTimeout(mu, absl::Seconds(1));
+    if (arrived >= both) return absl::OkStatus();
+    ++arrived;  // the next two are two again
+    return absl::DeadlineExceededError("nobody has come to meet");
   }
 };
 
@@ -303,6 +327,7 @@ REGISTER_KERNEL(copy, kCpu, MakeKernel<CopyKernel>);
 REGISTER_KERNEL(plus, kCpu, MakeKernel<PlusKernel>);
 REGISTER_KERNEL(times, kCpu, MakeKernel<TimesKernel>);
 REGISTER_KERNEL(fail, kCpu, MakeKernel<FailKernel>);
+REGISTER_KERNEL(meet, kCpu, MakeKernel<MeetKernel>);
 REGISTER_KERNEL(stamp, kCpu, MakeKernel<StampKernel>);
 REGISTER_KERNEL(post, kCpu, MakeKernel<PostKernel>);
 REGISTER_KERNEL(total, kCpu, MakeKernel<TotalKernel>);
