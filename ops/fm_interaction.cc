@@ -1,14 +1,23 @@
 // fm_interaction: second-order interactions of a factorisation machine
 //
-//   X    [B, S, W]  f32
-//   Sum  [B, W]     f32   sum_s x[b, s, w], kept for the gradient
-//   Out  [B, 1]     f32   1/2 sum_w ((sum_s x[b, s, w])^2 - sum_s x[b, s, w]^2)
+//   X        [B, S, W]  f32
+//   Sum      [B, W]     f32   sum_s x[b, s, w], kept for the gradient
+//   Out      [B, 1]     f32   1/2 sum_w ((sum_s x[b, s, w])^2 - sum_s x[b, s, w]^2)
+//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is [B, S,
+//   W]
 //
-// Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]). Sums over s and over w are taken in order.
+// Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]), and 0 in a matrix's other columns; with Onto, which is
+// like the matrix, X@GRAD is Onto plus that. Sums over s and over w are taken in order.
+#include "ops/fm_interaction.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
 #include "ops/shape_rules.h"
@@ -41,53 +50,109 @@ WEIR_VECTORIZED void SlotGradients(int64_t slots, int64_t width, float dout, con
   }
 }
 
+WEIR_VECTORIZED void SlotGradientsOnto(int64_t slots, int64_t width, float dout, const float* __restrict sum,
+                                       const float* __restrict x, const float* __restrict onto, float* __restrict dx) {
+  for (int64_t s = 0; s < slots; ++s, x += width, onto += width, dx += width) {
+    WEIR_INDEPENDENT
+    for (int64_t w = 0; w < width; ++w) dx[w] = onto[w] + dout * (sum[w] - x[w]);
+  }
+}
+
+// [0, size) of onto, or zeros.
+void CopyOnto(int64_t size, const float* onto, float* dx) {
+  if (onto == nullptr) {
+    std::fill_n(dx, size, 0.0f);
+  } else if (size > 0) {
+    std::memmove(dx, onto, static_cast<size_t>(size) * sizeof(float));
+  }
+}
+
 class FmInteractionKernel : public OpKernel {
  public:
-  explicit FmInteractionKernel(const KernelInit&) {}
+  explicit FmInteractionKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
-    if (x.rank() != 3) return absl::InvalidArgumentError(absl::StrCat("X must be [B, S, W], got ", ShapeString(x.dims())));
-    const int64_t batch = x.dim(0), slots = x.dim(1), width = x.dim(2);
+    RETURN_IF_ERROR(CheckRank("X", x, columns_.empty() ? 3 : 2));
+    ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
+    const int64_t batch = x.dim(0);
     ctx.output(0)->Resize(v1::FLOAT32, {batch, 1});
-    ctx.output(1)->Resize(v1::FLOAT32, {batch, width});
-    const float* from = x.data<float>();
+    ctx.output(1)->Resize(v1::FLOAT32, {batch, of.width});
+    const float* from = x.data<float>() + of.begin;
     float* out = ctx.output(0)->data<float>();
     float* sum = ctx.output(1)->data<float>();
-    std::vector<float> squares(static_cast<size_t>(width));
-    for (int64_t b = 0; b < batch; ++b, from += slots * width, sum += width) {
-      SumSlots(slots, width, from, sum, squares.data());
+    std::vector<float> squares(static_cast<size_t>(of.width));
+    for (int64_t b = 0; b < batch; ++b, from += of.stride, sum += of.width) {
+      SumSlots(of.slots, of.width, from, sum, squares.data());
       float total = 0;
-      for (int64_t w = 0; w < width; ++w) total += sum[w] * sum[w] - squares[static_cast<size_t>(w)];
+      for (int64_t w = 0; w < of.width; ++w) total += sum[w] * sum[w] - squares[static_cast<size_t>(w)];
       out[b] = 0.5f * total;
     }
     return absl::OkStatus();
   }
+
+ private:
+  const std::vector<int64_t> columns_;
 };
 
 class FmInteractionGradKernel : public OpKernel {
  public:
-  explicit FmInteractionGradKernel(const KernelInit&) {}
+  explicit FmInteractionGradKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
-    const Tensor& sum = ctx.input(1);
-    const Tensor& out_grad = ctx.input(2);
-    RETURN_IF_ERROR(CheckRank("X", x, 3));
-    const int64_t batch = x.dim(0), slots = x.dim(1), width = x.dim(2);
-    RETURN_IF_ERROR(CheckTensor("Sum", sum, {batch, width}));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", out_grad, {batch, 1}));
-    Tensor* x_grad = ctx.output(0);
+    RETURN_IF_ERROR(CheckRank("X", x, columns_.empty() ? 3 : 2));
+    ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
+    const int64_t batch = x.dim(0), size = of.slots * of.width;
+    RETURN_IF_ERROR(CheckTensor("Sum", ctx.input(1), {batch, of.width}));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(2), {batch, 1}));
+    if (ctx.has_input(3)) RETURN_IF_ERROR(CheckTensor("Onto", ctx.input(3), x.dims()));
+    const float* const sum = ctx.input(1).data<float>();
+    const float* const dout = ctx.input(2).data<float>();
+    Tensor* const x_grad = ctx.output(0);
     x_grad->Resize(v1::FLOAT32, x.dims());
     for (int64_t b = 0; b < batch; ++b) {
-      SlotGradients(slots, width, out_grad.data<float>()[b], sum.data<float>() + b * width,
-                    x.data<float>() + b * slots * width, x_grad->data<float>() + b * slots * width);
+      const float* const from = x.data<float>() + b * of.stride;
+      const float* const onto = ctx.has_input(3) ? ctx.input(3).data<float>() + b * of.stride : nullptr;
+      float* const dx = x_grad->data<float>() + b * of.stride;
+      CopyOnto(of.begin, onto, dx);
+      if (onto == nullptr) {
+        SlotGradients(of.slots, of.width, dout[b], sum + b * of.width, from + of.begin, dx + of.begin);
+      } else {
+        SlotGradientsOnto(of.slots, of.width, dout[b], sum + b * of.width, from + of.begin, onto + of.begin,
+                          dx + of.begin);
+      }
+      const int64_t end = of.begin + size;
+      CopyOnto(of.stride - end, onto == nullptr ? nullptr : onto + end, dx + end);
     }
     return absl::OkStatus();
   }
+
+ private:
+  const std::vector<int64_t> columns_;
 };
 
+absl::StatusOr<FmSlots> InferSlots(const InferContext& ctx) {
+  const std::vector<int64_t> columns = ctx.attrs().Ints("columns");
+  RETURN_IF_ERROR(ExpectDense(ctx, "X"));
+  if (columns.empty()) RETURN_IF_ERROR(ExpectRank(ctx, "X", 3));
+  absl::StatusOr<FmSlots> slots = FmSlotsOf(columns, ctx.InputShape("X"));
+  if (slots.ok()) return slots;
+  return ctx.Error(std::string_view(slots.status().message().data(), slots.status().message().size()));
+}
+
+// Of what is not in the slots only the gradient has something to do.
 Cost FmCost(InferContext& ctx) {
-  const double elements = Elements(ctx.Input("X"));
+  const std::vector<int64_t> columns = ctx.attrs().Ints("columns");
+  const double examples = static_cast<double>(std::max<int64_t>(ctx.InputShape("X")[0], 1));
+  const double elements = columns.size() == 3
+                              ? examples * static_cast<double>(columns[1]) * static_cast<double>(columns[2])
+                              : Elements(ctx.Input("X"));
   return {.flops = 3 * elements, .bytes = 4 * elements};
+}
+Cost FmGradCost(InferContext& ctx) {
+  Cost cost = FmCost(ctx);
+  cost.bytes += 4 * Elements(ctx.Input("X"));
+  if (ctx.InputCount("Onto") > 0) cost.bytes += 4 * Elements(ctx.Input("X"));
+  return cost;
 }
 
 REGISTER_OP(fm_interaction)
@@ -95,17 +160,18 @@ REGISTER_OP(fm_interaction)
   .summary = "second-order interactions of the slots of an example",
   .inputs = {{"X"}},
   .outputs = {{"Out"}, {"Sum"}},
+  .attrs = {IntsAttr("columns")},
   .shape = [](InferContext& ctx) -> absl::Status {
-    RETURN_IF_ERROR(ExpectDense(ctx, "X"));
-    RETURN_IF_ERROR(ExpectRank(ctx, "X", 3));
-    const Shape x = ctx.InputShape("X");
-    ctx.SetOutput("Out", {x[0], 1});
-    ctx.SetOutput("Sum", {x[0], x[2]});
+    ASSIGN_OR_RETURN(const FmSlots slots, InferSlots(ctx));
+    const int64_t batch = ctx.InputShape("X")[0];
+    ctx.SetOutput("Out", {batch, 1});
+    ctx.SetOutput("Sum", {batch, slots.width});
     return absl::OkStatus();
   },
   .gradient = [](GradContext& ctx) -> absl::StatusOr<std::vector<v1::OpDesc>> {
     if (!ctx.OutputGrad("Sum").empty()) {
-      return absl::InvalidArgumentError("fm_interaction: Sum has no gradient of its own; only Out may be used by the model");
+      return absl::InvalidArgumentError(
+          "fm_interaction: Sum has no gradient of its own; only Out may be used by the model");
     }
     return MakeGradOp(ctx, {"X"}, {"Sum"}, {"Out"}, {"X"});
   },
@@ -114,22 +180,44 @@ REGISTER_OP(fm_interaction)
 REGISTER_OP(fm_interaction_grad)
 ({.type = "fm_interaction_grad",
   .summary = "dout * (Sum - x)",
-  .inputs = {{"X"}, {"Sum"}, {"Out@GRAD"}},
+  .inputs = {{"X"}, {"Sum"}, {"Out@GRAD"}, {.name = "Onto", .optional = true}},
   .outputs = {{"X@GRAD"}},
+  .attrs = {IntsAttr("columns")},
   .shape = [](InferContext& ctx) -> absl::Status {
-    RETURN_IF_ERROR(ExpectDense(ctx, "X"));
-    RETURN_IF_ERROR(ExpectRank(ctx, "X", 3));
+    ASSIGN_OR_RETURN(const FmSlots slots, InferSlots(ctx));
     const Shape x = ctx.InputShape("X");
-    RETURN_IF_ERROR(ExpectDims(ctx, "Sum", {x[0], x[2]}));
+    RETURN_IF_ERROR(ExpectDims(ctx, "Sum", {x[0], slots.width}));
     RETURN_IF_ERROR(ExpectDims(ctx, "Out@GRAD", {x[0], 1}));
+    if (ctx.InputCount("Onto") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Onto", x));
     SetLike(ctx, "X@GRAD", "X");
     return absl::OkStatus();
   },
-  .cost = FmCost,
-  .in_place = {{"X", "X@GRAD"}}});
+  .cost = FmGradCost,
+  .in_place = {{"X", "X@GRAD"}, {"Onto", "X@GRAD"}}});
 
 REGISTER_KERNEL(fm_interaction, kCpu, MakeKernel<FmInteractionKernel>);
 REGISTER_KERNEL(fm_interaction_grad, kCpu, MakeKernel<FmInteractionGradKernel>);
 
 }  // namespace
+
+absl::StatusOr<FmSlots> FmSlotsOf(absl::Span<const int64_t> columns, absl::Span<const int64_t> dims) {
+  if (columns.empty()) {
+    if (dims.size() == 3) return FmSlots{.slots = dims[1], .width = dims[2], .stride = dims[1] * dims[2]};
+    return absl::InvalidArgumentError(
+        absl::StrCat("X must have 3 dims [batch, slots, width], got ", ShapeString(dims)));
+  }
+  if (dims.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("with columns X must be [batch, columns], got ", ShapeString(dims)));
+  }
+  if (columns.size() == 3 && columns[0] >= 0 && columns[1] >= 1 && columns[2] >= 1) {
+    int64_t end = 0;
+    if (!__builtin_mul_overflow(columns[1], columns[2], &end) && !__builtin_add_overflow(end, columns[0], &end) &&
+        end <= dims[1])
+      return FmSlots{.slots = columns[1], .width = columns[2], .stride = dims[1], .begin = columns[0]};
+  }
+  return absl::InvalidArgumentError(absl::StrCat("columns ", ShapeString(columns),
+                                                 " must be the first column, slots and a width that lie within X ",
+                                                 ShapeString(dims)));
+}
+
 }  // namespace weir

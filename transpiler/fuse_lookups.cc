@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/graph/op_registry.h"
+#include "glog/logging.h"
 
 namespace weir {
 namespace {
@@ -59,6 +61,10 @@ struct Piece {
   std::vector<Lookup> lookups;
   // A reshape, and a concat of look-ups slot by slot.
   std::vector<int> between;
+  // A factorisation machine that reads the look-ups, too, and of gradients the sum of what it and the joined matrix
+  // make.
+  int machine = -1, sum = -1;
+  std::vector<int64_t> slots_and_width;  // that it sees
 };
 
 const google::protobuf::RepeatedPtrField<std::string>& Vars(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots,
@@ -88,10 +94,11 @@ class Fuser {
   bool Run() {
     // Backward first: a reshape_grad reads what its reshape reads, for the dims.
     for (int i = 0; i < block_->ops_size(); ++i) {
-      if (block_->ops(i).type() == "concat_grad") FuseGradient(i);
+      if (block_->ops(i).type() == "concat_grad" && !FuseGradient(i, /*machines=*/true))
+        FuseGradient(i, /*machines=*/false);
     }
     for (int i = 0; i < block_->ops_size(); ++i) {
-      if (block_->ops(i).type() == "concat") FuseForward(i);
+      if (block_->ops(i).type() == "concat" && !FuseForward(i, /*machines=*/true)) FuseForward(i, /*machines=*/false);
     }
     if (gone_.empty()) return false;
     int at = 0;
@@ -125,12 +132,17 @@ class Fuser {
     const auto found = writers_.find(var);
     return found == writers_.end() || found->second.size() != 1 ? -1 : found->second[0];
   }
-  // What has one writer and one reader in the whole program; that reader, else -1.
-  int OnlyReader(const std::string& var) const {
+  // The readers of what has one writer in the whole program and is wanted by ops alone.
+  std::vector<int> Readers(const std::string& var) const {
     const v1::VarDesc* const desc = vars_.Find(var);
     const auto found = readers_.find(var);
-    if (desc == nullptr || desc->persistable() || kept_.contains(var) || OnlyWriter(var) < 0) return -1;
-    return found == readers_.end() || found->second.size() != 1 ? -1 : found->second[0];
+    if (desc == nullptr || desc->persistable() || kept_.contains(var) || OnlyWriter(var) < 0) return {};
+    return found == readers_.end() ? std::vector<int>() : found->second;
+  }
+  // The one reader of such a variable, else -1.
+  int OnlyReader(const std::string& var) const {
+    const std::vector<int> readers = Readers(var);
+    return readers.size() == 1 ? readers[0] : -1;
   }
 
   // The columns of a look-up, or of the gradient of one, whose Out would be [batch, width], or `by_slot` [batch, slots,
@@ -156,8 +168,16 @@ class Fuser {
     return by_slot ? slots[1] * slots[2] : pooled[1];
   }
 
-  // What input `var` of the concat at `at` is made of, when it is look-ups and nothing else reads them.
-  std::optional<Piece> LookupsOf(const std::string& var, int at) const {
+  // The op is a factorisation machine, or the gradient of one, of all slots of X.
+  bool IsMachine(int op, std::string_view type, const std::string& x, v1::OpRole role) const {
+    const v1::OpAttr* const columns = FindAttr(Op(op), "columns");
+    return Op(op).type() == type && Op(op).role() == role && InputOf(Op(op), "X") == x &&
+           (columns == nullptr || columns->ints().v().empty());
+  }
+
+  // What input `var` of the concat at `at` is made of, when it is look-ups and nothing else reads them, but with
+  // `machines` a factorisation machine.
+  std::optional<Piece> LookupsOf(const std::string& var, int at, bool machines) const {
     const v1::VarDesc* const desc = vars_.Find(var);
     const int writer = OnlyWriter(var);
     if (OnlyReader(var) != at || desc->dims_size() != 2 || writer > at) return std::nullopt;
@@ -170,7 +190,14 @@ class Fuser {
     piece.between.push_back(writer);
     const std::string slots = InputOf(Op(writer), "X");
     const int maker = OnlyWriter(slots);
-    if (OnlyReader(slots) != writer || maker > writer) return std::nullopt;
+    std::vector<int> readers = Readers(slots);
+    if (std::erase(readers, writer) != 1) return std::nullopt;
+    if (machines && readers.size() == 1 && IsMachine(readers[0], "fm_interaction", slots, Op(at).role())) {
+      piece.machine = readers[0];
+      piece.slots_and_width = {vars_.Find(slots)->dims(1), vars_.Find(slots)->dims(2)};
+      readers.clear();
+    }
+    if (!readers.empty() || maker < 0 || maker > writer) return std::nullopt;
     std::vector<std::string> outs = {slots};
     int reader = writer;
     if (Op(maker).type() == "concat" && Op(maker).role() == Op(at).role() && Joins(maker, slots, 3)) {
@@ -182,7 +209,7 @@ class Fuser {
     int64_t begin = 0;
     for (const std::string& out : outs) {
       const int lookup = OnlyWriter(out);
-      if (OnlyReader(out) != reader || lookup > reader) return std::nullopt;
+      if ((out != slots && OnlyReader(out) != reader) || lookup > reader) return std::nullopt;
       const int64_t columns = Columns(lookup, "lookup_rows", out, /*by_slot=*/true, at);
       if (columns < 0) return std::nullopt;
       piece.lookups.push_back({lookup, begin});
@@ -191,8 +218,28 @@ class Fuser {
     return begin == desc->dims(1) ? std::optional(piece) : std::nullopt;
   }
 
-  // What the output `var` of the concat_grad at `at` becomes, when it is gradients of look-ups and nothing else.
-  std::optional<Piece> LookupGradientsOf(const std::string& var, int at) const {
+  // The matrix that a concat makes, in which `slots`, [batch, slots, width], stands from column `begin` on, and which
+  // has these dims. Empty when there is none.
+  std::string MatrixOf(const std::string& slots, int64_t begin, const v1::VarDesc& like) const {
+    for (const int reshape : Readers(slots)) {
+      if (Op(reshape).type() != "reshape") continue;
+      for (const int concat : Readers(OutputOf(Op(reshape), "Out"))) {
+        const std::string joined = OutputOf(Op(concat), "Out");
+        if (Op(concat).type() != "concat" || OnlyWriter(joined) != concat || !Joins(concat, joined, 2)) continue;
+        if (vars_.Find(joined)->persistable() || Dims(*vars_.Find(joined)) != Dims(like)) continue;
+        int64_t column = 0;
+        for (const std::string& x : Vars(Op(concat).inputs(), "X")) {
+          if (x == OutputOf(Op(reshape), "Out") && column == begin) return joined;
+          column += vars_.Find(x)->dims(1);
+        }
+      }
+    }
+    return "";
+  }
+
+  // What the output `var` of the concat_grad at `at` becomes, when it is gradients of look-ups and nothing else, but
+  // with `machines` what is added to the gradient of a factorisation machine. It stands from column `first` on.
+  std::optional<Piece> LookupGradientsOf(const std::string& var, int64_t first, int at, bool machines) const {
     const v1::VarDesc* const desc = vars_.Find(var);
     const int reader = OnlyReader(var);
     if (reader < at || desc->dims_size() != 2) return std::nullopt;
@@ -204,11 +251,29 @@ class Fuser {
       return piece;
     }
     piece.between.push_back(reader);
-    const std::string slots = OutputOf(Op(reader), "X@GRAD");
-    const int cutter = OnlyReader(slots);
-    if (cutter < reader) return std::nullopt;
+    std::string slots = OutputOf(Op(reader), "X@GRAD");
+    int maker = reader, cutter = OnlyReader(slots);
+    if (machines && cutter > reader && Op(cutter).type() == "sum" && Op(cutter).role() == Op(at).role()) {
+      const auto& added = Vars(Op(cutter).inputs(), "X");
+      if (added.size() != 2) return std::nullopt;
+      const std::string& other = added.Get(added.Get(0) == slots ? 1 : 0);
+      const std::string looked_up = InputOf(Op(reader), "X");
+      piece.machine = OnlyWriter(other);
+      piece.sum = cutter;
+      if (piece.machine < 0 || piece.machine > cutter || OnlyReader(other) != cutter ||
+          !IsMachine(piece.machine, "fm_interaction_grad", looked_up, Op(at).role()) ||
+          !InputOf(Op(piece.machine), "Onto").empty() || Op(piece.machine).param_grads_size() > 0 ||
+          Op(cutter).param_grads_size() > 0 ||
+          MatrixOf(looked_up, first, *vars_.Find(InputOf(Op(at), "Out@GRAD"))).empty()) {
+        return std::nullopt;
+      }
+      piece.slots_and_width = {vars_.Find(looked_up)->dims(1), vars_.Find(looked_up)->dims(2)};
+      slots = OutputOf(Op(cutter), "Out");
+      maker = cutter;
+      cutter = OnlyReader(slots);
+    }
+    if (cutter < maker) return std::nullopt;
     std::vector<std::pair<std::string, int64_t>> outs = {{slots, 0}};  // with the first column of each
-    int maker = reader;
     if (Op(cutter).type() == "concat_grad" && Joins(cutter, slots, 3)) {
       piece.between.push_back(cutter);
       outs = CutAt(cutter, vars_.Find(slots)->dims(2));
@@ -255,27 +320,68 @@ class Fuser {
     ForVars(Op(i).outputs(), [&](const std::string& var) { dropped_.insert(var); });
   }
 
-  void FuseForward(int at) {
+  // An op reads the variable, which it has not read before.
+  void AddReader(const std::string& var, int i) {
+    std::vector<int>& readers = readers_[var];
+    readers.insert(std::upper_bound(readers.begin(), readers.end(), i), i);
+  }
+
+  static std::vector<int64_t> MachineColumns(int64_t begin, const std::vector<int64_t>& slots_and_width) {
+    return {begin, slots_and_width[0], slots_and_width[1]};
+  }
+
+  // False: with the machines it cannot be, but perhaps without.
+  bool FuseForward(int at, bool machines) {
     const v1::OpDesc concat = Op(at);
-    if (!Joins(at, OutputOf(concat, "Out"), 2)) return;
+    const std::string joined = OutputOf(concat, "Out");
+    if (!Joins(at, joined, 2)) return true;
     Lookups lookups;
     std::vector<Piece> pieces;
+    std::vector<int64_t> begins;  // of the pieces, in columns
     std::vector<std::string> dense;
     std::vector<int64_t> dense_at;
+    int64_t column = 0;
     const auto& inputs = Vars(concat.inputs(), "X");
     for (int p = 0; p < inputs.size(); ++p) {
-      if (const std::optional<Piece> piece = LookupsOf(inputs.Get(p), at); piece.has_value()) {
+      if (const std::optional<Piece> piece = LookupsOf(inputs.Get(p), at, machines); piece.has_value()) {
         for (const Piece::Lookup& lookup : piece->lookups) lookups.Add(Op(lookup.op));
         pieces.push_back(*piece);
+        begins.push_back(column);
       } else {
         dense_at.push_back(static_cast<int64_t>(lookups.ids.size() + dense.size()));
         dense.push_back(inputs.Get(p));
       }
+      column += vars_.Find(inputs.Get(p))->dims(1);
     }
-    if (lookups.empty()) return;
+    if (lookups.empty()) return true;
+    // A machine reads the matrix, which is joined before it then: where the last look-up has been.
+    int place = at, first_machine = block_->ops_size();
     for (const Piece& piece : pieces) {
-      for (const Piece::Lookup& lookup : piece.lookups) Remove(lookup.op, /*dropped=*/true);
-      for (const int op : piece.between) Remove(op, /*dropped=*/true);
+      if (piece.machine >= 0) first_machine = std::min(first_machine, piece.machine);
+    }
+    if (first_machine < at) {
+      place = -1;
+      for (const Piece& piece : pieces) {
+        for (const Piece::Lookup& lookup : piece.lookups) place = std::max(place, lookup.op);
+      }
+      const auto late = [&](const std::string& var) {
+        const auto written = writers_.find(var);
+        return written != writers_.end() && written->second.back() >= place;
+      };
+      if (place > first_machine || OnlyWriter(joined) != at || std::any_of(dense.begin(), dense.end(), late))
+        return false;
+    }
+    Remove(at, /*dropped=*/false);
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      for (const Piece::Lookup& lookup : pieces[p].lookups) Remove(lookup.op, /*dropped=*/true);
+      for (const int op : pieces[p].between) Remove(op, /*dropped=*/true);
+      if (pieces[p].machine < 0) continue;
+      v1::OpDesc* const machine = block_->mutable_ops(pieces[p].machine);
+      *machine = WithRole(MakeOp("fm_interaction", {{"X", {joined}}},
+                                 {{"Out", {OutputOf(*machine, "Out")}}, {"Sum", {OutputOf(*machine, "Sum")}}},
+                                 {AttrInts("columns", MachineColumns(begins[p], pieces[p].slots_and_width))}),
+                          machine->role());
+      AddReader(joined, pieces[p].machine);
     }
     std::vector<v1::OpAttr> attrs = lookups.Attrs();
     std::vector<std::pair<std::string, std::vector<std::string>>> slots = {
@@ -284,32 +390,61 @@ class Fuser {
     // Behind the look-ups is where they are by default.
     if (!dense.empty() && dense_at[0] != static_cast<int64_t>(lookups.ids.size()))
       attrs.push_back(AttrInts("dense_at", dense_at));
-    *block_->mutable_ops(at) =
-        WithRole(MakeOp("lookup_concat", slots, {{"Out", {OutputOf(concat, "Out")}}}, attrs), concat.role());
+    for (const std::string& var : dense) AddReader(var, place);
+    Put(place, WithRole(MakeOp("lookup_concat", slots, {{"Out", {joined}}}, attrs), concat.role()));
+    writers_[joined] = {place};
+    return true;
   }
 
-  void FuseGradient(int at) {
+  bool FuseGradient(int at, bool machines) {
     const v1::OpDesc concat = Op(at);
-    if (!Joins(at, InputOf(concat, "Out@GRAD"), 2)) return;
+    const std::string joined_grad = InputOf(concat, "Out@GRAD");
+    if (!Joins(at, joined_grad, 2)) return true;
     Lookups lookups;
     std::vector<Piece> pieces;
+    std::vector<int64_t> begins;
     std::vector<std::string> rows, dense;
     std::vector<int64_t> lookup_begins, dense_begins, dense_sizes;
     for (const auto& [var, begin] : CutAt(at, 1)) {
-      if (const std::optional<Piece> piece = LookupGradientsOf(var, at); piece.has_value()) {
+      if (const std::optional<Piece> piece = LookupGradientsOf(var, begin, at, machines); piece.has_value()) {
         for (const Piece::Lookup& lookup : piece->lookups) {
           lookups.Add(Op(lookup.op));
           rows.push_back(OutputOf(Op(lookup.op), "Rows@GRAD"));
           lookup_begins.push_back(begin + lookup.begin);
         }
         pieces.push_back(*piece);
+        begins.push_back(begin);
       } else {
         dense.push_back(var);
         dense_begins.push_back(begin);
         dense_sizes.push_back(vars_.Find(var)->dims(1));
       }
     }
-    if (lookups.empty()) return;
+    if (lookups.empty()) return true;
+    // A machine's gradient is added to that of the matrix where it was added to the look-ups', and these read it
+    // behind.
+    int place = at, last_sum = -1;
+    for (const Piece& piece : pieces) last_sum = std::max(last_sum, piece.sum);
+    if (last_sum >= 0) {
+      place = block_->ops_size();
+      for (const Piece& piece : pieces) {
+        for (const Piece::Lookup& lookup : piece.lookups) place = std::min(place, lookup.op);
+      }
+      const auto early = [&](const std::string& var) {
+        const auto read = readers_.find(var);
+        return OnlyWriter(var) != at ||
+               (read != readers_.end() && !read->second.empty() && read->second.front() <= place);
+      };
+      if (place < last_sum || std::any_of(dense.begin(), dense.end(), early)) return false;
+    }
+    // The gradient of the matrix, with those of the machines before, in the order of the sums.
+    std::string grad = joined_grad;
+    std::vector<size_t> added;
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      if (pieces[p].sum >= 0) added.push_back(p);
+    }
+    std::sort(added.begin(), added.end(), [&](size_t a, size_t b) { return pieces[a].sum < pieces[b].sum; });
+    for (const size_t p : added) grad = AddMachine(pieces[p], begins[p], grad, *vars_.Find(joined_grad));
     std::vector<v1::OpAttr> attrs = lookups.Attrs();
     attrs.push_back(AttrInts("lookup_begins", lookup_begins));
     std::vector<std::pair<std::string, std::vector<std::string>>> made = {{"Rows@GRAD", rows}};
@@ -318,21 +453,20 @@ class Fuser {
       attrs.push_back(AttrInts("dense_begins", dense_begins));
       attrs.push_back(AttrInts("dense_sizes", dense_sizes));
     }
-    v1::OpDesc fused = WithRole(MakeOp("lookup_concat_grad",
-                                       {{"Ids", lookups.ids},
-                                        {"Index", lookups.index},
-                                        {"Rows", lookups.rows},
-                                        {"Out@GRAD", {InputOf(concat, "Out@GRAD")}}},
-                                       made, attrs),
-                                concat.role());
+    v1::OpDesc fused =
+        WithRole(MakeOp("lookup_concat_grad",
+                        {{"Ids", lookups.ids}, {"Index", lookups.index}, {"Rows", lookups.rows}, {"Out@GRAD", {grad}}},
+                        made, attrs),
+                 concat.role());
     *fused.mutable_param_grads() = concat.param_grads();
+    Remove(at, /*dropped=*/false);
     for (const Piece& piece : pieces) {
       for (const Piece::Lookup& lookup : piece.lookups) {
         // The gradient of the rows stays; what it was made of goes.
         const v1::OpDesc& op = Op(lookup.op);
         fused.mutable_param_grads()->MergeFrom(op.param_grads());
         dropped_.insert(InputOf(op, "Out@GRAD"));
-        writers_[OutputOf(op, "Rows@GRAD")].front() = at;
+        writers_[OutputOf(op, "Rows@GRAD")].front() = place;
         Remove(lookup.op, /*dropped=*/false);
       }
       for (const int op : piece.between) {
@@ -340,7 +474,43 @@ class Fuser {
         Remove(op, /*dropped=*/false);
       }
     }
-    *block_->mutable_ops(at) = std::move(fused);
+    for (const std::string& var : dense) writers_[var] = {place};
+    AddReader(grad, place);
+    Put(place, std::move(fused));
+    return true;
+  }
+
+  // Has a machine add its gradient to that of the matrix in which its slots begin at this column; the variable that has
+  // both then, which is like the matrix's gradient.
+  std::string AddMachine(const Piece& piece, int64_t begin, const std::string& onto, const v1::VarDesc& like) {
+    const v1::OpDesc machine = Op(piece.machine);
+    const std::string slots = InputOf(machine, "X"), joined = MatrixOf(slots, begin, like);
+    std::string both = absl::StrCat(onto, "@", slots);
+    while (vars_.Find(both) != nullptr) both += "_";
+    v1::VarDesc* const desc = block_->add_vars();
+    *desc = like;
+    desc->set_name(both);
+    for (const std::string& added : Vars(Op(piece.sum).inputs(), "X")) dropped_.insert(added);
+    Remove(piece.machine, /*dropped=*/false);
+    Remove(piece.sum, /*dropped=*/false);
+    Put(piece.sum,
+        WithRole(MakeOp("fm_interaction_grad",
+                        {{"X", {joined}},
+                         {"Sum", {InputOf(machine, "Sum")}},
+                         {"Out@GRAD", {InputOf(machine, "Out@GRAD")}},
+                         {"Onto", {onto}}},
+                        {{"X@GRAD", {both}}}, {AttrInts("columns", MachineColumns(begin, piece.slots_and_width))}),
+                 machine.role()));
+    for (const std::string& var : {joined, InputOf(machine, "Sum"), InputOf(machine, "Out@GRAD"), onto})
+      AddReader(var, piece.sum);
+    writers_[both] = {piece.sum};
+    return both;
+  }
+
+  // Where an op was that is gone.
+  void Put(int i, v1::OpDesc op) {
+    CHECK(gone_.erase(i) == 1) << "op " << i << " stays";
+    *block_->mutable_ops(i) = std::move(op);
   }
 
   v1::BlockDesc* const block_;

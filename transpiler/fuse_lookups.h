@@ -15,7 +15,10 @@ namespace weir {
 // embedding by several variables of ids are. What was between them is gone. Both have the bits of what they replace
 // (ops/lookup_concat.cc).
 //
-// A look-up stays as it is when something else reads it or what is made of it, and when it is a sequence; so do the
+// A factorisation machine may read such look-ups, too: it reads them in the matrix then, which is joined before it, and
+// adds its gradient to that of the matrix, where a sum of the two was.
+//
+// A look-up stays as it is when anything else reads it or what is made of it, and when it is a sequence; so do the
 // other inputs of the concat; and all of them when train.cpu_ops names an operator that would be replaced. No errors; false
 // when nothing is joined.
 absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs);

@@ -1,4 +1,8 @@
 // fm_interaction and its gradient (ops/fm_interaction.cc).
+#include "ops/fm_interaction.h"
+
+#include <vector>
+
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
 #include "ops/device/loss_functors.h"
@@ -10,46 +14,59 @@ namespace {
 
 class FmInteractionKernel : public OpDeviceKernel {
  public:
-  explicit FmInteractionKernel(const KernelInit&) {}
+  explicit FmInteractionKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
-    RETURN_IF_ERROR(CheckRank("X", x, 3));
-    const int64_t slots = x.row_dims()[0], width = x.row_dims()[1];
+    RETURN_IF_ERROR(CheckThere("X", x));
+    ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
     RETURN_IF_ERROR(ctx.Resize(0, 2, x.lane_rows(), {1}));
-    RETURN_IF_ERROR(ctx.Resize(1, 2, x.lane_rows(), {width}));
-    RETURN_IF_ERROR(squares_.Reserve(ctx.memory(), static_cast<size_t>(x.rows() * width) * sizeof(float)));
+    RETURN_IF_ERROR(ctx.Resize(1, 2, x.lane_rows(), {of.width}));
+    RETURN_IF_ERROR(squares_.Reserve(ctx.memory(), static_cast<size_t>(x.rows() * of.width) * sizeof(float)));
     float* const sum = ctx.output(1).data<float>();
-    RETURN_IF_ERROR(ForEach(
-        ctx.runtime(), x.rows() * width,
-        FmSumAt{.x = x.data<float>(), .slots = slots, .width = width, .sum = sum, .squares = squares_.data<float>()}));
+    RETURN_IF_ERROR(ForEach(ctx.runtime(), x.rows() * of.width,
+                            FmSumAt{.x = x.data<float>() + of.begin,
+                                    .stride = of.stride,
+                                    .slots = of.slots,
+                                    .width = of.width,
+                                    .sum = sum,
+                                    .squares = squares_.data<float>()}));
     return ForEach(
         ctx.runtime(), x.rows(),
-        FmOutAt{.sum = sum, .squares = squares_.data<float>(), .width = width, .out = ctx.output(0).data<float>()});
+        FmOutAt{.sum = sum, .squares = squares_.data<float>(), .width = of.width, .out = ctx.output(0).data<float>()});
   }
 
  private:
+  const std::vector<int64_t> columns_;
   DeviceArray squares_;
 };
 
 class FmInteractionGradKernel : public OpDeviceKernel {
  public:
-  explicit FmInteractionGradKernel(const KernelInit&) {}
+  explicit FmInteractionGradKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
-    RETURN_IF_ERROR(CheckRank("X", x, 3));
-    const int64_t slots = x.row_dims()[0], width = x.row_dims()[1];
-    RETURN_IF_ERROR(CheckRows("Sum", ctx.input(1), x, {width}));
+    RETURN_IF_ERROR(CheckThere("X", x));
+    ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
+    RETURN_IF_ERROR(CheckRows("Sum", ctx.input(1), x, {of.width}));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(2), x, {1}));
-    const float* const xs = x.data<float>();
+    const bool onto = ctx.has_input(3);
+    if (onto) RETURN_IF_ERROR(CheckLike("Onto", ctx.input(3), x));
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    return ForEach(ctx.runtime(), ctx.output(0).size(),
-                   FmGradAt{.x = xs,
+    const FmGradAt slots = {.x = x.data<float>(),
                             .sum = ctx.input(1).data<float>(),
                             .dout = ctx.input(2).data<float>(),
-                            .slots = slots,
-                            .width = width,
-                            .dx = ctx.output(0).data<float>()});
+                            .slots = of.slots,
+                            .width = of.width,
+                            .dx = ctx.output(0).data<float>()};
+    if (columns_.empty() && !onto) return ForEach(ctx.runtime(), ctx.output(0).size(), slots);
+    return ForEach(
+        ctx.runtime(), ctx.output(0).size(),
+        FmColumnsGradAt{
+            .of = slots, .stride = of.stride, .begin = of.begin, .onto = onto ? ctx.input(3).data<float>() : nullptr});
   }
+
+ private:
+  const std::vector<int64_t> columns_;
 };
 
 REGISTER_DEVICE_KERNEL(fm_interaction, MakeDeviceKernel<FmInteractionKernel>);

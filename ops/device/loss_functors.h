@@ -139,15 +139,15 @@ struct DropoutAt {
   }
 };
 
-// x [rows, slots, width]: sums over slots, in their order.
+// x has the slots of a row, each `width` long, from row * stride on: sums over slots, in their order.
 struct FmSumAt {
   const float* x;
-  int64_t slots, width;
+  int64_t stride, slots, width;
   float* sum;
   float* squares;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t row = Quotient(i, width);
-    const float* from = x + row * slots * width + (i - row * width);
+    const float* from = x + row * stride + (i - row * width);
     float s = 0, q = 0;
     for (int64_t k = 0; k < slots; ++k, from += width) {
       s += *from;
@@ -168,6 +168,7 @@ struct FmOutAt {
     out[row] = 0.5f * total;
   }
 };
+// x [rows, slots, width].
 struct FmGradAt {
   const float* x;
   const float* sum;
@@ -186,6 +187,21 @@ struct FmGradAt {
     Float4 four = LoadFour(x, i);
     for (int k = 0; k < 4; ++k) four.v[k] = d * (s.v[k] - four.v[k]);
     StoreFour(dx, i, four);
+  }
+};
+// x [rows, stride], whose columns from `begin` on are the slots; added to `onto`, which is like x and may be null.
+struct FmColumnsGradAt {
+  FmGradAt of;
+  int64_t stride, begin;
+  const float* onto;
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t row = Quotient(i, stride), column = i - row * stride - begin;
+    if (column < 0 || column >= of.slots * of.width) {
+      of.dx[i] = onto == nullptr ? 0.0f : onto[i];
+      return;
+    }
+    const float d = of.dout[row] * (of.sum[row * of.width + (column - Quotient(column, of.width) * of.width)] - of.x[i]);
+    of.dx[i] = onto == nullptr ? d : onto[i] + d;
   }
 };
 

@@ -18,6 +18,7 @@ WEIR_FOR_EACH(DropoutAt);
 WEIR_FOR_EACH(FmSumAt);
 WEIR_FOR_EACH(FmOutAt);
 WEIR_FOR_EACH(FmGradAt);
+WEIR_FOR_EACH(FmColumnsGradAt);
 
 }  // namespace device
 }  // namespace weir

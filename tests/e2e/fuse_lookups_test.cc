@@ -19,6 +19,7 @@ namespace weir {
 namespace {
 
 // The click job without its factorisation machine: fields, means and sums of two tables, joined with the dense values.
+// (With it something else reads the fields, and its gradient is added to that of the joined matrix.)
 std::string JoinedJob() {
   return absl::StrReplaceAll(
       kClickJob,
@@ -36,11 +37,10 @@ int Fused(const Programs& programs) {
   }));
 }
 
-std::vector<std::string> Digests(const std::string& directory, bool fused, int servers, int trainers, int threads,
+std::vector<std::string> Digests(const std::string& directory, const std::string& job_text, bool fused, int servers, int trainers, int threads,
                                  const std::vector<std::string>& more) {
   std::vector<std::string> overrides = {"train.max_steps=40", "train.digest_every_steps=10"};
   overrides.insert(overrides.end(), more.begin(), more.end());
-  const std::string job_text = JoinedJob();
   const auto edit = [&](int server, Programs* programs) {
     if (server >= 0) return;
     EXPECT_EQ(Fused(*programs), 2);
@@ -76,12 +76,17 @@ TEST(FuseLookupsTest, TheDigestsAreThoseOfTheProgramBeforeThePass) {
   const std::string directory = ::testing::TempDir() + "/fuse_lookups";
   std::filesystem::create_directories(directory);
   WriteClickData(directory);
-  const std::vector<std::string> plain = Digests(directory, /*fused=*/false, 1, 1, 1, {});
-  ASSERT_EQ(plain.size(), 4u);
-  EXPECT_EQ(Digests(directory, /*fused=*/true, 1, 1, 1, {}), plain);
-  EXPECT_EQ(Digests(directory, /*fused=*/true, 2, 2, 2, {}), plain);
-  EXPECT_EQ(Digests(directory, /*fused=*/true, 3, 1, 4, {"distribute.memory_optimize=true"}), plain);
-  EXPECT_EQ(Digests(directory, /*fused=*/false, 2, 1, 2, {"distribute.memory_optimize=true"}), plain);
+  for (const std::string& job : {JoinedJob(), std::string(kClickJob)}) {
+    const auto digests = [&](bool fused, int servers, int trainers, int threads, const std::vector<std::string>& more) {
+      return Digests(directory, job, fused, servers, trainers, threads, more);
+    };
+    const std::vector<std::string> plain = digests(/*fused=*/false, 1, 1, 1, {});
+    ASSERT_EQ(plain.size(), 4u);
+    EXPECT_EQ(digests(/*fused=*/true, 1, 1, 1, {}), plain);
+    EXPECT_EQ(digests(/*fused=*/true, 2, 2, 2, {}), plain);
+    EXPECT_EQ(digests(/*fused=*/true, 3, 1, 4, {"distribute.memory_optimize=true"}), plain);
+    EXPECT_EQ(digests(/*fused=*/false, 2, 1, 2, {"distribute.memory_optimize=true"}), plain);
+  }
   std::filesystem::remove_all(directory);
 }
 

@@ -92,12 +92,79 @@ TEST(FuseLookupsTest, TheChainIsOneOpAndItsGradientOne) {
   }
 }
 
-TEST(FuseLookupsTest, WhatSomethingElseReadsStays) {
-  // The factorisation machine reads the fields, too.
+TEST(FuseLookupsTest, AFactorisationMachineReadsTheJoinedMatrix) {
   const Both both = Fused(JobOf(kDeepFm));
+  ASSERT_TRUE(both.changed);
+  EXPECT_EQ(Line(both.after, "lookup_concat"),
+            "Out=input <- lookup_concat(Ids=cat, Index=cat@INDEX.vectors, Rows=vectors@ROWS, X=dense) "
+            "poolings=[\"none\"] @FORWARD");
+  EXPECT_EQ(Line(both.after, "fm_interaction"),
+            "Out=fm, Sum=fm.sum <- fm_interaction(X=input) columns=[0, 30, 4] @FORWARD");
+  EXPECT_EQ(Line(both.after, "fm_interaction_grad"),
+            "X@GRAD=input@GRAD@fields <- fm_interaction_grad(X=input, Sum=fm.sum, Out@GRAD=fm@GRAD, Onto=input@GRAD) "
+            "columns=[0, 30, 4] @BACKWARD");
+  EXPECT_EQ(Line(both.after, "lookup_concat_grad"),
+            "Rows@GRAD=vectors@GRAD <- lookup_concat_grad(Ids=cat, Index=cat@INDEX.vectors, Rows=vectors@ROWS, "
+            "Out@GRAD=input@GRAD@fields) poolings=[\"none\"] lookup_begins=[0] @BACKWARD grads(vectors=vectors@GRAD)");
+  const std::vector<std::string> types = Types(both.after);
+  for (const char* gone : {"concat", "concat_grad", "reshape", "reshape_grad", "sum"})
+    EXPECT_THAT(types, Not(Contains(gone)));
+  for (const char* gone : {"fields", "input.flat0", "fields@GRAD", "fields@GRAD@0", "fields@GRAD@1", "input.flat0@GRAD"}) {
+    EXPECT_TRUE(Declares(both.before, gone)) << gone;
+    EXPECT_FALSE(Declares(both.after, gone)) << gone;
+  }
+}
+
+TEST(FuseLookupsTest, FactorisationMachinesOfSeveralTables) {
+  // The second machine's fields stand behind the dense values, and it reads them behind the concat.
+  std::string text = Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" } }\n",
+                              "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
+                              "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" input: \"more\" } }\n"
+                              "  layer { name: \"fm2\" fm_interaction { input: \"more\" } }\n");
+  text = Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\" input: \"fm2\" input: \"fm\"");
+  text = Replaced(text, "table { name: \"weights\"",
+                  "table { name: \"others\" width: 3 is_sparse: true is_distributed: true }\ntable { name: \"weights\"");
+  // Its look-up stands behind the first machine, which would read the matrix before it is joined.
+  EXPECT_THAT(Types(Fused(JobOf(text)).after), Contains("sum"));
+
+  text = Replaced(text, "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n", "");
+  text = Replaced(text, "  layer { name: \"wide\"",
+                  "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n  layer { name: \"wide\"");
+  const Both both = Fused(JobOf(text));
+  ASSERT_TRUE(both.changed);
+  EXPECT_THAT(Types(both.after), Not(Contains("sum")));
+  EXPECT_THAT(Types(both.after), Not(Contains("concat")));
+  std::vector<std::string> machines;
+  for (const v1::OpDesc& op : both.after.blocks(0).ops()) {
+    if (op.type() == "fm_interaction" || op.type() == "fm_interaction_grad") machines.push_back(OpText(op));
+  }
+  EXPECT_THAT(machines,
+              ElementsAre("Out=fm, Sum=fm.sum <- fm_interaction(X=input) columns=[0, 30, 4] @FORWARD",
+                          "Out=fm2, Sum=fm2.sum <- fm_interaction(X=input) columns=[126, 30, 3] @FORWARD",
+                          "X@GRAD=input@GRAD@more <- fm_interaction_grad(X=input, Sum=fm2.sum, Out@GRAD=fm2@GRAD, "
+                          "Onto=input@GRAD) columns=[126, 30, 3] @BACKWARD",
+                          "X@GRAD=input@GRAD@more@fields <- fm_interaction_grad(X=input, Sum=fm.sum, "
+                          "Out@GRAD=fm@GRAD, Onto=input@GRAD@more) columns=[0, 30, 4] @BACKWARD"));
+}
+
+TEST(FuseLookupsTest, AMachineWhoseResultIsJoinedStaysBeforeTheMatrix) {
+  // `fm` is an input of the concat: the matrix cannot be joined before it is there.
+  std::string text = Replaced(kDeepFm, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"fm\"");
+  text = Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\"");
+  const Both both = Fused(JobOf(text));
   EXPECT_FALSE(both.changed);
   EXPECT_EQ(ProgramText(both.after), ProgramText(both.before));
-  // And of the two that this concat joins the first goes into the logit, too.
+}
+
+TEST(FuseLookupsTest, WhatSomethingElseReadsStays) {
+  // Dot interactions of the fields beside the factorisation machine.
+  const std::string more = Replaced(kDeepFm, "layer { name: \"input\" concat { input: \"fields\"",
+                                    "layer { name: \"dots\" dot_interaction { input: \"fields\" } }\n"
+                                    "  layer { name: \"input\" concat { input: \"dots\" input: \"fields\"");
+  const Both stays = Fused(JobOf(more));
+  EXPECT_FALSE(stays.changed);
+  EXPECT_EQ(ProgramText(stays.after), ProgramText(stays.before));
+  // Of the two that this concat joins the first goes into the logit, too.
   std::string text = Replaced(WideAndDeep(), "layer { name: \"out\"",
                               "layer { name: \"both\" concat { input: \"wide\" input: \"deep\" } }\n"
                               "  layer { name: \"out\"");

@@ -66,9 +66,8 @@ TEST(PlanTextTest, TheFingerprintFollowsTheText) {
 TEST(EvaluationProgramTest, IsTheForwardPart) {
   const v1::ProgramDesc evaluation = EvaluationProgram(TranspiledOf(JobOf(kDeepFm)).trainer().main);
   EXPECT_THAT(Types(evaluation),
-              ::testing::ElementsAre("prefetch", "lookup_rows", "lookup_rows", "fm_interaction", "reshape", "concat", "fc",
-                                     "fc", "fc", "elementwise_add", "elementwise_add", "sigmoid_cross_entropy_with_logits",
-                                     "sigmoid"));
+              ::testing::ElementsAre("prefetch", "lookup_concat", "lookup_rows", "fm_interaction", "fc", "fc", "fc",
+                                     "elementwise_add", "elementwise_add", "sigmoid_cross_entropy_with_logits", "sigmoid"));
   EXPECT_EQ(FindVar(evaluation.blocks(0), "deep.0.w@GRAD"), nullptr);
   EXPECT_EQ(FindVar(evaluation.blocks(0), "deep.0.w.block0"), nullptr);
   EXPECT_NE(FindVar(evaluation.blocks(0), "ctr.prediction"), nullptr);

@@ -326,6 +326,20 @@ TEST_P(KernelsTest, FmInteraction) {
   }
 }
 
+TEST_P(KernelsTest, FmInteractionInAMatrix) {
+  for (const auto& batches : Batches()) {
+    DeviceTwin t(memory(), batches);
+    t.Batched("x", {37}).Batched("dout", {1}).Batched("onto", {37});
+    const std::vector<v1::OpAttr> attrs = {AttrInts("columns", {3, 6, 5})};
+    t.Op(MakeOp("fm_interaction", {{"X", {"x"}}}, {{"Out", {"out"}}, {"Sum", {"sum"}}}, attrs));
+    t.Op(MakeOp("fm_interaction_grad", {{"X", {"x"}}, {"Sum", {"sum"}}, {"Out@GRAD", {"dout"}}}, {{"X@GRAD", {"dx"}}},
+                attrs));
+    t.Op(MakeOp("fm_interaction_grad", {{"X", {"x"}}, {"Sum", {"sum"}}, {"Out@GRAD", {"dout"}}, {"Onto", {"onto"}}},
+                {{"X@GRAD", {"both"}}}, attrs));
+    t.Compare({"out", "sum", "dx", "both"});
+  }
+}
+
 TEST_P(KernelsTest, LookupWithItsGradient) {
   for (const char* pooling : {"none", "sum", "mean", "sqrt_n"}) {
     const bool none = std::string(pooling) == "none";
