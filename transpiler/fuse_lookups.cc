@@ -237,6 +237,22 @@ class Fuser {
     return "";
   }
 
+  // Whether the gradient of the piece's machine can be added to that of the matrix, where the columns from `first` on
+  // are `slots`: what both read then is written once, so it is the same where the sum stands.
+  bool AddsTo(const Piece& piece, const std::string& slots, int64_t first, int at) const {
+    const std::string joined_grad = InputOf(Op(at), "Out@GRAD");
+    if (piece.machine < 0 || piece.machine > piece.sum ||
+        !IsMachine(piece.machine, "fm_interaction_grad", slots, Op(at).role())) {
+      return false;
+    }
+    const v1::OpDesc& machine = Op(piece.machine);
+    const bool pairs = machine.param_grads_size() > 0 || Op(piece.sum).param_grads_size() > 0;
+    for (const std::string& var : {InputOf(machine, "Sum"), InputOf(machine, "Out@GRAD"), joined_grad}) {
+      if (OnlyWriter(var) < 0) return false;
+    }
+    return !pairs && InputOf(machine, "Onto").empty() && !MatrixOf(slots, first, *vars_.Find(joined_grad)).empty();
+  }
+
   // What the output `var` of the concat_grad at `at` becomes, when it is gradients of look-ups and nothing else, but
   // with `machines` what is added to the gradient of a factorisation machine. It stands from column `first` on.
   std::optional<Piece> LookupGradientsOf(const std::string& var, int64_t first, int at, bool machines) const {
@@ -260,13 +276,7 @@ class Fuser {
       const std::string looked_up = InputOf(Op(reader), "X");
       piece.machine = OnlyWriter(other);
       piece.sum = cutter;
-      if (piece.machine < 0 || piece.machine > cutter || OnlyReader(other) != cutter ||
-          !IsMachine(piece.machine, "fm_interaction_grad", looked_up, Op(at).role()) ||
-          !InputOf(Op(piece.machine), "Onto").empty() || Op(piece.machine).param_grads_size() > 0 ||
-          Op(cutter).param_grads_size() > 0 ||
-          MatrixOf(looked_up, first, *vars_.Find(InputOf(Op(at), "Out@GRAD"))).empty()) {
-        return std::nullopt;
-      }
+      if (OnlyReader(other) != cutter || !AddsTo(piece, looked_up, first, at)) return std::nullopt;
       piece.slots_and_width = {vars_.Find(looked_up)->dims(1), vars_.Find(looked_up)->dims(2)};
       slots = OutputOf(Op(cutter), "Out");
       maker = cutter;
@@ -359,6 +369,7 @@ class Fuser {
     for (const Piece& piece : pieces) {
       if (piece.machine >= 0) first_machine = std::min(first_machine, piece.machine);
     }
+    if (first_machine < block_->ops_size() && OnlyWriter(joined) != at) return false;
     if (first_machine < at) {
       place = -1;
       for (const Piece& piece : pieces) {

@@ -156,6 +156,19 @@ TEST(FuseLookupsTest, AMachineWhoseResultIsJoinedStaysBeforeTheMatrix) {
   EXPECT_EQ(ProgramText(both.after), ProgramText(both.before));
 }
 
+TEST(FuseLookupsTest, AMachineDoesNotReadAMatrixThatIsWrittenAgain) {
+  const v1::ProgramDesc before = Fused(JobOf(kDeepFm)).before;
+  for (const char* var : {"input", "input@GRAD", "fm@GRAD", "fm.sum"}) {
+    Programs programs;
+    programs.main = before;
+    *programs.main.mutable_blocks(0)->add_ops() =
+        WithRole(MakeOp("scale", {{"X", {var}}}, {{"Out", {var}}}), v1::BACKWARD);
+    const absl::StatusOr<bool> changed = Fuse(JobOf(kDeepFm), &programs);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    EXPECT_FALSE(*changed) << var;
+  }
+}
+
 TEST(FuseLookupsTest, WhatSomethingElseReadsStays) {
   // Dot interactions of the fields beside the factorisation machine.
   const std::string more = Replaced(kDeepFm, "layer { name: \"input\" concat { input: \"fields\"",
