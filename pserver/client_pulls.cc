@@ -18,8 +18,6 @@ namespace {
 
 const ProfileName kRowsName("rows"), kBlocksName("blocks"), kRowsPull("Pull rows"), kBlocksPull("Pull blocks"), kServeName("answers");
 
-constexpr size_t CeilDiv(size_t n, size_t by) { return (n + by - 1) / by; }
-
 }  // namespace
 
 absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
@@ -227,8 +225,7 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
     const auto ask_for = [&](std::vector<Piece> pieces) {
       size_t row_bytes = 0;
       for (const Piece& piece : pieces) row_bytes += static_cast<size_t>(piece.table->width) * sizeof(float);
-      const size_t last = pieces[0].end, rows = last - pieces[0].begin, most = std::max<size_t>(1, most_bytes / row_bytes);
-      const size_t cuts = CeilDiv(rows, most), rows_per_call = cuts == 0 ? 1 : CeilDiv(rows, cuts);
+      const size_t last = pieces[0].end, rows_per_call = RowsPerCall(last - pieces[0].begin, row_bytes, most_bytes);
       for (size_t begin = pieces[0].begin; begin < last; begin += rows_per_call) {
         const size_t end = std::min(last, begin + rows_per_call), bytes = (end - begin) * row_bytes;
         if (request.bytes > 0 && request.bytes + bytes > most_bytes) {

@@ -32,6 +32,20 @@ struct Cluster {
   std::string job = kClickJob;
 };
 
+// As between processes: an answer does not come from inside the call, so pulls are cut as for a wire.
+class NotInside : public Transport {
+ public:
+  explicit NotInside(Transport* transport) : transport_(transport) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    transport_->Call(server, method, std::move(request), timeout, std::move(done));
+  }
+  std::string Describe(int server) const override { return transport_->Describe(server); }
+  int servers() const override { return transport_->servers(); }
+
+ private:
+  Transport* const transport_;
+};
+
 // An evaluation pulls rows too, and is no part of a step.
 std::string WithoutEvaluation(std::string job) {
   const std::string eval = "  eval { files: \"eval.txt\" }\n";
@@ -90,8 +104,9 @@ class ExplainRunTest : public ::testing::Test {
                                         .overrides = Overrides(cluster),
                                         .servers = cluster.servers,
                                         .trainers = cluster.trainers,
-                                        // Nothing stands between them; but payloads carry checksums, as between processes.
-                                        .between = [](int, Transport*) { return std::unique_ptr<Transport>(); }});
+                                        .between = [](int, Transport* transport) -> std::unique_ptr<Transport> {
+                                          return std::make_unique<NotInside>(transport);
+                                        }});
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->summary.steps, kSteps);
     for (const Counters::Entry& entry : Counters::Process().Snapshot()) counted[entry.name] += static_cast<double>(entry.value);

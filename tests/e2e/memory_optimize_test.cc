@@ -42,7 +42,8 @@ TEST(MemoryOptimizeTest, TheSameBitsInLessMemory) {
     const Outcome with = Train(directory, true, servers, trainers, threads);
     EXPECT_EQ(with.digests, without.digests) << servers << " servers, " << trainers << " trainers, " << threads << " threads";
     if (servers == 1 && trainers == 1) {
-      EXPECT_LT(with.bytes, without.bytes * 9 / 10);
+      // Two thirds of it are gradients of weights, and nothing else is as large as they are.
+      EXPECT_LT(with.bytes, without.bytes * 19 / 20);
     }
   }
   std::filesystem::remove_all(directory);

@@ -463,7 +463,7 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
                         ServerFlows* flow) {
     size_t row_bytes = 0;
     for (const auto& [target, name] : from) row_bytes += static_cast<size_t>(target->width) * sizeof(float);
-    const size_t per_call = std::max<size_t>(1, kRowBytesPerCall / row_bytes);
+    const size_t per_call = RowsPerCall(count, row_bytes, kRowBytesPerCall);
     flow->pull_rows.rows += static_cast<double>(count * from.size());
     for (size_t begin = 0; begin < count; begin += per_call) {
       const size_t n = std::min(per_call, count - begin);
