@@ -3,8 +3,7 @@
 //   X        [B, S, W]  f32
 //   Sum      [B, W]     f32   sum_s x[b, s, w], kept for the gradient
 //   Out      [B, 1]     f32   1/2 sum_w ((sum_s x[b, s, w])^2 - sum_s x[b, s, w]^2)
-//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is [B, S,
-//   W]
+//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is all slots
 //
 // Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]), and 0 in a matrix's other columns; with Onto, which is
 // like the matrix, X@GRAD is Onto plus that. Sums over s and over w are taken in order.
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -136,7 +134,7 @@ absl::StatusOr<FmSlots> InferSlots(const InferContext& ctx) {
   if (columns.empty()) RETURN_IF_ERROR(ExpectRank(ctx, "X", 3));
   absl::StatusOr<FmSlots> slots = FmSlotsOf(columns, ctx.InputShape("X"));
   if (slots.ok()) return slots;
-  return ctx.Error(std::string_view(slots.status().message().data(), slots.status().message().size()));
+  return ctx.Error(ToStd(slots.status().message()));
 }
 
 // Of what is not in the slots only the gradient has something to do.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "ops/shape_rules.h"
 
 namespace weir {
 namespace {
@@ -241,7 +242,7 @@ std::vector<AttrDef> LookupAttrDefs() {
 
 absl::Status InferLookup(InferContext& ctx, int64_t width) {
   absl::StatusOr<LookupAttrs> attrs = ReadLookupAttrs(ctx.attrs());
-  if (!attrs.ok()) return ctx.Error(std::string_view(attrs.status().message().data(), attrs.status().message().size()));
+  if (!attrs.ok()) return ctx.Error(ToStd(attrs.status().message()));
   const Shape ids = ctx.InputShape("Ids");
   if (ids.size() != 2 || ids[1] < 1) {
     return ctx.Error(absl::StrCat("Ids must be [batch, slots], got ", ShapeString(ids)));

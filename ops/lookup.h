@@ -87,7 +87,9 @@ absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t 
 
 // Look-ups in the rows that prefetch brought for the step.
 
-// Ids, Index and Rows of a run belong together, and where padding stands. InvalidArgument names the slot.
+// Ids, Index and the ids of Rows of a run belong together, and where padding stands. InvalidArgument names the slot.
+absl::Status CheckStepIndex(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows);
+// The same, and Rows has values of that width.
 absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                            int64_t width);
 

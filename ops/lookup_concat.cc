@@ -78,11 +78,6 @@ absl::StatusOr<std::vector<int>> ReadOrder(const AttrReader& reader, int lookups
   return order;
 }
 
-// A status of ours in an op's words.
-absl::Status ErrorOf(const InferContext& ctx, const absl::Status& status) {
-  return ctx.Error(std::string_view(status.message().data(), status.message().size()));
-}
-
 // Look-ups of an op by its descriptions: as many Ids, Index and Rows, one batch. Sets what of the pieces is known.
 absl::StatusOr<std::vector<LookupPiece>> InferLookups(const InferContext& ctx, int64_t batch) {
   const int n = ctx.InputCount("Ids");
@@ -91,7 +86,7 @@ absl::StatusOr<std::vector<LookupPiece>> InferLookups(const InferContext& ctx, i
                                   ctx.InputCount("Rows")));
   }
   const absl::StatusOr<std::vector<LookupAttrs>> attrs = ReadPoolings(ctx.attrs(), static_cast<size_t>(n));
-  if (!attrs.ok()) return ErrorOf(ctx, attrs.status());
+  if (!attrs.ok()) return ctx.Error(ToStd(attrs.status().message()));
   std::vector<LookupPiece> lookups;
   for (int k = 0; k < n; ++k) {
     const Shape ids = ctx.InputShape("Ids", k), rows = ctx.InputShape("Rows", k);
@@ -130,7 +125,7 @@ absl::Status LookupConcatShape(InferContext& ctx) {
   }
   if (!fits) return ctx.Error("its pieces add up to more columns than any Out has");
   const absl::Status order = ReadOrder(ctx.attrs(), ctx.InputCount("Ids"), ctx.InputCount("X")).status();
-  if (!order.ok()) return ErrorOf(ctx, order);
+  if (!order.ok()) return ctx.Error(ToStd(order.message()));
   ctx.SetOutput("Out", {first[0], total});
   return absl::OkStatus();
 }

@@ -63,29 +63,36 @@ void MergePlaces(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& ind
 
 }  // namespace
 
-absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
-                           int64_t width) {
+absl::Status CheckStepIndex(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index,
+                            const SelectedRows& rows) {
   RETURN_IF_ERROR(CheckIds(ids, attrs));
   if (rows.height >= 0) RETURN_IF_ERROR(CheckRange(ids, attrs, rows.height));
   const int64_t n = static_cast<int64_t>(ids.values.size());
   if (index.size() != n || (n > 0 && (!index.initialized() || index.dtype() != v1::INT32))) {
     return absl::InvalidArgumentError(absl::StrCat("Index has ", index.size(), " entries for ", n, " ids"));
   }
-  const int64_t count = static_cast<int64_t>(rows.ids.size());
-  if (n > 0 && (!rows.values.initialized() || rows.values.rank() != 2 || rows.values.dim(0) != count ||
-                rows.values.dim(1) != width)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Rows has values ", ShapeString(rows.values.dims()), " for ", count, " ids of width ", width));
-  }
-  uint64_t used = 0;
   if (n == 0) return absl::OkStatus();
+  uint64_t used = 0;
   const int32_t* place = index.data<int32_t>();
   ForSelectedIds(ids, attrs.selection(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) used = std::max(used, uint64_t{static_cast<uint32_t>(place[i])} + 1);
   });
-  if (used <= static_cast<uint64_t>(count)) return absl::OkStatus();
+  if (used <= rows.ids.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("Index has ", static_cast<int32_t>(static_cast<uint32_t>(used - 1)),
+                                                 "; Rows has ", rows.ids.size(), " rows"));
+}
+
+absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
+                           int64_t width) {
+  RETURN_IF_ERROR(CheckStepIndex(attrs, ids, index, rows));
+  const int64_t count = static_cast<int64_t>(rows.ids.size());
+  const Tensor& values = rows.values;
+  if (ids.values.empty() ||
+      (values.initialized() && values.rank() == 2 && values.dim(0) == count && values.dim(1) == width)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("Index has ", static_cast<int32_t>(static_cast<uint32_t>(used - 1)), "; Rows has ", count, " rows"));
+      absl::StrCat("Rows has values ", ShapeString(values.dims()), " for ", count, " ids of width ", width));
 }
 
 void StepRowsGradient(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,

@@ -379,8 +379,7 @@ class Fuser {
         const auto written = writers_.find(var);
         return written != writers_.end() && written->second.back() >= place;
       };
-      if (place > first_machine || OnlyWriter(joined) != at || std::any_of(dense.begin(), dense.end(), late))
-        return false;
+      if (place > first_machine || std::any_of(dense.begin(), dense.end(), late)) return false;
     }
     Remove(at, /*dropped=*/false);
     for (size_t p = 0; p < pieces.size(); ++p) {

@@ -154,6 +154,8 @@ class ExecutorImpl : public Executor {
   absl::Status RunKernel(PreparedOp& op, KernelContext& ctx);
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
+  // Fills what a segment of lanes says of its ops: each waits for those that write what it reads or writes, and for those
+  // that read what it writes, by the names under which variables are kept.
   void FindIndependentOps(Segment* segment) const;
   // Ops that are independent of one another at the same time: for more threads than lanes.
   void RunGraph(const Segment& segment);
@@ -192,7 +194,7 @@ class ExecutorImpl : public Executor {
   CondVar gate_done_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   int gates_running_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of a segment that runs as a graph. An op of a lane, or a gate that all lanes have passed.
+  // Of a segment that runs as a graph: an op of a lane, or a gate that the lane is about to pass.
   struct ReadyOp {
     int lane = 0;
     int op = 0;  // counted from the segment's begin

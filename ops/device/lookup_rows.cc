@@ -1,53 +1,28 @@
 // lookup_rows and its gradient (ops/lookup_rows.cc), and what lookup_concat shares with them: look-ups in the rows that
 // prefetch brought for the step.
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/tensor/id_selection.h"
 #include "ops/device/host_work.h"
 #include "ops/device/lookup.h"
 
 namespace weir {
 namespace device {
-namespace {
 
-// Ids, Index and Rows of a lane belong together.
-absl::Status CheckLane(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
-                       const DeviceTensor& values, int64_t width) {
-  RETURN_IF_ERROR(CheckIds(ids, attrs));
-  if (rows.height >= 0) RETURN_IF_ERROR(CheckRange(ids, attrs, rows.height));
-  const int64_t n = static_cast<int64_t>(ids.values.size());
-  if (index.size() != n || (n > 0 && (!index.initialized() || index.dtype() != v1::INT32))) {
-    return absl::InvalidArgumentError(absl::StrCat("Index has ", index.size(), " entries for ", n, " ids"));
-  }
+absl::Status CheckRowInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t width, int k) {
+  const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows, k);
   const int64_t count = static_cast<int64_t>(rows.ids.size());
+  const DeviceTensor& values = ctx.input(kRows, k);
   if (!values.initialized() || values.dtype() != v1::FLOAT32 || values.rank() != 2 || values.rows() != count ||
       values.width() != width) {
     return absl::InvalidArgumentError(
         absl::StrCat("Rows has values ", ShapeString(values.dims()), " for ", count, " ids of width ", width));
   }
-  if (n == 0) return absl::OkStatus();
-  uint64_t used = 0;
-  const int32_t* const place = index.data<int32_t>();
-  ForSelectedIds(ids, attrs.selection(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) used = std::max(used, uint64_t{static_cast<uint32_t>(place[i])} + 1);
-  });
-  if (used <= static_cast<uint64_t>(count)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("Index has ", static_cast<int32_t>(static_cast<uint32_t>(used - 1)), "; Rows has ", count, " rows"));
-}
-
-}  // namespace
-
-absl::Status CheckRowInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t width, int k) {
-  const SelectedRows& rows = ctx.host_input<SelectedRows>(0, kRows, k);
   return ForLanes(ctx, [&](int lane) {
-    return CheckLane(attrs, ctx.host_input<IdBatch>(lane, kIds, k), ctx.host_input<Tensor>(lane, kIndex, k), rows,
-                     ctx.input(kRows, k), width);
+    return CheckStepIndex(attrs, ctx.host_input<IdBatch>(lane, kIds, k), ctx.host_input<Tensor>(lane, kIndex, k), rows);
   });
 }
 

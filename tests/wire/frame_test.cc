@@ -10,6 +10,7 @@
 
 #include "framework/base/stable_hash.h"
 #include "framework/wire/checksum.h"
+#include "framework/wire/transfer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
@@ -225,6 +226,18 @@ TEST(BufferPoolTest, ThreadsTakeAndReturn) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(RowsPerCallTest, AsFewCallsAsFitAndAllAlike) {
+  EXPECT_EQ(RowsPerCall(0, 64, 1024), 1u);
+  EXPECT_EQ(RowsPerCall(16, 64, 1024), 16u);
+  EXPECT_EQ(RowsPerCall(17, 64, 1024), 9u);
+  EXPECT_EQ(RowsPerCall(5, 4096, 1024), 1u);  // a row that is longer goes alone
+  for (size_t rows = 1; rows < 200; ++rows) {
+    const size_t each = RowsPerCall(rows, 64, 1024), calls = (rows + each - 1) / each;
+    EXPECT_LE(each, 16u) << rows;
+    EXPECT_EQ(calls, (rows + 15) / 16) << rows;
+  }
 }
 
 }  // namespace
