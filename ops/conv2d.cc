@@ -383,7 +383,8 @@ REGISTER_OP(conv2d_grad)
   .outputs = {{.name = "X@GRAD", .optional = true}, {.name = "W@GRAD", .optional = true}, {.name = "Bias@GRAD", .optional = true}},
   .attrs = {Required(IntsAttr("stride")), Required(IntsAttr("padding")), StringAttr("activation", "identity")},
   .shape = ConvGradShape,
-  .cost = ConvCost(2)});
+  .cost = ConvCost(2),
+  .apart = "X@GRAD"});
 
 REGISTER_KERNEL(conv2d, kCpu, MakeConvKernel<ConvKernel>);
 REGISTER_KERNEL(conv2d_grad, kCpu, MakeConvKernel<ConvGradKernel>);

@@ -236,7 +236,8 @@ REGISTER_OP(fc_grad)
               {.name = "Bias@GRAD", .optional = true}},
   .attrs = {StringAttr("activation", "identity"), IntAttr("row_dims", 1)},
   .shape = FcGradShape,
-  .cost = MatrixProductCost("X", "W", 2)});
+  .cost = MatrixProductCost("X", "W", 2),
+  .apart = "X@GRAD"});
 
 REGISTER_KERNEL(fc, kCpu, MakeFc<FcKernel>);
 REGISTER_KERNEL(fc_grad, kCpu, MakeFc<FcGradKernel>);

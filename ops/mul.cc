@@ -101,7 +101,8 @@ REGISTER_OP(mul_grad)
   .inputs = {{"X"}, {"Y"}, {"Out@GRAD"}},
   .outputs = {{.name = "X@GRAD", .optional = true}, {.name = "Y@GRAD", .optional = true}},
   .shape = MulGradShape,
-  .cost = MatrixProductCost("X", "Y", 2)});
+  .cost = MatrixProductCost("X", "Y", 2),
+  .apart = "X@GRAD"});
 
 REGISTER_KERNEL(mul, kCpu, MakeKernel<MulKernel>);
 REGISTER_KERNEL(mul_grad, kCpu, MakeKernel<MulGradKernel>);

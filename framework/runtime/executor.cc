@@ -35,20 +35,42 @@ struct ViewVar {
   Variable* var = nullptr;
 };
 
+// One run of a kernel.
+struct KernelRun {
+  KernelContext context;
+  std::vector<Held*> writes;
+};
+
+// An operator, or some of its outputs.
+struct OpPart {
+  // One per lane for kLane and kLanesInOrder, else one that sees all lanes. Empty for a part that is not.
+  std::vector<KernelRun> runs;
+  std::vector<std::string_view> writes;
+  // Of the profiler; made when it first wants it.
+  ProfileName made;
+};
+
 struct PreparedOp {
   int index = 0;
   const v1::OpDesc* desc = nullptr;
   const OpDef* def = nullptr;
   OpMode run = OpMode::kLane;
   std::unique_ptr<OpKernel> kernel;
-  // One per lane for kLane and kLanesInOrder, else one that sees all lanes.
-  std::vector<KernelContext> contexts;
-  // What each context writes.
-  std::vector<std::vector<Held*>> writes;
+  OpPart whole;
+  // Where it has an output that is computed apart (OpDef.apart): the others, and that.
+  OpPart rest, apart;
   // kGate: lanes that have not passed in this run.
   std::unique_ptr<std::atomic<int>> lanes_to_come;
-  // Of the profiler; made when it first wants them.
-  ProfileName type, made;
+  ProfileName type;
+};
+
+// What runs at a time where independent ops run at the same time.
+struct GraphNode {
+  PreparedOp* op = nullptr;
+  OpPart* part = nullptr;
+  // Nodes of the same lane that wait for it, and for how many it waits.
+  std::vector<int> after;
+  int waits = 0;
 };
 
 // Ops between two that all lanes wait for: [begin, end) of the ops, lane and gate ops only; or one other op.
@@ -56,10 +78,8 @@ struct Segment {
   int begin = 0;
   int end = 0;
   bool lanes = false;
-  // Of lanes: by op, counted from `begin`, the ops of the same lane that wait for it, and for how many each waits. Empty
-  // where nothing is independent: one op after the other then.
-  std::vector<std::vector<int>> after;
-  std::vector<int> waits;
+  // Of lanes. Empty where nothing is independent: one op after the other then.
+  std::vector<GraphNode> graph;
 };
 
 bool HasViews(const v1::OpDesc& op) {
@@ -145,18 +165,19 @@ class ExecutorImpl : public Executor {
   // Name under which a variable's memory is kept.
   std::string_view Storage(std::string_view name) const;
   Held* HeldBy(const Variable* var, Held::Owner owner);
-  void WatchMemory(PreparedOp* op);
+  void WatchMemory(const PreparedOp& op, OpPart* part);
   absl::StatusOr<std::vector<KernelContext::Slot>> Slots(int lane, const std::vector<SlotDef>& defs,
                                                          const google::protobuf::RepeatedPtrField<v1::OpSlot>& given);
   void MakeSegments();
 
-  absl::Status RunOne(PreparedOp& op, KernelContext& ctx);
-  absl::Status RunKernel(PreparedOp& op, KernelContext& ctx);
+  absl::Status RunOne(PreparedOp& op, OpPart& part, int run);
+  absl::Status RunKernel(PreparedOp& op, const OpPart& part, KernelContext& ctx);
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
-  // Fills what a segment of lanes says of its ops: each waits for those that write what it reads or writes, and for those
-  // that read what it writes, by the names under which variables are kept.
-  void FindIndependentOps(Segment* segment) const;
+  void CutApart(PreparedOp* op) const;
+  // Makes a segment's graph: each node waits for those that write what it reads or writes, and for those that read what it
+  // writes, by the names under which variables are kept.
+  void FindIndependentOps(Segment* segment);
   // Ops that are independent of one another at the same time: for more threads than lanes.
   void RunGraph(const Segment& segment);
   void WorkOnGraph(const Segment& segment);
@@ -194,12 +215,12 @@ class ExecutorImpl : public Executor {
   CondVar gate_done_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   int gates_running_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of a segment that runs as a graph: an op of a lane, or a gate that the lane is about to pass.
-  struct ReadyOp {
+  // Of a segment that runs as a graph: a node of a lane, or a gate that the lane is about to pass.
+  struct ReadyNode {
     int lane = 0;
-    int op = 0;  // counted from the segment's begin
+    int node = 0;
   };
-  std::deque<ReadyOp> ready_ ABSL_GUARDED_BY(mu_);
+  std::deque<ReadyNode> ready_ ABSL_GUARDED_BY(mu_);
   std::vector<std::vector<int>> waits_ ABSL_GUARDED_BY(mu_);  // by lane
   int64_t to_run_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar graph_changed_;
@@ -265,22 +286,20 @@ int64_t OwnBytes(const Variable& var, const KernelContext* context) {
   return static_cast<int64_t>(tensor.bytes());
 }
 
-void ExecutorImpl::WatchMemory(PreparedOp* op) {
-  op->writes.resize(op->contexts.size());
-  const auto owner_of = [this](const std::string& name) {
+void ExecutorImpl::WatchMemory(const PreparedOp& op, OpPart* part) {
+  const auto owner_of = [this](std::string_view name) {
     if (Describe(name)->persistable()) return Held::kPersistable;
     return step_names_.contains(name) ? Held::kStep : Held::kLane;
   };
-  for (size_t c = 0; c < op->contexts.size(); ++c) {
-    const bool all_lanes = op->contexts.size() == 1;
-    for (int lane = all_lanes ? 0 : static_cast<int>(c); lane < (all_lanes ? options_.lanes : static_cast<int>(c) + 1); ++lane) {
-      for (const v1::OpSlot& slot : op->desc->outputs()) {
-        for (const std::string& name : slot.vars()) {
-          Held* const held = HeldBy(Find(lane, name), owner_of(name));
-          if (std::find(op->writes[c].begin(), op->writes[c].end(), held) == op->writes[c].end()) op->writes[c].push_back(held);
-        }
+  const size_t runs = part->runs.size();
+  for (size_t r = 0; r < runs; ++r) {
+    std::vector<Held*>& writes = part->runs[r].writes;
+    for (int lane = runs == 1 ? 0 : static_cast<int>(r); lane < (runs == 1 ? options_.lanes : static_cast<int>(r) + 1); ++lane) {
+      for (const std::string_view name : part->writes) {
+        Held* const held = HeldBy(Find(lane, name), owner_of(name));
+        if (std::find(writes.begin(), writes.end(), held) == writes.end()) writes.push_back(held);
       }
-      for (const v1::OpSlot& slot : op->desc->inputs()) {
+      for (const v1::OpSlot& slot : op.desc->inputs()) {
         for (const std::string& name : slot.vars()) HeldBy(Find(lane, name), owner_of(name));
       }
     }
@@ -334,9 +353,10 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
     }
   }
   const bool per_lane = op.run == OpMode::kLane || op.run == OpMode::kLanesInOrder;
-  op.contexts.resize(per_lane ? options_.lanes : 1);
+  op.whole.runs.resize(per_lane ? options_.lanes : 1);
+  for (const v1::OpSlot& slot : op.desc->outputs()) op.whole.writes.insert(op.whole.writes.end(), slot.vars().begin(), slot.vars().end());
   for (int lane = 0; lane < options_.lanes; ++lane) {
-    KernelContext& ctx = op.contexts[per_lane ? lane : 0];
+    KernelContext& ctx = op.whole.runs[per_lane ? lane : 0].context;
     ASSIGN_OR_RETURN(std::vector<KernelContext::Slot> inputs, Slots(lane, op.def->inputs, op.desc->inputs()));
     ASSIGN_OR_RETURN(std::vector<KernelContext::Slot> outputs, Slots(lane, op.def->outputs, op.desc->outputs()));
     ctx.inputs.push_back(std::move(inputs));
@@ -378,44 +398,77 @@ void ExecutorImpl::MakeSegments() {
   }
 }
 
-void ExecutorImpl::FindIndependentOps(Segment* segment) const {
-  const size_t n = static_cast<size_t>(segment->end - segment->begin);
+// An op in place reads its inputs before it writes, all of it: such a one stays whole.
+void ExecutorImpl::CutApart(PreparedOp* op) const {
+  const int slot = op->run != OpMode::kLane || op->def->apart.empty() ? -1 : op->def->OutputIndex(op->def->apart);
+  if (slot < 0) return;
+  std::set<std::string_view> reads;
+  for (const v1::OpSlot& inputs : op->desc->inputs()) {
+    for (const std::string& name : inputs.vars()) reads.insert(Storage(name));
+  }
+  OpPart rest, apart;
+  for (const v1::OpSlot& outputs : op->desc->outputs()) {
+    OpPart& part = outputs.name() == op->def->apart ? apart : rest;
+    for (const std::string& name : outputs.vars()) {
+      if (reads.contains(Storage(name))) return;
+      part.writes.push_back(name);
+    }
+  }
+  if (rest.writes.empty() || apart.writes.empty()) return;
+  rest.runs = apart.runs = op->whole.runs;
+  for (KernelRun& run : rest.runs) run.context.outputs[0][static_cast<size_t>(slot)].vars.clear();
+  for (KernelRun& run : apart.runs) {
+    std::vector<KernelContext::Slot>& outputs = run.context.outputs[0];
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (i != static_cast<size_t>(slot)) outputs[i].vars.clear();
+    }
+  }
+  op->rest = std::move(rest);
+  op->apart = std::move(apart);
+}
+
+void ExecutorImpl::FindIndependentOps(Segment* segment) {
+  std::vector<GraphNode> graph;
+  for (int i = segment->begin; i < segment->end; ++i) {
+    PreparedOp& op = ops_[static_cast<size_t>(i)];
+    CutApart(&op);
+    if (op.apart.runs.empty()) {
+      graph.push_back({.op = &op, .part = &op.whole});
+    } else {
+      // What is apart is what the ops before this one in backward wait for.
+      graph.push_back({.op = &op, .part = &op.apart});
+      graph.push_back({.op = &op, .part = &op.rest});
+    }
+  }
   // By what is kept under one name: who wrote it last, and who has read it since.
   struct Uses {
     int writer = -1;
     std::vector<int> readers;
   };
   std::map<std::string_view, Uses> uses;
-  std::vector<std::set<int>> before(n);
-  for (int i = 0; i < static_cast<int>(n); ++i) {
-    const v1::OpDesc& op = *ops_[static_cast<size_t>(segment->begin + i)].desc;
-    std::set<int>& wait_for = before[static_cast<size_t>(i)];
-    for (const v1::OpSlot& slot : op.inputs()) {
+  bool independent = false;
+  for (int i = 0; i < static_cast<int>(graph.size()); ++i) {
+    GraphNode& node = graph[static_cast<size_t>(i)];
+    std::set<int> wait_for;
+    for (const v1::OpSlot& slot : node.op->desc->inputs()) {
       for (const std::string& name : slot.vars()) {
         Uses& of = uses[Storage(name)];
         if (of.writer >= 0) wait_for.insert(of.writer);
         of.readers.push_back(i);
       }
     }
-    for (const v1::OpSlot& slot : op.outputs()) {
-      for (const std::string& name : slot.vars()) {
-        Uses& of = uses[Storage(name)];
-        if (of.writer >= 0) wait_for.insert(of.writer);
-        wait_for.insert(of.readers.begin(), of.readers.end());
-        of = {.writer = i};
-      }
+    for (const std::string_view name : node.part->writes) {
+      Uses& of = uses[Storage(name)];
+      if (of.writer >= 0) wait_for.insert(of.writer);
+      wait_for.insert(of.readers.begin(), of.readers.end());
+      of = {.writer = i};
     }
     wait_for.erase(i);
-  }
-  segment->after.resize(n);
-  bool independent = false;
-  for (int i = 0; i < static_cast<int>(n); ++i) {
-    const std::set<int>& wait_for = before[static_cast<size_t>(i)];
     independent |= i > 0 && !wait_for.contains(i - 1);
-    segment->waits.push_back(static_cast<int>(wait_for.size()));
-    for (const int earlier : wait_for) segment->after[static_cast<size_t>(earlier)].push_back(i);
+    node.waits = static_cast<int>(wait_for.size());
+    for (const int earlier : wait_for) graph[static_cast<size_t>(earlier)].after.push_back(i);
   }
-  if (!independent) segment->after.clear();
+  if (independent) segment->graph = std::move(graph);
 }
 
 absl::Status ExecutorImpl::Prepare() {
@@ -448,8 +501,8 @@ absl::Status ExecutorImpl::Prepare() {
   MakeSegments();
   std::set<const Held*> written;
   for (PreparedOp& op : ops_) {
-    WatchMemory(&op);
-    for (const std::vector<Held*>& writes : op.writes) written.insert(writes.begin(), writes.end());
+    for (OpPart* part : {&op.whole, &op.rest, &op.apart}) WatchMemory(op, part);
+    for (const KernelRun& run : op.whole.runs) written.insert(run.writes.begin(), run.writes.end());
   }
   for (Held& held : held_) {
     if (!written.contains(&held)) fed_.push_back(&held);
@@ -470,32 +523,32 @@ void ExecutorImpl::NameOps() {
     if (op.type.id() != 0) continue;
     op.type = ProfileName(op.desc->type());
     // What tells the ops of one type apart: what they make, or what they send.
-    for (const auto* slots : {&op.desc->outputs(), &op.desc->inputs()}) {
-      for (const v1::OpSlot& slot : *slots) {
-        if (op.made.id() == 0 && !slot.vars().empty()) op.made = ProfileName(slot.vars(0));
-      }
+    for (OpPart* part : {&op.whole, &op.rest, &op.apart}) {
+      if (!part->writes.empty()) part->made = ProfileName(part->writes[0]);
+    }
+    for (const v1::OpSlot& slot : op.desc->inputs()) {
+      if (op.whole.made.id() == 0 && !slot.vars().empty()) op.whole.made = ProfileName(slot.vars(0));
     }
   }
 }
 
-absl::Status ExecutorImpl::RunKernel(PreparedOp& op, KernelContext& ctx) {
+absl::Status ExecutorImpl::RunKernel(PreparedOp& op, const OpPart& part, KernelContext& ctx) {
   if (profiled_step_ < 0) return op.kernel->Run(ctx);
   const bool moves = op.desc->role() == v1::RPC || op.desc->role() == v1::DIST;
   // Gates run on whatever thread is free.
   const ProfiledStep step(profiled_step_);
   ProfileSpan span(profiled_step_, moves ? ProfileKind::kExchange : ProfileKind::kOperator, op.type);
   if (ProfileEvent* const event = span.event()) {
-    event->detail = op.made;
+    event->detail = part.made;
     if (op.run == OpMode::kLane || op.run == OpMode::kLanesInOrder) event->lane = ctx.lane;
   }
   return op.kernel->Run(ctx);
 }
 
-absl::Status ExecutorImpl::RunOne(PreparedOp& op, KernelContext& ctx) {
-  absl::Status status = RunKernel(op, ctx);
-  for (Held* held : op.writes[static_cast<size_t>(&ctx - op.contexts.data())]) {
-    held->bytes = std::max(held->bytes, OwnBytes(*held->var, &ctx));
-  }
+absl::Status ExecutorImpl::RunOne(PreparedOp& op, OpPart& part, int run) {
+  KernelRun& of = part.runs[static_cast<size_t>(run)];
+  absl::Status status = RunKernel(op, part, of.context);
+  for (Held* held : of.writes) held->bytes = std::max(held->bytes, OwnBytes(*held->var, &of.context));
   return status.ok() ? status : AnnotateOp(status, op.index, *op.desc);
 }
 
@@ -513,7 +566,7 @@ void ExecutorImpl::PassGate(PreparedOp& gate) {
     ++gates_running_;
   }
   const auto fire = [this, &gate] {
-    absl::Status status = failed_.load(std::memory_order_relaxed) ? absl::OkStatus() : RunOne(gate, gate.contexts[0]);
+    absl::Status status = failed_.load(std::memory_order_relaxed) ? absl::OkStatus() : RunOne(gate, gate.whole, 0);
     if (!status.ok()) Fail(std::move(status));
     MutexLock lock(&mu_);
     if (--gates_running_ == 0) gate_done_.SignalAll();
@@ -539,7 +592,7 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
       PassGate(op);
       continue;
     }
-    absl::Status status = RunOne(op, op.contexts[lane]);
+    absl::Status status = RunOne(op, op.whole, lane);
     if (!status.ok()) {
       Fail(std::move(status));
       return;
@@ -550,11 +603,14 @@ void ExecutorImpl::RunLane(const Segment& segment, int lane) {
 void ExecutorImpl::RunGraph(const Segment& segment) {
   {
     MutexLock lock(&mu_);
-    waits_.assign(static_cast<size_t>(options_.lanes), segment.waits);
-    to_run_ = static_cast<int64_t>(segment.waits.size()) * options_.lanes;
+    to_run_ = static_cast<int64_t>(segment.graph.size()) * options_.lanes;
+    waits_.resize(static_cast<size_t>(options_.lanes));
     for (int lane = 0; lane < options_.lanes; ++lane) {
-      for (int i = 0; i < segment.end - segment.begin; ++i) {
-        if (segment.waits[static_cast<size_t>(i)] == 0) ready_.push_back({lane, i});
+      std::vector<int>& waits = waits_[static_cast<size_t>(lane)];
+      waits.clear();
+      for (size_t i = 0; i < segment.graph.size(); ++i) {
+        waits.push_back(segment.graph[i].waits);
+        if (waits.back() == 0) ready_.push_back({lane, static_cast<int>(i)});
       }
     }
   }
@@ -563,7 +619,7 @@ void ExecutorImpl::RunGraph(const Segment& segment) {
 
 void ExecutorImpl::WorkOnGraph(const Segment& segment) {
   while (true) {
-    ReadyOp next;
+    ReadyNode next;
     {
       MutexLock lock(&mu_);
       while (ready_.empty() && to_run_ > 0) graph_changed_.Wait(&mu_);
@@ -571,22 +627,23 @@ void ExecutorImpl::WorkOnGraph(const Segment& segment) {
       next = ready_.front();
       ready_.pop_front();
     }
-    PreparedOp& op = ops_[static_cast<size_t>(segment.begin + next.op)];
+    const GraphNode& node = segment.graph[static_cast<size_t>(next.node)];
+    PreparedOp& op = *node.op;
     // After an error all that is left is counted and not run, so that everybody comes to the end.
     if (!failed_.load(std::memory_order_relaxed)) {
       absl::Status status;
       if (op.run != OpMode::kGate) {
-        status = RunOne(op, op.contexts[static_cast<size_t>(next.lane)]);
+        status = RunOne(op, *node.part, next.lane);
       } else if (op.lanes_to_come->fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        status = RunOne(op, op.contexts[0]);
+        status = RunOne(op, op.whole, 0);
       }
       if (!status.ok()) Fail(std::move(status));
     }
     MutexLock lock(&mu_);
     const size_t ready_before = ready_.size();
-    for (const int later : segment.after[static_cast<size_t>(next.op)]) {
-      // In front: what has just been written is in this thread's cache.
-      if (--waits_[static_cast<size_t>(next.lane)][static_cast<size_t>(later)] == 0) ready_.push_front({next.lane, later});
+    // In front, in their order: what has just been written is in this thread's cache.
+    for (auto later = node.after.rbegin(); later != node.after.rend(); ++later) {
+      if (--waits_[static_cast<size_t>(next.lane)][static_cast<size_t>(*later)] == 0) ready_.push_front({next.lane, *later});
     }
     // One of the new ones is this thread's.
     if (--to_run_ == 0 || ready_.size() > ready_before + 1) graph_changed_.SignalAll();
@@ -598,7 +655,7 @@ absl::Status ExecutorImpl::RunLanes(const Segment& segment) {
   for (int i = segment.begin; i < segment.end; ++i) {
     if (ops_[i].run == OpMode::kGate) ops_[i].lanes_to_come->store(options_.lanes, std::memory_order_relaxed);
   }
-  if (ctx_.pool != nullptr && options_.lanes <= ctx_.pool->threads() && !segment.after.empty()) {
+  if (ctx_.pool != nullptr && options_.lanes <= ctx_.pool->threads() && !segment.graph.empty()) {
     RunGraph(segment);
   } else if (ctx_.pool != nullptr) {
     ctx_.pool->ParallelFor(options_.lanes, [&](int64_t lane) { RunLane(segment, static_cast<int>(lane)); });
@@ -626,13 +683,14 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
     status_ = absl::OkStatus();
   }
   for (PreparedOp& op : ops_) {
-    for (size_t lane = 0; lane < op.contexts.size(); ++lane) op.contexts[lane].lane = ctx.first_lane + static_cast<int>(lane);
+    for (OpPart* part : {&op.whole, &op.rest, &op.apart}) {
+      for (size_t run = 0; run < part->runs.size(); ++run) part->runs[run].context.lane = ctx.first_lane + static_cast<int>(run);
+    }
   }
   // What ops before `begin` write was put there by the caller, or by an earlier call.
   for (int i = 0; i < begin; ++i) {
-    PreparedOp& op = ops_[static_cast<size_t>(i)];
-    for (size_t c = 0; c < op.writes.size(); ++c) {
-      for (Held* held : op.writes[c]) held->bytes = std::max(held->bytes, OwnBytes(*held->var, &op.contexts[c]));
+    for (const KernelRun& run : ops_[static_cast<size_t>(i)].whole.runs) {
+      for (Held* held : run.writes) held->bytes = std::max(held->bytes, OwnBytes(*held->var, &run.context));
     }
   }
   for (Held* held : fed_) held->bytes = std::max(held->bytes, OwnBytes(*held->var, nullptr));
@@ -649,7 +707,7 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
       continue;
     }
     PreparedOp& op = ops_[segment.begin];
-    for (KernelContext& context : op.contexts) RETURN_IF_ERROR(RunOne(op, context));
+    for (int run = 0; run < static_cast<int>(op.whole.runs.size()); ++run) RETURN_IF_ERROR(RunOne(op, op.whole, run));
   }
   return absl::OkStatus();
 }

@@ -237,6 +237,50 @@ TEST(ExecutorTest, IndependentOpsOfALaneRunAtTheSameTimeWhereThreadsAreLeft) {
   }
 }
 
+TEST(ExecutorTest, AnOutputThatIsComputedApartRunsAtTheSameTimeAsTheOthers) {
+  Rig rig(R"(
+  var x [1] stop_gradient: true
+  var a [1]
+  var b [1]
+  var y [1]
+  Left=a, Right=b <- pair(X=x)
+  post(X=a) note="a"
+  Out=y <- times(X=a, Y=b)
+)",
+          1);
+  rig.Feed(0, "x", {3});
+  for (int threads : {0, 1, 3}) {
+    ThreadPool pool("test", threads);
+    for (int step = 0; step < 5; ++step) {
+      const absl::Status status = rig.Run(threads == 0 ? nullptr : &pool, step);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_THAT(rig.Value(0, "y"), ElementsAre(20));
+      EXPECT_THAT(ToyLog::Get().Take(), ElementsAre("post a 4/1"));
+      EXPECT_EQ(rig.executor->bytes().lanes, 4 * 4);
+    }
+  }
+}
+
+// Left replaces what Right is made from: nobody may run before the other.
+TEST(ExecutorTest, AnOpInPlaceIsNotCutApart) {
+  Rig rig(R"(
+  var x [1] stop_gradient: true
+  var a [1]
+  var b [1]
+  var c [1]
+  var y [1]
+  Out=a <- copy(X=x)
+  Out=c <- copy(X=x)
+  Left=a, Right=b <- pair(X=a)
+  Out=y <- times(X=a, Y=b)
+)",
+          1);
+  rig.Feed(0, "x", {3});
+  ThreadPool pool("test", 2);
+  const absl::Status status = rig.Run(&pool);
+  ASSERT_TRUE(status.ok()) << status;
+}
+
 // Programs whose ops depend on one another in many ways, with variables that are written anew.
 TEST(ExecutorTest, AGraphOfOpsGivesTheBitsOfOneAfterTheOther) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {

@@ -175,6 +175,18 @@ REGISTER_OP(fail)({.type = "fail",
 
 REGISTER_OP(meet)({.type = "meet", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX});
 
+REGISTER_OP(pair)({.type = "pair",
+                   .inputs = {{"X"}},
+                   .outputs = {{.name = "Left", .optional = true}, {.name = "Right", .optional = true}},
+                   .shape =
+                       [](InferContext& c) {
+                         for (const char* slot : {"Left", "Right"}) {
+                           if (c.OutputCount(slot) > 0) c.SetOutput(slot, c.InputShape("X"));
+                         }
+                         return absl::OkStatus();
+                       },
+                   .apart = "Right"});
+
 REGISTER_OP(stamp)({.type = "stamp", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = [](InferContext& c) {
                       c.SetOutput("Out", {1});
                       return absl::OkStatus();
@@ -218,23 +230,44 @@ class CopyKernel : public OpKernel {
   }
 };
 
-// The first and the second run wait for one another, the third and the fourth, ...
+// The first and the second caller wait for one another, the third and the fourth, ...
+absl::Status Meet() {
+  static Mutex* const mu = new Mutex();
+  static CondVar* const changed = new CondVar();
+  static int64_t arrived = 0;
+  MutexLock lock(mu);
+  const int64_t both = (arrived++ | 1) + 1;
+  changed->SignalAll();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (arrived < both && absl::Now() < deadline) changed->WaitWithTimeout(mu, absl::Seconds(1));
+  if (arrived >= both) return absl::OkStatus();
+  ++arrived;  // the next two are two again
+  return absl::DeadlineExceededError("nobody has come to meet");
+}
+
 class MeetKernel : public OpKernel {
  public:
   explicit MeetKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& c) override {
-    static Mutex* const mu = new Mutex();
-    static CondVar* const changed = new CondVar();
-    static int64_t arrived = 0;
     c.output(0)->CopyFrom(c.input(0));
-    MutexLock lock(mu);
-    const int64_t both = (arrived++ | 1) + 1;
-    changed->SignalAll();
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (arrived < both && absl::Now() < deadline) changed->WaitWithTimeout(mu, absl::Seconds(1));
-    if (arrived >= both) return absl::OkStatus();
-    ++arrived;  // the next two are two again
-    return absl::DeadlineExceededError("nobody has come to meet");
+    return Meet();
+  }
+};
+
+// Left = X + 1, Right = X + 2. Who is asked for one of them meets who is asked for the other.
+class PairKernel : public OpKernel {
+ public:
+  explicit PairKernel(const KernelInit&) {}
+  absl::Status Run(KernelContext& c) override {
+    for (int slot = 0; slot < 2; ++slot) {
+      if (!c.has_output(slot)) continue;
+      Tensor* const out = c.output(slot);
+      out->Resize(v1::FLOAT32, c.input(0).dims());
+      for (int64_t i = 0; i < out->size(); ++i) {
+        out->data<float>()[i] = c.input(0).data<float>()[i] + static_cast<float>(slot + 1);
+      }
+    }
+    return c.has_output(0) && c.has_output(1) ? absl::OkStatus() : Meet();
   }
 };
 
@@ -328,6 +361,7 @@ REGISTER_KERNEL(plus, kCpu, MakeKernel<PlusKernel>);
 REGISTER_KERNEL(times, kCpu, MakeKernel<TimesKernel>);
 REGISTER_KERNEL(fail, kCpu, MakeKernel<FailKernel>);
 REGISTER_KERNEL(meet, kCpu, MakeKernel<MeetKernel>);
+REGISTER_KERNEL(pair, kCpu, MakeKernel<PairKernel>);
 REGISTER_KERNEL(stamp, kCpu, MakeKernel<StampKernel>);
 REGISTER_KERNEL(post, kCpu, MakeKernel<PostKernel>);
 REGISTER_KERNEL(total, kCpu, MakeKernel<TotalKernel>);
