@@ -174,7 +174,12 @@ class PrefetchKernel : public OpKernel {
         of_table->step_rows.clear();
         of_table->merged = true;
         of_table->present = true;
-        of_table->values.Resize(v1::FLOAT32, {static_cast<int64_t>(rows->ids.size()), member.width});
+        const Shape dims = {static_cast<int64_t>(rows->ids.size()), member.width};
+        if (PinnedMemory* const memory = ctx.step->row_memory; memory != nullptr) {
+          of_table->values.Renew(v1::FLOAT32, dims, memory);
+        } else {
+          of_table->values.Resize(v1::FLOAT32, dims);
+        }
       }
     }
 

@@ -223,7 +223,8 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
                                                    .first_lane = lanes_.begin,
                                                    .job_lanes = std::max(1, options_.main.plan().lanes()),
                                                    .channel = options_.ahead,
-                                                   .pool = options_.pool},
+                                                   .pool = options_.pool,
+                                                   .row_memory = options_.device},
                                                   ahead.batch_sizes);
   swap_ids();
   return pulled;
@@ -248,6 +249,7 @@ StepContext Session::Context(int64_t step, bool training) {
           .channel = channel_,
           .outcome = &outcome_,
           .pool = options_.pool,
+          .row_memory = options_.device,
           .health = &health_,
           .loss_scale = training ? loss_scale_ : 1};
 }

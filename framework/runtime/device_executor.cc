@@ -315,6 +315,14 @@ absl::Status DeviceExecutor::Prepare() {
     }
     known.insert(op.writes.begin(), op.writes.end());
   }
+  std::map<DeviceVariable*, int> writers;
+  for (const PreparedOp& op : ops_) {
+    for (DeviceVariable* var : op.writes) ++writers[var];
+  }
+  for (const PreparedOp& op : ops_) {
+    if (op.desc->type() != "prefetch") continue;
+    for (DeviceVariable* var : op.writes) var->pulled = !var->lasts && writers[var] == 1;
+  }
   // A value that is written where it is read belongs to one variable alone.
   std::set<const DeviceVariable*> in_place;
   for (const PreparedOp& op : ops_) {
@@ -389,6 +397,7 @@ absl::Status DeviceExecutor::ToDevice(DeviceVariable* var) {
     row_dims.assign(row.begin(), row.end());
     rows[l] = dims.empty() ? 1 : dims[0];
     pieces[l] = {.data = tensor->raw(), .bytes = tensor->bytes()};
+    if (var->pulled && ctx_.row_memory != nullptr) pieces[l].pinned = tensor->pinned();
   }
   if (rank < 0 && var->kind == v1::SELECTED_ROWS) {
     rank = 2;

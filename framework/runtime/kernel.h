@@ -50,6 +50,8 @@ struct StepContext {
   // Where fetch_barrier writes what the servers said of the step (framework/runtime/param_channel.h). May be nullptr.
   StepOutcome* outcome = nullptr;
   ThreadPool* pool = nullptr;
+  // Where rows are pulled to that a device copies from; nullptr for ordinary memory. Of one executor always the same.
+  PinnedMemory* row_memory = nullptr;
   StepHealth* health = nullptr;
   // train.loss_scaling, a power of two: backward is seeded with it, and what leaves for the servers is divided by it.
   float loss_scale = 1;

@@ -116,6 +116,18 @@ absl::StatusOr<std::shared_ptr<PinnedBlock>> DeviceMemory::AllocatePinned(size_t
   return std::shared_ptr<PinnedBlock>(new PinnedBlock(this, data, size));
 }
 
+std::shared_ptr<Buffer> DeviceMemory::NewBuffer(size_t bytes) {
+  absl::StatusOr<std::shared_ptr<PinnedBlock>> block = AllocatePinned(std::max<size_t>(bytes, 1));
+  if (!block.ok()) {
+    LOG_FIRST_N(WARNING, 1) << runtime_->info().name << ": no pinned memory for " << Size(bytes) << " of rows ("
+                            << block.status().message() << "); they lie in ordinary memory and are copied once more";
+    return nullptr;
+  }
+  const size_t size = (*block)->size();
+  void* const data = (*block)->data();
+  return std::make_shared<Buffer>(std::shared_ptr<void>(*std::move(block), data), size);
+}
+
 void DeviceMemory::GiveBackPinned(void* data, size_t size) {
   MutexLock lock(&mu_);
   kept_pinned_.emplace(size, data);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/mutex.h"
 #include "framework/tensor/device.h"
+#include "framework/tensor/tensor.h"
 
 namespace weir {
 
@@ -56,17 +57,19 @@ class PinnedBlock {
   const size_t size_;
 };
 
-class DeviceMemory {
+class DeviceMemory : public PinnedMemory {
  public:
   // `runtime` is borrowed, and outlives this and every block.
   explicit DeviceMemory(DeviceRuntime* runtime) : runtime_(runtime) {}
-  ~DeviceMemory();
+  ~DeviceMemory() override;
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   // `bytes` > 0. ResourceExhausted says what was asked for, by whom, and who holds how much.
   absl::StatusOr<std::shared_ptr<DeviceBlock>> Allocate(size_t bytes, std::string_view owner);
   absl::StatusOr<std::shared_ptr<PinnedBlock>> AllocatePinned(size_t bytes);
+  // The same as memory of a tensor; says in the log, once, that there is none left.
+  std::shared_ptr<Buffer> NewBuffer(size_t bytes) override;
 
   struct Use {
     std::string owner;

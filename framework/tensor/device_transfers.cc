@@ -71,22 +71,47 @@ absl::Status DeviceTransfers::Bring(void* device, absl::Span<const Piece> pieces
     if (!done) break;
     on_their_way_.pop_front();
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<PinnedBlock> block, memory_->AllocatePinned(bytes));
-  char* to = static_cast<char*>(block->data());
-  for (const Piece& piece : pieces) {
-    if (piece.bytes > 0) std::memcpy(to, piece.data, piece.bytes);
-    to += piece.bytes;
+  OnItsWay copy;
+  ASSIGN_OR_RETURN(copy.event, runtime_->NewEvent());
+  size_t unpinned = 0;
+  for (const Piece& piece : pieces) unpinned += piece.pinned == nullptr ? piece.bytes : 0;
+  if (unpinned > 0) {
+    ASSIGN_OR_RETURN(copy.block, memory_->AllocatePinned(unpinned));
   }
   if (spans_.recording()) {
     RETURN_IF_ERROR(spans_.Begin(DeviceQueue::kCopyIn, "copy in", std::string(what), static_cast<int64_t>(bytes)));
   }
-  RETURN_IF_ERROR(runtime_->CopyIn(DeviceQueue::kCopyIn, device, block->data(), bytes));
+  char* staged = unpinned > 0 ? static_cast<char*>(copy.block->data()) : nullptr;
+  char* to = static_cast<char*>(device);
+  absl::Status queued = absl::OkStatus();
+  for (size_t i = 0; i < pieces.size() && queued.ok();) {
+    const void* from = staged;
+    size_t n = 0;
+    if (pieces[i].pinned != nullptr) {
+      from = pieces[i].data;
+      n = pieces[i].bytes;
+      copy.pinned.push_back(pieces[i].pinned);
+      ++i;
+    } else {
+      // Those that lie between two pinned ones go together.
+      for (; i < pieces.size() && pieces[i].pinned == nullptr; ++i) {
+        if (pieces[i].bytes > 0) std::memcpy(staged, pieces[i].data, pieces[i].bytes);
+        staged += pieces[i].bytes;
+        n += pieces[i].bytes;
+      }
+    }
+    if (n > 0) queued = runtime_->CopyIn(DeviceQueue::kCopyIn, to, from, n);
+    to += n;
+  }
+  // What is in the queue by now reads its memory, whatever became of the rest.
+  const absl::Status recorded = runtime_->Record(DeviceQueue::kCopyIn, copy.event.get());
+  if (recorded.ok()) on_their_way_.push_back(std::move(copy));
+  RETURN_IF_ERROR(queued);
+  RETURN_IF_ERROR(recorded);
   RETURN_IF_ERROR(spans_.End(DeviceQueue::kCopyIn));
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceEvent> event, runtime_->NewEvent());
-  RETURN_IF_ERROR(runtime_->Record(DeviceQueue::kCopyIn, event.get()));
-  on_their_way_.push_back({.event = std::move(event), .block = std::move(block)});
   brought_ = true;
   bytes_in_ += static_cast<int64_t>(bytes);
+  bytes_staged_ += static_cast<int64_t>(unpinned);
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -69,8 +70,12 @@ class DeviceTransfers {
   struct Piece {
     const void* data = nullptr;
     size_t bytes = 0;
+    // On the host: the pinned memory that it lies in; null for other memory.
+    std::shared_ptr<const Buffer> pinned = nullptr;
   };
-  // The pieces, one after the other, to `device`. They may be changed as soon as this returns. `what`: for a trace.
+  // The pieces, one after the other, to `device`. They may be changed as soon as this returns, except those that are
+  // pinned: these are copied from where they lie, must stay as they are, and are kept as long as it takes. `what`: for
+  // a trace.
   absl::Status In(void* device, absl::Span<const Piece> pieces, std::string_view what = "");
   // The same, to memory that is the landing's until the next time but one. What read the last must be in the compute
   // queue by now. At least one byte.
@@ -90,6 +95,8 @@ class DeviceTransfers {
   DeviceSpans& spans() { return spans_; }
   // Bytes so far.
   int64_t bytes_in() const { return bytes_in_; }
+  // Of those, what was not pinned and went through memory that is.
+  int64_t bytes_staged() const { return bytes_staged_; }
   int64_t bytes_out() const { return bytes_out_; }
 
  private:
@@ -106,10 +113,12 @@ class DeviceTransfers {
   std::unique_ptr<DeviceEvent> compute_, in_, out_;
   struct OnItsWay {
     std::unique_ptr<DeviceEvent> event;
-    std::shared_ptr<PinnedBlock> block;
+    std::shared_ptr<PinnedBlock> block;  // null when all was pinned
+    std::vector<std::shared_ptr<const Buffer>> pinned;
   };
   std::deque<OnItsWay> on_their_way_;
   int64_t bytes_in_ = 0;
+  int64_t bytes_staged_ = 0;
   int64_t bytes_out_ = 0;
 };
 

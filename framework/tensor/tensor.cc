@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,7 +28,14 @@ Buffer::Buffer(size_t bytes, Device device) : size_(bytes), device_(device) {
   CHECK(data_ != nullptr) << "out of memory: " << bytes << " bytes for one tensor";
 }
 
-Buffer::~Buffer() { std::free(data_); }
+Buffer::Buffer(std::shared_ptr<void> owner, size_t bytes)
+    : owner_(std::move(owner)), data_(owner_.get()), size_(bytes), device_(Device::kCpu) {
+  CHECK(data_ != nullptr && reinterpret_cast<uintptr_t>(data_) % 64 == 0 && bytes % 64 == 0) << bytes;
+}
+
+Buffer::~Buffer() {
+  if (owner_ == nullptr) std::free(data_);
+}
 
 void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims, Device device) {
   const int64_t size = ElementCount(dims);
@@ -42,6 +50,14 @@ void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims, Device device) 
   if (dims.data() != dims_.data() || dims.size() != dims_.size()) dims_.assign(dims.begin(), dims.end());
   size_ = size;
   dtype_ = dtype;
+}
+
+void Tensor::Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory) {
+  const size_t bytes = static_cast<size_t>(ElementCount(dims)) * DTypeSize(dtype);
+  buffer_ = memory->NewBuffer(bytes);
+  offset_ = 0;
+  // Keeps what was given, where there is room; without any, ordinary memory serves.
+  Resize(dtype, dims);
 }
 
 void Tensor::Reshape(absl::Span<const int64_t> dims) {

@@ -30,17 +30,29 @@ enum class Device { kCpu, kCuda };
 class Buffer {
  public:
   Buffer(size_t bytes, Device device);
+  // On the CPU, at owner.get(): pinned memory, which a device copies from as it is. The bytes end with a whole line.
+  Buffer(std::shared_ptr<void> owner, size_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   void* data() const { return data_; }
   size_t size() const { return size_; }
   Device device() const { return device_; }
+  bool pinned() const { return owner_ != nullptr; }
 
  private:
+  const std::shared_ptr<void> owner_;  // null: the memory is this buffer's
   void* data_ = nullptr;
   size_t size_ = 0;
   Device device_;
+};
+
+// Where pinned memory comes from. Thread-safe.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
+  // At least `bytes`; null when there is none to be had.
+  virtual std::shared_ptr<Buffer> NewBuffer(size_t bytes) = 0;
 };
 
 // A dense row-major array. Copying a Tensor shares its memory; use CopyFrom for the elements.
@@ -54,6 +66,9 @@ class Tensor {
   // Keeps the memory when it is large enough and not a view's; contents are then undefined. So a step that repeats shapes
   // allocates nothing.
   void Resize(DType dtype, absl::Span<const int64_t> dims, Device device = Device::kCpu);
+  // Takes other memory, pinned when `memory` has some, and leaves the last as it is: a device may still be reading that.
+  // Contents are undefined.
+  void Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory);
   // Same elements, other dims; the count must not change.
   void Reshape(absl::Span<const int64_t> dims);
   // `count` elements from `begin` on, sharing memory.
@@ -70,6 +85,8 @@ class Tensor {
   Device device() const { return buffer_ == nullptr ? Device::kCpu : buffer_->device(); }
   // False until the first Resize: a gradient that was never written is absent, not zero.
   bool initialized() const { return buffer_ != nullptr; }
+  // Holds the memory as long as it is kept; null unless it is pinned.
+  std::shared_ptr<const Buffer> pinned() const { return buffer_ != nullptr && buffer_->pinned() ? buffer_ : nullptr; }
   void Clear() { *this = Tensor(); }
 
   void* raw() { return buffer_ == nullptr ? nullptr : static_cast<char*>(buffer_->data()) + offset_; }

@@ -89,13 +89,30 @@ void EmulatedDevice::Free(void* memory) {
 }
 
 absl::StatusOr<void*> EmulatedDevice::AllocatePinned(size_t bytes) {
-  void* const memory = std::malloc(bytes);
+  void* const memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   CHECK(memory != nullptr);
   std::memset(memory, 0xFF, bytes);
+  MutexLock lock(&mu_);
+  pinned_[static_cast<const char*>(memory)] = bytes;
   return memory;
 }
 
-void EmulatedDevice::FreePinned(void* memory) { std::free(memory); }
+void EmulatedDevice::FreePinned(void* memory) {
+  {
+    MutexLock lock(&mu_);
+    CHECK_EQ(pinned_.erase(static_cast<const char*>(memory)), 1u);
+  }
+  std::free(memory);
+}
+
+void EmulatedDevice::CheckPinned(const void* host, size_t bytes) const {
+  const char* const at = static_cast<const char*>(host);
+  MutexLock lock(&mu_);
+  auto block = pinned_.upper_bound(at);
+  CHECK(block != pinned_.begin()) << "not pinned memory";
+  --block;
+  CHECK(at + bytes <= block->first + block->second) << "not pinned memory";
+}
 
 absl::Status EmulatedDevice::Put(DeviceQueue queue, Work work) {
   MutexLock lock(&mu_);
@@ -118,12 +135,14 @@ absl::Status EmulatedDevice::NotWhileCapturing(DeviceQueue queue, std::string_vi
 absl::Status EmulatedDevice::CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) {
   RETURN_IF_ERROR(NotWhileCapturing(queue, "a copy from the host"));
   CheckInside(device, bytes);
+  CheckPinned(pinned, bytes);
   return RunLoop(queue, [=] { std::memcpy(device, pinned, bytes); });
 }
 
 absl::Status EmulatedDevice::CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) {
   RETURN_IF_ERROR(NotWhileCapturing(queue, "a copy to the host"));
   CheckInside(device, bytes);
+  CheckPinned(pinned, bytes);
   return RunLoop(queue, [=] { std::memcpy(pinned, device, bytes); });
 }
 

@@ -91,6 +91,7 @@ class EmulatedDevice : public DeviceRuntime {
   absl::Status Lost() const;
   void Open(bool open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckInside(const void* device, size_t bytes) const;
+  void CheckPinned(const void* host, size_t bytes) const;
 
   const EmulatedDeviceOptions options_;
   DeviceInfo info_;
@@ -103,6 +104,7 @@ class EmulatedDevice : public DeviceRuntime {
   std::shared_ptr<std::vector<std::function<void()>>> capturing_ ABSL_GUARDED_BY(mu_);
   std::thread::id capturing_thread_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);  // offset, bytes
+  std::map<const char*, size_t> pinned_ ABSL_GUARDED_BY(mu_);  // bytes by where they begin
   int64_t ran_ ABSL_GUARDED_BY(mu_) = 0;
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -246,6 +246,76 @@ TEST(DeviceTransfersTest, PiecesLieOneAfterTheOther) {
   EXPECT_EQ(Arrived(**out, 3), (std::vector<float>{3, 1, 2}));
 }
 
+// Rows of step after step, in memory that is taken anew for each: nobody waits, and no copy sees the next step's.
+TEST(DeviceTransfersTest, PinnedPiecesAreCopiedFromWhereTheyLie) {
+  constexpr int64_t kRows = 300;
+  constexpr size_t kBytes = kRows * sizeof(float);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    EmulatedDevice device({.seed = seed});
+    DeviceMemory memory(&device);
+    DeviceTransfers transfers(&memory);
+    const std::shared_ptr<DeviceBlock> block = memory.Allocate(10 * 3 * kBytes, "test").value();
+    float* const x = static_cast<float*>(block->data());
+    Tensor rows;
+    for (int step = 0; step < 10; ++step) {
+      const std::vector<float> unpinned(kRows, static_cast<float>(100 + step));
+      rows.Renew(v1::FLOAT32, {kRows}, &memory);
+      ASSERT_NE(rows.pinned(), nullptr);
+      std::fill_n(rows.data<float>(), kRows, static_cast<float>(step));
+      const DeviceTransfers::Piece pinned = {.data = rows.raw(), .bytes = kBytes, .pinned = rows.pinned()};
+      const DeviceTransfers::Piece staged = {.data = unpinned.data(), .bytes = kBytes};
+      const std::vector<std::vector<DeviceTransfers::Piece>> orders = {
+          {staged, staged, pinned}, {staged, pinned, staged}, {pinned, staged, staged}};
+      ASSERT_OK(transfers.In(x + 3 * kRows * step, orders[static_cast<size_t>(step) % 3]));
+      if (step == 6) ASSERT_OK(device.WaitForAll());
+    }
+    rows.Clear();
+    const absl::StatusOr<std::shared_ptr<Arrival>> out = Out(transfers, x, 10 * 3 * kRows);
+    ASSERT_TRUE(out.ok());
+    const std::vector<float> got = Arrived(**out, 10 * 3 * kRows);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const size_t step = i / (3 * kRows), piece = i / kRows % 3;
+      ASSERT_EQ(got[i], static_cast<float>(piece == 2 - step % 3 ? step : 100 + step)) << "seed " << seed << " at " << i;
+    }
+    EXPECT_EQ(transfers.bytes_in(), static_cast<int64_t>(30 * kBytes));
+    EXPECT_EQ(transfers.bytes_staged(), static_cast<int64_t>(20 * kBytes));
+  }
+}
+
+TEST(DeviceTransfersTest, PinnedMemoryIsUsedAgainWhenItsCopyIsOver) {
+  EmulatedDevice device;
+  DeviceMemory memory(&device);
+  DeviceTransfers transfers(&memory);
+  const std::shared_ptr<DeviceBlock> block = memory.Allocate(4096, "test").value();
+  Tensor rows;
+  for (int step = 0; step < 50; ++step) {
+    rows.Renew(v1::FLOAT32, {1000}, &memory);
+    ASSERT_OK(transfers.In(block->data(), {{.data = rows.raw(), .bytes = 4000, .pinned = rows.pinned()}}));
+    ASSERT_OK(device.WaitForAll());
+  }
+  // Those of one copy, of the next, and what is being filled.
+  EXPECT_LE(memory.statistics().pinned, 3u * 4096);
+  // No rows at all are rows.
+  rows.Renew(v1::FLOAT32, {0, 8}, &memory);
+  EXPECT_TRUE(rows.initialized());
+  EXPECT_EQ(rows.size(), 0);
+  rows.Clear();
+}
+
+// Ordinary memory serves where a process may pin no more.
+TEST(TensorTest, WithoutPinnedMemoryRowsLieInOrdinaryMemory) {
+  class None : public PinnedMemory {
+   public:
+    std::shared_ptr<Buffer> NewBuffer(size_t) override { return nullptr; }
+  };
+  None none;
+  Tensor rows;
+  rows.Renew(v1::FLOAT32, {5}, &none);
+  EXPECT_EQ(rows.pinned(), nullptr);
+  ASSERT_EQ(rows.size(), 5);
+  rows.span<float>()[4] = 1;
+}
+
 TEST(DeviceTransfersTest, ALostDeviceIsAnErrorForEveryone) {
   EmulatedDevice device({.lost_after = 2});
   DeviceMemory memory(&device);
