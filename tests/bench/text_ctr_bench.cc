@@ -36,6 +36,7 @@ ABSL_FLAG(int, turns, 3, "runs");
 ABSL_FLAG(int, servers, 1, "servers");
 ABSL_FLAG(int, trainers, 1, "trainers");
 ABSL_FLAG(bool, async, false, "sync: false and prefetch_rows: true");
+ABSL_FLAG(std::string, shuffle, "", "data.shuffle; default: the job's");
 ABSL_FLAG(double, least_auc, 0.678, "what a run must reach");
 
 namespace weir {
@@ -89,7 +90,11 @@ absl::Status BenchIn(const fs::path& directory) {
                             " --format=libsvm --ids=38461 --zipf=1.05 --rows=262144 --eval_rows=65536 --files=4"
                             " --weight_scale=0.195 --vector_scale=0")));
   ASSIGN_OR_RETURN(const double possible, Number(made, "possible_auc"));
+  std::string settings;
   const bool async = absl::GetFlag(FLAGS_async);
+  if (async) absl::StrAppend(&settings, " --set distribute.sync=false --set distribute.prefetch_rows=true");
+  if (!absl::GetFlag(FLAGS_shuffle).empty())
+    absl::StrAppend(&settings, " --set data.shuffle=", absl::GetFlag(FLAGS_shuffle));
   std::vector<double> rates;
   std::string result;
   for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
@@ -97,8 +102,7 @@ absl::Status BenchIn(const fs::path& directory) {
         const std::string done,
         LastLine(absl::StrCat(tools, "/launch --job=", job.string(), " --servers=", absl::GetFlag(FLAGS_servers),
                               " --trainers=", absl::GetFlag(FLAGS_trainers),
-                              async ? " --set distribute.sync=false --set distribute.prefetch_rows=true" : "",
-                              " 2>/dev/null")));
+                              settings, " 2>/dev/null")));
     ASSIGN_OR_RETURN(const double rate, Number(done, "examples_per_s"));
     ASSIGN_OR_RETURN(const double auc, Number(done, "auc"));
     ASSIGN_OR_RETURN(const std::string loss, Field(done, "loss"));
