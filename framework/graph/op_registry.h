@@ -166,8 +166,9 @@ struct OpDef {
   GradRule gradient;
   CostRule cost;
   std::vector<InPlaceRule> in_place;
-  // An optional output that costs about as much as all others do together, "" for none. A kernel that is asked for it
-  // alone, and for the others without it, gives the same bits: so both may be computed at the same time.
+  // The output that others wait for, where it costs about as much as the rest do together: the gradient of a layer's
+  // input; "" for none. All outputs are optional. A kernel that is asked for it alone, and for the others without it, gives
+  // the same bits: so both may be computed at the same time.
   std::string apart;
   LossForm loss_form = LossForm::kOther;
   // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".

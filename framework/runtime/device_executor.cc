@@ -320,8 +320,10 @@ absl::Status DeviceExecutor::Prepare() {
     for (DeviceVariable* var : op.writes) ++writers[var];
   }
   for (const PreparedOp& op : ops_) {
-    if (op.desc->type() != "prefetch") continue;
-    for (DeviceVariable* var : op.writes) var->pulled = !var->lasts && writers[var] == 1;
+    for (DeviceVariable* var : op.writes) {
+      const bool reads = std::find(op.reads_on_host.begin(), op.reads_on_host.end(), var) != op.reads_on_host.end();
+      var->one_writer = op.host != nullptr && !var->lasts && !reads && writers[var] == 1;
+    }
   }
   // A value that is written where it is read belongs to one variable alone.
   std::set<const DeviceVariable*> in_place;
@@ -397,7 +399,7 @@ absl::Status DeviceExecutor::ToDevice(DeviceVariable* var) {
     row_dims.assign(row.begin(), row.end());
     rows[l] = dims.empty() ? 1 : dims[0];
     pieces[l] = {.data = tensor->raw(), .bytes = tensor->bytes()};
-    if (var->pulled && ctx_.row_memory != nullptr) pieces[l].pinned = tensor->pinned();
+    if (var->one_writer && ctx_.row_memory != nullptr) pieces[l].pinned = tensor->pinned();
   }
   if (rank < 0 && var->kind == v1::SELECTED_ROWS) {
     rank = 2;

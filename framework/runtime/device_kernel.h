@@ -45,9 +45,9 @@ struct DeviceVariable {
   // Of what is brought: data, rows. What lasts stays where it is.
   DeviceLanding landing;
   bool lasts = false;
-  // Written by one op of the host and by no other, which takes new memory each time (StepContext.row_memory): copied from
-  // where it lies.
-  bool pulled = false;
+  // Written by one op of the host and no other, and not in place: where its memory is pinned, that op has taken it anew
+  // (StepContext.row_memory), and it is copied from where it lies.
+  bool one_writer = false;
   bool on_host = true;
   bool on_device = false;
   // A copy to the host that has not been waited for.

@@ -43,7 +43,7 @@ struct KernelRun {
 
 // An operator, or some of its outputs.
 struct OpPart {
-  // One per lane for kLane and kLanesInOrder, else one that sees all lanes. Empty for a part that is not.
+  // One per lane for kLane and kLanesInOrder, else one that sees all lanes. Empty for a part that the op has not.
   std::vector<KernelRun> runs;
   std::vector<std::string_view> writes;
   // Of the profiler; made when it first wants it.
@@ -64,7 +64,7 @@ struct PreparedOp {
   ProfileName type;
 };
 
-// What runs at a time where independent ops run at the same time.
+// An op, or a part of one, in a segment that runs as a graph.
 struct GraphNode {
   PreparedOp* op = nullptr;
   OpPart* part = nullptr;
@@ -354,7 +354,9 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
   }
   const bool per_lane = op.run == OpMode::kLane || op.run == OpMode::kLanesInOrder;
   op.whole.runs.resize(per_lane ? options_.lanes : 1);
-  for (const v1::OpSlot& slot : op.desc->outputs()) op.whole.writes.insert(op.whole.writes.end(), slot.vars().begin(), slot.vars().end());
+  for (const v1::OpSlot& slot : op.desc->outputs()) {
+    op.whole.writes.insert(op.whole.writes.end(), slot.vars().begin(), slot.vars().end());
+  }
   for (int lane = 0; lane < options_.lanes; ++lane) {
     KernelContext& ctx = op.whole.runs[per_lane ? lane : 0].context;
     ASSIGN_OR_RETURN(std::vector<KernelContext::Slot> inputs, Slots(lane, op.def->inputs, op.desc->inputs()));
@@ -398,19 +400,20 @@ void ExecutorImpl::MakeSegments() {
   }
 }
 
-// An op in place reads its inputs before it writes, all of it: such a one stays whole.
+// Makes the two parts of an op that has an output apart. One in place reads its inputs before it writes and stays whole, and
+// so does one that writes twice to the same memory, where the last value counts.
 void ExecutorImpl::CutApart(PreparedOp* op) const {
   const int slot = op->run != OpMode::kLane || op->def->apart.empty() ? -1 : op->def->OutputIndex(op->def->apart);
   if (slot < 0) return;
-  std::set<std::string_view> reads;
+  std::set<std::string_view> used;
   for (const v1::OpSlot& inputs : op->desc->inputs()) {
-    for (const std::string& name : inputs.vars()) reads.insert(Storage(name));
+    for (const std::string& name : inputs.vars()) used.insert(Storage(name));
   }
   OpPart rest, apart;
   for (const v1::OpSlot& outputs : op->desc->outputs()) {
     OpPart& part = outputs.name() == op->def->apart ? apart : rest;
     for (const std::string& name : outputs.vars()) {
-      if (reads.contains(Storage(name))) return;
+      if (!used.insert(Storage(name)).second) return;
       part.writes.push_back(name);
     }
   }
@@ -435,7 +438,7 @@ void ExecutorImpl::FindIndependentOps(Segment* segment) {
     if (op.apart.runs.empty()) {
       graph.push_back({.op = &op, .part = &op.whole});
     } else {
-      // What is apart is what the ops before this one in backward wait for.
+      // In front: others wait for it.
       graph.push_back({.op = &op, .part = &op.apart});
       graph.push_back({.op = &op, .part = &op.rest});
     }

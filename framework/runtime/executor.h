@@ -3,7 +3,7 @@
 // Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops, unless their
 // slot says per_lane. Every other variable exists once per lane, in memory of its own unless the program says that it shares
 // (framework/graph/shared_buffers.h). kLane ops run lane by lane, lanes in parallel on the pool, and with more threads
-// than lanes also those ops of a lane that are independent of one another;
+// than lanes also those ops of a lane that are independent of one another, and the parts of one (OpDef.apart);
 // a kGate op fires when the last lane has passed its place; a kStep op waits for all lanes and all gates before it.
 //
 // Not thread-safe: one Run at a time.

@@ -56,7 +56,7 @@ class DeviceRuntime {
   // (framework/tensor/device_memory.h), which keeps what is freed.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  // Memory of this process that copies read and write without a detour.
+  // Memory of this process that copies read and write without a detour, aligned to 64 bytes.
   virtual absl::StatusOr<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
 

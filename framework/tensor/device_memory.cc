@@ -37,7 +37,11 @@ DeviceMemory::~DeviceMemory() {
   MutexLock lock(&mu_);
   CHECK(by_owner_.empty()) << by_owner_.begin()->first << " still holds device memory";
   for (auto& [size, kept] : kept_) runtime_->Free(kept.data);
-  for (auto& [size, data] : kept_pinned_) runtime_->FreePinned(data);
+  for (auto& [size, data] : kept_pinned_) {
+    runtime_->FreePinned(data);
+    pinned_ -= size;
+  }
+  CHECK_EQ(pinned_, 0u) << "somebody still holds pinned memory";
 }
 
 absl::StatusOr<std::shared_ptr<DeviceBlock>> DeviceMemory::Allocate(size_t bytes, std::string_view owner) {
@@ -101,31 +105,61 @@ void DeviceMemory::GiveBack(void* data, size_t size, const std::string& owner) {
   kept_.emplace(size, std::move(kept));
 }
 
+// At most twice as much as asked for; null when there is none.
+std::shared_ptr<PinnedBlock> DeviceMemory::TakeKeptPinned(size_t size) {
+  const auto it = kept_pinned_.lower_bound(size);
+  if (it == kept_pinned_.end() || it->first > 2 * size) return nullptr;
+  auto block = std::shared_ptr<PinnedBlock>(new PinnedBlock(this, it->second, it->first));
+  kept_pinned_.erase(it);
+  return block;
+}
+
 absl::StatusOr<std::shared_ptr<PinnedBlock>> DeviceMemory::AllocatePinned(size_t bytes) {
   CHECK_GT(bytes, 0u);
   const size_t size = RoundUp(bytes);
   MutexLock lock(&mu_);
-  if (const auto it = kept_pinned_.lower_bound(size); it != kept_pinned_.end() && it->first <= 2 * size) {
-    void* const data = it->second;
-    const size_t got = it->first;
-    kept_pinned_.erase(it);
-    return std::shared_ptr<PinnedBlock>(new PinnedBlock(this, data, got));
+  if (std::shared_ptr<PinnedBlock> kept = TakeKeptPinned(size)) return kept;
+  absl::StatusOr<void*> data = runtime_->AllocatePinned(size);
+  if (absl::IsResourceExhausted(data.status()) && !kept_pinned_.empty()) {
+    // What is kept goes back to the system, and another try. Nobody uses it.
+    for (const auto& [kept_size, kept] : kept_pinned_) {
+      runtime_->FreePinned(kept);
+      pinned_ -= kept_size;
+    }
+    kept_pinned_.clear();
+    data = runtime_->AllocatePinned(size);
   }
-  ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(size));
+  RETURN_IF_ERROR(data.status());
   pinned_ += size;
-  return std::shared_ptr<PinnedBlock>(new PinnedBlock(this, data, size));
+  return std::shared_ptr<PinnedBlock>(new PinnedBlock(this, *data, size));
 }
 
 std::shared_ptr<Buffer> DeviceMemory::NewBuffer(size_t bytes) {
-  absl::StatusOr<std::shared_ptr<PinnedBlock>> block = AllocatePinned(std::max<size_t>(bytes, 1));
-  if (!block.ok()) {
-    LOG_FIRST_N(WARNING, 1) << runtime_->info().name << ": no pinned memory for " << Size(bytes) << " of rows ("
-                            << block.status().message() << "); they lie in ordinary memory and are copied once more";
-    return nullptr;
+  bytes = std::max<size_t>(bytes, 1);
+  bool more = false;
+  std::shared_ptr<PinnedBlock> block;
+  {
+    MutexLock lock(&mu_);
+    block = TakeKeptPinned(RoundUp(bytes));
+    more = !pinned_is_out_;
   }
-  const size_t size = (*block)->size();
-  void* const data = (*block)->data();
-  return std::make_shared<Buffer>(std::shared_ptr<void>(*std::move(block), data), size);
+  absl::Status status = absl::OkStatus();
+  if (block == nullptr && more) {
+    absl::StatusOr<std::shared_ptr<PinnedBlock>> fresh = AllocatePinned(bytes);
+    status = fresh.status();
+    if (status.ok()) block = *std::move(fresh);
+  }
+  if (!status.ok()) {
+    LOG(WARNING) << runtime_->info().name << ": no pinned memory for " << Size(bytes) << " of rows (" << status.message()
+                 << "); from now on they lie in ordinary memory and are copied once more";
+  }
+  MutexLock lock(&mu_);
+  pinned_is_out_ = pinned_is_out_ || !status.ok();
+  if (block == nullptr) return nullptr;
+  ++buffers_;
+  const size_t size = block->size();
+  void* const data = block->data();
+  return std::make_shared<Buffer>(std::shared_ptr<void>(std::move(block), data), size);
 }
 
 void DeviceMemory::GiveBackPinned(void* data, size_t size) {
@@ -153,7 +187,7 @@ absl::Status DeviceMemory::OutOfMemory(size_t bytes, std::string_view owner, con
 
 DeviceMemory::Statistics DeviceMemory::statistics() const {
   MutexLock lock(&mu_);
-  Statistics s{.in_use = in_use_, .most_in_use = most_in_use_, .kept = kept_bytes_, .pinned = pinned_};
+  Statistics s{.in_use = in_use_, .most_in_use = most_in_use_, .kept = kept_bytes_, .pinned = pinned_, .buffers = buffers_};
   for (const auto& [name, held] : by_owner_) s.owners.push_back({.owner = name, .bytes = held});
   std::sort(s.owners.begin(), s.owners.end(), [](const Use& a, const Use& b) { return a.bytes > b.bytes; });
   return s;

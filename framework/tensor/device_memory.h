@@ -1,4 +1,4 @@
-// Memory of a device, handed out by owner and kept when it is given back; and the pinned memory that copies go through.
+// Memory of a device, handed out by owner and kept when it is given back; and the pinned memory that copies read and write.
 // Thread-safe.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
@@ -67,8 +67,10 @@ class DeviceMemory : public PinnedMemory {
 
   // `bytes` > 0. ResourceExhausted says what was asked for, by whom, and who holds how much.
   absl::StatusOr<std::shared_ptr<DeviceBlock>> Allocate(size_t bytes, std::string_view owner);
+  // ResourceExhausted when this process may pin no more.
   absl::StatusOr<std::shared_ptr<PinnedBlock>> AllocatePinned(size_t bytes);
-  // The same as memory of a tensor; says in the log, once, that there is none left.
+  // The same as memory of a tensor, which must not outlive this. When there is none left the log says so, once, and from
+  // then on only what has been given back is handed out: the rest is left to copies, which cannot do without.
   std::shared_ptr<Buffer> NewBuffer(size_t bytes) override;
 
   struct Use {
@@ -80,6 +82,7 @@ class DeviceMemory : public PinnedMemory {
     size_t most_in_use = 0;
     size_t kept = 0;          // given back, not to the device
     size_t pinned = 0;        // of this process
+    int64_t buffers = 0;      // that NewBuffer has given so far
     std::vector<Use> owners;  // largest first
   };
   Statistics statistics() const;
@@ -100,6 +103,7 @@ class DeviceMemory : public PinnedMemory {
 
   void GiveBack(void* data, size_t size, const std::string& owner);
   void GiveBackPinned(void* data, size_t size);
+  std::shared_ptr<PinnedBlock> TakeKeptPinned(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status OutOfMemory(size_t bytes, std::string_view owner, const absl::Status& why) const;
 
   DeviceRuntime* const runtime_;
@@ -112,6 +116,8 @@ class DeviceMemory : public PinnedMemory {
   size_t most_in_use_ ABSL_GUARDED_BY(mu_) = 0;
   size_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t buffers_ ABSL_GUARDED_BY(mu_) = 0;
+  bool pinned_is_out_ ABSL_GUARDED_BY(mu_) = false;  // for NewBuffer
 };
 
 }  // namespace weir

@@ -54,9 +54,12 @@ void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims, Device device) 
 
 void Tensor::Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory) {
   const size_t bytes = static_cast<size_t>(ElementCount(dims)) * DTypeSize(dtype);
-  buffer_ = memory->NewBuffer(bytes);
-  offset_ = 0;
-  // Keeps what was given, where there is room; without any, ordinary memory serves.
+  std::shared_ptr<Buffer> fresh = memory->NewBuffer(bytes);
+  if (fresh != nullptr || pinned() != nullptr) {
+    buffer_ = std::move(fresh);
+    offset_ = 0;
+  }
+  // Keeps what was given; without it, ordinary memory serves.
   Resize(dtype, dims);
 }
 

@@ -60,6 +60,7 @@ class Devices {
     return [this](int trainer) { return memory_[static_cast<size_t>(trainer)].get(); };
   }
   EmulatedDevice& device(int trainer) { return *devices_[static_cast<size_t>(trainer)]; }
+  DeviceMemory::Statistics memory(int trainer) { return memory_[static_cast<size_t>(trainer)]->statistics(); }
   ReplayingDevice::Statistics graphs(int trainer) { return graphs_[static_cast<size_t>(trainer)]->statistics(); }
 
  private:
@@ -83,6 +84,9 @@ TEST(DeviceTrainingTest, TrainsAsWellAsTheCpu) {
   EXPECT_GT(devices.device(0).ran(), 1000);
   EXPECT_GT(devices.graphs(0).replays, 100);
   EXPECT_EQ(devices.graphs(0).failures, 0);
+  // The rows of every step are pulled into pinned memory, which is used again and again.
+  EXPECT_GE(devices.memory(0).buffers, device->summary.steps);
+  EXPECT_LT(devices.memory(0).pinned, size_t{4} << 20);
 }
 
 // Whatever order the device's queues run in, and on another device.
@@ -126,6 +130,7 @@ TEST(DeviceTrainingTest, InEveryMode) {
     const absl::StatusOr<InProcessResult> run = Train({.overrides = overrides, .device = devices.Of()});
     ASSERT_TRUE(run.ok()) << run.status();
     EXPECT_GT(run->summary.eval->auc, 0.7);
+    EXPECT_GE(devices.memory(0).buffers, run->summary.steps);
   }
 }
 

@@ -89,10 +89,13 @@ void EmulatedDevice::Free(void* memory) {
 }
 
 absl::StatusOr<void*> EmulatedDevice::AllocatePinned(size_t bytes) {
+  MutexLock lock(&mu_);
+  size_t held = 0;
+  for (const auto& [begin, size] : pinned_) held += size;
+  if (held + bytes > options_.pinned) return absl::ResourceExhaustedError("this process may pin no more");
   void* const memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   CHECK(memory != nullptr);
   std::memset(memory, 0xFF, bytes);
-  MutexLock lock(&mu_);
   pinned_[static_cast<const char*>(memory)] = bytes;
   return memory;
 }

@@ -26,6 +26,7 @@ namespace weir {
 struct EmulatedDeviceOptions {
   uint64_t seed = 1;
   size_t memory = size_t{1} << 30;
+  size_t pinned = size_t{1} << 30;
   // The device is lost when so many kernels and copies have run; -1: never.
   int64_t lost_after = -1;
 };

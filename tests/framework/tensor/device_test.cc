@@ -302,6 +302,34 @@ TEST(DeviceTransfersTest, PinnedMemoryIsUsedAgainWhenItsCopyIsOver) {
   rows.Clear();
 }
 
+TEST(DeviceMemoryTest, RowsLeavePinnedMemoryToCopiesWhenThereIsNoMore) {
+  EmulatedDevice device({.pinned = 10000});
+  DeviceMemory memory(&device);
+  Tensor small, large;
+  small.Renew(v1::FLOAT32, {1000}, &memory);
+  EXPECT_NE(small.pinned(), nullptr);
+  ASSERT_TRUE(memory.AllocatePinned(4000).ok());  // given back at once
+  large.Renew(v1::FLOAT32, {2000}, &memory);
+  EXPECT_EQ(large.pinned(), nullptr);
+  ASSERT_EQ(large.size(), 2000);
+  large.data<float>()[1999] = 1;
+  // A copy needs as much: what is kept makes room for it.
+  small.Clear();
+  ASSERT_TRUE(memory.AllocatePinned(9000).ok());
+  EXPECT_EQ(memory.statistics().pinned, 9216u);
+  // What has been given back serves rows, too; more is not asked for.
+  large.Renew(v1::FLOAT32, {2000}, &memory);
+  EXPECT_NE(large.pinned(), nullptr);
+  small.Renew(v1::FLOAT32, {100}, &memory);
+  EXPECT_EQ(small.pinned(), nullptr);
+  EXPECT_EQ(memory.statistics().pinned, 9216u);
+  // Ordinary memory, which no device reads, is kept from step to step.
+  const void* const kept = small.raw();
+  small.Renew(v1::FLOAT32, {90}, &memory);
+  EXPECT_EQ(small.raw(), kept);
+  large.Clear();
+}
+
 // Ordinary memory serves where a process may pin no more.
 TEST(TensorTest, WithoutPinnedMemoryRowsLieInOrdinaryMemory) {
   class None : public PinnedMemory {
