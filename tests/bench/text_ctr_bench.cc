@@ -7,10 +7,11 @@
 //   bazel-bin/tests/bench/text_ctr_bench --job=examples/synthetic_ctr/libsvm.textproto
 //
 //   bazel-bin/tests/bench/text_ctr_bench --job=examples/synthetic_ctr/libsvm.textproto --async
+//   bazel-bin/tests/bench/text_ctr_bench --job=examples/synthetic_ctr/libsvm.textproto --shuffle=ALL
 //
-// The second one without waiting for updates, with the rows of a batch pulled while the one before is computed. The
-// figures of a call count only if every turn ends with an AUC of at least --least_auc and, but with --async, with the
-// same loss and AUC.
+// The second one without waiting for updates, with the rows of a batch pulled while the one before is computed; the third
+// with all lines in memory before the first step. The figures of a call count only if every turn ends with an AUC of at
+// least --least_auc and, but with --async, with the same loss and AUC.
 
 #include <unistd.h>
 
