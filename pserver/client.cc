@@ -77,6 +77,8 @@ ClientImpl::ClientImpl(ClientOptions options)
   {
     MutexLock lock(&shared_->mu);
     shared_->last_heard.assign(static_cast<size_t>(servers()), absl::InfinitePast());
+    shared_->knows.assign(static_cast<size_t>(servers()), false);
+    shared_->released.assign(static_cast<size_t>(servers()), false);
     shared_->sessions.assign(static_cast<size_t>(servers()), 0);
     shared_->processes.assign(static_cast<size_t>(servers()), "");
     shared_->norm_rounds.assign(static_cast<size_t>(servers()), 0);
@@ -221,7 +223,13 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
     call->backoff = std::min(2 * call->backoff, kLongestBackoff);
     return absl::OkStatus();
   }
-  if (status.code() == absl::StatusCode::kAborted) return FailureOfJob(status);
+  if (status.code() == absl::StatusCode::kAborted) {
+    {
+      MutexLock lock(&shared_->mu);
+      shared_->knows[static_cast<size_t>(call->server)] = true;
+    }
+    return FailureOfJob(status);
+  }
   return absl::Status(status.code(), absl::StrCat(options_.transport->Describe(call->server), ": ", status.message()));
 }
 
@@ -316,21 +324,6 @@ absl::Status ClientImpl::WaitUntilAnswered(absl::Span<const CallPtr> calls, cons
   // Why the job failed says more than what this call met on the way.
   if (!result.ok() && !shared_->failure.ok()) return shared_->failure;
   return result;
-}
-
-bool ClientImpl::KeepsResiduals() const {
-  const v1::Plan& plan = options_.plan;
-  return plan.wire().push() != v1::WIRE_FLOAT32 ||
-         std::any_of(plan.tables().begin(), plan.tables().end(),
-                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
-}
-
-absl::Status ClientImpl::RestoreResiduals(const std::string& saved, int64_t step) {
-  // Messages one after the other are one message: of all trainers.
-  v1::Residuals all;
-  if (!all.ParseFromString(saved)) return absl::DataLossError("the checkpoint's residuals cannot be read");
-  const absl::Status restored = residuals_.Restore(all, nodes_, step);
-  return restored.ok() ? restored : absl::DataLossError(absl::StrCat("the checkpoint's ", restored.message()));
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {

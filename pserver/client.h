@@ -51,7 +51,9 @@ class Client : public ParamChannel {
  public:
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
 
-  // Joins every server; names those that are missing every slow_warning_s until connect_deadline_s. Refusals end at once.
+  // Joins every server; names those that are missing every slow_warning_s until connect_deadline_s. Refusals end at
+  // once. When it fails the servers that it has joined know: a refusal gives them their place back, a server that is
+  // missing ends the job.
   virtual absl::Status Join() = 0;
 
   // One round of heart-beats to all servers.
@@ -70,10 +72,16 @@ class Client : public ParamChannel {
 
   // The step this trainer goes on from after a resume. Before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
+  // Examples of this trainer in step 0 of the job, which servers judge the last steps by (PushRequest.first_samples). Before
+  // FinishSends; without it no step is too small.
+  virtual void SetFirstSamples(int64_t samples) = 0;
   // Async: this trainer has taken the place of a dead one, which would have begun this step next: where servers differ, on the
   // last of them, and with norms over servers on the first. Others have long begun: there is nothing to load or to set aside.
   // After Join.
   virtual std::optional<int64_t> TakesOver() = 0;
+  // The same for all trainers of one run of the job, and of no other: what server 0 has drawn at random. "" without
+  // checkpoints. After Join.
+  virtual std::string RunId() = 0;
   // The servers need each other's sums for norms in every step. After Join.
   virtual bool ExchangesNorms() = 0;
 
@@ -83,14 +91,46 @@ class Client : public ParamChannel {
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false) = 0;
   // The same without waiting: gives now; TryCollect says whether all are there (async evaluation).
-  // reader: the one trainer that will collect it; -1: all.
+  // reader: the one trainer that will collect it, or the chief when that one is gone; -1: all. `all` is empty when this
+  // trainer's own is not there any more: another chief has collected it.
   virtual absl::Status Contribute(std::string_view key, std::string contribution, int reader = -1) = 0;
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
-  // Each trainer's newest bytes under a key, apart from those exchanged: they take the place of what this trainer has posted with a
-  // smaller edition (0 and up), and nobody waits for anyone. By trainer id; "" of those who have posted nothing.
+  // Each trainer's newest bytes under a key, apart from those exchanged: they take the place of what this trainer has
+  // posted with a smaller edition (0 and up), and nobody waits for anyone. "" of one that has posted nothing.
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
-  virtual absl::StatusOr<std::vector<std::string>> Posted(std::string_view key) = 0;
+  virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
+
+  // Bytes of any size for one other trainer, which reads them meanwhile with ReadStream: a few MiB of them are on their
+  // way at a time. Keys are used once. One thread at a time.
+  class Stream {
+   public:
+    virtual ~Stream() = default;
+    // May wait for the reader, with the usual deadlines.
+    virtual absl::Status Append(std::string_view bytes) = 0;
+    virtual absl::Status Finish() = 0;
+  };
+  virtual std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) = 0;
+  // Takes what another trainer streams, piece by piece, to its end. FailedPrecondition: the other is gone.
+  using Take = std::function<absl::Status(std::string_view bytes)>;
+  virtual absl::Status ReadStream(std::string_view key, int trainer, const Take& take) = 0;
+
+  // The trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects evaluations
+  // and says their lines. Trainer 0, until it is dead or done; then (in async) the lowest living trainer, which keeps
+  // them in its turn. After Join.
+  virtual int Chief() = 0;
+  // The newest post of anyone under a key.
+  struct Word {
+    int by = -1;  // its trainer; -1: nobody has posted
+    int64_t edition = -1;
+    std::string text;
+    // This trainer is the chief, said server 0 in the same answer.
+    bool chief = false;
+  };
+  // Waits until there is one with at least this edition, or until this trainer is the chief. Twice the usual deadline.
+  virtual absl::StatusOr<Word> AwaitWord(std::string_view key, int64_t edition) = 0;
+  // As it is now.
+  virtual absl::StatusOr<Word> NewestWord(std::string_view key) = 0;
 
   // To every server; answers by server index. For the chief at a step border.
   virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) = 0;
@@ -99,7 +139,9 @@ class Client : public ParamChannel {
   virtual void RequestStop() = 0;
   // Someone asked for the end (async jobs look at this at their own step borders).
   virtual bool StopRequested() = 0;
-  // Tells every server that this trainer ends with an error, so that the others end too.
+  // Tells every server that this trainer ends with an error, so that the others end too. When the job has failed
+  // elsewhere that is the story that is told (JobStatus). Returns when every server has heard, but those that are
+  // themselves dead, or after 2 s.
   virtual void ReportFailure(const absl::Status& status) = 0;
   // Tells every server that this trainer is done. Waits for the acknowledgement.
   virtual absl::Status Done() = 0;
@@ -112,13 +154,19 @@ class Client : public ParamChannel {
   };
   virtual Counters counters() const = 0;
 
-  // What gradients have lost in lossy formats and not sent yet (pserver/residuals.h), at a step border: a weir.v1.Residuals.
+  // What gradients have lost in lossy formats and not sent yet (pserver/residuals.h). What is saved is a
+  // weir.v1.Residuals of any size, taken and given in pieces; pieces of several trainers one after the other are one.
   virtual bool KeepsResiduals() const = 0;
-  // `step`: steps that have been pushed.
-  virtual std::string SaveResiduals(int64_t step) const = 0;
-  // Takes this trainer's part of what trainers have saved, one after the other; `step` is the one it goes on at. DataLoss: it is
-  // no such thing.
-  virtual absl::Status RestoreResiduals(const std::string& saved, int64_t step) = 0;
+  // Sync, every trainer at the same step border: `take` of trainer `to` gets everyone's. `step`: steps that have been
+  // pushed.
+  virtual absl::Status GatherResiduals(int64_t step, int to, const Take& take) = 0;
+  // Async: posts this trainer's at a step border; takes those of the others as they posted them last, and this one's of
+  // now.
+  virtual absl::Status PostResiduals(int64_t step) = 0;
+  virtual absl::Status TakeResiduals(int64_t step, const Take& take) = 0;
+  // Every trainer, before the first step: gets its part of what trainer `from` reads, who gives it to `Take` when
+  // asked; `step` is the one it goes on at. DataLoss: it is no such thing.
+  virtual absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) = 0;
 };
 
 }  // namespace weir

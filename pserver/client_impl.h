@@ -3,6 +3,7 @@
 //   client.cc             making it, and calls: tries, waits, deadlines
 //   client_membership.cc  joins, heart-beats, the end
 //   client_exchange.cc    what trainers tell each other, control of servers
+//   client_residuals.cc   error feedback in checkpoints
 //   client_pulls.cc       a step's reads, and those ahead of it
 //   client_pushes.cc      a step's gradients, and norms over servers
 #ifndef WEIR_PSERVER_CLIENT_IMPL_H_
@@ -83,7 +84,12 @@ struct Shared {
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool relay ABSL_GUARDED_BY(mu) = false;  // somebody has yet to be told of the failure
   bool stop_requested ABSL_GUARDED_BY(mu) = false;
+  int chief ABSL_GUARDED_BY(mu) = 0;
+  bool expelled ABSL_GUARDED_BY(mu) = false;  // some server says that this trainer's lease has run out
   std::vector<absl::Time> last_heard ABSL_GUARDED_BY(mu);
+  // Servers that have said that the job has failed, and that this trainer is done. They go when they have told
+  // everyone, and when all are done.
+  std::vector<bool> knows ABSL_GUARDED_BY(mu), released ABSL_GUARDED_BY(mu);
   std::vector<uint64_t> sessions ABSL_GUARDED_BY(mu);  // 0: not joined
   std::vector<std::string> processes ABSL_GUARDED_BY(mu);
   std::vector<int> norm_rounds ABSL_GUARDED_BY(mu);
@@ -101,6 +107,7 @@ struct Shared {
   int64_t version ABSL_GUARDED_BY(mu) = 0;
   // Next step of the dead trainer whose place this one takes.
   std::optional<int64_t> takes_over ABSL_GUARDED_BY(mu);
+  std::string run ABSL_GUARDED_BY(mu);     // server 0's token
   std::set<int> dead ABSL_GUARDED_BY(mu);  // trainers, as server 0 says
 
   // Counters, read at any time.
@@ -123,13 +130,22 @@ class ClientImpl : public Client {
   absl::Status Join() override;
   void Heartbeat() override;
   void SetFirstStep(int64_t step) override { version_wanted_ = first_step_ = step; }
+  void SetFirstSamples(int64_t samples) override { first_samples_ = samples; }
   std::optional<int64_t> TakesOver() override;
+  std::string RunId() override;
   bool ExchangesNorms() override;
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept) override;
   absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
   absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;
   absl::Status Post(std::string_view key, std::string contribution, int64_t edition) override;
-  absl::StatusOr<std::vector<std::string>> Posted(std::string_view key) override;
+  absl::StatusOr<std::string> Posted(std::string_view key, int trainer) override;
+  std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) override;
+  absl::Status ReadStream(std::string_view key, int trainer, const Take& take) override;
+  int Chief() override;
+  absl::StatusOr<Word> AwaitWord(std::string_view key, int64_t edition) override {
+    return HearWord(key, edition, rpc_ / 2);
+  }
+  absl::StatusOr<Word> NewestWord(std::string_view key) override { return HearWord(key, 0, absl::ZeroDuration()); }
   absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
   void RequestStop() override;
   bool StopRequested() override;
@@ -138,8 +154,10 @@ class ClientImpl : public Client {
   absl::Status JobStatus() override;
   Counters counters() const override;
   bool KeepsResiduals() const override;
-  std::string SaveResiduals(int64_t step) const override { return residuals_.Save(step).SerializeAsString(); }
-  absl::Status RestoreResiduals(const std::string& saved, int64_t step) override;
+  absl::Status GatherResiduals(int64_t step, int to, const Take& take) override;
+  absl::Status PostResiduals(int64_t step) override;
+  absl::Status TakeResiduals(int64_t step, const Take& take) override;
+  absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) override;
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { step_samples_ = samples; }
@@ -239,6 +257,9 @@ class ClientImpl : public Client {
   absl::Status Look(const CallPtr& call, bool* issue);
   absl::Status FailureOfJob(const absl::Status& aborted);
   void SendHeartbeat(int server);
+  // The last heart-beat to every server that has let this trainer in and has not said that the job has failed; returns
+  // when all that must live have heard it, or after 2 s. True: one of them says that this trainer has lost its lease.
+  bool SendLast(const v1::HeartbeatRequest& last);
   void HeartbeatLoop();
   absl::Status JoinServers();
   absl::Status CheckProbe(int server, const v1::JoinReply& reply);
@@ -249,9 +270,17 @@ class ClientImpl : public Client {
     int64_t edition = -1;
   };
   absl::Status Upload(std::string_view key, const std::string& contribution, const UploadAs& as);
+  class StreamWriter;
+  // Sends a chunk of a stream when there is room for it. chunks: 0, or of the whole.
+  absl::Status SendChunk(const std::string& key, int trainer, int chunk, int chunks, std::string bytes);
+  // This trainer's residuals, as a file has them.
+  absl::Status SaveResiduals(int64_t step, const Take& take) const;
   // What a trainer has posted, if it is not replaced meanwhile; `replaced` says so.
   absl::StatusOr<std::string> ReadPost(std::string_view key, int trainer, bool* replaced);
   absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
+  // `wait` zero: does not wait.
+  absl::StatusOr<Word> HearWord(std::string_view key, int64_t edition, absl::Duration wait);
+  void HearOfChief(const v1::ExchangeReply& reply);
   // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms. Returns
   // when every server has them (in async: has applied the step).
   absl::Status ExchangeNorms();
@@ -284,6 +313,7 @@ class ClientImpl : public Client {
   // Of the thread that runs the program.
   int64_t step_ = -1;
   int64_t first_step_ = 0;
+  int64_t first_samples_ = 0;
   bool read_only_ = false;
   RowPulls rows_;
   int64_t version_wanted_ = 0;

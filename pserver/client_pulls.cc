@@ -415,7 +415,14 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
             }
             reader->Skip(AlignUp(bytes_of(piece)) - bytes_of(piece));
           }
-          if (says_outcome) result = {reply.version(), reply.skipped(), reply.stop(), reply.samples()};
+          if (says_outcome) {
+            result = {.version = reply.version(),
+                      .skipped = reply.skipped(),
+                      .stop = reply.stop(),
+                      .samples = reply.samples(),
+                      .ended = reply.ended(),
+                      .first_samples = reply.first_samples()};
+          }
           return absl::OkStatus();
         });
     calls.push_back(call);

@@ -190,7 +190,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
         const WireBuffer exact = buffers_.Get(floats * sizeof(float));
         const absl::Span<float> sums = absl::MakeSpan(reinterpret_cast<float*>(exact.data), floats);
         rows.WriteSums(lanes, range, width, sums.data());
-        residuals_.EncodeRows(block.name, node, width, absl::MakeConstSpan(sent, range.size()), sums, format, values);
+        residuals_.EncodeRows(block.name, node, width, absl::MakeConstSpan(sent, range.size()), rows.Before(ids, range),
+                              sums, format, values);
       };
       tensors.push_back(std::move(tensor));
     }
@@ -206,6 +207,7 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
   for (const auto& builder : builders_) {
     v1::PushRequest header;
     header.set_samples(samples);
+    if (first_samples_ > 0) header.set_first_samples(first_samples_);
     header.set_verdict(verdict);
     header.set_stop_requested(StopRequested());
     builder->Finish(std::move(header));

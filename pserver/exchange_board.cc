@@ -1,6 +1,7 @@
 #include "pserver/exchange_board.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,13 +10,29 @@
 
 namespace weir {
 
-ExchangeBoard::Entry& ExchangeBoard::Find(const std::string& key) {
-  Entry& entry = entries_[key];
-  if (entry.contributions.empty()) {
-    entry.contributions.resize(static_cast<size_t>(trainers_));
-    entry.read.resize(static_cast<size_t>(trainers_), false);
+size_t ExchangeBoard::KeyBytes(const std::string& key) const {
+  // A node of the map, and what stands there for each trainer.
+  return sizeof(Entry) + key.size() + 64 + static_cast<size_t>(trainers_) * sizeof(Posted);
+}
+
+absl::Status ExchangeBoard::Take(int trainer, size_t bytes, const std::string& key) {
+  size_t& used = used_[static_cast<size_t>(trainer)];
+  const size_t room = room_[static_cast<size_t>(trainer)];
+  if (bytes > room || used > room - bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("exchange ", key, ": trainer ", trainer, " has ", used,
+                                                     " bytes at server 0 that others have yet to read, and brings ",
+                                                     bytes, " more; at most ", room,
+                                                     " may be there (docs/wire.md, \"Limits\")"));
   }
-  return entry;
+  used += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeBoard::CheckKey(const std::string& key) {
+  if (key.empty()) return absl::InvalidArgumentError("Exchange: the key is empty");
+  if (key.size() <= kMaxExchangeKey) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Exchange: a key of ", key.size(), " bytes; it has at most ", kMaxExchangeKey));
 }
 
 absl::Status ExchangeBoard::CheckChunk(const v1::ExchangeRequest& request) {
@@ -30,6 +47,9 @@ absl::Status ExchangeBoard::CheckChunk(const v1::ExchangeRequest& request) {
 absl::Status ExchangeBoard::AddChunk(const v1::ExchangeRequest& request, int trainer, Contribution* contribution) {
   const size_t chunks = static_cast<size_t>(request.chunks());
   if (contribution->chunks.empty()) {
+    const size_t bytes = chunks * (sizeof(std::string) + 1);
+    RETURN_IF_ERROR(Take(trainer, bytes, request.key()));
+    contribution->bytes += bytes;
     contribution->chunks.resize(chunks);
     contribution->have.resize(chunks, false);
   }
@@ -40,6 +60,8 @@ absl::Status ExchangeBoard::AddChunk(const v1::ExchangeRequest& request, int tra
   }
   const size_t chunk = static_cast<size_t>(request.chunk());
   if (contribution->have[chunk]) return absl::OkStatus();
+  RETURN_IF_ERROR(Take(trainer, request.contribution().size(), request.key()));
+  contribution->bytes += request.contribution().size();
   contribution->have[chunk] = true;
   contribution->chunks[chunk] = request.contribution();
   contribution->complete =
@@ -49,7 +71,15 @@ absl::Status ExchangeBoard::AddChunk(const v1::ExchangeRequest& request, int tra
 
 absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer) {
   RETURN_IF_ERROR(CheckChunk(request));
-  Entry& entry = Find(request.key());
+  if (!entries_.contains(request.key())) {
+    RETURN_IF_ERROR(Take(trainer, KeyBytes(request.key()), request.key()));
+    Entry& made = entries_[request.key()];
+    made.maker = trainer;
+    made.bytes = KeyBytes(request.key());
+    made.contributions.resize(static_cast<size_t>(trainers_));
+    made.read.resize(static_cast<size_t>(trainers_), false);
+  }
+  Entry& entry = entries_.find(request.key())->second;
   entry.keep |= request.keep();
   if (request.reader() >= 0 && request.reader() < trainers_) entry.reader = request.reader();
   Contribution& contribution = entry.contributions[static_cast<size_t>(trainer)];
@@ -60,17 +90,21 @@ absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer)
 
 absl::Status ExchangeBoard::Post(const v1::ExchangeRequest& request, int trainer) {
   RETURN_IF_ERROR(CheckChunk(request));
+  // Keys of posts stay.
+  if (!posts_.contains(request.key())) RETURN_IF_ERROR(Take(trainer, KeyBytes(request.key()), request.key()));
   std::vector<Posted>& posts = posts_[request.key()];
   posts.resize(static_cast<size_t>(trainers_));
   Posted& posted = posts[static_cast<size_t>(trainer)];
   if (request.edition() <= posted.edition || request.edition() < posted.coming_edition) return absl::OkStatus();
   if (request.edition() > posted.coming_edition) {
     posted.coming_edition = request.edition();
+    GiveBack(trainer, posted.coming.bytes);
     posted.coming = Contribution();
   }
   RETURN_IF_ERROR(AddChunk(request, trainer, &posted.coming));
   if (!posted.coming.complete) return absl::OkStatus();
   posted.edition = posted.coming_edition;
+  GiveBack(trainer, posted.contribution.bytes);
   posted.contribution = std::move(posted.coming);
   posted.coming = Contribution();
   return absl::OkStatus();
@@ -97,6 +131,32 @@ absl::Status ExchangeBoard::ReadPost(const v1::ExchangeRequest& request, v1::Exc
   return absl::OkStatus();
 }
 
+size_t ExchangeBoard::ReadBytes(const v1::ExchangeRequest& request) const {
+  if (request.read_trainer() < 0 || request.read_trainer() >= trainers_ || request.chunk() < 0) return 0;
+  const size_t of = static_cast<size_t>(request.read_trainer()), chunk = static_cast<size_t>(request.chunk());
+  const Contribution* contribution = nullptr;
+  if (request.has_edition()) {
+    const auto posts = posts_.find(request.key());
+    if (posts != posts_.end() && posts->second[of].edition >= 0) contribution = &posts->second[of].contribution;
+  } else {
+    const auto entry = entries_.find(request.key());
+    if (entry != entries_.end() && entry->second.contributions[of].complete)
+      contribution = &entry->second.contributions[of];
+  }
+  return contribution != nullptr && chunk < contribution->chunks.size() ? contribution->chunks[chunk].size() : 0;
+}
+
+ExchangeBoard::NewestPost ExchangeBoard::Newest(const std::string& key) const {
+  NewestPost newest;
+  const auto posts = posts_.find(key);
+  if (posts == posts_.end()) return newest;
+  for (int t = 0; t < trainers_; ++t) {
+    const int64_t edition = posts->second[static_cast<size_t>(t)].edition;
+    if (edition > newest.edition) newest = {.trainer = t, .edition = edition};
+  }
+  return newest;
+}
+
 std::vector<int> ExchangeBoard::Missing(const std::string& key, const std::function<bool(int)>& excused) const {
   const auto entry = entries_.find(key);
   std::vector<int> missing;
@@ -112,7 +172,14 @@ absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer
     return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ", request.read_trainer(),
                                                    ", the job has ", trainers_));
   }
-  Entry& entry = Find(request.key());
+  const auto found = entries_.find(request.key());
+  // All are excused, and nobody has said anything.
+  if (found == entries_.end()) {
+    reply->set_chunks(1);
+    reply->set_contribution("");
+    return absl::OkStatus();
+  }
+  Entry& entry = found->second;
   const Contribution& contribution = entry.contributions[static_cast<size_t>(request.read_trainer())];
   const int chunks = contribution.complete ? static_cast<int>(contribution.chunks.size()) : 1;
   if (request.chunk() < 0 || request.chunk() >= chunks) {
@@ -125,16 +192,19 @@ absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer
   return absl::OkStatus();
 }
 
-void ExchangeBoard::Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused) {
+void ExchangeBoard::Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused, int chief) {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     bool all = true;
+    const int only = entry->second.reader >= 0 && excused(entry->second.reader) ? chief : entry->second.reader;
     for (int t = 0; t < trainers_; ++t) {
-      const bool reads = entry->second.reader < 0 || entry->second.reader == t;
+      const bool reads = only < 0 || only == t;
       all &= !reads || entry->second.read[static_cast<size_t>(t)] || excused(t);
     }
     all &= !entry->second.keep;
     if (all && entry->second.all_read == absl::InfiniteFuture()) entry->second.all_read = now;
     if (all && now - entry->second.all_read > keep) {
+      GiveBack(entry->second.maker, entry->second.bytes);
+      for (int t = 0; t < trainers_; ++t) GiveBack(t, entry->second.contributions[static_cast<size_t>(t)].bytes);
       entry = entries_.erase(entry);
     } else {
       ++entry;

@@ -7,7 +7,9 @@
 //
 //   actions        kill            SIGKILL to itself
 //                  stop            SIGSTOP to itself; somebody else continues it, or not
-//                  stall           the thread that came by never goes on; heart-beats do
+//                  stall           the thread that came by never goes on; heart-beats do (but those that come to a
+//                  server whose
+//                                  joins stall: both are one thread's)
 //
 //   points         of a trainer                                      of a server
 //   connecting     its first join is about to be sent                a join has come, not answered

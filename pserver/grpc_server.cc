@@ -9,10 +9,12 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
@@ -22,6 +24,9 @@
 #include "pserver/cluster.h"
 #include "pserver/credentials.h"
 #include "pserver/grpc_bytes.h"
+#include "pserver/grpc_threads.h"
+#include "pserver/grpc_timers.h"
+#include "pserver/reset_guard.h"
 #include "pserver/unix_socket.h"
 
 namespace weir {
@@ -101,26 +106,26 @@ void OpenCalls::FinishAll() {
 }
 
 using v1::ParameterServer;
-using RawService = ParameterServer::WithRawCallbackMethod_Join<ParameterServer::WithRawCallbackMethod_Heartbeat<
+using RawService = ParameterServer::WithRawMethod_Join<ParameterServer::WithRawMethod_Heartbeat<
     ParameterServer::WithRawCallbackMethod_Push<ParameterServer::WithRawCallbackMethod_Pull<
         ParameterServer::WithRawCallbackMethod_Exchange<ParameterServer::WithRawCallbackMethod_Control<
             ParameterServer::WithRawCallbackMethod_Norms<ParameterServer::Service>>>>>>>;
 
+ProfiledCall ProfiledCallOf(const grpc::ServerContextBase& context) {
+  if (!Profiler::Started()) return {};
+  const auto told = context.client_metadata().find(kProfiledCallKey);
+  if (told == context.client_metadata().end()) return {};
+  return ParseProfiledCall(std::string_view(told->second.data(), told->second.size()));
+}
+
+// What computes, waits for a disk or moves tensors: on gRPC's own threads, of which there are two on machines of up to
+// five cores. A handler that takes long there keeps one of them from everything else.
 class Service : public RawService {
  public:
   Service(ServerCore* core, std::shared_ptr<OpenCalls> calls) : core_(core), calls_(std::move(calls)) {}
-  // Before the first call.
-  void set_unix_socket(std::string path) { unix_socket_ = std::move(path); }
 
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
-  grpc::ServerUnaryReactor* Join(Context* context, const Bytes* in, Bytes* out) override {
-    if (!unix_socket_.empty()) context->AddInitialMetadata(kUnixSocketKey, unix_socket_);
-    return Run(Method::kJoin, context, in, out);
-  }
-  grpc::ServerUnaryReactor* Heartbeat(Context* context, const Bytes* in, Bytes* out) override {
-    return Run(Method::kHeartbeat, context, in, out);
-  }
   grpc::ServerUnaryReactor* Push(Context* context, const Bytes* in, Bytes* out) override {
     return Run(Method::kPush, context, in, out);
   }
@@ -138,13 +143,6 @@ class Service : public RawService {
   }
 
  private:
-  static ProfiledCall ProfiledCallOf(const Context& context) {
-    if (!Profiler::Started()) return {};
-    const auto told = context.client_metadata().find(kProfiledCallKey);
-    if (told == context.client_metadata().end()) return {};
-    return ParseProfiledCall(std::string_view(told->second.data(), told->second.size()));
-  }
-
   grpc::ServerUnaryReactor* Run(Method method, Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
     const ProfiledCallScope scope(ProfiledCallOf(*context));
     auto* reactor = new OpenCalls::Reactor(calls_, response);
@@ -157,7 +155,82 @@ class Service : public RawService {
 
   ServerCore* const core_;
   const std::shared_ptr<OpenCalls> calls_;
-  std::string unix_socket_;  // empty: none
+};
+
+// Answers joins and heart-beats on a thread of its own, which also reads from sockets while all threads of gRPC are in
+// handlers. So nobody is taken for dead because updates are long or a disk is slow.
+class MembershipThread {
+ public:
+  // `unix_socket`: told to those who join; may be empty. The rest is borrowed. The server has been started.
+  MembershipThread(Service* service, ServerCore* core, grpc::ServerCompletionQueue* queue, std::string unix_socket)
+      : service_(service), core_(core), queue_(queue), unix_socket_(std::move(unix_socket)) {
+    // Not on the thread: it may come to that when the server has been shut down, and the queue with it.
+    Expect(Method::kJoin);
+    Expect(Method::kHeartbeat);
+    thread_ = StartThread("weir-members", [this] { Serve(); });
+  }
+  // The server has been shut down.
+  ~MembershipThread() {
+    queue_->Shutdown();
+    thread_.join();
+  }
+  MembershipThread(const MembershipThread&) = delete;
+  MembershipThread& operator=(const MembershipThread&) = delete;
+
+ private:
+  struct Call {
+    explicit Call(Method of) : method(of), writer(&context) {}
+    const Method method;
+    grpc::ServerContext context;
+    grpc::ByteBuffer request;
+    grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer;
+    bool answered = false;
+  };
+
+  void Expect(Method method) {
+    auto* call = new Call(method);
+    if (method == Method::kJoin) {
+      service_->RequestJoin(&call->context, &call->request, &call->writer, queue_, queue_, call);
+    } else {
+      service_->RequestHeartbeat(&call->context, &call->request, &call->writer, queue_, queue_, call);
+    }
+  }
+
+  void Serve() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) {
+      std::unique_ptr<Call> call(static_cast<Call*>(tag));
+      // Its answer has left, or the server shuts down.
+      if (call->answered || !ok) continue;
+      // While the server has this call it does not end, nor does the queue.
+      Expect(call->method);
+      Answer(call.release());
+    }
+  }
+
+  // The call comes back through the queue when its answer has left.
+  void Answer(Call* call) {
+    const ProfiledCallScope scope(ProfiledCallOf(call->context));
+    if (call->method == Method::kJoin && !unix_socket_.empty())
+      call->context.AddInitialMetadata(kUnixSocketKey, unix_socket_);
+    // Given inside Handle.
+    const auto reply = std::make_shared<absl::StatusOr<Slices>>(absl::InternalError("the server has no answer"));
+    core_->Handle(call->method, FromByteBuffer(call->request),
+                  [reply](absl::StatusOr<Slices> given) { *reply = std::move(given); });
+    call->answered = true;
+    if (reply->ok()) {
+      call->writer.Finish(ToByteBuffer(**reply), grpc::Status::OK, call);
+    } else {
+      call->writer.FinishWithError(ToGrpcStatus(reply->status()), call);
+    }
+  }
+
+  Service* const service_;
+  ServerCore* const core_;
+  grpc::ServerCompletionQueue* const queue_;
+  const std::string unix_socket_;
+  std::thread thread_;
 };
 
 // gRPC only says that it failed; the system says why.
@@ -182,7 +255,8 @@ std::string WhyNotListening(const Endpoint& endpoint) {
 
 class Server : public GrpcServer {
  public:
-  Server(ServerCore* core, bool unix_sockets) : unix_sockets_(unix_sockets), calls_(std::make_shared<OpenCalls>()), service_(core, calls_) {}
+  Server(ServerCore* core, bool unix_sockets)
+      : core_(core), unix_sockets_(unix_sockets), calls_(std::make_shared<OpenCalls>()) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const std::string& text) {
@@ -193,9 +267,10 @@ class Server : public GrpcServer {
     // A file system may not hold sockets.
     if (server_ == nullptr && !unix_socket.empty()) Build(text, "");
     if (server_ == nullptr || port_ == 0) {
-      server_ = nullptr;
+      Shutdown(absl::ZeroDuration());
       return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", WhyNotListening(endpoint)));
     }
+    guard_ = ResetGuard::Start(port_);
     endpoint.port = port_;
     endpoint_ = endpoint.ToString();
     return absl::OkStatus();
@@ -207,9 +282,11 @@ class Server : public GrpcServer {
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
     // Cancels what is left after the grace; a cancelled call ends itself (OnCancel), so this returns soon after.
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(GrpcDeadline(grace));
     calls_->FinishAll();
     server_->Wait();
+    guard_ = nullptr;
+    members_ = nullptr;
     server_ = nullptr;
   }
 
@@ -226,13 +303,19 @@ class Server : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+    // The guard against resets counts calls by it.
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
     builder.AddListeningPort(tcp, ServerCredentials(), &port_);
     if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
-    service_.set_unix_socket(unix_socket);
-    builder.RegisterService(&service_);
+    // One that a server would not start with can serve no other.
+    service_ = std::make_unique<Service>(core_, calls_);
+    builder.RegisterService(service_.get());
+    members_queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return;
+    members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
     // The directory is this user's alone already.
-    if (server_ != nullptr && !unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
+    if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
   }
 
   // Without one everybody comes over TCP.
@@ -243,10 +326,14 @@ class Server : public GrpcServer {
     return "";
   }
 
+  ServerCore* const core_;
   const bool unix_sockets_;
   const std::shared_ptr<OpenCalls> calls_;
-  Service service_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> members_queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<MembershipThread> members_;
+  std::unique_ptr<ResetGuard> guard_;
   std::string endpoint_;
   int port_ = 0;
 };
@@ -256,6 +343,7 @@ class Server : public GrpcServer {
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
   CHECK(options.core != nullptr);
   auto server = std::make_unique<Server>(options.core, options.unix_sockets);
+  CheckGrpcThreads();
   RETURN_IF_ERROR(server->Listen(options.endpoint));
   return server;
 }

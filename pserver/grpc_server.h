@@ -14,7 +14,8 @@ namespace weir {
 struct GrpcServerOptions {
   // host:port; port 0: the system chooses.
   std::string endpoint;
-  // Borrowed; outlives the server. Handle is called on gRPC's threads.
+  // Borrowed; outlives the server. Handle is called on gRPC's threads, for joins and heart-beats on a thread of the
+  // server's own.
   ServerCore* core = nullptr;
   // Listen on a Unix-domain socket too (pserver/unix_socket.h).
   bool unix_sockets = true;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
@@ -12,6 +12,8 @@
 #include "grpcpp/support/channel_arguments.h"
 #include "pserver/credentials.h"
 #include "pserver/grpc_bytes.h"
+#include "pserver/grpc_threads.h"
+#include "pserver/grpc_timers.h"
 #include "pserver/unix_socket.h"
 
 namespace weir {
@@ -43,6 +45,9 @@ grpc::ChannelArguments Arguments() {
   return args;
 }
 
+// Longer than gRPC pauses between attempts to connect.
+constexpr absl::Duration kRenewAfter = absl::Seconds(2);
+
 bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull; }
 
 class GrpcTransport : public Transport {
@@ -52,8 +57,10 @@ class GrpcTransport : public Transport {
     KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {
       servers_.push_back(std::make_unique<Server>());
-      for (std::shared_ptr<Stub>* stub : {&servers_.back()->bulk, &servers_.back()->rest}) *stub = MakeStub(endpoint);
+      for (Connection* tcp : {&servers_.back()->bulk, &servers_.back()->rest})
+        *tcp = {MakeStub(endpoint), Clock::Real()->Now()};
     }
+    WallClockHasGoneBack();
   }
 
   ~GrpcTransport() override {
@@ -70,7 +77,7 @@ class GrpcTransport : public Transport {
     call->done = std::move(done);
     call->context.set_wait_for_ready(false);
     call->method = method;
-    call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    call->context.set_deadline(GrpcDeadline(timeout));
     if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
       call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
     }
@@ -78,10 +85,11 @@ class GrpcTransport : public Transport {
       MutexLock lock(&mu_);
       Server& of = *servers_[static_cast<size_t>(server)];
       call->over_unix = IsBulk(method) && of.near != nullptr;
-      call->stub = call->over_unix ? of.near : IsBulk(method) ? of.bulk : of.rest;
+      call->stub = call->over_unix ? of.near : IsBulk(method) ? of.bulk.stub : of.rest.stub;
       calls_.insert(call);
       if (closing_) call->context.TryCancel();
     }
+    WallClockHasGoneBack();
     const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
     call->stub->UnaryCall(
         &call->context, path, {}, &call->request, &call->reply,
@@ -102,9 +110,13 @@ class GrpcTransport : public Transport {
     bool over_unix = false;
     std::shared_ptr<Stub> stub;
   };
+  struct Connection {
+    std::shared_ptr<Stub> stub;
+    absl::Time made;
+  };
   struct Server {
-    // Connections over TCP for tensors and for the rest; constant.
-    std::shared_ptr<Stub> bulk, rest;
+    // Over TCP, for tensors and for the rest. Guarded by mu_.
+    Connection bulk, rest;
     // Through its socket, or null: not (or no longer) there. Guarded by mu_.
     std::shared_ptr<Stub> near;
     std::string path;
@@ -138,6 +150,17 @@ class GrpcTransport : public Transport {
     LOG(INFO) << Describe(server) << ": tensors go over TCP from now on: " << of.path << ": " << why.message();
   }
 
+  // A channel whose pauses between attempts to connect cannot be trusted gives way to one that begins with an attempt.
+  void Renew(int server, const std::shared_ptr<Stub>& stub) {
+    const absl::Time now = Clock::Real()->Now();
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    for (Connection* tcp : {&of.bulk, &of.rest}) {
+      if (tcp->stub == stub && now - tcp->made > kRenewAfter)
+        *tcp = {MakeStub(endpoints_[static_cast<size_t>(server)]), now};
+    }
+  }
+
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
       if (call->method == Method::kJoin) ComeNear(server, call->context);
@@ -147,6 +170,7 @@ class GrpcTransport : public Transport {
       // What the server says stands alone; what the network says needs a name.
       const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
       if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
+      if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
       call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
     }
     call->done = nullptr;
@@ -169,6 +193,7 @@ class GrpcTransport : public Transport {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
   if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
+  CheckGrpcThreads();
   return std::make_unique<GrpcTransport>(std::move(options));
 }
 

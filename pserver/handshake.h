@@ -2,6 +2,7 @@
 #ifndef WEIR_PSERVER_HANDSHAKE_H_
 #define WEIR_PSERVER_HANDSHAKE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,17 @@ inline constexpr std::string_view kBuild = "weir 0.1.0";
 inline constexpr int64_t kMaxStep = int64_t{1} << 60;
 // Of one contribution to an exchange. 64 GiB in chunks of 64 MiB; a number beyond it is a mistake.
 inline constexpr int kMaxExchangeChunks = 1024;
+// Of a stream: bytes of a chunk, and chunks that have not been taken (ExchangeRequest.stream_to).
+inline constexpr size_t kStreamChunk = size_t{4} << 20;
+inline constexpr int kStreamWindow = 2;
+// Bytes of a key of exchanges.
+inline constexpr size_t kMaxExchangeKey = 1024;
+// Memory of a trainer for residuals of the rows of one table and lane node (pserver/residuals.h).
+inline constexpr size_t kResidualBytes = size_t{32} << 20;
+
+// With it ends what a server says to a caller whose lease has run out or has passed to another: the end of that caller, and not of
+// the job.
+inline constexpr char kCannotGoOn[] = "cannot go on";
 
 // The first line that differs between two plan texts ("path: value" lines), as "path: 2 here, 3 there"; "" when equal.
 std::string FirstPlanDifference(std::string_view here, std::string_view there);

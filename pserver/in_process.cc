@@ -1,11 +1,10 @@
 #include "pserver/in_process.h"
 
-#include <pthread.h>
-
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 
@@ -35,8 +34,7 @@ class InProcessServersImpl : public InProcessServers {
   }
 
   void StartTicking() {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "weir-tick");
+    thread_ = StartThread("weir-tick", [this] {
       while (true) {
         {
           MutexLock lock(&mu_);

@@ -31,6 +31,11 @@ class RowUnion {
   // Those at [begin, end) of the order.
   Range At(const IdOrder& order, absl::Span<const int64_t> ids, size_t begin, size_t end) const;
 
+  // The id of the row before the range, null for the first.
+  const int64_t* Before(absl::Span<const int64_t> ids, Range range) const {
+    return range.begin == 0 ? nullptr : &ids[positions_[range.begin - 1]];
+  }
+
   // `ids` and `lanes` as in Build, or lanes with the same step_rows.
   void WriteIds(absl::Span<const int64_t> ids, Range range, int64_t* out) const;
   // Sums [range, width]; a sum is taken in the node's tree, absent lanes skipped.

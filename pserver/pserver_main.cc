@@ -16,6 +16,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/clock.h"
 #include "framework/base/command_line.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
@@ -39,6 +40,8 @@ ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead
 ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
 ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
+ABSL_FLAG(int64_t, pending_rows_mb, 1024,
+          "MiB of rows that one trainer's pushes of a step may take here, beside 64 KiB for each example");
 ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
@@ -56,6 +59,8 @@ constexpr char kUsage[] =
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // For last answers to leave when the job is over.
 constexpr absl::Duration kGrace = absl::Seconds(2);
+// For the network to shut down behind it. gRPC without the threads or the memory that it needs never comes to an end.
+constexpr absl::Duration kEnd = absl::Seconds(10);
 
 std::string ProcessName() {
   char host[256] = "localhost";
@@ -97,6 +102,11 @@ absl::Status MakeCore(Runtime* r) {
   PlaceTablesOnDisk(r->job, &programs.main);
   const std::string plan_text = PlanText(r->job, programs.main.plan());
   const std::string& checkpoint_dir = config.checkpoint().dir();
+  const int64_t pending_rows_mb = absl::GetFlag(FLAGS_pending_rows_mb);
+  if (pending_rows_mb < 0 || pending_rows_mb > int64_t{1} << 30) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--pending_rows_mb=", pending_rows_mb, "; it is 0 to ", int64_t{1} << 30));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core,
                    ServerCore::Create({.server_id = id,
                                        .main = std::move(programs.main),
@@ -111,12 +121,17 @@ absl::Status MakeCore(Runtime* r) {
                                        .process = ProcessName(),
                                        .arithmetic = std::string(ResolvedArithmetic()),
                                        .clock = Clock::Real(),
-                                       .pool = r->pool.get()}));
+                                       .pool = r->pool.get(),
+                                       .pending_row_bytes = static_cast<size_t>(pending_rows_mb) << 20}));
   ASSIGN_OR_RETURN(r->core, WithFaultPoint(std::move(core), id));
   return absl::OkStatus();
 }
 
 absl::Status Listen(Runtime* r) {
+  // Two over TCP, one through the socket. A few for checkpoints and for what gRPC has itself.
+  const int trainers = r->job.config.distribute().trainers();
+  RETURN_IF_ERROR(WantDescriptors(3 * trainers + 32,
+                                  absl::StrCat("3 connections of each of ", trainers, " trainers and 32 files")));
   ASSIGN_OR_RETURN(r->server, GrpcServer::Start({.endpoint = r->cluster.endpoint, .core = r->core.get()}));
   if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
@@ -140,15 +155,22 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   signals->OnStop({});
   std::fputs(profile.Finish().c_str(), stdout);
   std::fflush(stdout);
+  const absl::Status status = r.core->JobStatus();
+  signals->EndWithin(kGrace + kEnd, ExitCodeOf(status),
+                     absl::StrCat("pserver: ", status.message(), status.ok() ? "" : "; ",
+                                  "the network has not shut down within ", absl::FormatDuration(kGrace + kEnd)));
   r.server->Shutdown(kGrace);
+  // Large tables take their time to go.
+  signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
   LOG(INFO) << "counters: " << r.core->counters().ToString();
-  return r.core->JobStatus();
+  return status;
 }
 
 int Main(int argc, char** argv) {
+  ExitWhenOutOfMemory("pserver");
+  StopSignals signals;
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  StopSignals signals;
   absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
   if (!command.ok()) {
     std::fprintf(stderr, "pserver: %s\n", std::string(command.status().message()).c_str());

@@ -64,13 +64,22 @@ const float* FloatsOf(const v1::PushItem& item, const char* data, size_t n, size
     std::unique_ptr<float[]> floats;
   };
   auto decoded = std::make_shared<Decoded>(Decoded{gradient->keep, std::unique_ptr<float[]>(new float[n])});
+  gradient->decoded_bytes = n * sizeof(float);
   Decode(item.format(), data, n, group, decoded->floats.get());
   const float* const floats = decoded->floats.get();
   gradient->keep = std::move(decoded);
   return floats;
 }
 
-absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient) {
+absl::Status CheckFormat(const v1::PushItem& item, const v1::Wire& wire) {
+  if (item.format() == wire.push()) return absl::OkStatus();
+  return Wrong(item, absl::StrCat("comes as ", v1::WireFormat_Name(item.format()), "; by the plan it travels as ",
+                                  v1::WireFormat_Name(wire.push())));
+}
+
+// `end`: offset in the payload behind the item.
+absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient,
+                       uint64_t* end) {
   gradient->target = params.FindTable(item.name());
   gradient->of_table = gradient->target >= 0;
   int width = 0;
@@ -82,6 +91,8 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
     width = params.block(gradient->target).sparse_width;
     if (width == 0) return Wrong(item, "rows came, but the block takes a dense gradient");
   }
+  RETURN_IF_ERROR(
+      CheckFormat(item, gradient->of_table ? params.wire_of_table(gradient->target) : params.wire_of_blocks()));
   if (item.width() != width) return Wrong(item, absl::StrCat("rows of ", item.width(), " floats; it has rows of ", width));
   gradient->width = width;
   // No product below can overflow: the count is bounded by the payload first, a width by 2^20.
@@ -97,7 +108,9 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   if (item.shows_and_clicks() != counts) {
     return Wrong(item, counts ? "comes without shows and clicks, which this table counts" : "brings shows and clicks, which nobody counts");
   }
-  const uint64_t values_end = AlignUp(AlignUp(ids_bytes) + EncodedBytes(item.format(), count * group, group));
+  const uint64_t values_bytes = AlignUp(ids_bytes) + EncodedBytes(item.format(), count * group, group);
+  const uint64_t values_end = AlignUp(values_bytes);
+  *end = static_cast<uint64_t>(item.offset()) + (counts ? values_end + count * 2 * sizeof(float) : values_bytes);
   if (counts && (values_end > left || count > (left - values_end) / (2 * sizeof(float)))) {
     return Wrong(item, absl::StrCat("shows and clicks of ", count, " rows do not fit in the ", left, " bytes of payload behind offset ",
                                     item.offset()));
@@ -114,10 +127,12 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   return OrderIds(item, params, gradient);
 }
 
-absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient) {
+absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient,
+                        uint64_t* end) {
   gradient->target = params.FindBlock(item.name());
   if (gradient->target < 0) return Wrong(item, "this server has no such block");
   const ServerParams::BlockInfo& block = params.block(gradient->target);
+  RETURN_IF_ERROR(CheckFormat(item, params.wire_of_blocks()));
   if (block.sparse_width > 0) return Wrong(item, absl::StrCat("the block takes rows of width ", block.sparse_width));
   if (item.begin() < 0 || item.begin() > block.count || item.count() > block.count - item.begin()) {
     return Wrong(item, absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(), ") of a block of ",
@@ -129,6 +144,7 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
     return Wrong(item, absl::StrCat(item.count(), " floats do not fit in the ", left, " bytes of payload behind offset ",
                                     item.offset()));
   }
+  *end = static_cast<uint64_t>(item.offset()) + EncodedBytes(item.format(), count, kDenseGroup);
   gradient->values = FloatsOf(item, payload.data + item.offset(), count, kDenseGroup, gradient);
   return absl::OkStatus();
 }
@@ -137,7 +153,9 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
 
 absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload, const std::vector<LaneRange>& nodes,
                             ServerParams& params, std::vector<Gradient>* gradients) {
-  gradients->reserve(static_cast<size_t>(request.items_size()));
+  // Items that bring something are in the payload, each from a multiple of kAlignment on.
+  gradients->reserve(std::min(static_cast<size_t>(request.items_size()), payload.size / kAlignment + 1));
+  uint64_t end = 0;  // of the items so far
   for (const v1::PushItem& item : request.items()) {
     Gradient gradient;
     gradient.node = {item.lane(), item.lanes()};
@@ -152,13 +170,19 @@ absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload
       return Wrong(item, absl::StrCat("offset ", item.offset(), " is not a multiple of ", kAlignment, " inside a payload of ",
                                       payload.size, " bytes"));
     }
+    // Every byte is decoded once: what that takes is bounded by the payload.
+    if (static_cast<uint64_t>(item.offset()) < end) {
+      return Wrong(item,
+                   absl::StrCat("offset ", item.offset(), " lies before byte ", end,
+                                ", where the item before it ends; items stand one behind the other in the payload"));
+    }
     gradient.begin = item.begin();
     gradient.count = item.count();
     gradient.keep = payload.owner;
     if (item.width() > 0) {
-      RETURN_IF_ERROR(ParseRows(item, payload, params, &gradient));
+      RETURN_IF_ERROR(ParseRows(item, payload, params, &gradient, &end));
     } else {
-      RETURN_IF_ERROR(ParseDense(item, payload, params, &gradient));
+      RETURN_IF_ERROR(ParseDense(item, payload, params, &gradient, &end));
     }
     gradients->push_back(std::move(gradient));
   }

@@ -13,9 +13,11 @@
 
 namespace weir {
 
-// `nodes`: those that the trainer owns. `payload` lies at a multiple of 8 and is kept by the gradients. InvalidArgument names the
-// item and what is wrong: a name this server does not have, a node that is not the trainer's, elements outside the block, a
-// wrong width, bytes outside the payload, ids that repeat or are another server's.
+// `nodes`: those that the trainer owns. `payload` lies at a multiple of 8 and is kept by the gradients. InvalidArgument
+// names the item and what is wrong: a name this server does not have, a node that is not the trainer's, elements
+// outside the block, a wrong width, another format than the plan's, bytes outside the payload or of the item before,
+// ids that repeat or are another server's. What it allocates is bounded by the payload: floats for what is decoded, an
+// order for ids.
 absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload, const std::vector<LaneRange>& nodes,
                             ServerParams& params, std::vector<Gradient>* gradients);
 

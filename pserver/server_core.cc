@@ -21,8 +21,11 @@ absl::Status ServerCoreImpl::Init() {
     LOG(INFO) << Self() << ": delay compensation keeps what each trainer has read, up to " << bytes << " bytes";
     counters_.Get("delay_compensation.most_bytes", "bytes")->Add(bytes);
   }
-  checkpoints_ = std::make_unique<ServerCheckpoints>(options_.checkpoint_dir, options_.job_name, options_.server_id,
-                                                     plan.servers(), params_.get());
+  checkpoints_ = std::make_unique<ServerCheckpoints>(OwnerOptions{.dir = options_.checkpoint_dir,
+                                                                  .job = options_.job_name,
+                                                                  .lease = lease_,
+                                                                  .beat = OfSeconds(options_.deadlines.heartbeat_s())},
+                                                     options_.server_id, plan.servers(), params_.get());
   sync_ = options_.sync;
   if (plan.has_sync() && plan.sync() != sync_) {
     return absl::InvalidArgumentError(absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ",
@@ -42,13 +45,17 @@ absl::Status ServerCoreImpl::Init() {
   trainer_count_ = plan.trainers();
   if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
   for (int t = 0; t < trainer_count_; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
+  for (int t = 0; t < trainer_count_; ++t) pending_room_.push_back(PendingRoom(t));
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
   }
   MutexLock lock(&mu_);
   trainers_.resize(static_cast<size_t>(trainer_count_));
   if (!sync_ && mode.staleness >= 0) gate_ = std::make_unique<StalenessGate>(trainer_count_, mode.staleness);
-  board_ = ExchangeBoard(trainer_count_);
+  std::vector<size_t> exchange_room;
+  for (int t = 0; t < trainer_count_; ++t) exchange_room.push_back(ExchangeRoom(t));
+  board_ = ExchangeBoard(std::move(exchange_room));
+  streams_ = ExchangeStreams(trainer_count_);
   connecting_since_ = connect_warning_ = version_since_ = options_.clock->Now();
   return absl::OkStatus();
 }

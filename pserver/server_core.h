@@ -59,6 +59,11 @@ struct ServerOptions {
   bool check_payloads = true;
   // Bytes of answers to pulls that one trainer may leave unread, and of its pulls that may wait for that.
   size_t unread_bytes = size_t{256} << 20;
+  // Bytes of rows that one trainer's pushes of a step may take here until it takes effect, beside those for each
+  // example of a batch (docs/wire.md, "Limits").
+  size_t pending_row_bytes = size_t{1} << 30;
+  // Bytes of one trainer's contributions to exchanges that server 0 keeps, beside room for posted residuals.
+  size_t exchange_bytes = size_t{1} << 30;
 };
 
 class ServerCore {
@@ -67,7 +72,8 @@ class ServerCore {
   static absl::StatusOr<std::unique_ptr<ServerCore>> Create(ServerOptions options);
   virtual ~ServerCore() = default;
 
-  // Answers a request, at once or later from another Handle or Tick. Bytes that make no sense are an InvalidArgument answer.
+  // Answers a request, at once or later from another Handle or Tick; a join or a heart-beat at once, from inside. Bytes
+  // that make no sense are an InvalidArgument answer.
   virtual void Handle(Method method, const Slices& request, ReplyCallback reply) = 0;
 
   // Expires leases, answers pulls whose wait is over, warns of the slow. About every 100 ms.
@@ -75,8 +81,8 @@ class ServerCore {
 
   // Ask for the end at the next common step border (SIGTERM).
   virtual void RequestStop() = 0;
-  // Every trainer is done, or the job has failed and everyone has been told (or two leases have passed since). After
-  // RequestStop it waits for nobody who has not joined.
+  // Every trainer is done, or the job has failed and everyone has been told whose lease has not run out (or two leases
+  // have passed since). After RequestStop it waits for nobody who has not joined.
   virtual bool Finished() = 0;
   // Why the job failed; OK while it has not.
   virtual absl::Status JobStatus() = 0;

@@ -25,6 +25,11 @@ absl::StatusOr<v1::ControlReply> ForGood(absl::StatusOr<v1::ControlReply> result
   }
 }
 
+// Control calls of one trainer that wait for their turn: one of our clients has one at a time, and one that it gave up.
+constexpr int kMaxControls = 8;
+// Of one of them: as many as one of our clients makes until its deadline, with the default ones, twice over.
+constexpr size_t kMaxControlRepeats = 128;
+
 // "save", "digest": as the message calls it.
 std::string ActionName(const v1::ControlRequest& request) {
   const auto* const field = v1::ControlRequest::descriptor()->FindFieldByNumber(request.action_case());
@@ -33,8 +38,21 @@ std::string ActionName(const v1::ControlRequest& request) {
 
 }  // namespace
 
+// Checkpoints, digests and loads are the duty of trainer 0; in async of the first that is not known to be gone. A
+// caller that knows earlier than this server that the one before it is dead asks again until the lease has run out
+// here, too.
+absl::Status ServerCoreImpl::CheckMayControl(int trainer) const {
+  // In async server 0 says who the chief is; the others have not heard.
+  const int chief = sync_ ? 0 : options_.server_id == 0 ? chief_ : trainer;
+  if (trainer == chief) return absl::OkStatus();
+  const std::string text = absl::StrCat(Self(), ": Control is called by ", Name(chief), "; this is ", Name(trainer));
+  return sync_ ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
+}
+
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::StatusOr<v1::ControlRequest> request = Parse<v1::ControlRequest>(bytes, "ControlRequest");
+  const absl::Status known = Admit(bytes, "ControlRequest");
+  if (!known.ok()) return reply(known);
+  absl::StatusOr<v1::ControlRequest> request = Parse<v1::ControlRequest>(bytes, "ControlRequest");
   if (!request.ok()) return reply(request.status());
   Actions actions;
   const absl::Status status = [&]() -> absl::Status {
@@ -44,6 +62,7 @@ void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& rep
     RETURN_IF_ERROR(CheckCaller(request->caller(), now));
     const int id = request->caller().trainer();
     if (!failure_.ok()) return Aborted(id);
+    RETURN_IF_ERROR(CheckMayControl(id));
     if (request->action_case() == v1::ControlRequest::ACTION_NOT_SET) {
       return absl::InvalidArgumentError("Control: no action");
     }
@@ -65,15 +84,22 @@ void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& rep
     }
     for (const std::shared_ptr<ControlCall>& waiting : controls_) {
       if (same(waiting)) {
-        waiting->replies.push_back(reply);
+        WaitAsNewest(reply, kMaxControlRepeats, &waiting->replies, &actions);
         return absl::OkStatus();
       }
     }
     if (same(control_)) {
-      control_->replies.push_back(reply);
+      WaitAsNewest(reply, kMaxControlRepeats, &control_->replies, &actions);
       return absl::OkStatus();
     }
-    controls_.push_back(std::make_shared<ControlCall>(ControlCall{id, request->caller().session(), *request, {reply}}));
+    const auto waiting =
+        std::count_if(controls_.begin(), controls_.end(), [id](const auto& call) { return call->trainer == id; });
+    if (waiting >= kMaxControls) {
+      return absl::ResourceExhaustedError(absl::StrCat(Name(id), " has ", waiting, " control calls waiting at ", Self(),
+                                                       ", as many as may: wait for their answers"));
+    }
+    controls_.push_back(
+        std::make_shared<ControlCall>(ControlCall{id, request->caller().session(), *std::move(request), {reply}}));
     return absl::OkStatus();
   }();
   RunAll(&actions);
@@ -91,6 +117,9 @@ void ServerCoreImpl::RunControl(std::shared_ptr<ControlCall> call) {
     control_ = nullptr;
     last_control_ = call;
     last_control_reply_ = result;
+    if (result.ok() && call->request.has_save()) written_ = effective_;
+    // A repeat is known by its id; what was asked for may be a manifest.
+    call->request.clear_action();
     replies = std::move(call->replies);
     info = version_;
     // Meanwhile everyone waited for this server.
@@ -111,9 +140,11 @@ void ServerCoreImpl::RunControl(std::shared_ptr<ControlCall> call) {
 absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequest& request) {
   int64_t version = 0;
   std::vector<int64_t> trainer_steps;
+  std::optional<int64_t> table_steps;
   {
     MutexLock lock(&mu_);
     version = version_.version;
+    if (!sync_) table_steps = table_steps_;
     for (const Trainer& trainer : trainers_) trainer_steps.push_back(sync_ ? version : trainer.applied_step + 1);
   }
   const ProfileSpan span(version, ProfileKind::kSave, Profiler::Started() ? ActionName(request) : "");
@@ -130,7 +161,7 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
   switch (request.action_case()) {
     case v1::ControlRequest::kSave:
       RETURN_IF_ERROR(check_step(request.save().has_step(), request.save().step()));
-      RETURN_IF_ERROR(checkpoints_->Save(request.save(), trainer_steps, &reply));
+      RETURN_IF_ERROR(checkpoints_->Save(request.save(), trainer_steps, table_steps, &reply));
       return reply;
     case v1::ControlRequest::kPublish:
       RETURN_IF_ERROR(checkpoints_->Publish(request.publish()));
@@ -139,7 +170,13 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
       RETURN_IF_ERROR(checkpoints_->Find(&reply));
       return reply;
     case v1::ControlRequest::kSetAside:
-      RETURN_IF_ERROR(checkpoints_->SetAside());
+      RETURN_IF_ERROR(checkpoints_->SetAside(request.set_aside()));
+      return reply;
+    case v1::ControlRequest::kOwn:
+      RETURN_IF_ERROR(checkpoints_->Own(request.own(), &reply));
+      return reply;
+    case v1::ControlRequest::kPrune:
+      RETURN_IF_ERROR(checkpoints_->Prune(request.prune()));
       return reply;
     case v1::ControlRequest::kLoadRows:
       RETURN_IF_ERROR(DoLoadRows());
@@ -152,12 +189,10 @@ absl::StatusOr<v1::ControlReply> ServerCoreImpl::DoControl(const v1::ControlRequ
 
 absl::Status ServerCoreImpl::CheckNobodyHasPushed(std::string_view what) {
   MutexLock lock(&mu_);
-  for (int t = 0; t < trainer_count_; ++t) {
-    if (trainers_[static_cast<size_t>(t)].pending.step < 0) continue;
-    return absl::FailedPreconditionError(absl::StrCat(Self(), ": ", Name(t), " has already pushed; ",
-                                                      absl::string_view(what.data(), what.size()), " before the first step"));
-  }
-  return absl::OkStatus();
+  if (!pushed_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(Self(), ": a trainer has already pushed; ",
+                                                    absl::string_view(what.data(), what.size()),
+                                                    " before the first step"));
 }
 
 absl::Status ServerCoreImpl::DoLoadRows() {
@@ -175,6 +210,7 @@ absl::Status ServerCoreImpl::DoLoad(const v1::LoadCheckpoint& load) {
   ASSIGN_OR_RETURN(const ServerCheckpoints::Loaded loaded, checkpoints_->Load(load));
   MutexLock lock(&mu_);
   version_ = VersionInfo{.version = loaded.step};
+  table_steps_ = borders_ = loaded.table_steps;
   version_since_ = options_.clock->Now();
   // Another number of trainers goes on from where all of them had come at least (trainer/train_loop.cc reads on there).
   const std::vector<int64_t>& steps = loaded.trainer_steps;

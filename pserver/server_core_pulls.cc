@@ -97,12 +97,14 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
     };
     if (item.count() < 0) return wrong(absl::StrCat("count is ", item.count()));
     if (item.width() < 0) return wrong(absl::StrCat("width is ", item.width()));
+    v1::WireFormat format = params_->wire_of_blocks().pull();
     uint64_t floats = static_cast<uint64_t>(item.count());
     if (item.width() > 0) {
       const int table = params_->FindTable(item.name());
       const int block = table >= 0 ? -1 : params_->FindBlock(item.name());
       if (table < 0 && block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such table or block"));
       const int width = table >= 0 ? params_->table(table).width() : params_->block(block).sparse_width;
+      if (table >= 0) format = params_->wire_of_table(table).pull();
       if (width == 0) return wrong("the block is pulled whole; it has no rows to ask for");
       if (item.width() != width) return wrong(absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
       if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
@@ -125,7 +127,12 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
         return wrong(absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(), ") of a block of ", count));
       }
     }
-    total += AlignUp(floats * sizeof(float));
+    if (item.format() != format) {
+      return wrong(absl::StrCat("asked for as ", v1::WireFormat_Name(item.format()), "; by the plan it travels as ",
+                                v1::WireFormat_Name(format)));
+    }
+    // The values before they are encoded take memory, too.
+    total += AlignUp(std::max(floats * sizeof(float), EncodedBytes(format, floats, GroupOf(item))));
     if (total > kMaxReplyPayload) {
       return wrong(absl::StrCat("the reply would have more than ", kMaxReplyPayload, " bytes; ask in several calls"));
     }
@@ -180,6 +187,8 @@ void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payl
   header.set_skipped(info.skipped);
   header.set_stop(info.stop);
   header.set_samples(info.samples);
+  if (info.ended) header.set_ended(true);
+  if (info.first_samples > 0) header.set_first_samples(info.first_samples);
   if (options_.check_payloads) header.set_checksum(Checksum(values));
   reply(EncodeFrame(header.SerializeAsString(), values));
 }
@@ -192,10 +201,13 @@ void ServerCoreImpl::ServeAll(std::vector<WaitingPull> pulls, const VersionInfo&
 }
 
 void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
-  absl::StatusOr<Frame> frame = DecodeFrame(bytes);
+  absl::StatusOr<RawFrame> frame = OpenFrame(bytes);
   if (!frame.ok()) return reply(frame.status());
+  const absl::Status known = Admit(frame->header, "PullRequest");
+  if (!known.ok()) return reply(known);
   v1::PullRequest request;
-  if (!request.ParseFromString(frame->header)) return reply(absl::InvalidArgumentError("Pull: the header is no PullRequest"));
+  if (!request.ParseFromString(Flatten(frame->header)))
+    return reply(absl::InvalidArgumentError("Pull: the header is no PullRequest"));
   HandledCall::Describe(handled, request.caller().trainer(), sync_ ? request.version() : -1,
                         AsksForRows(request) ? kRowsPull : kBlocksPull);
   const Slice payload = Contiguous(frame->payload, &buffers_);
@@ -221,7 +233,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
     const absl::Duration wait = std::min(kMaxWait, OfSeconds(request.wait_s()));
     if (wait > absl::ZeroDuration()) {
       // One that asks for no rows is not free either.
-      const size_t size = TotalSize(bytes) + sizeof(WaitingPull);
+      const size_t size = TotalSize(bytes) + request.SpaceUsedLong() + sizeof(WaitingPull);
       size_t waiting = size;
       for (const WaitingPull& pull : pulls_) waiting += pull.trainer == id ? pull.bytes : 0;
       if (waiting > options_.unread_bytes) {

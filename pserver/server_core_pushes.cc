@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/wire/checksum.h"
+#include "framework/wire/codecs.h"
 #include "glog/logging.h"
 #include "pserver/push_parser.h"
 
@@ -18,13 +19,44 @@ constexpr int kMaxParts = 1 << 20;
 // Of one trainer in one step; sums of them stay far from the end of int64.
 constexpr int64_t kMaxSamples = int64_t{1} << 40;
 
+// Beside the values, of a block in a node: its name and its place.
+constexpr size_t kItemBytes = size_t{1} << 10;
+// Of rows, for each example of a step: some hundred ids in tables of width 64.
+constexpr size_t kRowBytesPerExample = size_t{64} << 10;
+
+// That gradients take until their step takes effect. `message`: of the push that brought them, all of which they keep.
+size_t PendingBytes(size_t message, const std::vector<Gradient>& gradients) {
+  if (gradients.empty()) return 0;
+  size_t bytes = message + gradients.size() * sizeof(Gradient);
+  for (const Gradient& gradient : gradients) bytes += gradient.decoded_bytes + gradient.order.size() * sizeof(uint32_t);
+  return bytes;
+}
+
 const ProfileName kPush("Push"), kReadPush("read pushes"), kUpdateWait("its update"), kEndOfStep("end of step, tables");
 
 }  // namespace
 
+size_t ServerCoreImpl::PendingRoom(int trainer) const {
+  const v1::Plan& plan = options_.main.plan();
+  const size_t nodes = nodes_[static_cast<size_t>(trainer)].size();
+  const v1::WireFormat format = plan.wire().push();
+  size_t room = kMaxMessageBytes;
+  bool rows = params_->tables() > 0;
+  for (int b = 0; b < params_->blocks(); ++b) {
+    const ServerParams::BlockInfo& block = params_->block(b);
+    rows |= block.sparse_width > 0;
+    const size_t count = block.sparse_width > 0 ? 0 : static_cast<size_t>(block.count);
+    const size_t decoded = format == v1::WIRE_FLOAT32 ? 0 : count * sizeof(float);
+    room += nodes * (EncodedBytes(format, count, kDenseGroup) + decoded + kItemBytes);
+  }
+  const size_t examples = static_cast<size_t>(std::max<int64_t>(0, plan.batch_size()));
+  if (rows) room += options_.pending_row_bytes + examples * kRowBytesPerExample;
+  return room;
+}
+
 absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
-                                                       std::vector<Gradient>* eager, bool* eager_first, bool* wait,
-                                                       Actions* actions) {
+                                                       size_t message, std::vector<Gradient>* eager, bool* eager_first,
+                                                       bool* wait, Actions* actions) {
   const absl::Time now = options_.clock->Now();
   ExpireLeases(now, actions);
   RETURN_IF_ERROR(CheckCaller(request.caller(), now));
@@ -72,6 +104,17 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
     if (options_.planted.count_repeats) AddAgain(gradients, &pending);
     return duplicate();
   }
+  const bool applies_now = eager_ && request.samples() > 0 && !request.has_part_count() && control_ == nullptr &&
+                           controls_.empty() && !gradients.empty();
+  const size_t bytes = applies_now ? 0 : PendingBytes(message, gradients);
+  const size_t room = pending_room_[static_cast<size_t>(id)];
+  if (pending.bytes + bytes > room) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(part_name, ": its pushes of the step would take ", pending.bytes + bytes,
+                     " bytes until it takes effect; at most ", room,
+                     " may, by the plan and --pending_rows_mb of the server (docs/wire.md, \"Limits\"): make the batch "
+                     "smaller, or raise that"));
+  }
   for (Gradient& gradient : gradients) gradient.arrival = arrivals_++;
   if (request.has_part_count()) {
     if (request.part_count() != request.part() + 1 || static_cast<size_t>(request.part_count()) < pending.parts.size()) {
@@ -81,23 +124,29 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
     if (request.samples() < 0 || request.samples() > kMaxSamples) {
       return absl::InvalidArgumentError(absl::StrCat(part_name, ": ", request.samples(), " samples; at most ", kMaxSamples));
     }
+    if (request.first_samples() < 0 || request.first_samples() > kMaxSamples) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(part_name, ": ", request.first_samples(), " samples in step 0; at most ", kMaxSamples));
+    }
     if (eager_ && request.verdict() == v1::SKIP) {
       return absl::InvalidArgumentError(absl::StrCat(part_name, ": verdict SKIP, but parts have taken effect (async_apply EAGER)"));
     }
     pending.part_count = request.part_count();
     pending.samples = request.samples();
+    pending.first_samples = request.first_samples();
     pending.verdict = request.verdict();
   }
   if (request.stop_requested()) stop_requested_ = true;
   pending.step = request.step();
+  pushed_ = true;
   if (pending.parts.size() <= part) pending.parts.resize(part + 1, false);
   pending.parts[part] = true;
   ++pending.received;
+  pending.bytes += bytes;
   trainer.step = std::max(trainer.step, request.step());
   trainer.progress = now;
   trainer.slow = false;
-  if (eager_ && request.samples() > 0 && !request.has_part_count() && control_ == nullptr && controls_.empty() &&
-      !gradients.empty()) {
+  if (applies_now) {
     *eager = std::move(gradients);
     *eager_first = !pending.begun;
     pending.begun = true;
@@ -128,10 +177,13 @@ void ServerCoreImpl::AddAgain(const std::vector<Gradient>& gradients, PendingSte
 }
 
 void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
-  absl::StatusOr<Frame> frame = DecodeFrame(bytes);
+  absl::StatusOr<RawFrame> frame = OpenFrame(bytes);
   if (!frame.ok()) return reply(frame.status());
+  const absl::Status known = Admit(frame->header, "PushRequest");
+  if (!known.ok()) return reply(known);
   v1::PushRequest request;
-  if (!request.ParseFromString(frame->header)) return reply(absl::InvalidArgumentError("Push: the header is no PushRequest"));
+  if (!request.ParseFromString(Flatten(frame->header)))
+    return reply(absl::InvalidArgumentError("Push: the header is no PushRequest"));
   const int id = request.caller().trainer();
   if (id < 0 || id >= trainer_count_) {
     return reply(absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
@@ -155,15 +207,15 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
   Actions actions;
   std::vector<Gradient> eager;
   bool eager_first = false, wait = false;
-  int64_t version = 0;
+  int64_t table_step = 0;
   absl::StatusOr<v1::PushReply> answer;
   {
     MutexLock lock(&mu_);
-    version = version_.version;
-    answer = BookPart(request, std::move(gradients), &eager, &eager_first, &wait, &actions);
+    table_step = table_steps_;
+    answer = BookPart(request, std::move(gradients), TotalSize(bytes), &eager, &eager_first, &wait, &actions);
     if (answer.ok() && wait) {
       HandledCall::BeginWait(handled, kUpdateWait, "the update");
-      trainers_[static_cast<size_t>(id)].applied_waiters.push_back(reply);
+      WaitAsNewest(reply, kMaxWaitingCalls, &trainers_[static_cast<size_t>(id)].applied_waiters, &actions);
     }
   }
   RunAll(&actions);
@@ -171,7 +223,7 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
     TrainerGradients own{.trainer = id, .samples = request.samples(), .gradients = std::move(eager)};
     const absl::Status applied =
         params_->Apply(request.step(), absl::MakeConstSpan(&own, 1),
-                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater, {}, version);
+                       eager_first ? ServerParams::StepPart::kFirst : ServerParams::StepPart::kLater, {}, table_step);
     MutexLock lock(&mu_);
     --applies_;
     if (!applied.ok()) {
@@ -240,10 +292,8 @@ void ServerCoreImpl::Advance() {
   }
 }
 
-void ServerCoreImpl::HoldForNorms(int id, uint64_t session, NormRounds norms, Actions* actions) {
+void ServerCoreImpl::HoldForNorms(int id, NormRounds norms, Actions* actions) {
   Trainer& trainer = trainers_[static_cast<size_t>(id)];
-  // Another has its place.
-  if (trainer.session != session) return;
   trainer.applying = false;
   trainer.progress = options_.clock->Now();
   if (trainer.state == Trainer::kDead) {
@@ -276,6 +326,24 @@ absl::Status ServerCoreImpl::EndTableStep(int64_t step, int64_t table_step) {
   return absl::OkStatus();
 }
 
+int64_t ServerCoreImpl::BeginTableStep() {
+  MutexLock lock(&mu_);
+  under_way_.insert(table_steps_);
+  return table_steps_++;
+}
+
+absl::Status ServerCoreImpl::EndTableSteps(int64_t step, int64_t table_step) {
+  int64_t border = 0, end = 0;
+  {
+    MutexLock lock(&mu_);
+    under_way_.erase(table_step);
+    border = borders_;
+    end = borders_ = under_way_.empty() ? table_steps_ : *under_way_.begin();
+  }
+  for (; border < end; ++border) RETURN_IF_ERROR(EndTableStep(step, border));
+  return absl::OkStatus();
+}
+
 void ServerCoreImpl::ApplySync() {
   std::shared_ptr<std::vector<TrainerGradients>> steps;
   NormRounds norms;
@@ -296,14 +364,17 @@ void ServerCoreImpl::ApplySync() {
     }
     for (const Trainer& trainer : trainers_) {
       next.samples += trainer.pending.samples;
+      next.first_samples += trainer.pending.first_samples;
       next.skipped |= trainer.pending.verdict == v1::SKIP;
     }
     steps = first.gathered;
     norms = first.norms;
     next.version = version_.version + 1;
+    // What streams have left when others have ended is too little for a step at the full learning rate.
+    next.ended = next.samples == 0 || 2 * next.samples < next.first_samples;
   }
   absl::Status status;
-  if (next.samples > 0 && !next.skipped) {
+  if (!next.ended && !next.skipped) {
     const absl::StatusOr<bool> complete = MakeNorms(next.version - 1, *steps, &norms);
     if (complete.ok() && !*complete) {
       Actions waiting;
@@ -328,8 +399,8 @@ void ServerCoreImpl::ApplySync() {
   {
     MutexLock lock(&mu_);
     applies_ = 0;
-    // The step without samples that ends a run is none.
-    if (next.samples > 0) (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
+    // The step that ends a run is none.
+    if (!next.ended) (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
     if (!status.ok()) {
       Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())), &actions);
     } else {
@@ -357,7 +428,7 @@ void ServerCoreImpl::ApplyTables(int id) {
     PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
     std::vector<Gradient>& all = pending.gradients;
     const auto of_tables = std::stable_partition(all.begin(), all.end(), [](const Gradient& g) { return !g.of_table; });
-    own.samples = pending.verdict == v1::APPLY ? pending.samples : 0;
+    own.samples = pending.verdict == v1::APPLY && !pending.TooSmall() ? pending.samples : 0;
     own.gradients.assign(std::make_move_iterator(of_tables), std::make_move_iterator(all.end()));
     all.erase(of_tables, all.end());
     step = pending.step;
@@ -387,13 +458,11 @@ void ServerCoreImpl::ApplyTables(int id) {
 void ServerCoreImpl::ApplyAsync(int id) {
   std::shared_ptr<std::vector<TrainerGradients>> own;
   NormRounds norms;
-  int64_t step = 0, version = 0;
-  uint64_t session = 0;
+  int64_t step = 0;
   bool apply = false;
   ServerParams::StepPart part = ServerParams::StepPart::kWhole;
   {
     MutexLock lock(&mu_);
-    session = trainers_[static_cast<size_t>(id)].session;
     PendingStep& pending = trainers_[static_cast<size_t>(id)].pending;
     if (pending.gathered == nullptr) {
       pending.norms = NormRounds(params_->norm_rounds());
@@ -403,7 +472,6 @@ void ServerCoreImpl::ApplyAsync(int id) {
     own = pending.gathered;
     norms = pending.norms;
     step = pending.step;
-    version = version_.version;
     apply = pending.samples > 0 && pending.verdict == v1::APPLY;
     if (pending.begun) part = ServerParams::StepPart::kLater;
   }
@@ -416,12 +484,16 @@ void ServerCoreImpl::ApplyAsync(int id) {
       {
         MutexLock lock(&mu_);
         --applies_;
-        HoldForNorms(id, session, std::move(norms), &actions);
+        HoldForNorms(id, std::move(norms), &actions);
       }
       return RunAll(&actions);
     }
-    status = complete.ok() ? params_->Apply(step, *own, part, norms.norms(), version) : complete.status();
-    if (status.ok()) status = EndTableStep(step, version);
+    status = complete.status();
+    if (status.ok()) {
+      const int64_t table_step = BeginTableStep();
+      status = params_->Apply(step, *own, part, norms.norms(), table_step);
+      if (status.ok()) status = EndTableSteps(step, table_step);
+    }
   }
   own = nullptr;
 
@@ -434,28 +506,24 @@ void ServerCoreImpl::ApplyAsync(int id) {
     // A step that took effect in part cannot be taken back, and its trainer may not live to say so.
     if (!status.ok()) FailApply(id, step, status, &actions);
     Trainer& trainer = trainers_[static_cast<size_t>(id)];
-    // Unless it died meanwhile and another has its place.
-    if (trainer.session == session) {
-      trainer.applying = false;
-      waiters = std::move(trainer.applied_waiters);
-      trainer.applied_waiters.clear();
-      if (gate_ != nullptr && samples == 0) {
-        // Its streams have ended, or it stops: nobody waits for it. The step is none that it has done.
-        gate_->Leave(id);
-      } else {
-        trainer.applied_step = step;
-        if (gate_ != nullptr) {
-          // Samples after a push without: it was not the last.
-          if (trainer.state == Trainer::kJoined) gate_->Join(id);
-          gate_->Finished(id, step);
-        }
+    // It may have died meanwhile, but nobody takes its place before this step has taken effect.
+    trainer.applying = false;
+    waiters = std::move(trainer.applied_waiters);
+    trainer.applied_waiters.clear();
+    if (gate_ != nullptr && samples == 0) {
+      // Its streams have ended, or it stops: nobody waits for it. The step is none that it has done.
+      gate_->Leave(id);
+    } else {
+      trainer.applied_step = step;
+      if (gate_ != nullptr) {
+        // Samples after a push without: it was not the last.
+        if (trainer.state == Trainer::kJoined) gate_->Join(id);
+        gate_->Finished(id, step);
       }
-      trainer.pending = PendingStep();
-    } else if (status.ok()) {
-      // Whoever has its place must not do it again.
-      trainer.applied_step = std::max(trainer.applied_step, step);
     }
+    trainer.pending = PendingStep();
     if (samples > 0) (apply ? pushes_applied_ : pushes_skipped_)->Add();
+    if (apply) ++effective_;
     ++version_.version;
     version_.samples = samples;
     version_.skipped = !apply && samples > 0;

@@ -1,6 +1,7 @@
 #include "pserver/server_core_impl.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,22 @@ namespace {
 
 // Of a caller's own words in our messages, which end up in status texts.
 constexpr size_t kMaxText = 500;
+// Of a caller, most of it the job's name, and of a join beside the plan, which another job's may exceed somewhat.
+constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} << 20;
+
+// What messages and the log repeat of a join.
+void TrimTexts(v1::JoinRequest* request) {
+  for (std::string* text : {request->mutable_process(), request->mutable_build(), request->mutable_arithmetic(),
+                            request->mutable_caller()->mutable_job_id()}) {
+    if (text->size() > kMaxText) text->resize(kMaxText);
+  }
+}
+
+// Proves in every later call that the caller is who joined, so nobody may work it out from names. 0 is no session.
+uint64_t NewSession() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
 
 }  // namespace
 
@@ -31,9 +48,70 @@ bool ServerCoreImpl::Excused(int trainer) const {
   return !sync_ && (state == Trainer::kDead || state == Trainer::kDone);
 }
 
+void ServerCoreImpl::PassDuties() {
+  if (sync_) return;
+  const Trainer::State state = trainers_[static_cast<size_t>(chief_)].state;
+  if (state != Trainer::kDead && state != Trainer::kDone) return;
+  for (int t = 0; t < trainer_count_; ++t) {
+    if (trainers_[static_cast<size_t>(t)].state != Trainer::kJoined) continue;
+    if (options_.server_id == 0)
+      LOG(INFO) << Self() << ": " << Name(t) << " is the chief from now on, instead of " << Name(chief_);
+    chief_ = t;
+    return;
+  }
+}
+
+absl::Status ServerCoreImpl::Leave(int id) {
+  Trainer& trainer = trainers_[static_cast<size_t>(id)];
+  if (trainer.state != Trainer::kJoined || trainer.step >= 0 || trainer.pending.step >= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(Name(id), " leaves, but it has begun its work"));
+  }
+  LOG(INFO) << Self() << ": " << Name(id) << " has left: another server has refused it; its id is free";
+  const bool again = trainer.takes_over;
+  const int64_t applied_step = trainer.applied_step;
+  trainer = Trainer();
+  trainer.applied_step = applied_step;
+  connecting_since_ = options_.clock->Now();
+  if (!again) return absl::OkStatus();
+  trainer.state = Trainer::kDead;
+  if (gate_ != nullptr) gate_->Leave(id);
+  PassDuties();
+  return absl::OkStatus();
+}
+
 absl::Status ServerCoreImpl::Aborted(int trainer) {
   if (trainer >= 0 && trainer < trainer_count_) trainers_[static_cast<size_t>(trainer)].told = true;
   return absl::AbortedError(absl::StrCat("the job has failed: ", failure_.message()));
+}
+
+absl::Status ServerCoreImpl::CheckWaiting(int trainer, std::string_view what, size_t waiting) {
+  if (waiting < kMaxWaitingCalls) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(Name(trainer), " has ", waiting, " ",
+                                                   absl::string_view(what.data(), what.size()),
+                                                   " waiting for their answers, as many as may: wait for some"));
+}
+
+absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what) {
+  static_assert(v1::HeartbeatRequest::kCallerFieldNumber == 1 && v1::PushRequest::kCallerFieldNumber == 1 &&
+                v1::PullRequest::kCallerFieldNumber == 1 && v1::ExchangeRequest::kCallerFieldNumber == 1 &&
+                v1::ControlRequest::kCallerFieldNumber == 1 && v1::NormsRequest::kCallerFieldNumber == 1);
+  const absl::StatusOr<std::string> bytes = ReadField(message, 1, kMaxCallerBytes);
+  v1::Caller caller;
+  if (!bytes.ok() || !caller.ParseFromString(*bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
+                                                   TotalSize(message), " bytes that are no such message",
+                                                   bytes.ok() ? "" : absl::StrCat(": ", bytes.status().message())));
+  }
+  Actions actions;
+  absl::Status known;
+  {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    ExpireLeases(now, &actions);
+    known = CheckCaller(caller, now);
+  }
+  RunAll(&actions);
+  return known;
 }
 
 absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Time now) {
@@ -72,6 +150,7 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
     return absl::InvalidArgumentError(
         absl::StrCat("trainer id ", trainer, " of ", request.process(), "; the job has trainers 0 to ", trainer_count_ - 1));
   }
+  if (!failure_.ok()) return absl::OkStatus();  // which is all that it will hear
   const Trainer& holder = trainers_[static_cast<size_t>(trainer)];
   if (holder.process == request.process() && holder.incarnation == request.incarnation()) {
     if (holder.state == Trainer::kDead) {
@@ -92,8 +171,10 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
 }
 
 void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::StatusOr<v1::JoinRequest> request = Parse<v1::JoinRequest>(bytes, "JoinRequest");
+  absl::StatusOr<v1::JoinRequest> request =
+      Parse<v1::JoinRequest>(bytes, "JoinRequest", 2 * options_.plan_text.size() + kMaxJoinBytes);
   if (!request.ok()) return reply(request.status());
+  TrimTexts(&*request);
   Actions actions;
   absl::StatusOr<v1::JoinReply> answer = [&]() -> absl::StatusOr<v1::JoinReply> {
     MutexLock lock(&mu_);
@@ -101,10 +182,24 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
     ExpireLeases(now, &actions);
     RETURN_IF_ERROR(CheckJoin(*request, now));
     const int id = request->caller().trainer();
-    if (!failure_.ok()) return Aborted(id);
     Trainer& trainer = trainers_[static_cast<size_t>(id)];
+    v1::JoinReply joined;
+    if (!failure_.ok()) {
+      // With its own code, as heart-beats have it.
+      if (trainer.state == Trainer::kAbsent || trainer.process == request->process()) trainer.told = true;
+      joined.set_failure(std::string(failure_.message()));
+      joined.set_failure_code(static_cast<int>(failure_.code()));
+      return joined;
+    }
+    if (trainer.applying && trainer.state == Trainer::kDead) {
+      // Which step comes next is known when this one has taken effect.
+      return absl::UnavailableError(
+          absl::StrCat(Self(), ": the last step of ", Name(id), ", who is dead, is taking effect"));
+    }
     if (trainer.state == Trainer::kAbsent || trainer.state == Trainer::kDead) {
       const bool again = trainer.state == Trainer::kDead;
+      // Whoever takes its place knows nothing of them.
+      if (again) streams_.Close(id);
       // What has taken effect under this id, here or in the run that was resumed, has done so.
       const int64_t applied_step = trainer.applied_step;
       trainer = Trainer();
@@ -114,15 +209,14 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
       trainer.takes_over = again;
       trainer.process = request->process().substr(0, kMaxText);
       trainer.incarnation = request->incarnation();
-      ++sessions_;
-      trainer.session = StableHash(absl::StrCat(request->process(), "/", sessions_, "/", options_.process)) | 1;
+      trainer.session = NewSession();
       trainer.credits = std::make_shared<ReplyCredits>(options_.unread_bytes);
       trainer.progress = trainer.last_warning = now;
       connecting_since_ = now;
+      PassDuties();
       LOG(INFO) << Self() << ": " << Name(id) << (again ? " takes the place of a dead one" : " has joined");
     }
     trainer.lease_until = now + lease_;
-    v1::JoinReply joined;
     joined.set_server_index(options_.server_id);
     joined.set_process(options_.process);
     joined.set_session(trainer.session);
@@ -134,6 +228,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
     joined.set_version(version_.version);
     if (exchanges_norms_) joined.set_norm_rounds(params_->norm_rounds());
     if (trainer.takes_over) joined.set_next_step(trainer.applied_step + 1);
+    if (options_.server_id == 0) joined.set_chief(chief_);
     return joined;
   }();
   RunAll(&actions);
@@ -143,8 +238,8 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
 
 absl::Status ServerCoreImpl::CheckCaller(const v1::Caller& caller, absl::Time now) {
   if (caller.job_id() != options_.job_name) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Self(), " runs job ", options_.job_name, ", the caller belongs to job ", caller.job_id()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        Self(), " runs job ", options_.job_name, ", the caller belongs to job ", caller.job_id().substr(0, kMaxText)));
   }
   const int id = caller.trainer();
   if (id < 0 || id >= trainer_count_) {
@@ -156,29 +251,34 @@ absl::Status ServerCoreImpl::CheckCaller(const v1::Caller& caller, absl::Time no
   }
   if (trainer.session != caller.session()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the lease of trainer ", id, " has passed to ", trainer.process, "; this caller cannot go on"));
+        absl::StrCat("the lease of trainer ", id, " has passed to ", trainer.process, "; this caller ", kCannotGoOn));
   }
   if (trainer.state == Trainer::kDead) {
     return absl::FailedPreconditionError(absl::StrCat(Name(id), " was declared dead after ", SecondsText(lease_),
-                                                      " without a sign of life; it cannot go on"));
+                                                      " without a sign of life; it ", kCannotGoOn));
   }
   trainer.lease_until = now + lease_;
   return absl::OkStatus();
 }
 
 void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::StatusOr<v1::HeartbeatRequest> request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
+  absl::Status known = Admit(bytes, "HeartbeatRequest");
+  absl::StatusOr<v1::HeartbeatRequest> request = v1::HeartbeatRequest();
+  if (known.ok()) request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
   Actions actions;
   absl::StatusOr<v1::HeartbeatReply> answer = [&]() -> absl::StatusOr<v1::HeartbeatReply> {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
     ExpireLeases(now, &actions);
-    const absl::Status known = CheckCaller(request->caller(), now);
+    if (known.ok()) known = CheckCaller(request->caller(), now);
     // In a failed job every caller hears why, the one declared dead too.
     if (!known.ok() && failure_.ok()) return known;
     v1::HeartbeatReply answer;
-    if (known.ok()) {
+    if (known.ok() && request->leave()) {
+      RETURN_IF_ERROR(Leave(request->caller().trainer()));
+      AnswerExchanges(now, &actions);
+    } else if (known.ok()) {
       const int id = request->caller().trainer();
       Trainer& trainer = trainers_[static_cast<size_t>(id)];
       if (request->step() > trainer.step) {
@@ -198,12 +298,16 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
         trainer.state = Trainer::kDone;
         if (gate_ != nullptr) gate_->Leave(id);
         LOG(INFO) << Self() << ": " << Name(id) << " is done";
+        saved_ = written_;
+        PassDuties();
         AnswerExchanges(now, &actions);
+        FailIfUnsaved("", &actions);
       }
       if (!failure_.ok()) trainer.told = true;
     }
     answer.set_version(version_.version);
     answer.set_stop_requested(stop_requested_);
+    if (options_.server_id == 0) answer.set_chief(chief_);
     if (!failure_.ok()) {
       answer.set_failure(std::string(failure_.message()));
       answer.set_failure_code(static_cast<int>(failure_.code()));

@@ -45,7 +45,7 @@ void ServerCoreImpl::FailApply(int trainer, int64_t step, const absl::Status& st
 
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   // This process itself was asleep: signs of life may lie unread.
-  const bool overslept = options_.clock == Clock::Real() && now - last_look_ > lease_ / 2;
+  const bool overslept = now - last_look_ > lease_ / 2;
   last_look_ = now;
   if (overslept) {
     for (Trainer& trainer : trainers_) trainer.lease_until = std::max(trainer.lease_until, now + lease_ / 2);
@@ -80,12 +80,50 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
         if (call->trainer == t) actions->push_back([reply = call->reply, text] { reply(absl::FailedPreconditionError(text)); });
         call = call->trainer == t ? norm_calls_.erase(call) : std::next(call);
       }
+      for (auto call = controls_.begin(); call != controls_.end();) {
+        if ((*call)->trainer != t) {
+          ++call;
+          continue;
+        }
+        for (const ReplyCallback& reply : (*call)->replies) {
+          actions->push_back([reply, text] { reply(absl::FailedPreconditionError(text)); });
+        }
+        call = controls_.erase(call);
+      }
+      PassDuties();
       AnswerExchanges(now, actions);
       if (std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.state == Trainer::kDead; })) {
-        Fail(absl::UnavailableError(absl::StrCat("every trainer is dead; the last: ", text)), actions);
+        Fail(absl::UnavailableError(absl::StrCat("every trainer is dead; the last: ", text, Unsaved())), actions);
       }
+      FailIfUnsaved(text, actions);
     }
   }
+}
+
+std::string ServerCoreImpl::Unsaved() const {
+  if (options_.checkpoint_dir.empty() || effective_ == saved_) return "";
+  const int64_t lost = effective_ - written_;
+  return absl::StrCat("; ",
+                      lost == 0   ? std::string("the last checkpoint may not have been published")
+                      : lost == 1 ? std::string("1 step that has taken effect since the last save is lost")
+                                  : absl::StrCat(lost, " steps that have taken effect since the last save are lost"),
+                      ": run again with --resume");
+}
+
+void ServerCoreImpl::FailIfUnsaved(const std::string& last_death, Actions* actions) {
+  const std::string unsaved = Unsaved();
+  if (sync_ || !failure_.ok() || unsaved.empty()) return;
+  std::vector<std::string> dead;
+  for (int t = 0; t < trainer_count_; ++t) {
+    const Trainer::State state = trainers_[static_cast<size_t>(t)].state;
+    if (state != Trainer::kDead && state != Trainer::kDone) return;
+    if (state == Trainer::kDead) dead.push_back(Name(t));
+  }
+  if (dead.empty()) return;
+  Fail(absl::UnavailableError(
+           absl::StrCat(last_death.empty() ? absl::StrCat(absl::StrJoin(dead, ", "), " died") : last_death,
+                        ", the others are done and no trainer is left to save", unsaved)),
+       actions);
 }
 
 std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
@@ -213,10 +251,14 @@ void ServerCoreImpl::Tick() {
     }
     AnswerExchanges(now, &actions);
     AnswerNorms(now, &actions);
-    board_.Expire(now, 2 * lease_ + 2 * OfSeconds(options_.deadlines.rpc_s()), [this](int t) {
-      mu_.AssertHeld();
-      return Excused(t);
-    });
+    board_.Expire(
+        now, 2 * lease_ + 2 * OfSeconds(options_.deadlines.rpc_s()),
+        [this](int t) {
+          mu_.AssertHeld();
+          return Excused(t);
+        },
+        chief_);
+    streams_.Expire(now, 2 * lease_ + 2 * OfSeconds(options_.deadlines.rpc_s()));
   }
   RunAll(&actions);
   ServeAll(std::move(ready), info);
@@ -236,9 +278,12 @@ bool ServerCoreImpl::Finished() {
     return t.state == Trainer::kDone || t.state == Trainer::kDead || (stopping && t.state == Trainer::kAbsent);
   };
   if (failure_.ok()) return std::all_of(trainers_.begin(), trainers_.end(), gone);
+  const absl::Time now = options_.clock->Now();
+  // Nobody is declared dead any more: the trainer whose death has ended the job may have had some of its lease left.
+  const auto silent = [now](const Trainer& t) { return t.state == Trainer::kJoined && now > t.lease_until; };
   const bool all_told =
-      std::all_of(trainers_.begin(), trainers_.end(), [&](const Trainer& t) { return t.told || gone(t); });
-  return all_told || options_.clock->Now() - failed_at_ > 2 * lease_;
+      std::all_of(trainers_.begin(), trainers_.end(), [&](const Trainer& t) { return t.told || gone(t) || silent(t); });
+  return all_told || now - failed_at_ > 2 * lease_;
 }
 
 absl::Status ServerCoreImpl::JobStatus() {

@@ -108,6 +108,7 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
   trainers_ = plan.trainers();
   lanes_ = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
   seed_ = main.seed();
+  wire_ = plan.wire();
 
   const v1::OpDesc* serve = nullptr;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
@@ -317,7 +318,9 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
     }
   }
   for (const v1::PlacedTable& placed : plan.tables()) {
-    if (placed.name() == var.name()) table->counts_shows = placed.shows_and_clicks();
+    if (placed.name() != var.name()) continue;
+    table->counts_shows = placed.shows_and_clicks();
+    table->wire = placed.wire();
   }
   ASSIGN_OR_RETURN(table->table, SparseTable::Create(std::move(options)));
   table->profiled_as = ProfileName(table->table->name());

@@ -50,6 +50,7 @@ struct Gradient {
   // Positions by ascending MixId; empty when the ids already lie that way.
   std::vector<uint32_t> order;
   std::shared_ptr<const void> keep;  // of values and ids
+  size_t decoded_bytes = 0;          // of values that do not lie in the payload
   int64_t arrival = 0;               // among all of this server
 };
 
@@ -84,6 +85,9 @@ class ServerParams {
   const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info; }
   // Whether pushes for the table bring shows and clicks.
   bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows; }
+  // How its rows travel, and how blocks and rows of blocks do.
+  const v1::Wire& wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire; }
+  const v1::Wire& wire_of_blocks() const { return wire_; }
   SparseTable& table(int i) { return *tables_[static_cast<size_t>(i)]->table; }
   int blocks() const { return static_cast<int>(blocks_.size()); }
   int tables() const { return static_cast<int>(tables_.size()); }
@@ -133,6 +137,8 @@ class ServerParams {
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
+  // Shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical shards.
+  std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;
 
  private:
   struct State {
@@ -179,6 +185,7 @@ class ServerParams {
     Variable* learning_rate = nullptr;  // null without an optimizer
     std::optional<TableClip> clip;
     bool counts_shows = false;
+    v1::Wire wire;
     Counter* skipped = nullptr;  // null: not counted
     Mutex skipped_mu;
     int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far
@@ -214,6 +221,7 @@ class ServerParams {
   int trainers_ = 1;
   uint64_t seed_ = 1;
   bool average_by_trainers_ = false;
+  v1::Wire wire_;
   int64_t read_values_bytes_ = 0;
   Scope scope_;
   std::unique_ptr<LearningRates> rates_;  // null: they stay

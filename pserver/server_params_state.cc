@@ -178,6 +178,37 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   return absl::OkStatus();
 }
 
+std::vector<int> ServerParams::SourcesOf(const v1::CheckpointManifest& manifest) const {
+  const auto has_block = [this](const v1::DenseEntry& entry) {
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {
+      const v1::PlacedBlock& here = block->placed;
+      return here.parameter() == entry.variable() &&
+             here.element_begin() < entry.element_begin() + entry.element_count() &&
+             entry.element_begin() < here.element_begin() + here.element_count();
+    });
+  };
+  const auto has_rows = [this](const v1::TableEntry& entry) {
+    for (const auto& of : tables_) {
+      if (of->table->name() != entry.table() || entry.row_count() == 0) continue;
+      if (!entry.has_shard_end()) return true;
+      for (int shard = entry.shard_begin(); shard < entry.shard_end(); ++shard) {
+        if (of->table->OwnsShard(static_cast<uint32_t>(shard))) return true;
+      }
+    }
+    return false;
+  };
+  std::vector<int> sources;
+  for (int i = 0; i < manifest.shards_size(); ++i) {
+    const v1::CheckpointShard& shard = manifest.shards(i);
+    // State lies where its values do.
+    if (std::any_of(shard.dense().begin(), shard.dense().end(), has_block) ||
+        std::any_of(shard.tables().begin(), shard.tables().end(), has_rows)) {
+      sources.push_back(i);
+    }
+  }
+  return sources;
+}
+
 absl::Status ServerParams::Digest(v1::ControlReply* reply) {
   DigestTable digests;
   for (const auto& block : blocks_) {

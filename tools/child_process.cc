@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/stop_signals.h"
 #include "glog/logging.h"
 
 extern char** environ;
@@ -81,11 +82,11 @@ class Pipe {
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
-  // What this process ignores or blocks, the program would too.
+  // What this process ignores or blocks, the program would too. Signals that ask for an end stay blocked until the
+  // program waits for them (framework/base/stop_signals.h): while it is loaded they would kill it.
   signal(SIGPIPE, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const sigset_t held = StopSignalSet();
+  sigprocmask(SIG_SETMASK, &held, nullptr);
   execve(program, argv, envp);
   const int error = errno;
   const ssize_t told = write(failure, &error, sizeof error);

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
 
 namespace weir {
 
@@ -47,9 +47,9 @@ void Console::Flush() {
 }
 
 void Console::Drain(absl::Duration timeout) {
-  const absl::Time end = absl::Now() + timeout;
+  const absl::Time end = Clock::Real()->Now() + timeout;
   while (pending()) {
-    const absl::Duration left = end - absl::Now();
+    const absl::Duration left = end - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) return;
     pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
     poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);

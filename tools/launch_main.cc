@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
@@ -38,8 +39,11 @@ namespace {
 constexpr char kUsage[] =
     "launch --job=FILE --servers=S --trainers=T [--set path=value ...] [-- arguments of every trainer]\n"
     "\n"
-    "Starts a cluster on this machine, shows its output (\"[trainer.0] ...\") and ends with its exit code: 0, or that of\n"
-    "the process that failed first (128 + signal). SIGTERM and SIGINT end the job in good order; a second one at once.\n";
+    "Starts a cluster on this machine, shows its output (\"[trainer.0] ...\") and ends with its exit code: 0, or that "
+    "of\n"
+    "the process that failed first (128 + signal). SIGTERM, SIGINT and SIGHUP end the job in good order; a second "
+    "SIGTERM or\n"
+    "SIGINT at once.\n";
 
 struct CommandLineOfLaunch {
   std::vector<std::string> overrides;
@@ -204,6 +208,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
 }
 
 int Main(int argc, char** argv) {
+  ExitWhenOutOfMemory("launch");
   absl::StatusOr<CommandLineOfLaunch> line = ReadCommandLine(argc, argv);
   if (line.ok() && line->help) {
     std::fputs(HelpText(kUsage).c_str(), stdout);

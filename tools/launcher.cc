@@ -23,10 +23,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/stop_signals.h"
 #include "framework/runtime/profile_run.h"
 #include "glog/logging.h"
 #include "tools/child_process.h"
@@ -105,6 +106,7 @@ class Launcher {
   std::vector<Member> children_;
   bool training_ = false;
   std::string done_line_;
+  int done_by_ = -1;
 
   // The process that failed first.
   std::optional<size_t> culprit_;
@@ -123,9 +125,9 @@ class Launcher {
 };
 
 absl::Status Launcher::TakeOver() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  // Those that came since the start of the program have been held back.
+  sigset_t set = StopSignalSet();
+  sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   // A reader of the console that goes away is no reason to end the training.
   signal(SIGPIPE, SIG_IGN);
@@ -188,9 +190,14 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   environment["TRAINING_ROLE"] = server ? "PSERVER" : "TRAINER";
   environment["PADDLE_TRAINERS_NUM"] = absl::StrCat(options_.trainers);
   environment["PADDLE_NUM_TRAINERS"] = absl::StrCat(options_.trainers);
-  const auto on_line = [this, prefix = absl::StrCat("[", name, "] "), chief = !server && id == 0](
+  const auto on_line = [this, prefix = absl::StrCat("[", name, "] "), trainer = server ? -1 : id](
                            const ChildProcess&, bool is_stdout, std::string_view line) {
-    if (chief && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "))) done_line_ = line;
+    const bool ends = trainer >= 0 && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "));
+    // Trainer 0 may have died on the way (--keep_going).
+    if (ends && (done_line_.empty() || trainer <= done_by_)) {
+      done_line_ = line;
+      done_by_ = trainer;
+    }
     (is_stdout ? out_ : err_).Line(prefix + std::string(line));
   };
   ChildOptions child = {.name = name,
@@ -246,10 +253,10 @@ bool Launcher::ServersReady() {
 }
 
 absl::Status Launcher::WaitForServers() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = Clock::Real()->Now();
   absl::Time warn_at = start + options_.slow_warning;
   while (!ending_ && !ServersReady()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Real()->Now();
     std::vector<std::string> missing;
     for (const Member& member : children_) {
       if (!member.endpoint.empty()) continue;
@@ -303,7 +310,7 @@ int Launcher::Run() {
 absl::Time Launcher::NextTimer() const { return std::min({kill_at_, blame_at_, servers_end_by_}); }
 
 void Launcher::OnTimers() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = Clock::Real()->Now();
   if (now >= kill_at_) {
     kill_at_ = absl::InfiniteFuture();
     Say(absl::StrCat(AliveNames(), " did not end within two leases (", Seconds(2 * options_.lease), "): killed"));
@@ -335,7 +342,7 @@ void Launcher::PollOnce(absl::Time until) {
     }
   }
   // Rounded up, so that a timer has passed when poll returns; a day is for ever.
-  const absl::Duration left = std::clamp(until - absl::Now(), absl::ZeroDuration(), absl::Hours(24));
+  const absl::Duration left = std::clamp(until - Clock::Real()->Now(), absl::ZeroDuration(), absl::Hours(24));
   poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
   for (Member& member : children_) member.process->ReadOutput();
   out_.Flush();
@@ -353,6 +360,8 @@ void Launcher::OnSignals() {
 
 void Launcher::OnStopSignal(int signal) {
   const bool second = stop_signal_ != 0;
+  // The terminal and the shell may both say that the terminal has gone.
+  if (second && signal == SIGHUP) return;
   if (!second) stop_signal_ = signal;
   if (second) {
     stopped_at_once_ = true;
@@ -399,14 +408,14 @@ void Launcher::OnEnd(Member& member) {
     const bool go_on = options_.keep_going && training_;
     Say(absl::StrCat(member.process->name(), " failed: ", ending.ToString(),
                      go_on ? "; the others go on" : (messenger ? "; waiting for the others" : "; ending the others")));
-    if (!go_on && messenger) blame_at_ = absl::Now() + kBlameDelay;
+    if (!go_on && messenger) blame_at_ = Clock::Real()->Now() + kBlameDelay;
     if (!go_on && !messenger) EndAll();
   } else if (!ending.ok() && !ending_) {
     Say(absl::StrCat(member.process->name(), " failed: ", ending.ToString()));
   }
   if (training_ && !ending_ && Alive(Kind::kTrainer) == 0 && Alive(Kind::kServer) > 0 &&
       servers_end_by_ == absl::InfiniteFuture()) {
-    servers_end_by_ = absl::Now() + 3 * options_.lease;
+    servers_end_by_ = Clock::Real()->Now() + 3 * options_.lease;
   }
 }
 
@@ -414,7 +423,7 @@ void Launcher::EndAll() {
   if (ending_) return;
   ending_ = true;
   blame_at_ = servers_end_by_ = absl::InfiniteFuture();
-  kill_at_ = absl::Now() + 2 * options_.lease;
+  kill_at_ = Clock::Real()->Now() + 2 * options_.lease;
   SignalAll(SIGTERM);
 }
 

@@ -1,18 +1,14 @@
 #include "trainer/ahead_thread.h"
 
-#include <pthread.h>
-
 #include <utility>
 
+#include "framework/base/exhausted.h"
 #include "glog/logging.h"
 
 namespace weir {
 
 AheadThread::AheadThread(std::function<void()> cancel) : cancel_(std::move(cancel)) {
-  thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "weir-prefetch");
-    Run();
-  });
+  thread_ = StartThread("weir-prefetch", [this] { Run(); });
 }
 
 AheadThread::~AheadThread() { Stop(); }

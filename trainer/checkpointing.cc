@@ -1,8 +1,12 @@
 #include "trainer/checkpointing.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,9 +16,11 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/file.h"
 #include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "trainer/data/stream_rule.h"
 #include "trainer/resume_check.h"
 
 namespace weir {
@@ -22,6 +28,8 @@ namespace {
 
 constexpr char kStatisticsFile[] = "statistics";
 constexpr char kResidualsFile[] = "residuals";
+// At a mark of another run, of which it is not known whether it lives.
+constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
 
 absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest, const char* name) {
   for (const v1::CheckpointFile& file : manifest.extra()) {
@@ -40,17 +48,57 @@ absl::Status WriteExtra(const std::string& directory, const char* name, const st
   return absl::OkStatus();
 }
 
+// Figures that are no numbers rank nothing.
+void SetFigures(const MetricResult& eval, v1::CheckpointManifest* manifest) {
+  if (std::isfinite(eval.loss)) manifest->set_eval_loss(eval.loss);
+  if (eval.kind == v1::LossDesc::BINARY && !std::isnan(eval.auc)) manifest->set_eval_auc(eval.auc);
+}
+
+// What trainers have to say until the last of them has: a file of any size.
+absl::Status WriteResiduals(const std::string& directory, const TrainerState& trainers,
+                            v1::CheckpointManifest* manifest) {
+  if (trainers.residuals == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<FileWriter> writer,
+                   FileWriter::Create(absl::StrCat(directory, "/", kResidualsFile)));
+  RETURN_IF_ERROR(
+      trainers.residuals([&](std::string_view bytes) { return writer->Append(bytes.data(), bytes.size()); }));
+  // Not closed, it is none.
+  if (writer->size() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(writer->Close());
+  v1::CheckpointFile* file = manifest->add_extra();
+  file->set_name(kResidualsFile);
+  file->set_bytes(writer->size());
+  file->set_checksum(writer->checksum());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, Client* client)
-    : dir_(std::move(dir)), config_(config), plan_(plan), client_(client), per_host_(config.checkpoint().per_host()) {}
+absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
+  std::string piece;
+  for (int64_t at = 0; at < file->size(); at += static_cast<int64_t>(piece.size())) {
+    piece.resize(static_cast<size_t>(std::min<int64_t>(file->size() - at, int64_t{1} << 20)));
+    RETURN_IF_ERROR(file->Read(at, piece.data(), piece.size()));
+    RETURN_IF_ERROR(take(piece));
+  }
+  return absl::OkStatus();
+}
+
+Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data, Client* client)
+    : dir_(std::move(dir)),
+      config_(config),
+      plan_(plan),
+      train_data_(std::move(train_data)),
+      client_(client),
+      per_host_(config.checkpoint().per_host()) {}
 
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest) {
   v1::ControlRequest request;
   const std::filesystem::path whole(path);
   request.mutable_load()->set_name(whole.filename().string());
   request.mutable_load()->set_directory(whole.parent_path().string());
-  request.mutable_load()->set_manifest(StableHash(ManifestText(manifest)));
+  request.mutable_load()->set_manifest(ManifestIdentity(manifest));
   return client->Control(request).status();
 }
 
@@ -110,45 +158,106 @@ absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& mani
                                           DigestHex(manifest.values_digest())));
 }
 
+absl::Status Checkpointing::Own() {
+  const std::string run = client_->RunId();
+  v1::ControlRequest request;
+  request.mutable_own()->set_run(run);
+  if (owner_ != nullptr) {
+    bool of_this_run = false;
+    const absl::Status status = owner_->Check(&of_this_run);
+    if (!of_this_run) return status;
+    // Another trainer has written meanwhile. The servers know whose turn it is: one that slept and was taken for dead
+    // is refused.
+    RETURN_IF_ERROR(client_->Control(request).status());
+    std::string holder;
+    RETURN_IF_ERROR(owner_->Take(&holder).status());
+    return owner_->Check();
+  }
+  const v1::Deadlines& deadlines = config_.deadlines();
+  const absl::Duration beat = absl::Seconds(deadlines.heartbeat_s());
+  auto owner = std::make_unique<DirectoryOwner>(OwnerOptions{
+      .dir = dir_, .job = config_.name(), .run = run, .lease = absl::Seconds(deadlines.lease_s()), .beat = beat});
+  std::string told;
+  while (true) {
+    std::string holder;
+    RETURN_IF_ERROR(owner->Take(&holder).status());
+    if (per_host_ && holder.empty()) {
+      ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+      for (size_t s = 0; s < replies.size() && holder.empty(); ++s) {
+        if (replies[s].refused_size() > 0) holder = absl::StrCat("server ", s, ": ", replies[s].refused(0));
+      }
+    }
+    if (holder.empty()) break;
+    if (holder != told) LOG(WARNING) << holder << "; waits until it is clear whether that run lives";
+    told = holder;
+    RETURN_IF_ERROR(client_->JobStatus());
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(std::min(beat, kBetweenLooks)));
+  }
+  owner_ = std::move(owner);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
+  RETURN_IF_ERROR(Own());
   ASSIGN_OR_RETURN(const std::optional<Found> found, per_host_ ? FindOnAllHosts() : FindShared());
   if (!found.has_value()) return std::nullopt;
   for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
   const std::string path = absl::StrCat(dir_, "/", found->name);
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
-  RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_));
+  RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_data_));
   RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
+  RETURN_IF_ERROR(SetAside(manifest.step()));
   ResumePoint point{.step = manifest.step()};
   point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
   ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
-  ASSIGN_OR_RETURN(point.residuals, ReadExtra(path, manifest, kResidualsFile));
+  for (const v1::CheckpointFile& file : manifest.extra()) {
+    if (file.name() == kResidualsFile) point.residuals = absl::StrCat(path, "/", kResidualsFile);
+  }
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
+  point.first_step_examples = manifest.first_step_examples();
   LOG(INFO) << "resumed from " << path;
   return point;
 }
 
-absl::Status Checkpointing::StartAfresh() {
-  ASSIGN_OR_RETURN(const std::string aside, per_host_ ? SetEarlierPartsAside(dir_) : SetEarlierCheckpointsAside(dir_));
-  if (!aside.empty()) {
+absl::Status Checkpointing::SetAside(int64_t above) {
+  ASSIGN_OR_RETURN(const std::string aside,
+                   per_host_ ? SetEarlierPartsAside(dir_, above) : SetEarlierCheckpointsAside(dir_, above));
+  if (!aside.empty() && above < 0) {
     LOG(WARNING) << "checkpoints of an earlier run moved to " << aside << "; --resume would have gone on from them";
+  } else if (!aside.empty()) {
+    LOG(WARNING) << "checkpoints above step " << above << ", where this run goes on, moved to " << aside;
   }
   if (!per_host_) return absl::OkStatus();
   v1::ControlRequest request;
-  request.mutable_set_aside();
+  request.mutable_set_aside()->set_above(above);
   return client_->Control(request).status();
 }
 
-absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::string& name, int64_t version,
-                                                                  const TrainerState& trainers) {
+absl::Status Checkpointing::StartAfresh() {
+  RETURN_IF_ERROR(Own());
+  return SetAside(/*above=*/-1);
+}
+
+absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::string& name, int64_t version,
+                                                                 const TrainerState& trainers) {
+  v1::CheckpointManifest manifest;
+  const std::string directory = absl::StrCat(dir_, "/", name);
+  RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
+  // Others wait until theirs have been taken: before the servers are at work.
+  RETURN_IF_ERROR(WriteResiduals(directory, trainers, &manifest));
+  RETURN_IF_ERROR(WriteShards(name, version, &manifest));
+  return manifest;
+}
+
+absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version, v1::CheckpointManifest* manifest) {
   v1::ControlRequest request;
   request.mutable_save()->set_name(name);
   request.mutable_save()->set_per_host(per_host_);
   if (plan_.sync()) request.mutable_save()->set_step(version);
   ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
-  v1::CheckpointManifest manifest;
   for (const v1::ControlReply& reply : replies) {
-    if (!manifest.add_shards()->ParseFromString(reply.shard())) {
+    if (!manifest->add_shards()->ParseFromString(reply.shard())) {
       return absl::InternalError("a server's description of its shard cannot be read");
     }
   }
@@ -163,54 +272,102 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteShards(const std::str
       steps[t] = steps[t] < 0 ? here : client_->ExchangesNorms() ? std::max(steps[t], here) : std::min(steps[t], here);
     }
   }
-  manifest.mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
-  manifest.mutable_data()->set_trainers(plan_.trainers());
-  const std::string directory = absl::StrCat(dir_, "/", name);
-  RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
-  RETURN_IF_ERROR(WriteExtra(directory, kResidualsFile, trainers.residuals, &manifest));
-  return manifest;
+  manifest->mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
+  manifest->mutable_data()->set_trainers(plan_.trainers());
+  saved_trainer_steps_ = steps;
+  return absl::OkStatus();
 }
 
-absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, v1::CheckpointManifest manifest) {
-  manifest.set_per_host(true);
-  SealManifest(&manifest);
-  const v1::CheckpointConfig& keep = config_.checkpoint();
+absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed) {
   v1::ControlRequest request;
   request.mutable_publish()->set_name(temporary);
-  request.mutable_publish()->set_manifest(manifest.SerializeAsString());
-  request.mutable_publish()->set_keep_last(keep.keep_last());
-  request.mutable_publish()->set_keep_best(keep.keep_best());
+  request.mutable_publish()->set_manifest(sealed.SerializeAsString());
   RETURN_IF_ERROR(client_->Control(request).status());
-  RETURN_IF_ERROR(PublishPart(dir_, temporary, manifest));
-  return PruneParts(dir_, keep.keep_last(), keep.keep_best());
+  return PublishPart(dir_, temporary, sealed);
+}
+
+void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
+  const v1::CheckpointConfig& keep = config_.checkpoint();
+  const auto warn = [](const absl::Status& status) {
+    if (!status.ok())
+      LOG(WARNING) << "checkpoints that are not kept any more could not all be removed: " << status.message();
+  };
+  if (!per_host_) return warn(SetAsideAndPrune(dir_, sealed.step(), keep.keep_last(), keep.keep_best()));
+  // Until every process has published, an older one may be the newest that all have.
+  const uint64_t manifest = ManifestIdentity(sealed);
+  warn(PruneParts(dir_, sealed.step(), manifest, keep.keep_last(), keep.keep_best()));
+  v1::ControlRequest request;
+  request.mutable_prune()->set_step(sealed.step());
+  request.mutable_prune()->set_manifest(manifest);
+  request.mutable_prune()->set_keep_last(keep.keep_last());
+  request.mutable_prune()->set_keep_best(keep.keep_best());
+  warn(client_->Control(request).status());
 }
 
 absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerState& trainers,
                                                 const std::optional<MetricResult>& eval) {
+  absl::StatusOr<std::string> path = WriteAndPublish(step, version, trainers, eval);
+  if (path.ok()) return path;
+  const absl::StatusOr<std::vector<CheckpointPath>> left = ListCheckpoints(dir_);
+  const std::string newest =
+      !left.ok() || left->empty()
+          ? absl::StrCat("there is no checkpoint in ", dir_)
+          : absl::StrCat("the newest in ", dir_, " is ", left->back().name, ", from which --resume goes on");
+  // A full disk is a matter of whoever started the job, like one that is read-only.
+  const bool full = path.status().code() == absl::StatusCode::kResourceExhausted;
+  return absl::Status(
+      full ? absl::StatusCode::kFailedPrecondition : path.status().code(),
+      absl::StrCat("the checkpoint of step ", step, " was not saved: ", path.status().message(), "; ", newest));
+}
+
+absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t version, const TrainerState& trainers,
+                                                           const std::optional<MetricResult>& eval) {
+  RETURN_IF_ERROR(Own());
   ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
-  absl::StatusOr<v1::CheckpointManifest> manifest = WriteShards(temporary, version, trainers);
+  absl::StatusOr<v1::CheckpointManifest> manifest = WriteFiles(temporary, version, trainers);
   if (!manifest.ok()) {
     AbandonCheckpoint(dir_, temporary);
     return manifest.status();
   }
+  // Writing may have taken long.
+  RETURN_IF_ERROR(owner_->Check());
+  published_.reset();
   manifest->set_job(config_.name());
   manifest->set_step(step);
   manifest->set_seed(plan_.seed());
   manifest->set_lanes(plan_.lanes());
   manifest->set_scheme_version(plan_.scheme_version());
+  manifest->set_train_data(train_data_);
   if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
+  if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
+  manifest->set_stream_scheme(kStreamScheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
-  if (eval.has_value()) {
-    manifest->set_eval_loss(eval->loss);
-    if (eval->kind == v1::LossDesc::BINARY && !std::isnan(eval->auc)) manifest->set_eval_auc(eval->auc);
-  }
+  if (eval.has_value()) SetFigures(*eval, &*manifest);
+  if (per_host_) manifest->set_per_host(true);
+  SealManifest(&*manifest);
   if (per_host_) {
-    RETURN_IF_ERROR(PublishOnAllHosts(temporary, *std::move(manifest)));
-    return absl::StrCat(dir_, "/", StepDirectoryName(step));
+    RETURN_IF_ERROR(PublishOnAllHosts(temporary, *manifest));
+  } else {
+    RETURN_IF_ERROR(PublishSealed(dir_, temporary, *manifest, MissingFiles::kRefuse).status());
   }
-  ASSIGN_OR_RETURN(const std::string path, PublishCheckpoint(dir_, temporary, *std::move(manifest)));
-  RETURN_IF_ERROR(PruneCheckpoints(dir_, config_.checkpoint().keep_last(), config_.checkpoint().keep_best()));
-  return path;
+  Prune(*manifest);
+  published_ = Published{temporary, *std::move(manifest)};
+  return absl::StrCat(dir_, "/", StepDirectoryName(step));
+}
+
+absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval) {
+  if (!published_.has_value()) return absl::OkStatus();
+  // The evaluation may have taken long.
+  RETURN_IF_ERROR(owner_->Check());
+  v1::CheckpointManifest& manifest = published_->manifest;
+  SetFigures(eval, &manifest);
+  if (per_host_) {
+    RETURN_IF_ERROR(PublishOnAllHosts(published_->temporary, manifest));
+  } else {
+    RETURN_IF_ERROR(ReplaceManifest(absl::StrCat(dir_, "/", StepDirectoryName(manifest.step())), manifest));
+  }
+  Prune(manifest);
+  return absl::OkStatus();
 }
 
 }  // namespace weir

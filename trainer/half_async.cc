@@ -1,7 +1,5 @@
 #include "trainer/half_async.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -9,7 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
@@ -103,10 +102,7 @@ absl::Status WorkerGroup::Run(const std::function<absl::Status(int)>& fn) {
   };
   std::vector<std::thread> threads;
   for (int w = 1; w < options_.workers; ++w) {
-    threads.emplace_back([&run, w] {
-      pthread_setname_np(pthread_self(), "weir-worker");
-      run(w);
-    });
+    threads.push_back(StartThread("weir-worker", [&run, w] { run(w); }));
   }
   run(0);
   for (std::thread& thread : threads) thread.join();
@@ -123,12 +119,12 @@ void WorkerGroup::Abort(const absl::Status& status) {
 template <typename Ready, typename What>
 absl::Status WorkerGroup::WaitFor(const Ready& ready, const What& what) {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kThreads, kOthers);
-  const absl::Time start = absl::Now();
+  const absl::Time start = Clock::Real()->Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {
     if (!failure_.ok()) return failure_;
     if (ready()) return absl::OkStatus();
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Real()->Now();
     if (now - start >= options_.progress_deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("has waited ", absl::FormatDuration(options_.progress_deadline), " for ", what()));

@@ -13,9 +13,9 @@
 namespace weir {
 namespace {
 
-absl::StatusOr<int64_t> LabelAt(const Tensor& label, int64_t i) {
-  if (label.dtype() == v1::INT64) return label.data<int64_t>()[i];
-  if (label.dtype() == v1::FLOAT32) return static_cast<int64_t>(label.data<float>()[i]);
+absl::StatusOr<double> LabelAt(const Tensor& label, int64_t i) {
+  if (label.dtype() == v1::INT64) return static_cast<double>(label.data<int64_t>()[i]);
+  if (label.dtype() == v1::FLOAT32) return label.data<float>()[i];
   return absl::InvalidArgumentError(
       absl::StrCat("label is ", v1::DType_Name(label.dtype()), ", expected FLOAT32 or INT64"));
 }
@@ -52,8 +52,15 @@ class Cursor {
 }  // namespace
 
 std::string MetricResult::ToString() const {
+  if (samples == 0) return "(loss is undefined: there are no examples)";
   std::string text = absl::StrFormat("loss=%.6f", loss);
-  if (kind == v1::LossDesc::BINARY) absl::StrAppendFormat(&text, " auc=%.6f auc_error=%.1e", auc, auc_error);
+  if (kind == v1::LossDesc::BINARY && !std::isnan(auc)) {
+    absl::StrAppendFormat(&text, " auc=%.6f auc_error=%.1e", auc, auc_error);
+  }
+  if (kind == v1::LossDesc::BINARY && std::isnan(auc)) {
+    absl::StrAppend(&text,
+                    " (auc is undefined: ", positives == 0 ? "no example has label 1)" : "every example has label 1)");
+  }
   if (kind == v1::LossDesc::MULTI_CLASS) absl::StrAppendFormat(&text, " accuracy=%.6f", accuracy);
   if (kind == v1::LossDesc::REGRESSION) absl::StrAppendFormat(&text, " rmse=%.6f", std::sqrt(loss));
   return text;
@@ -89,14 +96,14 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
     positives_.resize(kBuckets);
     negatives_.resize(kBuckets);
     for (int64_t i = 0; i < n; ++i) {
-      ASSIGN_OR_RETURN(const int64_t is_positive, LabelAt(label, i));
-      ++(is_positive != 0 ? positives_ : negatives_)[BucketOf(p[i])];
+      ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
+      ++(truth >= 0.5 ? positives_ : negatives_)[BucketOf(p[i])];
     }
   } else if (kind_ == v1::LossDesc::MULTI_CLASS) {
     for (int64_t i = 0; i < n; ++i) {
-      ASSIGN_OR_RETURN(const int64_t truth, LabelAt(label, i));
+      ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
       const float* row = p + i * classes;
-      sums->correct += std::max_element(row, row + classes) - row == truth;
+      sums->correct += std::max_element(row, row + classes) - row == static_cast<int64_t>(truth);
     }
   }
   return absl::OkStatus();
@@ -193,6 +200,7 @@ MetricResult Metrics::Result() const {
     negatives_below += negatives_[b];
     positives += positives_[b];
   }
+  result.positives = positives;
   const double pairs = static_cast<double>(positives) * static_cast<double>(negatives_below);
   if (pairs == 0) {
     result.auc = std::numeric_limits<double>::quiet_NaN();

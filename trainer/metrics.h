@@ -1,9 +1,9 @@
-// What a model is judged by, over all trainers and exactly mergeable: whoever adds up the pieces, in whatever order, gets the
-// same bits.
+// What a model is judged by, over all trainers and exactly mergeable: whoever adds up the pieces, in whatever order,
+// gets the same bits.
 //
-// AUC counts positives and negatives in 65536 equal buckets of the prediction; counts are integers, so trainers add up without
-// rounding. Pairs within one bucket count half; auc_error bounds what that can hide. Losses are summed per lane in double, in
-// order of the examples, and lanes are added in the lane tree.
+// AUC counts positives (labels of one half and more) and negatives in 65536 equal buckets of the prediction; counts are
+// integers, so trainers add up without rounding. Pairs within one bucket count half; auc_error bounds what that can
+// hide. Losses are summed per lane in double, in order of the examples, and lanes are added in the lane tree.
 #ifndef WEIR_TRAINER_METRICS_H_
 #define WEIR_TRAINER_METRICS_H_
 
@@ -25,13 +25,16 @@ struct MetricResult {
   double loss = 0;
   // BINARY: NaN when one class is missing.
   double auc = 0;
+  // BINARY: examples of the class 1.
+  int64_t positives = 0;
   // |auc - true AUC of the predictions| is at most this.
   double auc_error = 0;
   // MULTI_CLASS.
   double accuracy = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
 
-  // "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with what the kind has.
+  // "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with what the kind has. What is undefined has no figure, and words
+  // behind them: "loss=0.4613 (auc is undefined: no example has label 1)".
   std::string ToString() const;
 };
 

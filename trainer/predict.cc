@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,8 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/resume_check.h"
+#include "trainer/same_inputs.h"
 #include "trainer/scores.h"
 #include "trainer/session.h"
 
@@ -25,6 +29,16 @@ namespace {
 
 constexpr int kChief = 0;
 
+// Everyone's contribution to a step of the prediction; a trainer that has died (async) has left nothing, and the others
+// cannot do its part.
+absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine) {
+  ASSIGN_OR_RETURN(std::vector<std::string> all, client->Exchange(key, mine));
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (all[t].empty())
+      return absl::UnavailableError(absl::StrCat("trainer ", t, " died before its part was done: predict again"));
+  }
+  return all;
+}
 
 // The chief has the servers load the checkpoint and tells the others what they need of it.
 struct Model {
@@ -33,7 +47,7 @@ struct Model {
 };
 
 absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
-  std::string mine;
+  std::string mine = "-";
   if (o.trainer_id == kChief) {
     ASSIGN_OR_RETURN(const NewestCheckpoint newest, OpenCheckpoint(o.checkpoint));
     for (const std::string& reason : newest.refused) LOG(WARNING) << "checkpoint refused: " << reason;
@@ -42,13 +56,14 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
           absl::StrCat("the checkpoint ", newest.found.path, " is of job '", newest.manifest.job(), "', and this is job '",
                        o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
     }
+    RETURN_IF_ERROR(CheckSameGeo(newest.found.path, newest.manifest, o.job->config));
     const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
     RETURN_IF_ERROR(LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;
     mine = absl::StrCat(newest.manifest.step(), "\n", statistics);
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o.client->Exchange("model", mine));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, OfAll(o.client, "model", mine));
   const size_t end = all[kChief].find('\n');
   Model model;
   if (end == std::string::npos || !absl::SimpleAtoi(all[kChief].substr(0, end), &model.step)) {
@@ -56,6 +71,38 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
   }
   model.statistics = all[kChief].substr(end + 1);
   return model;
+}
+
+constexpr char kScores[] = "scores";
+
+// There may be more of them than the servers have memory for: they go to the one who writes them, a little at a time.
+absl::Status SendScores(const PredictOptions& o, const Scores& mine) {
+  const std::unique_ptr<Client::Stream> stream = o.client->StreamTo(kScores, kChief);
+  RETURN_IF_ERROR(stream->Append(mine.Serialize()));
+  return stream->Finish();
+}
+
+// counts: examples scored, by trainer.
+absl::Status WriteScores(const PredictOptions& o, const std::string& mine, const std::vector<int64_t>& counts) {
+  Scores scores;
+  for (int t = 0; t < static_cast<int>(counts.size()); ++t) {
+    std::string bytes = t == kChief ? mine : "";
+    if (t != kChief) {
+      RETURN_IF_ERROR(o.client->ReadStream(kScores, t, [&](std::string_view piece) {
+        bytes += piece;
+        return absl::OkStatus();
+      }));
+    }
+    const size_t before = scores.positions.size();
+    RETURN_IF_ERROR(scores.Append(bytes));
+    if (static_cast<int64_t>(scores.positions.size() - before) == counts[static_cast<size_t>(t)]) continue;
+    return absl::UnavailableError(absl::StrCat("trainer ", t, " died before its part was done: start the prediction again"));
+  }
+  RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
+  if (!scores.skipped.empty()) {
+    LOG(WARNING) << scores.skipped.size() << " lines did not parse (data.bad_line: SKIP): they are nan in " << o.output;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -80,6 +127,9 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   }
   ASSIGN_OR_RETURN(DataSet data, DataSet::Open(config.data(), source, o.input.empty() ? o.job->directory : "",
                                                o.input.empty() ? "data.eval" : "--input"));
+  std::vector<Input> inputs = ProgramInputs(*o.programs);
+  inputs.push_back(DataInput(o.input.empty() ? "data.eval" : "--input", data));
+  RETURN_IF_ERROR(CheckSameInputs(o.client, o.trainer_id, o.programs->main.plan().trainers(), inputs));
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader,
                    LaneReader::Create(std::move(data), {.spec = spec,
                                                         .streams = spec.StreamsOf(o.trainer_id),
@@ -123,16 +173,22 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
       }));
   mine.skipped = reader->skipped_positions();
 
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o.client->Exchange("scores", mine.Serialize()));
-  Scores scores;
-  for (const std::string& bytes : all) RETURN_IF_ERROR(scores.Append(bytes));
-  if (o.trainer_id == kChief) {
-    RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
-    if (!scores.skipped.empty()) {
-      LOG(WARNING) << scores.skipped.size() << " lines did not parse (data.bad_line: SKIP): they are nan in " << o.output;
-    }
+  ASSIGN_OR_RETURN(const std::vector<std::string> counts,
+                   OfAll(o.client, "scored", absl::StrCat(mine.positions.size())));
+  int64_t examples = 0;
+  std::vector<int64_t> scored;
+  for (const std::string& count : counts) {
+    int64_t of_one = 0;
+    if (!absl::SimpleAtoi(count, &of_one))
+      return absl::InternalError("what a trainer says of its scores cannot be read");
+    examples += of_one;
+    scored.push_back(of_one);
   }
-  return static_cast<int64_t>(scores.positions.size());
+  RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored)
+                                         : SendScores(o, mine));
+  // Nobody ends well without the file.
+  RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
+  return examples;
 }
 
 }  // namespace weir

@@ -1,14 +1,18 @@
 #include "trainer/resume_check.h"
 
-#include <string_view>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/stream_rule.h"
+#include "transpiler/transpile.h"
 
 namespace weir {
 namespace {
@@ -19,6 +23,15 @@ class Silent : public google::protobuf::io::ErrorCollector {
   void AddError(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
 };
 
+bool ReadJobText(const std::string& text, v1::JobConfig* job) {
+  google::protobuf::TextFormat::Parser parser;
+  Silent errors;
+  parser.RecordErrorsTo(&errors);
+  parser.AllowUnknownField(true);
+  parser.AllowPartialMessage(true);
+  return parser.ParseFromString(text, job);
+}
+
 absl::Status Same(const std::string& path, std::string_view field, const std::string& was, const std::string& is) {
   if (was == is) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -26,12 +39,59 @@ absl::Status Same(const std::string& path, std::string_view field, const std::st
       ": what follows would be neither run's; set it back, or start a fresh run without --resume"));
 }
 
+// A setting on which it depends what examples a step has, and what the servers make of it.
+bool Decides(std::string_view setting) {
+  for (const std::string_view free : {"data.eval.", "data.train.", "data.bad_line"}) {
+    if (setting.starts_with(free)) return false;
+  }
+  for (const std::string_view one :
+       {"train.accumulate_steps", "train.workers", "distribute.sync", "distribute.async_tables", "distribute.geo"}) {
+    if (setting == one) return true;
+  }
+  return setting.starts_with("data.");
+}
+
+// Path and value, in the order of proto/job.proto.
+using SettingList = std::vector<std::pair<std::string, std::string>>;
+SettingList Settings(const v1::JobConfig& config) {
+  SettingList settings;
+  for (const absl::string_view line : absl::StrSplit(SettingsText(config), '\n')) {
+    const std::pair<std::string, std::string> setting = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (Decides(setting.first)) settings.push_back(setting);
+  }
+  return settings;
+}
+
+absl::Status SameSettings(const std::string& path, const SettingList& was, const SettingList& is) {
+  const auto value = [](const SettingList& settings, const std::string& name) -> std::string {
+    for (const auto& [each, value] : settings) {
+      if (each == name) return value;
+    }
+    return "not set";
+  };
+  for (const SettingList* list : {&was, &is}) {
+    for (const auto& [name, unused] : *list) RETURN_IF_ERROR(Same(path, name, value(was, name), value(is, name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SameData(const std::string& path, std::string_view was, std::string_view is) {
+  const std::string difference = FirstDataDifference(is, was);
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--resume: ", path, " was trained on other files: data.train: ",
+                                                    difference, " ('here' is what the job finds now, 'there' what the ",
+                                                    "checkpoint has seen). The place where reading goes on would mean "
+                                                    "other examples. Give it the files that it began with, at any ",
+                                                    "path, or start a fresh run without --resume; its tables can begin "
+                                                    "with the rows of this one (checkpoint export, table.load)"));
+}
+
 std::string Files(const v1::DataSource& source) { return absl::StrCat("[", absl::StrJoin(source.files(), ", "), "]"); }
 
 }  // namespace
 
 absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job,
-                            const v1::Plan& plan) {
+                            const v1::Plan& plan, std::string_view train_data) {
   if (manifest.has_seed()) {
     RETURN_IF_ERROR(Same(path, "train.seed", absl::StrCat(manifest.seed()), absl::StrCat(plan.seed())));
   }
@@ -42,38 +102,39 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
     RETURN_IF_ERROR(Same(path, "the placement scheme", absl::StrCat(manifest.scheme_version()),
                          absl::StrCat(plan.scheme_version())));
   }
+  // Before the first step nothing has been read.
+  if (manifest.stream_scheme() != kStreamScheme && manifest.step() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--resume: ", path, " was trained by a build that cuts the data into streams by rule ", manifest.stream_scheme(),
+        "; this one has rule ", kStreamScheme, " (docs/data.md) and would go on with other examples: finish the run with that "
+        "build, or start a fresh run without --resume"));
+  }
   // Without lanes every trainer has a stream of its own.
   if (plan.lanes() == 0 && manifest.data().trainers() > 0) {
     RETURN_IF_ERROR(Same(path, "distribute.trainers", absl::StrCat(manifest.data().trainers()), absl::StrCat(plan.trainers())));
   }
+  if (manifest.has_train_data()) RETURN_IF_ERROR(SameData(path, manifest.train_data(), train_data));
   if (manifest.job_text().empty()) return absl::OkStatus();
   v1::JobConfig earlier;
-  google::protobuf::TextFormat::Parser parser;
-  Silent errors;
-  parser.RecordErrorsTo(&errors);
-  parser.AllowUnknownField(true);
-  parser.AllowPartialMessage(true);
-  if (!parser.ParseFromString(manifest.job_text(), &earlier)) {
+  if (!ReadJobText(manifest.job_text(), &earlier)) {
     LOG(WARNING) << "--resume: the job in the manifest of " << path << " cannot be read by this build; its data settings are not "
                  << "compared with this job's";
     return absl::OkStatus();
   }
-  const v1::Data& was = earlier.data();
-  const v1::Data& is = job.data();
-  for (const auto& [field, before, now] :
-       {std::tuple{"data.batch_size", absl::StrCat(was.batch_size()), absl::StrCat(is.batch_size())},
-        std::tuple{"data.shuffle", v1::Data::Shuffle_Name(was.shuffle()), v1::Data::Shuffle_Name(is.shuffle())},
-        std::tuple{"data.shuffle_memory_mb", absl::StrCat(was.shuffle_memory_mb()), absl::StrCat(is.shuffle_memory_mb())},
-        std::tuple{"data.shuffle_window", absl::StrCat(was.shuffle_window()), absl::StrCat(is.shuffle_window())},
-        std::tuple{"data.drop_last", std::string(was.drop_last() ? "true" : "false"),
-                   std::string(is.drop_last() ? "true" : "false")},
-        std::tuple{"train.accumulate_steps", absl::StrCat(earlier.train().accumulate_steps()),
-                   absl::StrCat(job.train().accumulate_steps())},
-        std::tuple{"train.workers", absl::StrCat(earlier.train().workers()), absl::StrCat(job.train().workers())},
-        std::tuple{"data.train.files", Files(was.train()), Files(is.train())}}) {
-    RETURN_IF_ERROR(Same(path, field, before, now));
+  if (!manifest.has_train_data()) {
+    RETURN_IF_ERROR(Same(path, "data.train.files", Files(earlier.data().train()), Files(job.data().train())));
   }
-  return absl::OkStatus();
+  return SameSettings(path, Settings(earlier), Settings(job));
+}
+
+absl::Status CheckSameGeo(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job) {
+  v1::JobConfig earlier;
+  if (manifest.job_text().empty() || !ReadJobText(manifest.job_text(), &earlier)) return absl::OkStatus();
+  if (!earlier.distribute().has_geo() || job.distribute().has_geo()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the checkpoint ", path,
+      " was trained with distribute.geo and holds no optimizer state, which the servers of this job look ",
+      "for; give the job file that it was trained with, or --set distribute.sync=false --set distribute.geo={}"));
 }
 
 }  // namespace weir

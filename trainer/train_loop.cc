@@ -33,13 +33,19 @@
 #include "trainer/loss_scaler.h"
 #include "trainer/progress.h"
 #include "trainer/row_cache.h"
+#include "trainer/same_inputs.h"
 #include "trainer/session.h"
 
 namespace weir {
 namespace {
 
-constexpr int kChief = 0;
-constexpr char kResidualsKey[] = "residuals";
+// The chief in sync.
+constexpr int kFirst = 0;
+// A run whose streams end so unevenly that more is left out says so; as a part of an epoch.
+constexpr double kLeftOutWarning = 0.01;
+// What the chief says: where to begin; under which number it writes a checkpoint, before it does; that the one of the
+// end is published, with the steps of each trainer that it holds.
+constexpr char kBeginning[] = "beginning", kSaving[] = "saving", kSaved[] = "saved";
 
 const ProfileName kStepName("step"), kRowsAhead("batch and rows pulled ahead"), kMetrics("training metrics"), kWorkers("workers"),
     kEvaluation("evaluation"), kCheckpoint("checkpoint"), kDigest("digest");
@@ -55,6 +61,7 @@ struct Beginning {
     for (int64_t s : point.trainer_steps) m.mutable_data()->add_trainer_steps(s);
     m.set_job_text(point.statistics);
     if (point.loss_scale.has_value()) *m.mutable_loss_scale() = *point.loss_scale;
+    m.set_first_step_examples(point.first_step_examples);
     return m.SerializeAsString();
   }
   static absl::StatusOr<Beginning> Parse(const std::string& bytes) {
@@ -66,6 +73,7 @@ struct Beginning {
     b.point.trainer_steps.assign(m.data().trainer_steps().begin(), m.data().trainer_steps().end());
     b.point.statistics = m.job_text();
     if (m.has_loss_scale()) b.point.loss_scale = m.loss_scale();
+    b.point.first_step_examples = m.first_step_examples();
     return b;
   }
 };
@@ -75,8 +83,61 @@ struct Round {
   int64_t step = 0;
   int batch = 0;  // of the step
   std::vector<std::vector<LaneBatch>> batches;  // by worker
-  // Async: this trainer's streams had ended before the step.
+  // Async: this trainer's streams had ended before the step, or have too little left for one.
   bool ended = false;
+};
+
+// What streams had left when a run ended.
+struct LeftOut {
+  int64_t examples = 0;
+  bool more = false;    // and more than that
+  int64_t trained = 0;  // examples of all steps, those before a resume with them
+
+  std::string Serialize() const { return absl::StrCat(examples, ",", more ? 1 : 0, ",", trained); }
+  // Adds what another trainer has said; false when that cannot be read.
+  bool Add(absl::string_view said) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(said, ',');
+    int64_t of_other = 0, trained_there = 0;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &of_other) || !absl::SimpleAtoi(parts[2], &trained_there)) return false;
+    examples += of_other;
+    more |= parts[1] == "1";
+    trained += trained_there;
+    return true;
+  }
+};
+
+// What each trainer says when it has done its last step; of all of them: the sum, or the first to say it.
+struct Ending {
+  int64_t steps = 0;
+  int64_t skipped_lines = 0;  // of the training data
+  bool stopped = false;
+  LeftOut left_out = {};
+  std::string open_evaluations = {};  // of all: the chief's
+  absl::Status error = {};            // kept by Defer
+
+  std::string Serialize() const {
+    return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, "\n", left_out.Serialize(), "\n", open_evaluations, "\n",
+                        static_cast<int>(error.code()), "\n", std::string(error.message()));
+  }
+  static absl::StatusOr<Ending> OfAll(const std::vector<std::string>& said, int chief) {
+    Ending all;
+    for (size_t t = 0; t < said.size(); ++t) {
+      if (said[t].empty()) continue;  // it died in async
+      const std::vector<std::string> parts = absl::StrSplit(said[t], absl::MaxSplits('\n', 6));
+      int64_t steps = 0, skipped = 0;
+      int stopped = 0, code = 0;
+      if (parts.size() != 7 || !absl::SimpleAtoi(parts[0], &steps) || !absl::SimpleAtoi(parts[1], &skipped) ||
+          !absl::SimpleAtoi(parts[2], &stopped) || !all.left_out.Add(parts[3]) || !absl::SimpleAtoi(parts[5], &code)) {
+        return absl::InternalError(absl::StrCat("what trainer ", t, " says of its end cannot be read"));
+      }
+      all.steps += steps;
+      all.skipped_lines += skipped;
+      all.stopped |= stopped != 0;
+      if (t == static_cast<size_t>(chief)) all.open_evaluations = parts[4];
+      if (all.error.ok()) all.error = absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("trainer ", t, ": ", parts[6]));
+    }
+    return all;
+  }
 };
 
 void WarnOfSkipped(const LaneReader& reader, const char* data) {
@@ -91,17 +152,21 @@ class TrainLoop {
       : o_(options),
         config_(options.job->config),
         plan_(options.programs->main.plan()),
-        chief_(options.trainer_id == kChief),
         mode_(ModeOf(options.programs->main)),
         loss_scaler_(options.job->config.train()),
-        skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
+        skipped_steps_(
+            Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
         train_metrics_(options.programs->main.losses(0).kind()) {}
 
   absl::StatusOr<TrainSummary> Run();
 
  private:
   absl::Status OpenData();
+  // Whether all trainers see the same data and run the same program.
+  absl::Status CompareInputs();
   absl::Status Begin();
+  // What the chief does before anyone begins: checkpoints and row files go to the servers.
+  absl::StatusOr<Beginning> MakeBeginning();
   absl::Status LearnStatistics();
   absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass);
   absl::Status StartSessions();
@@ -113,7 +178,17 @@ class TrainLoop {
   // Brings round (step_, batch) into now_.
   absl::Status NextRound(int batch);
   void StartAhead(int64_t step, int batch);
+  // Async: with now_ the step is complete, and it has fewer than half of the examples of this trainer's step 0.
+  bool TooSmall() const;
+  // Sync: the data is what it was when the checkpoint was written, as far as step 0 shows.
+  absl::Status CheckFirstStep(int64_t first_samples);
+  // What this trainer's streams had left when they ended the run.
+  LeftOut CountLeftOut();
+  // `all`: of all trainers.
+  void SayLeftOut(const LeftOut& all);
   absl::Status AtBorder();
+  // This trainer's share of an evaluation, on the parameters that the session has.
+  absl::StatusOr<std::string> Evaluate();
   absl::Status SyncEvaluation(const std::string& key);
   absl::Status StartAsyncEvaluation();
   absl::Status CollectAsyncEvaluations();
@@ -121,30 +196,42 @@ class TrainLoop {
   absl::Status Digest();
   DigestExtent ExtentOf(const std::string& variable) const;
   absl::Status Save();
-  // For the checkpoint, of all trainers; "" at those who do not write it. In sync all come here at the same step.
-  absl::StatusOr<std::string> GatherResiduals();
-  // In async: this trainer's, for the checkpoints of the chief, who has its own.
+  // The chief's part of Save. False: another has become the chief.
+  absl::StatusOr<bool> WriteCheckpoint();
+  // Async: what the checkpoint is called, above those before it, whose chief may have been further; told to server 0.
+  // nullopt: another has become the chief.
+  absl::StatusOr<std::optional<int64_t>> CheckpointNumber();
+  // The checkpoint of the end. Nobody goes before there is one with all of its own steps.
+  absl::Status SaveLast();
+  // In async: this trainer's residuals, for the checkpoints of the chief, who has its own.
   absl::Status PostResiduals();
   absl::Status RestoreResiduals();
+  // Keeps an error of what stands beside the training, which must not cost the parameters: the run stops at the next
+  // common step border, saves and ends with it. Returns it when there is nothing to wait for: nothing is saved, or
+  // everything is.
+  absl::Status Defer(const absl::Status& error);
+  // The error of a run whose trainers have not had one example.
+  absl::Status NoExamples(int64_t skipped_lines) const;
   absl::Status End();
 
   // Ends a wait for data when the job has failed elsewhere.
   std::function<absl::Status()> KeepWaiting() {
     return [this] { return o_.client->JobStatus(); };
   }
+  // Whether this trainer has the duties of the chief, as server 0 last said. In sync it is always trainer 0.
+  bool IsChief() const { return o_.client->Chief() == o_.trainer_id; }
   bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
 
   const TrainOptions& o_;
   const v1::JobConfig& config_;
   const v1::Plan& plan_;
-  const bool chief_;
   const TrainingMode mode_;
   LossScaler loss_scaler_;
   Counter* const skipped_steps_;
   DataSpec spec_;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;
-  std::unique_ptr<Checkpointing> checkpoints_;  // chief only
+  std::unique_ptr<Checkpointing> checkpoints_;  // null: the job keeps none
   std::unique_ptr<LaneReader> reader_;
   std::unique_ptr<RowCacheChannel> cache_;  // null: no table is cached
   std::unique_ptr<GeoChannel> geo_;     // null: the servers hold the only copy
@@ -157,6 +244,13 @@ class TrainLoop {
   Round now_;
   Round next_;  // of ahead_'s thread while that is busy
   Beginning beginning_;
+  int beginning_by_ = 0;  // who has said it
+  int64_t number_ = 0;    // of the last checkpoint that this trainer has written or gone on from
+  // Examples of this trainer: in step 0; in the batches of the step in hand so far; in the steps since it began or went on.
+  int64_t first_examples_ = 0, step_examples_ = 0, trained_examples_ = 0;
+  int64_t first_step_examples_ = 0;  // sync: of step 0, of the whole cluster
+  bool data_ended_ = false;  // that is what ended the run
+  LeftOut left_out_;
   int64_t step_ = 0;  // steps done
   // Of the servers at this border: steps done, and one more when a step without examples has ended the run.
   int64_t version_ = 0;
@@ -166,6 +260,9 @@ class TrainLoop {
   int64_t eval_step_ = -1;
   int64_t saved_step_ = -1;
   int64_t posted_step_ = -1;
+  int64_t skipped_lines_ = 0;  // of the training data
+  absl::Status deferred_;
+  bool ended_ = false;  // the parameters of the end are saved
   // Async: evaluations whose contributions are not all there yet, by the step of this trainer.
   std::vector<int64_t> open_evaluations_;
   TrainSummary summary_;
@@ -177,6 +274,7 @@ class TrainLoop {
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(OpenData());
+  RETURN_IF_ERROR(CompareInputs());
   RETURN_IF_ERROR(Begin());
   RETURN_IF_ERROR(Steps());
   RETURN_IF_ERROR(End());
@@ -192,36 +290,56 @@ absl::Status TrainLoop::OpenData() {
   return absl::OkStatus();
 }
 
-absl::Status TrainLoop::Begin() {
-  if (chief_ && !config_.checkpoint().dir().empty()) {
-    checkpoints_ = std::make_unique<Checkpointing>(o_.job->Path(config_.checkpoint().dir()), config_, plan_, o_.client);
-  }
-  if (o_.resume && config_.checkpoint().dir().empty()) {
-    return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
-  }
+absl::Status TrainLoop::CompareInputs() {
+  std::vector<Input> inputs = ProgramInputs(*o_.programs);
+  inputs.push_back(DataInput("data.train", *train_));
+  if (eval_.has_value()) inputs.push_back(DataInput("data.eval", *eval_));
+  return CheckSameInputs(o_.client, o_.trainer_id, plan_.trainers(), inputs);
+}
+
+absl::StatusOr<Beginning> TrainLoop::MakeBeginning() {
   Beginning mine;
-  const std::optional<int64_t> takes_over = o_.client->TakesOver();
-  if (checkpoints_ != nullptr && !takes_over.has_value()) {
-    if (o_.resume) {
-      ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, checkpoints_->Resume());
-      mine.resumed = point.has_value();
-      if (point.has_value()) mine.point = *point;
-      if (!point.has_value()) LOG(WARNING) << "--resume: no checkpoint in " << config_.checkpoint().dir() << ", starts at step 0";
-    } else {
-      RETURN_IF_ERROR(checkpoints_->StartAfresh());
-    }
+  if (checkpoints_ != nullptr && o_.resume) {
+    ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, checkpoints_->Resume());
+    mine.resumed = point.has_value();
+    if (point.has_value()) mine.point = *point;
+    if (!point.has_value())
+      LOG(WARNING) << "--resume: no checkpoint in " << config_.checkpoint().dir() << ", starts at step 0";
+  } else if (checkpoints_ != nullptr) {
+    RETURN_IF_ERROR(checkpoints_->StartAfresh());
   }
-  if (chief_ && !mine.resumed && !takes_over.has_value() && !RowFiles(*o_.job).empty()) {
+  if (!mine.resumed && !RowFiles(*o_.job).empty()) {
     v1::ControlRequest load;
     load.mutable_load_rows();
     RETURN_IF_ERROR(o_.client->Control(load).status());
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("beginning", chief_ ? mine.Serialize() : "", /*kept=*/true));
-  if (all[kChief].empty()) {
-    return absl::UnavailableError("trainer 0 died before it said where to begin: start the job again");
+  return mine;
+}
+
+absl::Status TrainLoop::Begin() {
+  if (!config_.checkpoint().dir().empty()) {
+    checkpoints_ = std::make_unique<Checkpointing>(o_.job->Path(config_.checkpoint().dir()), config_, plan_, train_->Description(),
+                                                   o_.client);
   }
-  ASSIGN_OR_RETURN(beginning_, Beginning::Parse(all[kChief]));
-  beginning_.point.residuals = std::move(mine.point.residuals);  // the chief's
+  if (o_.resume && config_.checkpoint().dir().empty()) {
+    return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
+  }
+  const std::optional<int64_t> takes_over = o_.client->TakesOver();
+  // It is said once while the servers live: by whoever is the chief, also when the one before has died over it.
+  ASSIGN_OR_RETURN(Client::Word word, o_.client->AwaitWord(kBeginning, 0));
+  std::string residuals;  // the chief's
+  if (word.by < 0) {
+    ASSIGN_OR_RETURN(Beginning mine, MakeBeginning());
+    word.by = o_.trainer_id;
+    word.text = mine.Serialize();
+    RETURN_IF_ERROR(o_.client->Post(kBeginning, word.text, 0));
+    residuals = std::move(mine.point.residuals);
+  }
+  ASSIGN_OR_RETURN(beginning_, Beginning::Parse(word.text));
+  beginning_.point.residuals = std::move(residuals);
+  beginning_by_ = word.by;
+  number_ = beginning_.point.step;
+  RETURN_IF_ERROR(o_.client->Exchange(kBeginning, "", /*kept=*/true).status());
   step_ = beginning_.point.step;
   if (beginning_.point.loss_scale.has_value()) loss_scaler_.Restore(*beginning_.point.loss_scale);
   if (!plan_.sync() && beginning_.resumed) {
@@ -235,9 +353,10 @@ absl::Status TrainLoop::Begin() {
                    << ": reading goes on at step " << step_ << ", some examples are seen twice";
     }
   }
-  if (!takes_over.has_value()) RETURN_IF_ERROR(RestoreResiduals());
+  RETURN_IF_ERROR(RestoreResiduals());
   if (takes_over.has_value()) {
-    step_ = *takes_over;
+    // A dead one that had done nothing begins where all do.
+    step_ = std::max(step_, *takes_over);
     LOG(INFO) << "trainer " << o_.trainer_id << " takes the place of a dead one and goes on at step " << step_;
   }
   RETURN_IF_ERROR(LearnStatistics());
@@ -320,7 +439,7 @@ absl::Status TrainLoop::StartSessions() {
     });
   }
   const int64_t batches = int64_t{mode_.accumulate} * mode_.workers;
-  if (chief_ && batches > 1) {
+  if (IsChief() && batches > 1) {
     LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of " << config_.data().batch_size()
               << " examples (train.accumulate_steps x train.workers): the effective batch is "
               << batches * config_.data().batch_size() << " examples";
@@ -340,24 +459,33 @@ absl::Status TrainLoop::LearnStatistics() {
                            .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
                            .keep_waiting = KeepWaiting()};
   // Everything it uses is its own, threads included: it may be left behind in a read that never returns.
-  ASSIGN_OR_RETURN(const std::string mine,
-                   RunWatched(watch, [spec = spec_, train = *train_, streams,
-                                      threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
-                     ThreadPool pool("weir-statistics", threads);
-                     return CollectStatistics(spec, train, streams, &pool, cancelled);
-                   }));
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", mine, /*kept=*/true));
+  const absl::StatusOr<std::string> mine = RunWatched(
+      watch,
+      [spec = spec_, train = *train_, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
+        ThreadPool pool("weir-statistics", threads);
+        return CollectStatistics(spec, train, streams, &pool, cancelled);
+      });
+  if (!mine.ok()) return AtField(*o_.job, mine.status());
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("statistics", *mine, /*kept=*/true));
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (!all[t].empty()) continue;
+    return absl::UnavailableError(
+        absl::StrCat("trainer ", t, " died before it had measured its part of data.train: start the job again"));
+  }
   ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<LaneReader>> TrainLoop::MakeReader(const DataSet& data, bool one_pass) {
-  return LaneReader::Create(data, {.spec = spec_,
-                                   .streams = spec_.StreamsOf(o_.trainer_id),
-                                   .statistics = statistics_.has_value() ? &*statistics_ : nullptr,
-                                   .one_pass_in_order = one_pass,
-                                   .before_batch = one_pass ? nullptr : o_.before_batch,
-                                   .threads = o_.reader_threads});
+  absl::StatusOr<std::unique_ptr<LaneReader>> reader =
+      LaneReader::Create(data, {.spec = spec_,
+                                .streams = spec_.StreamsOf(o_.trainer_id),
+                                .statistics = statistics_.has_value() ? &*statistics_ : nullptr,
+                                .one_pass_in_order = one_pass,
+                                .before_batch = one_pass ? nullptr : o_.before_batch,
+                                .first_batches = int64_t{mode_.accumulate} * mode_.workers,
+                                .threads = o_.reader_threads});
+  return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());
 }
 
 absl::Status TrainLoop::Steps() {
@@ -366,10 +494,15 @@ absl::Status TrainLoop::Steps() {
   while (!stop_ && (max_steps == 0 || step_ < max_steps)) {
     ASSIGN_OR_RETURN(const bool more, OneStep());
     if (o_.after_step) o_.after_step(step_);
-    if (!more) break;
+    if (!more) {
+      data_ended_ = true;
+      break;
+    }
     RETURN_IF_ERROR(AtBorder());
   }
   Profiler::SetCurrentStep(-1);
+  // Nothing is read ahead when the data has ended.
+  if (data_ended_) left_out_ = CountLeftOut();
   // A round that nobody will run may be under way.
   if (ahead_ != nullptr) ahead_->Stop();
   if (mode_.staleness >= 0) {
@@ -384,6 +517,7 @@ absl::Status TrainLoop::Steps() {
   summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
   summary_.train_loss = progress_->mean_loss();
   WarnOfSkipped(*reader_, "data.train");
+  skipped_lines_ = reader_->skipped_lines();
   // The readers' threads and memory are not needed any more.
   reader_.reset();
   return absl::OkStatus();
@@ -412,7 +546,9 @@ absl::Status TrainLoop::NextRound(int batch) {
   if (ahead_ == nullptr) {
     now_.step = step_;
     now_.batch = batch;
-    return ReadRound(&now_);
+    RETURN_IF_ERROR(ReadRound(&now_));
+    now_.ended = now_.ended || TooSmall();
+    return absl::OkStatus();
   }
   if (!ahead_->busy()) StartAhead(step_, batch);  // the first
   bool waited = false;
@@ -425,6 +561,7 @@ absl::Status TrainLoop::NextRound(int batch) {
   RETURN_IF_ERROR(read);
   if (waited) late_->Add();
   std::swap(now_, next_);
+  now_.ended = now_.ended || TooSmall();
   if (now_.ended) return absl::OkStatus();
   for (const auto& session : sessions_) session->TakeAhead();
   // What the round after this one needs comes while this one runs.
@@ -435,6 +572,55 @@ absl::Status TrainLoop::NextRound(int batch) {
     StartAhead(step_ + 1, 0);
   }
   return absl::OkStatus();
+}
+
+bool TrainLoop::TooSmall() const {
+  if (plan_.sync() || now_.batch + 1 < mode_.accumulate) return false;
+  int64_t examples = step_examples_, first = 0;
+  for (const std::vector<LaneBatch>& of_worker : now_.batches) {
+    for (const LaneBatch& lane : of_worker) examples += lane.examples;
+  }
+  for (const LaneBatch& lane : now_.batches.back()) first += lane.first_examples;
+  return 2 * examples < first;
+}
+
+absl::Status TrainLoop::CheckFirstStep(int64_t first_samples) {
+  first_step_examples_ = first_samples;
+  const int64_t before = beginning_.point.first_step_examples;
+  if (before == 0 || before == first_samples) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--resume: step 0 had ", before, " examples when the checkpoint was written, and has ", first_samples,
+                   " in the data of data.train now: the files are others; bring back those of before, or start a fresh run without --resume"));
+}
+
+LeftOut TrainLoop::CountLeftOut() {
+  LeftOut left = {.trained = step_ * first_examples_};
+  // It is not worth reading for to know how much more than this there is.
+  const int64_t enough = static_cast<int64_t>(2 * kLeftOutWarning * static_cast<double>(left.trained)) / std::max<int64_t>(1, spec_.epochs) +
+                         config_.data().batch_size();
+  std::vector<LaneBatch> batches;
+  while (!reader_->ended() && reader_->given() - trained_examples_ <= enough) {
+    // No error counts any more: parameters are to be saved.
+    const absl::Status read = reader_->Next(absl::Seconds(2), &batches);
+    if (read.ok()) continue;
+    LOG(INFO) << "examples that are left out were not counted to the end: " << read;
+    break;
+  }
+  left.examples = reader_->given() - trained_examples_;
+  left.more = !reader_->ended();
+  return left;
+}
+
+void TrainLoop::SayLeftOut(const LeftOut& all) {
+  summary_.left_out = all.examples;
+  summary_.left_out_more = all.more;
+  const double epoch = static_cast<double>(all.trained + all.examples) / static_cast<double>(std::max<int64_t>(1, spec_.epochs));
+  const double part = epoch > 0 ? static_cast<double>(all.examples) / epoch : 0;
+  if (!IsChief() || part <= kLeftOutWarning) return;
+  LOG(WARNING) << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
+               << absl::StrFormat("%.1f %%", 100 * part)
+               << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, compressed files of "
+                  "like size (as many as lanes, or many), or a smaller data.batch_size make streams more even (docs/data.md)";
 }
 
 // The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the one
@@ -451,9 +637,13 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
   const bool may_skip = config_.train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
   if (mode_.accumulate > 1 && may_skip) before = train_metrics_;
   for (const auto& session : sessions_) session->SetLossScale(loss_scaler_.scale());
+  step_examples_ = 0;
   for (int batch = 0; batch < mode_.accumulate; ++batch) {
     RETURN_IF_ERROR(NextRound(batch));
     if (now_.ended) return false;
+    first_examples_ = 0;
+    for (const LaneBatch& lane : now_.batches.back()) first_examples_ += lane.first_examples;
+    o_.client->SetFirstSamples(first_examples_);
     std::vector<StepResult> results(sessions_.size());
     if (group_ == nullptr) {
       RETURN_IF_ERROR(train(batch, 0, &results[0]));
@@ -464,6 +654,7 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
     for (size_t w = 0; w < sessions_.size(); ++w) {
       result->examples += results[w].examples;
+      step_examples_ += results[w].examples;
       result->loss_sum += results[w].loss_sum;
       const bool took_effect = batch + 1 < mode_.accumulate || !results[w].outcome.skipped;
       if (took_effect) RETURN_IF_ERROR(sessions_[w]->AddTrainMetrics(&train_metrics_));
@@ -483,7 +674,17 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   ASSIGN_OR_RETURN(const bool begun, RunBatches(&result));
   if (!begun) return false;
   if (plan_.sync()) version_ = result.outcome.version;
-  if (plan_.sync() && result.outcome.samples == 0) return false;
+  if (plan_.sync()) {
+    RETURN_IF_ERROR(CheckFirstStep(result.outcome.first_samples));
+    if (result.outcome.ended) {
+      if (IsChief() && result.outcome.samples > 0) {
+        LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
+                  << result.outcome.first_samples << ": it takes no effect, and training ends";
+      }
+      return false;
+    }
+  }
+  trained_examples_ += result.examples;
   ++step_;
   stop_ = plan_.sync() ? result.outcome.stop : o_.client->StopRequested();
   const float scale = loss_scaler_.scale();
@@ -522,45 +723,70 @@ absl::Status TrainLoop::AtBorder() {
   if (!plan_.sync()) RETURN_IF_ERROR(CollectAsyncEvaluations());
   // A stop goes straight to the last checkpoint.
   if (stop_) return absl::OkStatus();
-  if (Due(config_.train().eval_every_steps()) && eval_.has_value()) {
-    RETURN_IF_ERROR(plan_.sync() ? SyncEvaluation(absl::StrCat("eval.", step_)) : StartAsyncEvaluation());
-  }
+  // Saved first: an evaluation that fails or never ends costs no parameters.
   if (Due(config_.checkpoint().every_steps())) RETURN_IF_ERROR(Save());
+  if (Due(config_.train().eval_every_steps()) && eval_.has_value()) {
+    if (!plan_.sync()) return StartAsyncEvaluation();
+    // That of the last step comes behind the last checkpoint.
+    const int64_t max_steps = config_.train().max_steps();
+    if (max_steps == 0 || step_ < max_steps) RETURN_IF_ERROR(SyncEvaluation(absl::StrCat("eval.", step_)));
+  }
   return absl::OkStatus();
 }
 
-absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
-  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kEvaluation);
+absl::StatusOr<std::string> TrainLoop::Evaluate() {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
   Metrics metrics(session_->loss().kind());
   RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
   WarnOfSkipped(*reader, "data.eval");
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(key, metrics.Serialize()));
-  metrics.Clear();
-  for (const std::string& bytes : all) {
-    // A trainer that died in async has said nothing.
-    if (!bytes.empty()) RETURN_IF_ERROR(metrics.MergeSerialized(bytes));
+  return metrics.Serialize();
+}
+
+absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kEvaluation);
+  const absl::StatusOr<std::string> mine = Evaluate();
+  if (!mine.ok()) RETURN_IF_ERROR(Defer(mine.status()));
+  // In async whoever comes late to the end reads what the others said.
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(key, mine.ok() ? *mine : "", /*kept=*/!plan_.sync()));
+  Metrics metrics(session_->loss().kind());
+  std::vector<size_t> without;
+  for (size_t t = 0; t < all.size(); ++t) {
+    // A trainer that died in async has said nothing; nor has one whose evaluation failed, which makes this one of
+    // nothing.
+    if (all[t].empty() && plan_.sync()) return absl::OkStatus();
+    if (all[t].empty()) without.push_back(t);
+    if (!all[t].empty()) RETURN_IF_ERROR(metrics.MergeSerialized(all[t]));
   }
   eval_result_ = metrics.Result();
   eval_step_ = step_;
-  if (chief_) {
-    progress_->Say(absl::StrCat("eval step=", step_, " examples=", eval_result_->samples, " ", eval_result_->ToString()));
+  if (IsChief()) {
+    progress_->Say(absl::StrCat("eval step=", step_, " examples=", eval_result_->samples, " ", eval_result_->ToString(),
+                                without.empty() ? "" : absl::StrCat(" (without trainer ", absl::StrJoin(without, ", trainer "), ")")));
+  }
+  if (eval_result_->samples == 0) {
+    eval_result_.reset();
+    return absl::OkStatus();
+  }
+  // Part of the data ranks no checkpoint.
+  if (checkpoints_ != nullptr && IsChief() && saved_step_ == step_ && without.empty()) {
+    const absl::Status recorded = checkpoints_->RecordEvaluation(*eval_result_);
+    if (!recorded.ok()) {
+      LOG(WARNING) << "the checkpoint of step " << step_ << " is saved, without its evaluation: " << recorded.message();
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status TrainLoop::StartAsyncEvaluation() {
   const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kEvaluation);
-  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, MakeReader(*eval_, /*one_pass=*/true));
-  Metrics metrics(session_->loss().kind());
-  RETURN_IF_ERROR(session_->Evaluate(version_, reader.get(), KeepWaiting(), &metrics));
-  WarnOfSkipped(*reader, "data.eval");
+  const absl::StatusOr<std::string> mine = Evaluate();
+  if (!mine.ok()) RETURN_IF_ERROR(Defer(mine.status()));
   open_evaluations_.push_back(step_);
-  return o_.client->Contribute(absl::StrCat("eval.", step_), metrics.Serialize(), /*reader=*/kChief);
+  return o_.client->Contribute(absl::StrCat("eval.", step_), mine.ok() ? *mine : "", /*reader=*/o_.client->Chief());
 }
 
 absl::Status TrainLoop::CollectAsyncEvaluations() {
-  if (!chief_) return absl::OkStatus();
+  if (!IsChief()) return absl::OkStatus();
   std::vector<int64_t> still_open;
   for (const int64_t step : open_evaluations_) {
     std::vector<std::string> all;
@@ -570,6 +796,7 @@ absl::Status TrainLoop::CollectAsyncEvaluations() {
       still_open.push_back(step);
       continue;
     }
+    if (all.empty()) continue;  // the chief before has told of it
     Metrics metrics(session_->loss().kind());
     for (size_t t = 0; t < all.size(); ++t) {
       if (all[t].empty()) {
@@ -590,19 +817,19 @@ absl::Status TrainLoop::CollectAsyncEvaluations() {
 // The chief's evaluations that a trainer took no part in, because its data ended earlier or it began later, would stay open for
 // ever: it says so with an empty contribution.
 absl::Status TrainLoop::EndAsyncEvaluations(const std::string& open_at_chief) {
-  if (open_at_chief.empty()) return absl::OkStatus();
-  for (const absl::string_view text : absl::StrSplit(open_at_chief, ',')) {
+  if (!eval_.has_value() || config_.train().eval_every_steps() == 0) return absl::OkStatus();
+  for (const absl::string_view text : absl::StrSplit(open_at_chief, ',', absl::SkipEmpty())) {
     int64_t step = 0;
     if (!absl::SimpleAtoi(text, &step)) return absl::InternalError("what the chief says of its evaluations cannot be read");
     if (std::find(open_evaluations_.begin(), open_evaluations_.end(), step) != open_evaluations_.end()) continue;
-    RETURN_IF_ERROR(o_.client->Contribute(absl::StrCat("eval.", step), "", /*reader=*/kChief));
+    RETURN_IF_ERROR(o_.client->Contribute(absl::StrCat("eval.", step), "", /*reader=*/o_.client->Chief()));
   }
-  RETURN_IF_ERROR(o_.client->Exchange("end.evaluations", "").status());
+  RETURN_IF_ERROR(o_.client->Exchange("end.evaluations", "", /*kept=*/true).status());
   return CollectAsyncEvaluations();
 }
 
 absl::Status TrainLoop::Digest() {
-  if (!chief_) return absl::OkStatus();
+  if (!IsChief()) return absl::OkStatus();
   const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kDigest);
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version_);
@@ -619,9 +846,9 @@ absl::Status TrainLoop::Digest() {
   progress_->Say(absl::StrCat("digest step=", step_, " values=", DigestHex(total.values), " state=", DigestHex(total.state)));
   if (o_.digest_log.empty()) return absl::OkStatus();
   std::FILE* log = std::fopen(o_.digest_log.c_str(), "a");
-  if (log == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
+  if (log == nullptr) return Defer(absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log)));
   for (const auto& [name, sum] : table) std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum, ExtentOf(name)).c_str());
-  if (std::fclose(log) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log));
+  if (std::fclose(log) != 0) return Defer(absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log)));
   return absl::OkStatus();
 }
 
@@ -640,67 +867,146 @@ DigestExtent TrainLoop::ExtentOf(const std::string& variable) const {
   return extent;
 }
 
-absl::StatusOr<std::string> TrainLoop::GatherResiduals() {
-  if (!o_.client->KeepsResiduals()) return std::string();
-  if (!plan_.sync()) {
-    RETURN_IF_ERROR(PostResiduals());
-    if (!chief_) return std::string();
-    // Others are in the middle of their steps: theirs are as they were when they posted them.
-    ASSIGN_OR_RETURN(std::vector<std::string> all, o_.client->Posted(kResidualsKey));
-    all[kChief] = o_.client->SaveResiduals(step_);
-    return absl::StrJoin(all, "");
-  }
-  const std::string mine = o_.client->SaveResiduals(step_);
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(absl::StrCat("residuals.", step_), mine));
-  return absl::StrJoin(all, "");
-}
-
 absl::Status TrainLoop::PostResiduals() {
-  if (chief_ || !o_.client->KeepsResiduals() || posted_step_ == step_) return absl::OkStatus();
+  if (plan_.sync() || IsChief() || !o_.client->KeepsResiduals() || posted_step_ == step_) return absl::OkStatus();
   posted_step_ = step_;
-  return o_.client->Post(kResidualsKey, o_.client->SaveResiduals(step_), step_);
+  return o_.client->PostResiduals(step_);
 }
 
 absl::Status TrainLoop::RestoreResiduals() {
   if (!beginning_.resumed || !o_.client->KeepsResiduals()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   o_.client->Exchange("residuals.beginning", chief_ ? beginning_.point.residuals : ""));
-  return o_.client->RestoreResiduals(all[kChief], step_);
+  // What has been pushed since knows nothing of them.
+  if (o_.client->TakesOver().has_value()) return absl::OkStatus();
+  const auto read = [file = beginning_.point.residuals](const Client::Take& take) {
+    return file.empty() ? absl::OkStatus() : ReadInPieces(file, take);
+  };
+  return o_.client->DealResiduals(beginning_by_, read, step_);
+}
+
+absl::StatusOr<std::optional<int64_t>> TrainLoop::CheckpointNumber() {
+  ASSIGN_OR_RETURN(const Client::Word last, o_.client->NewestWord(kSaving));
+  if (!last.chief) return std::nullopt;
+  // A dead chief may be publishing what it has called so: only its own is replaced by a trainer at the same step.
+  const int64_t newest = std::max(last.edition, number_);
+  number_ = step_ > newest || (step_ == newest && newest == number_) ? step_ : newest + 1;
+  RETURN_IF_ERROR(o_.client->Post(kSaving, "", number_));
+  return number_;
+}
+
+absl::StatusOr<bool> TrainLoop::WriteCheckpoint() {
+  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kCheckpoint);
+  int64_t number = step_;
+  if (plan_.sync() && !IsChief()) {
+    if (o_.client->KeepsResiduals()) RETURN_IF_ERROR(o_.client->GatherResiduals(step_, kFirst, {}));
+    return false;
+  }
+  if (!plan_.sync()) {
+    ASSIGN_OR_RETURN(const std::optional<int64_t> claimed, CheckpointNumber());
+    if (!claimed.has_value()) return false;
+    number = *claimed;
+  }
+  TrainerState state;
+  if (o_.client->KeepsResiduals()) {
+    state.residuals = [this](const Client::Take& take) {
+      // In async others are in the middle of their steps: theirs are as they were when they posted them.
+      return plan_.sync() ? o_.client->GatherResiduals(step_, kFirst, take) : o_.client->TakeResiduals(step_, take);
+    };
+  }
+  if (statistics_.has_value()) state.statistics = statistics_->Serialize();
+  if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
+  state.first_step_examples = first_step_examples_;
+  const std::optional<MetricResult> eval = eval_step_ == step_ ? eval_result_ : std::nullopt;
+  ASSIGN_OR_RETURN(const std::string path, checkpoints_->Save(number, version_, state, eval));
+  progress_->Say(absl::StrCat("checkpoint step=", number, " path=", path));
+  return true;
 }
 
 absl::Status TrainLoop::Save() {
   // Everyone comes here, in sync at the same steps, though only the chief writes.
-  if (config_.checkpoint().dir().empty() || saved_step_ == step_) return absl::OkStatus();
-  const ProfileSpan span(step_ - 1, ProfileKind::kBorder, kCheckpoint);
-  TrainerState state;
-  ASSIGN_OR_RETURN(state.residuals, GatherResiduals());
-  if (checkpoints_ == nullptr) {
-    saved_step_ = step_;
-    return absl::OkStatus();
-  }
-  if (statistics_.has_value()) state.statistics = statistics_->Serialize();
-  if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
-  const std::optional<MetricResult> eval = eval_step_ == step_ ? eval_result_ : std::nullopt;
-  ASSIGN_OR_RETURN(const std::string path,
-                   checkpoints_->Save(step_, version_, state, eval));
+  if (checkpoints_ == nullptr || saved_step_ == step_) return absl::OkStatus();
+  RETURN_IF_ERROR(PostResiduals());
+  if (plan_.sync() || IsChief()) RETURN_IF_ERROR(WriteCheckpoint().status());
   saved_step_ = step_;
-  progress_->Say(absl::StrCat("checkpoint step=", step_, " path=", path));
   return absl::OkStatus();
+}
+
+absl::Status TrainLoop::SaveLast() {
+  if (plan_.sync() || checkpoints_ == nullptr) return Save();
+  // Others may have trained on since the chief's last step, and the chief may die over it.
+  saved_step_ = -1;
+  for (int64_t edition = 0;;) {
+    ASSIGN_OR_RETURN(const Client::Word word, o_.client->AwaitWord(kSaved, edition));
+    edition = word.edition + 1;
+    const std::vector<std::string> held = absl::StrSplit(word.text, ',');
+    int64_t own = -1;
+    if (word.by >= 0 &&
+        (held.size() != static_cast<size_t>(plan_.trainers()) || !absl::SimpleAtoi(held[o_.trainer_id], &own))) {
+      return absl::InternalError("what the chief says of the last checkpoint cannot be read");
+    }
+    if (own >= step_) return absl::OkStatus();
+    if (!word.chief) continue;
+    ASSIGN_OR_RETURN(const bool written, WriteCheckpoint());
+    if (!written) continue;
+    saved_step_ = step_;
+    return o_.client->Post(kSaved, absl::StrJoin(checkpoints_->saved_trainer_steps(), ","), edition);
+  }
+}
+
+absl::Status TrainLoop::Defer(const absl::Status& error) {
+  if (ended_ || config_.checkpoint().dir().empty()) return error;
+  RETURN_IF_ERROR(o_.client->JobStatus());
+  if (deferred_.ok()) {
+    deferred_ = error;
+    LOG(ERROR) << error.message() << "; the run stops at the next step border, saves and ends with this error";
+  }
+  o_.client->RequestStop();
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::NoExamples(int64_t skipped_lines) const {
+  std::vector<std::string> names;
+  for (const DataFile& file : train_->files()) names.push_back(absl::StrCat(file.name, " (", file.bytes, " bytes)"));
+  if (names.size() > 3) names.resize(3);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.train: there are no examples to train on in ", train_->files().size(),
+      train_->files().size() == 1 ? " file" : " files", ": ", absl::StrJoin(names, ", "),
+      train_->files().size() > 3 ? ", ..." : "",
+      skipped_lines > 0 ? absl::StrCat("; ", skipped_lines, " lines were skipped (data.bad_line: SKIP)") : "",
+      config_.data().drop_last()
+          ? absl::StrCat("; a stream gives whole batches only, of ", spec_.StreamBatch(0), " examples (data.drop_last)")
+          : ""));
 }
 
 absl::Status TrainLoop::End() {
   if (geo_ != nullptr) RETURN_IF_ERROR(geo_->Finish());
-  // In async the last evaluation and the last checkpoint come after everyone's last step, and after everyone's last residuals.
-  if (!plan_.sync() && !config_.checkpoint().dir().empty()) RETURN_IF_ERROR(PostResiduals());
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("end", absl::StrJoin(open_evaluations_, ",")));
-  // What is judged and saved is what the servers have, not this trainer's copy.
-  if (geo_ != nullptr) RETURN_IF_ERROR(session_->Start(step_));
-  if (!plan_.sync()) RETURN_IF_ERROR(EndAsyncEvaluations(all[kChief]));
-  if (!stop_ && eval_.has_value() && eval_step_ != step_) RETURN_IF_ERROR(SyncEvaluation("eval.end"));
-  // Others may have trained on since the chief's last step.
-  if (!plan_.sync()) saved_step_ = -1;
-  RETURN_IF_ERROR(Save());
-  summary_.eval = stop_ ? std::nullopt : eval_result_;
+  // In async the last checkpoint and the last evaluation come after everyone's last step, and after everyone's last residuals.
+  if (checkpoints_ != nullptr) RETURN_IF_ERROR(PostResiduals());
+  const Ending mine = {.steps = step_,
+                       .skipped_lines = skipped_lines_,
+                       .stopped = stop_,
+                       .left_out = left_out_,
+                       .open_evaluations = absl::StrJoin(open_evaluations_, ","),
+                       .error = deferred_};
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange("end", mine.Serialize(), /*kept=*/true));
+  ASSIGN_OR_RETURN(const Ending of_all, Ending::OfAll(all, o_.client->Chief()));
+  if (of_all.steps == 0 && !of_all.stopped) return NoExamples(of_all.skipped_lines);
+  RETURN_IF_ERROR(SaveLast());
+  const bool judges = !of_all.stopped && eval_.has_value() && eval_step_ != step_;
+  // Whoever fails from here on ends the others: not before the parameters are on disk. In async SaveLast waits for that.
+  if (plan_.sync() && checkpoints_ != nullptr && (judges || !of_all.error.ok())) {
+    RETURN_IF_ERROR(o_.client->Exchange("end.saved", "").status());
+  }
+  ended_ = true;
+  RETURN_IF_ERROR(deferred_);
+  RETURN_IF_ERROR(of_all.error);
+  SayLeftOut(of_all.left_out);
+  if (!plan_.sync()) RETURN_IF_ERROR(EndAsyncEvaluations(of_all.open_evaluations));
+  if (judges) {
+    // What is judged is what was saved, the servers' values: in async a trainer's own are those of its last step.
+    if (!plan_.sync()) RETURN_IF_ERROR(session_->Start(step_));
+    RETURN_IF_ERROR(SyncEvaluation("eval.end"));
+  }
+  summary_.eval = of_all.stopped ? std::nullopt : eval_result_;
   return absl::OkStatus();
 }
 
@@ -710,7 +1016,9 @@ std::string TrainSummary::DoneLine() const {
   std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps, examples,
                                      seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
                                      eval.has_value() ? eval->loss : train_loss);
-  if (eval.has_value() && eval->kind == v1::LossDesc::BINARY) absl::StrAppendFormat(&line, " auc=%.6f", eval->auc);
+  if (eval.has_value() && eval->kind == v1::LossDesc::BINARY && !std::isnan(eval->auc)) {
+    absl::StrAppendFormat(&line, " auc=%.6f", eval->auc);
+  }
   if (eval.has_value() && eval->kind == v1::LossDesc::MULTI_CLASS) {
     absl::StrAppendFormat(&line, " accuracy=%.6f", eval->accuracy);
   }
@@ -718,6 +1026,7 @@ std::string TrainSummary::DoneLine() const {
     absl::StrAppendFormat(&line, " rmse=%.6f", std::sqrt(eval->loss));
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
+  if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
   if (stopped) line += " stopped=1";
   return line;

@@ -50,6 +50,11 @@ struct TrainSummary {
   int64_t examples = 0;
   // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP, loss_scaling).
   int64_t skipped_steps = 0;
+  // Examples of the whole cluster that no step was made of, because streams had ended and the rest was less than half a step
+  // (docs/data.md). Not those that drop_last drops. 0 when max_steps or a stop ended the run.
+  int64_t left_out = 0;
+  // There are more than that.
+  bool left_out_more = false;
   // Of the step that would come next; 0 without train.loss_scaling.
   double loss_scale = 0;
   double seconds = 0;
@@ -58,8 +63,8 @@ struct TrainSummary {
   std::optional<MetricResult> eval;
   bool stopped = false;
 
-  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" if there are any, and " loss_scale=…"
-  // with train.loss_scaling
+  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" and " left_out=…" if there are any, and
+  // " loss_scale=…" with train.loss_scaling
   std::string DoneLine() const;
 };
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/command_line.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
@@ -58,6 +59,10 @@ ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every varia
 
 namespace weir {
 namespace {
+
+// For the network to shut down when the work is over. gRPC without the threads or the memory that it needs never comes
+// to an end.
+constexpr absl::Duration kEnd = absl::Seconds(60);
 
 constexpr char kUsage[] =
     "trainer --job=FILE [--role=trainer] --trainer_id=N --pservers=H:P,H:P   one trainer of a cluster\n"
@@ -193,6 +198,11 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
                   .pool = r->pool.get()};
     ASSIGN_OR_RETURN(r->transport, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
   } else {
+    // Two over TCP, one through a socket. A file of each lane, and a few more.
+    const int servers = static_cast<int>(r->cluster.pservers.size());
+    const int files = train.lanes() + 32;
+    RETURN_IF_ERROR(WantDescriptors(
+        3 * servers + files, absl::StrCat("3 connections to each of ", servers, " servers and ", files, " files")));
     ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, MakeGrpcTransport({.endpoints = r->cluster.pservers}));
     ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(network), r->cluster.trainer_id));
   }
@@ -257,18 +267,21 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     if (status.ok()) {
       status = runtime.client->Done();
     } else {
-      // When the job failed elsewhere, that is the story; an error of ours ends the others.
+      // When the job failed elsewhere, that is the story; an error of ours ends the others. Every server hears it from
+      // here before the connections go: one that does not know would wait for this trainer, and then blame it.
       const absl::Status job = runtime.client->JobStatus();
-      if (job.ok()) {
-        runtime.client->ReportFailure(status);
-      } else {
-        status = job;
-      }
+      runtime.client->ReportFailure(status);
+      if (!job.ok()) status = job;
     }
   }
   signals->OnStop({});
   // Also of a run that failed: others may have been the cause.
   std::fputs(runtime.profile.Finish().c_str(), stdout);
+  if (!IsEmbedded(runtime.cluster)) {
+    signals->EndWithin(kEnd, ExitCodeOf(status),
+                       absl::StrCat("trainer: ", status.message(), status.ok() ? "" : "; ",
+                                    "the network has not shut down within ", absl::FormatDuration(kEnd)));
+  }
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());
   std::fflush(stdout);
@@ -276,9 +289,10 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
 }
 
 int Main(int argc, char** argv) {
+  ExitWhenOutOfMemory("trainer");
+  StopSignals signals;
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  StopSignals signals;
   absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
   if (!command.ok()) {
     std::fprintf(stderr, "trainer: %s\n", std::string(command.status().message()).c_str());

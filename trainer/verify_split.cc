@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
@@ -107,7 +108,7 @@ class SplitRun {
     std::vector<std::thread> threads;
     for (size_t t = 0; t < sessions_.size(); ++t) {
       sessions_[t]->SetLossScale(loss_scaler_.scale());
-      threads.emplace_back([&, t] {
+      threads.push_back(StartThread("weir-trainer", [&, t] {
         const LaneRange lanes = sessions_[t]->lanes();
         for (size_t b = 0; b < batches.size() && ends[t].ok(); ++b) {
           std::vector<LaneBatch> own(batches[b].begin() + lanes.begin, batches[b].begin() + lanes.begin + lanes.count);
@@ -117,7 +118,7 @@ class SplitRun {
         }
         // So that the others end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
-      });
+      }));
     }
     for (std::thread& thread : threads) thread.join();
     for (size_t t = 0; t < ends.size(); ++t) {

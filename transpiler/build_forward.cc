@@ -160,10 +160,12 @@ absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
   // Training, evaluation and prediction report the first loss by these.
   if (const v1::LossDesc& loss = programs->main.losses(0); loss.prediction().empty() || loss.label().empty()) {
-    return job.positions.Error(job.config.has_program() ? "program" : "model.loss[0]",
-                               absl::StrCat("loss '", loss.name(), "', the first, names no ",
-                                            loss.prediction().empty() ? "prediction" : "label",
-                                            "; a job is judged by the prediction and label of its first loss"));
+    return job.positions.Error(
+        job.config.has_program() ? "program" : "model.loss[0]",
+        absl::StrCat("the first loss", loss.name().empty() ? "" : absl::StrCat(" '", loss.name(), "'"),
+                     loss.var().empty() ? "" : absl::StrCat(" (variable '", loss.var(), "')"), " names no ",
+                     loss.prediction().empty() ? "prediction" : "label",
+                     "; a job is judged by the prediction and label of its first loss"));
   }
   programs->main.set_format_version(kProgramFormatVersion);
   programs->main.set_name(absl::StrCat(job.config.name(), ".main"));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -46,6 +48,25 @@ std::string Server(const v1::ProgramDesc& main, int server) {
                       plan.tables_size(), " tables\n", list);
 }
 
+// What a step moves of parameters whose gradients are rows, without a table on the servers.
+struct SparseParameter {
+  int64_t bytes = 0;                         // of all of it
+  int64_t row_bytes = 0;                     // of an id and its row
+  const v1::FetchedRows* fetched = nullptr;  // null: it comes whole
+};
+
+std::map<std::string, SparseParameter> SparseParameters(const v1::Plan& plan) {
+  std::map<std::string, SparseParameter> sparse;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (!block.sparse_gradient()) continue;
+    SparseParameter& parameter = sparse[block.parameter()];
+    parameter.bytes += block.element_count() * kFloatBytes;
+    parameter.row_bytes = 8 + (block.dims(0) > 0 ? block.element_count() / block.dims(0) : 0) * kFloatBytes;
+  }
+  for (const v1::FetchedRows& fetched : plan.fetched_rows()) sparse[fetched.parameter()].fetched = &fetched;
+  return sparse;
+}
+
 }  // namespace
 
 std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
@@ -60,10 +81,18 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   for (const v1::PlacedBlock& block : plan.blocks()) {
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
   }
+  const std::map<std::string, SparseParameter> sparse = SparseParameters(plan);
+  int64_t whole = 0;
+  for (const auto& [name, parameter] : sparse) whole += parameter.fetched == nullptr ? parameter.bytes : 0;
   // One push and one pull of dense blocks, one pull of rows, to every server.
-  const int64_t messages = plan.servers() * (plan.tables_size() > 0 ? 3 : 2);
+  const int64_t messages = plan.servers() * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
   absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
-                  " bytes of dense gradients up per lane subtree, ", dense, " bytes of dense parameters down");
+                  " bytes of dense gradients up per lane subtree, ", dense + whole, " bytes of dense parameters down");
+  for (const auto& [name, parameter] : sparse) {
+    absl::StrAppend(&text, ", ", parameter.row_bytes, parameter.fetched == nullptr ? " bytes up" : " bytes up and down",
+                    " per distinct id of ", name);
+    if (parameter.fetched != nullptr) absl::StrAppend(&text, " (at most ", parameter.fetched->most_rows(), " ids)");
+  }
   for (const v1::PlacedTable& table : plan.tables()) {
     absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ", table.name());
   }

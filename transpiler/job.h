@@ -40,6 +40,9 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
 // By table: its row files (table.load), with the job's directory in front.
 std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
 
+// Puts the place of the field in front of a message that begins with one of the job: "data.dense.column[0]: ...".
+absl::Status AtField(const Job& job, const absl::Status& error);
+
 }  // namespace weir
 
 #endif  // WEIR_TRANSPILER_JOB_H_

@@ -87,6 +87,9 @@ absl::StatusOr<v1::VarDesc> ModelContext::Input(std::string_view field, const st
     known.push_back(var.name());
   }
   for (const v1::Layer& layer : job().model().layer()) {
+    if (layer.name() == variable && what_ == absl::StrCat("layer '", variable, "'")) {
+      return Error(field, absl::StrCat("'", variable, "' is this layer itself; a layer reads those above it"));
+    }
     if (layer.name() == variable) {
       return Error(field, absl::StrCat("'", variable, "' is a layer further down; a layer reads those above it"));
     }

@@ -1,4 +1,4 @@
-// PlanText, PlanFingerprint, FirstDifference: what every process of a job must agree on.
+// PlanText, SettingsText, PlanFingerprint, FirstDifference: what every process of a job must agree on.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -133,9 +133,14 @@ std::vector<std::pair<std::string, std::string>> Lines(std::string_view text) {
 
 }  // namespace
 
-std::string PlanText(const Job& job, const v1::Plan& plan) {
+std::string SettingsText(const v1::JobConfig& config) {
   std::string text;
-  SettingsPrinter(job.config, &text).Print(job.config, "");
+  SettingsPrinter(config, &text).Print(config, "");
+  return text;
+}
+
+std::string PlanText(const Job& job, const v1::Plan& plan) {
+  std::string text = SettingsText(job.config);
   if (job.config.has_program()) {
     absl::StrAppend(&text, "program.contents: ", absl::Hex(StableHash(job.program_text), absl::kZeroPad16), "\n");
   }

@@ -48,6 +48,8 @@ v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main);
 // What every process of a job must agree on, as text lines "path: value" in a fixed order: the plan, and every setting of
 // the job that is marked "same". The fingerprint is xxh3 of it.
 std::string PlanText(const Job& job, const v1::Plan& plan);
+// Its lines that are settings of the job.
+std::string SettingsText(const v1::JobConfig& config);
 uint64_t PlanFingerprint(std::string_view plan_text);
 // "distribute.servers: 2 here, 3 there"; empty when equal.
 std::string FirstDifference(std::string_view here, std::string_view there);

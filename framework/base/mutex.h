@@ -1,20 +1,18 @@
-// The one lock of the project: Mutex, MutexLock, CondVar.
+// The one lock of the project: Mutex, MutexLock, CondVar. Annotated for clang's -Wthread-safety.
 //
-// absl::Mutex in normal builds, std::mutex under ThreadSanitizer, which cannot see into the uninstrumented Abseil of the
-// system. Annotated for clang's -Wthread-safety in both.
+// The standard library's, not Abseil's: absl::CondVar of Debian 12 sleeps until a time of the wall clock, so a clock
+// that is set back by an hour makes a wait of a second last an hour. These waits are measured by the monotonic clock.
+// And ThreadSanitizer sees them, which it does not see of locks inside the uninstrumented Abseil of the system.
 #ifndef WEIR_FRAMEWORK_BASE_MUTEX_H_
 #define WEIR_FRAMEWORK_BASE_MUTEX_H_
 
-#include "absl/base/thread_annotations.h"
-#include "absl/time/time.h"
-
-#ifdef WEIR_TSAN
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#else
-#include "absl/synchronization/mutex.h"
-#endif
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 
 namespace weir {
 
@@ -26,25 +24,15 @@ class ABSL_LOCKABLE Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-#ifdef WEIR_TSAN
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
-#else
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.Lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.Unlock(); }
-  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.TryLock(); }
-#endif
   // Tells the lock analysis, inside a lambda, what it cannot see: whoever calls it holds the lock. Checks nothing.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   friend class CondVar;
-#ifdef WEIR_TSAN
   std::mutex mu_;
-#else
-  absl::Mutex mu_;
-#endif
 };
 
 class ABSL_SCOPED_LOCKABLE MutexLock {
@@ -58,14 +46,14 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;
 };
 
-// Waits in real time. Code that must run under a fake clock waits through Clock (framework/base/clock.h).
+// Waits in real time, by the monotonic clock. May wake without a reason: wait in a loop. Code that must run under a
+// fake clock waits through Clock (framework/base/clock.h).
 class CondVar {
  public:
   CondVar() = default;
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-#ifdef WEIR_TSAN
   void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     cv_.wait(lock);
@@ -74,30 +62,18 @@ class CondVar {
   // True if it timed out.
   bool WaitWithTimeout(Mutex* mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
-    // TSan does not intercept the clock-wait that steady_clock deadlines use; system_clock it does.
-    const bool timed_out = cv_.wait_until(lock, std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout)) ==
-                           std::cv_status::timeout;
+    // wait_for would add an infinite timeout to the present time.
+    const auto until =
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)));
+    const bool timed_out = cv_.wait_until(lock, until) == std::cv_status::timeout;
     lock.release();
     return timed_out;
   }
   void Signal() { cv_.notify_one(); }
   void SignalAll() { cv_.notify_all(); }
-#else
-  void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { cv_.Wait(&mu->mu_); }
-  // True if it timed out.
-  bool WaitWithTimeout(Mutex* mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return cv_.WaitWithTimeout(&mu->mu_, timeout);
-  }
-  void Signal() { cv_.Signal(); }
-  void SignalAll() { cv_.SignalAll(); }
-#endif
 
  private:
-#ifdef WEIR_TSAN
   std::condition_variable cv_;
-#else
-  absl::CondVar cv_;
-#endif
 };
 
 }  // namespace weir

@@ -2,36 +2,61 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <utility>
 
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "glog/logging.h"
 
 namespace weir {
 namespace {
 
-// Wakes the thread when the object goes; nobody else sends it.
+// Wakes the thread; nobody else sends it.
 constexpr int kWake = SIGUSR2;
 
-sigset_t Signals() {
+// Before libc's and sanitizers' constructors: system calls and nothing else.
+void HoldStopSignals(int, char**, char**) {
+  struct {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    unsigned long mask;
+  } hang_up = {};
+  ::syscall(SYS_rt_sigaction, SIGHUP, nullptr, &hang_up, sizeof hang_up.mask);
+  const auto bit = [](int signal) { return 1UL << (signal - 1); };
+  unsigned long mask = bit(SIGTERM) | bit(SIGINT);
+  if (hang_up.handler != reinterpret_cast<void*>(SIG_IGN)) mask |= bit(SIGHUP);
+  ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, nullptr, sizeof mask);
+}
+
+// Libraries take most of the time that a program takes to start.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kHoldStopSignals)(int, char**, char**) = &HoldStopSignals;
+
+const char* NameOf(int signal) { return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "SIGHUP"; }
+
+}  // namespace
+
+sigset_t StopSignalSet() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
-  sigaddset(&set, kWake);
+  struct sigaction hang_up = {};
+  // A signal that is ignored and blocked is kept for the waiting thread all the same.
+  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 
-}  // namespace
-
 StopSignals::StopSignals() {
-  const sigset_t set = Signals();
+  sigset_t set = StopSignalSet();
+  sigaddset(&set, kWake);
   CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set, nullptr), 0);
-  thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "weir-signals");
-    Wait();
-  });
+  thread_ = StartThread("weir-signals", [this] { Wait(); });
 }
 
 StopSignals::~StopSignals() {
@@ -55,20 +80,42 @@ bool StopSignals::requested() {
   return requested_;
 }
 
+void StopSignals::EndWithin(absl::Duration limit, int code, std::string why) {
+  {
+    MutexLock lock(&mu_);
+    end_by_ = Clock::Real()->Now() + limit;
+    end_code_ = code;
+    end_why_ = std::move(why);
+  }
+  pthread_kill(thread_.native_handle(), kWake);
+}
+
+absl::Duration StopSignals::Left() {
+  MutexLock lock(&mu_);
+  const absl::Duration left = end_by_ - Clock::Real()->Now();
+  if (left > absl::ZeroDuration()) return left;
+  std::fprintf(stderr, "%s\n", end_why_.c_str());
+  _exit(end_code_);
+}
+
 void StopSignals::Wait() {
-  const sigset_t set = Signals();
+  sigset_t set = StopSignalSet();
+  sigaddset(&set, kWake);
   while (true) {
-    int signal = 0;
-    if (sigwait(&set, &signal) != 0) continue;
+    // By the monotonic clock.
+    const timespec left = absl::ToTimespec(std::min(Left(), absl::Hours(24)));
+    const int signal = sigtimedwait(&set, nullptr, &left);
     MutexLock lock(&mu_);
     if (done_) return;
-    if (signal == kWake) continue;
+    if (signal < 0 || signal == kWake) continue;
+    if (requested_ && signal == SIGHUP) continue;
     if (requested_) {
-      LOG(WARNING) << "second " << (signal == SIGTERM ? "SIGTERM" : "SIGINT") << ": ends at once";
+      LOG(WARNING) << "second " << NameOf(signal) << ": ends at once";
       _exit(128 + signal);
     }
-    LOG(WARNING) << (signal == SIGTERM ? "SIGTERM" : "SIGINT")
-                 << ": the job ends at the next step border, with a checkpoint; a second signal ends this process at once";
+    LOG(WARNING)
+        << NameOf(signal)
+        << ": the job ends at the next step border, with a checkpoint; a second signal ends this process at once";
     requested_ = true;
     if (on_stop_) on_stop_();
   }

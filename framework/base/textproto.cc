@@ -532,9 +532,12 @@ absl::StatusOr<const FieldDescriptor*> FindStep(const Message& message, const Pa
     return absl::InvalidArgumentError(absl::StrCat(place, ": '", step.name, "' is not repeated, it takes no index"));
   }
   if (step.index >= 0 && step.index >= message.GetReflection()->FieldSize(message, field)) {
-    return absl::InvalidArgumentError(absl::StrCat(place, ": '", step.name, "' has ",
-                                                   message.GetReflection()->FieldSize(message, field),
-                                                   " entries, there is no index ", step.index));
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, ": '", step.name, "' has ", message.GetReflection()->FieldSize(message, field),
+                     " entries, there is no index ", step.index,
+                     field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                         ? ""
+                         : absl::StrCat("; '", step.name, "=[a, b]' sets the whole list")));
   }
   return field;
 }
@@ -614,6 +617,11 @@ absl::Status ParseTextProto(std::string_view text, const std::string& file, Mess
     positions->places_.clear();
     places = &positions->places_;
   }
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ":1:1: the text is UTF-16; save it as UTF-8"));
+  }
+  // Some editors put a mark in front of UTF-8.
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   TextParser parser(
       text, [&file](int line, int column) { return absl::StrCat(file, ":", line + 1, ":", column + 1); }, places);
   RETURN_IF_ERROR(parser.ParseWhole(message, ""));

@@ -1,6 +1,5 @@
 #include "framework/base/thread_pool.h"
-
-#include <pthread.h>
+#include "framework/base/exhausted.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,10 +10,7 @@ namespace weir {
 
 ThreadPool::ThreadPool(std::string name, int threads) {
   for (int i = 0; i < threads; ++i) {
-    workers_.emplace_back([this, name] {
-      pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-      Work();
-    });
+    workers_.push_back(StartThread(name, [this] { Work(); }));
   }
 }
 

@@ -24,6 +24,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/file.h"
+#include "framework/checkpoint/process_identity.h"
 #include "glog/logging.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
@@ -41,6 +42,8 @@ constexpr int kLooks = 100;
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 // What is being removed no longer looks like a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
+constexpr char kProbePrefix[] = "probe-";
+constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
 // First line of a MANIFEST: a comment of the text format, with the checksum of all that follows.
 constexpr char kManifestHead[] = "# weir checkpoint manifest, xxh3 ";
 
@@ -69,6 +72,11 @@ absl::StatusOr<std::string> MoveToTrash(const std::string& dir, const std::strin
 absl::Status Remove(const std::string& dir, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string trash, MoveToTrash(dir, name));
   return RemoveTree(trash);
+}
+
+// What could not be removed is of no use to anybody, and no harm; the next save tries again.
+void WarnIfLeft(const absl::Status& removed) {
+  if (!removed.ok()) LOG(WARNING) << "left behind: " << removed.message();
 }
 
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -107,6 +115,7 @@ absl::Status CheckSteps(const v1::CheckpointManifest& manifest, const std::strin
   steps.push_back(manifest.step());
   for (const v1::CheckpointShard& shard : manifest.shards()) {
     steps.insert(steps.end(), shard.trainer_steps().begin(), shard.trainer_steps().end());
+    steps.push_back(shard.table_steps());
   }
   for (const int64_t step : steps) {
     if (step < 0 || step > kMaxStep) {
@@ -114,6 +123,11 @@ absl::Status CheckSteps(const v1::CheckpointManifest& manifest, const std::strin
     }
   }
   return absl::OkStatus();
+}
+
+std::string ManifestFile(const v1::CheckpointManifest& manifest) {
+  const std::string body = ManifestText(manifest);
+  return absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body);
 }
 
 // Which directory a name stands for: another one under the same name is another checkpoint.
@@ -130,6 +144,21 @@ bool HasHalfWritten(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return absl::StartsWith(name, kTemporaryPrefix) || absl::StartsWith(name, kTrashPrefix);
   });
+}
+
+// Servers that were killed have left theirs; a server of this host removes what is certainly of no use to anybody.
+void RemoveProbesOfTheDead(const std::string& dir) {
+  const absl::StatusOr<std::vector<std::string>> names = Names(dir);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (!absl::StartsWith(name, kProbePrefix)) continue;
+    const absl::StatusOr<std::string> text = ReadWholeFile(absl::StrCat(dir, "/", name), kMostProbeBytes);
+    v1::DirectoryProof proof;
+    FirstError error;
+    google::protobuf::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&error);
+    if (text.ok() && parser.ParseFromString(*text, &proof) && HasEnded(proof.process())) RemoveProbe(dir, name);
+  }
 }
 
 std::vector<CheckpointPath> StepsAmong(const std::string& dir, const std::vector<std::string>& names) {
@@ -278,13 +307,22 @@ absl::Status RemoveHalfWritten(const std::string& dir) {
   for (const std::string& name : names) {
     if (!IsTemporaryName(name) && !absl::StartsWith(name, kTrashPrefix)) continue;
     LOG(INFO) << "removing " << dir << "/" << name << ", left by a run that ended early";
-    RETURN_IF_ERROR(RemoveTree(absl::StrCat(dir, "/", name)));
+    WarnIfLeft(RemoveTree(absl::StrCat(dir, "/", name)));
   }
   return absl::OkStatus();
 }
 
+absl::Status MakeCheckpointDirectory(const std::string& dir) {
+  const absl::Status made = CreateDirectories(dir);
+  if (made.ok()) return made;
+  std::error_code ignored;
+  return absl::Status(made.code(),
+                      absl::StrCat("checkpoint.dir: ", made.message(),
+                                   fs::is_regular_file(dir, ignored) ? ": it is a file; name a directory" : ""));
+}
+
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step) {
-  RETURN_IF_ERROR(CreateDirectories(dir));
+  RETURN_IF_ERROR(MakeCheckpointDirectory(dir));
   RETURN_IF_ERROR(RemoveHalfWritten(dir));
   const std::string name = absl::StrCat(kTemporaryPrefix, StepDirectoryName(step), "-", RandomHex());
   const std::string path = absl::StrCat(dir, "/", name);
@@ -309,6 +347,22 @@ std::string ManifestText(const v1::CheckpointManifest& manifest) {
   return text;
 }
 
+uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
+  if (!manifest.has_eval_auc() && !manifest.has_eval_loss()) return StableHash(ManifestText(manifest));
+  v1::CheckpointManifest bare = manifest;
+  bare.clear_eval_auc();
+  bare.clear_eval_loss();
+  return StableHash(ManifestText(bare));
+}
+
+absl::Status ReplaceManifest(const std::string& path, const v1::CheckpointManifest& manifest) {
+  ASSIGN_OR_RETURN(const v1::CheckpointManifest found, ReadManifest(path));
+  if (ManifestIdentity(found) != ManifestIdentity(manifest)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " has been replaced by another checkpoint"));
+  }
+  return WriteFileAtomically(absl::StrCat(path, "/", kManifest), ManifestFile(manifest));
+}
+
 std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest) {
   std::vector<const v1::CheckpointFile*> files;
   for (const v1::CheckpointShard& shard : manifest.shards()) files.push_back(&shard.file());
@@ -328,9 +382,7 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
   const std::string name = StepDirectoryName(manifest.step());
   const std::string to = absl::StrCat(dir, "/", name);
   RETURN_IF_ERROR(CheckAllThere(from, manifest, missing));
-  const std::string body = ManifestText(manifest);
-  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest),
-                                      absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body)));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest), ManifestFile(manifest)));
   if (::rename(from.c_str(), to.c_str()) == 0) {
     RETURN_IF_ERROR(SyncPath(dir));
     return to;
@@ -340,14 +392,14 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
   // old one goes after that.
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     RETURN_IF_ERROR(SyncPath(dir));
-    RETURN_IF_ERROR(Remove(dir, temporary));
+    WarnIfLeft(Remove(dir, temporary));
     return to;
   }
   // A file system without exchange: for a moment there is none of this step, never half of one.
   ASSIGN_OR_RETURN(const std::string replaced, MoveToTrash(dir, name));
   if (::rename(from.c_str(), to.c_str()) != 0) return FileError("cannot publish as", to, errno);
   RETURN_IF_ERROR(SyncPath(dir));
-  RETURN_IF_ERROR(RemoveTree(replaced));
+  WarnIfLeft(RemoveTree(replaced));
   return to;
 }
 
@@ -356,7 +408,8 @@ void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
   if (!status.ok()) LOG(WARNING) << "a checkpoint that was given up is still there: " << status;
 }
 
-absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing) {
+absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing,
+                              std::optional<int64_t> published) {
   struct Kept {
     std::string name;
     int64_t step;
@@ -371,6 +424,7 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
     }
   }
   std::set<std::string> keep;
+  if (published.has_value()) keep.insert(StepDirectoryName(*published));
   for (size_t i = 0; i < complete.size(); ++i) {
     if (complete.size() - i <= static_cast<size_t>(std::max(keep_last, 1))) keep.insert(complete[i].name);
   }
@@ -387,14 +441,18 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
     return a->step > b->step;
   });
   for (int i = 0; i < keep_best && i < static_cast<int>(judged.size()); ++i) keep.insert(judged[i]->name);
+  absl::Status first_error;
   for (const Kept& each : complete) {
-    if (keep.count(each.name) == 0) RETURN_IF_ERROR(Remove(dir, each.name));
+    if (keep.count(each.name) == 0) first_error.Update(Remove(dir, each.name));
   }
-  return absl::OkStatus();
+  return first_error;
 }
 
-absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
+absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir, int64_t above) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointPath> found, ListCheckpoints(dir));
+  found.erase(
+      std::remove_if(found.begin(), found.end(), [above](const CheckpointPath& each) { return each.step <= above; }),
+      found.end());
   if (found.empty()) return std::string();
   std::string aside;
   for (int n = 1; aside.empty(); ++n) {
@@ -405,23 +463,42 @@ absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir) {
       return FileError("cannot make directory", path, errno);
     }
   }
+  // The newest goes last: a resume after a crash in between finds the most advanced state, not one in the middle.
   for (const CheckpointPath& each : found) {
     const std::string to = absl::StrCat(aside, "/", each.name);
     if (::rename(each.path.c_str(), to.c_str()) != 0) return FileError("cannot move to", to, errno);
   }
+  RETURN_IF_ERROR(SyncPath(aside));
   RETURN_IF_ERROR(SyncPath(dir));
   return aside;
 }
 
+absl::Status SetAsideAndPrune(const std::string& dir, int64_t step, int keep_last, int keep_best,
+                              MissingFiles missing) {
+  const absl::StatusOr<std::string> aside = SetEarlierCheckpointsAside(dir, step);
+  if (aside.ok() && !aside->empty()) {
+    LOG(WARNING) << "checkpoints of steps above " << step << " in " << dir << " moved to " << *aside
+                 << ": training has gone on from before them";
+  }
+  absl::Status status = aside.status();
+  status.Update(PruneCheckpoints(dir, keep_last, keep_best, missing, step));
+  return status;
+}
+
 absl::StatusOr<DirectoryProbe> WriteProbe(const std::string& dir) {
-  RETURN_IF_ERROR(CreateDirectories(dir));
-  DirectoryProbe probe{.name = absl::StrCat("probe-", RandomHex()), .token = RandomHex()};
+  RETURN_IF_ERROR(MakeCheckpointDirectory(dir));
+  RemoveProbesOfTheDead(dir);
+  v1::DirectoryProof proof;
+  proof.set_token(absl::StrCat(RandomHex(), RandomHex()));
+  *proof.mutable_process() = ThisProcess();
+  DirectoryProbe probe{.name = absl::StrCat(kProbePrefix, RandomHex())};
+  CHECK(google::protobuf::TextFormat::PrintToString(proof, &probe.token));
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir, "/", probe.name), probe.token));
   return probe;
 }
 
 absl::StatusOr<std::string> ReadProbe(const std::string& dir, const std::string& name) {
-  if (!absl::StartsWith(name, "probe-") || name.find('/') != std::string::npos) {
+  if (!absl::StartsWith(name, kProbePrefix) || name.find('/') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no name of a probe"));
   }
   absl::StatusOr<std::string> token = ReadWholeFile(absl::StrCat(dir, "/", name));

@@ -41,7 +41,20 @@ absl::Status WriteAll(int fd, const char* data, size_t size, std::string_view pa
 
 absl::Status FileError(std::string_view what, std::string_view path, int error) {
   const std::string text = absl::StrCat(View(what), " ", View(path), ": ", strerror(error));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(text);
+    case EIO:
+    case EAGAIN:
+    case EBUSY:
+    case EINTR:
+    case ENOLCK:
+    case ESTALE:
+    case ETIMEDOUT:
+      return absl::UnavailableError(text);
+    default:
+      return absl::FailedPreconditionError(text);
+  }
 }
 
 struct FileWriter::Sum {

@@ -13,7 +13,9 @@
 
 namespace weir {
 
-// Unavailable "<what> <path>: No space left on device".
+// "<what> <path>: No space left on device". NotFound for a path that is not there; Unavailable for what may be over at
+// the next try (the device, the server of the files, who else has it open); else FailedPrecondition: the disk is full
+// or read-only, a file is in the way, a right is missing, and somebody has to mend that.
 absl::Status FileError(std::string_view what, std::string_view path, int error);
 
 // Appends through a buffer and sums up what it wrote. Not thread-safe. Removed by the destructor unless closed.
@@ -52,7 +54,7 @@ class FileWriter {
 // An open file. Thread-safe.
 class FileReader {
  public:
-  // NotFound when it does not exist, else Unavailable.
+  // Errors as FileError.
   static absl::StatusOr<std::unique_ptr<FileReader>> Open(const std::string& path);
   ~FileReader();
   FileReader(const FileReader&) = delete;

@@ -1,23 +1,16 @@
 #include "framework/checkpoint/host_part.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
-#include <memory>
-#include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/directory_lock.h"
 #include "framework/checkpoint/file.h"
 
 namespace weir {
@@ -25,47 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kLockWait{60};
-constexpr std::chrono::milliseconds kLockPause{10};
-
-// One process of the host at a time. Freed by the kernel when the holder dies.
-class DirectoryLock {
- public:
-  static absl::StatusOr<std::unique_ptr<DirectoryLock>> Take(const std::string& dir) {
-    RETURN_IF_ERROR(CreateDirectories(dir));
-    const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return FileError("cannot open directory", dir, errno);
-    std::unique_ptr<DirectoryLock> lock(new DirectoryLock(fd));
-    const auto deadline = std::chrono::steady_clock::now() + kLockWait;
-    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) return FileError("cannot lock directory", dir, errno);
-      if (std::chrono::steady_clock::now() >= deadline) {
-        return absl::UnavailableError(absl::StrCat("another process of this host has held the checkpoint directory ", dir,
-                                                   " for ", kLockWait.count(), " s"));
-      }
-      std::this_thread::sleep_for(kLockPause);
-    }
-    return lock;
-  }
-  ~DirectoryLock() { ::close(fd_); }
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
-
- private:
-  explicit DirectoryLock(int fd) : fd_(fd) {}
-  const int fd_;
-};
-
 absl::Status CheckTemporaryName(const std::string& name) {
   RETURN_IF_ERROR(CheckFileName(name));
   if (IsTemporaryName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no name of a checkpoint that is being written"));
-}
-
-// The checksum that stands in the first line of a MANIFEST.
-absl::StatusOr<uint64_t> ManifestChecksum(const std::string& path) {
-  ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
-  return StableHash(ManifestText(manifest));
 }
 
 absl::Status CheckPart(const std::string& path, const v1::CheckpointManifest& manifest, const std::string& own) {
@@ -105,8 +61,10 @@ absl::Status PublishPart(const std::string& dir, const std::string& temporary, c
     return PublishSealed(dir, temporary, manifest, MissingFiles::kOfOtherHosts).status();
   }
   const std::string path = absl::StrCat(dir, "/", StepDirectoryName(manifest.step()));
-  const absl::StatusOr<uint64_t> found = ManifestChecksum(path);
-  if (found.ok() && *found == StableHash(ManifestText(manifest))) return absl::OkStatus();
+  const absl::StatusOr<v1::CheckpointManifest> found = ReadManifest(path);
+  if (found.ok() && ManifestIdentity(*found) == ManifestIdentity(manifest)) {
+    return ManifestText(*found) == ManifestText(manifest) ? absl::OkStatus() : ReplaceManifest(path, manifest);
+  }
   return absl::FailedPreconditionError(
       absl::StrCat(dir, "/", temporary, " is gone and ", path, " is not the checkpoint that was written in it"));
 }
@@ -122,7 +80,7 @@ absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job
     }
     if (status.ok()) status = CheckPart(each.path, *manifest, own);
     if (status.ok()) {
-      found.parts.push_back({.step = manifest->step(), .manifest = StableHash(ManifestText(*manifest))});
+      found.parts.push_back({.step = manifest->step(), .manifest = ManifestIdentity(*manifest)});
     } else {
       found.refused.push_back(absl::StrCat(each.name, ": ", status.message()));
     }
@@ -130,14 +88,21 @@ absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job
   return found;
 }
 
-absl::Status PruneParts(const std::string& dir, int keep_last, int keep_best) {
+absl::Status PruneParts(const std::string& dir, int64_t step, uint64_t manifest, int keep_last, int keep_best) {
   ASSIGN_OR_RETURN(const auto lock, DirectoryLock::Take(dir));
-  return PruneCheckpoints(dir, keep_last, keep_best, MissingFiles::kOfOtherHosts);
+  const std::string path = absl::StrCat(dir, "/", StepDirectoryName(step));
+  const absl::StatusOr<v1::CheckpointManifest> found = ReadManifest(path);
+  if (!found.ok() || ManifestIdentity(*found) != manifest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, found.ok() ? " is another checkpoint than the one that was published" : " is not published",
+                     ": nothing in ", dir, " is pruned"));
+  }
+  return SetAsideAndPrune(dir, step, keep_last, keep_best, MissingFiles::kOfOtherHosts);
 }
 
-absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir) {
+absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir, int64_t above) {
   ASSIGN_OR_RETURN(const auto lock, DirectoryLock::Take(dir));
-  return SetEarlierCheckpointsAside(dir);
+  return SetEarlierCheckpointsAside(dir, above);
 }
 
 std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest) {

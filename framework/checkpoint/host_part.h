@@ -22,15 +22,16 @@ namespace weir {
 // removes what dead runs left half-written.
 absl::Status BeginPart(const std::string& dir, const std::string& temporary);
 
-// Writes the sealed manifest (SealManifest) into the temporary directory and renames it to the step's name, unless another
-// process of this host has done so. Files of other hosts are not looked for; those that are here must have their sizes.
+// Writes the sealed manifest (SealManifest) into the temporary directory and renames it to the step's name, unless
+// another process of this host has done so. Files of other hosts are not looked for; those that are here must have
+// their sizes. Called once more with the figures of an evaluation in the manifest, it replaces MANIFEST.
 absl::Status PublishPart(const std::string& dir, const std::string& temporary, const v1::CheckpointManifest& manifest);
 
 // Every part in `dir` whose manifest reads, belongs to `job` and names a file `own` that verifies; oldest first. `own` empty:
 // every file that is here must verify. `refused`: the others, with reasons.
 struct HostPart {
   int64_t step = 0;
-  // xxh3-64 of the manifest: equal in all parts of a checkpoint.
+  // ManifestIdentity: equal in all parts of a checkpoint.
   uint64_t manifest = 0;
 };
 struct HostParts {
@@ -39,9 +40,12 @@ struct HostParts {
 };
 absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job, const std::string& own);
 
-// PruneCheckpoints and SetEarlierCheckpointsAside, where other processes of the host may do the same.
-absl::Status PruneParts(const std::string& dir, int keep_last, int keep_best);
-absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir);
+// SetAsideAndPrune and SetEarlierCheckpointsAside, where other processes of the host may do the same.
+//
+// Parts are pruned when every host has published `step` under the manifest whose xxh3-64 is `manifest`: until then an
+// older one may be the newest that is complete. FailedPrecondition when this host has not: nothing is removed.
+absl::Status PruneParts(const std::string& dir, int64_t step, uint64_t manifest, int keep_last, int keep_best);
+absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir, int64_t above = -1);
 
 // Names of the shard files of the manifest that are not in `path`.
 std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest);

@@ -15,6 +15,7 @@
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/op_mode.h"
 #include "framework/runtime/profiler.h"
+#include "framework/runtime/view_ops.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -81,65 +82,6 @@ struct Segment {
   // Of lanes. Empty where nothing is independent: one op after the other then.
   std::vector<GraphNode> graph;
 };
-
-bool HasViews(const v1::OpDesc& op) {
-  const OpDef* const def = OpRegistry::Global().Find(op.type());
-  return def != nullptr && CanGiveViews(*def);
-}
-
-// The one variable of a slot; null when there are none or several.
-const std::string* OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return slot.vars_size() == 1 ? &slot.vars(0) : nullptr;
-  }
-  return nullptr;
-}
-
-struct Writers {
-  int count = 0;
-  int first = -1;
-};
-
-// The ops of a block that may, by their places; `shares_buffer` tells the variables that live in a buffer with others.
-//
-// A view and its whole have one memory until the step ends, and a tensor that is written while a view of it stands takes new
-// memory. So both are variables of a lane that one op writes and no other, neither shares a buffer (an op in place would lose what
-// it reads), and the whole is no data: that is filled for the next step while the view still stands.
-std::vector<int> ViewOps(const v1::BlockDesc& block, const std::function<bool(std::string_view)>& shares_buffer) {
-  std::map<std::string_view, const v1::VarDesc*> vars;
-  for (const v1::VarDesc& var : block.vars()) vars[var.name()] = &var;
-  std::map<std::string_view, Writers> writers;
-  for (int i = 0; i < block.ops_size(); ++i) {
-    for (const v1::OpSlot& slot : block.ops(i).outputs()) {
-      for (const std::string& var : slot.vars()) {
-        Writers& of = writers[var];
-        if (of.count++ == 0) of.first = i;
-      }
-    }
-  }
-  // Written once, by an op of lanes; the place of that op, or -1.
-  const auto only_writer = [&](const std::string& name) {
-    const auto var = vars.find(name);
-    const auto found = writers.find(name);
-    if (var == vars.end() || var->second->kind() != v1::DENSE || var->second->persistable() || shares_buffer(name)) return -1;
-    if (found == writers.end() || found->second.count != 1) return -1;
-    const v1::OpDesc& op = block.ops(found->second.first);
-    const OpDef* const def = OpRegistry::Global().Find(op.type());
-    return def != nullptr && def->scope == OpScope::kLane && op.role() != v1::DIST ? found->second.first : -1;
-  };
-  std::vector<int> ops;
-  for (int i = 0; i < block.ops_size(); ++i) {
-    const v1::OpDesc& op = block.ops(i);
-    if (!HasViews(op)) continue;
-    const InPlaceRule& rule = OpRegistry::Global().Find(op.type())->in_place[0];
-    const std::string* const whole = OnlyVar(op.inputs(), rule.input);
-    const std::string* const view = OnlyVar(op.outputs(), rule.output);
-    if (whole == nullptr || view == nullptr || only_writer(*view) != i) continue;
-    const int made = only_writer(*whole);
-    if (made >= 0 && made < i) ops.push_back(i);
-  }
-  return ops;
-}
 
 class ExecutorImpl : public Executor {
  public:

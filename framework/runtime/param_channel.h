@@ -31,7 +31,9 @@ struct StepOutcome {
   int64_t version = 0;
   bool skipped = false;  // a trainer's verdict was SKIP
   bool stop = false;     // every trainer ends at this step border
-  int64_t samples = 0;   // of the whole cluster; 0 in sync: all streams have ended
+  int64_t samples = 0;   // of the whole cluster
+  bool ended = false;    // sync: the step took no effect, since the streams have ended or have too few examples left
+  int64_t first_samples = 0;  // sync: samples of step 0, of the whole cluster; 0 if nobody said
 };
 
 class ParamChannel {

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/tensor/device_replay.h"
@@ -158,13 +158,13 @@ class CudaDevice : public DeviceRuntime {
     return true;
   }
   absl::Status Wait(DeviceEvent* event) override {
-    const absl::Time deadline = absl::Now() + absl::Seconds(kDeadlineSeconds);
+    const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(kDeadlineSeconds);
     // Most waits end within microseconds; those that do not leave the processor to others.
     for (int tries = 0;; ++tries) {
       ASSIGN_OR_RETURN(const bool reached, Reached(event));
       if (reached) return absl::OkStatus();
       if (tries < kSpins) continue;
-      if (absl::Now() > deadline) {
+      if (Clock::Real()->Now() > deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat(info_.name, " did not come to the end of what was queued within ", kDeadlineSeconds, " s"));
       }

@@ -171,14 +171,13 @@ Slices EncodeFrame(std::string_view header, const Slices& payload) {
   return frame;
 }
 
-absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
+absl::StatusOr<RawFrame> OpenFrame(const Slices& bytes) {
   if (TotalSize(bytes) > kMaxMessageBytes) {
     return absl::InvalidArgumentError(absl::StrCat("frame: ", TotalSize(bytes), " bytes; a message has at most ",
                                                    kMaxMessageBytes, ", larger transfers are several calls"));
   }
   Reader reader(bytes);
-  Frame frame;
-  Slices header;
+  RawFrame frame;
   while (reader.left() > 0) {
     ASSIGN_OR_RETURN(const uint64_t tag, reader.Tag());
     if (tag >> 3 == 0) return absl::InvalidArgumentError("frame: field number 0");
@@ -187,14 +186,40 @@ absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
       continue;
     }
     ASSIGN_OR_RETURN(const uint64_t size, reader.Length());
-    RETURN_IF_ERROR(reader.Take(size, tag == kHeaderTag ? &header : &frame.payload));
+    RETURN_IF_ERROR(reader.Take(size, tag == kHeaderTag ? &frame.header : &frame.payload));
   }
-  if (TotalSize(header) > kMaxHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("frame: a header of ", TotalSize(header), " bytes; it has at most ", kMaxHeaderBytes,
+  if (TotalSize(frame.header) > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: a header of ", TotalSize(frame.header),
+                                                   " bytes; it has at most ", kMaxHeaderBytes,
                                                    ", what is large goes into the payload"));
   }
-  frame.header = Flatten(header);
   return frame;
+}
+
+absl::StatusOr<Frame> DecodeFrame(const Slices& bytes) {
+  ASSIGN_OR_RETURN(RawFrame raw, OpenFrame(bytes));
+  return Frame{Flatten(raw.header), std::move(raw.payload)};
+}
+
+absl::StatusOr<std::string> ReadField(const Slices& message, uint32_t number, size_t most) {
+  Reader reader(message);
+  std::string field;
+  while (reader.left() > 0) {
+    ASSIGN_OR_RETURN(const uint64_t tag, reader.Tag());
+    if (tag >> 3 == 0) return absl::InvalidArgumentError("field number 0");
+    if (tag != (uint64_t{number} << 3 | kBytes)) {
+      RETURN_IF_ERROR(SkipField(tag, &reader));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const uint64_t size, reader.Length());
+    if (size > most - field.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("field ", number, " has more than ", most, " bytes"));
+    }
+    Slices pieces;
+    RETURN_IF_ERROR(reader.Take(size, &pieces));
+    for (const Slice& piece : pieces) field.append(piece.data, piece.size);
+  }
+  return field;
 }
 
 namespace {

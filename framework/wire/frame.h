@@ -33,6 +33,18 @@ Slices EncodeFrame(std::string_view header, const Slices& payload);
 // Of a header: some 50,000 items. In memory a message may be forty times as large as its bytes.
 inline constexpr size_t kMaxHeaderBytes = size_t{4} << 20;
 
+// A frame whose header lies where it came.
+struct RawFrame {
+  Slices header, payload;
+};
+// Decodes like DecodeFrame, without copying anything.
+absl::StatusOr<RawFrame> OpenFrame(const Slices& bytes);
+
+// Field `number`, bytes or a message, of a serialized message whose other fields are skipped: nothing is allocated but
+// the result. Occurrences stand one behind the other, which makes messages one; "" without any. InvalidArgument: bytes
+// that are no message, or more than `most` in the field.
+absl::StatusOr<std::string> ReadField(const Slices& message, uint32_t number, size_t most);
+
 struct Frame {
   std::string header;
   // Pieces of the input, in order; they keep it alive as the input slices did.

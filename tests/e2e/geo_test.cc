@@ -2,11 +2,17 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/mutex.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "framework/graph/program_text.h"
@@ -106,6 +112,69 @@ TEST_F(GeoTest, SeveralTrainersLearnTheJobAndExchangeEverySoManySteps) {
   int64_t exchanges = 0;
   for (const TrainSummary& summary : geo.result.summaries) exchanges += (summary.steps + 3) / 4;
   for (const auto& counters : geo.result.server_counters) EXPECT_EQ(counters.at("push.applied"), exchanges);
+}
+
+// Keeps pushes back until every trainer has one: until then nobody sees another's change.
+class FirstPushesTogether {
+ public:
+  explicit FirstPushesTogether(int trainers) : trainers_(static_cast<size_t>(trainers)) {}
+
+  std::unique_ptr<Transport> Between(int trainer, Transport* servers) { return std::make_unique<Held>(this, trainer, servers); }
+
+ private:
+  class Held : public Transport {
+   public:
+    Held(FirstPushesTogether* together, int trainer, Transport* inner) : together_(together), trainer_(trainer), inner_(inner) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      const auto call = [this, server, method, request, timeout, done] { inner_->Call(server, method, request, timeout, done); };
+      if (method == Method::kPush) return together_->Push(trainer_, call);
+      call();
+    }
+    std::string Describe(int server) const override { return inner_->Describe(server); }
+    int servers() const override { return inner_->servers(); }
+
+   private:
+    FirstPushesTogether* const together_;
+    const int trainer_;
+    Transport* const inner_;
+  };
+
+  void Push(int trainer, std::function<void()> call) {
+    std::vector<std::function<void()>> calls;
+    {
+      MutexLock lock(&mu_);
+      have_pushed_.insert(trainer);
+      held_.push_back(std::move(call));
+      if (have_pushed_.size() == trainers_) calls.swap(held_);
+    }
+    for (const auto& each : calls) each();
+  }
+
+  const size_t trainers_;
+  Mutex mu_;
+  std::set<int> have_pushed_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);
+};
+
+// On examples that are all the same every trainer makes the change that one would make alone, and so does their mean.
+TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
+  {
+    std::ofstream same(dir_ + "/same.txt");
+    for (int i = 0; i < 768; ++i) same << SlotLine(0) << "\n";
+  }
+  // One exchange of each trainer.
+  const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=4", "data.train.files=[\"same.txt\"]"});
+  const Trained one = Train({.overrides = overrides, .servers = 2});
+  FirstPushesTogether together(3);
+  const Trained three = Train({.overrides = overrides, .servers = 2, .trainers = 3, .between = [&](int trainer, Transport* servers) {
+                                 return together.Between(trainer, servers);
+                               }});
+  for (const char* variable : {"deep.w", "out.w", "out.b", "vectors"}) {
+    const std::vector<float> expected = one.Whole(variable), got = three.Whole(variable);
+    ASSERT_EQ(got.size(), expected.size()) << variable;
+    // Adam moves a number by .02 in four steps, Adagrad by .1; their sums would be three times as far.
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << variable << " " << i;
+  }
 }
 
 TEST_F(GeoTest, WithoutLanesAndWithAccumulationItLearnsToo) {

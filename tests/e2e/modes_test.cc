@@ -2,6 +2,7 @@
 // trainers, lanes off, optimizers side by side, values that are not finite, tables that are full, dense tables, weights of ids.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/row_file.h"
 #include "framework/checkpoint/table_reader.h"
+#include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "proto/residuals.pb.h"
 #include "tests/testing/slot_job.h"
@@ -67,7 +69,7 @@ class ModesTest : public SlotJobTest {
 TEST_F(ModesTest, SyncLearnsTheJob) {
   const InProcessResult result = Run({.servers = 2, .trainers = 2});
   ExpectLearned(result);
-  EXPECT_EQ(result.summary.examples, 8 * 2000);
+  EXPECT_EQ(result.summary.examples + result.summary.left_out, 8 * 2000);
 }
 
 // ------------------------------------------------------------------------------------------------------------ residuals
@@ -103,6 +105,62 @@ TEST_F(ModesTest, ResidualsOfAllTrainersAreSavedInAsyncAndResumed) {
   }
   // There is nothing left to read: what comes back is all that there is to save.
   EXPECT_EQ(train(/*resume=*/true), first);
+}
+
+// Adds up what a trainer hears in exchanges of residuals.
+class ListeningTransport : public Transport {
+ public:
+  ListeningTransport(Transport* inner, std::atomic<size_t>* heard) : inner_(*inner), heard_(*heard) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    v1::ExchangeRequest asked;
+    const bool counts = method == Method::kExchange && asked.ParseFromString(Flatten(request)) &&
+                        asked.key().compare(0, 9, "residuals") == 0;
+    inner_.Call(server, method, std::move(request), timeout,
+                [counts, done = std::move(done), this](absl::StatusOr<Slices> answer) {
+                  if (counts && answer.ok()) {
+                    for (const Slice& slice : *answer) heard_ += slice.size;
+                  }
+                  done(std::move(answer));
+                });
+  }
+  std::string Describe(int server) const override { return inner_.Describe(server); }
+  int servers() const override { return inner_.servers(); }
+
+ private:
+  Transport& inner_;
+  std::atomic<size_t>& heard_;
+};
+
+TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
+  const std::string dir = Path("residuals_of_others");
+  std::atomic<size_t> heard[3] = {};
+  const auto train = [&](bool resume) {
+    for (std::atomic<size_t>& each : heard) each = 0;
+    Run({.overrides = {"distribute.reproducible=false", "distribute.wire.push=WIRE_INT8", "train.epochs=1",
+                       "checkpoint.every_steps=5", absl::StrCat("checkpoint.dir=\"", dir, "\"")},
+         .servers = 2,
+         .trainers = 3,
+         .resume = resume,
+         .between = [&heard](int trainer, Transport* servers) {
+           return std::make_unique<ListeningTransport>(servers, &heard[trainer]);
+         }});
+    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir);
+    EXPECT_TRUE(newest.ok()) << newest.status();
+    const absl::StatusOr<std::string> file = ReadWholeFile(newest->found.path + "/residuals");
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? *file : "";
+  };
+  const std::string residuals = train(/*resume=*/false);
+  ASSERT_GT(residuals.size(), 10000u);
+  // Ten checkpoints and more, of two other trainers.
+  EXPECT_GT(heard[0], 5 * residuals.size());
+  // Acknowledgements.
+  EXPECT_LT(heard[1], 1000u);
+  EXPECT_LT(heard[2], 1000u);
+  // There is nothing left to read: each gets its own back.
+  EXPECT_TRUE(train(/*resume=*/true) == residuals);
+  EXPECT_GT(heard[1], residuals.size() / 5);
+  EXPECT_LT(heard[1] + heard[2], residuals.size());
 }
 
 // ------------------------------------------------------------------------------------------------------------ row files
@@ -176,7 +234,7 @@ TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
       EXPECT_GT(summary.examples, 0) << apply;
       examples += summary.examples;
     }
-    EXPECT_EQ(examples, 8 * 2000) << apply;
+    EXPECT_EQ(examples + result.summary.left_out, 8 * 2000) << apply;
   }
 }
 
@@ -191,14 +249,14 @@ TEST_F(ModesTest, AsyncWithCachedRowsLearnsTheJobAndAsksForFewerRows) {
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
 }
 
-// Stream 0, of trainer 0, has twice the lines of stream 1.
+// Stream 0, of trainer 0, has twice the examples of stream 1.
 TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
   {
     std::ofstream out(Path("uneven.txt"));
-    for (int64_t i = 0; i < 2000; ++i) out << SlotLine(i) << (i < 1000 ? "" : std::string(2 * SlotLine(i).size(), ' ')) << "\n";
+    for (int64_t i = 0; i < 2000; ++i) out << (i % 2 == 0 || i < 1000 ? SlotLine(i) : "no example") << "\n";
   }
   const InProcessResult result = Run({.overrides = {"distribute.sync=false", "data.train.files=[\"uneven.txt\"]", "train.lanes=2",
-                                                    "train.epochs=1", "train.eval_every_steps=30"},
+                                                    "train.epochs=1", "train.eval_every_steps=30", "data.bad_line=SKIP"},
                                       .trainers = 2});
   ASSERT_LT(result.summaries[1].steps, 60);
   ASSERT_GE(result.summaries[0].steps, 60);
@@ -319,9 +377,10 @@ TEST_F(ModesTest, OneTrainersAverageIsThatOfItsSamples) {
 
 TEST_F(ModesTest, WithoutLanesItLearnsTheJob) {
   const InProcessResult result =
-      Run({.overrides = {"train.lanes=0", "distribute.reproducible=false"}, .servers = 2, .trainers = 3});
+      // Streams are as even as lines, so a batch that the trainers do not share evenly would end them at different steps.
+      Run({.overrides = {"train.lanes=0", "distribute.reproducible=false", "data.batch_size=33"}, .servers = 2, .trainers = 3});
   ExpectLearned(result);
-  EXPECT_EQ(result.summary.examples, 8 * 2000);
+  EXPECT_EQ(result.summary.examples + result.summary.left_out, 8 * 2000);
 }
 
 // A step over the whole data set is the same step, whoever does which part of it.
@@ -334,7 +393,7 @@ TEST_F(ModesTest, WithoutLanesOneStepFromOneStateIsTheSame) {
   const Trained lanes = Train({.job_text = job, .overrides = one_step});
   const Trained one = Train({.job_text = job, .overrides = no_lanes});
   const Trained two = Train({.job_text = job, .overrides = no_lanes, .servers = 2, .trainers = 2});
-  for (const Trained* trained : {&lanes, &one, &two}) EXPECT_EQ(trained->result.summary.examples, 2000);
+  for (const Trained* trained : {&lanes, &one, &two}) EXPECT_EQ(trained->result.summary.examples + trained->result.summary.left_out, 2000);
   for (const char* variable : {"deep.w", "out.w"}) {
     const std::vector<float> expected = lanes.Whole(variable), a = one.Whole(variable), b = two.Whole(variable);
     ASSERT_EQ(a.size(), expected.size());
@@ -413,8 +472,8 @@ TEST_F(ModesTest, ASparseTableThatIsHeldDenseTrainsToTheBitsOfADenseGradient) {
 std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
-  // Lane 4 reads lines 128 to 159, four a step: line 138 is in the third step, of the second trainer.
-  WriteSquares(Path("square.txt"), [](int line) { return line == 138; });
+  // Lanes have lines in turn, four a step: line 84 is in the third step, the third of lane 4, of the second trainer.
+  WriteSquares(Path("square.txt"), [](int line) { return line == 84; });
   const InProcessResult result =
       Run({.job_text = kSquareJob, .overrides = {"train.nan_policy=SKIP_STEP"}, .servers = 3, .trainers = 2});
   ASSERT_EQ(result.digests.size(), 8u);
@@ -430,7 +489,7 @@ TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
 }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteStopsTheJobWithTheVariablesName) {
-  WriteSquares(Path("square.txt"), [](int line) { return line == 138; });
+  WriteSquares(Path("square.txt"), [](int line) { return line == 84; });
   std::vector<absl::Status> ends;
   EXPECT_FALSE(TryRun({.job_text = kSquareJob, .servers = 2, .trainers = 2, .trainer_ends = &ends}).ok());
   ASSERT_EQ(ends.size(), 2u);
@@ -460,12 +519,12 @@ optimizer { sgd { learning_rate: 0.1 } }
 train { digest_every_steps: 10 }
 )";
 
-// An id of weight 2 is the id given twice: doubling is exact, in the sum and in the gradient. Lines have equal length, so that
-// lanes read the same examples.
+// An id of weight 2 is the id given twice: doubling is exact, in the sum and in the gradient, as long as no other example of the
+// lane's batch (lines i, i + 8, i + 16, i + 24) has the id.
 TEST_F(ModesTest, AWeightOfTwoIsTheIdGivenTwice) {
   const auto digests = [&](const std::function<std::string(int64_t)>& ids) {
     std::ofstream out(Path("weighted.txt"));
-    for (int64_t i = 0; i < 640; ++i) out << absl::StrFormat("1 %d %-20s\n", SlotLabel(i), ids(10 + i * i % 37));
+    for (int64_t i = 0; i < 640; ++i) out << absl::StrFormat("1 %d %-20s\n", SlotLabel(i), ids(10 + i * 5 % 37));
     out.close();
     return Run({.job_text = kWeightedJob, .servers = 2, .trainers = 3}).digests;
   };

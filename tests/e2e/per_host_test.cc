@@ -1,14 +1,21 @@
 // checkpoint.per_host: nothing is shared. Server 0 and the chief on one host, servers 1 and 2 on another.
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/owner.h"
+#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/transport.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
 
@@ -30,12 +37,12 @@ class PerHostTest : public ::testing::Test {
 
   std::string Host(int server) const { return absl::StrCat(dir_, server <= 0 ? "/checkpoints" : "/b"); }
 
-  absl::StatusOr<InProcessResult> Run(InProcessRun run) const {
+  absl::StatusOr<InProcessResult> Run(InProcessRun run, int keep_last = 2) const {
     run.job_text = kClickJob;
     run.directory = dir_;
     run.overrides.insert(run.overrides.begin(), {"train.max_steps=200", "checkpoint.dir=\"checkpoints\""});
     run.overrides.push_back("checkpoint.every_steps=50");
-    run.overrides.push_back("checkpoint.keep_last=2");
+    run.overrides.push_back(absl::StrCat("checkpoint.keep_last=", keep_last));
     if (run.servers == 0) run.servers = 3;
     if (!run.checkpoint_dir) {
       run.overrides.push_back("checkpoint.per_host=true");
@@ -82,8 +89,10 @@ TEST_F(PerHostTest, EveryHostKeepsItsShardsAndAResumeGivesTheSameBits) {
 
   // A fresh run leaves none of them to be mistaken for its own, on any host.
   ASSERT_TRUE(Run({.overrides = {"train.max_steps=50"}, .servers = 3}).ok());
-  EXPECT_TRUE(fs::exists(Host(0) + "/earlier-1/step-000000000150"));
-  EXPECT_TRUE(fs::exists(Host(1) + "/earlier-1/step-000000000150"));
+  for (const int server : {0, 1}) {
+    EXPECT_THAT(Steps(Host(server) + "/earlier-1"), ElementsAre("step-000000000200")) << server;  // which was bad
+    EXPECT_THAT(Steps(Host(server) + "/earlier-2"), ElementsAre("step-000000000150", "step-000000000200")) << server;
+  }
 }
 
 TEST_F(PerHostTest, OtherServersNeedTheShardsOfAllHostsInOneDirectory) {
@@ -118,6 +127,59 @@ TEST_F(PerHostTest, WhenNoCheckpointIsOnEveryHostTheErrorSaysWhoHasWhat) {
   EXPECT_TRUE(absl::IsDataLoss(resumed.status())) << resumed.status();
   EXPECT_THAT(std::string(resumed.status().message()), HasSubstr("no checkpoint is complete on every host"));
   EXPECT_THAT(std::string(resumed.status().message()), HasSubstr("server 0 2, server 1 0, server 2 0"));
+}
+
+// Calls of the chief that say `publish` to server 1 from the second checkpoint on never arrive, as when its host has
+// lost power.
+class LosesServerOne : public Transport {
+ public:
+  explicit LosesServerOne(Transport* servers) : servers_(servers) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    v1::ControlRequest control;
+    const bool publish =
+        method == Method::kControl && control.ParseFromString(Flatten(request)) && control.has_publish();
+    if (publish && server == 1 && ++publications_ > 1) {
+      return done(absl::FailedPreconditionError("server 1 has lost its power"));
+    }
+    servers_->Call(server, method, std::move(request), timeout, std::move(done));
+  }
+  std::string Describe(int server) const override { return servers_->Describe(server); }
+  int servers() const override { return servers_->servers(); }
+
+ private:
+  Transport* const servers_;
+  std::atomic<int> publications_{0};
+};
+
+TEST_F(PerHostTest, NothingIsRemovedBeforeAllHostsHavePublished) {
+  const auto whole = Run({.overrides = {"train.max_steps=100"}, .servers = 2});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto cut = Run({.overrides = {"train.max_steps=100"},
+                        .servers = 2,
+                        .between = [](int, Transport* servers) { return std::make_unique<LosesServerOne>(servers); }},
+                       /*keep_last=*/1);
+  EXPECT_THAT(std::string(cut.status().message()), HasSubstr("has lost its power"));
+  EXPECT_THAT(Steps(Host(0)), ElementsAre("step-000000000050", "step-000000000100"));
+  EXPECT_THAT(Steps(Host(1)), ElementsAre("step-000000000050"));
+
+  // The orphan of step 100 is out of the way when the next is published below it, and counts for nothing.
+  const auto resumed = Run({.overrides = {"train.max_steps=80"}, .servers = 2, .resume = true}, /*keep_last=*/1);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  for (const int server : {0, 1}) EXPECT_THAT(Steps(Host(server)), ElementsAre("step-000000000080")) << server;
+  EXPECT_THAT(Steps(Host(0) + "/earlier-2"), ElementsAre("step-000000000100"));
+  const auto end = Run({.overrides = {"train.max_steps=100"}, .servers = 2, .resume = true}, /*keep_last=*/1);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->digests.back(), whole->digests.back());
+}
+
+TEST_F(PerHostTest, AnotherJobOnOneOfTheHostsIsNamed) {
+  DirectoryOwner other({.dir = Host(1), .job = "elsewhere", .run = "1", .beat = absl::Milliseconds(10)});
+  std::string holder;
+  ASSERT_TRUE(*other.Take(&holder));
+  const absl::Status refused = Run({.servers = 2}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("belongs to job 'elsewhere'"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("server 1"));
 }
 
 }  // namespace

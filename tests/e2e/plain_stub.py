@@ -70,8 +70,8 @@ class Trainer:
                          format=fmt)
         return self.frame(header, struct.pack("<%dq" % len(ids), *ids))
 
-    def rows(self, ids, fmt=table_pb2.WIRE_FLOAT32):
-        answer = self.stub.Pull(self.pull(ids, fmt), timeout=30)
+    def rows(self, ids, fmt=table_pb2.WIRE_FLOAT32, table="vectors"):
+        answer = self.stub.Pull(self.pull(ids, fmt, table), timeout=30)
         header = ps.PullReply.FromString(answer.header)
         assert header.ready and header.checksum == xxhash.xxh3_64_intdigest(answer.payload)
         assert answer.SerializeToString().index(answer.payload) % 64 == 0 and len(answer.payload) % 64 == 0
@@ -107,6 +107,7 @@ def main():
             (bad, "no such table", stub.Pull, trainer.pull(ids, table="vectros")),
             (bad, "rows of 8 floats; the table's have 4", stub.Pull, trainer.pull(ids, width=8)),
             (bad, "1000 ids at offset 0 of a payload of 24 bytes", stub.Pull, trainer.pull(ids, count=1000)),
+            (bad, "by the plan it travels as WIRE_FLOAT32", stub.Pull, trainer.pull(ids, table_pb2.WIRE_FLOAT16)),
             (bad, "no such table", stub.Push, trainer.push(0, ids, grads, table="vectros")),
             (bad, "do not fit", stub.Push, trainer.push(0, ids, grads, cut=64)),
             (grpc.StatusCode.DATA_LOSS, "checksum", stub.Push, trainer.push(0, ids, grads, spoil=1)),
@@ -125,9 +126,12 @@ def main():
             for j in range(WIDTH):
                 # SGD, learning rate 0.5, the gradient a mean over 2 samples.
                 assert abs(after[i][j] - (row[j] - 0.5 * grads[i * WIDTH + j] / 2)) < 1e-6, (i, j)
-        half = trainer.rows(ids, table_pb2.WIRE_FLOAT16)
-        for got, want in zip(sum(half, ()), sum(after, ())):
-            assert abs(got - want) <= abs(want) * 2**-11 + 2**-25, (got, want)
+        half = sum(trainer.rows(ids, table_pb2.WIRE_FLOAT16, "halves"), ())
+        stub.Push(trainer.push(1, ids, grads, "halves"), timeout=30)
+        for i, got in enumerate(sum(trainer.rows(ids, table_pb2.WIRE_FLOAT16, "halves"), ())):
+            want = half[i] - 0.5 * grads[i] / 2
+            # Both ends are rounded.
+            assert abs(got - want) <= (abs(half[i]) + abs(want)) * 2**-11 + 2**-24, (got, want)
         for each in (trainer, other):
             each.beat(done=True)
     print("a plain stub pulled and pushed", len(ids), "rows")

@@ -22,11 +22,13 @@ data {
 }
 model {
   layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
-  layer { name: "input" concat { input: "fields" input: "dense" } }
+  layer { name: "more" embedding { ids: "cat" table: "halves" } }
+  layer { name: "input" concat { input: "fields" input: "more" input: "dense" } }
   layer { name: "out" fc { input: "input" size: 1 } }
   loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
 }
 table { name: "vectors" width: $width is_sparse: true is_distributed: true }
+table { name: "halves" width: $width is_sparse: true is_distributed: true wire { pull: WIRE_FLOAT16 } }
 optimizer { sgd { learning_rate: 0.5 } }
 distribute { sync: false servers: 1 trainers: 2 }
 train { lanes: 2 arithmetic: AVX2 }

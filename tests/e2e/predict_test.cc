@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -165,7 +166,13 @@ TEST_F(PredictTest, CompressedAndPlainFilesKeepTheInputsOrder) {
   for (int trainers : {1, 3}) {
     const absl::StatusOr<int64_t> scored = Predict(2, trainers, Path("mixed-*"), "mixed");
     ASSERT_TRUE(scored.ok()) << scored.status();
-    EXPECT_EQ(Contents(Path("mixed")), Reference()) << trainers << " trainers";
+    // Lanes have other examples side by side than in one file, and the last bit of a product hangs on how many they are.
+    std::istringstream mixed(Contents(Path("mixed"))), reference(Reference());
+    for (int i = 0; i < kEvalEnd - kEvalBegin; ++i) {
+      double score = 0, expected = 1;
+      ASSERT_TRUE(mixed >> score && reference >> expected);
+      ASSERT_NEAR(score, expected, 1e-6) << "line " << i << ", " << trainers << " trainers";
+    }
   }
 }
 

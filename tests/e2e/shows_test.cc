@@ -88,7 +88,7 @@ TEST_F(ShowsTest, EachSampleOfAnEpochIsCountedOnceOnAnyCluster) {
   EXPECT_EQ(CountsOf({.job_text = job, .overrides = {"train.accumulate_steps=3"}, .servers = 2, .trainers = 2}), expected);
   EXPECT_EQ(CountsOf({.job_text = job, .overrides = {"distribute.sync=false"}, .servers = 2, .trainers = 2}), expected);
   EXPECT_EQ(CountsOf({.job_text = job,
-                      .overrides = {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"},
+                      .overrides = {"distribute.sync=false", "distribute.half_async={}", "train.workers=2", "data.batch_size=16"},
                       .servers = 2,
                       .trainers = 2}),
             expected);

@@ -3,10 +3,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
-  static FuzzedServer* const server = new FuzzedServer;
   std::string header, payload;
   v1::PullRequest request;
   if (!FuzzedServer::Split(data, size, &header, &payload) || !request.ParseFromString(header)) return 0;
+  const v1::WireFormat format = request.items_size() > 0 ? request.items(0).format() : v1::WIRE_FLOAT32;
+  FuzzedServer* const server = FuzzedServer::Of(format).get();
   *request.mutable_caller() = server->caller();
   request.set_wait_s(0);
   server->Handle(Method::kPull, request.SerializeAsString(), payload);

@@ -23,20 +23,22 @@ namespace weir {
 
 class FuzzedServer {
  public:
-  struct Files {
+  struct Options {
     std::string checkpoint_dir = {};
     std::map<std::string, std::vector<std::string>> row_files = {};
+    // Of its plan, both ways.
+    v1::WireFormat format = v1::WIRE_FLOAT32;
   };
-  FuzzedServer() : FuzzedServer(Files()) {}
-  explicit FuzzedServer(const Files& files) : pool_("fuzz", 0) {
-    const HandMadeJob job{.sync = false};
+  FuzzedServer() : FuzzedServer(Options()) {}
+  explicit FuzzedServer(const Options& options) : pool_("fuzz", 0) {
+    const HandMadeJob job{.sync = false, .pull = options.format, .push = options.format};
     auto core = ServerCore::Create({.main = job.Main(0),
                                     .startup = job.Startup(0),
                                     .job_name = "job",
                                     .plan_text = job.PlanText(),
                                     .sync = false,
-                                    .checkpoint_dir = files.checkpoint_dir,
-                                    .row_files = files.row_files,
+                                    .checkpoint_dir = options.checkpoint_dir,
+                                    .row_files = options.row_files,
                                     .process = "server:1",
                                     .arithmetic = "avx2",
                                     .clock = &clock_,
@@ -58,6 +60,14 @@ class FuzzedServer {
       caller_.set_trainer(0);
       caller_.set_session(reply.session());
     });
+  }
+
+  // One of each format: another than the plan's is refused at once.
+  static std::unique_ptr<FuzzedServer>& Of(v1::WireFormat format) {
+    static auto* const servers = new std::map<v1::WireFormat, std::unique_ptr<FuzzedServer>>;
+    std::unique_ptr<FuzzedServer>& server = (*servers)[format];
+    if (server == nullptr) server = std::make_unique<FuzzedServer>(Options{.format = format});
+    return server;
   }
 
   // Input: bytes of the header (two, little-endian), the header, the payload.

@@ -192,6 +192,10 @@ INSTANTIATE_TEST_SUITE_P(
            Rule{"adam", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
            Rule{"adamw", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("weight_decay", 0.3)}, 0.01},
            Rule{"adamax", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
+           // An epsilon as large as the gradients: how the bias correction scales it shows.
+           Rule{"adam_epsilon", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
+           Rule{"adamw_epsilon", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
+           Rule{"adamax_epsilon", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
            Rule{"decayed_adagrad", "decayed_adagrad", {AttrF("decay", 0.9), AttrF("epsilon", 1e-4)}, 0.05},
            Rule{"rmsprop", "rmsprop", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
            Rule{"rmsprop_centered", "rmsprop_centered", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},

@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/shard.h"
+#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/handshake.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
@@ -96,6 +99,78 @@ TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
   auto cluster = MakeCluster(std::move(options));
   cluster->transport(0).KillServer(1);
   EXPECT_STATUS(cluster->client(0).Join(), kDeadlineExceeded, "server 1");
+}
+
+// The others would take the trainer that has given up for the culprit.
+TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
+  for (const bool sync : {true, false}) {
+    const HandMadeJob job{.servers = 2, .trainers = 2, .sync = sync};
+    ClusterOptions options = ShortLeases(job);
+    options.deadlines.set_connect_deadline_s(0.5);
+    auto cluster = MakeCluster(std::move(options));
+    for (int t = 0; t < 2; ++t) cluster->transport(t).KillServer(1);
+    (void)cluster->RunTrainers([&](int t) {
+      const absl::Status joined = cluster->client(t).Join();
+      EXPECT_STATUS(joined, kDeadlineExceeded, "server 1");
+      return joined;
+    });
+    EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kDeadlineExceeded, "for server 1");
+    // One that comes now hears the same, with the code of the cause.
+    auto late = cluster->MakeClient(0, "late:7");
+    ASSERT_TRUE(late.ok());
+    EXPECT_STATUS((*late)->Join(), kDeadlineExceeded, "for server 1");
+  }
+}
+
+TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  // Only server 1 knows of the first.
+  v1::JoinRequest first;
+  first.mutable_caller()->set_job_id("job");
+  first.mutable_caller()->set_trainer(0);
+  first.set_server_index(1);
+  first.set_plan_fingerprint(StableHash(job.PlanText()));
+  first.set_plan_text(job.PlanText());
+  first.set_build(std::string(kBuild));
+  first.set_arithmetic("avx2");
+  first.set_process("first:7");
+  absl::Status joined = absl::UnknownError("");
+  cluster->servers().Call(1, Method::kJoin, {Slice::Own(first.SerializeAsString())}, absl::Seconds(1),
+                          [&](const absl::StatusOr<Slices>& answer) { joined = answer.status(); });
+  ASSERT_TRUE(joined.ok()) << joined;
+  for (int times = 0; times < 2; ++times) {
+    auto second = cluster->MakeClient(0, absl::StrCat("second:", times));
+    ASSERT_TRUE(second.ok());
+    // Not: "held by second:0", which server 0 let in.
+    EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "is held by first:7");
+  }
+  EXPECT_TRUE(cluster->servers().server(0).JobStatus().ok());
+}
+
+// Its lease runs longer on a server that it has talked to since.
+TEST(ClientTest, ATrainerThatHasSleptBeyondItsLeaseOnOneServerEndsAloneInAsync) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
+  ClusterOptions options = OptionsFor(job);
+  options.fake_clock = true;
+  options.deadlines.set_lease_s(10);
+  auto cluster = MakeCluster(std::move(options));
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  bool lose = false;
+  cluster->transport(1).OnCall([&](const CallInfo& info) { return lose && info.server == 0 ? Fate::kDropRequest : Fate::kPass; });
+  auto sleeper = cluster->MakeClient(1, "sleeper:7");
+  ASSERT_TRUE(sleeper.ok() && (*sleeper)->Join().ok());
+  (*sleeper)->Heartbeat();
+  cluster->Advance(absl::Seconds(9));
+  lose = true;
+  (*sleeper)->Heartbeat();
+  lose = false;
+  cluster->Advance(absl::Seconds(2));
+  // Twice: the second would carry what the first has met.
+  for (int times = 0; times < 2; ++times) (*sleeper)->Heartbeat();
+  EXPECT_STATUS((*sleeper)->JobStatus(), kFailedPrecondition, "was declared dead");
+  (*sleeper)->ReportFailure((*sleeper)->JobStatus());
+  for (int s = 0; s < 2; ++s) EXPECT_TRUE(cluster->servers().server(s).JobStatus().ok()) << s;
 }
 
 TEST(ClientTest, ALastPartWhoseReplyIsLostCountsOnce) {
@@ -209,6 +284,93 @@ TEST(ClientTest, AFailureReportedByOneTrainerEndsAllWithItsTextAndCode) {
   }
 }
 
+// A server that has told everyone goes, and a trainer that wrote to it once more would wait for it in vain.
+TEST(ClientTest, AServerThatHasSaidWhyTheJobFailedIsNotTold) {
+  for (const bool by_heartbeat : {true, false}) {
+    const HandMadeJob job{.servers = 2, .trainers = 2};
+    ClusterOptions options = OptionsFor(job);
+    options.fake_clock = true;
+    options.deadlines.set_lease_s(0.5);  // by the real clock it is how long the last word is repeated
+    auto cluster = MakeCluster(std::move(options));
+    std::atomic<bool> gone{false};
+    std::vector<std::atomic<int>> letters(2);
+    cluster->transport(0).OnCall([&](const CallInfo& info) {
+      const bool is_letter = info.method == Method::kHeartbeat;
+      if (gone && is_letter) ++letters[static_cast<size_t>(info.server)];
+      // Then server 0 has said it to another call, and server 1 to none.
+      return gone || (is_letter && !by_heartbeat) ? Fate::kDropRequest : Fate::kPass;
+    });
+    for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+    cluster->client(1).ReportFailure(absl::DataLossError("a torn file"));
+    if (by_heartbeat) {
+      cluster->client(0).Heartbeat();
+      EXPECT_STATUS(cluster->client(0).JobStatus(), kDataLoss, "a torn file");
+    } else {
+      EXPECT_STATUS(cluster->client(0).Exchange("k", "").status(), kAborted, "a torn file");
+    }
+    gone = true;
+    cluster->client(0).ReportFailure(cluster->client(0).JobStatus());
+    EXPECT_EQ(letters[0], 0);
+    EXPECT_EQ(letters[1] == 0, by_heartbeat);
+  }
+}
+
+// Another trainer may have found its death out a moment before this one's lease ran out.
+TEST(ClientTest, AServerThatFallsSilentOverTheLastWordIsNotWaitedFor) {
+  const HandMadeJob job{.servers = 2};
+  ClusterOptions options = OptionsFor(job);
+  options.fake_clock = true;
+  auto cluster = MakeCluster(std::move(options));
+  bool dead = false, later = false;
+  int letters = 0;
+  cluster->transport(0).OnCall([&](const CallInfo& info) {
+    if (!dead || info.server != 1) return Fate::kPass;
+    // Those of the heart-beat are others.
+    if (!later) ++letters;
+    if (letters > 1 || later) return Fate::kDropRequest;
+    later = true;
+    cluster->Advance(absl::Seconds(61));  // the lease of OptionsFor
+    later = false;
+    return Fate::kDropRequest;
+  });
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  dead = true;
+  cluster->client(0).ReportFailure(absl::UnavailableError("server 1 is dead"));
+  // One more behind the time that is given to an answer: not all ten.
+  EXPECT_LE(letters, 2);
+  EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1 is dead");
+}
+
+TEST(ClientTest, AServerThatHasAcknowledgedTheEndMayGo) {
+  const HandMadeJob job{.servers = 2};
+  ClusterOptions options = OptionsFor(job);
+  options.fake_clock = true;
+  options.deadlines.set_rpc_s(1);
+  auto cluster = MakeCluster(std::move(options));
+  std::atomic<bool> at_the_end{false};
+  std::atomic<int> asked{0};
+  const std::thread::id heartbeats = std::this_thread::get_id();
+  // Server 1 is dead, server 0 goes when its only trainer is done.
+  cluster->transport(0).OnCall([&](const CallInfo& info) {
+    if (at_the_end && info.server == 1 && std::this_thread::get_id() != heartbeats) ++asked;
+    const bool gone = info.server == 1 || cluster->servers().server(0).Finished();
+    return at_the_end && gone ? Fate::kDropRequest : Fate::kPass;
+  });
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  at_the_end = true;
+  absl::Status done;
+  std::thread trainer([&] { done = cluster->client(0).Done(); });
+  while (!cluster->servers().server(0).Finished()) std::this_thread::yield();
+  // Server 1 is asked again when the answer of server 0 has been read.
+  while (asked < 2) {
+    cluster->Advance(absl::Milliseconds(20));
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  cluster->Advance(absl::Seconds(61));  // the lease of OptionsFor
+  trainer.join();
+  EXPECT_STATUS(done, kUnavailable, "server 1");
+}
+
 TEST(ClientTest, AnErrorOfAServerReachesEveryTrainerWithServerStepAndTable) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .table_capacity = 60};
   auto cluster = MakeCluster(ShortLeases(job));
@@ -278,12 +440,117 @@ TEST(ClientTest, PostsOfAnySizeAreReadAsTheyAre) {
   for (size_t i = 0; i < large.size(); i += 1 << 20) large[i] = static_cast<char>(i >> 20);
   ASSERT_TRUE(cluster->client(1).Post("k", "small", 0).ok());
   ASSERT_TRUE(cluster->client(2).Post("k", "of 2", 5).ok());
-  EXPECT_THAT(*cluster->client(0).Posted("k"), ElementsAre("", "small", "of 2"));
+  const auto posted = [&](int t) { return *cluster->client(0).Posted("k", t); };
+  EXPECT_THAT((std::vector<std::string>{posted(0), posted(1), posted(2)}), ElementsAre("", "small", "of 2"));
   ASSERT_TRUE(cluster->client(1).Post("k", large, 20).ok());
-  const auto all = cluster->client(0).Posted("k");
-  ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_TRUE((*all)[1] == large);
-  EXPECT_EQ((*all)[2], "of 2");
+  EXPECT_TRUE(posted(1) == large);
+  EXPECT_EQ(posted(2), "of 2");
+}
+
+TEST(ClientTest, AStreamOfAnySizeArrivesWhole) {
+  const HandMadeJob job{.trainers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  // More than chunks that may wait; and one that ends with a chunk, and an empty one.
+  std::string large(5 * kStreamChunk, 'x');
+  for (size_t i = 0; i < large.size(); i += 1 << 16) large[i] = static_cast<char>(i >> 16);
+  const std::vector<std::string> all = {large + "rest", large, "", "small"};
+  const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+    Client& client = cluster->client(t);
+    RETURN_IF_ERROR(client.Join());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string key = absl::StrCat("stream ", i);
+      if (t == 0) {
+        const auto stream = client.StreamTo(key, 1);
+        for (size_t at = 0; at < all[i].size(); at += 999'999) {
+          RETURN_IF_ERROR(stream->Append(std::string_view(all[i]).substr(at, 999'999)));
+        }
+        RETURN_IF_ERROR(stream->Finish());
+        continue;
+      }
+      std::string read;
+      RETURN_IF_ERROR(client.ReadStream(key, 0, [&](std::string_view bytes) {
+        read += bytes;
+        return absl::OkStatus();
+      }));
+      EXPECT_TRUE(read == all[i]) << i << ": " << read.size();
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(ClientTest, AStreamSurvivesLostRequestsAndReplies) {
+  const HandMadeJob job{.trainers = 2};
+  ClusterOptions options = OptionsFor(job);
+  options.deadlines.set_rpc_s(0.2);
+  auto cluster = MakeCluster(std::move(options));
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
+  for (int t = 0; t < 2; ++t) {
+    auto calls = std::make_shared<std::atomic<int>>(0);
+    cluster->transport(t).OnCall([calls](const CallInfo& info) {
+      if (info.tries > 0) return Fate::kPass;
+      return ++*calls % 3 == 0 ? Fate::kDropReply : Fate::kPass;
+    });
+  }
+  std::string large(4 * kStreamChunk, 'x'), read;
+  for (size_t i = 0; i < large.size(); i += 1 << 16) large[i] = static_cast<char>(i >> 16);
+  const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
+    if (t == 0) {
+      const auto stream = cluster->client(0).StreamTo("k", 1);
+      RETURN_IF_ERROR(stream->Append(large));
+      return stream->Finish();
+    }
+    return cluster->client(1).ReadStream("k", 0, [&](std::string_view bytes) {
+      read += bytes;
+      return absl::OkStatus();
+    });
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(read == large);
+}
+
+TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
+  // Three trainers of lanes {0,2} {2,1}, {3,1} {4,2} and {6,2}; then two of four lanes, and three again.
+  const auto job_of = [](int trainers) {
+    return HandMadeJob{.servers = 2, .trainers = trainers, .push = v1::WIRE_INT8};
+  };
+  const auto gather = [](InProcessCluster& cluster, int64_t step) {
+    std::string all;
+    const absl::Status gathered = cluster.RunTrainers([&](int t) {
+      return cluster.client(t).GatherResiduals(step, /*to=*/0, [&](std::string_view bytes) {
+        all += bytes;
+        return absl::OkStatus();
+      });
+    });
+    EXPECT_TRUE(gathered.ok()) << gathered;
+    return all;
+  };
+  auto first = MakeCluster(OptionsFor(job_of(3)));
+  ASSERT_TRUE(first->RunTrainers([&](int t) { return JoinAndTrain(*first, job_of(3), t, 3); }).ok());
+  const std::string saved = gather(*first, 3);
+  ASSERT_GT(saved.size(), 1000u);
+  for (const int trainers : {3, 2}) {
+    auto again = MakeCluster(OptionsFor(job_of(trainers)));
+    const absl::Status dealt = again->RunTrainers([&](int t) -> absl::Status {
+      RETURN_IF_ERROR(again->client(t).Join());
+      return again->client(t).DealResiduals(/*from=*/0, [&](const Client::Take& take) { return take(saved); },
+                                            /*step=*/3);
+    });
+    ASSERT_TRUE(dealt.ok()) << dealt;
+    const std::string back = gather(*again, 3);
+    if (trainers == 3) {
+      EXPECT_TRUE(back == saved);
+      continue;
+    }
+    // Lanes 0 to 3 and 4 to 7 are nodes of their own, which nobody had.
+    EXPECT_EQ(back, "");
+  }
+  // What is no such file is damaged data, at the one who reads it; the others end with the job.
+  auto damaged = MakeCluster(OptionsFor(job_of(1)));
+  ASSERT_TRUE(damaged->client(0).Join().ok());
+  EXPECT_STATUS(damaged->client(0).DealResiduals(
+                    0, [&](const Client::Take& take) { return take(saved.substr(0, saved.size() - 1)); }, 3),
+                kDataLoss, "the checkpoint's residuals: they end within an element");
 }
 
 TEST(ClientTest, AContributionIsCollectedWhenAllAreThere) {
@@ -315,6 +582,63 @@ TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
   EXPECT_STATUS(client.SendDense({"b", 1, 5}, {&lane, 1}), kFailedPrecondition, "read-only");
   EXPECT_STATUS(client.FinishSends(1, v1::APPLY), kFailedPrecondition, "read-only");
   EXPECT_EQ(*cluster->GetDigest(), *before);
+}
+
+// Flips a bit of the last byte of the first `spoils` answers to pulls that have a payload.
+class SpoilingTransport : public Transport {
+ public:
+  SpoilingTransport(Transport* inner, int spoils) : inner_(*inner), spoils_(spoils) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    if (method != Method::kPull) return inner_.Call(server, method, std::move(request), timeout, std::move(done));
+    inner_.Call(server, method, std::move(request), timeout, [this, done](absl::StatusOr<Slices> answer) {
+      if (answer.ok() && answer->size() > 1 && spoils_.fetch_sub(1) > 0) {
+        std::string bytes = Flatten(*answer);
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        answer = Slices{Slice::Own(std::move(bytes))};
+      }
+      done(std::move(answer));
+    });
+  }
+  std::string Describe(int server) const override { return inner_.Describe(server); }
+  int servers() const override { return inner_.servers(); }
+
+ private:
+  Transport& inner_;
+  std::atomic<int> spoils_;  // counted down by any thread
+};
+
+TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  HandMadeParams wanted;
+  {
+    ASSERT_TRUE(cluster->client(0).Join().ok());
+    ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(0), &wanted).ok());
+  }
+  for (const int spoils : {1, 1000}) {
+    auto another = MakeCluster(OptionsFor(job));
+    SpoilingTransport spoiling(&another->transport(0), spoils);
+    auto client = Client::Create({.plan = job.Plan(),
+                                  .job_name = "job",
+                                  .plan_text = job.PlanText(),
+                                  .process = "host:2000",
+                                  .arithmetic = "avx2",
+                                  .transport = &spoiling,
+                                  .clock = Clock::Real(),
+                                  .pool = another->pool()});
+    ASSERT_TRUE((*client)->Join().ok());
+    HandMadeParams params;
+    const absl::Status status = ReceiveHandMade(job, client->get(), &params);
+    if (spoils > 1) {
+      EXPECT_STATUS(status, kDataLoss, "checksum");
+      continue;
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ((*client)->counters().retries, 1);
+    EXPECT_EQ(params.w, wanted.w);
+    EXPECT_EQ(params.b, wanted.b);
+    EXPECT_EQ(params.e, wanted.e);
+  }
 }
 
 TEST(ClientTest, WhatThePlanDoesNotHaveIsRefusedBeforeItLeaves) {
@@ -383,6 +707,10 @@ class CheckpointTest : public ::testing::Test {
     }
     return PublishCheckpoint(dir_, temporary, manifest);
   }
+  // A checkpoint of step 6 of two servers of async, of which server 0 had applied 3 steps and server 1 had applied 5.
+  void SaveApart(const HandMadeJob& job);
+  // Steps that each server applies in training from step 3 to step 8 behind a load of that.
+  std::vector<int64_t> AppliedAfter(const HandMadeJob& job);
   absl::Status Load(InProcessCluster& cluster, int64_t step) {
     v1::ControlRequest request;
     request.mutable_load()->set_name(StepDirectoryName(step));
@@ -430,8 +758,7 @@ TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun)
   }
 }
 
-TEST_F(CheckpointTest, AServerThatSavedLaterDropsTheStepsItHolds) {
-  const HandMadeJob job{.servers = 2, .sync = false};
+void CheckpointTest::SaveApart(const HandMadeJob& job) {
   v1::CheckpointManifest manifests[2];
   {
     // Server 0 saves after 3 steps, server 1 after 5: two whole checkpoints, of which one shard each is taken.
@@ -463,17 +790,46 @@ TEST_F(CheckpointTest, AServerThatSavedLaterDropsTheStepsItHolds) {
   both.mutable_data()->set_trainers(1);
   const absl::StatusOr<std::string> published = PublishCheckpoint(dir_, *temporary, both);
   ASSERT_TRUE(published.ok()) << published.status();
+}
 
+std::vector<int64_t> CheckpointTest::AppliedAfter(const HandMadeJob& job) {
   auto second = MakeCluster(WithDirectory(job));
-  ASSERT_TRUE(second->client(0).Join().ok());
+  const absl::Status joined = second->client(0).Join();
+  EXPECT_TRUE(joined.ok()) << joined;
   const absl::Status loaded = Load(*second, 6);
-  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_TRUE(loaded.ok()) << loaded;
   second->client(0).SetFirstStep(3);
   const absl::Status end = TrainSteps(*second, job, 0, 3, 8);
-  ASSERT_TRUE(end.ok()) << end;
-  const auto applied = [&](int s) { return second->servers().server(s).counters().Value("push.applied"); };
-  EXPECT_EQ(applied(0), 5);
-  EXPECT_EQ(applied(1), 3);
+  EXPECT_TRUE(end.ok()) << end;
+  std::vector<int64_t> applied;
+  for (int server = 0; server < job.servers; ++server) {
+    applied.push_back(second->servers().server(server).counters().Value("push.applied"));
+  }
+  return applied;
+}
+
+TEST_F(CheckpointTest, AServerThatSavedLaterDropsTheStepsItHolds) {
+  const HandMadeJob job{.servers = 2, .sync = false};
+  SaveApart(job);
+  EXPECT_THAT(AppliedAfter(job), ElementsAre(5, 3));
+}
+
+// b was on server 0 and has not seen steps 3 and 4.
+TEST_F(CheckpointTest, NoStepIsMissingOfABlockThatComesFromASlowerServer) {
+  SaveApart({.servers = 2, .sync = false, .bias_server = 0});
+  EXPECT_THAT(AppliedAfter({.servers = 2, .sync = false, .bias_server = 1}), ElementsAre(5, 5));
+}
+
+// What server 1 gives up does not make it repeat what it has.
+TEST_F(CheckpointTest, ABlockThatHasGoneElsewhereChangesNothing) {
+  SaveApart({.servers = 2, .sync = false, .bias_server = 1});
+  EXPECT_THAT(AppliedAfter({.servers = 2, .sync = false, .bias_server = 0}), ElementsAre(5, 3));
+}
+
+// Servers 2 and 3 hold halves of what server 1 had.
+TEST_F(CheckpointTest, OnMoreServersEachDropsWhatItsSourceHeld) {
+  SaveApart({.servers = 2, .sync = false});
+  EXPECT_THAT(AppliedAfter({.servers = 4, .sync = false}), ElementsAre(5, 5, 3, 3));
 }
 
 TEST_F(CheckpointTest, AStateThatIsNotRestoredIsSeenInTheDigest) {
@@ -525,14 +881,23 @@ TEST_F(CheckpointTest, ADirectoryThatIsNotSharedIsRefusedAtJoin) {
   }
   options.checkpoint_per_host = true;
   {
-    // The id is held for a lease by the one that was refused.
-    auto another = MakeCluster(WithDirectory(job));
-    options.transport = &another->transport(0);
-    options.pool = another->pool();
     auto client = Client::Create(options);
     EXPECT_TRUE((*client)->Join().ok());
   }
   std::filesystem::remove_all(other);
+}
+
+TEST_F(CheckpointTest, APublishedCheckpointIsNotWrittenOver) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(WithDirectory(job));
+  ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 1).ok());
+  const auto path = Save(*cluster, 1);
+  ASSERT_TRUE(path.ok()) << path.status();
+  v1::ControlRequest request;
+  request.mutable_save()->set_name("step-000000000001");
+  EXPECT_STATUS(cluster->client(0).Control(request).status(), kInvalidArgument,
+                "is no name of a checkpoint that is being written");
+  EXPECT_TRUE(VerifyCheckpoint(*path).ok());
 }
 
 TEST_F(CheckpointTest, TroubleOfTheDiskIsToldAtOnce) {

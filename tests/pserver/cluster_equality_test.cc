@@ -106,6 +106,18 @@ TEST(ClusterEqualityTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
+// One trainer adds rows of eight of its sixteen lanes, two add those of all their eight: sums in one pass must be those of the tree.
+TEST(ClusterEqualityTest, RowsOfEightLanesAreAddedAsTheTreeSays) {
+  InProcessCluster::Digest first;
+  for (int trainers : {1, 2, 4, 16}) {
+    const HandMadeJob job{.servers = 2, .trainers = trainers, .lanes = 16};
+    const absl::StatusOr<TrainingRun> run = Train(job, PatientOptionsFor(job));
+    ASSERT_TRUE(run.ok()) << run.status();
+    if (trainers == 1) first = run->digest;
+    EXPECT_EQ(run->digest, first) << trainers << " trainers";
+  }
+}
+
 TEST(ClusterEqualityTest, OtherLanesAreAnotherJob) {
   const HandMadeJob job{.lanes = 4};
   const absl::StatusOr<TrainingRun> run = Train(job, PatientOptionsFor(job));

@@ -1,10 +1,17 @@
 #include "pserver/residuals.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/thread_pool.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/codecs.h"
 #include "gmock/gmock.h"
@@ -30,10 +37,10 @@ std::vector<float> SendDense(Residuals& residuals, std::vector<float> values, v1
 }
 
 std::vector<float> SendRows(Residuals& residuals, const std::vector<int64_t>& ids, std::vector<float> values,
-                            v1::WireFormat format) {
+                            v1::WireFormat format, const int64_t* before = nullptr) {
   const size_t n = values.size(), width = n / ids.size();
   const WireBuffer bytes = BufferPool().Get(EncodedBytes(format, n, width));
-  residuals.EncodeRows("t", kNode, static_cast<int>(width), ids, absl::MakeSpan(values), format, bytes.data);
+  residuals.EncodeRows("t", kNode, static_cast<int>(width), ids, before, absl::MakeSpan(values), format, bytes.data);
   std::vector<float> arrived(n);
   Decode(format, bytes.data, n, width, arrived.data());
   return arrived;
@@ -100,17 +107,94 @@ TEST(ResidualsTest, MemoryOfRowsDoesNotGrowWithTheIds) {
   EXPECT_EQ(residuals.bytes(), bytes);
 }
 
+// As a file has them.
+std::string Saved(const Residuals& residuals, int64_t step) {
+  std::string all;
+  const absl::Status saved = residuals.Save(step, [&](const v1::Residual& residual) {
+    all += ResidualElement(residual);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(saved.ok()) << saved;
+  return all;
+}
+
+// Reads a file in pieces of `piece` bytes.
+absl::Status RestoreFrom(const std::string& file, Residuals& residuals, absl::Span<const LaneRange> nodes, int64_t step,
+                         size_t piece = 1000) {
+  ResidualReader reader(
+      [&](const v1::Residual& residual, std::string_view) { return residuals.Restore(residual, nodes, step); });
+  for (size_t at = 0; at < file.size(); at += piece)
+    RETURN_IF_ERROR(reader.Append(std::string_view(file).substr(at, piece)));
+  return reader.Finish();
+}
+
+// Rows of width 2 of `steps` steps over all ids, cut into calls of `each` ids, which are made in the order that `seed`
+// says or on threads; what arrived, and what is left.
+struct Sent {
+  std::vector<std::vector<float>> arrived;
+  std::string left;
+  bool operator==(const Sent&) const = default;
+};
+Sent SendInCalls(const std::vector<int64_t>& ids, size_t each, int threads, uint64_t seed) {
+  // Some twenty places.
+  Residuals residuals(/*row_bytes=*/360);
+  ThreadPool pool("test", threads);
+  std::mt19937_64 random(seed);
+  Sent sent;
+  for (int step = 0; step < 6; ++step) {
+    std::vector<size_t> begins;
+    for (size_t begin = 0; begin < ids.size(); begin += each) begins.push_back(begin);
+    std::shuffle(begins.begin(), begins.end(), random);
+    std::vector<float> arrived(2 * ids.size());
+    pool.ParallelFor(static_cast<int64_t>(begins.size()), [&](int64_t call) {
+      const size_t begin = begins[static_cast<size_t>(call)], end = std::min(ids.size(), begin + each);
+      std::vector<float> values;
+      for (size_t i = begin; i < end; ++i) values.insert(values.end(), {127, 0.3f + 0.01f * static_cast<float>(i % 7)});
+      const std::vector<float> got =
+          SendRows(residuals, {ids.begin() + static_cast<ptrdiff_t>(begin), ids.begin() + static_cast<ptrdiff_t>(end)},
+                   values, v1::WIRE_INT8, begin == 0 ? nullptr : &ids[begin - 1]);
+      std::copy(got.begin(), got.end(), arrived.begin() + 2 * static_cast<ptrdiff_t>(begin));
+    });
+    sent.arrived.push_back(std::move(arrived));
+  }
+  sent.left = Saved(residuals, 6);
+  return sent;
+}
+
+TEST(ResidualsTest, HowTheRowsOfAStepAreCutAndWhoIsFirstChangesNothing) {
+  std::vector<int64_t> ids(40);
+  std::iota(ids.begin(), ids.end(), -20);
+  std::sort(ids.begin(), ids.end(),
+            [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); });
+  const Sent whole = SendInCalls(ids, ids.size(), /*threads=*/0, /*seed=*/1);
+  // Feedback there is: some rows have sent more than the one digit of each step.
+  EXPECT_NE(whole.arrived[0], whole.arrived[1]);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (const size_t each : {1, 2, 3, 7, 16, 17}) {
+      EXPECT_EQ(SendInCalls(ids, each, /*threads=*/0, seed), whole) << each << " " << seed;
+      EXPECT_EQ(SendInCalls(ids, each, /*threads=*/3, seed), whole) << each << " " << seed;
+    }
+  }
+}
+
+TEST(ResidualsTest, OfRowsThatShareAPlaceTheFirstOfTheStepKeepsItsResidual) {
+  // One place.
+  Residuals residuals(/*row_bytes=*/1);
+  EXPECT_EQ(SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8), (std::vector<float>{127, 0, 127, 0}));
+  EXPECT_EQ(SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8), (std::vector<float>{127, 1, 127, 0}));
+}
+
 TEST(ResidualsTest, AreSavedAndComeBackToTheNodesThatAreLeft) {
   Residuals residuals;
   SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8);
   SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0}, v1::WIRE_INT8);
-  const v1::Residuals saved = residuals.Save(/*step=*/7);
+  const std::string saved = Saved(residuals, /*step=*/7);
   Residuals again, other;
   const LaneRange nodes[] = {{2, 1}, kNode}, others[] = {{0, 1}};
-  ASSERT_TRUE(again.Restore(saved, nodes, /*step=*/7).ok());
+  ASSERT_TRUE(RestoreFrom(saved, again, nodes, /*step=*/7).ok());
   EXPECT_EQ(SendDense(again, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
   EXPECT_EQ(SendRows(again, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8)[1], 1);
-  ASSERT_TRUE(other.Restore(saved, others, /*step=*/7).ok());
+  ASSERT_TRUE(RestoreFrom(saved, other, others, /*step=*/7).ok());
   EXPECT_EQ(other.bytes(), 0u);
 }
 
@@ -118,10 +202,10 @@ TEST(ResidualsTest, OfAnotherStepRowsComeBackAndDenseValuesDoNot) {
   Residuals residuals;
   SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8);
   SendRows(residuals, {5}, {127, 0.3f}, v1::WIRE_INT8);
-  const v1::Residuals saved = residuals.Save(/*step=*/7);
+  const std::string saved = Saved(residuals, /*step=*/7);
   for (const int64_t step : {7, 8}) {
     Residuals again;
-    ASSERT_TRUE(again.Restore(saved, {kNode}, step).ok());
+    ASSERT_TRUE(RestoreFrom(saved, again, {kNode}, step).ok());
     // What was left of 0.3 makes the next 0.3 more than half a step of 1.
     EXPECT_EQ(SendDense(again, {127, 0.3f}, v1::WIRE_INT8)[1], step == 7 ? 1 : 0);
     EXPECT_EQ(SendRows(again, {5}, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
@@ -129,17 +213,104 @@ TEST(ResidualsTest, OfAnotherStepRowsComeBackAndDenseValuesDoNot) {
 }
 
 TEST(ResidualsTest, EntriesThatContradictThemselvesAreRefused) {
-  v1::Residuals saved;
-  v1::Residual* const of = saved.add_residuals();
-  of->set_name("t");
-  of->set_lanes(2);
-  of->set_width(3);
-  of->add_ids(1);
-  of->add_values(1);
-  EXPECT_THAT(std::string(Residuals().Restore(saved, {}, 0).message()),
+  v1::Residual of;
+  of.set_name("t");
+  of.set_lanes(2);
+  of.set_width(3);
+  of.add_ids(1);
+  of.add_values(1);
+  EXPECT_THAT(std::string(Residuals().Restore(of, {}, 0).message()),
               HasSubstr("residuals of t: 1 values for 1 ids of width 3"));
-  of->set_width(-1);
-  EXPECT_FALSE(Residuals().Restore(saved, {}, 0).ok());
+  of.set_width(-1);
+  EXPECT_FALSE(Residuals().Restore(of, {}, 0).ok());
+  // Values of a block that begin elsewhere than those before end.
+  of.set_width(0);
+  of.clear_ids();
+  of.set_begin(7);
+  EXPECT_THAT(std::string(Residuals().Restore(of, {kNode}, 0).message()),
+              HasSubstr("residuals of t: values from element 7 on come behind those of 0"));
+}
+
+TEST(ResidualsTest, WhatIsSavedComesInMessagesOfALimitedSizeAndIsRead) {
+  // 16 values in a message, in place of a million.
+  Residuals residuals(kResidualBytes, /*message_bytes=*/64);
+  std::vector<float> dense(100);
+  for (size_t i = 0; i < dense.size(); ++i) dense[i] = i % 10 == 0 ? 127 : 0.3f;
+  std::vector<int64_t> ids(50);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> rows;
+  for (size_t i = 0; i < ids.size(); ++i) rows.insert(rows.end(), {127, 0.3f});
+  SendDense(residuals, dense, v1::WIRE_INT8);
+  SendRows(residuals, ids, rows, v1::WIRE_INT8);
+  size_t messages = 0, largest = 0;
+  const absl::Status counted = residuals.Save(7, [&](const v1::Residual& residual) {
+    ++messages;
+    largest = std::max(largest, residual.ByteSizeLong());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(counted.ok());
+  EXPECT_EQ(messages, 7 + 7u);  // 100 values, and 50 rows of 2
+  EXPECT_LT(largest, 200u);
+  // Whatever the pieces in which the file comes.
+  const std::string saved = Saved(residuals, 7);
+  for (const size_t piece : {size_t{1}, size_t{3}, size_t{100}, saved.size()}) {
+    Residuals again;
+    const absl::Status restored = RestoreFrom(saved, again, {kNode}, 7, piece);
+    ASSERT_TRUE(restored.ok()) << restored;
+    Residuals one = Residuals();
+    ASSERT_TRUE(RestoreFrom(Saved(again, 7), one, {kNode}, 7).ok());
+    EXPECT_EQ(Saved(again, 7), Saved(one, 7));
+    EXPECT_EQ(SendDense(again, dense, v1::WIRE_INT8)[99], 1);
+    EXPECT_EQ(SendRows(again, ids, rows, v1::WIRE_INT8)[99], 1);
+  }
+  // An error of who takes them ends it.
+  EXPECT_EQ(residuals.Save(7, [](const v1::Residual&) { return absl::UnavailableError("full"); }).message(), "full");
+}
+
+TEST(ResidualsTest, AFileThatIsOneMessageIsRead) {
+  // As they were written: everything in one message, a block's values in one piece, without a step at first.
+  v1::Residuals all;
+  for (const int lane : {4, 0}) {
+    v1::Residual* const dense = all.add_residuals();
+    dense->set_name("w");
+    dense->set_lane(lane);
+    dense->set_lanes(2);
+    dense->set_width(0);
+    dense->add_values(0);
+    dense->add_values(lane == 0 ? 0.3f : 0);
+    v1::Residual* const rows = all.add_residuals();
+    *rows = *dense;
+    rows->set_name("t");
+    rows->set_width(2);
+    rows->add_ids(5);
+    rows->set_step(9);
+  }
+  Residuals residuals;
+  ASSERT_TRUE(RestoreFrom(all.SerializeAsString(), residuals, {kNode}, 7).ok());
+  EXPECT_EQ(SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
+  EXPECT_EQ(SendRows(residuals, {5}, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
+  // And what is written today is such a message where one has room for it.
+  v1::Residuals read;
+  EXPECT_TRUE(read.ParseFromString(Saved(residuals, 8)));
+  EXPECT_EQ(read.residuals_size(), 2);
+}
+
+TEST(ResidualsTest, BytesThatAreNoResidualsAreRefused) {
+  Residuals residuals;
+  SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8);
+  const std::string saved = Saved(residuals, 7);
+  Residuals again;
+  EXPECT_THAT(std::string(RestoreFrom(saved.substr(0, saved.size() - 1), again, {kNode}, 7).message()),
+              HasSubstr("residuals: they end within an element"));
+  std::string other = saved;
+  other[0] = 0x12;
+  EXPECT_THAT(std::string(RestoreFrom(other, again, {kNode}, 7).message()),
+              HasSubstr("residuals: a field with tag 18"));
+  EXPECT_FALSE(RestoreFrom(std::string(30, '\xff'), again, {kNode}, 7).ok());
+  other = saved;
+  other[2] = 0x07;
+  EXPECT_THAT(std::string(RestoreFrom(other, again, {kNode}, 7).message()),
+              HasSubstr("residuals: an element that is none"));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Who may join a server, what becomes of the dead and the slow, exchanges and control; one server under a fake clock.
+#include <filesystem>
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +104,50 @@ TEST_F(ServerCoreTest, WhoTakesADeadTrainersPlaceHearsItsNextStep) {
   EXPECT_EQ(core_->Version(), version + 1);
 }
 
+TEST_F(ServerCoreTest, WhoIsRefusedElsewhereGivesItsPlaceBack) {
+  Start({.trainers = 2, .sync = false});
+  ASSERT_TRUE(Join(1, "trainer:1").ok());
+  ASSERT_TRUE(Join(0, "first:7").ok());
+  const auto leave = [](v1::HeartbeatRequest& r) { r.set_leave(true); };
+  ASSERT_TRUE(Beat(0, leave).ok());
+  EXPECT_STATUS(Beat(0).status(), kFailedPrecondition, "has not joined");
+  ASSERT_TRUE(Join(0, "second:8").ok());
+  // Also the place of a dead one, with all that it had done; and the same process may come again.
+  for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(PushStep(0, step, {}, 1).ok());
+  Pass(11, {1});
+  for (int times = 0; times < 2; ++times) {
+    const auto reply = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(0, "third:9").SerializeAsString());
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(reply->has_next_step());
+    EXPECT_EQ(reply->next_step(), 3);
+    sessions_[0] = reply->session();
+    if (times == 0) {
+      ASSERT_TRUE(Beat(0, leave).ok());
+      EXPECT_THAT(Beat(1)->dead(), ElementsAre(0));
+    }
+  }
+  // Whoever has begun its work cannot.
+  ASSERT_TRUE(Push({.trainer = 0, .step = 3, .part = 0, .items = {{.lanes = 4, .values = {1, 1, 1, 1, 1}}}}).ok());
+  EXPECT_STATUS(Beat(0, leave).status(), kFailedPrecondition, "has begun its work");
+}
+
+TEST_F(ServerCoreTest, WhoJoinsAJobThatHasFailedHearsTheCauseWithItsOwnCode) {
+  Start({.trainers = 2});
+  ASSERT_TRUE(Join(0, "trainer:0").ok());
+  ASSERT_TRUE(Beat(0, [](auto& r) {
+                r.set_failure("trainer 0 (trainer:0): train.txt:7: bad line");
+                r.set_failure_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+              }).ok());
+  EXPECT_FALSE(core_->Finished());
+  const auto reply = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(1, "trainer:1").SerializeAsString());
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->failure(), "trainer 0 (trainer:0): train.txt:7: bad line");
+  EXPECT_EQ(reply->failure_code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_FALSE(reply->has_session());
+  // Now all know.
+  EXPECT_TRUE(core_->Finished());
+}
+
 TEST_F(ServerCoreTest, CallsWithoutJoiningAreRefused) {
   Start({});
   EXPECT_STATUS(Beat(0).status(), kFailedPrecondition, "has not joined");
@@ -147,15 +194,188 @@ TEST_F(ServerCoreTest, ADeadTrainerInSyncEndsTheJobForAllAndIsNamed) {
   EXPECT_TRUE(core_->Finished());
 }
 
-TEST_F(ServerCoreTest, ServersEndWithinTwoLeasesOfAFailureNobodyAsksAbout) {
+TEST_F(ServerCoreTest, AServerWaitsTwoLeasesForThoseWhoComeLateToAJobThatHasFailed) {
+  Start({.trainers = 2});
+  ASSERT_TRUE(Join(0, "trainer:0").ok());
+  ASSERT_TRUE(Beat(0, [](auto& r) { r.set_failure("trainer 0 (trainer:0): disk on fire"); }).ok());
+  Pass(19.5, {});
+  EXPECT_FALSE(core_->Finished());
+  Pass(1, {});
+  EXPECT_TRUE(core_->Finished());
+}
+
+// Another server has found a death out a moment earlier, and a trainer has passed it on.
+TEST_F(ServerCoreTest, AServerDoesNotWaitForTheDeadOfAJobThatHasFailed) {
+  Start({.trainers = 3});
+  JoinAll();
+  Pass(9, {1, 2});
+  ASSERT_TRUE(Beat(1, [](auto& r) { r.set_failure("trainer 0 (trainer:0) is dead"); }).ok());
+  EXPECT_THAT(Beat(2)->failure(), HasSubstr("trainer 0 (trainer:0) is dead"));
+  EXPECT_FALSE(core_->Finished()) << "its lease runs a second more";
+  Pass(1.5, {});
+  EXPECT_TRUE(core_->Finished());
+}
+
+// A process that was stopped, or has slept with its machine, finds signs of life unread when it wakes up.
+TEST_F(ServerCoreTest, AServerThatHasOversleptGivesEveryoneHalfALease) {
   Start({.trainers = 2});
   JoinAll();
-  // One dies; the other, deaf, beats no more either.
-  Pass(11, {1});
-  ASSERT_FALSE(core_->JobStatus().ok());
-  clock_.Advance(absl::Seconds(21));
+  Pass(1, {0, 1});
+  clock_.Advance(absl::Seconds(60));
   core_->Tick();
-  EXPECT_TRUE(core_->Finished());
+  EXPECT_TRUE(core_->JobStatus().ok());
+  Pass(4.5, {1});
+  EXPECT_TRUE(core_->JobStatus().ok());
+  Pass(1, {1});
+  EXPECT_STATUS(core_->JobStatus(), kUnavailable, "trainer 0 (trainer:0) is dead");
+}
+
+// ----------------------------------------------------------------------------------------------------------- the chief
+
+TEST_F(ServerCoreTest, TheLowestLivingTrainerHasTheDutiesOfTheChiefAndKeepsThem) {
+  Start({.trainers = 3, .sync = false});
+  const auto first = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(2, "trainer:2").SerializeAsString());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->chief(), 0);  // who has yet to come
+  JoinAll();
+  EXPECT_EQ(Beat(2)->chief(), 0);
+  Pass(11, {1, 2});
+  EXPECT_EQ(Beat(2)->chief(), 1);
+  // Another trainer 0 does not take them back: the one that has them may be in the middle of something.
+  ASSERT_TRUE(Join(0, "second:8").ok());
+  EXPECT_EQ(Beat(0)->chief(), 1);
+  ASSERT_TRUE(Beat(1, [](auto& r) { r.set_done(true); }).ok());
+  EXPECT_EQ(Beat(2)->chief(), 0);
+  Pass(11, {2});
+  EXPECT_EQ(Beat(2)->chief(), 2);
+}
+
+TEST_F(ServerCoreTest, OnlyServer0SaysWhoIsTheChiefAndInSyncItIsTrainer0) {
+  Start({.servers = 2, .trainers = 2, .sync = false}, /*server=*/1);
+  JoinAll();
+  EXPECT_FALSE(Beat(0)->has_chief());
+  Start({.trainers = 2});
+  JoinAll();
+  ASSERT_TRUE(Beat(0, [](auto& r) { r.set_done(true); }).ok());
+  EXPECT_EQ(Beat(1)->chief(), 0);
+}
+
+TEST_F(ServerCoreTest, WhoWaitsForTheChiefsWordHearsItOrThatItIsTheChiefNow) {
+  Start({.trainers = 3, .sync = false});
+  JoinAll();
+  const auto await = [&](int trainer, int64_t edition) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerOf(trainer);
+    request.set_key("k");
+    request.set_anyone(true);
+    request.set_edition(edition);
+    request.set_wait_s(50);
+    return Call(Method::kExchange, request.SerializeAsString());
+  };
+  const auto post = [&](int trainer, int64_t edition) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerOf(trainer);
+    request.set_key("k");
+    request.set_edition(edition);
+    request.set_contribution("x");
+    EXPECT_TRUE(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).ok());
+  };
+  const auto reply_of = [&](const std::shared_ptr<Answer>& answer) {
+    v1::ExchangeReply reply;
+    EXPECT_TRUE(answer->has_value() && (*answer)->ok() && reply.ParseFromString(Flatten(***answer)));
+    return reply;
+  };
+  // The chief does not wait for anyone.
+  const v1::ExchangeReply at_once = reply_of(await(0, 0));
+  EXPECT_TRUE(at_once.ready());
+  EXPECT_EQ(at_once.chief(), 0);
+  EXPECT_FALSE(at_once.has_by());
+  const auto hears = await(2, 0);
+  EXPECT_FALSE(hears->has_value());
+  post(0, 3);
+  EXPECT_EQ(reply_of(hears).by(), 0);
+  EXPECT_EQ(reply_of(hears).edition(), 3);
+  // A newer one never comes: the chief dies.
+  const auto becomes_chief = await(1, 4), waits_on = await(2, 4);
+  Pass(11, {1, 2});
+  EXPECT_EQ(reply_of(becomes_chief).chief(), 1);
+  EXPECT_EQ(reply_of(becomes_chief).edition(), 3);
+  EXPECT_FALSE(waits_on->has_value());
+  post(1, 4);
+  EXPECT_EQ(reply_of(waits_on).by(), 1);
+}
+
+TEST_F(ServerCoreTest, WhatOnlyADeadChiefWasToReadIsKeptForTheNext) {
+  Start({.trainers = 3, .sync = false});
+  JoinAll();
+  const auto exchange = [&](int trainer, bool give, int read) {
+    v1::ExchangeRequest request;
+    *request.mutable_caller() = CallerOf(trainer);
+    request.set_key("eval.20");
+    request.set_read_trainer(read);
+    request.set_reader(0);
+    if (give) request.set_contribution("x");
+    return CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString());
+  };
+  for (int t = 0; t < 3; ++t) ASSERT_TRUE(exchange(t, true, -1).ok());
+  Pass(200, {1, 2});
+  const auto read = exchange(1, false, 2);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->ready());
+  EXPECT_EQ(read->contribution(), "x");
+  Pass(200, {1, 2});
+  EXPECT_FALSE(exchange(1, false, 2)->ready());
+}
+
+TEST_F(ServerCoreTest, AServerWithStepsThatNobodyCanSaveAnyMoreFails) {
+  const std::string dir = ::testing::TempDir() + "/unsaved";
+  std::filesystem::remove_all(dir);
+  edit_ = [&](ServerOptions* options) { options->checkpoint_dir = dir; };
+  const auto save = [&] {
+    v1::ControlRequest request;
+    *request.mutable_caller() = CallerOf(1);
+    request.mutable_save()->set_name("tmp-step-000000000001-x");
+    EXPECT_TRUE(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).ok());
+  };
+  const auto done = [&](int trainer) { (void)Beat(trainer, [](auto& r) { r.set_done(true); }); };
+  // Trainer 0 takes a dead one's place when trainer 1 has written the last checkpoint, and dies in its turn.
+  for (const bool late : {false, true}) {
+    Start({.trainers = 2, .sync = false});
+    JoinAll();
+    ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
+    ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
+    Pass(11, {1});
+    save();
+    ASSERT_TRUE(Join(0, "second:8").ok());
+    if (late) {
+      ASSERT_TRUE(PushStep(0, 1, {}, 1).ok());
+    }
+    done(1);
+    EXPECT_FALSE(core_->Finished());
+    Pass(11, {});
+    EXPECT_TRUE(core_->Finished());
+    if (late) {
+      EXPECT_STATUS(core_->JobStatus(), kUnavailable,
+                    "no trainer is left to save; 1 step that has taken effect since the last save");
+      EXPECT_THAT(std::string(core_->JobStatus().message()), HasSubstr("trainer 0 (second:8) is dead"));
+    } else {
+      EXPECT_TRUE(core_->JobStatus().ok()) << core_->JobStatus();
+    }
+  }
+  core_.reset();
+  std::filesystem::remove_all(dir);
+}
+
+TEST_F(ServerCoreTest, NothingIsLoadedOnceATrainerHasPushed) {
+  Start({.trainers = 2, .sync = false});
+  JoinAll();
+  ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
+  // A load or a file of rows would take back what others have done since.
+  v1::ControlRequest request;
+  *request.mutable_caller() = CallerOf(0);
+  request.mutable_load_rows();
+  EXPECT_STATUS(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).status(), kFailedPrecondition,
+                "has already pushed");
 }
 
 TEST_F(ServerCoreTest, InAsyncADeadTrainersUnfinishedStepIsDroppedAndTheOthersGoOn) {
@@ -322,6 +542,36 @@ TEST_F(ServerCoreTest, ExchangesThatMakeNoSenseAreRefused) {
   request.set_chunks(3);
   EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status(), kInvalidArgument,
                 "a key is used once");
+}
+
+TEST_F(ServerCoreTest, ControlIsTheDutyOfTrainerZero) {
+  Start({.trainers = 2});
+  JoinAll();
+  EXPECT_TRUE(Digest(0).ok());
+  EXPECT_STATUS(Digest(1).status(), kFailedPrecondition,
+                "Control is called by trainer 0 (trainer:0); this is trainer 1");
+}
+
+TEST_F(ServerCoreTest, InAsyncControlPassesToTheNextWhenTheFirstIsDead) {
+  Start({.trainers = 3, .sync = false});
+  JoinAll();
+  EXPECT_STATUS(Digest(1).status(), kUnavailable, "trainer 0");
+  Pass(12, {1, 2});  // a lease is ten seconds
+  EXPECT_TRUE(Digest(1).ok());
+  EXPECT_STATUS(Digest(2).status(), kUnavailable, "trainer 1");
+  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_done(true); }).ok());
+  EXPECT_TRUE(Digest(2).ok());
+}
+
+// Who knows the names of all processes and how often they have joined knows no session.
+TEST_F(ServerCoreTest, SessionsAreDrawnAtRandom) {
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 4; ++i) {
+    Start({});
+    JoinAll();
+    seen.insert(sessions_[0]);
+  }
+  EXPECT_EQ(seen.size(), 4u);
 }
 
 TEST_F(ServerCoreTest, ControlWithoutADirectoryOrAtAnotherStepIsRefused) {

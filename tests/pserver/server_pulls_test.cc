@@ -48,7 +48,7 @@ TEST_F(ServerPullsTest, APullThatWaitsInVainSaysForWhom) {
 }
 
 TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
-  unread_bytes_ = 1000;
+  unread_bytes_ = 1200;
   Start({.trainers = 2, .sync = false});
   JoinAll();
   // 320 floats each: the first answer is larger than the limit, which one may be.
@@ -76,7 +76,7 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
 }
 
 TEST_F(ServerPullsTest, PullsThatPileUpBehindUnreadAnswersAreRefused) {
-  unread_bytes_ = 1000;
+  unread_bytes_ = 1200;
   Start({.trainers = 2, .sync = false});
   JoinAll();
   const auto unread = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
@@ -86,7 +86,8 @@ TEST_F(ServerPullsTest, PullsThatPileUpBehindUnreadAnswersAreRefused) {
   const absl::Status refused = PulledOf(Call(Method::kPull, PullBytes(0, 0, 5, "t", 80, std::vector<int64_t>(80, 7), 4))).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              ::testing::ContainsRegex("trainer 0 \\(trainer:0\\) has pulls of 1[0-9]{3} bytes waiting and 1280 bytes of answers unread"));
+              ::testing::ContainsRegex(
+                  "trainer 0 \\(trainer:0\\) has pulls of 2[0-9]{3} bytes waiting and 1280 bytes of answers unread"));
   EXPECT_TRUE(Pull(1, 0, "t", 60, ids, 4).ok());
 }
 
@@ -112,9 +113,9 @@ TEST_F(ServerPullsTest, PullsWithoutRowsPileUpToo) {
 }
 
 TEST_F(ServerPullsTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
-  Start({.sync = false});
-  JoinAll();
   for (const v1::WireFormat format : {v1::WIRE_FLOAT16, v1::WIRE_BFLOAT16, v1::WIRE_INT8}) {
+    Start({.sync = false, .pull = format});
+    JoinAll();
     // Rows of t are multiples of powers of two, which each format holds.
     v1::PullRequest pull;
     *pull.mutable_caller() = CallerOf(0);
@@ -134,6 +135,8 @@ TEST_F(ServerPullsTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
     ASSERT_EQ(answer->values.size() * 4, AlignUp(rows) + AlignUp(block));
     std::vector<float> got(12);
     Decode(format, reinterpret_cast<const char*>(answer->values.data()), 12, 4, got.data());
+    Start({.sync = false});
+    JoinAll();
     const auto exact = Pull(0, 0, "t", 3, ids, 4);
     ASSERT_TRUE(exact.ok()) << exact.status();
     for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(got[i], exact->values[i], 0.01 * std::abs(exact->values[i]) + 0.01) << i;
@@ -147,7 +150,7 @@ TEST_F(ServerPullsTest, AGradientInALossyFormatTakesEffectAsWhatItSays) {
   std::vector<float> after[2];
   const std::vector<float> gradient = {1, -2, 0.5f, 0, 127};
   for (const bool lossy : {false, true}) {
-    Start({.sync = false});
+    Start({.sync = false, .push = lossy ? v1::WIRE_INT8 : v1::WIRE_FLOAT32});
     JoinAll();
     auto [request, payload] = MakePush({.items = {{.name = "b", .values = gradient}}, .part_count = 1, .samples = 1});
     if (lossy) {
@@ -167,7 +170,7 @@ TEST_F(ServerPullsTest, AGradientInALossyFormatTakesEffectAsWhatItSays) {
 }
 
 TEST_F(ServerPullsTest, BytesThatDoNotMakeALossyGradientAreRefused) {
-  Start({.sync = false});
+  Start({.sync = false, .push = v1::WIRE_INT8});
   JoinAll();
   auto [request, payload] = MakePush({.items = {{.name = "b", .values = {1, 2, 3, 4, 5}}}, .part_count = 1, .samples = 1});
   request.mutable_items(0)->set_format(v1::WIRE_INT8);

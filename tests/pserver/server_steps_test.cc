@@ -107,8 +107,58 @@ TEST_F(ServerStepsTest, AStepWithoutSamplesChangesNothingAndSaysSo) {
   const auto pulled = Pull(1, 1, "b", 5);
   ASSERT_TRUE(pulled.ok());
   EXPECT_EQ(pulled->header.samples(), 0);
+  EXPECT_TRUE(pulled->header.ended());
   EXPECT_FALSE(pulled->header.skipped());
   EXPECT_EQ(Bias(0), before);
+}
+
+TEST_F(ServerStepsTest, AStepWithLessThanHalfOfStepZeroChangesNothingAndEndsTheRun) {
+  Start({.trainers = 2});
+  JoinAll();
+  const std::vector<Item> left = {{.lane = 0, .lanes = 4, .values = {1, 1, 1, 1, 1}}};
+  const auto push = [&](int64_t step, int64_t of_0, int64_t of_1) {
+    ASSERT_TRUE(Push({.step = step, .items = left, .part_count = 1, .samples = of_0, .first_samples = 8}).ok());
+    ASSERT_TRUE(Push({.trainer = 1, .step = step, .items = {}, .part_count = 1, .samples = of_1, .first_samples = 3}).ok());
+  };
+  // 11 samples in step 0: 6 are enough, whoever has them, 5 are not.
+  push(0, 8, 3);
+  const std::vector<float> before = Bias(0);
+  push(1, 6, 0);
+  const std::vector<float> moved = Bias(0);
+  EXPECT_NE(moved, before);
+  auto pulled = Pull(1, 2, "b", 5);
+  ASSERT_TRUE(pulled.ok());
+  EXPECT_FALSE(pulled->header.ended());
+  EXPECT_EQ(pulled->header.first_samples(), 11);
+  push(2, 4, 1);
+  EXPECT_EQ(Bias(0), moved);
+  pulled = Pull(1, 3, "b", 5);
+  ASSERT_TRUE(pulled.ok());
+  EXPECT_TRUE(pulled->header.ended());
+  EXPECT_EQ(pulled->header.samples(), 5);
+  EXPECT_EQ(core_->counters().Value("push.applied"), 4);
+}
+
+TEST_F(ServerStepsTest, RowsOfAStepThatIsTooSmallForItsTrainerTakeNoEffectWithAsyncTables) {
+  Start({.trainers = 2, .async_tables = true});
+  JoinAll();
+  const auto row = [&] { return Pull(0, 0, "t", 1, {7}, 4)->values; };
+  const std::vector<float> before = row();
+  const Item rows{.name = "t", .lane = 0, .lanes = 4, .values = {1, 1, 1, 1}, .ids = {7}, .width = 4};
+  ASSERT_TRUE(Push({.step = 0, .items = {rows}, .part_count = 1, .samples = 3, .first_samples = 8}).ok());
+  EXPECT_EQ(row(), before);
+  ASSERT_TRUE(Push({.trainer = 1, .step = 0, .items = {}, .part_count = 1, .samples = 8, .first_samples = 8}).ok());
+  ASSERT_TRUE(Push({.step = 1, .items = {rows}, .part_count = 1, .samples = 4, .first_samples = 8}).ok());
+  EXPECT_NE(row(), before);
+}
+
+TEST_F(ServerStepsTest, SamplesOfStepZeroThatMakeNoSenseAreRefused) {
+  Start({});
+  JoinAll();
+  for (const int64_t samples : {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    EXPECT_STATUS(Push({.step = 0, .items = {}, .part_count = 1, .samples = 1, .first_samples = samples}).status(),
+                  kInvalidArgument, "samples in step 0");
+  }
 }
 
 TEST_F(ServerStepsTest, AnAbsentGradientLeavesItsBlockAlone) {

@@ -270,6 +270,17 @@ TEST(TableLifecycleTest, RowsGoBetweenOneAndOneAndAQuarterOfTheirTime) {
   EXPECT_EQ(table->counts().expired, 500);
 }
 
+// Beside a row stand the low 32 bits of the step.
+TEST(TableLifecycleTest, AgesGoOnOverTheEndOf32Bits) {
+  const int64_t end = int64_t{1} << 32;
+  auto table = MakeTable({.lifecycle = "ttl_steps: 8"});
+  Step(*table, {1, 2}, end - 3);
+  for (int64_t step = end - 2; step < end + 3; ++step) Step(*table, {2}, step);
+  EXPECT_THAT(Rows(*table), UnorderedElementsAre(1, 2));
+  for (int64_t step = end + 3; step < end + 8; ++step) Step(*table, {2}, step);
+  EXPECT_THAT(Rows(*table), UnorderedElementsAre(2));
+}
+
 TEST(TableLifecycleTest, ByTheClockRowsGoWhenItHasMovedFarEnough) {
   auto table = MakeTable({.lifecycle = "ttl_seconds: 100"});
   const double start = 1'000'000'000;

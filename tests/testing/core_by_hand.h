@@ -43,6 +43,7 @@ struct PushSpec {
   int part_count = 0;  // 0: not the last
   int64_t samples = 0;
   v1::Verdict verdict = v1::APPLY;
+  int64_t first_samples = 0;
 };
 
 class CoreByHand : public ::testing::Test {
@@ -59,7 +60,10 @@ class CoreByHand : public ::testing::Test {
                           .arithmetic = arithmetic,
                           .clock = &clock_,
                           .pool = &pool_,
-                          .unread_bytes = unread_bytes_};
+                          .unread_bytes = unread_bytes_,
+                          .pending_row_bytes = pending_row_bytes_,
+                          .exchange_bytes = exchange_bytes_};
+    if (edit_) edit_(&options);
     absl::StatusOr<std::unique_ptr<ServerCore>> core = ServerCore::Create(std::move(options));
     ASSERT_TRUE(core.ok()) << core.status();
     core_ = *std::move(core);
@@ -137,6 +141,7 @@ class CoreByHand : public ::testing::Test {
       request.set_part_count(spec.part_count);
       request.set_samples(spec.samples);
       request.set_verdict(spec.verdict);
+      request.set_first_samples(spec.first_samples);
     }
     std::string payload;
     const auto append = [&payload](const void* data, size_t bytes) {
@@ -233,7 +238,9 @@ class CoreByHand : public ::testing::Test {
   }
 
   HandMadeJob job_;
-  size_t unread_bytes_ = size_t{1} << 28;
+  size_t unread_bytes_ = size_t{1} << 28, pending_row_bytes_ = size_t{1} << 30, exchange_bytes_ = size_t{1} << 30;
+  // Of the options that Start makes; empty: nothing.
+  std::function<void(ServerOptions*)> edit_;
   int server_ = 0;
   FakeClock clock_;
   ThreadPool pool_{"test", 0};

@@ -113,13 +113,15 @@ v1::Plan HandMadeJob::Plan() const {
   plan.set_async_eager(eager);
   plan.set_average_by_trainers(average_by_trainers);
   plan.set_seed(7);
+  plan.mutable_wire()->set_pull(pull);
+  plan.mutable_wire()->set_push(push);
   int64_t row = 0;
   for (int s = 0; s < servers; ++s) {
     const int64_t rows = kRows / servers + (s < kRows % servers ? 1 : 0);
     *plan.add_blocks() = Placed("w", s, servers > 1, s, row * kColumns, {rows, kColumns});
     row += rows;
   }
-  *plan.add_blocks() = Placed("b", 0, false, servers - 1, 0, {kBias});
+  *plan.add_blocks() = Placed("b", 0, false, bias_server < 0 ? servers - 1 : bias_server, 0, {kBias});
   v1::PlacedBlock e = Placed("e", 0, false, 0, 0, {kEmbeddings, kEmbeddingWidth});
   e.set_sparse_gradient(true);
   *plan.add_blocks() = e;
@@ -130,6 +132,7 @@ v1::Plan HandMadeJob::Plan() const {
     table->set_logical_shards(64);
     table->set_capacity(table_capacity);
     table->set_shows_and_clicks(shows && table->name() == "t");
+    *table->mutable_wire() = plan.wire();
   }
   return plan;
 }

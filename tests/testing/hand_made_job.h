@@ -33,6 +33,11 @@ struct HandMadeJob {
   bool async_tables = false;
   // t counts shows and clicks.
   bool shows = false;
+  // How everything travels.
+  v1::WireFormat pull = v1::WIRE_FLOAT32;
+  v1::WireFormat push = v1::WIRE_FLOAT32;
+  // Server of b; -1: the last.
+  int bias_server = -1;
 
   v1::Plan Plan() const;
   v1::ProgramDesc Main(int server) const;

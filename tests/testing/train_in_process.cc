@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/clock.h"
@@ -37,31 +38,31 @@ std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
   return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
 }
 
-absl::Status RunTrainer(const InProcessRun& run, const Job& job, const Programs& programs, int id, Transport* transport,
+absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process, Transport* transport,
                         const Work& work) {
+  if (run.edit_trainer) run.edit_trainer(id, &job, &programs);
   ThreadPool pool("compute", run.threads - 1);
-  ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create({.plan = programs.main.plan(),
-                                                                   .trainer_id = id,
-                                                                   .job_name = job.config.name(),
-                                                                   .plan_text = PlanText(job, programs.main.plan()),
-                                                                   .deadlines = job.config.deadlines(),
-                                                                   .checkpoint_dir = CheckpointDir(run, job, -1),
-                                                                   .checkpoint_per_host =
-                                                                       job.config.checkpoint().per_host(),
-                                                                   .process = absl::StrCat("test:", id),
-                                                                   .arithmetic = ResolvedArithmetic(),
-                                                                   .transport = transport,
-                                                                   .clock = Clock::Real(),
-                                                                   .pool = &pool,
-                                                                   .bounded_staleness =
-                                                                       ModeOf(programs.main).staleness >= 0}));
+  ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
+                   Client::Create({.plan = programs.main.plan(),
+                                   .trainer_id = id,
+                                   .job_name = job.config.name(),
+                                   .plan_text = PlanText(job, programs.main.plan()),
+                                   .deadlines = job.config.deadlines(),
+                                   .checkpoint_dir = CheckpointDir(run, job, -1),
+                                   .checkpoint_per_host = job.config.checkpoint().per_host(),
+                                   .process = process,
+                                   .arithmetic = ResolvedArithmetic(),
+                                   .transport = transport,
+                                   .clock = Clock::Real(),
+                                   .pool = &pool,
+                                   .bounded_staleness = ModeOf(programs.main).staleness >= 0}));
   RETURN_IF_ERROR(client->Join());
   const absl::Status status = work({job, programs, client.get(), &pool, id});
   if (status.ok()) return client->Done();
   // When the job failed elsewhere, that is the story; an error of ours ends the others.
-  RETURN_IF_ERROR(client->JobStatus());
+  const absl::Status failed_elsewhere = client->JobStatus();
   client->ReportFailure(status);
-  return status;
+  return failed_elsewhere.ok() ? status : failed_elsewhere;
 }
 
 struct ClusterRun {
@@ -110,10 +111,20 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   for (int id = 0; id < run.trainers; ++id) {
     if (run.between) between[id] = run.between(id, servers.get());
     Transport* transport = between[id] != nullptr ? between[id].get() : servers.get();
-    threads.emplace_back([&, id, transport] { ends[id] = RunTrainer(run, job, programs, id, transport, work); });
+    threads.emplace_back([&, id, transport] {
+      ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, work);
+      if (id != 0 || !run.replace_trainer_0 || ends[id].ok()) return;
+      do {
+        ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("again:", id), servers.get(), work);
+      } while (absl::StrContains(ends[id].message(), "is held by"));
+    });
   }
   for (std::thread& thread : threads) thread.join();
   if (run.trainer_ends != nullptr) *run.trainer_ends = ends;
+  if (run.server_ends != nullptr) {
+    run.server_ends->clear();
+    for (int i = 0; i < run.servers; ++i) run.server_ends->push_back(servers->server(i).JobStatus());
+  }
   for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
   ClusterRun result{.plan = programs.main.plan()};
   for (int i = 0; i < run.servers; ++i) {
@@ -150,20 +161,25 @@ class Lines {
 absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
   InProcessResult result;
   result.counters.resize(run.trainers);
+  if (run.outputs != nullptr) run.outputs->assign(run.trainers, "");
   result.summaries.resize(run.trainers);
   ASSIGN_OR_RETURN(ClusterRun cluster, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
                      Lines lines;
-                     ASSIGN_OR_RETURN(result.summaries[seat.id], RunTraining({.job = &seat.job,
-                                                                              .programs = &seat.programs,
-                                                                              .client = seat.client,
-                                                                              .pool = seat.pool,
-                                                                              .clock = Clock::Real(),
-                                                                              .trainer_id = seat.id,
-                                                                              .device = run.device ? run.device(seat.id) : nullptr,
-                                                                              .reader_threads = 1,
-                                                                              .resume = run.resume,
-                                                                              .out = lines.file(),
-                                                                              .digest_log = run.digest_log}));
+                     const absl::StatusOr<TrainSummary> summary =
+                         RunTraining({.job = &seat.job,
+                                      .programs = &seat.programs,
+                                      .client = seat.client,
+                                      .pool = seat.pool,
+                                      .clock = Clock::Real(),
+                                      .trainer_id = seat.id,
+                                      .device = run.device ? run.device(seat.id) : nullptr,
+                                      .reader_threads = 1,
+                                      .resume = run.resume,
+                                      .out = lines.file(),
+                                      .digest_log = run.digest_log});
+                     if (run.outputs != nullptr) (*run.outputs)[seat.id] = lines.Text();
+                     RETURN_IF_ERROR(summary.status());
+                     result.summaries[seat.id] = *summary;
                      if (seat.id == 0) result.output = lines.Text();
                      result.counters[seat.id] = seat.client->counters();
                      return absl::OkStatus();

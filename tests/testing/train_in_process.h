@@ -16,6 +16,7 @@
 #include "pserver/server_core.h"
 #include "pserver/transport.h"
 #include "trainer/train_loop.h"
+#include "transpiler/job.h"
 #include "transpiler/programs.h"
 
 namespace weir {
@@ -46,6 +47,12 @@ struct InProcessRun {
   std::string digest_log = {};
   // How each trainer ended, if not null; filled in whatever the result is, but not when no trainer started.
   std::vector<absl::Status>* trainer_ends = nullptr;
+  // By trainer: its lines, and by server: ServerCore::JobStatus when all trainers have ended. In the same way.
+  std::vector<std::string>* outputs = nullptr;
+  std::vector<absl::Status>* server_ends = nullptr;
+  // When trainer 0 ends with an error another process takes its place, as soon as servers let it, with nothing in
+  // between.
+  bool replace_trainer_0 = false;
   // Put between each client and the servers; empty: nothing. Owned by the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
@@ -54,6 +61,8 @@ struct InProcessRun {
   PlantedFaults planted = {};
   // Programs are edited before they run; empty: not. The trainers' has server -1.
   std::function<void(int server, Programs* programs)> edit = {};
+  // What one trainer has otherwise than the others: its job, and its programs. Empty: nothing.
+  std::function<void(int trainer, Job* job, Programs* programs)> edit_trainer = {};
 };
 
 struct InProcessResult {

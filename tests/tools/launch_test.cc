@@ -311,6 +311,25 @@ TEST_F(LaunchTest, ASignalIsPassedOnOnceAndACleanEndIsZero) {
   }
 }
 
+// While a program is loaded, SIGTERM would kill it.
+TEST_F(LaunchTest, SignalsThatAskForAnEndWaitUntilAProgramIsThere) {
+  const Result result = Run(1, 1, {{"FAKE_TRAINER", "held"}});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), Contains("[trainer.0] held 1 2 15"));
+}
+
+// A terminal that goes away says so, and the shell in it may say so too.
+TEST_F(LaunchTest, ASecondHangUpKillsNobody) {
+  Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "wait"}});
+  launched.Await("waiting", 2);
+  kill(launched.pid(), SIGHUP);
+  launched.Await("is passed on");
+  kill(launched.pid(), SIGHUP);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), Contains(absl::StrCat("[trainer.0] got signal ", SIGHUP)));
+}
+
 TEST_F(LaunchTest, AnEndThatIsNotCleanAfterASignalIsNot) {
   Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "wait"}, {"FAKE_TRAINER_1", "out waiting;ignore"}});
   launched.Await("waiting", 2);

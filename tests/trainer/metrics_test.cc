@@ -46,6 +46,18 @@ TEST(MetricsTest, AucOfOneClassIsNotANumber) {
   Metrics m = Binary();
   ASSERT_TRUE(m.Add(0, Column({0}), Column({.5f}), Column({1})).ok());
   EXPECT_TRUE(std::isnan(m.Result().auc));
+  EXPECT_EQ(m.Result().ToString(), "loss=0.000000 (auc is undefined: every example has label 1)");
+  m.Clear();
+  ASSERT_TRUE(m.Add(0, Column({0}), Column({.5f}), Column({0})).ok());
+  EXPECT_EQ(m.Result().ToString(), "loss=0.000000 (auc is undefined: no example has label 1)");
+  EXPECT_EQ(Binary().Result().ToString(), "(loss is undefined: there are no examples)");
+}
+
+TEST(MetricsTest, ALabelOfOneHalfAndMoreIsPositive) {
+  Metrics m = Binary();
+  ASSERT_TRUE(m.Add(0, Column({0, 0, 0, 0}), Column({.9f, .8f, .2f, .1f}), Column({.9f, .5f, .4f, -1})).ok());
+  EXPECT_EQ(m.Result().positives, 2);
+  EXPECT_DOUBLE_EQ(m.Result().auc, 1);
 }
 
 TEST(MetricsTest, AucIsWithinItsBoundOfTheExactOne) {

@@ -13,12 +13,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/device_executor.h"
-#include "framework/runtime/param_channel.h"
 #include "framework/tensor/device_memory.h"
 #include "framework/tensor/device_transfers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/emulated_device.h"
+#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -28,9 +28,8 @@ using ::testing::HasSubstr;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
 // Gives each id the row [id, id, ..]; NaN for `bad`.
-class Rows : public ParamChannel {
+class Rows : public RowsChannel {
  public:
-  absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
     for (const TableRows& table : tables) {
       for (size_t i = 0; i < table.ids->size(); ++i) {
@@ -40,11 +39,6 @@ class Rows : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return absl::OkStatus(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return absl::OkStatus(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return absl::OkStatus(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return absl::OkStatus(); }
-  absl::Status FinishReceives(StepOutcome*) override { return absl::OkStatus(); }
 
   int64_t bad = -1;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -18,7 +19,7 @@ v1::RowCache Settings(int64_t rows, int64_t max_steps) {
 }
 
 // Servers whose row of an id at step s is {id, s}. Counts what it is asked for.
-class Servers : public ParamChannel {
+class Servers : public RowsChannel {
  public:
   absl::Status BeginStep(int64_t step, bool read_only) override {
     step_ = step;
@@ -36,11 +37,6 @@ class Servers : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return absl::OkStatus(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return absl::OkStatus(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return absl::OkStatus(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return absl::OkStatus(); }
-  absl::Status FinishReceives(StepOutcome*) override { return absl::OkStatus(); }
 
   std::map<std::string, int64_t> asked;
 

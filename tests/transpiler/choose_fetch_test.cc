@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/explain_plan.h"
 
 namespace weir {
 namespace {
@@ -107,6 +108,20 @@ TEST(ChooseFetchTest, ThePlanTextSaysWhatIsFetched) {
 }
 
 // A matrix that more than look-ups read must be there whole.
+TEST(ChooseFetchTest, ThePlanSaysWhatAStepMovesOfTheTable) {
+  const auto plan = [](const std::vector<std::string>& overrides) {
+    const Job job = JobOf(kJob, overrides);
+    return ExplainPlan(job, TranspiledOf(job).trainer().main);
+  };
+  // out.w [7, 1] and out.b [1] are dense; a row of t is 16 bytes, its id 8.
+  EXPECT_THAT(plan({}), HasSubstr("a step of a trainer: 6 messages at least, 32 bytes of dense gradients up per lane "
+                                  "subtree, 32 bytes of dense "
+                                  "parameters down, 24 bytes up and down per distinct id of t (at most 128 ids)\n"));
+  EXPECT_THAT(plan({"table[0].fetch=WHOLE"}), HasSubstr("a step of a trainer: 4 messages at least, 32 bytes of dense "
+                                                        "gradients up per lane subtree, 320032 bytes of dense "
+                                                        "parameters down, 24 bytes up per distinct id of t\n"));
+}
+
 TEST(ChooseFetchTest, AMatrixThatIsReadOtherwiseComesWhole) {
   const std::string single = ProgramText(BuildSingleMachine(JobOf(kJob))->main);
   EXPECT_THAT(single, HasSubstr("is_sparse=true"));

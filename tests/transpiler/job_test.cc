@@ -152,6 +152,8 @@ INSTANTIATE_TEST_SUITE_P(
               "you mean 'input'?)"},
         Wrong{"LayerFurtherDown", "input: \"fields\" }", "input: \"deep\" }",
               "layer 'fm': input 'deep' is a layer further down"},
+        Wrong{"LayerThatReadsItself", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"fm\" }",
+              "layer 'fm': input 'fm' is this layer itself; a layer reads those above it"},
         Wrong{"IdsIntoALayer", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"cat\" }",
               "'cat' holds ids; only an embedding reads them"},
         Wrong{"FloatsIntoAnEmbedding", "ids: \"cat\"", "ids: \"dense\"", "'dense' holds floats, not ids"},
@@ -337,7 +339,7 @@ block 0 {
   };
   EXPECT_THAT(message("var x [-1, 2] stop_gradient: true", "var x [-1, 2] persistable: true initializer { constant { value: 0 } }"),
               HasSubstr("job.textproto:1:15: variable 'x' of given.program is persistable and has the name of a variable of the data"));
-  EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: loss 'cost', the first, names no label"));
+  EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: the first loss 'cost' (variable 'cost') names no label"));
   EXPECT_THAT(message("prediction: \"out\"", ""), HasSubstr("names no prediction"));
   EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("Label must be [-1, 1], got [64, 1]"));
 }

@@ -81,6 +81,13 @@ TEST(PlacementTest, WithoutSlicingOrderAndCursorStay) {
   EXPECT_THAT(ServersOf(whole.plan()), ElementsAre(0, 1, 0, 1, 0, 1));
 }
 
+TEST(PlacementTest, BlocksThatAreAssignedDoNotMoveTheCursor) {
+  const Transpiled transpiled = TranspiledOf(JobOf(
+      Replaced(kDeepFm, "distribute { servers: 2", "distribute { assign { parameter: \"deep.0.b\" server: 1 } servers: 2")));
+  // deep.0.b is assigned; the first that is dealt, deep.0.w.block0, goes to server 0.
+  EXPECT_THAT(ServersOf(transpiled.plan()), ElementsAre(1, 0, 1, 0, 1, 0, 1));
+}
+
 TEST(PlacementTest, HashNameIsTheHashOfTheBlockNameForEver) {
   const Transpiled transpiled = TranspiledOf(JobOf(kDeepFm, {"distribute.split_method=HASH_NAME", "distribute.servers=3"}));
   for (const v1::PlacedBlock& block : transpiled.plan().blocks()) {

@@ -39,6 +39,8 @@ def weir_cc_binary(name, copts = [], **kwargs):
 
 def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = "small", **kwargs):
     """A GoogleTest program. Brings its own main() when main is False, and is none when gtest is."""
+    if "tsan" in kwargs.get("tags", []):
+        deps = deps + ["//tests/testing:tsan_suppressions"]
     native.cc_test(
         name = name,
         size = size,

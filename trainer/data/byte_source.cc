@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
@@ -28,8 +29,29 @@ absl::Status OsError(const DataFile& file, const char* what) {
   const int error = errno;
   const std::string text = absl::StrCat(file.name, ": cannot ", what, ": ", ::strerror(error));
   if (error == ENOENT) return absl::NotFoundError(text);
-  if (error == EACCES) return absl::PermissionDeniedError(text);
-  return absl::DataLossError(text);
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(text);
+    case EMFILE:
+      return absl::ResourceExhaustedError(absl::StrCat(text, " (", DescriptorLimitText(), ")"));
+    case ENFILE:
+    case ENOMEM:
+      return absl::ResourceExhaustedError(text);
+    // What a network file system says of a server that is away.
+    case ESTALE:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case ENOTCONN:
+      return absl::UnavailableError(text);
+    // The bytes are there and cannot be had.
+    case EIO:
+    case EBADMSG:
+    case EUCLEAN:
+      return absl::DataLossError(text);
+    default:
+      return absl::FailedPreconditionError(text);
+  }
 }
 
 class File {

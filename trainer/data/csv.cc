@@ -74,8 +74,10 @@ absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char
       }
       ++at;
       if (at < line.size() && line[at] != separator) {
-        return absl::InvalidArgumentError(absl::StrCat("field ", fields.size() + 1, ": '", Shown(line.substr(at)),
-                                                       "' stands behind its closing quote; a quote in a field is doubled"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("field ", fields.size() + 1, ": '", Shown(line.substr(at)),
+                         "' stands behind its closing quote; a quote in a field is doubled, and fields are ",
+                         "separated by '", std::string(1, separator), "' (data.csv.separator)"));
       }
     } else {
       const size_t end = std::min(line.find(separator, at), line.size());

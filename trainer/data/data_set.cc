@@ -13,9 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "glog/logging.h"
 #include "trainer/data/idx_source.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 namespace {
@@ -61,6 +62,24 @@ Compression CompressionOf(const unsigned char* magic, ssize_t got) {
   return got == 4 && (frame || skipped) ? Compression::kZstd : Compression::kNone;
 }
 
+// Of a file of `bytes` bytes: xxh3 of its first, middle and last 4 KiB. Of gzip, whose header may say when it was made,
+// only the last 8 bytes: checksum and length of the text.
+uint64_t SampleOf(int fd, int64_t bytes, Compression compression) {
+  constexpr int64_t kBlock = 4096;
+  char block[kBlock];
+  std::string sample;
+  const auto add = [&](int64_t offset, int64_t size) {
+    const ssize_t got = ::pread(fd, block, static_cast<size_t>(std::min(size, kBlock)), offset);
+    if (got > 0) sample.append(block, static_cast<size_t>(got));
+  };
+  if (compression == Compression::kGzip) {
+    add(std::max<int64_t>(0, bytes - 8), 8);
+  } else {
+    for (const int64_t offset : {int64_t{0}, bytes / 2, std::max<int64_t>(0, bytes - kBlock)}) add(offset, kBlock);
+  }
+  return StableHash(sample);
+}
+
 absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) {
   DataFile file{.path = path, .name = name};
   // Without O_NONBLOCK a pipe is opened only when somebody writes into it: perhaps never.
@@ -73,7 +92,11 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
   unsigned char magic[4] = {0, 0, 0, 0};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   const ssize_t got = regular ? ::pread(fd, magic, sizeof(magic), 0) : 0;
+  if (regular) file.sample = SampleOf(fd, info.st_size, CompressionOf(magic, got));
   ::close(fd);
+  if (S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is a directory; name the files in it: \"", name, "/*\""));
+  }
   if (!regular) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": is no regular file; data is read at many places at once and in "
                                                    "several passes, so a pipe or a device must be copied into a file first"));
@@ -119,9 +142,6 @@ absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrFi
   return files;
 }
 
-// Lines are cut by bytes, examples of IDX files by number.
-int64_t Units(const DataFile& file) { return file.idx != nullptr ? file.idx->examples : file.bytes; }
-
 }  // namespace
 
 absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_view directory, std::string_view field) {
@@ -156,50 +176,69 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
   return set;
 }
 
-std::vector<Segment> DataSet::Stream(int stream, int streams) const {
-  CHECK(stream >= 0 && stream < streams) << stream << " of " << streams;
-  int64_t plain = 0;
-  int64_t compressed = 0;
-  for (const DataFile& file : files_) {
-    plain += file.compressed() ? 0 : Units(file);
-    compressed += file.compressed();
-  }
-  const auto cut = [&](int s) { return static_cast<int64_t>(static_cast<__int128>(plain) * s / streams); };
-  const int64_t begin = cut(stream);
-  const int64_t end = cut(stream + 1);
-  std::vector<Segment> segments;
-  int64_t base = 0;
-  for (size_t i = 0; i < files_.size(); ++i) {
-    if (files_[i].compressed()) continue;
-    const int64_t from = std::max<int64_t>(begin - base, 0);
-    const int64_t to = std::min(end - base, Units(files_[i]));
-    if (from < to) segments.push_back({.file = static_cast<int64_t>(i), .begin = from, .end = to});
-    base += Units(files_[i]);
-  }
-  int64_t place = 0;
-  for (size_t i = 0; i < files_.size(); ++i) {
-    if (!files_[i].compressed()) continue;
-    if (compressed < streams) {
-      segments.push_back({.file = static_cast<int64_t>(i), .modulus = streams, .remainder = stream});
-    } else if (place % streams == stream) {
-      segments.push_back({.file = static_cast<int64_t>(i)});
-    }
-    ++place;
-  }
-  return segments;
-}
+std::vector<Segment> DataSet::Stream(int stream, int streams) const { return CutStream(files_, stream, streams); }
 
 std::string DataSet::Description() const {
   std::string text;
   const auto add = [&](const DataFile& file) {
     constexpr const char* kNames[] = {"", ", gzip", ", zstd"};
-    absl::StrAppend(&text, file.name, ": ", file.bytes, " bytes", kNames[static_cast<size_t>(file.compression)], "\n");
+    absl::StrAppend(&text, file.name, ": ", file.bytes, " bytes", kNames[static_cast<size_t>(file.compression)],
+                    ", xxh3 ", absl::Hex(file.sample, absl::kZeroPad16), "\n");
   };
   for (const DataFile& file : files_) {
     add(file);
     if (file.idx != nullptr && file.idx->labels != nullptr) add(*file.idx->labels);
   }
   return text;
+}
+
+namespace {
+
+// A line of a Description: what stands behind the name, and the part of it before the sample.
+struct DescribedFile {
+  std::string_view name, what, size;
+};
+
+std::vector<DescribedFile> DescribedFiles(std::string_view text) {
+  std::vector<DescribedFile> files;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t colon = std::min(line.rfind(": "), line.size());
+    DescribedFile file{.name = line.substr(0, colon), .what = line.substr(std::min(colon + 2, line.size()))};
+    file.size = file.what.substr(0, file.what.rfind(", xxh3 "));
+    files.push_back(file);
+  }
+  return files;
+}
+
+}  // namespace
+
+std::string FirstDataDifference(std::string_view here, std::string_view there) {
+  const std::vector<DescribedFile> ours = DescribedFiles(here), theirs = DescribedFiles(there);
+  const auto quoted = [](const DescribedFile& file) { return absl::StrCat("'", std::string(file.name), "'"); };
+  for (size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+    const DescribedFile& a = ours[i];
+    const DescribedFile& b = theirs[i];
+    if (a.what == b.what) continue;
+    // Another file, rather than another version of it.
+    if (a.name != b.name && ours.size() != theirs.size()) {
+      const bool more = ours.size() > theirs.size();
+      return absl::StrCat(ours.size(), " files here, ", theirs.size(), " there; ", quoted(more ? a : b), " is only ",
+                          more ? "here" : "there");
+    }
+    const std::string other = a.name == b.name ? "" : quoted(b) + " ";
+    if (a.size == b.size) {
+      return absl::StrCat(quoted(a), " here and ", other, "there have ", std::string(a.size),
+                          " each and other contents");
+    }
+    return absl::StrCat(quoted(a), " has ", std::string(a.size), " here, ", other, std::string(b.size), " there");
+  }
+  if (ours.size() == theirs.size()) return "";
+  const bool more = ours.size() > theirs.size();
+  return absl::StrCat(ours.size(), " files here, ", theirs.size(), " there; ",
+                      quoted(more ? ours[theirs.size()] : theirs[ours.size()]), " is only ", more ? "here" : "there");
 }
 
 }  // namespace weir

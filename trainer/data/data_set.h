@@ -1,10 +1,4 @@
-// The files of a data set, and the rule that cuts them into streams.
-//
-// The rule is a function of files and number of streams alone. Plain files, in order of their names, are one space of bytes;
-// stream s of n has the lines that begin in [bytes * s / n, bytes * (s + 1) / n). Of compressed files, file i (counting compressed
-// files) belongs to stream i mod n; when there are fewer compressed files than streams, line i (counting lines of compressed files,
-// headers left out) belongs to stream i mod n. A stream's plain lines come before its compressed ones. Every line is in exactly one
-// stream. IDX files: the same with examples in place of lines, and of bytes.
+// The files of a data set. trainer/data/stream_rule.h cuts them into streams.
 #ifndef WEIR_TRAINER_DATA_DATA_SET_H_
 #define WEIR_TRAINER_DATA_DATA_SET_H_
 
@@ -28,6 +22,8 @@ struct DataFile {
   std::string name;  // as the job has it, for messages
   int64_t bytes = 0;
   Compression compression = Compression::kNone;
+  // xxh3 of a few blocks of the file: tells two versions of equal size apart, as a rule.
+  uint64_t sample = 0;
   // Of files in IDX format, else null.
   std::shared_ptr<const IdxFile> idx = nullptr;
 
@@ -43,14 +39,14 @@ struct IdxFile {
   int64_t labels_header_bytes = 0;
 };
 
-// Part of one file that belongs to a stream.
+// Part of one file that belongs to a stream: lines that begin in bytes [begin, end), or examples [begin, end) of an IDX file. A
+// compressed file is always read from its start to its end.
 struct Segment {
   int64_t file = 0;
-  // Plain: lines that begin in [begin, end), or the examples [begin, end) of an IDX file. Compressed: the whole file.
   int64_t begin = 0;
   int64_t end = 0;
-  // Compressed, cut by lines: line (or example) i of all compressed files, where i mod modulus == remainder. modulus 1 takes every
-  // one.
+  // Above 1: records are dealt in turn. Of the records of all such segments, in the order of the files and without headers, the
+  // stream has those with number mod modulus == remainder.
   int64_t modulus = 1;
   int64_t remainder = 0;
 };
@@ -70,12 +66,16 @@ class DataSet {
   // Segments of stream `stream` of `streams`, in the order in which they are read.
   std::vector<Segment> Stream(int stream, int streams) const;
 
-  // Names and sizes as text, one line each: processes that must read the same data compare it.
+  // A line for each file: "a.tsv: 120 bytes, gzip, xxh3 0123456789abcdef". Two processes, or two runs, read the same
+  // examples at the same steps when theirs differ in nothing but names.
   std::string Description() const;
 
  private:
   std::vector<DataFile> files_;
 };
+
+// The first difference of two Descriptions, names aside: "'b.tsv' has 12 bytes here, 10 there". "" when there is none.
+std::string FirstDataDifference(std::string_view here, std::string_view there);
 
 }  // namespace weir
 

@@ -1,7 +1,10 @@
 #include "trainer/data/data_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "absl/strings/str_cat.h"
 
 namespace weir {
 namespace {
@@ -45,7 +48,47 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
   return found;
 }
 
+// The first variable of an op's input.
+std::string InputOf(const v1::OpDesc& op, const char* name) {
+  for (const v1::OpSlot& slot : op.inputs()) {
+    if (slot.name() == name && slot.vars_size() > 0) return slot.vars(0);
+  }
+  return "";
+}
+
+// What the cross entropies of a program want of labels that no op of it writes.
+std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
+  std::vector<LabelRange> ranges;
+  if (program.blocks_size() == 0) return ranges;
+  const v1::BlockDesc& block = program.blocks(0);
+  for (const v1::OpDesc& op : block.ops()) {
+    LabelRange range{.variable = InputOf(op, "Label"), .loss = op.type()};
+    if (op.type() == "softmax_with_cross_entropy") {
+      range.whole = true;
+      const std::string logits = InputOf(op, "Logits");
+      for (const v1::VarDesc& var : block.vars()) {
+        if (var.name() == logits && var.dims_size() == 2) range.most = static_cast<float>(var.dims(1) - 1);
+      }
+    } else if (op.type() != "sigmoid_cross_entropy_with_logits" && op.type() != "log_loss") {
+      continue;
+    }
+    const bool made = std::any_of(block.ops().begin(), block.ops().end(),
+                                  [&](const v1::OpDesc& other) { return Names(other.outputs(), range.variable); });
+    if (!made) ranges.push_back(range);
+  }
+  return ranges;
+}
+
 }  // namespace
+
+bool LabelRange::Holds(float label) const {
+  return label >= 0 && label <= most && (!whole || std::floor(label) == label);
+}
+
+std::string LabelRange::Wanted() const {
+  return whole ? absl::StrCat(loss, " needs a class, a whole number from 0 to ", most)
+               : absl::StrCat(loss, " needs 0 or 1, or what is between");
+}
 
 int64_t DataSpec::StreamBatch(int stream) const {
   const int64_t n = streams();
@@ -70,6 +113,7 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, co
       }
     }
   }
+  spec.label_ranges = LabelRanges(program);
   spec.never_transformed = spec.required;
   if (spec.config.dense().except_size() > 0) {
     spec.never_transformed.assign(spec.config.dense().except().begin(), spec.config.dense().except().end());

@@ -13,6 +13,21 @@
 
 namespace weir {
 
+// What a loss can make sense of.
+struct LabelRange {
+  std::string variable;
+  // Type of the operator that reads it.
+  std::string loss;
+  // From 0 to this, ...
+  float most = 1;
+  // ... whole numbers only: classes.
+  bool whole = false;
+
+  bool Holds(float label) const;
+  // "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
+  std::string Wanted() const;
+};
+
 struct DataSpec {
   v1::Data config;
   std::string directory;  // of the job file
@@ -25,6 +40,9 @@ struct DataSpec {
   std::vector<std::string> never_transformed;
   // The same without data.dense.except: an example without one is a bad line.
   std::vector<std::string> required;
+  // Of labels that come from the data as they are: an example outside is a bad line. In prediction its label is
+  // missing.
+  std::vector<LabelRange> label_ranges;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
 

@@ -1,6 +1,7 @@
 #include "trainer/data/example_stream.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,52 @@
 #include "trainer/data/line_source.h"
 
 namespace weir {
+namespace {
+
+// Bytes of the UTF-8 character at the front of `text`, which is not empty; 0 when there is none.
+size_t CharacterAt(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const size_t size = first < 0x80                    ? 1
+                      : first >= 0xc2 && first < 0xe0 ? 2
+                      : first >= 0xe0 && first < 0xf0 ? 3
+                      : first >= 0xf0 && first < 0xf5 ? 4
+                                                      : 0;
+  if (size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  return size;
+}
+
+// What a terminal may get of a message that quotes data: bytes that are no text become \xNN.
+std::string Printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t size = CharacterAt(text);
+    const unsigned char first = static_cast<unsigned char>(text[0]);
+    if (size == 0 || first < 0x20 || first == 0x7f) {
+      absl::StrAppend(&shown, "\\x", absl::Hex(first, absl::kZeroPad2));
+      text.remove_prefix(1);
+    } else {
+      shown.append(text.substr(0, size));
+      text.remove_prefix(size);
+    }
+  }
+  return shown;
+}
+
+// A message about a line of data, or about its header.
+std::string AboutLine(std::string_view line, const absl::Status& error) {
+  const std::string message(error.message());
+  const bool text = line.find('\0') == std::string_view::npos;
+  return absl::StrCat(Printable(message),
+                      text ? ""
+                           : "; the line holds zero bytes: data must be text in UTF-8, plain, gzip or zstd, "
+                             "and this is binary, or text in UTF-16");
+}
+
+}  // namespace
 
 ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
@@ -24,7 +71,7 @@ void ExampleStream::Rewind() {
   CHECK(status_.ok()) << status_;
   source_ = nullptr;
   segment_ = 0;
-  compressed_records_ = 0;
+  dealt_records_ = 0;
   ++round_;
 }
 
@@ -38,7 +85,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(con
   }
   absl::StatusOr<std::unique_ptr<LineParser>> parser = options_.parser->ForHeader(header, options_.may_be_absent);
   if (parser.ok()) return parser;
-  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", std::string(parser.status().message())));
+  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", AboutLine(header, parser.status())));
 }
 
 absl::Status ExampleStream::OpenSegment() {
@@ -65,9 +112,9 @@ absl::Status ExampleStream::OpenSegment() {
 
 bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (segment.modulus == 1) return true;
-  const int64_t others = (segment.remainder - compressed_records_ % segment.modulus + segment.modulus) % segment.modulus;
+  const int64_t others = (segment.remainder - dealt_records_ % segment.modulus + segment.modulus) % segment.modulus;
   const int64_t skipped = source_->Skip(others);
-  compressed_records_ += skipped;
+  dealt_records_ += skipped;
   return skipped == others;
 }
 
@@ -83,7 +130,7 @@ bool ExampleStream::NextLine(std::string_view* line) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
-      compressed_records_ += segment.modulus > 1;
+      dealt_records_ += segment.modulus > 1;
       position_.file = segment.file;
       return true;
     }
@@ -106,24 +153,37 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
         parsed = absl::InvalidArgumentError(absl::StrCat("'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
       }
     }
+    for (const auto& [place, range] : options_.label_ranges) {
+      float& label = example->floats[static_cast<size_t>(place)];
+      if (!parsed.ok() || std::isnan(label) || range.Holds(label)) continue;
+      if (options_.forgives_labels) {
+        label = std::numeric_limits<float>::quiet_NaN();
+      } else {
+        parsed = absl::InvalidArgumentError(absl::StrCat("'", range.variable, "' is ", label, "; ", range.Wanted()));
+      }
+    }
     if (parsed.ok()) {
       *position = position_;
       return true;
     }
-    status_ = BadLine(parsed);
+    status_ = BadLine(line, parsed);
     if (!status_.ok()) return false;
   }
   return false;
 }
 
-absl::Status ExampleStream::BadLine(const absl::Status& error) {
-  if (options_.bad_line == v1::Data::SKIP) {
-    if (options_.skipped != nullptr) options_.skipped->fetch_add(1, std::memory_order_relaxed);
-    if (options_.on_skipped) options_.on_skipped(position_);
-    return absl::OkStatus();
-  }
+absl::Status ExampleStream::BadLine(std::string_view line, const absl::Status& error) {
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-  return absl::InvalidArgumentError(absl::StrCat(RecordSource::Place(file, position_.offset), ": ", std::string(error.message())));
+  const auto told = [&] {
+    const std::string_view text = file.idx != nullptr ? std::string_view() : line;
+    return absl::StrCat(RecordSource::Place(file, position_.offset), ": ", AboutLine(text, error));
+  };
+  if (options_.bad_line != v1::Data::SKIP) return absl::InvalidArgumentError(told());
+  if (options_.skipped != nullptr && options_.skipped->fetch_add(1, std::memory_order_relaxed) == 0) {
+    LOG(WARNING) << "skipped, as the first line (data.bad_line: SKIP): " << told();
+  }
+  if (options_.on_skipped) options_.on_skipped(position_);
+  return absl::OkStatus();
 }
 
 }  // namespace weir

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/record_source.h"
@@ -32,6 +33,10 @@ class ExampleStream {
     v1::Data::BadLine bad_line = v1::Data::ERROR;
     // Positions in Example.floats that must be there, and what to call them.
     std::vector<std::pair<int64_t, std::string>> required = {};
+    // Positions of labels, and what they must be when they are there.
+    std::vector<std::pair<int64_t, LabelRange>> label_ranges = {};
+    // Prediction: a label that is out of its range counts as missing.
+    bool forgives_labels = false;
     // Positions of columns that the header of a file need not name: labels, in prediction.
     std::vector<int64_t> may_be_absent = {};
     // Counts lines skipped. May be null.
@@ -65,7 +70,7 @@ class ExampleStream {
   // Of the lines below the header of a file; null when the file has no line.
   absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
   // OkStatus when the line is skipped.
-  absl::Status BadLine(const absl::Status& error);
+  absl::Status BadLine(std::string_view line, const absl::Status& error);
 
   const Options options_;
   const std::vector<Segment> segments_;
@@ -74,7 +79,7 @@ class ExampleStream {
   const LineParser* parser_;            // of its lines
   // By file, of formats whose files have headers.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
-  int64_t compressed_records_ = 0;  // lines of compressed files that are dealt to streams, passed so far
+  int64_t dealt_records_ = 0;       // of segments whose records are dealt in turn, passed so far
   int64_t round_ = 0;               // times that it was rewound
   int64_t lines_ = 0;
   InputPosition position_;

@@ -49,8 +49,10 @@ absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& 
                                                    place.column->width - 1, ", got ", in.index()));
   }
   if (Contains(never, in.variable())) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": '", in.variable(),
-                                                   "' is never transformed: it is a label, a sample weight or in data.dense.except"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": '", in.variable(),
+                     "' is never transformed: it is a label, a sample weight or in data.dense.except; take it out of ",
+                     "there, or name there only what is to stay as it is, or drop this column"));
   }
   const bool bucketize = in.transform() == v1::DenseTransform::BUCKETIZE;
   if (bucketize != (in.boundaries_size() > 0)) {
@@ -96,6 +98,15 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     const absl::StatusOr<Place> place = Find(made.columns_, name, v1::DENSE, "label");
     if (!place.ok()) continue;
     for (int64_t i = 0; i < place->column->width; ++i) made.required_.emplace_back(place->begin + i, name);
+  }
+  for (const LabelRange& range : spec.label_ranges) {
+    const absl::StatusOr<Place> place = Find(made.columns_, range.variable, v1::DENSE, "label");
+    if (!place.ok()) continue;
+    for (int64_t at = place->begin; at < place->begin + place->column->width; ++at) {
+      if (made.floats_[static_cast<size_t>(at)].transform == v1::DenseTransform::NONE) {
+        made.label_ranges_.emplace_back(at, range);
+      }
+    }
   }
   std::vector<std::string> shared(spec.config.ids().shared().begin(), spec.config.ids().shared().end());
   for (const std::string& name : shared) {

@@ -38,6 +38,8 @@ class Features {
   const std::vector<Slot>& slots() const { return slots_; }
   // Positions in Example.floats that must not be missing, with the variable's name.
   const std::vector<std::pair<int64_t, std::string>>& required() const { return required_; }
+  // Positions of labels that reach a loss as they stand in the data.
+  const std::vector<std::pair<int64_t, LabelRange>>& label_ranges() const { return label_ranges_; }
   bool standardizes() const { return standardizes_; }
 
   // Fills one Variable per column with the examples of `records`. `statistics` where the job needs them, else null.
@@ -64,6 +66,7 @@ class Features {
   // By column: floats that are not transformed, slots of ids that are salted and nothing else.
   std::vector<bool> plain_;
   std::vector<std::pair<int64_t, std::string>> required_;
+  std::vector<std::pair<int64_t, LabelRange>> label_ranges_;
   bool standardizes_ = false;
   bool missing_id_ = true;
 };

@@ -1,7 +1,5 @@
 #include "trainer/data/lane_reader.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -13,7 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
@@ -74,14 +73,16 @@ class Lane {
     const bool prepared = records_.Prepare(kPiece);
     RETURN_IF_ERROR(records_.status());
     if (!prepared) return false;
-    if (skip_ > 0 && !ended_) {
+    if ((skip_ > 0 || skip_records_ > 0) && !ended_) {
       RETURN_IF_ERROR(Skip());
       return false;
     }
-    RETURN_IF_ERROR(Gather(&batch->positions));
-    if (batch_.empty() && !ended_) return false;
+    ASSIGN_OR_RETURN(const bool gathered, Gather(&batch->positions));
+    if (!gathered) return false;
+    Pass();
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
+    batch->first_examples = first_examples_;
     batch->fraction = Fraction();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
     batch_.clear();
@@ -92,7 +93,7 @@ class Lane {
     if (ended_) return 1;
     const int64_t examples = records_.expected_examples();
     if (examples <= 0) return 0;
-    const double of_epoch = static_cast<double>(given_ * shared_.options.spec.StreamBatch(stream_)) / static_cast<double>(examples);
+    const double of_epoch = static_cast<double>(in_epoch_) / static_cast<double>(examples);
     return (static_cast<double>(records_.epoch()) + std::min(1.0, of_epoch)) / static_cast<double>(shared_.epochs());
   }
   int64_t epoch() const { return records_.epoch(); }
@@ -119,6 +120,7 @@ class Lane {
                       .streams = spec.streams(),
                       .bad_line = spec.config.bad_line(),
                       .required = {},
+                      .label_ranges = {},
                       .may_be_absent = {},
                       .skipped = &shared->skipped_lines,
                       .cancelled = &shared->cancelled,
@@ -130,6 +132,8 @@ class Lane {
         shared->skipped.push_back(position);
       };
     }
+    options.stream.label_ranges = shared->features.label_ranges();
+    options.stream.forgives_labels = shared->options.labels_may_be_missing;
     if (!shared->options.labels_may_be_missing) {
       options.stream.required = shared->features.required();
     } else {
@@ -145,69 +149,123 @@ class Lane {
     return options;
   }
 
-  // Passes one batch, or all that lies before the epoch that matters.
+  // A piece of what SkipTo asked for: one batch, some records, or all that lies before the epoch that matters.
   absl::Status Skip() {
-    const int64_t examples = records_.epoch_examples();
-    if (examples >= 0) {
-      // Every epoch gives as many batches as the first.
-      const int64_t size = shared_.options.spec.StreamBatch(stream_);
-      const int64_t each = shared_.drop_last() ? examples / size : (examples + size - 1) / size;
-      const int64_t target = given_ + skip_;
-      const int64_t epochs = std::min(target / each, shared_.epochs() - 1 - records_.epoch());
-      if (epochs > 0) {
-        StartEpoch(records_.epoch() + epochs);
-        skip_ = target - epochs * each;
-        return absl::OkStatus();
+    if (passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump()) return absl::OkStatus();
+    if (skip_records_ > 0) {
+      Record record;
+      for (int64_t piece = kPiece; piece > 0 && skip_records_ > 0; --piece, --skip_records_) {
+        if (!NextRecord(&record, nullptr)) {
+          RETURN_IF_ERROR(records_.status());
+          ended_ = true;
+          skip_records_ = 0;
+        }
       }
+      return absl::OkStatus();
     }
-    RETURN_IF_ERROR(Gather(nullptr));
-    if (!batch_.empty()) --skip_;
+    ASSIGN_OR_RETURN(const bool gathered, Gather(nullptr));
+    if (!gathered) return absl::OkStatus();
+    --skip_;
+    Pass();
+    batch_.clear();
     return absl::OkStatus();
   }
 
-  // Collects the records of the next batch in batch_; none when the stream has ended, or when it has begun another epoch instead.
-  absl::Status Gather(std::vector<InputPosition>* positions) {
+  // Goes to the epoch in which the first batch lies that is wanted, if it is a later one, and says what is to be passed in it.
+  bool Jump() {
+    const int64_t size = BatchSize(), examples = records_.epoch_examples();
+    const int64_t last = shared_.epochs() - 1;
+    int64_t epoch = 0;
+    if (shared_.drop_last() || examples < size) {
+      // Every epoch gives as many batches as the first.
+      const int64_t each = shared_.drop_last() ? examples / size : 1;
+      if (each == 0) return false;
+      const int64_t in_epoch = in_epoch_ / size;
+      const int64_t epochs = std::min((in_epoch + skip_) / each, last - records_.epoch());
+      if (epochs <= 0) return false;
+      epoch = records_.epoch() + epochs;
+      passed_ += skip_;
+      skip_ = in_epoch + skip_ - epochs * each;
+      passed_ -= skip_;
+    } else {
+      // All batches so far were whole.
+      const __int128 records = static_cast<__int128>(passed_ + skip_) * size;
+      epoch = static_cast<int64_t>(std::min<__int128>(records / examples, last));
+      if (epoch <= records_.epoch()) return false;
+      // Beyond the end is the end.
+      skip_records_ = static_cast<int64_t>(std::min<__int128>(records - static_cast<__int128>(epoch) * examples, examples + 1));
+      passed_ += skip_;
+      skip_ = 0;
+    }
     batch_.clear();
-    if (positions != nullptr) positions->clear();
-    if (ended_) return absl::OkStatus();
-    const size_t size = static_cast<size_t>(shared_.options.spec.StreamBatch(stream_));
+    StartEpoch(epoch);
+    return true;
+  }
+
+  bool NextRecord(Record* record, InputPosition* position) {
+    const bool there = records_.Next(record, position);
+    in_epoch_ += there;
+    return there;
+  }
+
+  // Collects the records of the next batch in batch_: true when it is whole or the last, with none when the stream has ended. False when
+  // the stream has begun another epoch: come again.
+  absl::StatusOr<bool> Gather(std::vector<InputPosition>* positions) {
+    if (batch_.empty() && positions != nullptr) positions->clear();
+    if (ended_) return true;
+    const size_t size = static_cast<size_t>(BatchSize());
     Record record;
     InputPosition position;
-    while (batch_.size() < size && records_.Next(&record, &position)) {
+    while (batch_.size() < size) {
+      if (!NextRecord(&record, &position)) {
+        RETURN_IF_ERROR(records_.status());
+        return EndEpoch();
+      }
       batch_.push_back(std::move(record));
       if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
     }
-    RETURN_IF_ERROR(records_.status());
-    ++given_;
-    if (batch_.size() < size) EndEpoch();
-    return absl::OkStatus();
+    return true;
   }
 
-  // The stream gave fewer records than a batch has.
-  void EndEpoch() {
-    if (shared_.drop_last()) batch_.clear();
-    const int64_t size = shared_.options.spec.StreamBatch(stream_);
-    const bool gives_batches = records_.epoch_examples() >= (shared_.drop_last() ? size : 1);
-    if (!gives_batches || records_.epoch() + 1 >= shared_.epochs()) {
-      ended_ = true;
-      return;
+  // The records of an epoch have come to their end before the batch was whole. Whether it is a batch all the same.
+  bool EndEpoch() {
+    const bool has_batches = records_.epoch_examples() >= BatchSize();
+    const bool last = records_.epoch() + 1 >= shared_.epochs();
+    if (shared_.drop_last()) {
+      batch_.clear();
+      ended_ = last || !has_batches;
+    } else {
+      ended_ = last || records_.epoch_examples() == 0;
     }
-    StartEpoch(records_.epoch() + 1);
+    if (!ended_) StartEpoch(records_.epoch() + 1);
+    // A batch goes on over the border, unless the stream never has enough for one: then each epoch is a batch.
+    return ended_ || (!shared_.drop_last() && !has_batches);
   }
 
   void StartEpoch(int64_t epoch) {
     records_.StartEpoch(epoch);
-    given_ = 0;
+    in_epoch_ = 0;
   }
+
+  // What Gather has collected is given or skipped.
+  void Pass() {
+    if (passed_ < shared_.options.first_batches) first_examples_ += static_cast<int64_t>(batch_.size());
+    ++passed_;
+  }
+
+  int64_t BatchSize() const { return shared_.options.spec.StreamBatch(stream_); }
 
   static constexpr int64_t kPiece = 2048;  // records: half a megabyte of text, far below what a lane may be ahead of others
 
   Shared& shared_;
   const int stream_;
   ShuffledStream records_;
-  int64_t skip_ = 0;  // batches to pass
+  int64_t skip_ = 0;          // batches to pass
+  int64_t skip_records_ = 0;  // records to pass, behind those
   std::vector<Record> batch_;  // their memory is in records_
-  int64_t given_ = 0;  // batches of this epoch
+  int64_t passed_ = 0;         // batches given or skipped
+  int64_t in_epoch_ = 0;       // records of this epoch given or skipped
+  int64_t first_examples_ = 0;
   bool ended_ = false;
 };
 
@@ -230,6 +288,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   const std::vector<Column>& columns() const { return shared_->features.columns(); }
   int lanes() const { return static_cast<int>(lanes_.size()); }
   bool ended() const { return ended_; }
+  int64_t given() const { return given_; }
   int64_t skipped_lines() const { return shared_->skipped_lines.load(); }
   std::vector<InputPosition> skipped_positions() const {
     MutexLock lock(&shared_->skipped_mu);
@@ -293,6 +352,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::thread> threads_;  // of the thread that calls Next
   bool ended_ = false;                // of the thread that calls Next
+  int64_t given_ = 0;                 // examples; of the thread that calls Next
 
   mutable Mutex mu_;
   CondVar work_;   // a lane may want work
@@ -304,13 +364,13 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
 void Machine::Close() {
   Cancel();
-  const absl::Time deadline = absl::Now() + kLeave;
+  const absl::Time deadline = Clock::Real()->Now() + kLeave;
   std::vector<bool> left;
   std::vector<std::string> stuck;
   {
     MutexLock lock(&mu_);
-    while (std::find(left_.begin(), left_.end(), false) != left_.end() && absl::Now() < deadline) {
-      ready_.WaitWithTimeout(&mu_, deadline - absl::Now());
+    while (std::find(left_.begin(), left_.end(), false) != left_.end() && Clock::Real()->Now() < deadline) {
+      ready_.WaitWithTimeout(&mu_, deadline - Clock::Real()->Now());
     }
     left = left_;
     for (size_t i = 0; i < queues_.size(); ++i) {
@@ -338,10 +398,8 @@ void Machine::StartThreads() {
     left_.assign(static_cast<size_t>(threads), false);
   }
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([machine = shared_from_this(), i] {
-      pthread_setname_np(pthread_self(), absl::StrCat("weir-reader-", i).c_str());
-      machine->Work(i);
-    });
+    threads_.push_back(
+        StartThread(absl::StrCat("weir-reader-", i), [machine = shared_from_this(), i] { machine->Work(i); }));
   }
 }
 
@@ -457,12 +515,12 @@ std::string Machine::Missing() const {
 
 absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batches) {
   if (threads_.empty()) StartThreads();
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real()->Now() + timeout;
   batches->resize(lanes_.size());
   MutexLock lock(&mu_);
   while (!AllReady()) {
     if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
           absl::StrCat("waited ", absl::FormatDuration(timeout), " for data of ", Missing()));
@@ -480,6 +538,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
     if (queue.ready.front().ended) {  // stays in front for ever
       out.examples = 0;
       out.ended = true;
+      out.first_examples = queue.ready.front().first_examples;
       out.positions.clear();
       out.vars = queue.ready.front().vars;
       continue;
@@ -488,6 +547,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
     if (!out.vars.empty() && !out.ended) queue.used.push_back(std::move(out));
     out = std::move(queue.ready.front());
     queue.ready.pop_front();
+    given_ += out.examples;
   }
   work_.SignalAll();
   return absl::OkStatus();
@@ -503,6 +563,7 @@ class Reader : public LaneReader {
   void SkipTo(int64_t step) override { machine_->SkipTo(step); }
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override { return machine_->Next(timeout, batches); }
   bool ended() const override { return machine_->ended(); }
+  int64_t given() const override { return machine_->given(); }
   void Cancel() override { machine_->Cancel(); }
   int64_t skipped_lines() const override { return machine_->skipped_lines(); }
   std::vector<InputPosition> skipped_positions() const override { return machine_->skipped_positions(); }

@@ -1,8 +1,10 @@
 // Batches of the lanes of one process, made ahead by threads of its own.
 //
-// Stream l gives batches of its own: `StreamBatch(l)` examples, fewer in the last batch of an epoch (dropped with drop_last).
-// After the last epoch it has ended and gives no examples. Streams do not wait for each other: a shorter one begins its next
-// epoch earlier. What stream l gives as its t-th batch is a function of (job, data, seed, t) alone.
+// Stream l gives batches of its own, of `StreamBatch(l)` examples. A batch goes on with the first examples of the next epoch where an epoch
+// ends; only the very last one may be short. A stream with fewer examples than a batch gives all of them once an epoch. With drop_last
+// a batch holds examples of one epoch, and what is left of an epoch is dropped. After the last epoch a stream has ended and gives no
+// examples. Streams do not wait for each other: a shorter one begins its next epoch earlier. So the sum of examples over streams never
+// grows from one step to the next. What stream l gives as its t-th batch is a function of (job, data, seed, t) alone.
 //
 // Shuffling is one algorithm: a buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples); an
 // element of it, chosen by Philox(seed, epoch, stream, draw), is emitted and the next of the stream takes its place. While a
@@ -32,6 +34,8 @@ struct LaneBatch {
   int64_t examples = 0;
   // The stream has ended; examples is 0 then and for ever.
   bool ended = false;
+  // Examples of the stream's first LaneReaderOptions.first_batches batches, as far as they have been given or skipped.
+  int64_t first_examples = 0;
   // One per column, in order of columns(): Tensor [examples, width] float32, or IdBatch. Also with 0 examples.
   std::vector<Variable> vars;
   // One per example, when asked for.
@@ -50,15 +54,17 @@ struct LaneReaderOptions {
   // Evaluation and prediction: one pass in file order, whatever the job says of shuffling, epochs and drop_last.
   bool one_pass_in_order = false;
   bool with_positions = false;
-  // Prediction: a missing label is 0, not a bad line.
+  // Prediction: a label that is missing, or none that the loss could use, is 0, not a bad line.
   bool labels_may_be_missing = false;
   // For tests of readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` of a stream, from 0.
   std::function<void(int stream, int64_t batch)> before_batch = {};
+  // Batches of a stream in a step of the job.
+  int64_t first_batches = 1;
   // 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
 
-// Next and SkipTo belong to one thread; Cancel, positions and counters may be called from any.
+// Next, SkipTo, ended and given belong to one thread; Cancel, positions and counters may be called from any.
 class LaneReader {
  public:
   // Starts no thread yet. FailedPrecondition without statistics where they are needed.
@@ -71,7 +77,7 @@ class LaneReader {
   virtual int lanes() const = 0;
 
   // Goes to where every stream has given `step` batches: what Next gives afterwards is what it would have given then. Before
-  // the first Next. Reads up to one epoch, on the reader's threads: errors come from Next.
+  // the first Next. Reads the first epoch and part of the last, on the reader's threads: errors come from Next.
   virtual void SkipTo(int64_t step) = 0;
 
   // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled, so hand
@@ -83,6 +89,8 @@ class LaneReader {
 
   // Every stream of this process has ended (as of the last Next).
   virtual bool ended() const = 0;
+  // Examples that Next has given.
+  virtual int64_t given() const = 0;
 
   // Wakes Next and stops the threads.
   virtual void Cancel() = 0;

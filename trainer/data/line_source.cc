@@ -11,8 +11,25 @@
 #include "trainer/data/line_parser.h"
 
 namespace weir {
+namespace {
+
+// Behind a part: room for the rest of its last line, as a rule.
+constexpr int64_t kTail = 1024;
+
+// Bytes to read at once of a file in which the lines up to `end` are wanted, from `offset` on: a small part of a file takes little memory,
+// and what other streams read is not read here.
+size_t BlockFor(int64_t offset, int64_t end) {
+  return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock - kTail, std::max<int64_t>(end - offset, 0)) + kTail);
+}
+
+}  // namespace
+
 LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end)
-    : file_(file), bytes_(std::move(bytes)), offset_(offset), end_(end), buffer_(ByteSource::kBlock + LineParser::kPadding) {}
+    : file_(file),
+      bytes_(std::move(bytes)),
+      offset_(offset),
+      end_(end),
+      buffer_(BlockFor(offset, end) + LineParser::kPadding) {}
 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
   if (file.compressed()) {
@@ -47,8 +64,9 @@ bool LineSource::Fill() {
     }
     buffer_.resize(2 * filled_ + LineParser::kPadding);
   }
-  const absl::StatusOr<size_t> got =
-      bytes_->Read(buffer_.data() + filled_, buffer_.size() - LineParser::kPadding - filled_);
+  const size_t room = buffer_.size() - LineParser::kPadding - filled_;
+  const size_t wanted = std::min(room, BlockFor(offset_ + static_cast<int64_t>(filled_), end_));
+  const absl::StatusOr<size_t> got = bytes_->Read(buffer_.data() + filled_, wanted);
   if (!got.ok()) {
     status_ = got.status();
     return false;

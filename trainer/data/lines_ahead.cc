@@ -1,6 +1,5 @@
 #include "trainer/data/lines_ahead.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include <algorithm>
@@ -14,7 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/profiler.h"
@@ -131,10 +131,7 @@ void LinesAhead::State::StartThreads(const std::shared_ptr<State>& self) {
   if (!threads_.empty() || cancelled_) return;
   left_.assign(static_cast<size_t>(options_.threads), false);
   for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([self, i] {
-      pthread_setname_np(pthread_self(), absl::StrCat("weir-unpack-", i).c_str());
-      self->Work(i);
-    });
+    threads_.push_back(StartThread(absl::StrCat("weir-unpack-", i), [self, i] { self->Work(i); }));
   }
 }
 
@@ -147,14 +144,14 @@ void LinesAhead::State::Cancel() {
 
 void LinesAhead::State::Close() {
   Cancel();
-  const absl::Time deadline = absl::Now() + kLeave;
+  const absl::Time deadline = Clock::Real()->Now() + kLeave;
   std::vector<bool> left;
   std::vector<std::thread> threads;
   std::string stuck;
   {
     MutexLock lock(&mu_);
-    while (std::find(left_.begin(), left_.end(), false) != left_.end() && absl::Now() < deadline) {
-      ready_.WaitWithTimeout(&mu_, deadline - absl::Now());
+    while (std::find(left_.begin(), left_.end(), false) != left_.end() && Clock::Real()->Now() < deadline) {
+      ready_.WaitWithTimeout(&mu_, deadline - Clock::Real()->Now());
     }
     left = left_;
     threads = std::move(threads_);

@@ -132,6 +132,7 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
                           .streams = pass.spec.streams(),
                           .bad_line = pass.spec.config.bad_line(),
                           .required = pass.features.required(),
+                          .label_ranges = pass.features.label_ranges(),
                           .skipped = &pass.skipped,
                           .ahead = pass.ahead.get(),
                           .lane = stream - pass.first_stream});

@@ -1,7 +1,5 @@
 #include "trainer/data/watched_pass.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -10,7 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "glog/logging.h"
 
@@ -32,10 +31,10 @@ struct State {
 
   // False after `timeout` without a result.
   bool Wait(absl::Duration timeout) {
-    const absl::Time end = absl::Now() + timeout;
+    const absl::Time end = Clock::Real()->Now() + timeout;
     MutexLock lock(&mu);
     while (!result.has_value()) {
-      const absl::Duration left = end - absl::Now();
+      const absl::Duration left = end - Clock::Real()->Now();
       if (left <= absl::ZeroDuration()) return false;
       changed.WaitWithTimeout(&mu, left);
     }
@@ -46,14 +45,14 @@ struct State {
 // Why nobody waits any more; OK once there is a result.
 absl::Status WaitForResult(const PassWatch& watch, State& state) {
   int64_t seen = state.signs;
-  absl::Time since = absl::Now();
+  absl::Time since = Clock::Real()->Now();
   absl::Time warned = since;
   while (!state.Wait(std::min({kLook, watch.slow_warning, watch.progress_deadline}))) {
     if (watch.keep_waiting) {
       const absl::Status wanted = watch.keep_waiting();
       if (!wanted.ok()) return wanted;
     }
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Real()->Now();
     if (const int64_t signs = state.signs; signs != seen) {
       seen = signs;
       since = warned = now;
@@ -78,8 +77,7 @@ absl::Status WaitForResult(const PassWatch& watch, State& state) {
 
 absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass) {
   const auto state = std::make_shared<State>();
-  std::thread thread([state, pass = std::move(pass)]() mutable {
-    pthread_setname_np(pthread_self(), "weir-data-pass");
+  std::thread thread = StartThread("weir-data-pass", [state, pass = std::move(pass)]() mutable {
     absl::StatusOr<std::string> result = pass([&state] {
       state->signs.fetch_add(1, std::memory_order_relaxed);
       return state->cancelled.load(std::memory_order_relaxed);

@@ -16,19 +16,44 @@ expect_rc 0 "${all[@]}"
 reference=$(digest)
 mv "$work/checkpoints" "$work/good"
 
+scene "a bad line at the end of the evaluation data"
+(cat "$work/train.txt" && echo "no line") > "$work/bad_eval.txt"
+cluster 2 2 --set 'data.eval.files=["bad_eval.txt"]'
+wait_end 60 "${all[@]}"
+expect_rc 2 "${all[@]}"
+expect_log trainer.0 'bad_eval.txt:3841: '
+"$checkpoint" verify "$work/checkpoints" > /dev/null || fail "the checkpoints do not verify"
+[ "$(newest)" = "$(cd "$work/good" && printf '%s\n' step-* | tail -n 1)" ] || fail "newest checkpoint is '$(newest)'"
+expect_digest "$reference"
+
+scene "a trainer with other data"
+head -n 3839 "$work/train.txt" > "$work/short.txt"
+mkdir "$work/other" && cp "$work/short.txt" "$work/other/train.txt"
+sed "s|dir: \"checkpoints\"|dir: \"$work/checkpoints\"|" "$job" > "$work/other/job.textproto"
+for i in 0 1; do start_server $i; done
+wait_ready 2
+start_trainer 0
+given=$job
+job=$work/other/job.textproto
+start_trainer 1
+job=$given
+wait_end 60 "${all[@]}"
+expect_rc 2 "${all[@]}"
+for name in trainer.0 trainer.1; do expect_log $name "trainer 1 sees other data than trainer 0: data.train: 'train.txt' has [0-9]+ bytes here"; done
+
 # damaged <what is said of it> <command that damages the newest checkpoint, run in its directory>
 damaged() {
   scene "$2"
   rm -rf "$work/checkpoints"
   cp -r "$work/good" "$work/checkpoints"
-  (cd "$work"/checkpoints/step-000000000061 && eval "$2")
+  (cd "$work"/checkpoints/step-000000000060 && eval "$2")
   trainer_flags=(--resume)
   cluster 2 2
   trainer_flags=()
   wait_end 60 "${all[@]}"
   expect_rc 0 "${all[@]}"
-  expect_log trainer.0 "refused.*step-000000000061.*$1"
-  expect_log trainer.0 'resumed from .*step-000000000060'
+  expect_log trainer.0 "refused.*step-000000000060.*$1"
+  expect_log trainer.0 'resumed from .*step-000000000040'
   expect_digest "$reference"
 }
 damaged 'shard-00001 has [0-9]+ bytes, the manifest says' 'truncate -s -1 shard-00001'

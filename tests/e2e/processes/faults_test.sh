@@ -162,19 +162,21 @@ part_reader() {
   resume 2 2
 }
 
-# SIGTERM to any process: one common step border, a checkpoint, every exit code 0; resumed, the bits are the same.
+# SIGTERM or SIGHUP to any process: one common step border, a checkpoint, every exit code 0; resumed, the bits are the same.
 part_stopped() {
   undisturbed
-  local victim step
-  for victim in server.1 trainer.0 trainer.1; do
-    scene "SIGTERM to $victim"
+  local victim signal step
+  for victim in server.1 trainer.0 trainer.1 trainer.1:HUP server.0:HUP; do
+    signal=TERM
+    [[ "$victim" == *:* ]] && signal=${victim#*:} && victim=${victim%:*}
+    scene "SIG$signal to $victim"
     fresh
     # The other trainer waits while the signal is on its way: so it certainly comes in mid-training.
     export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
     cluster 2 2
     unset WEIR_FAULT_POINT
     wait_log trainer.1 'the fault point is reached'
-    kill -TERM "${pid[$victim]}"
+    kill "-$signal" "${pid[$victim]}"
     sleep 0.4
     kill -CONT "${pid[trainer.1]}"
     wait_end 30 trainer.0 trainer.1 server.0 server.1
@@ -218,6 +220,24 @@ part_async() {
   expect_rc 0 trainer.0 server.0 server.1
   expect_log server.0 'trainer 1 .*is dead.*the others go on'
   expect_log trainer.0 '^done steps='
+  "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
+
+  scene "the chief dies in async"
+  fresh
+  export WEIR_FAULT_POINT=kill:trainer.0:between_parts:20
+  cluster 2 2 --set distribute.sync=false
+  unset WEIR_FAULT_POINT
+  wait_end 60 trainer.0
+  expect_rc 137 trainer.0
+  wait_end 60 trainer.1 server.0 server.1
+  expect_rc 0 trainer.1 server.0 server.1
+  expect_log server.0 'trainer 1 .*is the chief from now on, instead of trainer 0'
+  expect_log trainer.1 '^checkpoint step='
+  # The newest checkpoint is of the end: it holds every step of trainer 1.
+  local steps
+  steps=$(sed -n 's/^done steps=\([0-9]*\) .*/\1/p' "$work/trainer.1.log")
+  [ -n "$steps" ] && [ "$(sed -n '/^data {/,/^}/p' "$work/checkpoints/$(newest)/MANIFEST" | grep trainer_steps | sed -n 2p)" = "  trainer_steps: $steps" ] ||
+    fail "the newest checkpoint, $(newest), does not hold the $steps steps of trainer 1"
   "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
 
   scene "another takes the place of a dead trainer in async"

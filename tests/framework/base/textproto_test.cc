@@ -37,6 +37,12 @@ std::string OverrideError(const std::string& assignment, Sample sample = Sample(
   return status.ok() ? "no error" : std::string(status.message());
 }
 
+TEST(TextProtoTest, AMarkInFrontOfUtf8IsPassedByAndUtf16IsNamed) {
+  EXPECT_EQ(Parsed("\xef\xbb\xbfname: 'a'").name(), "a");
+  EXPECT_EQ(ErrorOf(std::string("\xff\xfen\0a\0", 6)), "job.textproto:1:1: the text is UTF-16; save it as UTF-8");
+  EXPECT_EQ(ErrorOf(std::string("\xfe\xff\0n\0a", 6)), "job.textproto:1:1: the text is UTF-16; save it as UTF-8");
+}
+
 TEST(TextProtoTest, EveryKindOfValueIsRead) {
   const Sample sample = Parsed(R"(# a comment
     name: "a" 'b'   # two pieces
@@ -213,6 +219,8 @@ TEST(OverrideTest, MessagesAreThoseOfAFile) {
   EXPECT_EQ(OverrideError("servers=3 4"), "--set servers: expected the end of the value, got '4'");
   EXPECT_EQ(OverrideError("servers"), "--set servers: expected 'path.to.field=value', got no '='");
   EXPECT_EQ(OverrideError("table[0].width=1"), "--set table[0].width: 'table' has 0 entries, there is no index 0");
+  EXPECT_EQ(OverrideError("files[0]=x"),
+            "--set files[0]: 'files' has 0 entries, there is no index 0; 'files=[a, b]' sets the whole list");
   EXPECT_EQ(OverrideError("table.width=1"), "--set table.width: 'table' is repeated, write 'table[0].width'");
   EXPECT_EQ(OverrideError("servers.x=1"), "--set servers.x: 'servers' has no fields of its own");
   EXPECT_EQ(OverrideError("table[x].width=1"), "--set table[x].width: expected 'name[index]', got 'table[x]'");

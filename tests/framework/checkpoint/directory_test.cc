@@ -76,6 +76,59 @@ TEST(DirectoryTest, ANewerFormatIsRefusedWithBothNumbers) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 1"));
 }
 
+TEST(DirectoryTest, StepsBeyondAllRunsAreReportedAsDataLoss) {
+  const auto path = ToyModel::Make().Save(FreshDir("steps"), 10, 1);
+  ASSERT_OK(path.status());
+  const v1::CheckpointManifest good = *ReadManifest(*path);
+  const std::string head = "# weir checkpoint manifest, xxh3 ";
+  for (const int64_t step : {int64_t{-1}, (int64_t{1} << 60) + 1, INT64_MIN, INT64_MAX}) {
+    const auto read = [&](const v1::CheckpointManifest& manifest) {
+      const std::string text = manifest.DebugString();
+      EXPECT_TRUE(WriteFileAtomically(*path + "/MANIFEST", absl::StrCat(head, DigestHex(StableHash(text)), "\n", text)).ok());
+      return ReadManifest(*path).status();
+    };
+    std::vector<v1::CheckpointManifest> bad(4, good);
+    bad[0].set_step(step);
+    bad[1].mutable_data()->add_trainer_steps(step);
+    bad[2].mutable_shards(0)->add_trainer_steps(step);
+    bad[3].mutable_shards(0)->set_table_steps(step);
+    for (size_t i = 0; i < bad.size(); ++i) {
+      const absl::Status status = read(bad[i]);
+      EXPECT_TRUE(absl::IsDataLoss(status)) << i << ": " << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("speaks of step ", step)));
+    }
+    EXPECT_TRUE(read(good).ok());
+  }
+}
+
+TEST(DirectoryTest, FiguresOfAnEvaluationAreAddedInPlaceToThatCheckpointOnly) {
+  const std::string dir = FreshDir("figures");
+  ToyModel model = ToyModel::Make();
+  const auto path = model.Save(dir, 10, 2);
+  ASSERT_OK(path.status());
+  v1::CheckpointManifest manifest = *ReadManifest(*path);
+  const uint64_t identity = ManifestIdentity(manifest);
+  manifest.set_eval_auc(0.75);
+  EXPECT_EQ(ManifestIdentity(manifest), identity);
+  ASSERT_OK(ReplaceManifest(*path, manifest));
+  const auto judged = VerifyCheckpoint(*path);
+  ASSERT_OK(judged.status());
+  EXPECT_EQ(judged->eval_auc(), 0.75);
+  model.step = 99;
+  ASSERT_OK(model.Save(dir, 10, 1).status());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ReplaceManifest(*path, manifest)));
+  EXPECT_FALSE(ReadManifest(*path)->has_eval_auc());
+}
+
+TEST(DirectoryTest, ADirectoryThatIsAFileIsNamedWithItsField) {
+  const std::string file = FreshDir("is_a_file") + "-file";
+  ASSERT_OK(WriteFileAtomically(file, "x"));
+  for (const absl::Status& status : {BeginCheckpoint(file, 1).status(), WriteProbe(file).status()}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("checkpoint.dir: cannot make directory"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("it is a file; name a directory"));
+  }
+}
+
 TEST(DirectoryTest, ACheckpointOfAnotherJobIsRefusedByName) {
   const std::string dir = FreshDir("other_job");
   ASSERT_OK(ToyModel::Make().Save(dir, 10, 1).status());
@@ -196,6 +249,38 @@ TEST(DirectoryTest, TheLastAndTheBestAreKept) {
   EXPECT_THAT(Steps(dir), ElementsAre(20, 40, 60));
   ASSERT_OK(PruneCheckpoints(dir, /*keep_last=*/0, /*keep_best=*/1));
   EXPECT_THAT(Steps(dir), ElementsAre(40, 60));
+}
+
+TEST(DirectoryTest, AsManyOfTheLastAreKeptAsAreAskedFor) {
+  for (const int keep_last : {1, 2, 3, 5}) {
+    const std::string dir = FreshDir(absl::StrCat("prune_", keep_last));
+    for (const int64_t step : {10, 20, 30, 40, 50, 60}) ASSERT_OK(ToyModel::Make().Save(dir, step, 1).status());
+    ASSERT_OK(PruneCheckpoints(dir, keep_last, /*keep_best=*/0));
+    std::vector<int64_t> last = {10, 20, 30, 40, 50, 60};
+    last.erase(last.begin(), last.end() - keep_last);
+    EXPECT_EQ(Steps(dir), last);
+  }
+}
+
+// A run that has gone on at 700 publishes below what it went on from.
+TEST(DirectoryTest, WhatWasJustPublishedIsNeverRemoved) {
+  const std::string dir = FreshDir("prune_below");
+  for (const int64_t step : {800, 900, 1000, 750}) ASSERT_OK(ToyModel::Make().Save(dir, step, 1).status());
+  ASSERT_OK(PruneCheckpoints(dir, /*keep_last=*/3, /*keep_best=*/0, MissingFiles::kRefuse, /*published=*/750));
+  EXPECT_THAT(Steps(dir), ElementsAre(750, 800, 900, 1000));
+}
+
+TEST(DirectoryTest, AfterAPublicationNothingHasAHigherNumber) {
+  const std::string dir = FreshDir("prune_aside");
+  for (const int64_t step : {600, 800, 900, 1000, 750}) ASSERT_OK(ToyModel::Make().Save(dir, step, 1).status());
+  ASSERT_OK(SetAsideAndPrune(dir, 750, /*keep_last=*/1, /*keep_best=*/0));
+  EXPECT_THAT(Steps(dir), ElementsAre(750));
+  EXPECT_THAT(Steps(dir + "/earlier-1"), ElementsAre(800, 900, 1000));
+  EXPECT_EQ(FindNewestComplete(dir, "toy")->found.step, 750);
+  ASSERT_OK(ToyModel::Make().Save(dir, 800, 1).status());
+  ASSERT_OK(SetAsideAndPrune(dir, 800, /*keep_last=*/2, /*keep_best=*/0));
+  EXPECT_THAT(Steps(dir), ElementsAre(750, 800));
+  EXPECT_FALSE(std::filesystem::exists(dir + "/earlier-2"));
 }
 
 TEST(DirectoryTest, WithoutAucTheLowestLossIsBest) {

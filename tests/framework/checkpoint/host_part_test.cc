@@ -49,6 +49,26 @@ class HostPartTest : public ::testing::Test {
   }
 };
 
+TEST_F(HostPartTest, AHostWithoutTheFiguresOfTheEvaluationHasTheSameCheckpoint) {
+  const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(10), "-x");
+  v1::CheckpointManifest manifest = Write(10, temporary);
+  for (int s = 0; s < 3; ++s) ASSERT_OK(PublishPart(DirOf(s), temporary, manifest));
+  manifest.set_eval_auc(0.75);
+  manifest.set_eval_loss(0.5);
+  // The run ends when the figures have reached host a.
+  ASSERT_OK(PublishPart(a_, temporary, manifest));
+  EXPECT_EQ(ReadManifest(a_ + "/step-000000000010")->eval_auc(), 0.75);
+  EXPECT_FALSE(ReadManifest(b_ + "/step-000000000010")->has_eval_auc());
+  const auto a = FindParts(a_, "toy", ""), b = FindParts(b_, "toy", "");
+  ASSERT_EQ(a->parts.size(), 1u);
+  ASSERT_EQ(b->parts.size(), 1u);
+  EXPECT_EQ(a->parts[0].manifest, b->parts[0].manifest);
+  // Servers of one host repeat each other.
+  ASSERT_OK(PublishPart(b_, temporary, manifest));
+  ASSERT_OK(PublishPart(b_, temporary, manifest));
+  EXPECT_EQ(ReadManifest(b_ + "/step-000000000010")->eval_loss(), 0.5);
+}
+
 TEST_F(HostPartTest, EveryHostHoldsItsShardsUnderOneManifest) {
   Save(10);
   Save(20);
@@ -98,6 +118,27 @@ TEST_F(HostPartTest, WhatWasNotWrittenHereIsNotPublished) {
   EXPECT_THAT(Steps(0), ElementsAre(10));
 }
 
+TEST_F(HostPartTest, AHostThatHasNotPublishedRemovesNothing) {
+  Save(10);
+  const v1::CheckpointManifest manifest = Write(20, "tmp-step-000000000020-x");
+  const uint64_t checksum = StableHash(ManifestText(manifest));
+  ASSERT_OK(PublishPart(a_, "tmp-step-000000000020-x", manifest));
+  EXPECT_THAT(std::string(PruneParts(b_, 20, checksum, 1, 0).message()), HasSubstr("is not published"));
+  EXPECT_THAT(std::string(PruneParts(b_, 10, checksum, 1, 0).message()), HasSubstr("is another checkpoint"));
+  EXPECT_THAT(Steps(1), ElementsAre(10));
+  // One of step 30 that only this host has, of a run that went on from before it, is no reason to remove one that all
+  // have.
+  ToyModel orphan = model_;
+  const std::string temporary = "tmp-step-000000000030-x";
+  v1::CheckpointManifest thirty = manifest;
+  thirty.set_step(30);
+  ASSERT_OK(BeginPart(a_, temporary));
+  ASSERT_OK(orphan.SaveShard(a_ + "/" + temporary, 0, 3).status());
+  ASSERT_OK(PublishPart(a_, temporary, thirty));
+  ASSERT_OK(PruneParts(a_, 20, checksum, /*keep_last=*/2, /*keep_best=*/0));
+  EXPECT_THAT(Steps(0), ElementsAre(10, 20));
+}
+
 TEST_F(HostPartTest, ServersOfOneHostPublishAndPruneAtOnce) {
   for (int64_t step = 1; step <= 20; ++step) {
     const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(step), "-x");
@@ -107,7 +148,9 @@ TEST_F(HostPartTest, ServersOfOneHostPublishAndPruneAtOnce) {
     for (int s = 0; s < 6; ++s) {
       servers.emplace_back([&, s] {
         ends[s] = PublishPart(DirOf(s % 3), temporary, manifest);
-        ends[s].Update(PruneParts(DirOf(s % 3), /*keep_last=*/2, /*keep_best=*/0));
+        // On this host nobody waits for the other.
+        const uint64_t checksum = StableHash(ManifestText(manifest));
+        ends[s].Update(PruneParts(DirOf(s % 3), step, checksum, /*keep_last=*/2, /*keep_best=*/0));
       });
     }
     for (std::thread& server : servers) server.join();

@@ -81,6 +81,13 @@ TEST_F(LoadMismatchTest, ElementsThatNoShardHoldsAreNamed) {
               HasSubstr("has no elements [12, 24) of 'w'"));
 }
 
+TEST_F(LoadMismatchTest, ElementsThatAreMissingInFrontOfOthersAreNamed) {
+  manifest_.mutable_shards()->DeleteSubrange(0, 1);
+  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)}, {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
+                                 {ToyModel::W(0, "step", true), absl::MakeSpan(out_).first(1)}}}),
+              HasSubstr("has no elements [0, 24) of 'w'"));
+}
+
 TEST_F(LoadMismatchTest, DamageIsFoundBeforeAnythingIsWritten) {
   FlipBit(path_ + "/shard-00001", 70);
   ToyModel back = ToyModel::Empty();

@@ -86,6 +86,15 @@ TEST(OpRegistryDeathTest, ATypeRegisteredTwiceIsOurMistake) {
   EXPECT_DEATH(OpRegistry::Global().Register({.type = "copy"}), "operator copy is registered twice");
 }
 
+TEST(OpRegistryDeathTest, OutputsOfAnOpThatIsCutApartAreOptional) {
+  OpDef def = {.type = "cut", .outputs = {{"Left"}, {.name = "Right", .optional = true}}, .apart = "Right"};
+  constexpr char kMessage[] = "operator cut: an output that is computed apart, and all others, are optional";
+  EXPECT_DEATH(OpRegistry::Global().Register(def), kMessage);
+  def.outputs[0].optional = true;
+  def.apart = "Rigth";
+  EXPECT_DEATH(OpRegistry::Global().Register(def), kMessage);
+}
+
 TEST(AttrReaderTest, DefaultsComeFromTheSignature) {
   const OpDef* def = OpRegistry::Global().Find("fill_like_batch");
   const v1::OpDesc op = MakeOp("fill_like_batch", {}, {}, {AttrB("scalar_times_batch", true)});

@@ -18,6 +18,7 @@ namespace {
 
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string Difference(const v1::ProgramDesc& a, const v1::ProgramDesc& b) {
@@ -122,6 +123,9 @@ TEST(ProgramTextTest, TheOtherFormatsLoseNothingEither) {
   }
   EXPECT_THAT(std::string(WriteProgramFile(JoinPath(dir, "p.txt"), program).message()), HasSubstr(".program, .textproto"));
   EXPECT_EQ(ReadProgramFile(JoinPath(dir, "none.program")).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteFileAtomically(JoinPath(dir, "wrong.json"), R"({"blocks": [{"ops": [{"tpye": "fc"}]}]})").ok());
+  EXPECT_THAT(std::string(ReadProgramFile(JoinPath(dir, "wrong.json")).status().message()),
+              AllOf(HasSubstr("unknown field 'tpye' (did you mean 'type'?)"), HasSubstr("wrong.json: ")));
   ASSERT_TRUE(WriteFileAtomically(JoinPath(dir, "cut.pb"), program.SerializeAsString().substr(0, 5)).ok());
   EXPECT_EQ(ReadProgramFile(JoinPath(dir, "cut.pb")).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(RemoveTree(dir).ok());

@@ -7,11 +7,10 @@
 
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/device_executor.h"
-#include "framework/runtime/param_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/emulated_device.h"
-#include "tests/testing/op_test.h"
+#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -19,7 +18,7 @@ namespace {
 constexpr int kWidth = 4;
 
 // Each row is its id, and what the step adds.
-class Servers : public ParamChannel {
+class Servers : public RowsChannel {
  public:
   absl::Status BeginStep(int64_t step, bool) override {
     step_ = step;
@@ -33,11 +32,6 @@ class Servers : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return absl::OkStatus(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return absl::OkStatus(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return absl::OkStatus(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return absl::OkStatus(); }
-  absl::Status FinishReceives(StepOutcome*) override { return absl::OkStatus(); }
 
  private:
   int64_t step_ = 0;

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -12,15 +13,19 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "framework/base/mutex.h"
 #include "framework/runtime/profiler.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "pserver/grpc_bytes.h"
 #include "pserver/grpc_server.h"
+#include "pserver/grpc_timers.h"
 #include "pserver/grpc_transport.h"
 #include "pserver/unix_socket.h"
 
@@ -32,7 +37,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // What a request says is what happens: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
-// "hold" is kept.
+// "hold" is kept, "block" keeps its thread until LetGo.
 class ScriptedCore : public ServerCore {
  public:
   void Handle(Method method, const Slices& request, ReplyCallback reply) override {
@@ -52,6 +57,12 @@ class ScriptedCore : public ServerCore {
       MutexLock lock(&mu_);
       held_.push_back(std::move(reply));
       arrived_.SignalAll();
+    } else if (text == "block") {
+      MutexLock lock(&mu_);
+      ++blocked_;
+      arrived_.SignalAll();
+      while (!let_go_) arrived_.Wait(&mu_);
+      reply(Slices{Slice::Own("let go")});
     } else {
       reply(Slices{Slice::Own(std::string(MethodName(method)) + " "), Slice::Own(text)});
     }
@@ -60,6 +71,15 @@ class ScriptedCore : public ServerCore {
     MutexLock lock(&mu_);
     while (held_.size() < n) arrived_.Wait(&mu_);
     return held_;
+  }
+  void WaitForBlocked(int n) {
+    MutexLock lock(&mu_);
+    while (blocked_ < n) arrived_.Wait(&mu_);
+  }
+  void LetGo() {
+    MutexLock lock(&mu_);
+    let_go_ = true;
+    arrived_.SignalAll();
   }
   void Tick() override {}
   void RequestStop() override {}
@@ -73,6 +93,8 @@ class ScriptedCore : public ServerCore {
   Mutex mu_;
   CondVar arrived_;
   std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
+  int blocked_ ABSL_GUARDED_BY(mu_) = 0;
+  bool let_go_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class GrpcTest : public testing::Test {
@@ -175,6 +197,49 @@ TEST_F(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) 
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
   core_.WaitForHeld(1)[0](Slices{Slice::Own("too late")});
   EXPECT_EQ(*Ask("still here"), "Control still here");
+}
+
+// Asks on the calling thread alone: the callbacks of this process's transports would wait for the threads that handlers
+// keep.
+absl::StatusOr<std::string> AskByOneself(const std::string& endpoint, Method method, absl::Duration timeout) {
+  grpc::GenericStub stub(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(timeout));
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request = ToByteBuffer({Slice::Own("echo")});
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/weir.v1.ParameterServer/" + std::string(MethodName(method)), request, &queue);
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->StartCall();
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  queue.Shutdown();
+  if (!status.ok()) return FromGrpcStatus(status);
+  return Flatten(FromByteBuffer(reply));
+}
+
+// An update, a checkpoint or a disk that takes longer than a lease must not make the server deaf to signs of life.
+TEST_F(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc) {
+  EXPECT_TRUE(Ask("echo").ok());
+  EXPECT_TRUE(Ask("echo", Method::kPush).ok());
+  // gRPC has half as many threads as cores for handlers, from 2 to 16.
+  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16);
+  std::vector<std::future<absl::StatusOr<std::string>>> long_calls;
+  for (int i = 0; i < threads; ++i) {
+    long_calls.push_back(Start(i % 2 == 0 ? Method::kControl : Method::kPush, {Slice::Own("block")}));
+    core_.WaitForBlocked(i + 1);
+  }
+  const absl::Duration lease = absl::Seconds(5);
+  // Each over a connection of its own, as those of trainers are.
+  for (int beat = 0; beat < 10 && !HasFailure(); ++beat) {
+    EXPECT_EQ(AskByOneself(server_->endpoint(), Method::kHeartbeat, lease).value_or("nothing"), "Heartbeat echo");
+  }
+  EXPECT_EQ(AskByOneself(server_->endpoint(), Method::kJoin, lease).value_or("nothing"), "Join echo");
+  core_.LetGo();
+  for (auto& call : long_calls) EXPECT_EQ(*call.get(), "let go");
 }
 
 TEST_F(GrpcTest, ShutdownEndsCallsThatTheCoreStillHolds) {

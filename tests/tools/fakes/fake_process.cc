@@ -10,9 +10,10 @@
 //   args                    every argument, a line each
 //   env NAME                "NAME=value" or "NAME unset"
 //   exit N    raise N       ends
+//   held                    which signals were held back when it began: "held 1 2 15"
 //   block                   SIGTERM and SIGINT stay pending from now on
 //   wait                    for a signal, says which and ends with 0
-//   ignore                  stays for ever, through SIGTERM and SIGINT
+//   ignore                  stays for ever, through SIGTERM, SIGINT and SIGHUP
 //   child                   leaves a process behind that does the same
 //   touch PATH    await PATH
 //   unready                 (first, server) never ready, but ends at SIGTERM
@@ -98,10 +99,24 @@ void Connect() {
   }
 }
 
+std::string held = "held";
+
+// Those that it was started with; they end it from now on, but for what it is told to do.
+void TakeHeldSignals() {
+  sigset_t set;
+  sigprocmask(SIG_SETMASK, nullptr, &set);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    if (sigismember(&set, signal) == 1) held += " " + std::to_string(signal);
+  }
+  sigemptyset(&set);
+  sigprocmask(SIG_SETMASK, &set, nullptr);
+}
+
 void BlockStopSignals(sigset_t* set) {
   sigemptyset(set);
   sigaddset(set, SIGTERM);
   sigaddset(set, SIGINT);
+  sigaddset(set, SIGHUP);
   sigprocmask(SIG_BLOCK, set, nullptr);
 }
 
@@ -149,6 +164,8 @@ void Do(const std::string& command) {
   } else if (verb == "block") {
     sigset_t set;
     BlockStopSignals(&set);
+  } else if (verb == "held") {
+    puts(held.c_str());
   } else if (verb == "wait") {
     WaitForSignal();
     exit(0);
@@ -172,6 +189,7 @@ void Do(const std::string& command) {
 int main(int argc, char** argv) {
   arguments.assign(argv + 1, argv + argc);
   setvbuf(stdout, nullptr, _IOLBF, 0);
+  TakeHeldSignals();
   const bool server = !Flag("--server_id").empty();
   const std::string variable =
       server ? "FAKE_PSERVER_" + Flag("--server_id") : "FAKE_TRAINER_" + Flag("--trainer_id");
@@ -183,6 +201,7 @@ int main(int argc, char** argv) {
   if (server && !text.starts_with("unready")) {
     signal(SIGTERM, SIG_IGN);
     signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     listener = Listen();
   }
   if (!server && !text.starts_with("unconnected")) Connect();

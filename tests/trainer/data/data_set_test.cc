@@ -1,4 +1,4 @@
-// Files, their lines, and the rule that cuts them into streams.
+// Files and their lines. stream_rule_test has the rule that cuts them into streams.
 
 #include <sys/stat.h>
 
@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
@@ -32,7 +33,7 @@ absl::StatusOr<DataSet> OpenIn(const TempDir& dir, const std::vector<std::string
 // The lines of one stream.
 absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int stream, int streams) {
   std::vector<std::string> lines;
-  int64_t compressed_lines = 0;
+  int64_t dealt = 0;
   for (const Segment& segment : set.Stream(stream, streams)) {
     const DataFile& file = set.files()[static_cast<size_t>(segment.file)];
     auto source = LineSource::Open(file, segment);
@@ -40,7 +41,7 @@ absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int strea
     std::string_view line;
     int64_t offset;
     while ((*source)->Next(&line, &offset)) {
-      if (file.compressed() && compressed_lines++ % segment.modulus != segment.remainder) continue;
+      if (segment.modulus > 1 && dealt++ % segment.modulus != segment.remainder) continue;
       lines.emplace_back(line);
     }
     if (!(*source)->status().ok()) return (*source)->status();
@@ -104,26 +105,41 @@ TEST_F(DataSetTest, APipeIsRefusedAndNotWaitedFor) {
   EXPECT_THAT(Open({"/dev/zero"}).status(), StatusIs(kInvalid, HasSubstr("/dev/zero: is no regular file")));
 }
 
-TEST_F(DataSetTest, PlainTextIsCutIntoEqualBytesAtLineEnds) {
-  // 24 bytes; the cut at 12 falls into "ccccccc", which begins before it.
-  dir_.Write("a", "aaaa\nbbbb\n");
-  dir_.Write("b", "ccccccc\nddddd\n");
-  const auto set = Open({"*"});
-  ASSERT_TRUE(set.ok());
-  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("aaaa", "bbbb", "ccccccc"));
-  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("ddddd"));
+// Lines that begin in [begin, end) of the file "f".
+std::vector<std::string> Part(const absl::StatusOr<DataSet>& set, int64_t begin, int64_t end) {
+  CHECK(set.ok()) << set.status();
+  auto source = LineSource::Open(set->files()[0], {.begin = begin, .end = end});
+  CHECK(source.ok()) << source.status();
+  std::vector<std::string> lines;
+  std::string_view line;
+  int64_t offset;
+  while ((*source)->Next(&line, &offset)) lines.emplace_back(line);
+  CHECK((*source)->status().ok()) << (*source)->status();
+  return lines;
 }
 
-TEST_F(DataSetTest, ALineThatBeginsAtTheCutBelongsToTheLaterStream) {
-  dir_.Write("a", "aaaa\nbbbb\n");
-  const auto set = Open({"a"});
-  ASSERT_TRUE(set.ok());
-  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("aaaa"));
-  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("bbbb"));
+TEST_F(DataSetTest, ALineBelongsToThePartThatItBeginsIn) {
+  dir_.Write("f", "aaaa\nccccccc\nddddd\n");
+  const auto set = Open({"f"});
+  EXPECT_THAT(Part(set, 0, 10), ElementsAre("aaaa", "ccccccc"));
+  EXPECT_THAT(Part(set, 10, 19), ElementsAre("ddddd"));
+  // One that begins at the cut belongs to what comes behind it.
+  EXPECT_THAT(Part(set, 0, 5), ElementsAre("aaaa"));
+  EXPECT_THAT(Part(set, 5, 6), ElementsAre("ccccccc"));
+  EXPECT_THAT(Part(set, 6, 13), ElementsAre());
 }
 
-TEST_F(DataSetTest, CompressedFilesAreDealtInTurn) {
-  for (int f = 0; f < 5; ++f) dir_.Write(absl::StrCat("f", f), Gzip(absl::StrCat(f, "\n")));
+TEST_F(DataSetTest, ALineOfAnyLengthIsReadBeyondItsPart) {
+  for (const size_t length : {1000u, 1023u, 1024u, 1025u, 300000u}) {
+    const std::string line(length, 'x');
+    dir_.Write("f", "a\n" + line + "\nb\n");
+    EXPECT_THAT(Part(Open({"f"}), 1, 3), ElementsAre(line)) << length;
+    EXPECT_THAT(Part(Open({"f"}), 3, static_cast<int64_t>(length) + 4), ElementsAre("b")) << length;
+  }
+}
+
+TEST_F(DataSetTest, CompressedFilesGoWholeAndTheLinesOfTheLastInTurn) {
+  for (int f = 0; f < 5; ++f) dir_.Write(absl::StrCat("f", f), PaddedGzip(absl::StrCat(f, "\n"), 4 << 20));
   const auto set = Open({"f*"});
   ASSERT_TRUE(set.ok());
   EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("0", "2", "4"));
@@ -197,8 +213,34 @@ TEST_F(DataSetTest, FilesAreSortedByNameAndNamedOnce) {
   ASSERT_TRUE(set.ok());
   ASSERT_EQ(set->files().size(), 3u);
   EXPECT_EQ(set->files()[0].name, "a");
-  EXPECT_EQ(set->Description(),
-            absl::StrCat("a: 2 bytes\nb: 2 bytes\nc: ", Gzip("c\n").size(), " bytes, gzip\n"));
+  EXPECT_THAT(set->Description(),
+              MatchesRegex(absl::StrCat("a: 2 bytes, xxh3 [0-9a-f]{16}\nb: 2 bytes, xxh3 [0-9a-f]{16}\nc: ",
+                                        Gzip("c\n").size(), " bytes, gzip, xxh3 [0-9a-f]{16}\n")));
+}
+
+TEST_F(DataSetTest, DescriptionsDifferInContentsAndNotInNames) {
+  const auto described = [this](const std::string& name, const std::string& text) {
+    dir_.Write(name, text);
+    const auto set = Open({name});
+    EXPECT_TRUE(set.ok()) << set.status();
+    return set->Description();
+  };
+  const std::string text(20000, 'a');
+  std::string middle = text, end = text;
+  middle[10100] = 'b';
+  end[19999] = 'b';
+  EXPECT_EQ(FirstDataDifference(described("one", text), described("two", text)), "");
+  for (const std::string& other : {middle, end, "b" + text.substr(1)}) {
+    EXPECT_EQ(FirstDataDifference(described("one", text), described("one", other)),
+              "'one' here and there have 20000 bytes each and other contents");
+  }
+  EXPECT_EQ(FirstDataDifference(described("one", text), described("two", "a\n")),
+            "'one' has 20000 bytes here, 'two' 2 bytes there");
+  // The header of a gzip file says when it was made, which is no difference of its text.
+  std::string made = Gzip("a\n"), later = made;
+  later[4] ^= 1;
+  EXPECT_EQ(FirstDataDifference(described("one", made), described("one", later)), "");
+  EXPECT_NE(FirstDataDifference(described("one", made), described("one", Gzip("b\n"))), "");
 }
 
 TEST_F(DataSetTest, AMissingFileIsReportedWithWhereItWasLookedFor) {
@@ -224,7 +266,8 @@ TEST_F(DataSetTest, NothingButEmptyFilesIsRefused) {
 
 TEST_F(DataSetTest, ADirectoryIsRefused) {
   std::filesystem::create_directory(dir_.path() + "/sub");
-  EXPECT_THAT(Open({"sub"}).status(), StatusIs(kInvalid, HasSubstr("sub: is no regular file")));
+  EXPECT_THAT(Open({"sub"}).status(),
+              StatusIs(kInvalid, HasSubstr("sub: is a directory; name the files in it: \"sub/*\"")));
 }
 
 TEST_F(DataSetTest, ANameThatPromisesGzipMustKeepIt) {
@@ -279,7 +322,7 @@ TEST_F(DataSetTest, ZstdIsKnownByContent) {
   EXPECT_EQ(set->files()[0].compression, Compression::kZstd);
   EXPECT_EQ(set->files()[1].compression, Compression::kZstd);
   EXPECT_THAT(Lines(*set, 0, 1), ElementsAre("a", "b"));
-  EXPECT_THAT(set->Description(), HasSubstr(" bytes, zstd\n"));
+  EXPECT_THAT(set->Description(), HasSubstr(" bytes, zstd, xxh3 "));
 }
 
 TEST_F(DataSetTest, ConcatenatedZstdFramesAreOneText) {

@@ -62,6 +62,16 @@ inline std::string Gzip(std::string_view text) {
   return out;
 }
 
+// A gzip file of `bytes` bytes whose text is `text`: behind it stands a member without text, filled with a comment.
+inline std::string PaddedGzip(std::string_view text, size_t bytes) {
+  std::string file = Gzip(text);
+  const std::string begin("\x1f\x8b\x08\x10\0\0\0\0\0\xff", 10), end("\0\x03\0\0\0\0\0\0\0\0\0", 11);
+  CHECK_GE(bytes, file.size() + begin.size() + end.size());
+  file += begin;
+  file.resize(bytes - end.size(), '.');
+  return file + end;
+}
+
 // With a checksum, as the program of that name does it.
 inline std::string Zstd(std::string_view text, int window_log = 0) {
   ZSTD_CCtx* const context = ZSTD_createCCtx();

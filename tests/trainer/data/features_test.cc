@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/feature_id.h"
+#include "framework/graph/program_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -17,6 +19,7 @@
 namespace weir {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
@@ -229,6 +232,40 @@ TEST_F(FeaturesTest, AMissingLabelIsABadLine) {
   EXPECT_THAT(ReadAll(Spec("1 1 0 0 0 0\n0 0 0 0 0\n", "")).status(), StatusIs(kInvalid, "f:2: 'click' is missing"));
 }
 
+TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
+  const auto read = [&](const std::string& labels, const LabelRange& range, const std::string& settings = "") {
+    std::string text;
+    for (const absl::string_view label : absl::StrSplit(labels, ' ')) absl::StrAppend(&text, "1 ", label, " 0 0 0 0\n");
+    DataSpec spec = Spec(text, settings);
+    spec.label_ranges = {range};
+    return ReadAll(spec);
+  };
+  const LabelRange probability = {.variable = "click", .loss = "log_loss"};
+  const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
+  EXPECT_TRUE(read("0 1 0.5", probability).ok());
+  EXPECT_THAT(read("1 -1", probability).status(),
+              StatusIs(kInvalid, "f:2: 'click' is -1; log_loss needs 0 or 1, or what is between"));
+  EXPECT_THAT(read("1 1.01", probability).status(), StatusIs(kInvalid, HasSubstr("f:2: 'click' is 1.01; ")));
+  EXPECT_TRUE(read("0 9", klass).ok());
+  EXPECT_THAT(
+      read("0 10", klass).status(),
+      StatusIs(kInvalid, "f:2: 'click' is 10; softmax_with_cross_entropy needs a class, a whole number from 0 to 9"));
+  EXPECT_THAT(read("0.5", klass).status(), StatusIs(kInvalid, HasSubstr("f:1: 'click' is 0.5; ")));
+  const auto skipping = read("0 10 9", klass, "bad_line: SKIP");
+  ASSERT_TRUE(skipping.ok()) << skipping.status();
+  EXPECT_EQ(skipping->examples, 2);
+}
+
+TEST_F(FeaturesTest, BytesThatAreNoTextDoNotReachTheTerminal) {
+  const auto message = [&](const std::string& line) {
+    return std::string(ReadAll(Spec(line + "\n", "")).status().message());
+  };
+  const std::string binary = message(std::string("1 \x1b[2J\xff\0 0 0 0 0", 16));
+  for (const char c : binary) EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
+  EXPECT_THAT(binary, AllOf(HasSubstr("\\x1b[2J\\xff"), HasSubstr("the line holds zero bytes")));
+  EXPECT_THAT(message("1 \xc3\xa4 0 0 0 0"), HasSubstr("\xc3\xa4"));
+}
+
 TEST_F(FeaturesTest, SettingsThatMakeNoSenseAreRefusedByName) {
   EXPECT_THAT(Refusal("dense { transform: BUCKETIZE }"),
               StatusIs(kInvalid, "data.dense.transform: BUCKETIZE needs boundaries; set it per data.dense.column"));
@@ -297,6 +334,35 @@ TEST(DataSpecTest, ALabelThatIsMadeOfDataStandsForThatData) {
   EXPECT_THAT(MakeDataSpec(job, "/jobs", program).never_transformed, ElementsAre("label"));
   program.mutable_losses(0)->set_label("learned");
   EXPECT_THAT(MakeDataSpec(job, "/jobs", program).never_transformed, ElementsAre("learned"));
+}
+
+TEST(DataSpecTest, CrossEntropiesSayWhatTheirLabelsAre) {
+  v1::JobConfig job;
+  job.mutable_data()->mutable_criteo();
+  const auto program = ParseProgramText(R"(weir program 1
+block 0 {
+  var logits [-1, 10]
+  var x [-1, 1]
+  var digit [-1, 1] stop_gradient: true
+  var click [-1, 1] stop_gradient: true
+  var made [-1, 1]
+  var price [-1, 1] stop_gradient: true
+  Softmax=p, Loss=a <- softmax_with_cross_entropy(Logits=logits, Label=digit)
+  Out=b <- sigmoid_cross_entropy_with_logits(X=x, Label=click)
+  Out=made <- scale(X=click) scale=2
+  Loss=c <- log_loss(Predicted=x, Label=made)
+  Out=d <- square_error(X=x, Label=price)
+})",
+                                        "p");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const DataSpec spec = MakeDataSpec(job, "/jobs", *program);
+  ASSERT_EQ(spec.label_ranges.size(), 2u);
+  EXPECT_EQ(spec.label_ranges[0].variable, "digit");
+  EXPECT_EQ(spec.label_ranges[0].most, 9);
+  EXPECT_TRUE(spec.label_ranges[0].whole);
+  EXPECT_EQ(spec.label_ranges[1].variable, "click");
+  EXPECT_EQ(spec.label_ranges[1].most, 1);
+  EXPECT_FALSE(spec.label_ranges[1].whole);
 }
 
 TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {

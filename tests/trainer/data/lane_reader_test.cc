@@ -67,20 +67,74 @@ class LaneReaderTest : public ::testing::Test {
 TEST_F(LaneReaderTest, WithoutShufflingEveryStreamKeepsFileOrder) {
   dir_.Write("f", NumberLines(10, 20));  // ten lines of five bytes
   const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 4"));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12, 13), ElementsAre(14)));
-  EXPECT_THAT(n[1], ElementsAre(ElementsAre(15, 16), ElementsAre(17, 18), ElementsAre(19)));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 16), ElementsAre(18)));
+  EXPECT_THAT(n[1], ElementsAre(ElementsAre(11, 13), ElementsAre(15, 17), ElementsAre(19)));
 }
 
 TEST_F(LaneReaderTest, DropLastDropsTheShortBatchOfEveryEpoch) {
   dir_.Write("f", NumberLines(10, 20));
   const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 4 drop_last: true", 2, 2));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12, 13), ElementsAre(10, 11), ElementsAre(12, 13)));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 16), ElementsAre(10, 12), ElementsAre(14, 16)));
 }
 
-TEST_F(LaneReaderTest, AnEpochEndsItsLastBatch) {
+TEST_F(LaneReaderTest, ABatchGoesOnWithTheNextEpoch) {
   dir_.Write("f", NumberLines(10, 13));
-  const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 2", 1, 2));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12), ElementsAre(10, 11), ElementsAre(12)));
+  const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 2", 1, 3));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12, 10), ElementsAre(11, 12), ElementsAre(10, 11), ElementsAre(12)));
+}
+
+TEST_F(LaneReaderTest, EachEpochOfLessThanABatchIsABatch) {
+  dir_.Write("f", NumberLines(10, 13));
+  const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 4", 1, 3));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11, 12), ElementsAre(10, 11, 12), ElementsAre(10, 11, 12)));
+  EXPECT_THAT(Read(Options("shuffle: NO_SHUFFLE batch_size: 4 drop_last: true", 1, 3))[0], ElementsAre());
+}
+
+TEST_F(LaneReaderTest, NoStepHasMoreExamplesThanTheOneBefore) {
+  // Streams of unequal length: a whole compressed file, one that is dealt, and plain lines.
+  dir_.Write("f0", PaddedGzip(NumberLines(0, 400), 17 << 20));
+  dir_.Write("f1", PaddedGzip(NumberLines(400, 430), 4 << 20));
+  dir_.Write("f2", NumberLines(430, 451));
+  for (const char* settings : {"batch_size: 12", "batch_size: 12 drop_last: true", "batch_size: 12 shuffle: NO_SHUFFLE",
+                               "batch_size: 1200", "batch_size: 400 shuffle: WINDOW shuffle_window: 3"}) {
+    for (const int lanes : {1, 3, 4}) {
+      auto options = Options(settings, lanes, 3);
+      options.spec.config.mutable_train()->set_files(0, "f?");
+      const Numbers n = Read(options);
+      std::vector<size_t> examples;
+      for (const auto& stream : n) {
+        examples.resize(std::max(examples.size(), stream.size()), 0);
+        for (size_t step = 0; step < stream.size(); ++step) examples[step] += stream[step].size();
+      }
+      EXPECT_TRUE(std::is_sorted(examples.rbegin(), examples.rend())) << settings << ", " << lanes << " lanes";
+    }
+  }
+}
+
+TEST_F(LaneReaderTest, ExamplesOfTheFirstBatchesAreKnownBehindASkip) {
+  dir_.Write("f", NumberLines(10, 23));
+  for (const char* settings : {"batch_size: 4", "batch_size: 4 drop_last: true", "batch_size: 60"}) {
+    for (const int64_t first : {1, 3, 40}) {
+      auto options = Options(settings, 2, 5);
+      options.first_batches = first;
+      std::vector<int64_t> expected;
+      for (const auto& stream : Read(options)) {
+        expected.push_back(0);
+        for (size_t b = 0; b < stream.size() && b < static_cast<size_t>(first); ++b) {
+          expected.back() += static_cast<int64_t>(stream[b].size());
+        }
+      }
+      for (const int64_t step : {first, first + 1, int64_t{100}}) {
+        auto reader = LaneReader::Create(OpenTrain(options.spec), options);
+        ASSERT_TRUE(reader.ok());
+        (*reader)->SkipTo(step);
+        std::vector<LaneBatch> batches;
+        ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
+        EXPECT_THAT(expected, ElementsAre(batches[0].first_examples, batches[1].first_examples))
+            << settings << ", first " << first << ", step " << step;
+      }
+    }
+  }
 }
 
 TEST_F(LaneReaderTest, ShufflingIsAPermutationOfTheStreamInEveryEpoch) {
@@ -177,13 +231,14 @@ TEST_F(LaneReaderTest, GzipGivesWhatPlainGives) {
 }
 
 TEST_F(LaneReaderTest, SkippingGivesWhatWouldHaveBeenGivenThen) {
-  // 7 lines a stream or so, batches of 2: epochs of 3 and 4 batches.
+  // 7 and 6 lines a stream: batches of 2 end with no epoch, of 7 with every one, of 14 are never whole.
   dir_.Write("f", NumberLines(10, 23));
   for (const char* settings : {"batch_size: 4", "batch_size: 4 shuffle: NO_SHUFFLE", "batch_size: 4 drop_last: true",
-                               "batch_size: 4 shuffle: WINDOW shuffle_window: 3"}) {
+                               "batch_size: 4 shuffle: WINDOW shuffle_window: 3", "batch_size: 10", "batch_size: 12",
+                               "batch_size: 14", "batch_size: 28", "batch_size: 14 drop_last: true"}) {
     const auto options = Options(settings, 2, 5);
     const Numbers all = Read(options);
-    ASSERT_GT(all[0].size(), 14u);
+    ASSERT_GT(all[0].size(), 4u);
     for (int64_t step = 0; step <= static_cast<int64_t>(all[0].size()) + 2; ++step) {
       Numbers rest = all;
       for (auto& stream : rest) {
@@ -195,7 +250,7 @@ TEST_F(LaneReaderTest, SkippingGivesWhatWouldHaveBeenGivenThen) {
 }
 
 TEST_F(LaneReaderTest, AStreamThatHasEndedGivesNoExamples) {
-  dir_.Write("f", "1 1234567890123\n1 1\n1 2\n1 3\n1 4\n");
+  dir_.Write("f", "1 1\n1 2\n1 3\n");
   auto options = Options("batch_size: 2 shuffle: NO_SHUFFLE", 2);
   auto reader = LaneReader::Create(OpenTrain(options.spec), options);
   ASSERT_TRUE(reader.ok());
@@ -203,15 +258,14 @@ TEST_F(LaneReaderTest, AStreamThatHasEndedGivesNoExamples) {
   ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
   EXPECT_EQ(batches[0].examples, 1);
   EXPECT_EQ(batches[1].examples, 1);
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
-    ASSERT_FALSE((*reader)->ended());
-    if (!batches[0].ended) continue;
-    EXPECT_EQ(batches[0].examples, 0);
-    EXPECT_THAT(std::get<Tensor>(batches[0].vars[0]).dims(), ElementsAre(0, 1));
-    EXPECT_EQ(batches[1].examples, 1);
-  }
-  while (!(*reader)->ended()) ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
+  ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
+  ASSERT_FALSE((*reader)->ended());
+  EXPECT_EQ(batches[0].examples, 1);
+  EXPECT_TRUE(batches[1].ended);
+  EXPECT_EQ(batches[1].examples, 0);
+  EXPECT_THAT(std::get<Tensor>(batches[1].vars[0]).dims(), ElementsAre(0, 1));
+  ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
+  EXPECT_EQ((*reader)->given(), 3);
   EXPECT_TRUE(batches[0].ended && batches[1].ended);
   ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
   EXPECT_TRUE((*reader)->ended());

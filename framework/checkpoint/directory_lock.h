@@ -1,0 +1,27 @@
+// One process of this host at a time in a directory: an advisory lock that the kernel frees when its holder dies.
+#ifndef WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_LOCK_H_
+#define WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_LOCK_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace weir {
+
+class DirectoryLock {
+ public:
+  // Makes the directory if it is not there. Waits at most a minute; Unavailable names the directory.
+  static absl::StatusOr<std::unique_ptr<DirectoryLock>> Take(const std::string& dir);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  explicit DirectoryLock(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_LOCK_H_

@@ -1,0 +1,203 @@
+// Which checkpoints are there after a run that went on from an earlier one than the newest, or that failed while it
+// saved.
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/exit_code.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/owner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/parameter_server.pb.h"
+#include "tests/testing/file_calls.h"
+#include "tests/testing/square_job.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CheckpointingTest : public ::testing::Test {
+ protected:
+  CheckpointingTest() {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    WriteSquares(dir_ + "/square.txt", [](int) { return false; });
+  }
+  ~CheckpointingTest() override { fs::remove_all(dir_); }
+
+  // A checkpoint every 20 steps, and at the end.
+  absl::StatusOr<InProcessResult> TryRun(int64_t max_steps, InProcessRun run) const {
+    run.job_text = kSquareJob;
+    run.directory = dir_;
+    run.overrides.insert(run.overrides.begin(), {"train.epochs=100", "train.digest_every_steps=20",
+                                                 absl::StrCat("train.max_steps=", max_steps),
+                                                 "checkpoint.dir=\"checkpoints\"", "checkpoint.every_steps=20"});
+    return TrainInProcess(run);
+  }
+  InProcessResult Run(int64_t max_steps, InProcessRun run) const {
+    absl::StatusOr<InProcessResult> result = TryRun(max_steps, std::move(run));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : InProcessResult();
+  }
+
+  static std::vector<int64_t> Steps(const std::string& dir) {
+    std::vector<int64_t> steps;
+    const auto found = ListCheckpoints(dir);
+    for (const CheckpointPath& each : *found) steps.push_back(each.step);
+    return steps;
+  }
+  std::string Newest() const {
+    const auto newest = FindNewestComplete(checkpoints_, "square");
+    return newest.ok() ? newest->found.name : newest.status().ToString();
+  }
+  // Another byte in the same place: sizes say nothing of it.
+  static void Damage(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(70);
+    const char was = static_cast<char>(file.get());
+    file.seekp(70);
+    file.put(static_cast<char>(was ^ 1));
+  }
+
+  const std::string dir_ = ::testing::TempDir() + "/checkpointing";
+  const std::string checkpoints_ = dir_ + "/checkpoints";
+};
+
+// Trainers of async are apart. With another number of them all go on where the slowest was.
+TEST_F(CheckpointingTest, WhatIsPublishedBelowTheStepsOfAnEarlierRunStaysAndIsTheNewest) {
+  Run(100, {.overrides = {"distribute.sync=false", "checkpoint.keep_last=2"}, .servers = 2, .trainers = 2});
+  ASSERT_THAT(Steps(checkpoints_), ElementsAre(80, 100));
+  // Trainer 1 had done fifty steps.
+  const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(checkpoints_ + "/step-000000000100");
+  ASSERT_TRUE(read.ok()) << read.status();
+  v1::CheckpointManifest manifest = *read;
+  manifest.mutable_data()->set_trainer_steps(1, 50);
+  for (v1::CheckpointShard& shard : *manifest.mutable_shards()) shard.set_trainer_steps(1, 50);
+  const std::string temporary = *BeginCheckpoint(checkpoints_, 100);
+  fs::copy(checkpoints_ + "/step-000000000100", checkpoints_ + "/" + temporary, fs::copy_options::recursive);
+  ASSERT_TRUE(PublishCheckpoint(checkpoints_, temporary, manifest).ok());
+
+  const std::vector<std::string> three = {"distribute.sync=false", "checkpoint.keep_last=2"};
+  // Ended before the first checkpoint: the one that it went on from is still the newest.
+  EXPECT_FALSE(TryRun(55, {.overrides = three,
+                           .trainers = 3,
+                           .resume = true,
+                           .edit =
+                               [](int server, Programs* programs) {
+                                 // A worker without its program ends with an error in its first step.
+                                 if (server < 0) programs->main.mutable_blocks(0)->clear_ops();
+                               }})
+                   .ok());
+  EXPECT_EQ(Newest(), "step-000000000100");
+
+  Run(70, {.overrides = three, .trainers = 3, .resume = true});
+  // It goes on at step 50, and its checkpoints are called so that the newest has the highest number.
+  EXPECT_EQ(Newest(), "step-000000000102");
+  EXPECT_THAT(Steps(checkpoints_), ElementsAre(101, 102));
+  Run(75, {.overrides = three, .trainers = 3, .resume = true});
+  EXPECT_EQ(Newest(), "step-000000000103");
+  EXPECT_THAT(Steps(checkpoints_), ElementsAre(102, 103));
+}
+
+TEST_F(CheckpointingTest, ADamagedOneDoesNotOutliveThoseThatTookItsPlace) {
+  const InProcessResult whole = Run(100, {.overrides = {"checkpoint.keep_last=2"}, .servers = 2});
+  ASSERT_THAT(Steps(checkpoints_), ElementsAre(80, 100));
+  Damage(checkpoints_ + "/step-000000000100/shard-00001");
+  Run(95, {.overrides = {"checkpoint.keep_last=1"}, .resume = true});
+  EXPECT_EQ(Newest(), "step-000000000095");
+  EXPECT_THAT(Steps(checkpoints_ + "/earlier-1"), ElementsAre(100));
+  const InProcessResult resumed = Run(100, {.overrides = {"checkpoint.keep_last=1"}, .resume = true});
+  EXPECT_EQ(resumed.digests, std::vector<std::string>{whole.digests.back()});
+}
+
+bool WriteSomebodysMark(const std::string& dir) {
+  std::ofstream(dir + "/OWNER") << "job: \"somebody\" run: \"2\"\n";
+  return true;
+}
+
+// What the last line of a trainer says, and how it ends.
+void ExpectNotSaved(const absl::Status& status, const std::string& cause) {
+  EXPECT_EQ(ExitCodeOf(status), kExitBadInput) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the checkpoint of step 30 was not saved: "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(cause));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is step-000000000020, from which --resume goes on"));
+}
+
+TEST_F(CheckpointingTest, AFullDiskAtTheLastCheckpointIsTheLastWord) {
+  const InProcessResult whole = Run(40, {.overrides = {"train.digest_every_steps=40"}});
+  // Of a server, and of the chief.
+  for (const char* file : {"/shard-00001", "/MANIFEST"}) {
+    {
+      const FileCallHook hook([file](const FileCall& call) {
+        const bool last = call.path.find("tmp-step-000000000030") != std::string::npos;
+        return call.name == "write" && last && call.path.find(file) != std::string::npos ? ENOSPC : 0;
+      });
+      ExpectNotSaved(TryRun(30, {.servers = 2}).status(), "No space left on device");
+    }
+    EXPECT_EQ(Newest(), "step-000000000020");
+  }
+  EXPECT_EQ(Run(40, {.overrides = {"train.digest_every_steps=40"}, .resume = true}).digests, whole.digests);
+}
+
+TEST_F(CheckpointingTest, ADiskThatHasBecomeReadOnlyIsNoLostPeer) {
+  const FileCallHook hook([](const FileCall& call) {
+    return call.name == "mkdir" && call.path.find("tmp-step-000000000030") != std::string::npos ? EROFS : 0;
+  });
+  ExpectNotSaved(TryRun(30, {.servers = 2}).status(), "Read-only file system");
+}
+
+TEST_F(CheckpointingTest, ACheckpointThatCannotBeRemovedEndsNoTraining) {
+  const FileCallHook hook([](const FileCall& call) {
+    return call.name == "unlink" && call.path.find("/trash-step-") != std::string::npos ? ENOTEMPTY : 0;
+  });
+  Run(100, {.overrides = {"checkpoint.keep_last=1"}, .servers = 2});
+  EXPECT_THAT(Steps(checkpoints_), ElementsAre(100));
+}
+
+TEST_F(CheckpointingTest, ADirectoryInWhichAnotherJobWritesIsRefusedByName) {
+  Run(40, {});
+  const auto half = BeginCheckpoint(checkpoints_, 60);
+  ASSERT_TRUE(half.ok());
+  {
+    DirectoryOwner other({.dir = checkpoints_, .job = "elsewhere", .run = "1", .beat = absl::Milliseconds(10)});
+    std::string holder;
+    ASSERT_TRUE(*other.Take(&holder));
+    for (const bool resume : {false, true}) {
+      const absl::Status refused = TryRun(60, {.resume = resume}).status();
+      EXPECT_EQ(ExitCodeOf(refused), kExitBadInput) << refused;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("belongs to job 'elsewhere'"));
+    }
+    EXPECT_TRUE(fs::exists(checkpoints_ + "/" + *half));
+    EXPECT_THAT(Steps(checkpoints_), ElementsAre(20, 40));
+  }
+  Run(60, {.resume = true});
+  EXPECT_FALSE(fs::exists(checkpoints_ + "/" + *half));
+  EXPECT_FALSE(fs::exists(checkpoints_ + "/OWNER"));
+}
+
+// Another job starts while this one is taken for dead: at its next checkpoint this one ends, and changes nothing.
+TEST_F(CheckpointingTest, ARunWhoseDirectoryHasPassedToAnotherWritesNothingMore) {
+  const FileCallHook hook([&](const FileCall& call) {
+    // The first checkpoint gets its name.
+    if (call.name != "rename" || !call.to.ends_with("/step-000000000020")) return 0;
+    return fs::remove(checkpoints_ + "/OWNER") && WriteSomebodysMark(checkpoints_) ? 0 : EIO;
+  });
+  const absl::Status status = TryRun(60, {}).status();
+  EXPECT_EQ(ExitCodeOf(status), kExitBadInput) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has passed to job 'somebody'"));
+  EXPECT_THAT(Steps(checkpoints_), ElementsAre(20));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,314 @@
+// A peer that opens calls and resets them, on a raw socket, and the guard that closes its connection.
+
+#include "pserver/reset_guard.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "framework/base/clock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "pserver/grpc_bytes.h"
+#include "pserver/grpc_server.h"
+#include "pserver/grpc_timers.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class EchoCore : public ServerCore {
+ public:
+  void Handle(Method, const Slices& request, ReplyCallback reply) override { reply(request); }
+  void Tick() override {}
+  void RequestStop() override {}
+  bool Finished() override { return false; }
+  absl::Status JobStatus() override { return absl::OkStatus(); }
+  int64_t Version() override { return 0; }
+  const Counters& counters() const override { return counters_; }
+
+ private:
+  Counters counters_;
+};
+
+// A client with a connection of its own.
+class Client {
+ public:
+  explicit Client(const std::string& endpoint) : stub_(Channel(endpoint)) {}
+
+  absl::Status Ask() {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(kPatience));
+    grpc::CompletionQueue queue;
+    const grpc::ByteBuffer request = ToByteBuffer({Slice::Own("echo")});
+    const auto call = stub_.PrepareUnaryCall(&context, "/weir.v1.ParameterServer/Control", request, &queue);
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&reply, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    queue.Shutdown();
+    return FromGrpcStatus(status);
+  }
+
+ private:
+  static std::shared_ptr<grpc::Channel> Channel(const std::string& endpoint) {
+    grpc::ChannelArguments args;
+    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
+  }
+
+  grpc::GenericStub stub_;
+};
+
+enum FrameType { kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6 };
+
+// A frame of HTTP/2 (RFC 9113, 4.1).
+std::string Frame(FrameType type, int flags, uint32_t stream, const std::string& body) {
+  std::string frame;
+  for (const int shift : {16, 8, 0}) frame += static_cast<char>(body.size() >> shift);
+  frame += static_cast<char>(type);
+  frame += static_cast<char>(flags);
+  for (const int shift : {24, 16, 8, 0}) frame += static_cast<char>(stream >> shift);
+  return frame + body;
+}
+
+// A header field without an index and without Huffman codes (RFC 7541, 6.2.2).
+std::string Field(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
+}
+
+// Speaks as much HTTP/2 as resetting calls takes.
+class RawPeer {
+ public:
+  explicit RawPeer(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    // Answers that nobody reads fill this soon.
+    const int bytes = 4096;
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    EXPECT_EQ(::fcntl(fd_, F_SETFL, O_NONBLOCK), 0);
+    EXPECT_TRUE(Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "")));
+  }
+  ~RawPeer() { ::close(fd_); }
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  // Opens so many calls and resets each at once. False if the server has closed the connection.
+  bool Reset(int calls) {
+    // POST, http.
+    const std::string block = "\x83\x86" + Field(":path", "/weir.v1.ParameterServer/Push") + Field(":authority", "x") +
+                              Field("te", "trailers") + Field("content-type", "application/grpc");
+    const int end_headers = 4;
+    const std::string cancel("\0\0\0\x08", 4);
+    std::string frames;
+    for (int i = 0; i < calls; ++i, stream_ += 2) {
+      frames += Frame(kHeaders, end_headers, stream_, block) + Frame(kReset, 0, stream_, cancel);
+    }
+    return Send(frames);
+  }
+
+  // Reads until the answer to a ping comes. False if the server has closed the connection.
+  bool Ping() {
+    const int ack = 1;
+    const std::string payload = "are you?";
+    const std::string answer = Frame(kPing, ack, 0, payload);
+    if (!Send(Frame(kPing, 0, 0, payload))) return false;
+    while (true) {
+      const size_t at = received_.find(answer);
+      if (at != std::string::npos) {
+        received_.erase(0, at + answer.size());
+        return true;
+      }
+      if (!Wait(POLLIN)) return false;
+      char bytes[65536];
+      const ssize_t n = ::recv(fd_, bytes, sizeof(bytes), 0);
+      if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
+      if (n > 0) received_.append(bytes, static_cast<size_t>(n));
+    }
+  }
+
+  // Whether the server closes the connection in time. Reads nothing.
+  bool WaitForClose() {
+    pollfd waiting = {.fd = fd_, .events = 0, .revents = 0};
+    return ::poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1;
+  }
+
+ private:
+  bool Wait(short events) {
+    pollfd waiting = {.fd = fd_, .events = events, .revents = 0};
+    EXPECT_EQ(::poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1) << "nothing happens";
+    return (waiting.revents & events) != 0;
+  }
+  bool Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      if (!Wait(POLLOUT)) return false;
+      const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN) return false;
+      if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  const int fd_;
+  uint32_t stream_ = 1;
+  std::string received_;
+};
+
+class ResetGuardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  EchoCore core_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+TEST_F(ResetGuardTest, APeerThatResetsCallsWithoutEndIsCutOffAndOthersAreAnswered) {
+  Client other(server_->endpoint());
+  ASSERT_EQ(other.Ask(), absl::OkStatus());
+  RawPeer peer(server_->port());
+  std::atomic<bool> done = false;
+  std::atomic<bool> closed = false;
+  std::thread attack([&] {
+    // A server without a guard takes 400 MB for these.
+    bool open = true;
+    for (int calls = 0; open && calls < 20'000; calls += 100) open = peer.Reset(100);
+    closed = !open || peer.WaitForClose();
+    done = true;
+  });
+  int answers = 0;
+  do {
+    EXPECT_EQ(other.Ask(), absl::OkStatus());
+    ++answers;
+  } while (!done && !HasFailure());
+  attack.join();
+  EXPECT_TRUE(closed);
+  EXPECT_GT(answers, 0);
+  EXPECT_EQ(other.Ask(), absl::OkStatus()) << "the connection of another";
+  EXPECT_EQ(Client(server_->endpoint()).Ask(), absl::OkStatus()) << "a new connection";
+}
+
+TEST_F(ResetGuardTest, APeerFarBelowTheLimitsIsLeftAlone) {
+  Client other(server_->endpoint());
+  RawPeer peer(server_->port());
+  // Enough that the guard looks at the connection.
+  ASSERT_TRUE(peer.Reset(kMostOpenCalls / 2));
+  // The guard looks fifty times a second.
+  Clock* const clock = Clock::Real();
+  const absl::Time end = clock->Now() + absl::Seconds(1);
+  do {
+    ASSERT_EQ(other.Ask(), absl::OkStatus());
+  } while (clock->Now() < end);
+  EXPECT_TRUE(peer.Ping());
+}
+
+TEST_F(ResetGuardTest, AnsweredCallsAreNotCounted) {
+  Client client(server_->endpoint());
+  for (int64_t i = 0; i < kMostOpenCalls + 100; ++i) ASSERT_EQ(client.Ask(), absl::OkStatus());
+}
+
+constexpr char kSocket[] =
+    R"({"data":{"keepAlivesSent":"3","lastMessageReceivedTimestamp":"2026-01-01T00:00:00.000000000Z",)"
+    R"("streamsFailed":"70","streamsStarted":"5000","streamsSucceeded":"4900"},)"
+    R"("local":{"tcpip_address":{"ip_address":"fwAAAQ==","port":4000}},)"
+    R"("ref":{"name":"chttp2 ipv4:127.0.0.1:51504","socketId":"7"},)"
+    R"("remote":{"tcpip_address":{"ip_address":"fwAAAQ==","port":51504}}})";
+
+TEST(ParseSocketTest, ReadsPeerAndCounts) {
+  const auto counts = ParseSocket(kSocket);
+  ASSERT_TRUE(counts.has_value());
+  EXPECT_EQ(counts->peer, "127.0.0.1:51504");
+  EXPECT_EQ(counts->started, 5000);
+  EXPECT_EQ(counts->answered, 4900);
+  EXPECT_EQ(counts->abandoned, 70);
+}
+
+std::string PeerNamed(const std::string& name) {
+  const auto counts = ParseSocket(R"({"ref":{"name":")" + name + R"(","socketId":"7"}})");
+  return counts ? counts->peer : "nothing";
+}
+
+TEST(ParseSocketTest, OnlyTcpConnectionsHaveAPeer) {
+  EXPECT_EQ(PeerNamed("chttp2 ipv4:10.0.0.1:80"), "10.0.0.1:80");
+  EXPECT_EQ(PeerNamed("chttp2 ipv6:%5B::1%5D:80"), "[::1]:80");
+  EXPECT_EQ(PeerNamed("chttp2 ipv6:%5Bfe80::1%25eth0%5D:80"), "[fe80::1]:80");
+  EXPECT_EQ(PeerNamed("chttp2 unix:/tmp/weir-0/1-0"), "");
+  EXPECT_EQ(PeerNamed("ipv4:10.0.0.1:80"), "");
+  EXPECT_EQ(PeerNamed("chttp2 ipv6:%5B"), "[");
+  EXPECT_EQ(PeerNamed("%5D%"), "");
+  EXPECT_EQ(PeerNamed(""), "");
+}
+
+TEST(ParseSocketTest, CountsThatAreNoNumbersAreZero) {
+  for (const char* text : {"", "-1", "x", "1x", "99999999999999999999", "1e3"}) {
+    const auto counts = ParseSocket(std::string(R"({"name":"a","streamsStarted":")") + text + R"("})");
+    ASSERT_TRUE(counts.has_value());
+    EXPECT_EQ(counts->started, 0) << text;
+  }
+  EXPECT_EQ(ParseSocket(R"({"name":"a","streamsStarted":7})")->started, 0);
+  EXPECT_EQ(ParseSocket(R"({"name":"a","streamsStarted":"9223372036854775807"})")->started,
+            std::numeric_limits<int64_t>::max());
+}
+
+TEST(ParseSocketTest, SomethingElseIsNothing) {
+  for (const char* text : {"", "{}", "null", R"({"name":7})", R"({"name":"cut)", R"("name)"}) {
+    EXPECT_FALSE(ParseSocket(text).has_value()) << text;
+  }
+}
+
+TEST(ParseSocketTest, DamagedTextIsReadWithoutHarm) {
+  const std::string whole = kSocket;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_FALSE(ParseSocket(whole.substr(0, i)).value_or(CallCounts{}).started > 5000) << i;
+    for (const char other : {'"', '{', '\0', '%', '9', '-'}) {
+      std::string damaged = whole;
+      damaged[i] = other;
+      const auto counts = ParseSocket(damaged);
+      if (!counts) continue;
+      EXPECT_GE(counts->started, 0) << i;
+      EXPECT_LE(counts->started, 9999) << i;
+    }
+  }
+}
+
+TEST(IsBeyondLimitsTest, OpenCalls) {
+  EXPECT_FALSE(IsBeyondLimits({}));
+  EXPECT_FALSE(IsBeyondLimits({.started = kMostOpenCalls}));
+  EXPECT_TRUE(IsBeyondLimits({.started = kMostOpenCalls + 1}));
+  EXPECT_FALSE(IsBeyondLimits({.started = 1'000'000 + kMostOpenCalls, .answered = 999'000, .abandoned = 1000}));
+  EXPECT_TRUE(IsBeyondLimits({.started = 1'000'001 + kMostOpenCalls, .answered = 999'000, .abandoned = 1000}));
+}
+
+TEST(IsBeyondLimitsTest, ResetsWeighAgainstAnswers) {
+  EXPECT_FALSE(IsBeyondLimits({.started = kMostResets, .abandoned = kMostResets}));
+  EXPECT_TRUE(IsBeyondLimits({.started = kMostResets + 1, .abandoned = kMostResets + 1}));
+  EXPECT_FALSE(IsBeyondLimits({.started = kMostResets + 1001, .answered = 1000, .abandoned = kMostResets + 1}));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,382 @@
+"""Serious mistakes that the tests must see (tools/mutants --chosen).
+
+Each replaces text that stands exactly once in its file. The text may run over lines; the tokens that differ must be
+part of an expression, or whole statements. With `tests` these must see it, else any near the file.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    id: str
+    file: str
+    old: str
+    new: str
+    tests: tuple = ()
+
+
+CHOSEN = [
+    # Optimizers.
+    Chosen(
+        "adam-epsilon-without-root",
+        "ops/adam_math.h",
+        "epsilon * bias.root",
+        "epsilon",
+        tests=("//tests/ops:optimizers_test",),
+    ),
+    Chosen("adam-without-bias-correction", "ops/adam_math.h", "lr * bias.rate", "lr"),
+    Chosen("adam-second-moment-of-g", "ops/adam_math.h", "c.rest2 * (g * g)", "c.rest2 * g"),
+    Chosen("clip-by-norm-never", "ops/clip_by_norm.cc", "out[i] = x[i] * factor", "out[i] = x[i]"),
+    Chosen("delay-compensation-sign", "ops/delay_compensate.cc", "(now[i] - read[i])", "(read[i] - now[i])"),
+    Chosen("schedule-counts-from-one", "ops/lr_count.cc", "? step + 1 : step;", "? step + 2 : step;"),
+    # The order of addition, and averages.
+    Chosen(
+        "lane-order-of-eight-rows",
+        "pserver/lane_sums.cc",
+        "((a[j] + b[j]) + (c[j] + d[j])) + ((e[j] + f[j]) + (g[j] + h[j]))",
+        "((a[j] + e[j]) + (b[j] + f[j])) + ((c[j] + g[j]) + (d[j] + h[j]))",
+        tests=("//tests/e2e:equality_test",),
+    ),
+    Chosen(
+        "lane-order-of-eight-of-sixteen",
+        "pserver/lane_sums.cc",
+        "if (end - begin == 8 && leaves_ == 8) {",
+        "if (end - begin == 8) {",
+        tests=("//tests/pserver:cluster_equality_test",),
+    ),
+    Chosen(
+        "lane-order-of-eight-blocks",
+        "pserver/merge_gradients.cc",
+        "((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]))",
+        "((((((a[i] + b[i]) + c[i]) + d[i]) + e[i]) + f[i]) + g[i]) + h[i]",
+    ),
+    Chosen(
+        "lane-tree-border",
+        "framework/runtime/lane_tree.cc",
+        "present[split].begin < middle",
+        "present[split].begin <= middle",
+        tests=("//tests/framework/runtime:lane_tree_test",),
+    ),
+    Chosen(
+        "samples-of-the-last-trainer-only",
+        "pserver/server_params.cc",
+        "task.samples += trainer.samples;",
+        "task.samples = trainer.samples;",
+    ),
+    Chosen(
+        "rows-divided-twice",
+        "pserver/server_params.cc",
+        "return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,",
+        "return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor * divisor,",
+    ),
+    # Steps and versions.
+    Chosen(
+        "duplicate-part-counts-twice",
+        "pserver/server_core_pushes.cc",
+        "if (part < pending.parts.size() && pending.parts[part]) {",
+        "if (part < pending.parts.size() && pending.parts[part] && part == 0) {",
+    ),
+    Chosen(
+        "applied-step-applied-again",
+        "pserver/server_core_pushes.cc",
+        "version_.version : trainer.applied_step + 1)",
+        "version_.version : trainer.applied_step)",
+    ),
+    Chosen(
+        "skipped-step-takes-effect",
+        "pserver/server_core_pushes.cc",
+        "if (!next.ended && !next.skipped) {",
+        "if (!next.ended) {",
+    ),
+    Chosen("async-version-stands", "pserver/server_core_pushes.cc", "++version_.version;", ""),
+    Chosen(
+        "pull-of-the-version-before",
+        "pserver/server_core_pulls.cc",
+        "return version_.version >= request.version()",
+        "return version_.version + 1 >= request.version()",
+    ),
+    Chosen(
+        "trainer-asks-for-the-step-before",
+        "pserver/client_pushes.cc",
+        "version_wanted_ = step_ + 1;",
+        "version_wanted_ = step_;",
+    ),
+    Chosen("staleness-one-more", "pserver/staleness_gate.cc", "step - 1 - bound_", "step - 2 - bound_"),
+    Chosen(
+        "geo-sums-instead-of-mean",
+        "pserver/geo_channel.cc",
+        "*to = (now.data<float>()[at] - base[at]) / trainers_;",
+        "*to = (now.data<float>()[at] - base[at]);",
+    ),
+    # Leases, callers, damaged bytes.
+    Chosen(
+        "lease-the-wrong-way",
+        "pserver/server_core_watch.cc",
+        "now <= trainer.lease_until",
+        "now >= trainer.lease_until",
+    ),
+    Chosen(
+        "no-grace-for-a-server-that-overslept",
+        "pserver/server_core_watch.cc",
+        "if (overslept) {",
+        "if (false) {",
+        tests=("//tests/pserver:server_core_test", "//tests/pserver:cluster_test"),
+    ),
+    Chosen(
+        "end-after-three-leases",
+        "pserver/server_core_watch.cc",
+        "failed_at_ > 2 * lease_",
+        "failed_at_ > 3 * lease_",
+        tests=("//tests/pserver:server_core_test",),
+    ),
+    Chosen(
+        "waits-for-the-dead-of-a-failed-job",
+        "pserver/server_core_watch.cc",
+        "t.told || gone(t) || silent(t)",
+        "t.told || gone(t)",
+        tests=("//tests/pserver:server_core_test",),
+    ),
+    Chosen(
+        "former-holder-of-a-lease-goes-on",
+        "pserver/server_core_sessions.cc",
+        "trainer.session != caller.session()",
+        "false",
+    ),
+    Chosen(
+        "released-server-is-watched",
+        "pserver/client_membership.cc",
+        "now - heard > lease_ && !shared_->released[static_cast<size_t>(s)]",
+        "now - heard > lease_",
+        tests=("//tests/pserver:client_test",),
+    ),
+    Chosen(
+        "last-word-to-those-who-know-it",
+        "pserver/client_membership.cc",
+        "heard->by[static_cast<size_t>(server)] || knows[static_cast<size_t>(server)]",
+        "heard->by[static_cast<size_t>(server)]",
+        tests=("//tests/pserver:client_test",),
+    ),
+    Chosen(
+        "last-word-waits-for-the-dead",
+        "pserver/client_membership.cc",
+        "now - shared_->last_heard[s] <= lease_",
+        "now - shared_->last_heard[s] <= 1000 * lease_",
+        tests=("//tests/pserver:client_test",),
+    ),
+    Chosen(
+        "push-checksum-not-compared",
+        "pserver/server_core_pushes.cc",
+        "options_.check_payloads && request.checksum() != checksum",
+        "false",
+    ),
+    Chosen(
+        "pull-checksum-not-compared",
+        "pserver/client_pulls.cc",
+        "!check || header.checksum() == reader.Checksum()",
+        "true",
+    ),
+    Chosen("residual-forgotten", "pserver/residuals.cc", "value += left;", "value = value;"),
+    # Placement.
+    Chosen(
+        "hash-with-another-seed",
+        "transpiler/dispatchers/hash_name.cc",
+        "StableHash(block.name())",
+        "StableHash(block.name().data(), block.name().size(), 1)",
+    ),
+    Chosen(
+        "round-robin-moved-by-assigned",
+        "transpiler/dispatchers/round_robin.cc",
+        "assigned >= 0 ? assigned :",
+        "assigned >= 0 ? (++cursor, assigned) :",
+        tests=("//tests/transpiler:placement_test",),
+    ),
+    Chosen(
+        "balanced-smallest-first",
+        "transpiler/dispatchers/balanced.cc",
+        "weights[a] > weights[b]",
+        "weights[a] < weights[b]",
+    ),
+    Chosen(
+        "slice-rounds-rows-down",
+        "transpiler/slice_variables.cc",
+        "size = (size + row - 1) / row * row;",
+        "size = size / row * row;",
+    ),
+    Chosen(
+        "slice-border-off-by-one", "transpiler/slice_variables.cc", "begin += counts[i];", "begin += counts[i] - 1;"
+    ),
+    # Rows that come and go.
+    Chosen(
+        "row-age-without-wrap",
+        "pserver/tables/lifecycle_rules.h",
+        "static_cast<int32_t>(now - last)",
+        "static_cast<int64_t>(now) - static_cast<int64_t>(last)",
+    ),
+    Chosen("evicts-the-newest", "pserver/tables/lifecycle_rules.h", "(UINT32_MAX - age)", "(age)"),
+    Chosen("row-expires-a-step-late", "pserver/tables/lifecycle_rules.h", ">= ttl_steps_;", "> ttl_steps_;"),
+    Chosen(
+        "admits-one-too-late",
+        "pserver/tables/sparse_table_lifecycle.cc",
+        ">= rules_.admit_after()",
+        "> rules_.admit_after()",
+    ),
+    Chosen(
+        "decays-the-shows-only",
+        "pserver/tables/sparse_table_lifecycle.cc",
+        "clicks = FloatWord(words, places.clicks) * rules_.decay();",
+        "clicks = FloatWord(words, places.clicks);",
+    ),
+    # Checkpoints.
+    Chosen(
+        "shard-not-synced",
+        "framework/checkpoint/file.cc",
+        "::fsync(fd_) != 0",
+        "false",
+        tests=("//tests/framework/checkpoint:durability_test",),
+    ),
+    Chosen(
+        "directory-not-synced-after-publishing",
+        "framework/checkpoint/directory.cc",
+        """\
+  if (::rename(from.c_str(), to.c_str()) == 0) {
+    RETURN_IF_ERROR(SyncPath(dir));""",
+        """\
+  if (::rename(from.c_str(), to.c_str()) == 0) {""",
+        tests=("//tests/framework/checkpoint:durability_test",),
+    ),
+    Chosen(
+        "prune-keeps-one-less",
+        "framework/checkpoint/directory.cc",
+        "std::max(keep_last, 1)",
+        "std::max(keep_last - (keep_last > 2), 1)",
+        tests=("//tests/framework/checkpoint:checkpoint_test",),
+    ),
+    Chosen(
+        "the-worst-is-kept",
+        "framework/checkpoint/directory.cc",
+        "return x.eval_auc() > y.eval_auc();",
+        "return x.eval_auc() < y.eval_auc();",
+    ),
+    Chosen(
+        "manifest-checksum-not-compared",
+        "framework/checkpoint/directory.cc",
+        "DigestHex(StableHash(body)) != text->substr(head, 16)",
+        "false",
+    ),
+    Chosen(
+        "shard-checksum-not-compared",
+        "framework/checkpoint/file.cc",
+        "if (sum == expected.checksum()) return",
+        "if (true) return",
+    ),
+    Chosen(
+        "oldest-checkpoint-is-newest",
+        "framework/checkpoint/directory.cc",
+        "[](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; }",
+        "[](const CheckpointPath& a, const CheckpointPath& b) { return a.step > b.step; }",
+    ),
+    Chosen(
+        "resume-from-the-fastest-server",
+        "trainer/checkpointing.cc",
+        "std::max(steps[t], here) : std::min(steps[t], here)",
+        "std::min(steps[t], here) : std::max(steps[t], here)",
+        tests=("//tests/e2e:uneven_save_test",),
+    ),
+    Chosen(
+        "resume-skips-one-batch-more", "trainer/data/lane_reader.cc", "{ skip_ = batches; }", "{ skip_ = batches + 1; }"
+    ),
+    # Data.
+    Chosen("gzip-ends-with-its-first-member", "trainer/data/byte_source.cc", "inflateReset(&zlib_);", "return 0;"),
+    Chosen(
+        "gzip-cut-is-its-end",
+        "trainer/data/byte_source.cc",
+        """\
+          if (between_members_) return 0;""",
+        """\
+          return 0;""",
+    ),
+    Chosen("line-at-a-border-twice", "trainer/data/line_source.cc", "if (offset_ >= end_ ||", "if (offset_ > end_ ||"),
+    Chosen(
+        "bucket-border-below",
+        "trainer/data/features.cc",
+        "std::upper_bound(b.begin(), b.end(), value)",
+        "std::lower_bound(b.begin(), b.end(), value)",
+    ),
+    Chosen(
+        "rare-id-counts-as-missing",
+        "trainer/data/features.cc",
+        "return RareId(slot.salt);",
+        "return MissingId(slot.salt);",
+    ),
+    Chosen(
+        "carriage-return-is-text",
+        "trainer/data/line_source.cc",
+        "length > 0 && text[length - 1] == '\\r' ? length - 1 : length",
+        "length",
+    ),
+    # Metrics.
+    Chosen(
+        "auc-without-ties",
+        "trainer/metrics.cc",
+        "(2 * static_cast<__int128>(negatives_below) + negatives_[b])",
+        "(2 * static_cast<__int128>(negatives_below))",
+    ),
+    Chosen(
+        "loss-by-lanes",
+        "trainer/metrics.cc",
+        "loss[0] / static_cast<double>(result.samples)",
+        "loss[0] / static_cast<double>(lanes_.size())",
+    ),
+    Chosen("merged-positives-lost", "trainer/metrics.cc", "positives_[b] += other.positives_[b];", ""),
+    # Deaths, joins and resumes.
+    Chosen(
+        "table-steps-of-the-chief-after-a-resume",
+        "pserver/server_core_control.cc",
+        "table_steps_ = borders_ = loaded.table_steps;",
+        "table_steps_ = borders_ = loaded.step;",
+    ),
+    Chosen(
+        "border-of-a-step-under-way",
+        "pserver/server_core_pushes.cc",
+        "end = borders_ = under_way_.empty() ? table_steps_ : *under_way_.begin();",
+        "end = borders_ = table_steps_;",
+    ),
+    Chosen(
+        "joins-while-its-step-takes-effect",
+        "pserver/server_core_sessions.cc",
+        "trainer.applying && trainer.state == Trainer::kDead",
+        "trainer.applying && trainer.state == Trainer::kAbsent",
+    ),
+    Chosen("refused-join-is-kept", "pserver/client_membership.cc", "leave.set_leave(true);", ""),
+    Chosen("failed-join-is-not-reported", "pserver/client_membership.cc", "ReportFailure(joined);", ""),
+    Chosen(
+        "failure-heard-of-is-not-passed-on",
+        "pserver/client_membership.cc",
+        "if (shared_->expelled) return;\n    const bool named",
+        "if (shared_->expelled || !shared_->failure.ok()) return;\n    const bool named",
+    ),
+    Chosen(
+        "late-joiner-gets-no-code",
+        "pserver/server_core_sessions.cc",
+        "joined.set_failure_code(static_cast<int>(failure_.code()));",
+        "",
+    ),
+    Chosen("explain-without-whole-tables", "transpiler/explain_plan.cc", "dense + whole", "dense"),
+    # The wire.
+    Chosen(
+        "int8-scale-of-the-first",
+        "framework/wire/codecs.cc",
+        "most = std::max(most, std::bit_cast<uint32_t>(in[i]) & 0x7fffffffu);",
+        "most = std::max(most, std::bit_cast<uint32_t>(in[0]) & 0x7fffffffu);",
+    ),
+    Chosen("frame-length-not-checked", "framework/wire/frame.cc", "if (length.value > left_) return Cut();", ""),
+    # Peers that are no trainers.
+    Chosen(
+        "open-calls-without-a-limit",
+        "pserver/reset_guard.cc",
+        "counts.started - counts.answered - counts.abandoned > kMostOpenCalls",
+        "counts.started - counts.started > kMostOpenCalls",
+        tests=("//tests/pserver/grpc:reset_guard_test",),
+    ),
+]
