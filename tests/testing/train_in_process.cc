@@ -114,8 +114,10 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
     threads.emplace_back([&, id, transport] {
       ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, work);
       if (id != 0 || !run.replace_trainer_0 || ends[id].ok()) return;
+      const std::unique_ptr<Transport> again = run.between ? run.between(id, servers.get()) : nullptr;
       do {
-        ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("again:", id), servers.get(), work);
+        ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("again:", id),
+                              again != nullptr ? again.get() : servers.get(), work);
       } while (absl::StrContains(ends[id].message(), "is held by"));
     });
   }

@@ -50,10 +50,10 @@ struct InProcessRun {
   // By trainer: its lines, and by server: ServerCore::JobStatus when all trainers have ended. In the same way.
   std::vector<std::string>* outputs = nullptr;
   std::vector<absl::Status>* server_ends = nullptr;
-  // When trainer 0 ends with an error another process takes its place, as soon as servers let it, with nothing in
-  // between.
+  // When trainer 0 ends with an error another process takes its place, as soon as servers let it.
   bool replace_trainer_0 = false;
-  // Put between each client and the servers; empty: nothing. Owned by the run.
+  // Put between each client and the servers; empty: nothing. Asked again for what takes the place of trainer 0. Owned by
+  // the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
   std::function<std::string(int server)> checkpoint_dir = {};
