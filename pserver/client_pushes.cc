@@ -82,6 +82,10 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
                                                      lane.counts == nullptr ? 0 : lane.counts->size(), " shows and clicks; ",
                                                      counts ? 2 * rows : 0, " are wanted"));
     }
+    if (lane.value->values.size() != rows * width) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
+                                                     lane.value->values.size(), " values; ", rows * width, " are wanted"));
+    }
   }
   // Rows of prefetched tables know their place among the ids of the step. Others are brought into that form here.
   StepIds* known = nullptr;

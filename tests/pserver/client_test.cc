@@ -651,6 +651,11 @@ TEST(ClientTest, WhatThePlanDoesNotHaveIsRefusedBeforeItLeaves) {
   const ParamChannel::LaneTensor lane{0, &wrong};
   EXPECT_STATUS(client.SendDense({"nothing", 0, 4}, {&lane, 1}), kInvalidArgument, "no block nothing");
   EXPECT_STATUS(client.SendDense({"b", 0, 5}, {&lane, 1}), kInvalidArgument, "has 4 elements, the block has 5");
+  SelectedRows rows{.ids = {1, 7}};
+  rows.values.Resize(v1::FLOAT32, {1, 4});
+  const ParamChannel::LaneRows of_lane{0, &rows};
+  EXPECT_STATUS(client.SendRows({"t", -1, 0}, 4, {&of_lane, 1}), kInvalidArgument,
+                "2 rows come with 4 values; 8 are wanted");
   EXPECT_STATUS(client.Receive({"b", 0, 5}, &wrong), kInvalidArgument, "has 5 floats");
   const std::vector<int64_t> ids = {1};
   const ParamChannel::TableRows pull{"nothing", 4, &ids, nullptr};

@@ -402,6 +402,17 @@ TEST_F(ServerLimitsTest, KeysAreNotFreeAndHaveALength) {
       kInvalidArgument, "a key of 1025 bytes; it has at most 1024");
 }
 
+// What is announced and does not come takes room as well: 33 bytes for each chunk.
+TEST_F(ServerLimitsTest, ChunksThatAreAnnouncedTakeRoom) {
+  exchange_bytes_ = 30000;
+  Start({.sync = false});
+  JoinAll();
+  v1::ExchangeRequest say = Say(CallerOf(0), "k", 0);
+  say.set_chunks(1024);
+  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, say.SerializeAsString()).status(), kResourceExhausted,
+                "and brings 33792 more; at most 30000 may be there");
+}
+
 TEST_F(ServerLimitsTest, APostTakesTheRoomOfTheOneBefore) {
   exchange_bytes_ = 1 << 20;
   Start({.sync = false});

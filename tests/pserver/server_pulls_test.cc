@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "framework/runtime/profiler.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
@@ -16,6 +18,7 @@ namespace weir {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 class ServerPullsTest : public CoreByHand {};
 
@@ -73,6 +76,37 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   core_->Tick();
   ASSERT_TRUE(second->has_value());
   EXPECT_TRUE(PulledOf(second)->header.ready());
+}
+
+// One waits for its reader, one for another trainer's step.
+TEST_F(ServerPullsTest, AProfileSaysWhatAPullHasWaitedFor) {
+  Profiler::Process().Start(0, 10);
+  unread_bytes_ = 1200;
+  Start({.trainers = 2});
+  JoinAll();
+  auto first = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
+  const auto second = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
+  const auto next = Call(Method::kPull, PullBytes(1, 1, 5, "b", 5));
+  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
+  EXPECT_FALSE(second->has_value() || next->has_value());
+  first->reset();
+  core_->Tick();
+  ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
+  ASSERT_TRUE(second->has_value() && next->has_value());
+  Profiler::Process().Stop();
+  const Profiler::Recorded recorded = Profiler::Process().Collect();
+  std::vector<std::string> waits;
+  for (const auto& thread : recorded.threads) {
+    for (const ProfileEvent& event : thread.events) {
+      if (event.kind == ProfileKind::kWait) {
+        waits.push_back(absl::StrCat("trainer ", event.peer, " for ", recorded.names[event.detail.id()]));
+        EXPECT_EQ(event.bytes_in, -1);  // a wait has none
+      } else if (event.kind == ProfileKind::kHandler) {
+        EXPECT_GT(event.bytes_in, 0);
+      }
+    }
+  }
+  EXPECT_THAT(waits, UnorderedElementsAre("trainer 0 for trainer 0", "trainer 1 for trainers 0, 1"));
 }
 
 TEST_F(ServerPullsTest, PullsThatPileUpBehindUnreadAnswersAreRefused) {

@@ -1,5 +1,10 @@
+#include <sys/stat.h>
+
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/framework/checkpoint/fixture.h"
@@ -235,6 +240,45 @@ TEST(DirectoryTest, ReadersOutlastAReplacementByTwoMoves) {
   stop = true;
   reader.join();
   EXPECT_EQ(trouble, "");
+}
+
+// Between the two moves of a replacement there is nothing but what is on its way out.
+TEST(DirectoryTest, ACheckpointThatIsAwayForAMomentIsWaitedFor) {
+  for (const char* away : {"trash-step-000000000010-x", "tmp-step-000000000010-x"}) {
+    const std::string dir = FreshDir("away");
+    const auto path = ToyModel::Make().Save(dir, 10, 1);
+    ASSERT_OK(path.status());
+    std::filesystem::rename(*path, absl::StrCat(dir, "/", away));
+    std::thread writer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::filesystem::rename(absl::StrCat(dir, "/", away), *path);
+    });
+    const auto newest = FindNewestComplete(dir, "toy");
+    writer.join();
+    EXPECT_TRUE(newest.ok()) << away << ": " << newest.status();
+  }
+}
+
+// The old one is removed while its manifest is read, and the new one has its name.
+TEST(DirectoryTest, ACheckpointThatIsReplacedWhileItIsReadIsReadAgain) {
+  const std::string dir = FreshDir("replaced");
+  const std::string other = FreshDir("replaced_other");
+  const auto path = ToyModel::Make().Save(dir, 10, 1);
+  const auto again = ToyModel::Make().Save(other, 10, 1);
+  ASSERT_TRUE(path.ok() && again.ok());
+  // Whoever opens a pipe waits for the other end.
+  const std::string manifest = *path + "/MANIFEST";
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
+  std::thread writer([&] {
+    std::ofstream end(manifest);
+    std::filesystem::rename(*path, dir + "/old");
+    std::filesystem::rename(*again, *path);
+    end << "torn";
+  });
+  const auto newest = FindNewestComplete(dir, "toy");
+  writer.join();
+  EXPECT_TRUE(newest.ok()) << newest.status();
 }
 
 TEST(DirectoryTest, TheLastAndTheBestAreKept) {
