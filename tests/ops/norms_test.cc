@@ -239,6 +239,27 @@ TEST(LambTest, RowsOfTheStepGetTheBitsOfADenseUpdateAndOthersStay) {
   for (size_t i : {3, 4, 5}) EXPECT_EQ(rows[i], w[i]) << i;
 }
 
+TEST(LambTest, DirectionsOfRowsAreThoseOfADenseGradient) {
+  const Floats w = Numbers(0, 9), g = Numbers(1, 6), m = Numbers(2, 9), v(9, 0.25f);
+  const auto direction = [&](bool rows) {
+    OpTest t("lamb_direction", {AttrF("weight_decay", 0.02)});
+    t.Fixed("Param", {3, 3}, w);
+    if (rows) {
+      t.Rows("Grad", MakeRows(3, {2, 0}, g), 3);
+    } else {
+      t.Fixed("Grad", {3, 3}, {g[3], g[4], g[5], 0, 0, 0, g[0], g[1], g[2]});
+    }
+    t.Fixed("Moment1", {3, 3}, m).Fixed("Moment2", {3, 3}, v);
+    t.Fixed("Step", {rows ? 3 : 1}, rows ? Floats{4, 9, 4} : Floats{4});
+    EXPECT_TRUE(t.Run().ok());
+    if (!rows) return t.Values("Out");
+    const Tensor& values = std::get<SelectedRows>(t.OutputVar("Out")).values;
+    return Floats(values.data<float>(), values.data<float>() + values.size());
+  };
+  const Floats dense = direction(false);
+  EXPECT_EQ(direction(true), (Floats{dense[6], dense[7], dense[8], dense[0], dense[1], dense[2]}));
+}
+
 TEST(LarsMomentumTest, RowsOfTheStepGetTheBitsOfADenseUpdateAndOthersStay) {
   const Floats w = Numbers(0, 9), g = Numbers(1, 6), v = Numbers(2, 9);
   const auto update = [&](bool rows, Floats* out) {

@@ -223,6 +223,19 @@ TEST(ClientTest, ADeadServerIsNamedByEveryTrainerWithinTwoLeases) {
   EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1");
 }
 
+// The server lives, and its answers to one call are lost: the deadline says what became of the last try.
+TEST(ClientTest, AWaitThatEndsAtItsDeadlineSaysWhatTheLastTryMet) {
+  const HandMadeJob job;
+  ClusterOptions options = ShortLeases(job);
+  options.deadlines.set_progress_deadline_s(1);
+  auto cluster = MakeCluster(std::move(options));
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  cluster->transport(0).OnCall(
+      [](const CallInfo& info) { return info.method == Method::kPull ? Fate::kDropRequest : Fate::kPass; });
+  HandMadeParams params;
+  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0), &params), kDeadlineExceeded, "; the last try: no answer in time");
+}
+
 TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {
   const HandMadeJob job{.servers = 2, .trainers = 3};
   auto cluster = MakeCluster(ShortLeases(job));

@@ -16,8 +16,10 @@
 namespace weir {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 // Row `id` of a table is (id, id, ...) + how far it has been moved; blocks are 0.
 class Servers : public ParamChannel {
@@ -174,6 +176,10 @@ TEST_F(GeoChannelTest, AnExchangeSendsItsPartOfWhatHasChangedAndHearsOfTheOthers
   const std::vector<float> now = Pull({11, 13});
   EXPECT_FLOAT_EQ(now[0], before + 100);
   EXPECT_FLOAT_EQ(now[1], before + 2);
+  // Of what went with the exchange before, nothing goes again.
+  Step(2, {13});
+  Step(3, {13});
+  EXPECT_THAT(servers_.Sent("vectors"), ElementsAre(Pair(13, _)));
 }
 
 }  // namespace

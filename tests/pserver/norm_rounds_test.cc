@@ -119,6 +119,9 @@ TEST(NormCutsTest, ATableClipIsTakenFromTheFront) {
   EXPECT_THAT(std::string(TakeTableClip("other", &ops).status().message()), HasSubstr("do not hand other on"));
   ops = {&sum, &clip, &update};
   EXPECT_FALSE(TakeTableClip("g", &ops).ok());
+  // Nothing would be updated.
+  ops = {&sum, &whole, &clip};
+  EXPECT_THAT(std::string(TakeTableClip("g", &ops).status().message()), HasSubstr("then the update"));
 }
 
 }  // namespace

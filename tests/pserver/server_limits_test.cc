@@ -383,6 +383,30 @@ TEST_F(ServerLimitsTest, ContributionsHaveARoomAndItComesBackWhenTheyHaveBeenRea
   EXPECT_TRUE(say(0, "b", 600000).ok());
 }
 
+// To the byte, however often it is taken.
+TEST_F(ServerLimitsTest, ARoomThatComesBackIsTheWholeRoom) {
+  exchange_bytes_ = 1 << 20;
+  Start({.trainers = 1, .sync = false});
+  JoinAll();
+  const auto say = [&](const std::string& key, size_t bytes) {
+    return CallNow<v1::ExchangeReply>(Method::kExchange, Say(CallerOf(0), key, bytes).SerializeAsString()).status();
+  };
+  std::string refused;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(say("a", 600000).ok());
+    const absl::Status status = say("b", 600000);
+    EXPECT_STATUS(status, kResourceExhausted, "exchange b: trainer 0 has 600");
+    if (i == 0) refused = std::string(status.message());
+    EXPECT_EQ(std::string(status.message()), refused);
+    v1::ExchangeRequest read;
+    *read.mutable_caller() = CallerOf(0);
+    read.set_key("a");
+    read.set_read_trainer(0);
+    ASSERT_EQ(CallNow<v1::ExchangeReply>(Method::kExchange, read.SerializeAsString())->contribution().size(), 600000u);
+    Pass(200, {0});
+  }
+}
+
 TEST_F(ServerLimitsTest, KeysAreNotFreeAndHaveALength) {
   exchange_bytes_ = 100000;
   Start({.sync = false});

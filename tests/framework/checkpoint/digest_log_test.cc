@@ -57,6 +57,12 @@ TEST_F(DigestLogTest, TheFirstStepThatDiffersIsNamedWithWhatDiffers) {
   EXPECT_THAT(Difference({a[2]}, {b[2]}), HasSubstr("w: state differs"));
 }
 
+TEST_F(DigestLogTest, ALineSaysHowLargeTheVariableIs) {
+  EXPECT_THAT(DigestLogLine(50, "w", Sum(1, 2), {.elements = 1, .row = 1}), HasSubstr("variable=w elements=1 row=1 "));
+  EXPECT_THAT(DigestLogLine(50, "t", Sum(1, 2), {.shards = 1}), HasSubstr("variable=t shards=1 "));
+  EXPECT_THAT(DigestLogLine(50, "w", Sum(1, 2)), HasSubstr("variable=w values="));
+}
+
 TEST_F(DigestLogTest, WhatCannotBeReadIsNamedWithItsLine) {
   const std::string good = DigestLogLine(50, "w", Sum(1, 2));
   const absl::Status status = CompareDigestLogs(File("a", {good}), File("b", {good, "step=x"})).status();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "framework/checkpoint/file.h"
 #include "tests/framework/checkpoint/fixture.h"
 
 namespace weir {
@@ -240,6 +241,34 @@ TEST(DirectoryTest, ReadersOutlastAReplacementByTwoMoves) {
   stop = true;
   reader.join();
   EXPECT_EQ(trouble, "");
+}
+
+TEST(DirectoryTest, ACheckpointIsOpenedByItselfUnderAnyName) {
+  const std::string dir = FreshDir("renamed");
+  const auto path = ToyModel::Make().Save(dir, 10, 1);
+  ASSERT_OK(path.status());
+  std::filesystem::rename(*path, dir + "/best");
+  const auto renamed = OpenCheckpoint(dir + "/best");
+  ASSERT_OK(renamed.status());
+  EXPECT_EQ(renamed->manifest.step(), 10);
+  // Without a manifest it is known by its name, and said to be damaged.
+  std::filesystem::rename(dir + "/best", *path);
+  std::filesystem::remove(*path + "/MANIFEST");
+  EXPECT_THAT(std::string(OpenCheckpoint(*path).status().message()), HasSubstr("MANIFEST is missing"));
+}
+
+TEST(FileReaderTest, AFileThatEndsTooSoonIsDamaged) {
+  const std::string path = FreshDir("short") + "/file";
+  ASSERT_OK(WriteFileAtomically(path, "0123456789"));
+  const auto reader = FileReader::Open(path);
+  ASSERT_OK(reader.status());
+  char last = 0;
+  ASSERT_OK((*reader)->Read(9, &last, 1));
+  EXPECT_EQ(last, '9');
+  char more[10];
+  const absl::Status cut = (*reader)->Read(5, more, sizeof(more));
+  EXPECT_TRUE(absl::IsDataLoss(cut)) << cut;
+  EXPECT_THAT(std::string(cut.message()), HasSubstr("ends at byte 10; 5 more bytes belong to it"));
 }
 
 // Between the two moves of a replacement there is nothing but what is on its way out.

@@ -227,9 +227,16 @@ TEST_F(OwnerTest, ADirectoryThatWasRemovedIsMarkedAnew) {
   std::filesystem::remove_all(dir_);
   ::testing::internal::CaptureStderr();
   ASSERT_OK(owner.Check());
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("was removed while the job ran"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("was removed while the job ran, with every checkpoint in it"));
   EXPECT_TRUE(PathExists(dir_ + "/OWNER"));
   ASSERT_OK(owner.Check());
+  // The mark alone.
+  std::filesystem::remove(dir_ + "/OWNER");
+  ::testing::internal::CaptureStderr();
+  ASSERT_OK(owner.Check());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("Are the checkpoints there still all there?"));
+  EXPECT_TRUE(PathExists(dir_ + "/OWNER"));
 }
 
 TEST_F(OwnerTest, AMarkThatMakesNoSenseIsWatchedLikeAnyOther) {
