@@ -1,6 +1,7 @@
 // What the asynchronous modes promise, on servers and clients: staleness within its bound, every push applied exactly once,
 // gradients corrected for what has changed, tables that do not wait.
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -309,6 +310,27 @@ Gradient GradientOf(int block, const std::vector<float>& values) {
   gradient.count = static_cast<int64_t>(values.size());
   gradient.values = values.data();
   return gradient;
+}
+
+TEST(ServerParamsTest, ABlockWithoutAValueIsNamed) {
+  const HandMadeJob job;
+  ThreadPool pool("test", 0);
+  for (const bool declared : {true, false}) {
+    v1::ProgramDesc startup = job.Startup(0);
+    v1::BlockDesc* const block = startup.mutable_blocks(0);
+    auto* const ops = block->mutable_ops();
+    ops->erase(std::remove_if(ops->begin(), ops->end(),
+                              [](const v1::OpDesc& op) { return op.outputs(0).vars(0) == "b"; }),
+               ops->end());
+    if (!declared) {
+      auto* const vars = block->mutable_vars();
+      vars->erase(std::remove_if(vars->begin(), vars->end(), [](const v1::VarDesc& v) { return v.name() == "b"; }),
+                  vars->end());
+    }
+    const absl::Status status = ServerParams::Create(job.Main(0), startup, 0, &pool).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("block b: the startup program gives it no value"));
+  }
 }
 
 TEST(DelayCompensationTest, AGradientIsCorrectedByWhatHasChangedSinceItsTrainerRead) {

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Row `id` of a table is (id, id, ...) + how far it has been moved; blocks are 0.
+// Row `id` of a table is (id, id, ...) + how far it has been moved; an element of a block is how far all of them have.
 class Servers : public ParamChannel {
  public:
   absl::Status BeginStep(int64_t, bool read_only) override {
@@ -39,7 +39,10 @@ class Servers : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return absl::OkStatus(); }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
+    for (const LaneTensor& lane : lanes) sent_[block.name][0] += lane.value->data<float>()[0];
+    return absl::OkStatus();
+  }
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
     EXPECT_FALSE(read_only_);
     for (const LaneRows& lane : lanes) {
@@ -58,12 +61,12 @@ class Servers : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status Receive(const BlockRef&, Tensor* out) override {
-    wanted_.push_back(out);
+  absl::Status Receive(const BlockRef& block, Tensor* out) override {
+    wanted_.emplace_back(block.name, out);
     return absl::OkStatus();
   }
   absl::Status FinishReceives(StepOutcome*) override {
-    for (Tensor* out : wanted_) std::fill_n(out->data<float>(), out->size(), 0.f);
+    for (const auto& [name, out] : wanted_) std::fill_n(out->data<float>(), out->size(), moved_[name][0]);
     wanted_.clear();
     return absl::OkStatus();
   }
@@ -76,7 +79,7 @@ class Servers : public ParamChannel {
 
  private:
   bool read_only_ = false;
-  std::vector<Tensor*> wanted_;
+  std::vector<std::pair<std::string, Tensor*>> wanted_;
   std::map<std::string, std::vector<int64_t>> asked_;
   std::map<std::string, std::map<int64_t, float>> sent_, moved_;
 };
@@ -180,6 +183,29 @@ TEST_F(GeoChannelTest, AnExchangeSendsItsPartOfWhatHasChangedAndHearsOfTheOthers
   Step(2, {13});
   Step(3, {13});
   EXPECT_THAT(servers_.Sent("vectors"), ElementsAre(Pair(13, _)));
+}
+
+TEST_F(GeoChannelTest, BlocksMoveByTheirOwnChangesAndTheOthers) {
+  Tensor bias(v1::FLOAT32, {1});
+  const BlockRef block{.name = "out.b", .server = 0, .count = 1};
+  const auto step = [&](int64_t number) {
+    ASSERT_TRUE(geo_->BeginStep(number, false).ok());
+    Tensor gradient = Tensor::Of<float>({1}, {1});
+    const ParamChannel::LaneTensor lane{.lane = 0, .value = &gradient};
+    ASSERT_TRUE(geo_->SendDense(block, {&lane, 1}).ok());
+    ASSERT_TRUE(geo_->FinishSends(1, v1::APPLY).ok());
+    ASSERT_TRUE(geo_->Receive(block, &bias).ok());
+    ASSERT_TRUE(geo_->FinishReceives(nullptr).ok());
+  };
+  step(0);
+  const float first = bias.data<float>()[0];
+  EXPECT_LT(first, 0);
+  servers_.Move("out.b", 0, 100);
+  step(1);
+  // Half of its own two steps went to the servers, and the rest stays; the other trainer's 100 came back.
+  const float own = 2 * servers_.Sent("out.b").at(0);
+  EXPECT_LT(own, first);
+  EXPECT_FLOAT_EQ(bias.data<float>()[0], own + 100);
 }
 
 }  // namespace

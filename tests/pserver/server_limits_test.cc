@@ -347,6 +347,30 @@ TEST_F(ServerLimitsTest, PushesOfAStepTakeWhatThePlanNeedsAndNoMore) {
                   .ok());
 }
 
+// Floats that are decoded on arrival take room beside the bytes that they came in.
+TEST_F(ServerLimitsTest, DecodedGradientsOfAStepCountAsFloats) {
+  pending_row_bytes_ = 1 << 20;
+  Start({.trainers = 2, .sync = false, .push = v1::WIRE_FLOAT16});
+  JoinAll();
+  const size_t room = (size_t{64} << 20) + 4 * (640 + 5) + 3 * 1024 + (1 << 20) + 64 * (size_t{64} << 10);
+  std::vector<int64_t> ids(1 << 17);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  // Zeros: as many bytes as four halves a row.
+  const Item rows{.name = "t", .lanes = 4, .values = std::vector<float>(ids.size() * 2), .ids = ids, .width = 4};
+  absl::Status refused;
+  int part = 0;
+  for (; refused.ok() && part < 100; ++part) {
+    auto [push, payload] = MakePush({.part = part, .items = {rows}});
+    push.mutable_items(0)->set_format(v1::WIRE_FLOAT16);
+    refused = PushStatus(push, payload);
+  }
+  EXPECT_STATUS(refused, kResourceExhausted, "its pushes of the step would take ");
+  // Ids, halves, floats, and the order of the rows.
+  const size_t each = ids.size() * (8 + 8 + 16 + 4);
+  EXPECT_GT(static_cast<size_t>(part) * each, room - (1 << 20));
+  EXPECT_LT(static_cast<size_t>(part - 1) * each, room);
+}
+
 // ---------------------------------------------------------------------------------------- exchanges, control, waiting
 
 v1::ExchangeRequest Say(const v1::Caller& caller, const std::string& key, size_t bytes) {
@@ -381,6 +405,22 @@ TEST_F(ServerLimitsTest, ContributionsHaveARoomAndItComesBackWhenTheyHaveBeenRea
   }
   Pass(200, {0, 1});
   EXPECT_TRUE(say(0, "b", 600000).ok());
+}
+
+// docs/wire.md, "Limits": the residuals of a node twice, floats of dense blocks, 36 MiB for each table and block of rows.
+TEST_F(ServerLimitsTest, WhereGradientsLoseBitsThereIsRoomForWhatTheyLose) {
+  exchange_bytes_ = 1 << 20;
+  Start({.trainers = 1, .sync = false, .push = v1::WIRE_INT8});
+  JoinAll();
+  const size_t room = (1 << 20) + 2 * (4 * (640 + 5) + 3 * (size_t{36} << 20));
+  v1::ExchangeRequest say = Say(CallerOf(0), "k", size_t{60} << 20);
+  say.set_chunks(8);
+  absl::Status refused;
+  for (int chunk = 0; refused.ok() && chunk < 8; ++chunk) {
+    say.set_chunk(chunk);
+    refused = CallNow<v1::ExchangeReply>(Method::kExchange, say.SerializeAsString()).status();
+  }
+  EXPECT_STATUS(refused, kResourceExhausted, absl::StrCat("at most ", room, " may be there"));
 }
 
 // To the byte, however often it is taken.
@@ -451,8 +491,10 @@ TEST_F(ServerLimitsTest, APostTakesTheRoomOfTheOneBefore) {
 
 TEST_F(ServerLimitsTest, AnswersOfExchangesThatAreNotReadHoldBackTheNext) {
   unread_bytes_ = 1000;
-  Start({.sync = false});
+  // The other is dead and has said nothing.
+  Start({.trainers = 2, .sync = false});
   JoinAll();
+  Pass(60, {0});
   ASSERT_TRUE(CallNow<v1::ExchangeReply>(Method::kExchange, Say(CallerOf(0), "k", 5000).SerializeAsString()).ok());
   v1::ExchangeRequest post = Say(CallerOf(0), "p", 5000);
   post.set_edition(1);

@@ -120,6 +120,7 @@ std::vector<int64_t> Ids(int64_t n) {
 TEST_F(ServerOverlapTest, BordersBehindStepsThatOverlapAreRunOnceEach) {
   for (const bool overlap : {false, true}) {
     lifecycle_.set_ttl_steps(8);
+    lifecycle_.set_tombstones(true);
     Start({.trainers = 2, .sync = false});
     JoinAll();
     ASSERT_TRUE(PushRows(0, 0, Ids(100)).ok());
@@ -141,6 +142,7 @@ TEST_F(ServerOverlapTest, BordersBehindStepsThatOverlapAreRunOnceEach) {
     Gate::Get().Open();
     if (overlap) first.join();
     EXPECT_EQ(Count("expired"), 100) << overlap;
+    EXPECT_EQ(Count("tombstones"), 100) << overlap;
   }
 }
 

@@ -146,6 +146,29 @@ TEST_F(ServerPullsTest, PullsWithoutRowsPileUpToo) {
   EXPECT_LT(waiting, 100);
 }
 
+// A table may travel otherwise than blocks do, the first of them too.
+TEST_F(ServerPullsTest, ATablesRowsComeInTheTablesOwnFormat) {
+  edit_ = [](ServerOptions* options) {
+    options->main.mutable_plan()->mutable_tables(0)->mutable_wire()->set_pull(v1::WIRE_FLOAT16);
+  };
+  Start({.sync = false});
+  JoinAll();
+  const std::vector<int64_t> ids = {5};
+  const std::string id_bytes(reinterpret_cast<const char*>(ids.data()), 8);
+  for (const bool right : {false, true}) {
+    v1::PullRequest pull;
+    *pull.mutable_caller() = CallerOf(0);
+    v1::PullItem* const item = pull.add_items();
+    item->set_name("t");
+    item->set_width(4);
+    item->set_count(1);
+    if (right) item->set_format(v1::WIRE_FLOAT16);
+    const auto answer = Call(Method::kPull, Flatten(EncodeFrame(pull.SerializeAsString(), {Slice::Own(id_bytes)})));
+    ASSERT_TRUE(answer->has_value());
+    EXPECT_EQ((*answer)->ok(), right) << (*answer)->status();
+  }
+}
+
 TEST_F(ServerPullsTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
   for (const v1::WireFormat format : {v1::WIRE_FLOAT16, v1::WIRE_BFLOAT16, v1::WIRE_INT8}) {
     Start({.sync = false, .pull = format});

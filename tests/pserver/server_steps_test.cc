@@ -45,6 +45,22 @@ TEST_F(ServerStepsTest, ByTrainersTheMeansOfTrainersAreAveraged) {
   for (size_t i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(Bias(0)[i], then[i] - 0.05f * velocity);
 }
 
+// Means of trainers are added in a tree with a leaf for each: (1e8 + 1) + (-1e8 + 1) is 0 in float, one after the other 1.
+TEST_F(ServerStepsTest, ByTrainersTheMeansOfRowsAreAddedInTheTreeOfTrainers) {
+  Start({.trainers = 4, .average_by_trainers = true});
+  JoinAll();
+  const std::vector<float> before = Pull(0, 0, "t", 1, {7}, 4)->values;
+  const float gradients[] = {1e8f, 1, -1e8f, 1};
+  for (const int t : {3, 1, 0, 2}) {
+    const float g = gradients[t];
+    ASSERT_TRUE(
+        PushStep(t, 0, {{.name = "t", .lane = 2 * t, .lanes = 2, .values = {g, g, g, g}, .ids = {7}, .width = 4}}, 1)
+            .ok());
+  }
+  // Adagrad moves nothing where the gradient is 0.
+  EXPECT_EQ(Pull(0, 1, "t", 1, {7}, 4)->values, before);
+}
+
 TEST_F(ServerStepsTest, PartsComeInAnyOrderAndCountOnce) {
   Start({});
   JoinAll();

@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -225,6 +227,21 @@ TEST_F(ResetGuardTest, APeerFarBelowTheLimitsIsLeftAlone) {
     ASSERT_EQ(other.Ask(), absl::OkStatus());
   } while (clock->Now() < end);
   EXPECT_TRUE(peer.Ping());
+}
+
+// It has nothing to do, and takes none of the two cores that a step needs.
+TEST_F(ResetGuardTest, WithoutAnAttackTheGuardRests) {
+  ASSERT_EQ(Client(server_->endpoint()).Ask(), absl::OkStatus());
+  const auto processor_time = [] {
+    timespec now = {};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return absl::DurationFromTimespec(now);
+  };
+  Clock* const clock = Clock::Real();
+  const absl::Time begin = clock->Now();
+  const absl::Duration used = processor_time();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(processor_time() - used, 0.3 * (clock->Now() - begin));
 }
 
 TEST_F(ResetGuardTest, AnsweredCallsAreNotCounted) {
