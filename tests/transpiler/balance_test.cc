@@ -94,6 +94,38 @@ TEST(BalanceTest, LoadIsWireAndUpdate) {
   EXPECT_GT(cost.bytes, 0);
 }
 
+// 5000 rows of 20 floats in two blocks; 64 examples of 30 slots name at most 1920 of them.
+TEST(BalanceTest, LoadOfABlockOfRowsIsItsPartOfTheRowsOfAStep) {
+  std::string text = Replaced(
+      kDeepFm, "layer { name: \"fm\"",
+      "layer { name: \"more\" embedding { ids: \"cat\" table: \"held\" pooling: SUM } }\n  layer { name: \"fm\"");
+  text = Replaced(text, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"dense\" input: \"more\"");
+  text = Replaced(text, "batch_size: 64", "batch_size: 64 ids { shared: \"cat\" }");
+  text = Replaced(text, "optimizer { sgd",
+                  "table { name: \"held\" width: 20 is_sparse: true dict_size: 5000 }\noptimizer { sgd");
+  const Job job = JobOf(text);
+  Programs single = *BuildSingleMachine(job);
+  ASSERT_TRUE(RunPasses(PlacementPasses(), job, &single).ok());
+  const VarIndex vars(single.main.blocks(0));
+  double update = 0;
+  for (const v1::OpDesc& op : single.main.blocks(0).ops()) {
+    if (InputOf(op, "Param") != "held") continue;
+    const Cost cost = CostOf(
+        op, *OpRegistry::Global().Find("sgd"), [&](std::string_view name) { return vars.Find(name); }, 64);
+    update = cost.bytes + cost.flops;
+  }
+  EXPECT_GT(update, 0);
+  const std::vector<BlockCost> costs = BlockCosts(single.main);
+  int blocks = 0;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    if (single.main.plan().blocks(static_cast<int>(i)).parameter() != "held") continue;
+    ++blocks;
+    // Two trainers send and take 960 rows each, an id and 20 floats, at 8 eighths of a nanosecond a byte.
+    EXPECT_NEAR(costs[i].load, 8 * 2 * (2 * 960 * (8 + 4 * 20)) + update / 2 * 1920 / 5000, 2);
+  }
+  EXPECT_EQ(blocks, 2);
+}
+
 // A table with a gradient by rows is large at rest and light in a step.
 TEST(BalanceTest, LoadPlacesATableByItsRowsAndBytesByItsSize) {
   std::string text = Replaced(

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/graph/op_registry.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"
@@ -90,6 +91,53 @@ TEST(ExplainTest, ADenseJobByHand) {
   EXPECT_EQ(trainer.memory().parameters(), 4 * (2 * 20000 + 200 + 200 + 1));
   EXPECT_LT(trainer.memory().lanes_shared(), trainer.memory().lanes_apart());
   EXPECT_EQ(trainer.memory().lanes(), trainer.memory().lanes_apart());
+}
+
+TEST(ExplainTest, TheClusterIsTheJobs) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.servers=3"}));
+  EXPECT_EQ(e.servers(), 3);
+  EXPECT_EQ(e.trainers(), 2);
+  EXPECT_EQ(e.lanes(), 4);
+}
+
+TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
+  for (const int count : {3, 5, 6, 7}) {
+    for (const int lanes : {8, 16}) {
+      const v1::Explanation e = ExplanationOf(
+          JobOf(kDeepFm, {absl::StrCat("distribute.trainers=", count), absl::StrCat("train.lanes=", lanes)}));
+      int trainers = 0, of_all = 0;
+      for (const v1::ExplainedTrainer& trainer : e.trainer()) {
+        trainers += trainer.count();
+        of_all += trainer.count() * trainer.lanes();
+        // Examples of 30 slots: rows of 4 and of 1 float with their ids.
+        EXPECT_EQ(trainer.memory().step(), trainer.lanes() * (64 / lanes) * 30 * ((8 + 16) + (8 + 4)));
+      }
+      EXPECT_EQ(trainers, count);
+      EXPECT_EQ(of_all, lanes);
+    }
+  }
+}
+
+TEST(ExplainTest, RowsArePushedTogether) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
+  // A trainer's 32 examples of 30 slots: ids and rows of 4 and of 1 float. Beside them the gradients of the tower.
+  const double payload = 32 * 30 * (8 + 4 * 4 + 8 + 4) + 4 * (126 * 192 + 192 + 192 * 8 + 8 + 8 + 1);
+  const v1::Flow& push = e.trainer(0).step().push();
+  EXPECT_EQ(push.messages(), 2);
+  EXPECT_GT(push.bytes_out(), payload);
+  // 7 blocks, and either table at either server.
+  EXPECT_LT(push.bytes_out(), payload + 11 * 64 + 2 * 400);
+}
+
+TEST(ExplainTest, ServersExchangeWhatANormIsMadeOf) {
+  const std::string clipped =
+      Replaced(kDense, "optimizer { adam {} }", "optimizer { adam {} clip { by_global_norm { max_norm: 1 } } }");
+  EXPECT_FALSE(ExplanationOf(JobOf(kDense)).has_norms());
+  // One server has all that the norm is of.
+  EXPECT_FALSE(ExplanationOf(JobOf(clipped, {"distribute.servers=1"})).has_norms());
+  // Each server asks once, and brings what it made of the answer.
+  EXPECT_EQ(ExplanationOf(JobOf(clipped)).norms().messages(), 2 * 2);
+  EXPECT_EQ(ExplanationOf(JobOf(clipped, {"distribute.servers=3"})).norms().messages(), 3 * 2);
 }
 
 TEST(ExplainTest, WithoutASampleRowsAreABoundAndSaidToBe) {

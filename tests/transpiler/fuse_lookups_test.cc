@@ -284,6 +284,70 @@ TEST(FuseLookupsTest, WithoutBackwardOnlyTheForwardIsFused) {
   EXPECT_THAT(Types(programs.main), Not(Contains("lookup_concat_grad")));
 }
 
+// As it is before the pass, without backward and updates.
+Programs ForwardOf(const std::string& text) {
+  Programs programs;
+  programs.main = Fused(JobOf(text)).before;
+  FilterOps(programs.main.mutable_blocks(0),
+            [](const v1::OpDesc& op) { return op.role() != v1::BACKWARD && op.role() != v1::OPTIMIZE; });
+  return programs;
+}
+
+TEST(FuseLookupsTest, AMachineThatReadsBeforeTheLastLookUpStays) {
+  // `more` is looked up behind `fm`, and goes into the matrix beside what that reads.
+  const std::string text = Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\"",
+                                    "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
+                                    "  layer { name: \"fm2\" fm_interaction { input: \"more\" } }\n"
+                                    "  layer { name: \"input\" concat { input: \"more\" input: \"fields\"");
+  Programs programs = ForwardOf(
+      Replaced(Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\" input: \"fm2\" input: \"fm\""),
+               "table { name: \"weights\"",
+               "table { name: \"others\" width: 3 is_sparse: true is_distributed: true }\ntable { name: \"weights\""));
+  const std::string before = ProgramText(programs.main);
+  const absl::StatusOr<bool> changed = Fuse(JobOf(kDeepFm), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+  EXPECT_EQ(ProgramText(programs.main), before);
+}
+
+TEST(FuseLookupsTest, AMachineWhoseResultIsJoinedStaysWithoutBackwardToo) {
+  const std::string text = Replaced(kDeepFm, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"fm\"");
+  Programs programs = ForwardOf(Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\""));
+  const std::string before = ProgramText(programs.main);
+  const absl::StatusOr<bool> changed = Fuse(JobOf(kDeepFm), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+  EXPECT_EQ(ProgramText(programs.main), before);
+}
+
+TEST(FuseLookupsTest, TheOnlyLookUpOfTheMatrixMayBeTheFirstOp) {
+  // Rows that are fed, so that nothing fetches them.
+  Programs programs = ForwardOf(kDeepFm);
+  FilterOps(programs.main.mutable_blocks(0), [](const v1::OpDesc& op) { return op.type() != "prefetch"; });
+  const absl::StatusOr<bool> changed = Fuse(JobOf(kDeepFm), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
+  const std::vector<std::string> types = Types(programs.main);
+  ASSERT_GE(types.size(), 3u);
+  EXPECT_EQ(types[0], "lookup_concat");
+  EXPECT_EQ(types[1], "lookup_rows");
+  EXPECT_EQ(types[2], "fm_interaction");
+}
+
+TEST(FuseLookupsTest, APieceOfTheGradientThatIsReadTwiceStays) {
+  Programs programs;
+  programs.main = Fused(JobOf(WideAndDeep())).before;
+  v1::BlockDesc* const block = programs.main.mutable_blocks(0);
+  *block->add_vars() = *FindVar(*block, "input.flat0@GRAD");
+  block->mutable_vars(block->vars_size() - 1)->set_name("more");
+  *block->add_ops() = WithRole(MakeOp("scale", {{"X", {"input.flat0@GRAD"}}}, {{"Out", {"more"}}}), v1::BACKWARD);
+  const std::string before = ProgramText(programs.main);
+  const absl::StatusOr<bool> changed = Fuse(JobOf(WideAndDeep()), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+  EXPECT_EQ(ProgramText(programs.main), before);
+}
+
 TEST(FuseLookupsTest, AGradientThatIsReadTwiceStays) {
   Programs programs;
   programs.main = Fused(JobOf(WideAndDeep())).before;

@@ -141,6 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
               "initializer.uniform needs min below max, got 1 and 1"},
         Wrong{"XavierWithoutHeight", "width: 4", "width: 4 initializer { xavier { } }",
               "initializer.xavier needs fan_in and fan_out"},
+        Wrong{"XavierWithANegativeFan", "width: 4", "width: 4 initializer { xavier { fan_in: 3 fan_out: -1 } }",
+              "initializer.xavier.fan_out must be at least 0, got -1"},
         Wrong{"LayerWithoutName", "name: \"fm\" ", "", "model.layer[2].name is required"},
         Wrong{"TwoLayersOfOneName", "name: \"wide\"", "name: \"fields\"",
               "job.textproto:9:11: model.layer[1].name 'fields' is the name of layer[0] too"},
@@ -211,6 +213,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"CsvWeightOfAFloat", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' list: '|' weight: ':' } }",
               "data.csv.column[0].weight is for ID and TEXT columns"},
+        Wrong{"CsvWeightInNumbers", "criteo { integers: 6 categoricals: 30 }",
+              "csv { column { name: 'a' type: ID list: '|' weight: '.' } }",
+              "data.csv.column[0].weight '.' may stand in a number"},
         Wrong{"CsvWeightWithoutAList", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' type: TEXT weight: ':' } }",
               "data.csv.column[0].weight is for a list"},
@@ -280,6 +285,8 @@ INSTANTIATE_TEST_SUITE_P(
               "train.eval_every_steps is set, but data.eval names no files"},
         Wrong{"CheckpointsWithoutDirectory", "distribute {", "checkpoint { every_steps: 5 } distribute {",
               "checkpoint.every_steps is set, but checkpoint.dir is empty"},
+        Wrong{"NoCheckpointIsKept", "distribute {", "checkpoint { keep_last: 0 } distribute {",
+              "checkpoint.keep_last must be at least 1, got 0"},
         Wrong{"TwoServersAtOneAddress", "distribute {", "cluster { pserver: [\"a:1\", \"a:1\"] } distribute {",
               "'a:1' is the address of server 0 and of server 1"},
         Wrong{"AddressWithoutPort", "distribute {", "cluster { pserver: [\"a:1\", \"b\"] } distribute {",
@@ -298,6 +305,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"SaltedIdsOfADenseTable", "is_sparse: true is_distributed: true }", "is_sparse: true dict_size: 100 }",
               "'cat' are salted by slot and do not lie in [0, dict_size) of table 'weights'"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return info.param.what; });
+
+TEST(JobTest, OneCheckpointAloneMayBeKept) {
+  EXPECT_EQ(JobOf(kDeepFm, {"checkpoint.keep_last=1"}).config.checkpoint().keep_last(), 1);
+}
 
 TEST(JobTest, NeitherModelNorProgramIsAnError) {
   const auto job = ParseJob("name: \"a\" data { criteo {} } optimizer { sgd {} }", "job.textproto", {});

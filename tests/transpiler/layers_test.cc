@@ -148,6 +148,11 @@ TEST(LayersTest, SmallLayersAreOneOperatorEach) {
             F() + "x [-1, 1] = fm_interaction(fields)");
 }
 
+TEST(LayersTest, ASumOverTheBatchIsRefused) {
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reduce_sum { input: "dense" axis: 0 } })")),
+              HasSubstr("layer 'x': axis must be at least 1: axis 0 is the batch, got 0"));
+}
+
 TEST(LayersTest, CrossIsAProductAndAStepPerLayer) {
   EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" cross { input: "dense" } })")),
             "x.product0 [-1, 6] = fc(dense, x.0.w, x.0.b)\nx.0 [-1, 6] = cross(dense, x.product0, dense)\n"
@@ -298,6 +303,8 @@ TEST(LayersTest, PicturesThatDoNotFitAreErrorsAtTheirPlace) {
   EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 stride: 0 }"), HasSubstr("layer 'x': stride must be at least 1, got 0"));
   EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 activation: SOFTMAX }"), HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
   EXPECT_THAT(error("pool2d { input: \"p\" stride: 2 }"), HasSubstr("layer 'x': stride needs a kernel"));
+  EXPECT_THAT(error("pool2d { input: \"p\" kernel: 1 stride: 0 }"),
+              HasSubstr("layer 'x': stride must be at least 1, got 0"));
   EXPECT_THAT(error("pool2d { input: \"p\" padding: 2 }"), HasSubstr("layer 'x': padding needs a kernel"));
   EXPECT_THAT(error("pool2d { input: \"dense\" kernel: 1 }"), HasSubstr("layer 'x': input 'dense' is [-1, 6]; pictures are"));
   EXPECT_THAT(error("batch_norm { input: \"p\" epsilon: 0 }"), HasSubstr("layer 'x': epsilon must be above 0 and below 1, got 0"));

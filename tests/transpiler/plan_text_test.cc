@@ -31,6 +31,10 @@ TEST(PlanTextTest, WhatOnlyOneHasIsSaid) {
   EXPECT_EQ(FirstDifference("a: 1\nb: 2\n", "a: 1\n"), "b: 2 here, not set there");
 }
 
+TEST(PlanTextTest, TheLastLineCountsWithoutALineEnd) {
+  EXPECT_EQ(FirstDifference("a: 1\nb: 2", "a: 1\nb: 3"), "b: 2 here, 3 there");
+}
+
 TEST(PlanTextTest, FreeSettingsMayDiffer) {
   EXPECT_EQ(FirstDifference(TextOf({}), TextOf({"train.threads=3", "train.log_every_seconds=1", "data.prefetch_batches=9",
                                                 "checkpoint.dir=elsewhere", "deadlines.rpc_s=7",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -73,6 +74,32 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
       EXPECT_TRUE(lives.at(a).second <= lives.at(b).first || lives.at(b).second <= lives.at(a).first) << a << " and " << b;
     }
   }
+}
+
+TEST(ShareBuffersTest, WhatIsMadeOnceForAllLanesKeepsItsMemory) {
+  Programs programs = TranspiledOf(JobOf(kDeepFm)).trainer();
+  v1::BlockDesc* const block = programs.main.mutable_blocks(0);
+  // From a parameter `first` is made, from that `second`; from what a lane has `mine`, from that `last`.
+  const auto scale = [&](const char* from, const char* to, const char* like, v1::OpRole role) {
+    v1::VarDesc var = *FindVar(*block, like);
+    var.set_name(to);
+    var.set_persistable(false);
+    var.set_is_parameter(false);
+    var.clear_initializer();
+    *block->add_vars() = var;
+    *block->add_ops() = WithRole(MakeOp("scale", {{"X", {from}}}, {{"Out", {to}}}, {}), role);
+  };
+  scale("deep.0.b", "first", "deep.0.b", v1::DIST);
+  scale("first", "second", "deep.0.b", v1::DIST);
+  scale("deep", "mine", "deep", v1::DIST);
+  scale("mine", "last", "deep", v1::DIST);
+  const auto changed = ShareBuffers(JobOf(kDeepFm, Optimized()), &programs);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  const auto buffers = ReadSharedBuffers(programs.main, 0);
+  ASSERT_TRUE(buffers.ok()) << buffers.status();
+  EXPECT_FALSE(buffers->contains("first"));
+  EXPECT_FALSE(buffers->contains("second"));
+  EXPECT_TRUE(buffers->contains("mine"));
 }
 
 TEST(ShareBuffersTest, ASecondRunAndAJobWithoutItChangeNothing) {

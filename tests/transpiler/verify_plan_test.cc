@@ -209,6 +209,16 @@ INSTANTIATE_TEST_SUITE_P(
                                     "recv() blocks=[\"out.w\"] servers=[1]");
                              },
                              "received_once: recv of block 'out.w' goes to server 1; the plan has it on server 0"},
+                      Broken{"ATableIsReceivedWhole",
+                             [](Set* s) {
+                               Edit(&s->trainer.main, "  var wide dense",
+                                    "  var all dense float32 [9, 4]\n  var more_of_all dense float32 [9, 1]\n"
+                                    "  var wide dense");
+                               Edit(&s->trainer.main, "  Out=out.w <- recv()",
+                                    "  Out=[all, more_of_all] <- recv() blocks=[\"vectors\", \"weights\"] "
+                                    "servers=[-1, -1] @RPC\n  Out=out.w <- recv()");
+                             },
+                             "received_once: recv asks for table 'vectors' whole"},
                       Broken{"BehindTheBarrier",
                              [](Set* s) {
                                Again(&s->trainer.main, "Out=out.w <- recv");

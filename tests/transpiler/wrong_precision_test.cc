@@ -1,4 +1,5 @@
 // Jobs whose precision or loss scaling cannot be had, each with its whole message.
+#include <fstream>
 #include <ostream>
 #include <string>
 
@@ -70,6 +71,21 @@ TEST(PrecisionTest, EveryOneFitsADevice) {
     ASSERT_TRUE(job.ok()) << job.status();
     EXPECT_TRUE(Transpile(*job).ok()) << Transpile(*job).status();
   }
+}
+
+// A program that seeds backward in its own way, whose gradients would be divided by a scale that they do not have.
+TEST(LossScalingTest, ASeedThatIsNotScaledIsRefused) {
+  const std::string path = ::testing::TempDir() + "/seeded.program";
+  std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main),
+                                  "fill_like_batch(X=ctr.loss) value=1.0 scalar_times_batch=false @BACKWARD",
+                                  "scale(X=ctr.loss) scale=0.0 bias=1.0 @BACKWARD");
+  const auto job = ParseJob(kDeepFm, "job.textproto", {"train.loss_scaling={}"}, path);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const absl::Status status = Transpile(*job).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "--set train.loss_scaling: scales the seeds of backward, and no fill_like_batch of role BACKWARD "
+            "reads loss 'ctr.loss': leave backward out of the program, or loss_scaling out of the job");
 }
 
 // What a running average measures is no gradient, and is not divided by the scale.
