@@ -181,6 +181,33 @@ TEST_F(CsvTest, WhateverStandsInALineBothWaysAgree) {
   EXPECT_LT(refused, 19500);
 }
 
+TEST_F(CsvTest, AListNeedsNoWeightsAndWeightsNoList) {
+  Configure("header: false column { name: 'v' list: ';' dim: 2 } column { name: 'tags' type: TEXT list: '|' }");
+  ASSERT_TRUE(Parse("1;2,a|b").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 2));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a"), Hash("b")));
+  EXPECT_THAT(Parse("1,a|b"), Invalid("field 1 (v): expected 2 values, got 1"));
+  Configure("header: false column { name: 'tags' type: TEXT list: '|' }");
+  ASSERT_TRUE(Parse("a|b").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a"), Hash("b")));
+  EXPECT_THAT(example_.counts, ElementsAre(2));
+  Configure("header: false column { name: 'tag' type: TEXT weight: ':' }");
+  ASSERT_TRUE(Parse("a:0.5").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("a")));
+  EXPECT_THAT(example_.weights, ElementsAre(0.5));
+}
+
+TEST_F(CsvTest, WhateverStandsInALineOfListsWithoutWeightsBothWaysAgree) {
+  Configure(
+      "header: false column { name: 'label' } column { name: 'v' list: ';' dim: 2 } "
+      "column { name: 'tags' type: TEXT list: '|' } column { name: 'items' type: ID list: '|' }");
+  const std::string good = "1,0.5;-2.25,\"Action|Drama\",11|-12";
+  const int refused =
+      RefusedOfChanged(good, "0123,;|:\"-.e\xff", [this](const std::string& line) { return Parse(line); });
+  EXPECT_GT(refused, 5000);
+  EXPECT_LT(refused, 19500);
+}
+
 TEST_F(CsvTest, BadConfigurationsAreRefused) {
   EXPECT_THAT(Refusal(""), Invalid("data.csv: no column that is not skipped"));
   EXPECT_THAT(Refusal("column {}"), Invalid("data.csv.column[0]: name is empty"));

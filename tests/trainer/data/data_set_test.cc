@@ -243,6 +243,20 @@ TEST_F(DataSetTest, DescriptionsDifferInContentsAndNotInNames) {
   EXPECT_NE(FirstDataDifference(described("one", made), described("one", Gzip("b\n"))), "");
 }
 
+TEST_F(DataSetTest, AFileThatOnlyOneSideHasIsNamed) {
+  const auto described = [this](const std::vector<std::string>& names) {
+    for (const std::string& name : names) dir_.Write(name, name + "\n");
+    const auto set = Open(names);
+    EXPECT_TRUE(set.ok()) << set.status();
+    return set->Description();
+  };
+  const std::string all = described({"one", "three", "two"});
+  EXPECT_EQ(FirstDataDifference(all, described({"one", "two"})), "3 files here, 2 there; 'three' is only here");
+  EXPECT_EQ(FirstDataDifference(described({"one", "two"}), all), "2 files here, 3 there; 'three' is only there");
+  EXPECT_EQ(FirstDataDifference(all, described({"one", "three"})), "3 files here, 2 there; 'two' is only here");
+  EXPECT_EQ(FirstDataDifference(described({"one", "three"}), all), "2 files here, 3 there; 'two' is only there");
+}
+
 TEST_F(DataSetTest, AMissingFileIsReportedWithWhereItWasLookedFor) {
   EXPECT_THAT(Open({"train-*.tsv"}).status(),
               StatusIs(absl::StatusCode::kNotFound,

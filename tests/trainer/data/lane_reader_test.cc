@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
+#include "framework/runtime/profiler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -442,6 +443,26 @@ TEST_F(LaneReaderTest, AWaitForDataEndsAtItsDeadlineAndNamesTheStreams) {
     examples += batches[0].examples + batches[1].examples;
   }
   EXPECT_EQ(examples, 10);
+}
+
+TEST_F(LaneReaderTest, AProfileSaysWhichStreamABatchIsOf) {
+  dir_.Write("f", NumberLines(0, 60));
+  // The second trainer of two has streams 3 to 5.
+  auto options = Options("batch_size: 6", 6);
+  options.streams = {3, 3};
+  Profiler::Process().Start(0, 1);
+  Profiler::SetCurrentStep(0);
+  Read(options);
+  Profiler::Process().Stop();
+  Profiler::SetCurrentStep(0);
+  std::set<int32_t> streams;
+  const Profiler::Recorded recorded = Profiler::Process().Collect();
+  for (const auto& thread : recorded.threads) {
+    for (const ProfileEvent& event : thread.events) {
+      if (recorded.names[event.name.id()] == "make a batch") streams.insert(event.lane);
+    }
+  }
+  EXPECT_THAT(streams, ElementsAre(3, 4, 5));
 }
 
 TEST_F(LaneReaderTest, CancelWakesTheOneWhoWaits) {

@@ -12,6 +12,7 @@
 #include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/trainer/data/guarded_line.h"
 #include "trainer/data/numbers.h"
 
 namespace weir {
@@ -90,6 +91,23 @@ TEST(ReadFloatTest, NothingBeyondTheEndCounts) {
     const Misled text(number);
     float value;
     EXPECT_EQ(ReadFloat(text.begin(), text.end(), &value), nullptr) << number;
+  }
+}
+
+TEST(ReadFloatTest, NothingBehindThePaddingIsRead) {
+  // With as many digits before the point as behind it, up to 40 characters.
+  for (size_t size = 0; size <= 20; ++size) {
+    const std::string digits(size, '7');
+    for (const std::string& number : {digits, digits + ".", digits + "." + digits}) {
+      const std::string_view text = Guarded(number, Guard::kBehind);
+      float value;
+      uint64_t whole;
+      EXPECT_EQ(ReadFloat(text.data(), text.data() + text.size(), &value), nullptr) << number;
+      const bool ends_at_point = text.size() > size && size > 0 && size <= 18;
+      EXPECT_EQ(ReadUnsigned(text.data(), text.data() + text.size(), &whole),
+                ends_at_point ? text.data() + size : nullptr)
+          << number;
+    }
   }
 }
 

@@ -1,11 +1,15 @@
 // Statistics of the training files: the same bits however streams are dealt to trainers.
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -149,6 +153,49 @@ TEST_F(StatisticsTest, DamagedBytesAreDataLoss) {
     flipped[at] ^= 0x40;
     EXPECT_THAT(MergeStatistics(spec, {flipped}).status(),
                 StatusIs(kDataLoss, "data statistics: the bytes are cut or damaged"));
+  }
+}
+
+// Bytes with other moments, and a checksum that is right.
+std::string Instead(std::string bytes, const Moments& of, const Moments& other) {
+  const auto written = [](const Moments& m) {
+    std::string text;
+    text.append(reinterpret_cast<const char*>(&m.count), sizeof(m.count));
+    text.append(reinterpret_cast<const char*>(&m.mean), sizeof(m.mean));
+    text.append(reinterpret_cast<const char*>(&m.m2), sizeof(m.m2));
+    return text;
+  };
+  const size_t at = bytes.find(written(of));
+  CHECK(at != std::string::npos);
+  bytes.replace(at, written(of).size(), written(other));
+  const uint64_t sum = StableHash(bytes.data(), bytes.size() - sizeof(sum));
+  std::memcpy(bytes.data() + bytes.size() - sizeof(sum), &sum, sizeof(sum));
+  return bytes;
+}
+
+TEST_F(StatisticsTest, MomentsThatNoColumnHasAreDataLoss) {
+  // The mean of the first column is 5.5, the squares of the distances from it have the sum 39.
+  dir_.Write("f", "2 1 0 0 0\n2 4 0 0 0\n2 6 0 0 0\n2 7.5 0 0 0\n2 9 0 0 0\n");
+  const DataSpec spec = Spec(1, 1);
+  const std::vector<std::string> good = Collect(spec);
+  const auto merged = MergeStatistics(spec, good);
+  ASSERT_TRUE(merged.ok());
+  const Moments m = merged->moments()[0];
+  EXPECT_TRUE(DataStatistics::Parse(Instead(merged->Serialize(), m, {7, -3, 0})).ok());
+  EXPECT_TRUE(MergeStatistics(spec, {Instead(good[0], m, {7, -3, 0})}).ok());
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  for (const Moments& bad : std::vector<Moments>{{-1, 5.5, 39},
+                                                 {int64_t{1} << 60, 5.5, 39},
+                                                 {5, nan, 39},
+                                                 {5, infinity, 39},
+                                                 {5, -1e39, 39},
+                                                 {5, 5.5, nan},
+                                                 {5, 5.5, -1},
+                                                 {5, 5.5, 1e95}}) {
+    const auto damaged = StatusIs(kDataLoss, "data statistics: the bytes are cut or damaged");
+    const std::string what = absl::StrCat(bad.count, " ", bad.mean, " ", bad.m2);
+    EXPECT_THAT(DataStatistics::Parse(Instead(merged->Serialize(), m, bad)).status(), damaged) << what;
+    EXPECT_THAT(MergeStatistics(spec, {Instead(good[0], m, bad)}).status(), damaged) << what;
   }
 }
 
