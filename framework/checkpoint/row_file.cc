@@ -109,9 +109,13 @@ absl::Status RowFileWriter::WriteChunk(absl::Span<const int64_t> ids, absl::Span
   const std::optional<Places> places =
       PlacesOf(static_cast<int64_t>(ids.size()), static_cast<int64_t>(removed.size()), static_cast<int64_t>(floats));
   std::string bytes(static_cast<size_t>(places->end), '\0');
-  std::memcpy(bytes.data(), ids.data(), ids.size() * sizeof(int64_t));
-  std::memcpy(bytes.data() + places->rows_at, rows.data(), rows.size() * sizeof(float));
-  std::memcpy(bytes.data() + places->removed_at, removed.data(), removed.size() * sizeof(int64_t));
+  // An empty span may have no address, which memcpy must not be given.
+  const auto put = [&bytes](int64_t at, const void* from, size_t size) {
+    if (size > 0) std::memcpy(bytes.data() + at, from, size);
+  };
+  put(0, ids.data(), ids.size() * sizeof(int64_t));
+  put(places->rows_at, rows.data(), rows.size() * sizeof(float));
+  put(places->removed_at, removed.data(), removed.size() * sizeof(int64_t));
   for (size_t i = 0; i < ids.size(); ++i) {
     digester_.AddRow(ids[i], rows.subspan(i * floats, width), rows.subspan(i * floats + width, floats - width));
   }

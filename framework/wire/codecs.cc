@@ -158,10 +158,11 @@ WEIR_AVX2 void DecodeInt8Vector(const int8_t* in, size_t n, float scale, float* 
 }
 
 void EncodeAs(v1::WireFormat format, const float* in, size_t n, size_t group, char* out, bool vectors) {
+  if (n == 0) return;  // nothing may have no address
   uint16_t* const halves = reinterpret_cast<uint16_t*>(out);
   switch (format) {
     case v1::WIRE_FLOAT32:
-      if (n > 0) std::memcpy(out, in, n * sizeof(float));
+      std::memcpy(out, in, n * sizeof(float));
       return;
     case v1::WIRE_FLOAT16:
       if (vectors) return EncodeFloat16Vector(in, n, halves);
@@ -187,10 +188,11 @@ void EncodeAs(v1::WireFormat format, const float* in, size_t n, size_t group, ch
 }
 
 void DecodeAs(v1::WireFormat format, const char* in, size_t n, size_t group, float* out, bool vectors) {
+  if (n == 0) return;
   const uint16_t* const halves = reinterpret_cast<const uint16_t*>(in);
   switch (format) {
     case v1::WIRE_FLOAT32:
-      if (n > 0) std::memcpy(out, in, n * sizeof(float));
+      std::memcpy(out, in, n * sizeof(float));
       return;
     case v1::WIRE_FLOAT16:
       if (vectors) return DecodeFloat16Vector(halves, n, out);
