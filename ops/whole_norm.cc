@@ -5,7 +5,7 @@
 //   name  s: what goes together, "fc_0.w@GRAD"; over all slices and servers
 //
 // In a single-machine program X has all the parts. On a server it has one: there the optimize block stops at this op until the
-// totals of all servers are known (pserver/norm_rounds.h), and the kernel is not run.
+// totals of all servers are known (pserver/protocol/norm_rounds.h), and the kernel is not run.
 #include <cmath>
 
 #include "framework/base/exact_sum.h"

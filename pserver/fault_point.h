@@ -28,8 +28,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "pserver/server_core.h"
-#include "pserver/transport.h"
+#include "pserver/protocol/transport.h"
+#include "pserver/server/server_core.h"
 
 namespace weir {
 

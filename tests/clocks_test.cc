@@ -1,6 +1,6 @@
 // Holds every source of the tree against the rule that no wait, deadline or span of time is by the wall clock, which is
 // set while we run. Time that has passed comes from Clock::Real() (framework/base/clock.h), waits from CondVar
-// (framework/base/mutex.h), deadlines of gRPC from GrpcDeadline (pserver/grpc_timers.h). Tests and examples may ask
+// (framework/base/mutex.h), deadlines of gRPC from GrpcDeadline (pserver/network/grpc_timers.h). Tests and examples may ask
 // what time it is.
 
 #include <cctype>
@@ -78,7 +78,7 @@ const std::vector<Allowed>& AllowedUses() {
       {"framework/base/clock.cc", "absl::Now", "where the times of the steady clock begin, once"},
       {"framework/base/atomic_file.cc", "absl::Now", "part of a name that no other process chooses"},
       {"framework/base/mutex.h", "std::condition_variable", "given times of the steady clock"},
-      {"pserver/grpc_timers.cc", "CLOCK_REALTIME", "looks whether the clock has been set back"},
+      {"pserver/network/grpc_timers.cc", "CLOCK_REALTIME", "looks whether the clock has been set back"},
   };
   return *allowed;
 }

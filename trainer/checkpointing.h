@@ -26,7 +26,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "trainer/metrics.h"
 
 namespace weir {

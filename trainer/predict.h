@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device_memory.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "transpiler/job.h"
 #include "transpiler/transpile.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/program.pb.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "trainer/data/data_set.h"
 #include "transpiler/transpile.h"
 

@@ -21,7 +21,7 @@
 #include "framework/runtime/device_executor.h"
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
-#include "pserver/geo_channel.h"
+#include "pserver/embedded/geo_channel.h"
 #include "trainer/ahead_thread.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"

@@ -13,7 +13,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device_memory.h"
 #include "proto/plan.pb.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "trainer/metrics.h"
 #include "transpiler/job.h"
 #include "transpiler/transpile.h"

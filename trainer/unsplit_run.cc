@@ -31,7 +31,7 @@
 namespace weir {
 namespace {
 
-// As pserver/learning_rates.h names what schedules keep, in digests.
+// As pserver/server/learning_rates.h names what schedules keep, in digests.
 constexpr char kSchedules[] = "@LR_SCHEDULE";
 
 // When rows come and go, as docs/tables.md says it, id by id: the steps in which each was there.

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "pserver/server_core.h"
+#include "pserver/embedded/in_process.h"
 #include "transpiler/job.h"
 #include "transpiler/programs.h"
 

@@ -1,6 +1,6 @@
 // Norms of whole parameters and of groups of them in a single-machine program: sum_of_squares of each part, one whole_norm over
 // all that goes by one name, then what reads the norm. On servers each optimize block keeps its own part of the whole_norm and
-// stops there (pserver/norm_cuts.h).
+// stops there (pserver/protocol/norm_cuts.h).
 #ifndef WEIR_TRANSPILER_ARRANGE_NORMS_H_
 #define WEIR_TRANSPILER_ARRANGE_NORMS_H_
 

@@ -22,7 +22,7 @@ inline v1::VarDesc DenseVar(const std::string& name, v1::DType dtype, int64_t el
 inline v1::VarDesc SumOfSquaresVar(const std::string& name) { return DenseVar(name, v1::INT64, ExactSum::kWords); }
 inline v1::VarDesc WholeNormVar(const std::string& name) { return DenseVar(name, v1::FLOAT64, 1); }
 
-// On a table's gradient the server itself does what they say (pserver/norm_cuts.h).
+// On a table's gradient the server itself does what they say (pserver/protocol/norm_cuts.h).
 inline bool IsNormOp(const v1::OpDesc& op) {
   return op.type() == "sum_of_squares" || op.type() == "whole_norm" || op.type() == "clip_by_norm";
 }

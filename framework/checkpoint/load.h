@@ -35,7 +35,7 @@ struct LoadPlan {
 
 // Fills `plan` from the checkpoint in `directory` (a step's directory). Every shard's checksum is verified before anything is
 // written into `plan`. Of a checkpoint written per host only the shards that are here are read: rows that others hold are not
-// missed, so the caller must know that none of them is wanted (pserver/server_checkpoints.h).
+// missed, so the caller must know that none of them is wanted (pserver/server/server_checkpoints.h).
 //
 // DataLoss: a file is damaged. FailedPrecondition: the checkpoint does not fit: elements that no shard holds, other dims, other
 // widths, state that the present optimizer does not have or lacks; the text names variable, expected and got.

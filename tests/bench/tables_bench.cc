@@ -19,8 +19,8 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_rule.h"
 #include "glog/logging.h"
-#include "pserver/client.h"
-#include "pserver/in_process.h"
+#include "pserver/client/client.h"
+#include "pserver/embedded/in_process.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {

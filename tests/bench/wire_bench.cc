@@ -48,12 +48,12 @@
 #include "grpcpp/server_builder.h"
 #include "ops/id_deduper.h"
 #include "proto/parameter_server.grpc.pb.h"
-#include "pserver/client.h"
-#include "pserver/credentials.h"
-#include "pserver/grpc_bytes.h"
-#include "pserver/grpc_server.h"
-#include "pserver/grpc_transport.h"
-#include "pserver/server_core.h"
+#include "pserver/client/client.h"
+#include "pserver/network/credentials.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/network/grpc_transport.h"
+#include "pserver/server/server_core.h"
 #include "pserver/tables/sparse_table.h"
 
 ABSL_FLAG(std::string, only, "", "rows or step; empty: both");

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/transport.h"
+#include "pserver/protocol/transport.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
 

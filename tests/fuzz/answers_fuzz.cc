@@ -18,7 +18,7 @@
 #include "glog/logging.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "tests/fuzz/input.h"
 
 namespace weir {

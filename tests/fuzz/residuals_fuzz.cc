@@ -1,7 +1,7 @@
 // Any bytes as the residuals of a checkpoint, in pieces of any size: what is taken over is saved as it was taken.
 #include <cstdlib>
 
-#include "pserver/residuals.h"
+#include "pserver/client/residuals.h"
 #include "tests/fuzz/input.h"
 
 namespace weir {

@@ -15,8 +15,8 @@
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/handshake.h"
-#include "pserver/server_core.h"
+#include "pserver/protocol/handshake.h"
+#include "pserver/server/server_core.h"
 #include "tests/testing/hand_made_job.h"
 
 namespace weir {

@@ -1,6 +1,6 @@
 // Clients and servers together, by threads and the real clock (short deadlines), through a seam that loses, repeats and kills at
 // named moments.
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 
 #include <atomic>
 #include <filesystem>
@@ -20,7 +20,7 @@
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/handshake.h"
+#include "pserver/protocol/handshake.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"

@@ -1,4 +1,4 @@
-#include "pserver/cluster.h"
+#include "pserver/cluster/cluster.h"
 
 #include <map>
 #include <string>

@@ -9,7 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/geo_channel.h"
+#include "pserver/embedded/geo_channel.h"
 #include "tests/testing/slot_job.h"
 #include "transpiler/process_programs.h"
 

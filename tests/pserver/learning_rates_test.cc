@@ -1,5 +1,5 @@
 // When a server's learning rates go on, and who waits.
-#include "pserver/learning_rates.h"
+#include "pserver/server/learning_rates.h"
 
 #include <atomic>
 #include <memory>

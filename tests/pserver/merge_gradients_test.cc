@@ -1,4 +1,4 @@
-#include "pserver/merge_gradients.h"
+#include "pserver/protocol/merge_gradients.h"
 
 #include <algorithm>
 #include <cstdint>

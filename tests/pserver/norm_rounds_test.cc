@@ -1,4 +1,4 @@
-#include "pserver/norm_rounds.h"
+#include "pserver/protocol/norm_rounds.h"
 
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "framework/graph/op_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/norm_cuts.h"
+#include "pserver/protocol/norm_cuts.h"
 
 namespace weir {
 namespace {

@@ -1,4 +1,4 @@
-#include "pserver/push_builder.h"
+#include "pserver/client/push_builder.h"
 
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-#include "pserver/residuals.h"
+#include "pserver/client/residuals.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,8 +11,8 @@
 #include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/id_order.h"
-#include "pserver/lane_sums.h"
+#include "pserver/client/id_order.h"
+#include "pserver/client/lane_sums.h"
 
 namespace weir {
 namespace {

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/server_core.h"
+#include "pserver/server/server_core.h"
 #include "tests/testing/core_by_hand.h"
 
 namespace weir {

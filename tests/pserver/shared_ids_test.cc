@@ -13,7 +13,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "gtest/gtest.h"
-#include "pserver/client.h"
+#include "pserver/client/client.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"

@@ -13,7 +13,7 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
-#include "pserver/transport.h"
+#include "pserver/protocol/transport.h"
 
 namespace weir {
 

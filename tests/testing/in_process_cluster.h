@@ -15,8 +15,8 @@
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
-#include "pserver/client.h"
-#include "pserver/in_process.h"
+#include "pserver/client/client.h"
+#include "pserver/embedded/in_process.h"
 #include "tests/testing/faulty_transport.h"
 
 namespace weir {

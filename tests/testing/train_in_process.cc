@@ -14,7 +14,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
-#include "pserver/in_process.h"
+#include "pserver/embedded/in_process.h"
 #include "trainer/predict.h"
 #include "transpiler/job.h"
 #include "transpiler/process_programs.h"

@@ -359,7 +359,7 @@ int main() {
 
 class RunTest(unittest.TestCase):
     def test_what_does_not_compile_is_found_by_its_line(self):
-        found = [m for m in mutants.chosen(FILES) if m.file == "pserver/server_core_watch.cc"]
+        found = [m for m in mutants.chosen(FILES) if m.file == "pserver/server/server_core_watch.cc"]
         line = found[1].line
         output = "%s:%d:9: error: no match\n" % (found[1].file, line)
         self.assertEqual(mutants.broken(output, found, FILES), {1})
@@ -371,7 +371,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(mutants.broken("ERROR: no such package\n", found, FILES), set())
 
     def test_tests_come_by_name_then_as_the_room_has_them_and_only_those_that_reach(self):
-        mutant = drawn.Mutant("x", "sign", "pserver/learning_rates.cc", 0, 1, "", (0, 1, False), 1)
+        mutant = drawn.Mutant("x", "sign", "pserver/server/learning_rates.cc", 0, 1, "", (0, 1, False), 1)
         names = [
             "//t:quick_test",
             "//t:rates_test",
@@ -399,7 +399,7 @@ class RunTest(unittest.TestCase):
 
     def test_every_file_that_is_drawn_from_has_tests(self):
         self.assertEqual(mutants.nearest("pserver/tables/sparse_table.cc")[0], "//tests/pserver:sparse_table_test")
-        self.assertIn("//tests/pserver:all", mutants.nearest("pserver/client.cc"))
+        self.assertIn("//tests/pserver:all", mutants.nearest("pserver/client/client.cc"))
         with self.assertRaises(mutants.Stop):
             mutants.nearest("framework/base/clock.cc")
 

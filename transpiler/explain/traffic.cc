@@ -57,7 +57,7 @@ v1::PullReply SomePullReply(const v1::Plan& plan) {
   return reply;
 }
 
-// The parts of a step for one server, as pserver/push_builder.h makes them.
+// The parts of a step for one server, as pserver/client/push_builder.h makes them.
 class Parts {
  public:
   struct Tensor {

@@ -1,4 +1,4 @@
-// What a step moves between one trainer and every server, counted as pserver/client.h cuts and packs it: the same messages are
+// What a step moves between one trainer and every server, counted as pserver/client/client.h cuts and packs it: the same messages are
 // made, without their payloads, and weighed.
 #ifndef WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_

@@ -23,11 +23,11 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "pserver/grpc_bytes.h"
-#include "pserver/grpc_server.h"
-#include "pserver/grpc_timers.h"
-#include "pserver/grpc_transport.h"
-#include "pserver/unix_socket.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/network/grpc_timers.h"
+#include "pserver/network/grpc_transport.h"
+#include "pserver/network/unix_socket.h"
 
 namespace weir {
 namespace {

@@ -1,4 +1,4 @@
-#include "pserver/grpc_threads.h"
+#include "pserver/network/grpc_threads.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

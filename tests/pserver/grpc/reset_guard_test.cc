@@ -1,6 +1,6 @@
 // A peer that opens calls and resets them, on a raw socket, and the guard that closes its connection.
 
-#include "pserver/reset_guard.h"
+#include "pserver/network/reset_guard.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,9 +26,9 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "pserver/grpc_bytes.h"
-#include "pserver/grpc_server.h"
-#include "pserver/grpc_timers.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/network/grpc_timers.h"
 
 namespace weir {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/grpc_server.h"
-#include "pserver/grpc_transport.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/network/grpc_transport.h"
 #include "tests/testing/wall_clock.h"
 
 namespace weir {

@@ -1,0 +1,149 @@
+#include "pserver/client/id_order.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/stable_hash.h"
+
+namespace weir {
+
+namespace {
+
+// Parts are cut so that about so many entries fall into one: they are sorted in the first-level cache.
+constexpr size_t kPart = 1024;
+constexpr int kMostPartBits = 12;
+// Parts that are one task, where several threads sort.
+constexpr size_t kPartsTogether = 8;
+// Of so many entries an insertion sort is as good as any.
+constexpr size_t kInsertionSort = 32;
+constexpr int kDigitBits = 8;
+constexpr size_t kDigits = size_t{1} << kDigitBits;
+
+}  // namespace
+
+void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
+  const size_t n = ids.size();
+  ids_ = ids;
+  // An entry is the high half of the key, then the position: 8 bytes, compared as one number.
+  scratch_.resize(n);
+  entries_.resize(n);
+  positions_.resize(n);
+  const int bits = std::clamp(static_cast<int>(std::bit_width(n / kPart)), 1, kMostPartBits);
+  shift_ = 64 - bits;
+  const size_t parts = size_t{1} << bits;
+  part_begins_.assign(parts + 1, 0);
+  bool sorted = true;
+  uint64_t last = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t mixed = MixId(static_cast<uint64_t>(ids[i]));
+    scratch_[i] = (mixed & 0xffffffff00000000u) | i;
+    ++part_begins_[mixed >> shift_];
+    sorted &= last <= mixed;
+    last = mixed;
+  }
+  part_sorted_.assign(parts, sorted ? 1 : 0);
+  size_t begin = 0;
+  for (size_t& part : part_begins_) begin += std::exchange(part, begin);
+  if (sorted) {
+    entries_.swap(scratch_);
+    std::iota(positions_.begin(), positions_.end(), 0u);
+  } else {
+    for (const uint64_t entry : scratch_) entries_[part_begins_[entry >> shift_]++] = entry;
+    // Each begin has become its part's end.
+    for (size_t p = parts; p > 0; --p) part_begins_[p] = part_begins_[p - 1];
+    part_begins_[0] = 0;
+  }
+
+  server_begins_.assign(static_cast<size_t>(servers) + 1, n);
+  server_begins_[0] = 0;
+  const int shard_bits = std::countr_zero(shards);
+  for (int s = 1; s < servers; ++s) {
+    const uint64_t first =
+        (static_cast<uint64_t>(s) * shards + static_cast<uint64_t>(servers) - 1) / static_cast<uint64_t>(servers);
+    if (first >= shards) continue;  // fewer shards than servers
+    // A shard is chosen by bits of the high half alone; a position below does not matter.
+    const uint64_t least = first << (64 - shard_bits);
+    const size_t part = least >> shift_;
+    SortPart(part);
+    const auto at = [this](size_t i) { return entries_.begin() + static_cast<ptrdiff_t>(i); };
+    server_begins_[static_cast<size_t>(s)] = static_cast<size_t>(
+        std::lower_bound(at(part_begins_[part]), at(part_begins_[part + 1]), least) - entries_.begin());
+  }
+}
+
+void IdOrder::Finish(size_t begin, size_t end) {
+  if (begin >= end) return;
+  for (size_t p = entries_[begin] >> shift_; p < part_sorted_.size() && part_begins_[p] < end; ++p) SortPart(p);
+}
+
+void IdOrder::Finish(ThreadPool* pool) {
+  const size_t parts = part_sorted_.size(), tasks = (parts + kPartsTogether - 1) / kPartsTogether;
+  pool->ParallelFor(static_cast<int64_t>(tasks), [&](int64_t task) {
+    const size_t begin = static_cast<size_t>(task) * kPartsTogether;
+    for (size_t p = begin; p < std::min(begin + kPartsTogether, parts); ++p) SortPart(p);
+  });
+}
+
+void IdOrder::SortPart(size_t part) {
+  if (part_sorted_[part] != 0) return;
+  part_sorted_[part] = 1;
+  const size_t begin = part_begins_[part], end = part_begins_[part + 1];
+  const auto at = [this](size_t i) { return entries_.begin() + static_cast<ptrdiff_t>(i); };
+  bool nearly = end - begin <= kInsertionSort;
+  if (!nearly) {
+    // By the two digits below the part's own bits, the lower one first: few stay out of order, since mixed ids are uniform.
+    const int high = shift_ - kDigitBits, low = high - kDigitBits;
+    const auto digit = [](uint64_t entry, int shift) { return (entry >> shift) & (kDigits - 1); };
+    uint32_t low_begins[kDigits] = {}, high_begins[kDigits] = {};
+    for (size_t i = begin; i < end; ++i) {
+      ++low_begins[digit(entries_[i], low)];
+      ++high_begins[digit(entries_[i], high)];
+    }
+    nearly = *std::max_element(high_begins, high_begins + kDigits) <= kInsertionSort;
+    if (nearly) {
+      uint32_t lows = static_cast<uint32_t>(begin), highs = lows;
+      for (size_t d = 0; d < kDigits; ++d) {
+        lows += std::exchange(low_begins[d], lows);
+        highs += std::exchange(high_begins[d], highs);
+      }
+      for (size_t i = begin; i < end; ++i) scratch_[low_begins[digit(entries_[i], low)]++] = entries_[i];
+      for (size_t i = begin; i < end; ++i) entries_[high_begins[digit(scratch_[i], high)]++] = scratch_[i];
+    }
+  }
+  if (nearly) {
+    for (size_t i = begin + 1; i < end; ++i) {
+      const uint64_t entry = entries_[i];
+      size_t to = i;
+      for (; to > begin && entries_[to - 1] > entry; --to) entries_[to] = entries_[to - 1];
+      entries_[to] = entry;
+    }
+  } else {
+    std::sort(at(begin), at(end));
+  }
+  // The few whose high halves are equal.
+  const auto key = [this](uint64_t entry) { return MixId(static_cast<uint64_t>(ids_[static_cast<uint32_t>(entry)])); };
+  for (size_t i = begin + 1; i < end; ++i) {
+    if (entries_[i] >> 32 != entries_[i - 1] >> 32) continue;
+    size_t last = i + 1;
+    while (last < end && entries_[last] >> 32 == entries_[i] >> 32) ++last;
+    std::sort(at(i - 1), at(last), [&](uint64_t a, uint64_t b) { return key(a) < key(b); });
+    i = last;
+  }
+  for (size_t i = begin; i < end; ++i) positions_[i] = static_cast<uint32_t>(entries_[i]);
+}
+
+void IdOrder::Select(const IdOrder& all, const uint8_t* skip) {
+  positions_.clear();
+  server_begins_.clear();
+  for (size_t s = 0; s + 1 < all.server_begins_.size(); ++s) {
+    server_begins_.push_back(positions_.size());
+    for (size_t i = all.server_begins_[s]; i < all.server_begins_[s + 1]; ++i) {
+      if (skip[all.positions_[i]] == 0) positions_.push_back(all.positions_[i]);
+    }
+  }
+  server_begins_.push_back(positions_.size());
+}
+
+}  // namespace weir

@@ -1,0 +1,98 @@
+// Who this process is in the cluster, and where the servers are: from flags, environment and job file.
+//
+// Precedence, for each setting by itself: flag > environment > file > default. Nothing is read from the machine but through
+// `environment`, so the answer is a pure function of the arguments.
+//
+//   setting         flag                             environment                                  file
+//   role            --role                           TRAINING_ROLE, PADDLE_TRAINING_ROLE          -
+//   servers' list   --pservers                       PADDLE_PSERVERS_IP_PORT_LIST                 cluster.pserver
+//   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT, POD_IP:PADDLE_PORT  list at --server_id
+//   server's index  --server_id                      -                                            place in the list
+//   trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            0 of 1 trainer
+//   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS     distribute.trainers
+//
+// Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE, ...)
+// must not contradict each other. PADDLE_CURRENT_ENDPOINT goes before POD_IP and PADDLE_PORT, which clusters set for other
+// uses too. PADDLE_NUM_TRAINERS is the number of nodes where Fluid runs one trainer a node, so it means the same here.
+#ifndef WEIR_PSERVER_CLUSTER_CLUSTER_H_
+#define WEIR_PSERVER_CLUSTER_CLUSTER_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace weir {
+
+// host:port. The host of an IPv6 address keeps its brackets.
+struct Endpoint {
+  std::string host;
+  int port = 0;
+
+  std::string ToString() const;
+  // Every interface of the machine: 0.0.0.0 or [::].
+  bool IsWildcard() const;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// "127.0.0.1:6170", "ps-0.cluster:6170", "[::1]:6170"; port 0 to 65535. InvalidArgument says what is wrong with `text`.
+absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
+
+enum class Role { kPserver, kTrainer, kLocal, kPredict };
+// "pserver", "trainer", "local", "predict".
+std::string_view RoleName(Role role);
+
+// As given on the command line; empty: not given.
+struct ClusterFlags {
+  std::string role;
+  std::string pservers;
+  std::string current_endpoint;
+  std::string endpoint;
+  std::string server_id;
+  std::string trainer_id;
+  std::string trainers;
+  // Values of --set. distribute.trainers among them counts as a flag, since the job can no longer tell.
+  std::vector<std::string> overrides;
+};
+
+// The value of a variable; nullopt or "" when it is not set.
+using Environment = std::function<std::optional<std::string>(std::string_view name)>;
+
+struct ClusterConfig {
+  Role role = Role::kTrainer;
+  // Servers by index. Empty when nobody needs it: a server that knows its index and endpoint, a role without servers.
+  std::vector<std::string> pservers;
+  // pserver: its index, and where it listens. Port 0: the system chooses one.
+  int server_id = -1;
+  std::string endpoint;
+  // All other roles.
+  int trainer_id = -1;
+  int servers = 1;
+  int trainers = 1;
+  // What the job says otherwise: LoadJob again with these after the user's own ("distribute.trainers=4").
+  std::vector<std::string> overrides;
+  // What is legal and probably not meant, in sentences; to be logged once.
+  std::vector<std::string> warnings;
+};
+
+// `program`: what the caller is, kPserver or kTrainer (which is local and predict too); another role is refused.
+//
+// InvalidArgument names the setting and where it came from: an unknown role; an endpoint that is blank, a duplicate or
+// without port; a list of another length than distribute.servers; an id that is missing, no number or out of range; an
+// endpoint that is not in the list, or stands at another place than --server_id; what is required and missing, by flag and
+// variable.
+//
+// A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
+// list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local reads
+// nothing but the role.
+absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& flags, const Environment& environment,
+                                             const v1::JobConfig& job);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLUSTER_CLUSTER_H_

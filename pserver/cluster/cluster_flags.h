@@ -1,0 +1,21 @@
+// The command-line flags of cluster.h, for main files: --role, --pservers, --current_endpoint, --endpoint, --server_id,
+// --trainer_id, --trainers. Linking this target defines them.
+#ifndef WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
+#define WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
+
+#include <string>
+#include <vector>
+
+#include "pserver/cluster/cluster.h"
+
+namespace weir {
+
+// After ParseCommandLine. overrides: its values of --set.
+ClusterFlags ClusterFlagsOfThisProcess(std::vector<std::string> overrides);
+
+// The process's own environment.
+Environment EnvironmentOfThisProcess();
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_

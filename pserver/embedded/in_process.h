@@ -1,0 +1,26 @@
+// Servers embedded in this process, behind the same Transport: local mode, verification, tests.
+#ifndef WEIR_PSERVER_EMBEDDED_IN_PROCESS_H_
+#define WEIR_PSERVER_EMBEDDED_IN_PROCESS_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "pserver/protocol/transport.h"
+#include "pserver/server/server_core.h"
+
+namespace weir {
+
+class InProcessServers : public Transport {
+ public:
+  // One core per element, all given the same clock. tick_thread: a thread named "weir-tick" calls Tick every 100 ms; without
+  // it the owner calls Tick. check_payloads: somebody stands between client and servers who may spoil bytes (a test's seam).
+  static absl::StatusOr<std::unique_ptr<InProcessServers>> Create(std::vector<ServerOptions> servers, bool tick_thread,
+                                                                  bool check_payloads = false);
+  virtual ServerCore& server(int i) = 0;
+  virtual void Tick() = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_EMBEDDED_IN_PROCESS_H_

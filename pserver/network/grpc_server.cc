@@ -1,0 +1,351 @@
+#include "pserver/network/grpc_server.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "pserver/cluster/cluster.h"
+#include "pserver/network/credentials.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_threads.h"
+#include "pserver/network/grpc_timers.h"
+#include "pserver/network/reset_guard.h"
+#include "pserver/network/unix_socket.h"
+
+namespace weir {
+namespace {
+
+constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
+
+// Calls that have been answered neither by the core nor by us. Shared with the callbacks that the core holds: those may run
+// when the server is gone.
+class OpenCalls {
+ public:
+  class Reactor;
+
+  // Ends call `id` the first time; later answers are dropped.
+  void Finish(uint64_t id, absl::StatusOr<Slices> reply);
+  uint64_t Add(Reactor* reactor);
+  // Ends all with Unavailable.
+  void FinishAll();
+
+ private:
+  Reactor* Take(uint64_t id);
+
+  Mutex mu_;
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<uint64_t, Reactor*> calls_ ABSL_GUARDED_BY(mu_);
+};
+
+// One call. Lives until gRPC says OnDone, which comes after Finish.
+class OpenCalls::Reactor : public grpc::ServerUnaryReactor {
+ public:
+  Reactor(std::shared_ptr<OpenCalls> calls, grpc::ByteBuffer* response) : calls_(std::move(calls)), response_(response) {
+    id_ = calls_->Add(this);
+  }
+  uint64_t id() const { return id_; }
+
+  void Answer(absl::StatusOr<Slices> reply) {
+    if (reply.ok()) *response_ = ToByteBuffer(*reply);
+    Finish(ToGrpcStatus(reply.status()));
+  }
+
+ private:
+  // The caller has given up; the core's answer will find nobody.
+  void OnCancel() override { calls_->Finish(id_, absl::CancelledError("the caller has gone")); }
+  void OnDone() override { delete this; }
+
+  const std::shared_ptr<OpenCalls> calls_;
+  grpc::ByteBuffer* const response_;
+  uint64_t id_ = 0;
+};
+
+uint64_t OpenCalls::Add(Reactor* reactor) {
+  MutexLock lock(&mu_);
+  calls_[next_] = reactor;
+  return next_++;
+}
+
+OpenCalls::Reactor* OpenCalls::Take(uint64_t id) {
+  MutexLock lock(&mu_);
+  const auto it = calls_.find(id);
+  if (it == calls_.end()) return nullptr;
+  Reactor* reactor = it->second;
+  calls_.erase(it);
+  return reactor;
+}
+
+void OpenCalls::Finish(uint64_t id, absl::StatusOr<Slices> reply) {
+  if (Reactor* reactor = Take(id)) reactor->Answer(std::move(reply));
+}
+
+void OpenCalls::FinishAll() {
+  std::map<uint64_t, Reactor*> calls;
+  {
+    MutexLock lock(&mu_);
+    calls.swap(calls_);
+  }
+  for (const auto& [id, reactor] : calls) reactor->Answer(absl::UnavailableError("the server is shutting down"));
+}
+
+using v1::ParameterServer;
+using RawService = ParameterServer::WithRawMethod_Join<ParameterServer::WithRawMethod_Heartbeat<
+    ParameterServer::WithRawCallbackMethod_Push<ParameterServer::WithRawCallbackMethod_Pull<
+        ParameterServer::WithRawCallbackMethod_Exchange<ParameterServer::WithRawCallbackMethod_Control<
+            ParameterServer::WithRawCallbackMethod_Norms<ParameterServer::Service>>>>>>>;
+
+ProfiledCall ProfiledCallOf(const grpc::ServerContextBase& context) {
+  if (!Profiler::Started()) return {};
+  const auto told = context.client_metadata().find(kProfiledCallKey);
+  if (told == context.client_metadata().end()) return {};
+  return ParseProfiledCall(std::string_view(told->second.data(), told->second.size()));
+}
+
+// What computes, waits for a disk or moves tensors: on gRPC's own threads, of which there are two on machines of up to
+// five cores. A handler that takes long there keeps one of them from everything else.
+class Service : public RawService {
+ public:
+  Service(ServerCore* core, std::shared_ptr<OpenCalls> calls) : core_(core), calls_(std::move(calls)) {}
+
+  using Context = grpc::CallbackServerContext;
+  using Bytes = grpc::ByteBuffer;
+  grpc::ServerUnaryReactor* Push(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kPush, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Pull(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kPull, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Exchange(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kExchange, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Control(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kControl, context, in, out);
+  }
+  grpc::ServerUnaryReactor* Norms(Context* context, const Bytes* in, Bytes* out) override {
+    return Run(Method::kNorms, context, in, out);
+  }
+
+ private:
+  grpc::ServerUnaryReactor* Run(Method method, Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+    const ProfiledCallScope scope(ProfiledCallOf(*context));
+    auto* reactor = new OpenCalls::Reactor(calls_, response);
+    // The reactor may be gone as soon as the core answers: only its id goes along.
+    core_->Handle(method, FromByteBuffer(*request), [calls = calls_, id = reactor->id()](absl::StatusOr<Slices> reply) {
+      calls->Finish(id, std::move(reply));
+    });
+    return reactor;
+  }
+
+  ServerCore* const core_;
+  const std::shared_ptr<OpenCalls> calls_;
+};
+
+// Answers joins and heart-beats on a thread of its own, which also reads from sockets while all threads of gRPC are in
+// handlers. So nobody is taken for dead because updates are long or a disk is slow.
+class MembershipThread {
+ public:
+  // `unix_socket`: told to those who join; may be empty. The rest is borrowed. The server has been started.
+  MembershipThread(Service* service, ServerCore* core, grpc::ServerCompletionQueue* queue, std::string unix_socket)
+      : service_(service), core_(core), queue_(queue), unix_socket_(std::move(unix_socket)) {
+    // Not on the thread: it may come to that when the server has been shut down, and the queue with it.
+    Expect(Method::kJoin);
+    Expect(Method::kHeartbeat);
+    thread_ = StartThread("weir-members", [this] { Serve(); });
+  }
+  // The server has been shut down.
+  ~MembershipThread() {
+    queue_->Shutdown();
+    thread_.join();
+  }
+  MembershipThread(const MembershipThread&) = delete;
+  MembershipThread& operator=(const MembershipThread&) = delete;
+
+ private:
+  struct Call {
+    explicit Call(Method of) : method(of), writer(&context) {}
+    const Method method;
+    grpc::ServerContext context;
+    grpc::ByteBuffer request;
+    grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer;
+    bool answered = false;
+  };
+
+  void Expect(Method method) {
+    auto* call = new Call(method);
+    if (method == Method::kJoin) {
+      service_->RequestJoin(&call->context, &call->request, &call->writer, queue_, queue_, call);
+    } else {
+      service_->RequestHeartbeat(&call->context, &call->request, &call->writer, queue_, queue_, call);
+    }
+  }
+
+  void Serve() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) {
+      std::unique_ptr<Call> call(static_cast<Call*>(tag));
+      // Its answer has left, or the server shuts down.
+      if (call->answered || !ok) continue;
+      // While the server has this call it does not end, nor does the queue.
+      Expect(call->method);
+      Answer(call.release());
+    }
+  }
+
+  // The call comes back through the queue when its answer has left.
+  void Answer(Call* call) {
+    const ProfiledCallScope scope(ProfiledCallOf(call->context));
+    if (call->method == Method::kJoin && !unix_socket_.empty())
+      call->context.AddInitialMetadata(kUnixSocketKey, unix_socket_);
+    // Given inside Handle.
+    const auto reply = std::make_shared<absl::StatusOr<Slices>>(absl::InternalError("the server has no answer"));
+    core_->Handle(call->method, FromByteBuffer(call->request),
+                  [reply](absl::StatusOr<Slices> given) { *reply = std::move(given); });
+    call->answered = true;
+    if (reply->ok()) {
+      call->writer.Finish(ToByteBuffer(**reply), grpc::Status::OK, call);
+    } else {
+      call->writer.FinishWithError(ToGrpcStatus(reply->status()), call);
+    }
+  }
+
+  Service* const service_;
+  ServerCore* const core_;
+  grpc::ServerCompletionQueue* const queue_;
+  const std::string unix_socket_;
+  std::thread thread_;
+};
+
+// gRPC only says that it failed; the system says why.
+std::string WhyNotListening(const Endpoint& endpoint) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  std::string host = endpoint.host;
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  if (error != 0) return ::gai_strerror(error);
+  std::string why = "unknown error";
+  const int fd = ::socket(found->ai_family, SOCK_STREAM, 0);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, 1) != 0) why = std::strerror(errno);
+  ::close(fd);
+  ::freeaddrinfo(found);
+  return why;
+}
+
+class Server : public GrpcServer {
+ public:
+  Server(ServerCore* core, bool unix_sockets)
+      : core_(core), unix_sockets_(unix_sockets), calls_(std::make_shared<OpenCalls>()) {}
+  ~Server() override { Shutdown(absl::ZeroDuration()); }
+
+  absl::Status Listen(const std::string& text) {
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text));
+    KeepFreedMemory();
+    const std::string unix_socket = unix_sockets_ ? UnixSocket() : "";
+    Build(text, unix_socket);
+    // A file system may not hold sockets.
+    if (server_ == nullptr && !unix_socket.empty()) Build(text, "");
+    if (server_ == nullptr || port_ == 0) {
+      Shutdown(absl::ZeroDuration());
+      return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", WhyNotListening(endpoint)));
+    }
+    guard_ = ResetGuard::Start(port_);
+    endpoint.port = port_;
+    endpoint_ = endpoint.ToString();
+    return absl::OkStatus();
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+  int port() const override { return port_; }
+
+  void Shutdown(absl::Duration grace) override {
+    if (server_ == nullptr) return;
+    // Cancels what is left after the grace; a cancelled call ends itself (OnCancel), so this returns soon after.
+    server_->Shutdown(GrpcDeadline(grace));
+    calls_->FinishAll();
+    server_->Wait();
+    guard_ = nullptr;
+    members_ = nullptr;
+    server_ = nullptr;
+  }
+
+ private:
+  void Build(const std::string& tcp, const std::string& unix_socket) {
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
+    builder.SetMaxSendMessageSize(kMaxGrpcMessage);
+    // Otherwise a second server takes the same port and both say that they are ready.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
+    builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+    // The guard against resets counts calls by it.
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
+    builder.AddListeningPort(tcp, ServerCredentials(), &port_);
+    if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
+    // One that a server would not start with can serve no other.
+    service_ = std::make_unique<Service>(core_, calls_);
+    builder.RegisterService(service_.get());
+    members_queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return;
+    members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
+    // The directory is this user's alone already.
+    if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
+  }
+
+  // Without one everybody comes over TCP.
+  static std::string UnixSocket() {
+    const absl::StatusOr<std::string> path = NewUnixSocketPath();
+    if (path.ok()) return *path;
+    LOG(INFO) << "no Unix-domain socket for clients on this machine: " << path.status().message();
+    return "";
+  }
+
+  ServerCore* const core_;
+  const bool unix_sockets_;
+  const std::shared_ptr<OpenCalls> calls_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> members_queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<MembershipThread> members_;
+  std::unique_ptr<ResetGuard> guard_;
+  std::string endpoint_;
+  int port_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
+  CHECK(options.core != nullptr);
+  auto server = std::make_unique<Server>(options.core, options.unix_sockets);
+  CheckGrpcThreads();
+  RETURN_IF_ERROR(server->Listen(options.endpoint));
+  return server;
+}
+
+}  // namespace weir

@@ -1,0 +1,77 @@
+#include "pserver/network/grpc_threads.h"
+
+#include <memory>
+#include <string>
+
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/mutex.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "pserver/network/credentials.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_timers.h"
+
+namespace weir {
+namespace {
+
+// Milliseconds are enough where there are threads.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// What callbacks tell, which may come late.
+struct Callbacks {
+  Mutex mu;
+  CondVar changed;
+  int came ABSL_GUARDED_BY(mu) = 0;
+
+  void OneMore() {
+    MutexLock lock(&mu);
+    ++came;
+    changed.SignalAll();
+  }
+  bool HaveCome(int n) {
+    const absl::Time end = Clock::Real()->Now() + kPatience;
+    MutexLock lock(&mu);
+    while (came < n) {
+      const absl::Duration left = end - Clock::Real()->Now();
+      if (left <= absl::ZeroDuration()) return false;
+      changed.WaitWithTimeout(&mu, left);
+    }
+    return true;
+  }
+};
+
+// Belongs to gRPC until its callback comes.
+struct Call {
+  grpc::ClientContext context;
+  const grpc::ByteBuffer request = ToByteBuffer({});
+  grpc::ByteBuffer reply;
+};
+
+// A call that fails at once, whose callback comes on the threads that also run handlers; and a timer.
+bool Try() {
+  const auto callbacks = std::make_shared<Callbacks>();
+  auto* call = new Call;
+  auto* timer = new grpc::Alarm;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
+      grpc::CreateChannel("unix:/nowhere/weir", ChannelCredentials()));
+  call->context.set_deadline(GrpcDeadline(kPatience));
+  stub.UnaryCall(&call->context, "/weir/Nothing", {}, &call->request, &call->reply,
+                 [callbacks](const grpc::Status&) { callbacks->OneMore(); });
+  timer->Set(GrpcDeadline(absl::Milliseconds(1)), [callbacks](bool) { callbacks->OneMore(); });
+  if (!callbacks->HaveCome(2)) return false;
+  delete call;
+  delete timer;
+  return true;
+}
+
+}  // namespace
+
+void CheckGrpcThreads() {
+  static const bool has_them = Try();
+  if (!has_them)
+    ExitExhausted("cannot start the threads of gRPC (see ulimit -u and -v, and pids.max of the control group)");
+}
+
+}  // namespace weir

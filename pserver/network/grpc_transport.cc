@@ -1,0 +1,200 @@
+#include "pserver/network/grpc_transport.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/mutex.h"
+#include "glog/logging.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "pserver/network/credentials.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/grpc_threads.h"
+#include "pserver/network/grpc_timers.h"
+#include "pserver/network/unix_socket.h"
+
+namespace weir {
+namespace {
+
+using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+// A frame is at most kMaxMessageBytes; other messages carry at most that in one field.
+constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kMaxGrpcMessage);
+  args.SetMaxSendMessageSize(kMaxGrpcMessage);
+  // An http_proxy in the environment is meant for the web, not for the cluster.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Without it all channels to one address are one connection.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
+  args.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
+  // A machine that vanished without a word.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return args;
+}
+
+// Longer than gRPC pauses between attempts to connect.
+constexpr absl::Duration kRenewAfter = absl::Seconds(2);
+
+bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull; }
+
+class GrpcTransport : public Transport {
+ public:
+  explicit GrpcTransport(GrpcTransportOptions options)
+      : endpoints_(std::move(options.endpoints)), unix_sockets_(options.unix_sockets) {
+    KeepFreedMemory();
+    for (const std::string& endpoint : endpoints_) {
+      servers_.push_back(std::make_unique<Server>());
+      for (Connection* tcp : {&servers_.back()->bulk, &servers_.back()->rest})
+        *tcp = {MakeStub(endpoint), Clock::Real()->Now()};
+    }
+    WallClockHasGoneBack();
+  }
+
+  ~GrpcTransport() override {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    for (Pending* call : calls_) call->context.TryCancel();
+    while (!calls_.empty()) none_left_.Wait(&mu_);
+  }
+
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    CHECK(server >= 0 && server < servers()) << "no server " << server;
+    auto* call = new Pending;
+    call->request = ToByteBuffer(request);
+    call->done = std::move(done);
+    call->context.set_wait_for_ready(false);
+    call->method = method;
+    call->context.set_deadline(GrpcDeadline(timeout));
+    if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
+      call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
+    }
+    {
+      MutexLock lock(&mu_);
+      Server& of = *servers_[static_cast<size_t>(server)];
+      call->over_unix = IsBulk(method) && of.near != nullptr;
+      call->stub = call->over_unix ? of.near : IsBulk(method) ? of.bulk.stub : of.rest.stub;
+      calls_.insert(call);
+      if (closing_) call->context.TryCancel();
+    }
+    WallClockHasGoneBack();
+    const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
+    call->stub->UnaryCall(
+        &call->context, path, {}, &call->request, &call->reply,
+        [this, call, server](grpc::Status status) { Finish(call, server, status); });
+  }
+
+  std::string Describe(int server) const override {
+    return absl::StrCat("server ", server, " at ", endpoints_[static_cast<size_t>(server)]);
+  }
+  int servers() const override { return static_cast<int>(endpoints_.size()); }
+
+ private:
+  struct Pending {
+    grpc::ClientContext context;
+    grpc::ByteBuffer request, reply;
+    ReplyCallback done;
+    Method method = Method::kJoin;
+    bool over_unix = false;
+    std::shared_ptr<Stub> stub;
+  };
+  struct Connection {
+    std::shared_ptr<Stub> stub;
+    absl::Time made;
+  };
+  struct Server {
+    // Over TCP, for tensors and for the rest. Guarded by mu_.
+    Connection bulk, rest;
+    // Through its socket, or null: not (or no longer) there. Guarded by mu_.
+    std::shared_ptr<Stub> near;
+    std::string path;
+  };
+
+  static std::shared_ptr<Stub> MakeStub(const std::string& address) {
+    return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
+  }
+
+  // A server has answered a Join.
+  void ComeNear(int server, const grpc::ClientContext& context) {
+    const auto& metadata = context.GetServerInitialMetadata();
+    const auto told = metadata.find(kUnixSocketKey);
+    if (!unix_sockets_ || told == metadata.end()) return;
+    const std::string path(told->second.data(), told->second.size());
+    if (!ListensAt(path)) return;  // on another machine, or in another container
+    std::shared_ptr<Stub> stub = MakeStub(absl::StrCat("unix:", path));
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (of.near != nullptr && of.path == path) return;
+    of.near = std::move(stub);
+    of.path = path;
+    LOG(INFO) << Describe(server) << " is on this machine: tensors go through " << path;
+  }
+
+  void GoApart(int server, const std::shared_ptr<Stub>& stub, const absl::Status& why) {
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (of.near != stub) return;
+    of.near = nullptr;
+    LOG(INFO) << Describe(server) << ": tensors go over TCP from now on: " << of.path << ": " << why.message();
+  }
+
+  // A channel whose pauses between attempts to connect cannot be trusted gives way to one that begins with an attempt.
+  void Renew(int server, const std::shared_ptr<Stub>& stub) {
+    const absl::Time now = Clock::Real()->Now();
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    for (Connection* tcp : {&of.bulk, &of.rest}) {
+      if (tcp->stub == stub && now - tcp->made > kRenewAfter)
+        *tcp = {MakeStub(endpoints_[static_cast<size_t>(server)]), now};
+    }
+  }
+
+  void Finish(Pending* call, int server, const grpc::Status& status) {
+    if (status.ok()) {
+      if (call->method == Method::kJoin) ComeNear(server, call->context);
+      call->done(FromByteBuffer(call->reply));
+    } else {
+      const absl::Status error = FromGrpcStatus(status);
+      // What the server says stands alone; what the network says needs a name.
+      const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+      if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
+      if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
+      call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
+    }
+    call->done = nullptr;
+    MutexLock lock(&mu_);
+    calls_.erase(call);
+    delete call;
+    if (calls_.empty()) none_left_.SignalAll();
+  }
+
+  const std::vector<std::string> endpoints_;
+  const bool unix_sockets_;
+  std::vector<std::unique_ptr<Server>> servers_;  // constant after construction, but for what is guarded in them
+  Mutex mu_;
+  CondVar none_left_;
+  std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
+  if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
+  CheckGrpcThreads();
+  return std::make_unique<GrpcTransport>(std::move(options));
+}
+
+}  // namespace weir

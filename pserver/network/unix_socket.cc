@@ -1,0 +1,94 @@
+#include "pserver/network/unix_socket.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+bool FitsAddress(const std::string& path) { return path.size() < sizeof(sockaddr_un{}.sun_path); }
+
+// 0, or why nobody answers: ECONNREFUSED when nobody listens any more.
+int Connect(const std::string& path) {
+  if (!FitsAddress(path)) return ENAMETOOLONG;
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int error = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
+  ::close(fd);
+  return error;
+}
+
+void RemoveStale(const std::string& directory) {
+  DIR* const dir = ::opendir(directory.c_str());
+  if (dir == nullptr) return;
+  while (const dirent* entry = ::readdir(dir)) {
+    const std::string name = entry->d_name;
+    if (!absl::EndsWith(name, ".sock")) continue;
+    const std::string path = directory + "/" + name;
+    // Between bind and listen a living one refuses too: only those are removed whose process is gone.
+    const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
+    if (pid > 0 && ::kill(pid, 0) == 0 && pid != ::getpid()) continue;
+    if (Connect(path) == ECONNREFUSED) ::unlink(path.c_str());
+  }
+  ::closedir(dir);
+}
+
+absl::Status MakeDirectory(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot make ", directory, ": ", std::strerror(errno)));
+  }
+  struct stat found = {};
+  if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
+      (found.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory, " is not a directory of this user alone (mode 0700); remove it or set TMPDIR"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> NewUnixSocketPath(const std::string& parent) {
+  const std::string directory = absl::StrCat(parent, "/weir-", ::geteuid());
+  std::random_device random;
+  const std::string path = absl::StrFormat("%s/%d-%08x%08x.sock", directory, ::getpid(), random(), random());
+  if (!FitsAddress(path)) {
+    return absl::FailedPreconditionError(absl::StrCat("the name of a socket has at most ",
+                                                      sizeof(sockaddr_un{}.sun_path) - 1, " bytes, ", path, " has ",
+                                                      path.size(), "; set TMPDIR to a shorter one"));
+  }
+  RETURN_IF_ERROR(MakeDirectory(directory));
+  RemoveStale(directory);
+  return path;
+}
+
+absl::StatusOr<std::string> NewUnixSocketPath() {
+  const char* const set = std::getenv("TMPDIR");
+  return NewUnixSocketPath(set != nullptr && set[0] == '/' ? set : "/tmp");
+}
+
+bool ListensAt(const std::string& path) {
+  struct stat found = {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == ::geteuid() &&
+         Connect(path) == 0;
+}
+
+}  // namespace weir

@@ -1,0 +1,69 @@
+#include "pserver/protocol/norm_cuts.h"
+
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir {
+
+namespace {
+
+std::vector<std::string> VarsOf(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
+  }
+  return {};
+}
+
+const v1::OpAttr* AttrOf(const v1::OpDesc& op, std::string_view name) {
+  for (const v1::OpAttr& attr : op.attrs()) {
+    if (attr.name() == name) return &attr;
+  }
+  return nullptr;
+}
+
+bool Only(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name, const std::string& var) {
+  const std::vector<std::string> vars = VarsOf(slots, name);
+  return vars.size() == 1 && vars[0] == var;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<NormCut>> NormCutsOf(const v1::BlockDesc& optimize) {
+  std::vector<NormCut> cuts;
+  for (int i = 0; i < optimize.ops_size(); ++i) {
+    const v1::OpDesc& op = optimize.ops(i);
+    if (op.type() != "whole_norm") continue;
+    const std::vector<std::string> parts = VarsOf(op.inputs(), "X");
+    const v1::OpAttr* const name = AttrOf(op, "name");
+    if (i == 0 || parts.size() != 1 || name == nullptr || name->s().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("op ", i, " (whole_norm): on a server it stands behind a sum_of_squares, has "
+                                                     "one part and a name; this one has ", parts.size(), " parts"));
+    }
+    if (cuts.empty() || cuts.back().end != i) cuts.push_back({.begin = i});
+    cuts.back().end = i + 1;
+    cuts.back().norms.push_back({name->s(), parts[0], VarsOf(op.outputs(), "Out")});
+  }
+  return cuts;
+}
+
+absl::StatusOr<std::optional<TableClip>> TakeTableClip(const std::string& grad, std::vector<const v1::OpDesc*>* ops) {
+  if (ops->empty() || ops->front()->type() != "sum_of_squares") return std::optional<TableClip>();
+  const bool all = ops->size() > 3 && (*ops)[1]->type() == "whole_norm" && (*ops)[2]->type() == "clip_by_norm";
+  if (!all) {
+    return absl::InvalidArgumentError("a norm of a table's gradient is there to clip it: sum_of_squares, whole_norm, clip_by_norm, "
+                                      "then the update");
+  }
+  const v1::OpDesc &sum = *(*ops)[0], &norm = *(*ops)[1], &clip = *(*ops)[2];
+  const std::vector<std::string> part = VarsOf(sum.outputs(), "Out"), whole = VarsOf(norm.outputs(), "Out");
+  const bool fit = part.size() == 1 && whole.size() == 1 && Only(sum.inputs(), "X", grad) && Only(norm.inputs(), "X", part[0]) &&
+                   Only(clip.inputs(), "X", grad) && Only(clip.inputs(), "Norm", whole[0]) && Only(clip.outputs(), "Out", grad);
+  const v1::OpAttr *const name = AttrOf(norm, "name"), *const max_norm = AttrOf(clip, "max_norm");
+  if (!fit || name == nullptr || max_norm == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("sum_of_squares, whole_norm and clip_by_norm do not hand ", grad, " on to each other"));
+  }
+  ops->erase(ops->begin(), ops->begin() + 3);
+  return std::optional<TableClip>(TableClip{name->s(), max_norm->f()});
+}
+
+}  // namespace weir

@@ -1,0 +1,42 @@
+// How a client reaches servers: over gRPC (pserver/network/grpc_transport.h), by a call in the same process
+// (pserver/embedded/in_process.h), or through a seam that drops, repeats and delays (tests/testing).
+#ifndef WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
+#define WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/wire/slices.h"
+
+namespace weir {
+
+// Methods of weir.v1.ParameterServer, in its order.
+enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl, kNorms };
+inline constexpr int kMethods = 7;
+// "Join", ... as in the service.
+std::string_view MethodName(Method method);
+
+using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
+
+// Thread-safe.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Sends one request; `done` runs exactly once, on any thread, not later than shortly after `timeout`. Request and reply
+  // bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull). Unavailable: not reached,
+  // repeat; DeadlineExceeded: no answer in time, repeat.
+  virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
+  // For messages: "server 1 at 127.0.0.1:6171".
+  virtual std::string Describe(int server) const = 0;
+  virtual int servers() const = 0;
+  // Call does the server's work before it returns: several calls are then worth several threads.
+  virtual bool answers_inside() const { return false; }
+  // Bytes may be spoiled on the way: payloads of Push and Pull carry checksums, and both ends compare them.
+  virtual bool checks_payloads() const { return true; }
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_PROTOCOL_TRANSPORT_H_

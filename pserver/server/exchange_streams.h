@@ -1,0 +1,60 @@
+// Bytes of any size from one trainer to one other: the reader takes chunks while the writer brings the next, and few
+// are here at a time. Not thread-safe; ServerCore locks around it. The calls are those of ExchangeRequest.stream_to and
+// stream_from.
+#ifndef WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
+#define WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/parameter_server.pb.h"
+
+namespace weir {
+
+class ExchangeStreams {
+ public:
+  explicit ExchangeStreams(int trainers) : trainers_(trainers) {}
+
+  // Keeps a chunk that `trainer` brings; one seen before changes nothing. InvalidArgument: a chunk out of order, or too
+  // large. ResourceExhausted: the window is full, or the trainer writes to too many streams.
+  absl::Status Write(const v1::ExchangeRequest& request, int trainer);
+  // Whether chunk `request.chunk` of `trainer` has room.
+  bool HasRoom(const v1::ExchangeRequest& request, int trainer) const;
+
+  // Forgets the chunks before `request.chunk`, which the reader `trainer` has taken.
+  absl::Status Take(const v1::ExchangeRequest& request, int trainer);
+  // The chunk that it asks for, or the end. False: neither is there yet. `gone`: nothing more will come.
+  bool Read(const v1::ExchangeRequest& request, int trainer, bool gone, v1::ExchangeReply* reply) const;
+  // Bytes that Read would put into its reply.
+  size_t ReadBytes(const v1::ExchangeRequest& request, int trainer) const;
+
+  // A trainer has died: what it reads is dropped from now on, and what it writes ends.
+  void Close(int trainer);
+  // Forgets streams that ended longer than `keep` ago: until then a call whose reply was lost may come again.
+  void Expire(absl::Time now, absl::Duration keep);
+
+ private:
+  struct Stream {
+    std::deque<std::string> chunks;  // from `taken` on
+    int taken = 0;
+    int count = 0;  // of all chunks; 0: not known yet
+    bool closed = false;
+    absl::Time ended = absl::InfiniteFuture();
+    int next() const { return taken + static_cast<int>(chunks.size()); }
+    bool Over() const { return closed || (count > 0 && taken == count); }
+  };
+  using Id = std::tuple<std::string, int, int>;  // key, writer, reader
+  const Stream* Find(const Id& id) const;
+
+  int trainers_;
+  std::map<Id, Stream> streams_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
