@@ -42,7 +42,8 @@ class AccuracyKernel : public OpKernel {
     const Tensor& scores = ctx.input(0);
     const Tensor& label = ctx.input(1);
     RETURN_IF_ERROR(CheckRank("Out", scores, 2));
-    RETURN_IF_ERROR(CheckTensor("Label", label, {scores.dim(0), 1}, label.dtype() == v1::INT64 ? v1::INT64 : v1::FLOAT32));
+    RETURN_IF_ERROR(
+        CheckTensor("Label", label, {scores.dim(0), 1}, label.dtype() == v1::INT64 ? v1::INT64 : v1::FLOAT32));
     const int64_t rows = scores.dim(0), classes = scores.dim(1);
     int64_t correct = 0;
     for (int64_t r = 0; r < rows; ++r) {
@@ -70,7 +71,9 @@ REGISTER_OP(accuracy)
   .inputs = {{"Out"}, {"Label"}},
   .outputs = {{"Correct"}, {"Total"}},
   .shape = AccuracyShape,
-  .cost = [](InferContext& ctx) { return Cost{.flops = Elements(ctx.Input("Out")), .bytes = 4 * Elements(ctx.Input("Out"))}; }});
+  .cost = [](InferContext& ctx) {
+    return Cost{.flops = Elements(ctx.Input("Out")), .bytes = 4 * Elements(ctx.Input("Out"))};
+  }});
 
 REGISTER_KERNEL(accuracy, kCpu, MakeKernel<AccuracyKernel>);
 

@@ -1,4 +1,5 @@
-// Arithmetic of relu, sigmoid, tanh and square, for CPU and CUDA. Gradients from the output, where the output says enough.
+// Arithmetic of relu, sigmoid, tanh and square, for CPU and CUDA. Gradients from the output, where the output says
+// enough.
 #ifndef WEIR_OPS_ACTIVATION_MATH_H_
 #define WEIR_OPS_ACTIVATION_MATH_H_
 

@@ -23,15 +23,15 @@ namespace weir {
 namespace {
 
 // One vector loop per function; a pointer to one is what a kernel is made of.
-#define WEIR_UNARY_LOOP(name, function)                                        \
-  WEIR_VECTORIZED void name##Loop(int64_t n, const float* x, float* y) {       \
-    WEIR_INDEPENDENT                                                           \
-    for (int64_t i = 0; i < n; ++i) y[i] = function(x[i]);                     \
+#define WEIR_UNARY_LOOP(name, function)                                  \
+  WEIR_VECTORIZED void name##Loop(int64_t n, const float* x, float* y) { \
+    WEIR_INDEPENDENT                                                     \
+    for (int64_t i = 0; i < n; ++i) y[i] = function(x[i]);               \
   }
-#define WEIR_UNARY_GRAD_LOOP(name, function)                                                        \
-  WEIR_VECTORIZED void name##Loop(int64_t n, const float* saved, const float* dy, float* dx) {      \
-    WEIR_INDEPENDENT                                                                                \
-    for (int64_t i = 0; i < n; ++i) dx[i] = function(saved[i], dy[i]);                              \
+#define WEIR_UNARY_GRAD_LOOP(name, function)                                                   \
+  WEIR_VECTORIZED void name##Loop(int64_t n, const float* saved, const float* dy, float* dx) { \
+    WEIR_INDEPENDENT                                                                           \
+    for (int64_t i = 0; i < n; ++i) dx[i] = function(saved[i], dy[i]);                         \
   }
 
 WEIR_UNARY_LOOP(Relu, Relu)

@@ -25,7 +25,8 @@ OpDef Def() {
 
 REGISTER_OP(adagrad_per_row)(Def());
 REGISTER_ROW_RULE(adagrad_per_row, [](const AttrReader& attrs) {
-  return MakeRowRule("adagrad_per_row", AdagradPerRowMath{.epsilon = static_cast<float>(attrs.Float("epsilon"))}, attrs);
+  return MakeRowRule("adagrad_per_row", AdagradPerRowMath{.epsilon = static_cast<float>(attrs.Float("epsilon"))},
+                     attrs);
 });
 
 }  // namespace

@@ -4,8 +4,8 @@
 //   Moment1, Moment2  m and v, shape of Param, initially 0
 //   Step              t, updates so far: [1], or one per row when Grad comes as rows
 //
-// mhat = m / (1 - b1^t), vhat = v / (1 - b2^t). Lazy on rows: t counts the updates of the row, so a row's first update is a
-// full step whenever it comes. Counts are float32, exact up to 2^24 updates. Arithmetic in ops/adam_math.h.
+// mhat = m / (1 - b1^t), vhat = v / (1 - b2^t). Lazy on rows: t counts the updates of the row, so a row's first update
+// is a full step whenever it comes. Counts are float32, exact up to 2^24 updates. Arithmetic in ops/adam_math.h.
 #include "ops/adam_math.h"
 #include "ops/known_biases.h"
 #include "ops/update_op.h"

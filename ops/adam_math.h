@@ -24,7 +24,8 @@ struct AdamMath {
 
   double beta1, beta2;
   float epsilon;
-  // BiasAt(beta1, beta2, i) for i in [1, known): rows would pay two powers each otherwise. May be empty (ops/known_biases.h).
+  // BiasAt(beta1, beta2, i) for i in [1, known): rows would pay two powers each otherwise. May be empty
+  // (ops/known_biases.h).
   const Bias* biases = nullptr;
   int known = 0;
 
@@ -32,10 +33,15 @@ struct AdamMath {
     float beta1, beta2, rest1, rest2, lr, epsilon;
   };
   WEIR_MATH Step At(float lr, float count) const {
-    const Bias bias =
-        count >= 1 && count < static_cast<float>(known) ? biases[static_cast<int>(count)] : BiasAt(beta1, beta2, static_cast<double>(count));
-    return {static_cast<float>(beta1),       static_cast<float>(beta2), static_cast<float>(1.0 - beta1),
-            static_cast<float>(1.0 - beta2), lr * bias.rate,            epsilon * bias.root};
+    const Bias bias = count >= 1 && count < static_cast<float>(known)
+                          ? biases[static_cast<int>(count)]
+                          : BiasAt(beta1, beta2, static_cast<double>(count));
+    return {static_cast<float>(beta1),
+            static_cast<float>(beta2),
+            static_cast<float>(1.0 - beta1),
+            static_cast<float>(1.0 - beta2),
+            lr * bias.rate,
+            epsilon * bias.root};
   }
   WEIR_MATH static void Element(const Step& c, float g, float& w, float& moment1, float& moment2) {
     const float m = c.beta1 * moment1 + c.rest1 * g;

@@ -16,7 +16,9 @@ struct AdamWMath {
     AdamMath::Step adam;
     float decay;
   };
-  WEIR_MATH static AdamMath::Bias BiasAt(double beta1, double beta2, double t) { return AdamMath::BiasAt(beta1, beta2, t); }
+  WEIR_MATH static AdamMath::Bias BiasAt(double beta1, double beta2, double t) {
+    return AdamMath::BiasAt(beta1, beta2, t);
+  }
   WEIR_MATH Step At(float lr, float count) const { return {adam.At(lr, count), lr * weight_decay}; }
   WEIR_MATH static void Element(const Step& c, float g, float& w, float& moment1, float& moment2) {
     const float decay = c.decay * w;

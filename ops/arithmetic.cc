@@ -20,8 +20,8 @@ constexpr Level kAvx2 = {v1::Train::AVX2, "avx2", dnnl_cpu_isa_avx2};
 constexpr Level kBase = {v1::Train::AUTO, "sse41", dnnl_cpu_isa_sse41};
 
 bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -35,13 +35,13 @@ absl::Status Choose(const Level& level) {
   MutexLock lock(&mu);
   if (chosen == &level) return absl::OkStatus();
   if (chosen != nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("arithmetic is already ", chosen->name, " in this process; ", level.name,
-                                                      " must be set before the first product of matrices"));
+    return absl::FailedPreconditionError(absl::StrCat("arithmetic is already ", chosen->name, " in this process; ",
+                                                      level.name, " must be set before the first product of matrices"));
   }
   if (dnnl_set_max_cpu_isa(level.isa) != dnnl_success || dnnl_get_effective_cpu_isa() != level.isa) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "oneDNN cannot be held to ", level.name,
-        ": it was used before arithmetic was chosen, or it was built without a limit on instructions"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("oneDNN cannot be held to ", level.name,
+                     ": it was used before arithmetic was chosen, or it was built without a limit on instructions"));
   }
   chosen = &level;
   return absl::OkStatus();
@@ -52,10 +52,10 @@ absl::Status Choose(const Level& level) {
 absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic) {
   if (arithmetic == v1::Train::AVX512) {
     if (!HasAvx512()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("train.arithmetic is AVX512, and this processor has not all of AVX-512 F, BW, DQ and VL; the best "
-                       "it has is ",
-                       Best().name, ": set AVX2 or AUTO"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "train.arithmetic is AVX512, and this processor has not all of AVX-512 F, BW, DQ and VL; the best "
+          "it has is ",
+          Best().name, ": set AVX2 or AUTO"));
     }
     return Choose(kAvx512);
   }

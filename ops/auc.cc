@@ -1,5 +1,5 @@
-// auc: counts predictions in buckets, from which the area under the ROC curve follows. Counts are integers, so the sum over lanes,
-// steps and trainers is exact and needs no order.
+// auc: counts predictions in buckets, from which the area under the ROC curve follows. Counts are integers, so the sum
+// over lanes, steps and trainers is exact and needs no order.
 //
 //   Predict     [B, 1]  f32, probabilities
 //   Label       [B, 1]  f32, positive when above 0.5
@@ -9,8 +9,8 @@
 //   StatNegOut  the same variable as StatNeg
 //   buckets     int = 65536
 //
-// Bucket of p: floor(p * buckets), the last one for 1. Runs once per step over all lanes, which share the counts. A prediction
-// outside of [0, 1] or NaN is an error. No gradient.
+// Bucket of p: floor(p * buckets), the last one for 1. Runs once per step over all lanes, which share the counts. A
+// prediction outside of [0, 1] or NaN is an error. No gradient.
 #include <algorithm>
 #include <memory>
 
@@ -133,7 +133,10 @@ REGISTER_OP(auc)
   .attrs = {IntAttr("buckets", kBuckets)},
   .scope = OpScope::kStep,
   .shape = AucShape,
-  .cost = [](InferContext& ctx) { return Cost{.flops = Elements(ctx.Input("Predict")), .bytes = 24 * Elements(ctx.Input("Predict"))}; },
+  .cost =
+      [](InferContext& ctx) {
+        return Cost{.flops = Elements(ctx.Input("Predict")), .bytes = 24 * Elements(ctx.Input("Predict"))};
+      },
   .in_place = {{"StatPos", "StatPosOut"}, {"StatNeg", "StatNegOut"}}});
 
 REGISTER_KERNEL(auc, kCpu, MakeKernel<AucKernel>);

@@ -11,16 +11,17 @@
 //   epsilon float > 0; activation: identity, relu, sigmoid or tanh
 //   momentum float in [0, 1): of the running averages (framework/graph/running_averages.h)
 //
-// In training mean and variance are those of the lane's own examples; a channel of one element has variance 0. Otherwise they are
-// the running ones. Sums go over examples in order, in each example in the order of ops/fixed_sum.h; the variance is taken
-// around the mean in a second pass.
+// In training mean and variance are those of the lane's own examples; a channel of one element has variance 0.
+// Otherwise they are the running ones. Sums go over examples in order, in each example in the order of ops/fixed_sum.h;
+// the variance is taken around the mean in a second pass.
 //
-// Gradient (batch_norm_grad), with n elements in a channel, dpre = dOut * f' taken from Out, and norm = (x - mean) / sqrt(variance
+// Gradient (batch_norm_grad), with n elements in a channel, dpre = dOut * f' taken from Out, and norm = (x - mean) /
+// sqrt(variance
 // + epsilon):
 //   dShift = sum of dpre, dScale = sum of dpre * norm,
 //   dX = scale / sqrt(variance + epsilon) * (dpre - dShift / n - norm * dScale / n)
-// Mean@GRAD and Variance@GRAD are no gradients: they are BatchMean and BatchVariance times the examples of the lane, which servers
-// divide by the samples of the step and make running averages of.
+// Mean@GRAD and Variance@GRAD are no gradients: they are BatchMean and BatchVariance times the examples of the lane,
+// which servers divide by the samples of the step and make running averages of.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -48,7 +49,8 @@ struct Channels {
   int64_t elements() const { return batch * size; }
 };
 
-// Of one channel, beginning at x. ------------------------------------------------------------------------------------------
+// Of one channel, beginning at x.
+// ------------------------------------------------------------------------------------------
 
 WEIR_VECTORIZED float Sum(const Channels& c, const float* x) {
   float sum = 0;
@@ -81,15 +83,16 @@ WEIR_VECTORIZED void Normalise(const Channels& c, float mean, float factor, cons
 }
 
 // dx = factor * (dpre - shift - (x - mean) * slope). dx may be dpre.
-WEIR_VECTORIZED void InputGradient(const Channels& c, float mean, float factor, float shift, float slope, const float* x,
-                                   const float* dpre, float* dx) {
+WEIR_VECTORIZED void InputGradient(const Channels& c, float mean, float factor, float shift, float slope,
+                                   const float* x, const float* dpre, float* dx) {
   for (int64_t b = 0; b < c.batch; ++b, x += c.step(), dpre += c.step(), dx += c.step()) {
     WEIR_INDEPENDENT
     for (int64_t i = 0; i < c.size; ++i) dx[i] = factor * (dpre[i] - shift - (x[i] - mean) * slope);
   }
 }
 
-// All channels of examples that have one element of each: the same sums, several channels at a time. ------------------------------
+// All channels of examples that have one element of each: the same sums, several channels at a time.
+// ------------------------------
 
 WEIR_VECTORIZED void SumRows(const Channels& c, const float* x, float* sum) {
   WEIR_INDEPENDENT
@@ -109,7 +112,8 @@ WEIR_VECTORIZED void SumRowsOfSquares(const Channels& c, const float* mean, cons
   }
 }
 
-WEIR_VECTORIZED void SumRowsOfProducts(const Channels& c, const float* mean, const float* x, const float* dpre, float* sum) {
+WEIR_VECTORIZED void SumRowsOfProducts(const Channels& c, const float* mean, const float* x, const float* dpre,
+                                       float* sum) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < c.count; ++i) sum[i] = 0;
   for (int64_t b = 0; b < c.batch; ++b, x += c.count, dpre += c.count) {
@@ -118,8 +122,8 @@ WEIR_VECTORIZED void SumRowsOfProducts(const Channels& c, const float* mean, con
   }
 }
 
-WEIR_VECTORIZED void NormaliseRows(const Channels& c, const float* mean, const float* factor, const float* shift, const float* x,
-                                   float* out) {
+WEIR_VECTORIZED void NormaliseRows(const Channels& c, const float* mean, const float* factor, const float* shift,
+                                   const float* x, float* out) {
   for (int64_t b = 0; b < c.batch; ++b, x += c.count, out += c.count) {
     WEIR_INDEPENDENT
     for (int64_t i = 0; i < c.count; ++i) out[i] = (x[i] - mean[i]) * factor[i] + shift[i];
@@ -134,7 +138,7 @@ WEIR_VECTORIZED void InputGradientOfRows(const Channels& c, const float* mean, c
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 float InverseDeviation(float variance, float epsilon) { return 1.0f / std::sqrt(variance + epsilon); }
 
@@ -164,9 +168,11 @@ class BatchNormKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
-    if (x.rank() < 2) return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
+    if (x.rank() < 2)
+      return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
     const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
-    for (int slot = 1; slot <= 4; ++slot) RETURN_IF_ERROR(CheckTensor(kChannelInputs[slot - 1], ctx.input(slot), {c.count}));
+    for (int slot = 1; slot <= 4; ++slot)
+      RETURN_IF_ERROR(CheckTensor(kChannelInputs[slot - 1], ctx.input(slot), {c.count}));
     Tensor* const out = ctx.output(0);
     out->Resize(v1::FLOAT32, x.dims());
     for (int slot : {1, 2}) ctx.output(slot)->Resize(v1::FLOAT32, {c.count});
@@ -192,7 +198,8 @@ class BatchNormKernel : public OpKernel {
     for (int64_t i = 0; i < c.count; ++i) {
       float* const y = out->data<float>() + i * c.size;
       Normalise(c, mean[i], scale[i] * InverseDeviation(variance[i], epsilon_), x.data<float>() + i * c.size, y);
-      for (int64_t b = 0; b < c.batch; ++b) AddAndActivate(activation_, c.size, shift[i], y + b * c.step(), y + b * c.step());
+      for (int64_t b = 0; b < c.batch; ++b)
+        AddAndActivate(activation_, c.size, shift[i], y + b * c.step(), y + b * c.step());
     }
     return absl::OkStatus();
   }
@@ -203,14 +210,16 @@ class BatchNormKernel : public OpKernel {
   const float epsilon_;
 };
 
-// Inputs X, Scale, BatchMean, BatchVariance, Out, Out@GRAD; outputs X@GRAD?, Scale@GRAD?, Shift@GRAD?, Mean@GRAD?, Variance@GRAD?.
+// Inputs X, Scale, BatchMean, BatchVariance, Out, Out@GRAD; outputs X@GRAD?, Scale@GRAD?, Shift@GRAD?, Mean@GRAD?,
+// Variance@GRAD?.
 class BatchNormGradKernel : public OpKernel {
  public:
   BatchNormGradKernel(FusedActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
-    if (x.rank() < 2) return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
+    if (x.rank() < 2)
+      return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
     const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
     RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(1), {c.count}));
     RETURN_IF_ERROR(CheckTensor("BatchMean", ctx.input(2), {c.count}));
@@ -277,7 +286,8 @@ class BatchNormGradKernel : public OpKernel {
   }
 
   // dshift: sums of dpre; products: sums of dpre * (x - mean).
-  static void Sums(const Channels& c, const float* mean, const float* x, const float* dpre, float* dshift, float* products) {
+  static void Sums(const Channels& c, const float* mean, const float* x, const float* dpre, float* dshift,
+                   float* products) {
     if (c.size == 1) {
       SumRows(c, dpre, dshift);
       SumRowsOfProducts(c, mean, x, dpre, products);

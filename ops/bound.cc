@@ -40,7 +40,8 @@ REGISTER_OP(bound)
   .summary = "values of updated rows into [min, max]",
   .inputs = {{.name = "Param", .kinds = {v1::TABLE}}},
   .outputs = {{.name = "ParamOut", .kinds = {v1::TABLE}}},
-  .attrs = {FloatAttr("min", -std::numeric_limits<float>::infinity()), FloatAttr("max", std::numeric_limits<float>::infinity())},
+  .attrs = {FloatAttr("min", -std::numeric_limits<float>::infinity()),
+            FloatAttr("max", std::numeric_limits<float>::infinity())},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     const double min = ctx.attrs().Float("min"), max = ctx.attrs().Float("max");
@@ -48,7 +49,8 @@ REGISTER_OP(bound)
     // Else rounding would step over them.
     const DType dtype = ctx.Input("Param").dtype();
     if (dtype != v1::FLOAT32 && dtype != v1::FLOAT16 && dtype != v1::BFLOAT16) {
-      return ctx.Error(absl::StrCat("Param must have FLOAT32, FLOAT16 or BFLOAT16 values, got ", v1::DType_Name(dtype)));
+      return ctx.Error(
+          absl::StrCat("Param must have FLOAT32, FLOAT16 or BFLOAT16 values, got ", v1::DType_Name(dtype)));
     }
     for (const auto& [name, bound] : {std::pair("min", min), std::pair("max", max)}) {
       if (dtype == v1::FLOAT32 || NotBelow(dtype, bound) == bound) continue;
@@ -62,11 +64,12 @@ REGISTER_OP(bound)
     return absl::OkStatus();
   },
   // Of a row: how many there are, the table does not know.
-  .cost = [](InferContext& ctx) {
-    const Shape dims = ctx.InputShape("Param");
-    const double width = dims.empty() ? 1 : static_cast<double>(dims.back());
-    return Cost{.flops = 2 * width, .bytes = 8 * width};
-  },
+  .cost =
+      [](InferContext& ctx) {
+        const Shape dims = ctx.InputShape("Param");
+        const double width = dims.empty() ? 1 : static_cast<double>(dims.back());
+        return Cost{.flops = 2 * width, .bytes = 8 * width};
+      },
   .in_place = {{"Param", "ParamOut"}}});
 REGISTER_ROW_VALUES(bound, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowValueRule>> {
   return std::unique_ptr<RowValueRule>(

@@ -42,13 +42,14 @@ absl::StatusOr<Shape> AlignDims(absl::Span<const int64_t> x, absl::Span<const in
   const int64_t from = axis < 0 ? rank - y_rank : axis;
   if (from < 0 || from > rank - y_rank) {
     return absl::InvalidArgumentError(absl::StrCat("Y has dims ", ShapeString(y), ", which from axis ", axis,
-                                                   " on do not fit into X's ", ShapeString(x), "; Y must be the smaller one"));
+                                                   " on do not fit into X's ", ShapeString(x),
+                                                   "; Y must be the smaller one"));
   }
   Shape aligned(rank, 1);
   for (int64_t d = 0; d < y_rank; ++d) {
     if (y[d] != 1 && y[d] != x[from + d]) {
-      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x), ", Y ", ShapeString(y), " from axis ", from,
-                                                     " on; they must be equal there, or 1 in Y"));
+      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x), ", Y ", ShapeString(y),
+                                                     " from axis ", from, " on; they must be equal there, or 1 in Y"));
     }
     aligned[from + d] = y[d];
   }

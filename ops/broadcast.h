@@ -1,5 +1,5 @@
-// How the elements of a smaller tensor Y stand against those of X, for loops over X. Dimensions that behave alike are joined:
-// what is left is a few outer loops and one inner run in which Y either moves with X or stands still.
+// How the elements of a smaller tensor Y stand against those of X, for loops over X. Dimensions that behave alike are
+// joined: what is left is a few outer loops and one inner run in which Y either moves with X or stands still.
 #ifndef WEIR_OPS_BROADCAST_H_
 #define WEIR_OPS_BROADCAST_H_
 

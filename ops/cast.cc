@@ -4,8 +4,8 @@
 //   Out    like X     `dtype`, one of the same
 //   dtype  type
 //
-// Fractions are cut off towards 0; what the new type cannot hold becomes its nearest value, NaN becomes 0. bool is x != 0.
-// Gradient, between float32 and float64 only: dX = cast of dOut to X's type.
+// Fractions are cut off towards 0; what the new type cannot hold becomes its nearest value, NaN becomes 0. bool is x !=
+// 0. Gradient, between float32 and float64 only: dX = cast of dOut to X's type.
 #include <memory>
 
 #include "framework/base/status_macros.h"
@@ -30,7 +30,8 @@ absl::Status CastShape(InferContext& ctx) {
   }
   const DType to = ctx.attrs().Type("dtype");
   if (!CanCast(to)) {
-    return ctx.Error(absl::StrCat("dtype must be FLOAT32, FLOAT64, INT32, INT64, BOOL or UINT8, got ", v1::DType_Name(to)));
+    return ctx.Error(
+        absl::StrCat("dtype must be FLOAT32, FLOAT64, INT32, INT64, BOOL or UINT8, got ", v1::DType_Name(to)));
   }
   ctx.SetOutput("Out", ctx.InputShape("X"), to);
   return absl::OkStatus();

@@ -20,20 +20,23 @@ absl::StatusOr<ParamChannel*> ChannelOf(const KernelContext& ctx) {
 }
 
 std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot) { return VarsOf(op.inputs(), slot); }
-std::vector<std::string> VarsOfOutput(const v1::OpDesc& op, std::string_view slot) { return VarsOf(op.outputs(), slot); }
+std::vector<std::string> VarsOfOutput(const v1::OpDesc& op, std::string_view slot) {
+  return VarsOf(op.outputs(), slot);
+}
 
 absl::Status CheckBlocks(const InferContext& ctx, int count) {
   const size_t blocks = ctx.attrs().Strings("blocks").size(), servers = ctx.attrs().Ints("servers").size();
   if (blocks == static_cast<size_t>(count) && servers == blocks) return absl::OkStatus();
-  return ctx.Error(std::string(
-      absl::StrCat(count, " variables need as many blocks and servers, got ", blocks, " and ", servers)));
+  return ctx.Error(
+      std::string(absl::StrCat(count, " variables need as many blocks and servers, got ", blocks, " and ", servers)));
 }
 
 std::vector<BlockRef> BlocksOf(const AttrReader& attrs) {
   std::vector<BlockRef> result;
   const std::vector<std::string> blocks = attrs.Strings("blocks");
   const std::vector<int64_t> servers = attrs.Ints("servers");
-  for (size_t i = 0; i < blocks.size(); ++i) result.push_back({.name = blocks[i], .server = static_cast<int>(servers.at(i))});
+  for (size_t i = 0; i < blocks.size(); ++i)
+    result.push_back({.name = blocks[i], .server = static_cast<int>(servers.at(i))});
   return result;
 }
 

@@ -46,7 +46,8 @@ class ColumnLossGradKernel : public OpKernel {
     RETURN_IF_ERROR(CheckColumnLoss(x, ctx.input(1), ctx.has_input(2) ? &ctx.input(2) : nullptr, &ctx.input(3)));
     Tensor* dx = ctx.output(0);
     dx->Resize(v1::FLOAT32, Shape(x.dims().begin(), x.dims().end()));
-    loops_.Backward(x.size(), x.data<float>(), ctx.input(1).data<float>(), ctx.input(3).data<float>(), dx->data<float>());
+    loops_.Backward(x.size(), x.data<float>(), ctx.input(1).data<float>(), ctx.input(3).data<float>(),
+                    dx->data<float>());
     if (ctx.has_input(2)) Weigh(ctx.input(2), dx);
     return absl::OkStatus();
   }

@@ -1,5 +1,5 @@
-// Attribute `columns` of ops that work on part of each row of a table (framework/runtime/table_update.h): [begin, end), none
-// for all. Only the row forms know it.
+// Attribute `columns` of ops that work on part of each row of a table (framework/runtime/table_update.h): [begin, end),
+// none for all. Only the row forms know it.
 #ifndef WEIR_OPS_COLUMNS_H_
 #define WEIR_OPS_COLUMNS_H_
 

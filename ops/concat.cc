@@ -6,8 +6,8 @@
 //
 // Batches are not joined with each other: along axis 0 all sizes must be known (blocks of a parameter).
 //
-// Gradient (concat_grad): each dX is its piece of dOut. Attributes of concat_grad: `sections`, sizes of all pieces along `axis`;
-// `wanted`, which pieces X@GRAD has.
+// Gradient (concat_grad): each dX is its piece of dOut. Attributes of concat_grad: `sections`, sizes of all pieces
+// along `axis`; `wanted`, which pieces X@GRAD has.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -39,8 +39,8 @@ absl::Status ConcatShape(InferContext& ctx) {
     }
     if (!fits) {
       return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(ctx.InputShape("X", 0)), ", X[", i, "] (",
-                                    ctx.Input("X", i).name(), ") ", ShapeString(dims), "; they may differ only along axis ",
-                                    axis));
+                                    ctx.Input("X", i).name(), ") ", ShapeString(dims),
+                                    "; they may differ only along axis ", axis));
     }
     if (dims[axis] < 0) {
       return ctx.Error(absl::StrCat("X[", i, "] (", ctx.Input("X", i).name(), ") has dims ", ShapeString(dims),
@@ -77,8 +77,9 @@ absl::Status ConcatGradShape(InferContext& ctx) {
   const std::vector<int64_t> sections = ctx.attrs().Ints("sections"), wanted = ctx.attrs().Ints("wanted");
   const int64_t axis = NormalAxis(ctx.attrs().Int("axis"), out.size());
   if (axis < 0 || static_cast<int>(wanted.size()) != ctx.OutputCount("X@GRAD")) {
-    return ctx.Error(absl::StrCat("axis ", axis, " and ", wanted.size(), " wanted pieces do not fit to Out@GRAD of dims ",
-                                  ShapeString(out), " and ", ctx.OutputCount("X@GRAD"), " outputs"));
+    return ctx.Error(absl::StrCat("axis ", axis, " and ", wanted.size(),
+                                  " wanted pieces do not fit to Out@GRAD of dims ", ShapeString(out), " and ",
+                                  ctx.OutputCount("X@GRAD"), " outputs"));
   }
   int64_t left = out[axis];
   for (int64_t s : sections) {
@@ -86,8 +87,8 @@ absl::Status ConcatGradShape(InferContext& ctx) {
     if (left >= 0) left -= s;
   }
   if (left != 0) {
-    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " do not add up to the size of Out@GRAD ", ShapeString(out),
-                                  " along axis ", axis));
+    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " do not add up to the size of Out@GRAD ",
+                                  ShapeString(out), " along axis ", axis));
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] < 0 || wanted[i] >= static_cast<int64_t>(sections.size())) {
@@ -106,7 +107,8 @@ class ConcatKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& first = ctx.input(0);
     const int64_t axis = NormalAxis(axis_, first.rank());
-    if (axis < 0) return absl::InvalidArgumentError(absl::StrCat("X[0] has dims ", ShapeString(first.dims()), ", no axis ", axis_));
+    if (axis < 0)
+      return absl::InvalidArgumentError(absl::StrCat("X[0] has dims ", ShapeString(first.dims()), ", no axis ", axis_));
     Shape dims(first.dims().begin(), first.dims().end());
     dims[axis] = 0;
     for (int i = 0; i < ctx.input_count(0); ++i) {

@@ -1,5 +1,6 @@
 // conv2d: Out = f(X convolved with W + Bias), a cross-correlation as everywhere:
-//   out[b, f, i, j] = f(bias[f] + sum over c, k, l of w[f, c, k, l] * x[b, c, i * stride + k - padding, j * stride + l - padding])
+//   out[b, f, i, j] = f(bias[f] + sum over c, k, l of w[f, c, k, l] * x[b, c, i * stride + k - padding, j * stride + l
+//   - padding])
 //
 //   X     [B, C, H, W]    f32; beyond its edges it is 0
 //   W     [F, C, KH, KW]  f32
@@ -8,17 +9,19 @@
 //   stride, padding: two ints, of height and width; padding is below the kernel
 //   activation: identity, relu, sigmoid or tanh
 //
-// A convolution is a product of W, as a matrix [F, taps] with a tap for each (c, k, l), and the matrix of columns [taps, windows]:
-// the elements that each window covers. It is taken in blocks of windows, several examples or some rows of one, whose columns stay
-// in the cache. Blocks follow from the shapes alone, so the order of every sum does.
+// A convolution is a product of W, as a matrix [F, taps] with a tap for each (c, k, l), and the matrix of columns
+// [taps, windows]: the elements that each window covers. It is taken in blocks of windows, several examples or some
+// rows of one, whose columns stay in the cache. Blocks follow from the shapes alone, so the order of every sum does.
 //
-// oneDNN has convolutions of its own. They choose blocks, and with them the order of sums, by the sizes of the machine's caches, and
-// trainers of one job may run on different machines; the product of matrices is the one that fc uses. On one core of an AMD EPYC
-// (Zen 4), 16 examples of 32 x 14 x 14 and 64 filters of 3 x 3, they took 1.1 ms forward, 1.3 for the weights and 1.1 for the input
-// with what it takes to bring pictures into their layout and back; blocks of columns and products 1.5, 1.6 and 1.6.
+// oneDNN has convolutions of its own. They choose blocks, and with them the order of sums, by the sizes of the
+// machine's caches, and trainers of one job may run on different machines; the product of matrices is the one that fc
+// uses. On one core of an AMD EPYC (Zen 4), 16 examples of 32 x 14 x 14 and 64 filters of 3 x 3, they took 1.1 ms
+// forward, 1.3 for the weights and 1.1 for the input with what it takes to bring pictures into their layout and back;
+// blocks of columns and products 1.5, 1.6 and 1.6.
 //
 // Gradient (conv2d_grad), with dPre = dOut * f' taken from Out:
-//   dBias = sum of dPre over windows, dW = dPre * columns^T, dX = the sum of W^T * dPre over the windows that cover an element.
+//   dBias = sum of dPre over windows, dW = dPre * columns^T, dX = the sum of W^T * dPre over the windows that cover an
+//   element.
 // Blocks of examples follow one another, and in a block the taps.
 #include <algorithm>
 #include <cstring>
@@ -42,8 +45,8 @@
 namespace weir {
 namespace {
 
-// Columns of a block: 1 MiB of them, the second-level cache of the cores we measure on, and no more than a product needs to run at
-// full speed.
+// Columns of a block: 1 MiB of them, the second-level cache of the cores we measure on, and no more than a product
+// needs to run at full speed.
 constexpr int64_t kBlockFloats = int64_t{1} << 18;
 constexpr int64_t kBlockWindows = 1024;
 // Rows are copied so many elements at a time, and may run over their ends.
@@ -76,7 +79,8 @@ void ForBlocks(const Conv& c, Fn fn) {
   }
 }
 
-absl::StatusOr<Conv> MakeConv(absl::Span<const int64_t> x, absl::Span<const int64_t> w, const WindowSettings& settings) {
+absl::StatusOr<Conv> MakeConv(absl::Span<const int64_t> x, absl::Span<const int64_t> w,
+                              const WindowSettings& settings) {
   Conv c;
   ASSIGN_OR_RETURN(static_cast<ConvSizes&>(c), MakeConvSizes(x, w, settings));
   const int64_t columns = std::max<int64_t>(1, std::min(kBlockWindows, kBlockFloats / std::max<int64_t>(1, c.taps)));
@@ -112,8 +116,8 @@ WEIR_VECTORIZED void Pad(const Conv& c, int64_t first_row, const float* x, float
   }
 }
 
-// cols [taps, n] of `examples` padded examples, from the lowest address to the highest: whatever a row writes behind its end is
-// written once more. Reads and writes up to kChunk - 1 floats behind either end.
+// cols [taps, n] of `examples` padded examples, from the lowest address to the highest: whatever a row writes behind
+// its end is written once more. Reads and writes up to kChunk - 1 floats behind either end.
 WEIR_VECTORIZED void TakeColumns(const Conv& c, int64_t examples, int64_t rows, const float* padded, float* cols) {
   const int64_t height = c.padded_height(), width = c.padded_width(), count = c.width.count;
   const int64_t down = c.height.stride * width, right = c.width.stride;
@@ -139,12 +143,14 @@ WEIR_VECTORIZED void TakeColumns(const Conv& c, int64_t examples, int64_t rows, 
   }
 }
 
-// The other way for one example of a block: adds what windows say of an element to it. cols: of the example, rows `n` apart.
+// The other way for one example of a block: adds what windows say of an element to it. cols: of the example, rows `n`
+// apart.
 WEIR_VECTORIZED void AddColumns(const Conv& c, const Block& block, const float* cols, int64_t n, float* dx) {
   const int64_t count = c.width.count, right = c.width.stride;
   for (int64_t ch = 0; ch < c.channels; ++ch, dx += c.height.size * c.width.size) {
     for (int64_t k = 0; k < c.height.kernel; ++k) {
-      const int64_t first = std::max(block.row, c.height.First(k)), last = std::min(block.row + block.rows, c.height.Last(k));
+      const int64_t first = std::max(block.row, c.height.First(k)),
+                    last = std::min(block.row + block.rows, c.height.Last(k));
       for (int64_t l = 0; l < c.width.kernel; ++l, cols += n) {
         const int64_t begin = c.width.First(l), end = c.width.Last(l);
         for (int64_t r = first; r < last; ++r) {
@@ -180,7 +186,8 @@ Work MakeWork(const Conv& c, bool transposed) {
   const int64_t cols = RoundUp(c.taps * c.block_windows()) + kChunk, padded = RoundUp(c.examples * c.padded()) + kChunk;
   const int64_t matrix = RoundUp(c.filters * c.block_windows());
   float* const all = Scratch(cols + padded + matrix + (transposed ? c.taps * c.filters : 0));
-  Work work{.cols = all, .padded = all + cols, .matrix = all + cols + padded, .transposed = all + cols + padded + matrix};
+  Work work{
+      .cols = all, .padded = all + cols, .matrix = all + cols + padded, .transposed = all + cols + padded + matrix};
   // Read, and never used.
   std::fill_n(work.padded + c.examples * c.padded(), kChunk, 0.0f);
   return work;
@@ -188,14 +195,16 @@ Work MakeWork(const Conv& c, bool transposed) {
 
 void FillColumns(const Conv& c, const Block& block, const float* x, const Work& work) {
   for (int64_t b = 0; b < block.examples; ++b) {
-    Pad(c, block.row, x + (block.example + b) * c.channels * c.height.size * c.width.size, work.padded + b * c.padded());
+    Pad(c, block.row, x + (block.example + b) * c.channels * c.height.size * c.width.size,
+        work.padded + b * c.padded());
   }
   TakeColumns(c, block.examples, block.rows, work.padded, work.cols);
 }
 
 class ConvKernel : public OpKernel {
  public:
-  ConvKernel(FusedActivation activation, WindowSettings settings) : activation_(activation), settings_(std::move(settings)) {}
+  ConvKernel(FusedActivation activation, WindowSettings settings)
+      : activation_(activation), settings_(std::move(settings)) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
@@ -237,7 +246,8 @@ class ConvKernel : public OpKernel {
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 class ConvGradKernel : public OpKernel {
  public:
-  ConvGradKernel(FusedActivation activation, WindowSettings settings) : activation_(activation), settings_(std::move(settings)) {}
+  ConvGradKernel(FusedActivation activation, WindowSettings settings)
+      : activation_(activation), settings_(std::move(settings)) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const Tensor& w = ctx.input(1);
@@ -257,7 +267,8 @@ class ConvGradKernel : public OpKernel {
     ForBlocks(c, [&](const Block& block) {
       const int64_t size = block.rows * c.width.count, n = block.examples * size;
       int64_t line = n;
-      const float* const dpre = PreGradient(c, block, ctx.input(3).data<float>(), ctx.input(4).data<float>(), work, &line);
+      const float* const dpre =
+          PreGradient(c, block, ctx.input(3).data<float>(), ctx.input(4).data<float>(), work, &line);
       if (dbias != nullptr) {
         for (int64_t f = 0; f < c.filters; ++f) {
           for (int64_t b = 0; b < block.examples; ++b) dbias[f] += SumOf(size, dpre + f * line + b * size);
@@ -266,7 +277,8 @@ class ConvGradKernel : public OpKernel {
       if (dw != nullptr) {
         FillColumns(c, block, x.data<float>(), work);
         if (transposed) {
-          Gemm(c.taps, c.filters, n, work.cols, n, dpre, line, work.transposed, c.filters, {.transpose_b = true, .beta = 1});
+          Gemm(c.taps, c.filters, n, work.cols, n, dpre, line, work.transposed, c.filters,
+               {.transpose_b = true, .beta = 1});
         } else {
           Gemm(c.filters, c.taps, n, dpre, line, work.cols, n, dw, c.taps, {.transpose_b = true, .beta = 1});
         }
@@ -274,7 +286,8 @@ class ConvGradKernel : public OpKernel {
       if (dx != nullptr) {
         Gemm(c.taps, n, c.filters, w.data<float>(), c.taps, dpre, line, work.cols, n, {.transpose_a = true});
         for (int64_t b = 0; b < block.examples; ++b) {
-          AddColumns(c, block, work.cols + b * size, n, dx + (block.example + b) * c.channels * c.height.size * c.width.size);
+          AddColumns(c, block, work.cols + b * size, n,
+                     dx + (block.example + b) * c.channels * c.height.size * c.width.size);
         }
       }
     });
@@ -304,7 +317,8 @@ class ConvGradKernel : public OpKernel {
     }
     for (int64_t b = 0; b < block.examples; ++b) {
       for (int64_t f = 0; f < c.filters; ++f) {
-        BackThroughActivation(activation_, size, out + place(b, f), dout + place(b, f), work.matrix + f * *line + b * size);
+        BackThroughActivation(activation_, size, out + place(b, f), dout + place(b, f),
+                              work.matrix + f * *line + b * size);
       }
     }
     return work.matrix;
@@ -355,8 +369,9 @@ CostRule ConvCost(int products) {
     if (!c.ok()) return cost;
     const double windows = static_cast<double>(std::max<int64_t>(1, c->batch)) * static_cast<double>(c->windows());
     cost.flops = 2 * products * windows * static_cast<double>(c->filters) * static_cast<double>(c->taps);
-    cost.bytes = 4 * products *
-                 (Elements(ctx.Input("X")) + Elements(ctx.Input("W")) + windows * static_cast<double>(c->filters + 2 * c->taps));
+    cost.bytes =
+        4 * products *
+        (Elements(ctx.Input("X")) + Elements(ctx.Input("W")) + windows * static_cast<double>(c->filters + 2 * c->taps));
     return cost;
   };
 }
@@ -380,7 +395,9 @@ REGISTER_OP(conv2d_grad)
 ({.type = "conv2d_grad",
   .summary = "gradients of conv2d",
   .inputs = {{"X"}, {"W"}, {.name = "Bias", .optional = true}, {"Out"}, {"Out@GRAD"}},
-  .outputs = {{.name = "X@GRAD", .optional = true}, {.name = "W@GRAD", .optional = true}, {.name = "Bias@GRAD", .optional = true}},
+  .outputs = {{.name = "X@GRAD", .optional = true},
+              {.name = "W@GRAD", .optional = true},
+              {.name = "Bias@GRAD", .optional = true}},
   .attrs = {Required(IntsAttr("stride")), Required(IntsAttr("padding")), StringAttr("activation", "identity")},
   .shape = ConvGradShape,
   .cost = ConvCost(2),

@@ -92,8 +92,8 @@ class DecayKernel : public OpKernel {
     const int64_t rows = param.rank() == 0 ? 1 : param.dim(0);
     const int64_t width = rows == 0 ? 0 : param.size() / rows;
     if (!grad.values.initialized() || grad.values.size() != n * width) {
-      return absl::InvalidArgumentError(absl::StrCat("Grad has ", grad.values.size(), " values; ", n, " rows of width ", width,
-                                                     " need ", n * width));
+      return absl::InvalidArgumentError(
+          absl::StrCat("Grad has ", grad.values.size(), " values; ", n, " rows of width ", width, " need ", n * width));
     }
     if (out != &grad) out->values.Resize(v1::FLOAT32, grad.values.dims());
     for (int64_t i = 0; i < n; ++i) {
@@ -124,17 +124,19 @@ class DecayRows : public RowGradientRule {
 REGISTER_OP(decay)
 ({.type = "decay",
   .summary = "adds l1 sign(w) + l2 w to a gradient",
-  .inputs = {{.name = "Param", .kinds = {v1::DENSE, v1::TABLE}}, {.name = "Grad", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
+  .inputs = {{.name = "Param", .kinds = {v1::DENSE, v1::TABLE}},
+             {.name = "Grad", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
   .outputs = {{.name = "Out", .kinds = {v1::DENSE, v1::SELECTED_ROWS}}},
   .attrs = {FloatAttr("l1", 0), FloatAttr("l2", 0), ColumnsAttr()},
   .scope = OpScope::kStep,
   .shape = DecayShape,
-  .cost = [](InferContext& ctx) {
-    double elements = 1;
-    for (const int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
-    elements *= ColumnsShare(ctx, ctx.InputShape("Grad"));
-    return Cost{.flops = 4 * elements, .bytes = 12 * elements};
-  },
+  .cost =
+      [](InferContext& ctx) {
+        double elements = 1;
+        for (const int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
+        elements *= ColumnsShare(ctx, ctx.InputShape("Grad"));
+        return Cost{.flops = 4 * elements, .bytes = 12 * elements};
+      },
   .in_place = {{"Grad", "Out"}}});
 REGISTER_KERNEL(decay, kCpu, MakeKernel<DecayKernel>);
 REGISTER_ROW_GRADIENT(decay, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowGradientRule>> {

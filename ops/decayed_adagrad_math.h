@@ -1,4 +1,5 @@
-// decayed_adagrad: a = decay a + (1 - decay) g^2;  w -= lr g / (sqrt(a) + epsilon). CPU and CUDA; form as in ops/sgd_math.h.
+// decayed_adagrad: a = decay a + (1 - decay) g^2;  w -= lr g / (sqrt(a) + epsilon). CPU and CUDA; form as in
+// ops/sgd_math.h.
 #ifndef WEIR_OPS_DECAYED_ADAGRAD_MATH_H_
 #define WEIR_OPS_DECAYED_ADAGRAD_MATH_H_
 

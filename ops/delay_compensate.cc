@@ -5,9 +5,9 @@
 //   Read   f32, shape of Grad: the values that the trainer had read when it computed Grad; the server puts them there
 //   Out    shape of Grad, may be Grad itself
 //
-// A gradient that is late is the gradient at older values; grad * grad stands for the diagonal of the second derivative that says
-// how it would have changed (Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation). An absent gradient
-// stays absent.
+// A gradient that is late is the gradient at older values; grad * grad stands for the diagonal of the second derivative
+// that says how it would have changed (Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation).
+// An absent gradient stays absent.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
@@ -17,7 +17,8 @@
 namespace weir {
 namespace {
 
-WEIR_VECTORIZED void Compensate(float lambda, int64_t n, const float* g, const float* now, const float* read, float* out) {
+WEIR_VECTORIZED void Compensate(float lambda, int64_t n, const float* g, const float* now, const float* read,
+                                float* out) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) out[i] = g[i] + lambda * g[i] * g[i] * (now[i] - read[i]);
 }
@@ -36,8 +37,8 @@ class DelayCompensateKernel : public OpKernel {
     const Tensor& now = ctx.input(1);
     const Tensor& read = ctx.input(2);
     if (now.size() != grad.size() || read.size() != grad.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("a gradient of ", grad.size(), " elements, a parameter of ", now.size(),
-                                                     " and values read of ", read.size()));
+      return absl::InvalidArgumentError(absl::StrCat("a gradient of ", grad.size(), " elements, a parameter of ",
+                                                     now.size(), " and values read of ", read.size()));
     }
     if (out != &grad) out->Resize(v1::FLOAT32, grad.dims());
     Compensate(lambda_, grad.size(), grad.data<float>(), now.data<float>(), read.data<float>(), out->data<float>());
@@ -60,7 +61,8 @@ REGISTER_OP(delay_compensate)
     for (const char* slot : {"Grad", "Param", "Read"}) {
       if (ctx.Input(slot).dtype() != v1::FLOAT32) return ctx.Error(std::string(slot) + " must be FLOAT32");
       if (ctx.InputShape(slot) != grad) {
-        return ctx.Error(std::string(slot) + " is " + ShapeString(ctx.InputShape(slot)) + ", Grad " + ShapeString(grad));
+        return ctx.Error(std::string(slot) + " is " + ShapeString(ctx.InputShape(slot)) + ", Grad " +
+                         ShapeString(grad));
       }
     }
     if (!(ctx.attrs().Float("lambda") >= 0)) return ctx.Error("lambda must not be negative");

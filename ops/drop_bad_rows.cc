@@ -1,4 +1,5 @@
-// drop_bad_rows: rows of a table's gradient that hold NaN or infinity are left out, and their rows of the table as they are
+// drop_bad_rows: rows of a table's gradient that hold NaN or infinity are left out, and their rows of the table as they
+// are
 //
 //   Grad  selected rows
 //   Out   the same variable
@@ -29,11 +30,12 @@ REGISTER_OP(drop_bad_rows)
     SetLike(ctx, "Out", "Grad");
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    double elements = 1;
-    for (const int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
-    return Cost{.flops = elements, .bytes = 4 * elements};
-  },
+  .cost =
+      [](InferContext& ctx) {
+        double elements = 1;
+        for (const int64_t d : ctx.InputShape("Grad")) elements *= static_cast<double>(std::max<int64_t>(d, 1));
+        return Cost{.flops = elements, .bytes = 4 * elements};
+      },
   .in_place = {{"Grad", "Out"}}});
 REGISTER_ROW_FILTER(drop_bad_rows, [](const AttrReader&) -> absl::StatusOr<std::unique_ptr<RowFilterRule>> {
   return std::unique_ptr<RowFilterRule>(new DropBadRows());

@@ -1,5 +1,5 @@
-// dropout: in training, each element is dropped with probability `rate`, and those that stay are divided by 1 - rate; otherwise
-// the identity.
+// dropout: in training, each element is dropped with probability `rate`, and those that stay are divided by 1 - rate;
+// otherwise the identity.
 //
 //   X      [B, ..]  f32
 //   Out    like X   f32
@@ -7,8 +7,8 @@
 //   rate   float in [0, 1)
 //   layer  string: names the layer in the random numbers
 //
-// Element e is a function of (seed, layer, step, lane of the job, e) alone: Philox with the key made of seed and layer, the
-// counter (e / 4; step and lane), the word e mod 4.
+// Element e is a function of (seed, layer, step, lane of the job, e) alone: Philox with the key made of seed and layer,
+// the counter (e / 4; step and lane), the word e mod 4.
 //
 // Gradient (dropout_grad): dX = dOut * Mask.
 #include <algorithm>
@@ -48,7 +48,8 @@ absl::Status DropoutShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   const double rate = ctx.attrs().Float("rate");
   // As it is computed with: what rounds to 1 would keep nothing and divide by 0.
-  if (!(rate >= 0 && static_cast<float>(rate) < 1)) return ctx.Error(absl::StrCat("rate must be in [0, 1), got ", rate));
+  if (!(rate >= 0 && static_cast<float>(rate) < 1))
+    return ctx.Error(absl::StrCat("rate must be in [0, 1), got ", rate));
   SetLike(ctx, "Out", "X");
   SetLike(ctx, "Mask", "X");
   return absl::OkStatus();

@@ -7,8 +7,8 @@
 //
 // [B, S, W] op [W], [B, S, W] op [S] with axis 1, [B, W] op [B, 1], [B, W] op [] are all fine.
 //
-// Gradients (elementwise_*_grad): dX = dout * d out / d x, like X; dY = dout * d out / d y added over the elements that one
-// element of Y stands for, in the order of X.
+// Gradients (elementwise_*_grad): dX = dout * d out / d x, like X; dY = dout * d out / d y added over the elements that
+// one element of Y stands for, in the order of X.
 #include <memory>
 
 #include "framework/base/status_macros.h"
@@ -55,31 +55,31 @@ struct Loops {
   float (*sum_dy)(int64_t n, const float* x, float y, const float* dout);
 };
 
-#define WEIR_BINARY_LOOPS(Math)                                                                                         \
-  WEIR_VECTORIZED void Math##OutMoving(int64_t n, const float* x, const float* y, float* out) {                         \
-    WEIR_INDEPENDENT                                                                                                    \
-    for (int64_t i = 0; i < n; ++i) out[i] = Math::Out(x[i], y[i]);                                                     \
-  }                                                                                                                     \
-  WEIR_VECTORIZED void Math##OutStill(int64_t n, const float* x, float y, float* out) {                                 \
-    WEIR_INDEPENDENT                                                                                                    \
-    for (int64_t i = 0; i < n; ++i) out[i] = Math::Out(x[i], y);                                                        \
-  }                                                                                                                     \
-  WEIR_VECTORIZED void Math##DxMoving(int64_t n, const float* x, const float* y, const float* dout, float* dx) {        \
-    WEIR_INDEPENDENT                                                                                                    \
-    for (int64_t i = 0; i < n; ++i) dx[i] = Math::Dx(x[i], y[i], dout[i]);                                              \
-  }                                                                                                                     \
-  WEIR_VECTORIZED void Math##DxStill(int64_t n, const float* x, float y, const float* dout, float* dx) {                \
-    WEIR_INDEPENDENT                                                                                                    \
-    for (int64_t i = 0; i < n; ++i) dx[i] = Math::Dx(x[i], y, dout[i]);                                                 \
-  }                                                                                                                     \
-  WEIR_VECTORIZED void Math##AddDy(int64_t n, const float* x, const float* y, const float* dout, float* dy) {           \
-    WEIR_INDEPENDENT                                                                                                    \
-    for (int64_t i = 0; i < n; ++i) dy[i] += Math::Dy(x[i], y[i], dout[i]);                                             \
-  }                                                                                                                     \
-  WEIR_VECTORIZED float Math##SumDy(int64_t n, const float* x, float y, const float* dout) {                            \
-    return FixedSum(n, [=](int64_t i) { return Math::Dy(x[i], y, dout[i]); });                                          \
-  }                                                                                                                     \
-  constexpr Loops k##Math##Loops = {Math##OutMoving, Math##OutStill, Math##DxMoving,                                    \
+#define WEIR_BINARY_LOOPS(Math)                                                                                  \
+  WEIR_VECTORIZED void Math##OutMoving(int64_t n, const float* x, const float* y, float* out) {                  \
+    WEIR_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; ++i) out[i] = Math::Out(x[i], y[i]);                                              \
+  }                                                                                                              \
+  WEIR_VECTORIZED void Math##OutStill(int64_t n, const float* x, float y, float* out) {                          \
+    WEIR_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; ++i) out[i] = Math::Out(x[i], y);                                                 \
+  }                                                                                                              \
+  WEIR_VECTORIZED void Math##DxMoving(int64_t n, const float* x, const float* y, const float* dout, float* dx) { \
+    WEIR_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; ++i) dx[i] = Math::Dx(x[i], y[i], dout[i]);                                       \
+  }                                                                                                              \
+  WEIR_VECTORIZED void Math##DxStill(int64_t n, const float* x, float y, const float* dout, float* dx) {         \
+    WEIR_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; ++i) dx[i] = Math::Dx(x[i], y, dout[i]);                                          \
+  }                                                                                                              \
+  WEIR_VECTORIZED void Math##AddDy(int64_t n, const float* x, const float* y, const float* dout, float* dy) {    \
+    WEIR_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; ++i) dy[i] += Math::Dy(x[i], y[i], dout[i]);                                      \
+  }                                                                                                              \
+  WEIR_VECTORIZED float Math##SumDy(int64_t n, const float* x, float y, const float* dout) {                     \
+    return FixedSum(n, [=](int64_t i) { return Math::Dy(x[i], y, dout[i]); });                                   \
+  }                                                                                                              \
+  constexpr Loops k##Math##Loops = {Math##OutMoving, Math##OutStill, Math##DxMoving,                             \
                                     Math##DxStill,   Math##AddDy,    Math##SumDy};
 
 WEIR_BINARY_LOOPS(AddMath)

@@ -27,18 +27,18 @@ namespace weir {
 namespace {
 
 // out [rows, n] = f(out + bias), bias of n elements.
-#define WEIR_BIAS_LOOP(name, function)                                                       \
-  WEIR_VECTORIZED void name(int64_t rows, int64_t n, const float* bias, float* out) {        \
-    for (int64_t r = 0; r < rows; ++r) {                                                     \
-      float* row = out + r * n;                                                              \
-      WEIR_INDEPENDENT                                                                       \
-      for (int64_t i = 0; i < n; ++i) row[i] = function(row[i] + bias[i]);                   \
-    }                                                                                        \
+#define WEIR_BIAS_LOOP(name, function)                                                \
+  WEIR_VECTORIZED void name(int64_t rows, int64_t n, const float* bias, float* out) { \
+    for (int64_t r = 0; r < rows; ++r) {                                              \
+      float* row = out + r * n;                                                       \
+      WEIR_INDEPENDENT                                                                \
+      for (int64_t i = 0; i < n; ++i) row[i] = function(row[i] + bias[i]);            \
+    }                                                                                 \
   }
-#define WEIR_NO_BIAS_LOOP(name, function)                                  \
-  WEIR_VECTORIZED void name(int64_t n, float* out) {                       \
-    WEIR_INDEPENDENT                                                       \
-    for (int64_t i = 0; i < n; ++i) out[i] = function(out[i]);             \
+#define WEIR_NO_BIAS_LOOP(name, function)                      \
+  WEIR_VECTORIZED void name(int64_t n, float* out) {           \
+    WEIR_INDEPENDENT                                           \
+    for (int64_t i = 0; i < n; ++i) out[i] = function(out[i]); \
   }
 
 inline float Identity(float x) { return x; }

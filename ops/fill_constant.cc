@@ -95,10 +95,11 @@ REGISTER_OP(fill_constant)
     }
     return InferFromShapeAttr(ctx, dtype);
   },
-  .cost = [](InferContext& ctx) {
-    return Cost{.bytes = static_cast<double>(ElementCount(ctx.attrs().Ints("shape"))) *
-                         static_cast<double>(DTypeSize(ctx.attrs().Type("dtype")))};
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        return Cost{.bytes = static_cast<double>(ElementCount(ctx.attrs().Ints("shape"))) *
+                             static_cast<double>(DTypeSize(ctx.attrs().Type("dtype")))};
+      }});
 REGISTER_KERNEL(fill_constant, kCpu, MakeKernel<FillConstantKernel>);
 
 }  // namespace

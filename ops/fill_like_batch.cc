@@ -1,5 +1,5 @@
-// fill_like_batch: the seed of backward. `value` in the shape of X; or, with scalar_times_batch, one number: value times the
-// examples of the lane. With the role BACKWARD times StepContext.loss_scale.
+// fill_like_batch: the seed of backward. `value` in the shape of X; or, with scalar_times_batch, one number: value
+// times the examples of the lane. With the role BACKWARD times StepContext.loss_scale.
 //
 //   X                   [B, ..] or []  f32
 //   Out                 like X         f32
@@ -22,7 +22,8 @@ absl::Status FillLikeBatchShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   if (ctx.attrs().Bool("scalar_times_batch")) {
     const Shape x = ctx.InputShape("X");
-    if (!x.empty()) return ctx.Error(absl::StrCat("with scalar_times_batch X must be a scalar, got dims ", ShapeString(x)));
+    if (!x.empty())
+      return ctx.Error(absl::StrCat("with scalar_times_batch X must be a scalar, got dims ", ShapeString(x)));
   }
   SetLike(ctx, "Out", "X");
   return absl::OkStatus();

@@ -11,8 +11,8 @@ namespace {
 absl::Status CheckType(std::string_view slot, const Tensor& tensor, DType dtype) {
   if (!tensor.initialized()) return absl::InvalidArgumentError(absl::StrCat(Av(slot), " has no value"));
   if (tensor.dtype() == dtype) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Av(slot), " is ", v1::DType_Name(tensor.dtype()), ", expected ",
-                                                 v1::DType_Name(dtype)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(Av(slot), " is ", v1::DType_Name(tensor.dtype()), ", expected ", v1::DType_Name(dtype)));
 }
 
 }  // namespace

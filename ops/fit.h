@@ -1,5 +1,6 @@
-// Whether the inputs of an operator belong together: in its shape rule by their descriptions, and once more in its kernel by
-// what is there. Gradient ops stand in files that people edit, so none may take for granted what autodiff would have made.
+// Whether the inputs of an operator belong together: in its shape rule by their descriptions, and once more in its
+// kernel by what is there. Gradient ops stand in files that people edit, so none may take for granted what autodiff
+// would have made.
 //
 // In descriptions -1 is a number that is known only when the op runs; it equals -1 and nothing else.
 #ifndef WEIR_OPS_FIT_H_
@@ -16,7 +17,8 @@
 
 namespace weir {
 
-// The inputs given for these slots are dense float32 and have the dims of the first. Slots without a variable are passed over.
+// The inputs given for these slots are dense float32 and have the dims of the first. Slots without a variable are
+// passed over.
 absl::Status ExpectAlike(const InferContext& ctx, const std::vector<std::string>& slots);
 
 // The input is dense float32 of these dims. "relu_grad: Out@GRAD must be [-1, 4], got [-1, 5] (variable h@GRAD)"

@@ -1,5 +1,5 @@
-// Sums of neighbouring elements in one order at every vector width: 16 partial sums (element i goes to sum i mod 16), added in a
-// binary tree. Inline, for use inside WEIR_VECTORIZED functions.
+// Sums of neighbouring elements in one order at every vector width: 16 partial sums (element i goes to sum i mod 16),
+// added in a binary tree. Inline, for use inside WEIR_VECTORIZED functions.
 #ifndef WEIR_OPS_FIXED_SUM_H_
 #define WEIR_OPS_FIXED_SUM_H_
 

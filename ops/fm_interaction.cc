@@ -3,7 +3,8 @@
 //   X        [B, S, W]  f32
 //   Sum      [B, W]     f32   sum_s x[b, s, w], kept for the gradient
 //   Out      [B, 1]     f32   1/2 sum_w ((sum_s x[b, s, w])^2 - sum_s x[b, s, w]^2)
-//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is all slots
+//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is all
+//   slots
 //
 // Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]), and 0 in a matrix's other columns; with Onto, which is
 // like the matrix, X@GRAD is Onto plus that. Sums over s and over w are taken in order.

@@ -16,8 +16,8 @@ struct FmSlots {
   int64_t stride = 0;
   int64_t begin = 0;
 };
-// Of X with these dims: all of it, [batch, slots, width], when `columns` is empty, else the columns of a matrix, by their
-// begin, slots and width. InvalidArgument when X has no such slots.
+// Of X with these dims: all of it, [batch, slots, width], when `columns` is empty, else the columns of a matrix, by
+// their begin, slots and width. InvalidArgument when X has no such slots.
 absl::StatusOr<FmSlots> FmSlotsOf(absl::Span<const int64_t> columns, absl::Span<const int64_t> dims);
 
 }  // namespace weir

@@ -35,8 +35,10 @@ absl::StatusOr<std::unique_ptr<RowRule>> Rule(const AttrReader& attrs) {
 
 REGISTER_OP(ftrl)
 (MakeUpdateOp("ftrl", "FTRL-proximal: sparse weights by l1",
-              {FloatAttr("l1", 0), FloatAttr("l2", 0), FloatAttr("lr_power", -0.5), FloatAttr("initial_accumulator", 0.1)},
-              {{.slot = "SquaredAccumulator", .initial_attr = "initial_accumulator"}, {.slot = "LinearAccumulator"}}, 20));
+              {FloatAttr("l1", 0), FloatAttr("l2", 0), FloatAttr("lr_power", -0.5),
+               FloatAttr("initial_accumulator", 0.1)},
+              {{.slot = "SquaredAccumulator", .initial_attr = "initial_accumulator"}, {.slot = "LinearAccumulator"}},
+              20));
 REGISTER_KERNEL(ftrl, kCpu, Kernel);
 REGISTER_ROW_RULE(ftrl, Rule);
 

@@ -38,7 +38,8 @@ absl::StatusOr<FusedActivation> ParseFusedActivation(std::string_view name) {
   if (name == "relu") return FusedActivation::kRelu;
   if (name == "sigmoid") return FusedActivation::kSigmoid;
   if (name == "tanh") return FusedActivation::kTanh;
-  return absl::InvalidArgumentError(absl::StrCat("activation must be identity, relu, sigmoid or tanh, got '", Av(name), "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("activation must be identity, relu, sigmoid or tanh, got '", Av(name), "'"));
 }
 
 void AddAndActivate(FusedActivation f, int64_t n, float add, const float* x, float* y) {

@@ -8,9 +8,9 @@
 //   256 x 400 x 400  169, 163, 161    32, 33, 32                    79, 78, 78
 //   64 x 429 x 64    149, 157, 131    30, 29, 29
 //
-// OpenBLAS picks its kernels by processor model (it takes this virtual one for a Prescott) and can be held to another only
-// through the environment, before it is loaded; oneDNN goes by instructions and is held to them by a call. Two threads
-// calling at once get twice the rate of one from either.
+// OpenBLAS picks its kernels by processor model (it takes this virtual one for a Prescott) and can be held to another
+// only through the environment, before it is loaded; oneDNN goes by instructions and is held to them by a call. Two
+// threads calling at once get twice the rate of one from either.
 #ifndef WEIR_OPS_GEMM_H_
 #define WEIR_OPS_GEMM_H_
 
@@ -18,17 +18,17 @@
 
 namespace weir {
 
-// c [m, n] = alpha * op(a) [m, k] * op(b) [k, n] + beta * c, op being the transpose when asked for. lda, ldb and ldc are the
-// lengths of the rows as stored: a is [m, k] or, transposed, [k, m]. With beta 0, c need not be initialised. Sizes may be 0.
-// The bits depend on sizes, operands and ResolvedArithmetic() alone. Thread-safe.
+// c [m, n] = alpha * op(a) [m, k] * op(b) [k, n] + beta * c, op being the transpose when asked for. lda, ldb and ldc
+// are the lengths of the rows as stored: a is [m, k] or, transposed, [k, m]. With beta 0, c need not be initialised.
+// Sizes may be 0. The bits depend on sizes, operands and ResolvedArithmetic() alone. Thread-safe.
 struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   float alpha = 1;
   float beta = 0;
 };
-void Gemm(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t ldc,
-          const GemmOptions& options);
+void Gemm(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
+          int64_t ldc, const GemmOptions& options);
 
 // The same for matrices without gaps between rows.
 void Gemm(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c, const GemmOptions& options);

@@ -71,8 +71,8 @@ void IdDeduper::Add(const int64_t* ids, int64_t n, int32_t* index, std::vector<i
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = ids[begin + i];
       const uint32_t tag = Tag(hashes[i]);
-      // The id is written down as if it were new, and an empty slot is taken for its: one branch, which is rarely wrong, instead
-      // of one on whether the id is new, which nobody can foresee.
+      // The id is written down as if it were new, and an empty slot is taken for its: one branch, which is rarely
+      // wrong, instead of one on whether the id is new, which nobody can foresee.
       known[used] = id;
       const uint32_t fresh = tag | static_cast<uint32_t>(used + 1);
       uint64_t at = hashes[i] >> shift_;

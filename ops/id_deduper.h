@@ -1,7 +1,8 @@
 // Distinct ids of a batch, in order of first appearance. Not thread-safe.
 //
-// An open-addressing table of 4 bytes a slot, a quarter full for the most part, its memory kept from batch to batch: small enough for the
-// second-level cache. It begins as large as the last batch needed and grows. The order of the result does not depend on the hash.
+// An open-addressing table of 4 bytes a slot, a quarter full for the most part, its memory kept from batch to batch:
+// small enough for the second-level cache. It begins as large as the last batch needed and grows. The order of the
+// result does not depend on the hash.
 #ifndef WEIR_OPS_ID_DEDUPER_H_
 #define WEIR_OPS_ID_DEDUPER_H_
 
@@ -15,8 +16,8 @@ class IdDeduper {
  public:
   // Forgets everything. At most `most_ids` ids will be added, fewer than 2^31.
   void Start(int64_t most_ids);
-  // index[i]: place of ids[i] in `unique`, where new ids are appended. `unique` must be empty at the first Add after Start
-  // and changed by nobody else.
+  // index[i]: place of ids[i] in `unique`, where new ids are appended. `unique` must be empty at the first Add after
+  // Start and changed by nobody else.
   void Add(const int64_t* ids, int64_t n, int32_t* index, std::vector<int64_t>* unique);
 
  private:

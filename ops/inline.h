@@ -1,5 +1,5 @@
-// For arithmetic that CPU and CUDA share (ops/<name>_math.h): functions that the caller's loop absorbs, so that a loop compiled
-// for AVX2 is AVX2 throughout.
+// For arithmetic that CPU and CUDA share (ops/<name>_math.h): functions that the caller's loop absorbs, so that a loop
+// compiled for AVX2 is AVX2 throughout.
 #ifndef WEIR_OPS_INLINE_H_
 #define WEIR_OPS_INLINE_H_
 

@@ -1,5 +1,5 @@
-// Rules of Adam's family: kernels and row rules that keep a table of what depends on the count of updates alone, so that rows
-// do not pay for powers. Rows with more updates than the table has do.
+// Rules of Adam's family: kernels and row rules that keep a table of what depends on the count of updates alone, so
+// that rows do not pay for powers. Rows with more updates than the table has do.
 //
 // Math: in the form of ops/adam_math.h, with Bias BiasAt(beta1, beta2, count). kMake: Math (*)(const AttrReader&, const
 // AdamMath::Bias*, int known).
@@ -42,7 +42,8 @@ class BiasedRowRule : public RowRule {
  public:
   BiasedRowRule(const std::string& type, const AttrReader& attrs)
       : biases_(KnownBiases<Math>(attrs)),
-        rule_(kMake(attrs, biases_.data(), kKnownBiases), OpRegistry::Global().Find(type)->state, InitialStates(type, attrs)) {}
+        rule_(kMake(attrs, biases_.data(), kKnownBiases), OpRegistry::Global().Find(type)->state,
+              InitialStates(type, attrs)) {}
   std::vector<State> states(int width) const override { return rule_.states(width); }
   void InitState(int width, float* state) const override { rule_.InitState(width, state); }
   void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,

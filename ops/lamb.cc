@@ -8,8 +8,8 @@
 //
 // lamb_direction: Out = r of the coming update, like Grad; changes nothing. Its norm is what lamb needs.
 //
-// Lazy on rows: |r| is over the rows of the step, |w| over all rows, and only the rows of the step change. No row form for
-// tables. Arithmetic in ops/norm_math.h.
+// Lazy on rows: |r| is over the rows of the step, |w| over all rows, and only the rows of the step change. No row form
+// for tables. Arithmetic in ops/norm_math.h.
 #include "ops/norm_math.h"
 #include "ops/norm_update.h"
 #include "ops/shape_rules.h"
@@ -27,7 +27,8 @@ LambMath MathOf(const AttrReader& attrs) {
 }
 
 std::vector<AttrDef> Attrs() {
-  return {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-6), FloatAttr("weight_decay", 0.01)};
+  return {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-6),
+          FloatAttr("weight_decay", 0.01)};
 }
 
 class LambKernel : public OpKernel {
@@ -61,8 +62,8 @@ class LambKernel : public OpKernel {
   const LambMath math_;
 };
 
-WEIR_VECTORIZED void Directions(const LambMath::Step& c, int64_t n, const float* g, const float* w, const float* moment1,
-                                const float* moment2, float* out) {
+WEIR_VECTORIZED void Directions(const LambMath::Step& c, int64_t n, const float* g, const float* w,
+                                const float* moment1, const float* moment2, float* out) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     float m = moment1[i], v = moment2[i];
@@ -104,7 +105,8 @@ class LambDirectionKernel : public OpKernel {
       return absl::OkStatus();
     }
     const SelectedRows& g = std::get<SelectedRows>(ctx.input_var(kGrad));
-    if (g.present && !g.ids.empty() && !g.values.initialized()) return absl::InvalidArgumentError("Grad has ids without values");
+    if (g.present && !g.ids.empty() && !g.values.initialized())
+      return absl::InvalidArgumentError("Grad has ids without values");
     SelectedRows* const out = ctx.OutputAs<SelectedRows>(0);
     out->height = g.height;
     out->ids = g.ids;
@@ -123,8 +125,8 @@ class LambDirectionKernel : public OpKernel {
         return absl::InvalidArgumentError(absl::StrCat("Grad has row ", id, "; Param has rows 0 to ", rows - 1));
       }
       const int64_t from = static_cast<int64_t>(i) * width, at = id * width;
-      Directions(math_.At(0, counts[id] + 1), width, g.values.data<float>() + from, w.data<float>() + at, m + at, v + at,
-                 out->values.data<float>() + from);
+      Directions(math_.At(0, counts[id] + 1), width, g.values.data<float>() + from, w.data<float>() + at, m + at,
+                 v + at, out->values.data<float>() + from);
     }
     return absl::OkStatus();
   }
@@ -158,10 +160,12 @@ REGISTER_OP(lamb_direction)
     RETURN_IF_ERROR(ExpectSameDims(ctx, "Param", "Moment2"));
     const Shape dims = ctx.InputShape("Param"), grad = ctx.InputShape("Grad"), count = ctx.InputShape("Step");
     const bool rows = ctx.Input("Grad").kind() == v1::SELECTED_ROWS;
-    const bool fit = rows ? !dims.empty() && dims.size() == grad.size() && std::equal(dims.begin() + 1, dims.end(), grad.begin() + 1)
-                          : dims == grad;
+    const bool fit =
+        rows ? !dims.empty() && dims.size() == grad.size() && std::equal(dims.begin() + 1, dims.end(), grad.begin() + 1)
+             : dims == grad;
     if (!fit) return ctx.Error(absl::StrCat("Grad ", ShapeString(grad), " does not fit Param ", ShapeString(dims)));
-    if (count != Shape{rows ? dims[0] : 1}) return ctx.Error(absl::StrCat("Step ", ShapeString(count), " does not fit Param"));
+    if (count != Shape{rows ? dims[0] : 1})
+      return ctx.Error(absl::StrCat("Step ", ShapeString(count), " does not fit Param"));
     SetLike(ctx, "Out", "Grad");
     return absl::OkStatus();
   },

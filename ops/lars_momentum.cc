@@ -5,8 +5,8 @@
 //   Velocity             shape of Param, initially 0
 //   ParamNorm, GradNorm  [1] float64, from whole_norm: |w| and |g| of the whole parameter
 //
-// Lazy on rows: |g| is over the rows of the step, |w| over all rows, and only the rows of the step change. No row form for
-// tables. Arithmetic in ops/norm_math.h.
+// Lazy on rows: |g| is over the rows of the step, |w| over all rows, and only the rows of the step change. No row form
+// for tables. Arithmetic in ops/norm_math.h.
 #include "ops/norm_math.h"
 #include "ops/norm_update.h"
 
@@ -32,8 +32,8 @@ class LarsMomentumKernel : public OpKernel {
                               static_cast<float>(decay_)};
     const float* const g = a.dense != nullptr ? a.dense->data<float>() : a.selected->values.data<float>();
     ForUpdated(a, ctx.step->pool, [&](int64_t begin, int64_t n, int64_t row) {
-      UpdateLoops<LarsMath>::Dense(c, n, g + (row < 0 ? begin : row * a.width), a.param + begin, a.state[0] + begin, nullptr,
-                                   nullptr);
+      UpdateLoops<LarsMath>::Dense(c, n, g + (row < 0 ? begin : row * a.width), a.param + begin, a.state[0] + begin,
+                                   nullptr, nullptr);
     });
     return absl::OkStatus();
   }

@@ -1,7 +1,7 @@
 // listen_and_serv: what a parameter server does
 //
-// The signature alone: a server reads its options here. Whenever a step takes effect it runs `lr_block`, if the op has that
-// attribute, and then `optimize_blocks`. There is no kernel; the op is not run like others.
+// The signature alone: a server reads its options here. Whenever a step takes effect it runs `lr_block`, if the op has
+// that attribute, and then `optimize_blocks`. There is no kernel; the op is not run like others.
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -10,9 +10,9 @@ namespace {
 REGISTER_OP(listen_and_serv)
 ({.type = "listen_and_serv",
   .summary = "serves the parameters of this program",
-  .attrs = {Required(IntAttr("server_id", 0)), Required(IntAttr("trainers", 1)), IntAttr("lanes", 8), BoolAttr("sync", true),
-            StringAttr("average", "samples"), IntAttr("staleness", -1), BoolAttr("async_tables", false),
-            BlocksAttr("optimize_blocks"), BlockAttr("lr_block")},
+  .attrs = {Required(IntAttr("server_id", 0)), Required(IntAttr("trainers", 1)), IntAttr("lanes", 8),
+            BoolAttr("sync", true), StringAttr("average", "samples"), IntAttr("staleness", -1),
+            BoolAttr("async_tables", false), BlocksAttr("optimize_blocks"), BlockAttr("lr_block")},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     const AttrReader attrs = ctx.attrs();
@@ -23,7 +23,8 @@ REGISTER_OP(listen_and_serv)
       return ctx.Error("lanes must be a power of two, or 0, got " + std::to_string(lanes));
     }
     if (attrs.Bool("sync") && lanes > 0 && attrs.Int("trainers") > lanes) {
-      return ctx.Error(std::to_string(attrs.Int("trainers")) + " trainers need as many lanes, got " + std::to_string(lanes));
+      return ctx.Error(std::to_string(attrs.Int("trainers")) + " trainers need as many lanes, got " +
+                       std::to_string(lanes));
     }
     if (attrs.Int("staleness") < -1) return ctx.Error("staleness must be at least -1");
     if (attrs.Bool("sync") && attrs.Int("staleness") >= 0) return ctx.Error("staleness needs sync = false");

@@ -25,7 +25,8 @@ WEIR_VECTORIZED void Forward(LogLossMath math, int64_t n, const float* p, const 
   for (int64_t i = 0; i < n; ++i) loss[i] = math.Loss(p[i], label[i]);
 }
 
-WEIR_VECTORIZED void Backward(LogLossMath math, int64_t n, const float* p, const float* label, const float* dloss, float* dp) {
+WEIR_VECTORIZED void Backward(LogLossMath math, int64_t n, const float* p, const float* label, const float* dloss,
+                              float* dp) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) dp[i] = math.Dx(p[i], label[i], dloss[i]);
 }

@@ -33,8 +33,8 @@ Grouping GroupsOf(const LookupAttrs& attrs, const IdBatch& ids) {
   return {1, ids.slots};
 }
 
-// Calls fn(at, begin, end) for the ids [begin, end) of every group, in order; its row of out begins at out + at. In a sequence each
-// id is a group, and so is each place that none has.
+// Calls fn(at, begin, end) for the ids [begin, end) of every group, in order; its row of out begins at out + at. In a
+// sequence each id is a group, and so is each place that none has.
 template <typename Fn>
 void ForGroups(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, int64_t stride, Fn fn) {
   if (attrs.sequence > 0) {
@@ -79,15 +79,16 @@ void Gather(const IdBatch& ids, const Index* row, const float* __restrict rows, 
     for (int64_t s = 0; s < ids.slots; ++s) {
       const int64_t i = first + s;
       if (i + kAhead < n) __builtin_prefetch(rows + static_cast<int64_t>(row[i + kAhead]) * width);
-      std::memcpy(out + s * width, rows + static_cast<int64_t>(row[i]) * width, sizeof(float) * static_cast<size_t>(width));
+      std::memcpy(out + s * width, rows + static_cast<int64_t>(row[i]) * width,
+                  sizeof(float) * static_cast<size_t>(width));
     }
   }
 }
 
 // Sums without weights or padding: a sum stays in registers, and several wait for their next row at once.
 template <int kWidth, typename Index>
-void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows, float* __restrict out,
-             int64_t stride) {
+void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows,
+             float* __restrict out, int64_t stride) {
   const int64_t total = static_cast<int64_t>(ids.values.size());
   const Grouping of = GroupsOf(attrs, ids);
   const int64_t* offset = ids.offsets.data();
@@ -110,8 +111,8 @@ void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, con
 
 // The gradient of sums of numbers, rows of width 1, and of numbers that are gathered.
 template <typename Index>
-void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
-                    int64_t stride, float* __restrict grad) {
+void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+                    const float* __restrict out_grad, int64_t stride, float* __restrict grad) {
   const int64_t n = static_cast<int64_t>(ids.values.size());
   if (fresh) {
     // The first gradient of a place is stored: what added to minus zero gives it.
@@ -135,7 +136,8 @@ void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* p
 
 // Nothing but an addition for each id.
 bool AddsRows(const LookupAttrs& attrs, const IdBatch& ids) {
-  return (attrs.pooling == Pooling::kNone || attrs.pooling == Pooling::kSum) && ids.weights.empty() && attrs.selection().all();
+  return (attrs.pooling == Pooling::kNone || attrs.pooling == Pooling::kSum) && ids.weights.empty() &&
+         attrs.selection().all();
 }
 
 template <int kWidth, typename Index>
@@ -166,8 +168,8 @@ void Pool(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const 
 }
 
 template <int kWidth, typename Index>
-void Scatter(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* __restrict out_grad,
-             int64_t stride, int64_t width, float* __restrict grad) {
+void Scatter(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+             const float* __restrict out_grad, int64_t stride, int64_t width, float* __restrict grad) {
   if (kWidth > 0) width = kWidth;
   std::vector<float> scaled(static_cast<size_t>(width));
   Index next = 0;
@@ -284,7 +286,8 @@ absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs) {
     ordered &= count >= 0;
     one_each &= count == 1;
   }
-  if (!ordered) return absl::InvalidArgumentError(absl::StrCat("offsets do not rise from 0 to ", n, ", the number of ids"));
+  if (!ordered)
+    return absl::InvalidArgumentError(absl::StrCat("offsets do not rise from 0 to ", n, ", the number of ids"));
   if (attrs.sequence > 0) {
     if (ids.slots == 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("a sequence is of one slot, Ids has ", ids.slots));
@@ -294,7 +297,8 @@ absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs) {
     const int64_t count = ids.offsets[g + 1] - ids.offsets[g];
     if (count == 1) continue;
     return absl::InvalidArgumentError(absl::StrCat("pooling none needs exactly one id a slot; example ", g / ids.slots,
-                                                   " has ", count, " in slot ", g % ids.slots, "; use sum, mean or sqrt_n"));
+                                                   " has ", count, " in slot ", g % ids.slots,
+                                                   "; use sum, mean or sqrt_n"));
   }
   return absl::OkStatus();
 }
@@ -305,14 +309,15 @@ int64_t OutWidth(const LookupAttrs& attrs, int64_t slots, int64_t width) {
 }
 
 template <typename Index>
-void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out) {
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
+              Tensor* out) {
   out->Resize(v1::FLOAT32, OutShape(attrs, ids.batch(), ids.slots, width));
   PoolRows(attrs, ids, row, rows, width, out->data<float>(), OutWidth(attrs, ids.slots, width));
 }
 
 template <typename Index>
-void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, float* out,
-              int64_t stride) {
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
+              float* out, int64_t stride) {
   const bool adds = AddsRows(attrs, ids);
   const bool gather = adds && attrs.pooling == Pooling::kNone;
   const bool sums = adds && attrs.pooling == Pooling::kSum;
@@ -325,15 +330,17 @@ void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, co
       return sums ? SumRows<8>(attrs, ids, row, rows, out, stride) : Pool<8>(attrs, ids, row, rows, width, out, stride);
     case 16:
       if (gather) return Gather<16>(ids, row, rows, width, out, stride);
-      return sums ? SumRows<16>(attrs, ids, row, rows, out, stride) : Pool<16>(attrs, ids, row, rows, width, out, stride);
+      return sums ? SumRows<16>(attrs, ids, row, rows, out, stride)
+                  : Pool<16>(attrs, ids, row, rows, width, out, stride);
     default:
-      return gather ? Gather<0>(ids, row, rows, width, out, stride) : Pool<0>(attrs, ids, row, rows, width, out, stride);
+      return gather ? Gather<0>(ids, row, rows, width, out, stride)
+                    : Pool<0>(attrs, ids, row, rows, width, out, stride);
   }
 }
 
 template <typename Index>
-void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* out_grad,
-                     int64_t stride, int64_t width, float* grad) {
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+                     const float* out_grad, int64_t stride, int64_t width, float* grad) {
   switch (width) {
     case 1:
       return AddsRows(attrs, ids) ? ScatterNumbers(attrs, ids, place, fresh, out_grad, stride, grad)
@@ -348,8 +355,8 @@ void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* 
 }
 
 template <typename Index>
-void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const Tensor& out_grad,
-                     int64_t width, float* grad) {
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+                     const Tensor& out_grad, int64_t width, float* grad) {
   ScatterGradient(attrs, ids, place, fresh, out_grad.data<float>(), OutWidth(attrs, ids.slots, width), width, grad);
 }
 
@@ -362,11 +369,14 @@ absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t 
 
 template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, Tensor*);
 template void PoolRows<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, const float*, int64_t, Tensor*);
-template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, float*, int64_t);
-template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const float*, int64_t, int64_t,
+template void PoolRows<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, const float*, int64_t, float*,
+                                int64_t);
+template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const float*, int64_t,
+                                       int64_t, float*);
+template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const Tensor&, int64_t,
                                        float*);
-template void ScatterGradient<int32_t>(const LookupAttrs&, const IdBatch&, const int32_t*, bool, const Tensor&, int64_t, float*);
-template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, bool, const Tensor&, int64_t, float*);
+template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const int64_t*, bool, const Tensor&, int64_t,
+                                       float*);
 
 absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows) {
   // One pass without branches; the culprit is looked for only when there is one.
@@ -382,8 +392,8 @@ absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t ro
     if ((id >= 0 && id < rows) || (attrs.has_padding && id == attrs.padding_id)) continue;
     const int64_t slot =
         std::upper_bound(ids.offsets.begin(), ids.offsets.end(), static_cast<int64_t>(i)) - ids.offsets.begin() - 1;
-    return absl::InvalidArgumentError(absl::StrCat("id ", id, " in example ", slot / ids.slots, ", slot ", slot % ids.slots,
-                                                   "; the table has rows 0 to ", rows - 1,
+    return absl::InvalidArgumentError(absl::StrCat("id ", id, " in example ", slot / ids.slots, ", slot ",
+                                                   slot % ids.slots, "; the table has rows 0 to ", rows - 1,
                                                    "; raise its dict_size or set is_distributed"));
   }
   return absl::OkStatus();

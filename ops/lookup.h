@@ -4,11 +4,11 @@
 //   out [B, S, W]: row of the id, times its weight.
 // Otherwise a group is all ids of an example, out [B, W], or with per_slot all ids of a slot, out [B, S, W]:
 //   out = sum_i weight_i row_i / d,   d = 1 (sum), sum_i weight_i (mean), sqrt(sum_i weight_i^2) (sqrt_n)
-// over the group's ids in their order; without weights each weight is 1. A padding id counts as absent. A group without ids,
-// or with d = 0, is zero.
+// over the group's ids in their order; without weights each weight is 1. A padding id counts as absent. A group without
+// ids, or with d = 0, is zero.
 //
-// A sequence is pooling none of any number of ids in one slot: out [B, T, W] has the rows of the last T of them that are no
-// padding, from the left, each times its weight, and zeros behind them.
+// A sequence is pooling none of any number of ids in one slot: out [B, T, W] has the rows of the last T of them that
+// are no padding, from the left, each times its weight, and zeros behind them.
 //
 // Gradient of the row of id i: weight_i dout / d, summed in the order in which ids stand in the batch.
 #ifndef WEIR_OPS_LOOKUP_H_
@@ -53,8 +53,8 @@ std::vector<AttrDef> LookupAttrDefs();
 absl::Status InferLookup(InferContext& ctx, int64_t width);
 Cost LookupCost(InferContext& ctx, int64_t width);
 
-// InvalidArgument when offsets, values and weights do not belong together, pooling none meets a slot without exactly one
-// id (names example and slot), or a sequence several slots.
+// InvalidArgument when offsets, values and weights do not belong together, pooling none meets a slot without exactly
+// one id (names example and slot), or a sequence several slots.
 absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs);
 
 // InvalidArgument when an id is not in [0, rows) and no padding (names id, example and slot).
@@ -65,22 +65,23 @@ int64_t OutWidth(const LookupAttrs& attrs, int64_t slots, int64_t width);
 
 // out from rows; row[i] is the row of value i. Ids must have passed CheckIds.
 template <typename Index>
-void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, Tensor* out);
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
+              Tensor* out);
 // The same into part of a matrix: what is of example b begins at out + b * stride.
 template <typename Index>
-void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width, float* out,
-              int64_t stride);
+void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
+              float* out, int64_t stride);
 
-// Adds the gradient of every id to grad[place[i]]; place[i] < 0 is left out (padding). `fresh`: places are numbered in order of
-// first appearance and the first gradient of a place is stored, not added; otherwise grad holds numbers already. What is of
-// example b begins at out_grad + b * stride.
+// Adds the gradient of every id to grad[place[i]]; place[i] < 0 is left out (padding). `fresh`: places are numbered in
+// order of first appearance and the first gradient of a place is stored, not added; otherwise grad holds numbers
+// already. What is of example b begins at out_grad + b * stride.
 template <typename Index>
-void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const float* out_grad,
-                     int64_t stride, int64_t width, float* grad);
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+                     const float* out_grad, int64_t stride, int64_t width, float* grad);
 // The same from a gradient of its own, which has passed CheckOutGrad.
 template <typename Index>
-void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh, const Tensor& out_grad,
-                     int64_t width, float* grad);
+void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
+                     const Tensor& out_grad, int64_t width, float* grad);
 
 // InvalidArgument when Out@GRAD does not have the shape that forward gave Out.
 absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, const Tensor& out_grad);
@@ -88,13 +89,14 @@ absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t 
 // Look-ups in the rows that prefetch brought for the step.
 
 // Ids, Index and the ids of Rows of a run belong together, and where padding stands. InvalidArgument names the slot.
-absl::Status CheckStepIndex(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows);
+absl::Status CheckStepIndex(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index,
+                            const SelectedRows& rows);
 // The same, and Rows has values of that width.
 absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                            int64_t width);
 
-// The gradient of Rows: merged rows of the lane in order of first appearance, with step_rows. What passed CheckStepRows; the
-// gradient of example b begins at out_grad + b * stride.
+// The gradient of Rows: merged rows of the lane in order of first appearance, with step_rows. What passed
+// CheckStepRows; the gradient of example b begins at out_grad + b * stride.
 void StepRowsGradient(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                       int64_t width, const float* out_grad, int64_t stride, SelectedRows* grad);
 

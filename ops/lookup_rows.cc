@@ -5,7 +5,8 @@
 //   Rows   selected rows [*, W], of all lanes; of a matrix with a height its ids are in [0, height)
 //   Out    [B, S, W], or [B, W], or of a sequence [B, T, W]
 //
-// Gradient of Rows: merged rows of the lane in order of first appearance, with step_rows; ids that are not read have none.
+// Gradient of Rows: merged rows of the lane in order of first appearance, with step_rows; ids that are not read have
+// none.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
@@ -71,7 +72,8 @@ absl::StatusOr<std::unique_ptr<OpKernel>> Make(const KernelInit& init) {
   for (const v1::OpSlot& slot : init.op.inputs()) {
     if (slot.name() == "Rows") rows = init.vars(slot.vars(0));
   }
-  if (rows == nullptr || rows->dims_size() != 2) return absl::InvalidArgumentError("Rows is not described as [-1, width]");
+  if (rows == nullptr || rows->dims_size() != 2)
+    return absl::InvalidArgumentError("Rows is not described as [-1, width]");
   return std::unique_ptr<OpKernel>(new Kernel(attrs, rows->dims(1)));
 }
 

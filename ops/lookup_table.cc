@@ -39,9 +39,10 @@ absl::Status Infer(InferContext& ctx) {
   return InferLookup(ctx, ctx.Input("W").dims(1));
 }
 
-// The ids with those replaced that are not read: by row 0 to look up (PoolRows leaves them out), by -1 to scatter. Points at the ids
-// themselves when all are read.
-const int64_t* WithReplaced(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement, std::vector<int64_t>* scratch) {
+// The ids with those replaced that are not read: by row 0 to look up (PoolRows leaves them out), by -1 to scatter.
+// Points at the ids themselves when all are read.
+const int64_t* WithReplaced(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement,
+                            std::vector<int64_t>* scratch) {
   if (attrs.selection().all()) return ids.values.data();
   scratch->assign(ids.values.size(), replacement);
   ForSelectedIds(ids, attrs.selection(), [&](int64_t begin, int64_t end) {

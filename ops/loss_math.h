@@ -9,9 +9,9 @@
 
 namespace weir {
 
-// log(1 + e^-|x|): the bits of Log1p(Exp(-Abs(x))), which are also its definition, without what Exp and Log do for arguments that
-// they do not get here: numbers above 0, and others than those from 1 to 2 and NaN. Of the whole ones compilers make twice the
-// instructions.
+// log(1 + e^-|x|): the bits of Log1p(Exp(-Abs(x))), which are also its definition, without what Exp and Log do for
+// arguments that they do not get here: numbers above 0, and others than those from 1 to 2 and NaN. Of the whole ones
+// compilers make twice the instructions.
 WEIR_MATH float Log1pExpMinusAbs(float x) {
   const float t = -Abs(x);
   uint32_t n;

@@ -13,8 +13,8 @@ absl::Status ExpectColumn(const InferContext& ctx, std::string_view slot) {
   RETURN_IF_ERROR(ExpectDense(ctx, slot));
   const Shape dims = ctx.InputShape(slot);
   if (dims.size() == 2 && dims[1] == 1) return absl::OkStatus();
-  return ctx.Error(absl::StrCat(Av(slot), " must be [B, 1], one number per example, got ", ShapeString(dims), " (variable ",
-                                ctx.Input(slot).name(), ")"));
+  return ctx.Error(absl::StrCat(Av(slot), " must be [B, 1], one number per example, got ", ShapeString(dims),
+                                " (variable ", ctx.Input(slot).name(), ")"));
 }
 
 absl::Status ColumnLossShape(InferContext& ctx, std::string_view x, std::string_view out) {

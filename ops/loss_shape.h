@@ -16,8 +16,8 @@ absl::Status ExpectColumn(const InferContext& ctx, std::string_view slot);
 // X (slot `x`), Label and, if given, Weight are [B, 1]; the output is too.
 absl::Status ColumnLossShape(InferContext& ctx, std::string_view x, std::string_view out);
 
-// The rule of its gradient: X, Label, Weight? and the gradient of the output are [B, 1]; the output is like X. Slots: `x`, Label,
-// Weight, "<out>@GRAD" -> "<x>@GRAD".
+// The rule of its gradient: X, Label, Weight? and the gradient of the output are [B, 1]; the output is like X. Slots:
+// `x`, Label, Weight, "<out>@GRAD" -> "<x>@GRAD".
 ShapeRule ColumnLossGradRule(std::string x, std::string out);
 
 }  // namespace weir

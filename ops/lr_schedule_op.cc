@@ -43,8 +43,9 @@ absl::Status CheckOne(const Tensor& x, std::string_view what, DType dtype) {
     return absl::FailedPreconditionError(absl::StrCat(Av(what), " has no value; run the startup program first"));
   }
   if (x.size() == 1 && x.dtype() == dtype) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Av(what), " must be ", v1::DType_Name(dtype), " with one element, got ",
-                                                 v1::DType_Name(x.dtype()), " ", ShapeString(x.dims())));
+  return absl::InvalidArgumentError(absl::StrCat(Av(what), " must be ", v1::DType_Name(dtype),
+                                                 " with one element, got ", v1::DType_Name(x.dtype()), " ",
+                                                 ShapeString(x.dims())));
 }
 
 OpDef MakeScheduleOp(ScheduleOpOptions options) {

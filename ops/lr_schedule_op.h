@@ -1,5 +1,5 @@
-// What the operators of learning-rate schedules share: signature, shape rule, kernel. Role LR_SCHEDULE; they run on servers,
-// once before the updates of a step.
+// What the operators of learning-rate schedules share: signature, shape rule, kernel. Role LR_SCHEDULE; they run on
+// servers, once before the updates of a step.
 //
 //   Step  int64 [1]    t: updates made before this one
 //   X     float64 [1]  only behind another schedule: its rate
@@ -39,8 +39,8 @@ absl::StatusOr<std::unique_ptr<OpKernel>> MakeScheduleKernel(RateFunction rate);
 
 // OK when the variable of a slot is dense, of the type and has one element.
 absl::Status ExpectOne(const InferContext& ctx, std::string_view slot, DType dtype);
-// For kernels: FailedPrecondition when an input has no value, InvalidArgument when it is not one element of the type (a startup
-// program may give it anything).
+// For kernels: FailedPrecondition when an input has no value, InvalidArgument when it is not one element of the type (a
+// startup program may give it anything).
 absl::Status CheckOne(const Tensor& x, std::string_view what, DType dtype);
 
 }  // namespace weir

@@ -4,7 +4,8 @@
 //   lr_exponential   lr decay_rate^q,           q = t / decay_steps, with staircase rounded down
 //   lr_natural_exp   lr e^(-decay_rate q)
 //   lr_inverse_time  lr / (1 + decay_rate q)
-//   lr_polynomial    (lr - end) (1 - min(t, n) / n)^power + end,  n = decay_steps, with cycle times ceil(t / decay_steps), at
+//   lr_polynomial    (lr - end) (1 - min(t, n) / n)^power + end,  n = decay_steps, with cycle times ceil(t /
+//   decay_steps), at
 //                    least 1; end is the attribute end_learning_rate
 //   lr_piecewise     values[i], i the number of boundaries that are not above t
 //   lr_noam          lr d_model^-0.5 min((t + 1)^-0.5, (t + 1) warmup_steps^-1.5)
@@ -29,7 +30,8 @@ absl::Status CheckSteps(InferContext& ctx, const char* attr) {
 absl::Status CheckDecaySteps(InferContext& ctx) { return CheckSteps(ctx, "decay_steps"); }
 
 REGISTER_OP(lr_constant)
-(MakeScheduleOp({.type = "lr_constant", .summary = "the learning rate", .attrs = {Required(FloatAttr("learning_rate", 0))}}));
+(MakeScheduleOp(
+    {.type = "lr_constant", .summary = "the learning rate", .attrs = {Required(FloatAttr("learning_rate", 0))}}));
 REGISTER_KERNEL(lr_constant, kCpu, [](const KernelInit& init) {
   return MakeScheduleKernel([lr = init.attrs.Float("learning_rate")](int64_t, double) { return lr; });
 });
@@ -50,8 +52,8 @@ struct Quotient {
 };
 
 std::vector<AttrDef> QuotientAttrs() {
-  return {Required(FloatAttr("learning_rate", 0)), Required(IntAttr("decay_steps", 1)), Required(FloatAttr("decay_rate", 0)),
-          BoolAttr("staircase", false)};
+  return {Required(FloatAttr("learning_rate", 0)), Required(IntAttr("decay_steps", 1)),
+          Required(FloatAttr("decay_rate", 0)), BoolAttr("staircase", false)};
 }
 
 REGISTER_OP(lr_exponential)
@@ -69,7 +71,8 @@ REGISTER_OP(lr_natural_exp)
                  .attrs = QuotientAttrs(),
                  .check = CheckDecaySteps}));
 REGISTER_KERNEL(lr_natural_exp, kCpu, [](const KernelInit& init) {
-  return MakeScheduleKernel([c = Quotient(init.attrs)](int64_t t, double) { return c.lr * std::exp(-c.rate * c.At(t)); });
+  return MakeScheduleKernel(
+      [c = Quotient(init.attrs)](int64_t t, double) { return c.lr * std::exp(-c.rate * c.At(t)); });
 });
 
 REGISTER_OP(lr_inverse_time)
@@ -111,7 +114,8 @@ REGISTER_OP(lr_piecewise)
                      return ctx.Error(absl::StrCat("needs one value more than boundaries, got ", values, " values and ",
                                                    boundaries.size(), " boundaries"));
                    }
-                   if (!std::is_sorted(boundaries.begin(), boundaries.end())) return ctx.Error("boundaries must ascend");
+                   if (!std::is_sorted(boundaries.begin(), boundaries.end()))
+                     return ctx.Error("boundaries must ascend");
                    return absl::OkStatus();
                  }}));
 REGISTER_KERNEL(lr_piecewise, kCpu, [](const KernelInit& init) {
@@ -167,7 +171,8 @@ absl::StatusOr<std::unique_ptr<OpKernel>> WarmUp(const KernelInit& init) {
 REGISTER_OP(lr_warm_up)
 (MakeScheduleOp({.type = "lr_warm_up",
                  .summary = "from start to end in steps, then X",
-                 .attrs = {Required(IntAttr("steps", 1)), Required(FloatAttr("start", 0)), Required(FloatAttr("end", 0))},
+                 .attrs = {Required(IntAttr("steps", 1)), Required(FloatAttr("start", 0)),
+                           Required(FloatAttr("end", 0))},
                  .behind_another = true,
                  .check = [](InferContext& ctx) { return CheckSteps(ctx, "steps"); }}));
 REGISTER_KERNEL(lr_warm_up, kCpu, WarmUp);

@@ -57,7 +57,8 @@ REGISTER_OP(mean)
   .outputs = {{"Out"}},
   .shape = MeanShape,
   .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
-  .cost = [](InferContext& ctx) { return Cost{.flops = Elements(ctx.Input("X")), .bytes = 4 * Elements(ctx.Input("X"))}; },
+  .cost =
+      [](InferContext& ctx) { return Cost{.flops = Elements(ctx.Input("X")), .bytes = 4 * Elements(ctx.Input("X"))}; },
   .loss_form = LossForm::kMean});
 REGISTER_OP(mean_grad)
 ({.type = "mean_grad",

@@ -3,8 +3,8 @@
 //   X    sum over the samples of the step; dense or selected rows
 //   Out  X / samples, the same variable. An absent gradient stays absent
 //
-// True division, as in the row form of the optimizers: a row gets the same bits here and there. A step without samples has no
-// mean and is never merged.
+// True division, as in the row form of the optimizers: a row gets the same bits here and there. A step without samples
+// has no mean and is never merged.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"

@@ -32,7 +32,8 @@ absl::Status CheckProduct(const Tensor& x, const Tensor& y) {
   RETURN_IF_ERROR(CheckRank("Y", y, 2));
   RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
   if (x.rank() >= 2 && x.size() == x.dim(0) * y.dim(0)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by Y ", ShapeString(y.dims())));
+  return absl::InvalidArgumentError(
+      absl::StrCat("X ", ShapeString(x.dims()), " cannot be multiplied by Y ", ShapeString(y.dims())));
 }
 
 class MulKernel : public OpKernel {

@@ -1,5 +1,5 @@
-// What becomes of the norm of a whole parameter, gradient or direction. CPU and CUDA. Norms are doubles, rounded once from an
-// exact sum (framework/base/exact_sum.h), so they do not depend on slices.
+// What becomes of the norm of a whole parameter, gradient or direction. CPU and CUDA. Norms are doubles, rounded once
+// from an exact sum (framework/base/exact_sum.h), so they do not depend on slices.
 #ifndef WEIR_OPS_NORM_MATH_H_
 #define WEIR_OPS_NORM_MATH_H_
 
@@ -20,7 +20,8 @@ struct LarsMath {
     float mu, rate, decay;
   };
   // lr coeff |w| / (|g| + decay |w| + epsilon), lr when either norm is 0.
-  WEIR_MATH static float Rate(float lr, double coeff, double decay, double epsilon, double param_norm, double grad_norm) {
+  WEIR_MATH static float Rate(float lr, double coeff, double decay, double epsilon, double param_norm,
+                              double grad_norm) {
     if (param_norm == 0 || grad_norm == 0) return lr;
     return static_cast<float>(lr * coeff * param_norm / (grad_norm + decay * param_norm + epsilon));
   }

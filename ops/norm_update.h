@@ -1,6 +1,6 @@
-// Update ops whose step depends on norms of the whole parameter (lars_momentum, lamb): their norm inputs, and the two forms of
-// their loops. Tables have no row form: the norm of a table whose rows come into being one by one is not a thing that can be
-// had.
+// Update ops whose step depends on norms of the whole parameter (lars_momentum, lamb): their norm inputs, and the two
+// forms of their loops. Tables have no row form: the norm of a table whose rows come into being one by one is not a
+// thing that can be had.
 #ifndef WEIR_OPS_NORM_UPDATE_H_
 #define WEIR_OPS_NORM_UPDATE_H_
 
@@ -38,8 +38,8 @@ inline absl::StatusOr<double> ReadNorm(const KernelContext& ctx, int slot, std::
   return norm.data<double>()[0];
 }
 
-// Runs fn(begin, elements, row or -1) over what an update changes: elements [begin, begin + elements) of Param in pieces when
-// the gradient is dense, one row after the other (row: its place in the gradient) when it is rows.
+// Runs fn(begin, elements, row or -1) over what an update changes: elements [begin, begin + elements) of Param in
+// pieces when the gradient is dense, one row after the other (row: its place in the gradient) when it is rows.
 template <typename Fn>
 void ForUpdated(const UpdateArgs& a, ThreadPool* pool, const Fn& fn) {
   constexpr int64_t kPiece = int64_t{1} << 15;

@@ -16,8 +16,8 @@ inline int64_t NormalAxis(int64_t axis, size_t rank) {
   return normal >= 0 && normal < r ? normal : -1;
 }
 
-// The piece [begin, begin + size) along `axis` of a tensor of dims `whole` is `outer` stretches of `length` floats, `stride`
-// apart, the first at `first`.
+// The piece [begin, begin + size) along `axis` of a tensor of dims `whole` is `outer` stretches of `length` floats,
+// `stride` apart, the first at `first`.
 struct PieceLayout {
   int64_t outer = 1, stride = 1, first = 0, length = 1;
   PieceLayout(absl::Span<const int64_t> whole, int64_t axis, int64_t begin, int64_t size) {
@@ -30,8 +30,8 @@ struct PieceLayout {
   }
 };
 
-inline void CopyIntoPiece(absl::Span<const int64_t> whole, int64_t axis, int64_t begin, int64_t size, const float* piece,
-                          float* out) {
+inline void CopyIntoPiece(absl::Span<const int64_t> whole, int64_t axis, int64_t begin, int64_t size,
+                          const float* piece, float* out) {
   const PieceLayout at(whole, axis, begin, size);
   if (at.length == 0) return;
   for (int64_t o = 0; o < at.outer; ++o) {

@@ -5,11 +5,12 @@
 //   type: max or average
 //   kernel, stride, padding: two ints, of height and width; padding is below the kernel
 //
-// Only elements that are there count: padding is never the greatest, and an average is over those that are not padding. NaN in a
-// window makes its maximum NaN.
+// Only elements that are there count: padding is never the greatest, and an average is over those that are not padding.
+// NaN in a window makes its maximum NaN.
 //
-// Gradient (pool2d_grad). max: dOut goes to the first of the greatest elements, row by row (with NaN to the last NaN). average: to
-// each element that is there, divided by their number. An element in several windows adds them up in the order of windows.
+// Gradient (pool2d_grad). max: dOut goes to the first of the greatest elements, row by row (with NaN to the last NaN).
+// average: to each element that is there, divided by their number. An element in several windows adds them up in the
+// order of windows.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -68,8 +69,9 @@ void MaxBackward(const Pool& p, const float* x, const float* dout, float* dx) {
   }
 }
 
-// The same for windows of 2 x 2 side by side, kChunk at a time. Rows are often shorter than that: then a chunk goes on behind the
-// end of its row, reads what is there and writes what the next row writes again. Where memory ends, windows are taken one by one.
+// The same for windows of 2 x 2 side by side, kChunk at a time. Rows are often shorter than that: then a chunk goes on
+// behind the end of its row, reads what is there and writes what the next row writes again. Where memory ends, windows
+// are taken one by one.
 constexpr int64_t kChunk = 16;
 
 inline float GreatestOfHalves(const float* x, const float* below) {
@@ -79,13 +81,14 @@ inline float GreatestOfHalves(const float* x, const float* below) {
   return Greater(below[1], best) ? below[1] : best;
 }
 
-inline __attribute__((always_inline)) void MaxOfHalves(int64_t n, const float* __restrict x, const float* __restrict below,
-                                                       float* __restrict out) {
+inline __attribute__((always_inline)) void MaxOfHalves(int64_t n, const float* __restrict x,
+                                                       const float* __restrict below, float* __restrict out) {
   for (int64_t j = 0; j < n; ++j) out[j] = GreatestOfHalves(x + 2 * j, below + 2 * j);
 }
 
-inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* __restrict x, const float* __restrict below,
-                                                        const float* __restrict dout, float* dx, float* dbelow) {
+inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* __restrict x,
+                                                        const float* __restrict below, const float* __restrict dout,
+                                                        float* dx, float* dbelow) {
   // Elements of a window in the order in which they are read, each for all windows.
   float a[kChunk], b[kChunk], c[kChunk], d[kChunk];
   for (int64_t j = 0; j < n; ++j) {
@@ -118,7 +121,8 @@ inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* 
 }
 
 // One picture. Memory that a chunk may read, and write, ends at x_end and out_end.
-WEIR_VECTORIZED void MaxForwardOfHalves(const Pool& p, const float* x, const float* x_end, float* out, const float* out_end) {
+WEIR_VECTORIZED void MaxForwardOfHalves(const Pool& p, const float* x, const float* x_end, float* out,
+                                        const float* out_end) {
   const int64_t width = p.width.size, count = p.width.count;
   for (int64_t i = 0; i < p.height.count; ++i, x += 2 * width, out += count) {
     const float* below = x + width;

@@ -1,18 +1,20 @@
 // prefetch: the rows that a step needs, of all tables at once
 //
 //   Ids*    [B, S] ids, of every lane; each belongs to one table (`tables`)
-//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes; [H, W] of a parameter that
+//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes; [H, W] of a parameter
+//   that
 //           servers hold densely (`heights`, -1 for a table)
 //   Index*  [N] i32, one per Ids, per lane: place of each id value in the Rows of its table
 //
-// Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable, then by
-// place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all tables.
+// Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable,
+// then by place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all
+// tables.
 //
-// Of an Ids that is read as a sequence alone, only what can be in it is asked for (`sequences`: of each example the last so many ids, 0
-// for all); the Index of the others is -1.
+// Of an Ids that is read as a sequence alone, only what can be in it is asked for (`sequences`: of each example the
+// last so many ids, 0 for all); the Index of the others is -1.
 //
-// `ahead` says that a trainer runs the op for its next batch while the rest of the program runs for this one (trainer/session.h);
-// what one run does is the same.
+// `ahead` says that a trainer runs the op for its next batch while the rest of the program runs for this one
+// (trainer/session.h); what one run does is the same.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -39,8 +41,8 @@ absl::Status Infer(InferContext& ctx) {
                                               ctx.OutputCount("Index"))));
   }
   if (row_tables.size() != rows || widths.size() != rows) {
-    return ctx.Error(std::string(
-        absl::StrCat(rows, " Rows need as many row_tables and widths, got ", row_tables.size(), " and ", widths.size())));
+    return ctx.Error(std::string(absl::StrCat(rows, " Rows need as many row_tables and widths, got ", row_tables.size(),
+                                              " and ", widths.size())));
   }
   if (!heights.empty() && heights.size() != rows) {
     return ctx.Error(std::string(absl::StrCat(rows, " Rows need as many heights, or none, got ", heights.size())));
@@ -53,8 +55,8 @@ absl::Status Infer(InferContext& ctx) {
     if (sequences[i] == 0) continue;
     const Shape shape = ctx.InputShape("Ids", static_cast<int>(i));
     if (sequences[i] < 0 || shape.size() != 2 || shape[1] != 1) {
-      return ctx.Error(std::string(absl::StrCat("sequences must be 0, or positive for Ids of one slot; got ", sequences[i],
-                                                " for Ids ", ShapeString(shape))));
+      return ctx.Error(std::string(absl::StrCat("sequences must be 0, or positive for Ids of one slot; got ",
+                                                sequences[i], " for Ids ", ShapeString(shape))));
     }
   }
   for (const std::string& table : tables) {
@@ -68,7 +70,8 @@ absl::Status Infer(InferContext& ctx) {
       return ctx.Error("table '" + row_tables[i] + "' has Rows but no Ids");
     }
     const int64_t height = heights.empty() ? -1 : heights[i];
-    if (height < -1) return ctx.Error(std::string(absl::StrCat("heights must be -1 or a number of rows, got ", height)));
+    if (height < -1)
+      return ctx.Error(std::string(absl::StrCat("heights must be -1 or a number of rows, got ", height)));
     ctx.SetOutput("Rows", {height, widths[i]}, v1::FLOAT32, static_cast<int>(i));
     ctx.Output("Rows", static_cast<int>(i))->set_kind(v1::SELECTED_ROWS);
   }
@@ -97,12 +100,11 @@ class PrefetchKernel : public OpKernel {
       }
       const auto [it, fresh] = group_of.emplace(names, groups_.size());
       if (fresh) groups_.emplace_back();
-      groups_[it->second].members.push_back(
-          {.table = row_tables[r],
-           .width = widths[r],
-           .height = heights.empty() ? -1 : heights[r],
-           .rows = static_cast<int>(r),
-           .ids = std::move(places)});
+      groups_[it->second].members.push_back({.table = row_tables[r],
+                                             .width = widths[r],
+                                             .height = heights.empty() ? -1 : heights[r],
+                                             .rows = static_cast<int>(r),
+                                             .ids = std::move(places)});
     }
   }
 
@@ -142,7 +144,9 @@ class PrefetchKernel : public OpKernel {
 
     void Deduplicate(KernelContext& ctx, const std::vector<int64_t>& sequences) {
       const Member& first = members[0];
-      const auto ids_of = [&](int lane, int i) -> const IdBatch& { return std::get<IdBatch>(ctx.lane_input(lane, 0, i)); };
+      const auto ids_of = [&](int lane, int i) -> const IdBatch& {
+        return std::get<IdBatch>(ctx.lane_input(lane, 0, i));
+      };
       int64_t total = 0;
       for (int lane = 0; lane < ctx.lanes(); ++lane) {
         for (int i : first.ids) total += static_cast<int64_t>(ids_of(lane, i).values.size());
@@ -162,8 +166,10 @@ class PrefetchKernel : public OpKernel {
             deduper.Add(values.data() + begin, end - begin, index + begin, &rows->ids);
           });
           for (size_t m = 1; m < members.size(); ++m) {
-            if (n > 0) std::memcpy(IndexOf(ctx, lane, members[m].ids[k], n), index, sizeof(int32_t) * values.size());
-            else IndexOf(ctx, lane, members[m].ids[k], 0);
+            if (n > 0)
+              std::memcpy(IndexOf(ctx, lane, members[m].ids[k], n), index, sizeof(int32_t) * values.size());
+            else
+              IndexOf(ctx, lane, members[m].ids[k], 0);
           }
         }
       }
@@ -221,11 +227,13 @@ REGISTER_OP(prefetch)
   .cost = [](InferContext& ctx) {
     // As if no id came twice.
     Cost cost;
-    const std::vector<std::string> tables = ctx.attrs().Strings("tables"), row_tables = ctx.attrs().Strings("row_tables");
+    const std::vector<std::string> tables = ctx.attrs().Strings("tables"),
+                                   row_tables = ctx.attrs().Strings("row_tables");
     const std::vector<int64_t> widths = ctx.attrs().Ints("widths"), sequences = ctx.attrs().Ints("sequences");
     for (int i = 0; i < ctx.InputCount("Ids"); ++i) {
       const Shape ids = ctx.InputShape("Ids", i);
-      const double of_slot = sequences.empty() ? 1.0 : static_cast<double>(std::max<int64_t>(1, sequences[static_cast<size_t>(i)]));
+      const double of_slot =
+          sequences.empty() ? 1.0 : static_cast<double>(std::max<int64_t>(1, sequences[static_cast<size_t>(i)]));
       const size_t r = static_cast<size_t>(
           std::find(row_tables.begin(), row_tables.end(), tables[static_cast<size_t>(i)]) - row_tables.begin());
       const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]) * of_slot;

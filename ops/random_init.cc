@@ -42,8 +42,9 @@ absl::Status MakeRoom(const std::string& variable, DType dtype, absl::Span<const
   const double bytes = static_cast<double>(ElementCount(shape)) * static_cast<double>(DTypeSize(dtype));
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   if (memory > 0 && bytes > memory) {
-    return absl::ResourceExhaustedError(absl::StrFormat("variable '%s' of dims %s needs %.0f bytes; this machine has %.0f", variable,
-                                                        ShapeString(shape), bytes, memory));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("variable '%s' of dims %s needs %.0f bytes; this machine has %.0f", variable,
+                        ShapeString(shape), bytes, memory));
   }
   out->Resize(dtype, shape);
   return absl::OkStatus();
@@ -73,11 +74,12 @@ OpDef MakeRandomInitOp(std::string type, std::string summary, std::vector<AttrDe
             if (ctx.attrs().Int("element_begin") < 0) return ctx.Error("element_begin must not be negative");
             return InferFromShapeAttr(ctx, v1::FLOAT32);
           },
-          .cost = [](InferContext& ctx) {
-            // Ten Philox rounds for four elements.
-            const double elements = static_cast<double>(ElementCount(ctx.attrs().Ints("shape")));
-            return Cost{.flops = 25 * elements, .bytes = 4 * elements};
-          }};
+          .cost =
+              [](InferContext& ctx) {
+                // Ten Philox rounds for four elements.
+                const double elements = static_cast<double>(ElementCount(ctx.attrs().Ints("shape")));
+                return Cost{.flops = 25 * elements, .bytes = 4 * elements};
+              }};
 }
 
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeRandomInitKernel(const AttrReader& attrs, v1::Initializer initializer) {

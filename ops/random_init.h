@@ -15,8 +15,8 @@ namespace weir {
 // Attribute shape; the output's dims are it.
 absl::Status InferFromShapeAttr(InferContext& ctx, DType dtype);
 
-// Makes `out` a tensor of that shape. ResourceExhausted names the variable and its bytes when this machine has not that much
-// memory: shapes come from jobs, and a typing error must not end a process without a word.
+// Makes `out` a tensor of that shape. ResourceExhausted names the variable and its bytes when this machine has not that
+// much memory: shapes come from jobs, and a typing error must not end a process without a word.
 absl::Status MakeRoom(const std::string& variable, DType dtype, absl::Span<const int64_t> shape, Tensor* out);
 
 // An op with `attrs` and shape, variable, seed, element_begin.

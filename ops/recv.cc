@@ -1,6 +1,7 @@
 // recv: asks for parameter blocks
 //
-//   Out*  dense f32, as described; the values are there after fetch_barrier. A channel that does not fill them leaves those of
+//   Out*  dense f32, as described; the values are there after fetch_barrier. A channel that does not fill them leaves
+//   those of
 //         the run before.
 //
 // `blocks`, `servers`: one of each per Out.
@@ -13,7 +14,8 @@ namespace {
 
 class RecvKernel : public OpKernel {
  public:
-  RecvKernel(std::vector<BlockRef> blocks, std::vector<Shape> dims) : blocks_(std::move(blocks)), dims_(std::move(dims)) {}
+  RecvKernel(std::vector<BlockRef> blocks, std::vector<Shape> dims)
+      : blocks_(std::move(blocks)), dims_(std::move(dims)) {}
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
@@ -58,15 +60,16 @@ REGISTER_OP(recv)
   .scope = OpScope::kStep,
   // The outputs are described by whoever cut the parameter.
   .shape = [](InferContext& ctx) { return CheckBlocks(ctx, ctx.OutputCount("Out")); },
-  .cost = [](InferContext& ctx) {
-    Cost cost;
-    for (int i = 0; i < ctx.OutputCount("Out"); ++i) {
-      double bytes = 4;
-      for (int64_t d : ctx.Output("Out", i)->dims()) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
-      cost.bytes += bytes;
-    }
-    return cost;
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        Cost cost;
+        for (int i = 0; i < ctx.OutputCount("Out"); ++i) {
+          double bytes = 4;
+          for (int64_t d : ctx.Output("Out", i)->dims()) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
+          cost.bytes += bytes;
+        }
+        return cost;
+      }});
 REGISTER_KERNEL(recv, kCpu, Make);
 
 }  // namespace

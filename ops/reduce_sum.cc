@@ -42,14 +42,16 @@ absl::StatusOr<Shape> KeptDims(absl::Span<const int64_t> x, const std::vector<in
   if (dims.empty()) std::fill(kept.begin() + 1, kept.end(), 1);
   for (int64_t d : dims) {
     const int64_t axis = NormalAxis(d, x.size());
-    if (axis < 0) return absl::InvalidArgumentError(absl::StrCat("dim ", d, " is outside of X's dims ", ShapeString(x)));
+    if (axis < 0)
+      return absl::InvalidArgumentError(absl::StrCat("dim ", d, " is outside of X's dims ", ShapeString(x)));
     if (axis == 0) return absl::InvalidArgumentError("dim 0 is the batch, which is never added up");
     kept[axis] = 1;
   }
   return kept;
 }
 
-Shape OutputDims(absl::Span<const int64_t> x, absl::Span<const int64_t> kept, const std::vector<int64_t>& dims, bool keep_dim) {
+Shape OutputDims(absl::Span<const int64_t> x, absl::Span<const int64_t> kept, const std::vector<int64_t>& dims,
+                 bool keep_dim) {
   if (keep_dim) return Shape(kept.begin(), kept.end());
   Shape out;
   for (size_t d = 0; d < x.size(); ++d) {

@@ -34,8 +34,10 @@ absl::Status ScaleShape(InferContext& ctx) {
   if (x.kind() != v1::SELECTED_ROWS) {
     RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   } else if (ctx.attrs().Float("bias") != 0) {
-    return ctx.Error(absl::StrCat("X (", x.name(), ") is selected rows, to whose missing rows no bias can be added; bias must "
-                                  "be 0, got ", ctx.attrs().Float("bias")));
+    return ctx.Error(absl::StrCat("X (", x.name(),
+                                  ") is selected rows, to whose missing rows no bias can be added; bias must "
+                                  "be 0, got ",
+                                  ctx.attrs().Float("bias")));
   }
   SetLike(ctx, "Out", "X");
   return absl::OkStatus();
@@ -44,8 +46,8 @@ absl::Status ScaleShape(InferContext& ctx) {
 absl::StatusOr<std::vector<v1::OpDesc>> ScaleGradient(GradContext& ctx) {
   const std::string dx = ctx.InputGrad("X");
   if (dx.empty()) return std::vector<v1::OpDesc>();
-  return std::vector<v1::OpDesc>{MakeOp("scale", {{"X", {ctx.OutputGrad("Out")}}}, {{"Out", {dx}}},
-                                        {AttrF("scale", ctx.attrs().Float("scale"))})};
+  return std::vector<v1::OpDesc>{
+      MakeOp("scale", {{"X", {ctx.OutputGrad("Out")}}}, {{"Out", {dx}}}, {AttrF("scale", ctx.attrs().Float("scale"))})};
 }
 
 class ScaleKernel : public OpKernel {

@@ -1,13 +1,13 @@
 // send: gradients of all lanes on their way to the servers
 //
-//   X*      gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed table
-//   Counts  of a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
+//   X*      gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed
+//   table Counts  of a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
 //
-// `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for dense.
-// Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is sent: absent
-// is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier; not with `bad_rows`: servers
-// leave out the rows that hold some. What leaves is divided by StepContext.loss_scale, in the pass that looks for them; not with
-// `measured`: X are no gradients but what running averages measure.
+// `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for
+// dense. Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is
+// sent: absent is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier; not with
+// `bad_rows`: servers leave out the rows that hold some. What leaves is divided by StepContext.loss_scale, in the pass
+// that looks for them; not with `measured`: X are no gradients but what running averages measure.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -106,7 +106,8 @@ class SendKernel : public OpKernel {
         RETURN_IF_ERROR(CheckTensor("Counts", shows->values, {rows, 2}));
         counts = &shows->values;
       }
-      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad, .counts = counts});
+      lanes.push_back(
+          {.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad, .counts = counts});
     }
     if (lanes.empty()) return absl::OkStatus();
     return channel->SendRows(block, static_cast<int>(width_), lanes);
@@ -132,8 +133,10 @@ class SendKernel : public OpKernel {
 REGISTER_OP(send)
 ({.type = "send",
   .summary = "gradients to their servers",
-  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true}, {.name = "Counts", .kinds = {v1::SELECTED_ROWS}, .optional = true}},
-  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0), BoolAttr("bad_rows", false), BoolAttr("measured", false)},
+  .inputs = {{.name = "X", .kinds = {v1::DENSE, v1::SELECTED_ROWS}, .variadic = true},
+             {.name = "Counts", .kinds = {v1::SELECTED_ROWS}, .optional = true}},
+  .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers")), IntAttr("width", 0),
+            BoolAttr("bad_rows", false), BoolAttr("measured", false)},
   .scope = OpScope::kGate,
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));
@@ -150,7 +153,8 @@ REGISTER_OP(send)
       const v1::VarDesc& x = ctx.Input("X", i);
       if (x.dtype() != v1::FLOAT32) return ctx.Error(x.name() + " must be FLOAT32, got " + v1::DType_Name(x.dtype()));
       if ((x.kind() == v1::SELECTED_ROWS) != (width > 0)) {
-        return ctx.Error(x.name() + (width > 0 ? " is dense: width must be 0" : " is selected rows: width must be theirs"));
+        return ctx.Error(x.name() +
+                         (width > 0 ? " is dense: width must be 0" : " is selected rows: width must be theirs"));
       }
       if (width > 0 && (x.dims_size() != 2 || x.dims(1) != width)) {
         return ctx.Error(x.name() + " is " + ShapeString(ctx.InputShape("X", i)) + ", width " + std::to_string(width));
@@ -158,15 +162,16 @@ REGISTER_OP(send)
     }
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    Cost cost;
-    for (int i = 0; i < ctx.InputCount("X"); ++i) {
-      double bytes = 4;
-      for (int64_t d : ctx.InputShape("X", i)) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
-      cost.bytes += bytes;
-    }
-    return cost;
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        Cost cost;
+        for (int i = 0; i < ctx.InputCount("X"); ++i) {
+          double bytes = 4;
+          for (int64_t d : ctx.InputShape("X", i)) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
+          cost.bytes += bytes;
+        }
+        return cost;
+      }});
 REGISTER_KERNEL(send, kCpu, MakeKernel<SendKernel>);
 
 }  // namespace

@@ -2,14 +2,16 @@
 //
 //   X*  losses [B, 1], of every lane
 //
-// Losses and all gradients that send has seen must be finite. If not, nan_policy says: stop, an error that names the variable;
-// skip, the verdict SKIP (in sync one SKIP skips the step for all). The sample count is that of all lanes of this process.
+// Losses and all gradients that send has seen must be finite. If not, nan_policy says: stop, an error that names the
+// variable; skip, the verdict SKIP (in sync one SKIP skips the step for all). The sample count is that of all lanes of
+// this process.
 //
-// Gradients that are not finite where StepContext.loss_scale is above 1 have overflown: the verdict is SKIP whatever the policy.
-// Losses are not scaled.
+// Gradients that are not finite where StepContext.loss_scale is above 1 have overflown: the verdict is SKIP whatever
+// the policy. Losses are not scaled.
 //
-// `accumulate`: the program runs so many times, each on another batch, before one push; `workers`: so many threads of a trainer
-// run it side by side. The channel adds up; a run is told apart by StepContext.step, which counts runs of the job.
+// `accumulate`: the program runs so many times, each on another batch, before one push; `workers`: so many threads of a
+// trainer run it side by side. The channel adds up; a run is told apart by StepContext.step, which counts runs of the
+// job.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -31,9 +33,9 @@ class SendBarrierKernel : public OpKernel {
     const std::string bad = NonFinite(ctx, &is_loss);
     const bool overflow = !is_loss && ctx.step->loss_scale > 1;
     if (!bad.empty() && !skip_ && !overflow) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("'", bad, "' is not finite at step ", ctx.step->step / runs_,
-                       "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "'", bad, "' is not finite at step ", ctx.step->step / runs_,
+          "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
     }
     int64_t samples = 0;
     for (int lane = 0; lane < ctx.lanes(); ++lane) samples += ctx.lane_batch[lane];
@@ -73,7 +75,8 @@ REGISTER_OP(send_barrier)
     if (policy != "stop" && policy != "skip") return ctx.Error("nan_policy must be stop or skip, got '" + policy + "'");
     for (const char* count : {"accumulate", "workers"}) {
       const int64_t n = ctx.attrs().Int(count);
-      if (n < 1 || n > 1 << 20) return ctx.Error(std::string(count) + " must be in [1, 1048576], got " + std::to_string(n));
+      if (n < 1 || n > 1 << 20)
+        return ctx.Error(std::string(count) + " must be in [1, 1048576], got " + std::to_string(n));
     }
     for (int i = 0; i < ctx.InputCount("X"); ++i) {
       if (ctx.Input("X", i).dtype() != v1::FLOAT32) return ctx.Error(ctx.Input("X", i).name() + " must be FLOAT32");

@@ -16,7 +16,8 @@ namespace weir {
 // For shape rules. The input `slot` is [B, T, W] with T and W known, the input Length [B, 1].
 absl::Status ExpectSequence(const InferContext& ctx, std::string_view slot);
 
-// For kernels, of X and Length. InvalidArgument: the tensors are no sequences, or the length of an example (named) is none.
+// For kernels, of X and Length. InvalidArgument: the tensors are no sequences, or the length of an example (named) is
+// none.
 absl::Status CheckSequence(std::string_view slot, const Tensor& x, const Tensor& length);
 // The same of Length alone, X having these three dims.
 absl::Status CheckLengths(std::string_view slot, absl::Span<const int64_t> x, const Tensor& length);

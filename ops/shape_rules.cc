@@ -8,8 +8,8 @@
 namespace weir {
 namespace {
 
-const google::protobuf::RepeatedPtrField<std::string>* VarsOf(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots,
-                                                              std::string_view name) {
+const google::protobuf::RepeatedPtrField<std::string>* VarsOf(
+    const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
   for (const v1::OpSlot& slot : slots) {
     if (slot.name() == name) return &slot.vars();
   }
@@ -27,8 +27,8 @@ double Bytes(const v1::VarDesc& var) {
 absl::Status ExpectDense(const InferContext& ctx, std::string_view slot, DType dtype, int i) {
   const v1::VarDesc& var = ctx.Input(slot, i);
   if (var.kind() != v1::DENSE) {
-    return ctx.Error(absl::StrCat(Av(slot), " must be a dense tensor, got ", v1::VarKind_Name(var.kind()), " (variable ",
-                                  var.name(), ")"));
+    return ctx.Error(absl::StrCat(Av(slot), " must be a dense tensor, got ", v1::VarKind_Name(var.kind()),
+                                  " (variable ", var.name(), ")"));
   }
   if (var.dtype() != dtype) {
     return ctx.Error(absl::StrCat(Av(slot), " must be ", v1::DType_Name(dtype), ", got ", v1::DType_Name(var.dtype()),
@@ -45,7 +45,8 @@ absl::Status ExpectAllDense(const InferContext& ctx, std::string_view slot) {
 absl::Status ExpectRank(const InferContext& ctx, std::string_view slot, int rank, int i) {
   const v1::VarDesc& var = ctx.Input(slot, i);
   if (var.dims_size() == rank) return absl::OkStatus();
-  return ctx.Error(absl::StrCat(Av(slot), " must have ", rank, " dims, got ", DimsString(var), " (variable ", var.name(), ")"));
+  return ctx.Error(
+      absl::StrCat(Av(slot), " must have ", rank, " dims, got ", DimsString(var), " (variable ", var.name(), ")"));
 }
 
 absl::Status ExpectSameDims(const InferContext& ctx, std::string_view slot_a, std::string_view slot_b) {
@@ -111,8 +112,8 @@ absl::Status MatrixProductDims(const InferContext& ctx, std::string_view x_slot,
     k *= x[i];
   }
   if (k != y[0]) {
-    return ctx.Error(absl::StrCat(Av(x_slot), " has dims ", ShapeString(x), ", ", k, " values per example; ", Av(y_slot),
-                                  " has dims ", ShapeString(y), " and takes ", y[0]));
+    return ctx.Error(absl::StrCat(Av(x_slot), " has dims ", ShapeString(x), ", ", k, " values per example; ",
+                                  Av(y_slot), " has dims ", ShapeString(y), " and takes ", y[0]));
   }
   *out = {x[0], y[1]};
   return absl::OkStatus();
@@ -133,7 +134,8 @@ std::vector<v1::OpDesc> MakeGradOp(GradContext& ctx, const std::vector<std::stri
                                    const std::vector<std::string>& input_grads) {
   v1::OpDesc op;
   op.set_type(ctx.op().type() + "_grad");
-  const auto copy = [&](const std::vector<std::string>& names, const google::protobuf::RepeatedPtrField<v1::OpSlot>& from) {
+  const auto copy = [&](const std::vector<std::string>& names,
+                        const google::protobuf::RepeatedPtrField<v1::OpSlot>& from) {
     for (const std::string& name : names) {
       const auto* vars = VarsOf(from, name);
       if (vars == nullptr || vars->empty()) continue;

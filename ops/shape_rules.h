@@ -1,4 +1,5 @@
-// Pieces that shape, cost and gradient rules of operators are made of. Dimensions may be -1 (the batch) in descriptions.
+// Pieces that shape, cost and gradient rules of operators are made of. Dimensions may be -1 (the batch) in
+// descriptions.
 #ifndef WEIR_OPS_SHAPE_RULES_H_
 #define WEIR_OPS_SHAPE_RULES_H_
 
@@ -24,7 +25,8 @@ absl::Status ExpectDense(const InferContext& ctx, std::string_view slot, DType d
 absl::Status ExpectAllDense(const InferContext& ctx, std::string_view slot);
 // "softmax: X must have 2 dims, got [-1, 3, 4]"
 absl::Status ExpectRank(const InferContext& ctx, std::string_view slot, int rank, int i = 0);
-// OK when dims agree; -1 agrees with anything. "square_error: X has dims [-1, 1], Label [-1, 2]; they must be the same".
+// OK when dims agree; -1 agrees with anything. "square_error: X has dims [-1, 1], Label [-1, 2]; they must be the
+// same".
 absl::Status ExpectSameDims(const InferContext& ctx, std::string_view slot_a, std::string_view slot_b);
 
 // Copies kind, dtype and dims from an input to an output.
@@ -43,8 +45,8 @@ double Elements(const v1::VarDesc& var);
 // Bytes of all dense inputs and outputs once, and `flops_per_output` for each element of the first output.
 CostRule ElementwiseCost(double flops_per_output);
 
-// The op "<type>_grad" with the forward inputs and outputs named, the gradients of all outputs and inputs that exist, and the
-// forward op's attributes. Slots: X, Out, "Out@GRAD" -> "X@GRAD".
+// The op "<type>_grad" with the forward inputs and outputs named, the gradients of all outputs and inputs that exist,
+// and the forward op's attributes. Slots: X, Out, "Out@GRAD" -> "X@GRAD".
 //   MakeGradOp(ctx, {"X"}, {"Out"}, {"Out"}, {"X"})
 // reads X, Out and Out@GRAD and writes X@GRAD. Empty result when no wanted input has a gradient.
 std::vector<v1::OpDesc> MakeGradOp(GradContext& ctx, const std::vector<std::string>& forward_inputs,

@@ -4,7 +4,8 @@
 //   Ids*    all ids of the lane that read the table
 //   Index*  [N] i32, one for each Ids: place of each id value among the rows of the step
 //   Click   [B, 1] f32
-//   Out     selected rows [*, 2], the rows of Grad in its order: samples with the id, and the sum of their Click in their order
+//   Out     selected rows [*, 2], the rows of Grad in its order: samples with the id, and the sum of their Click in
+//   their order
 //
 // A sample that has an id twice counts once. Absent when the gradient is.
 #include <algorithm>
@@ -37,7 +38,8 @@ struct Places {
       most = std::max(most, row);
     }
     step_rows.resize(static_cast<size_t>(int64_t{most} + 1), -1);
-    for (size_t k = 0; k < grad.ids.size(); ++k) step_rows[static_cast<size_t>(grad.step_rows[k])] = static_cast<int64_t>(k);
+    for (size_t k = 0; k < grad.ids.size(); ++k)
+      step_rows[static_cast<size_t>(grad.step_rows[k])] = static_cast<int64_t>(k);
     return absl::OkStatus();
   }
 
@@ -103,21 +105,26 @@ class ShowsKernel : public OpKernel {
 
  private:
   static absl::Status Check(KernelContext& ctx, const SelectedRows& grad, const Tensor& click) {
-    if (!grad.merged && grad.ids.size() > 1) return absl::InvalidArgumentError("Grad has rows that are not merged by id");
-    if (!click.initialized() || click.dtype() != v1::FLOAT32) return absl::InvalidArgumentError("Click has no FLOAT32 values");
-    if (ctx.input_count(kIndex) != ctx.input_count(kIds)) return absl::InvalidArgumentError("there is not one Index for each Ids");
+    if (!grad.merged && grad.ids.size() > 1)
+      return absl::InvalidArgumentError("Grad has rows that are not merged by id");
+    if (!click.initialized() || click.dtype() != v1::FLOAT32)
+      return absl::InvalidArgumentError("Click has no FLOAT32 values");
+    if (ctx.input_count(kIndex) != ctx.input_count(kIds))
+      return absl::InvalidArgumentError("there is not one Index for each Ids");
     const size_t samples = static_cast<size_t>(click.size());
     for (int i = 0; i < ctx.input_count(kIds); ++i) {
       const IdBatch& ids = std::get<IdBatch>(ctx.input_var(kIds, i));
       RETURN_IF_ERROR(CheckIds(ids, LookupAttrs{.pooling = Pooling::kSum}));
       const size_t slots = ids.offsets.empty() ? 0 : ids.offsets.size() - 1;
       if (samples == 0 ? slots != 0 : slots % samples != 0) {
-        return absl::InvalidArgumentError(absl::StrCat("Ids has ", slots, " slots for the ", samples, " samples of Click"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("Ids has ", slots, " slots for the ", samples, " samples of Click"));
       }
       const Tensor& index = ctx.input(kIndex, i);
       if (!ids.values.empty() && (!index.initialized() || index.dtype() != v1::INT32 ||
                                   index.size() != static_cast<int64_t>(ids.values.size()))) {
-        return absl::InvalidArgumentError(absl::StrCat("Index has ", index.size(), " entries for ", ids.values.size(), " ids"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("Index has ", index.size(), " entries for ", ids.values.size(), " ids"));
       }
     }
     return absl::OkStatus();
@@ -134,7 +141,8 @@ REGISTER_OP(shows)
   .outputs = {{.name = "Out", .kinds = {v1::SELECTED_ROWS}}},
   .shape = [](InferContext& ctx) -> absl::Status {
     if (ctx.InputCount("Index") != ctx.InputCount("Ids")) {
-      return ctx.Error(std::string(absl::StrCat(ctx.InputCount("Ids"), " Ids need as many Index, got ", ctx.InputCount("Index"))));
+      return ctx.Error(
+          std::string(absl::StrCat(ctx.InputCount("Ids"), " Ids need as many Index, got ", ctx.InputCount("Index"))));
     }
     for (int i = 0; i < ctx.InputCount("Index"); ++i) {
       if (ctx.Input("Index", i).dtype() != v1::INT32) return ctx.Error("Index must be INT32");
@@ -148,15 +156,16 @@ REGISTER_OP(shows)
     ctx.Output("Out")->set_kind(v1::SELECTED_ROWS);
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    double ids = 0;
-    for (int i = 0; i < ctx.InputCount("Ids"); ++i) {
-      double slots = 1;
-      for (const int64_t d : ctx.InputShape("Ids", i)) slots *= static_cast<double>(std::max<int64_t>(d, 1));
-      ids += slots;
-    }
-    return Cost{.flops = 2 * ids, .bytes = 32 * ids};
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        double ids = 0;
+        for (int i = 0; i < ctx.InputCount("Ids"); ++i) {
+          double slots = 1;
+          for (const int64_t d : ctx.InputShape("Ids", i)) slots *= static_cast<double>(std::max<int64_t>(d, 1));
+          ids += slots;
+        }
+        return Cost{.flops = 2 * ids, .bytes = 32 * ids};
+      }});
 REGISTER_KERNEL(shows, kCpu, MakeKernel<ShowsKernel>);
 
 }  // namespace

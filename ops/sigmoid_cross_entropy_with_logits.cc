@@ -25,7 +25,8 @@ WEIR_VECTORIZED void Forward(SigmoidCrossEntropyMath math, int64_t n, const floa
   for (int64_t i = 0; i < n; ++i) loss[i] = math.Loss(x[i], label[i]);
 }
 
-WEIR_VECTORIZED void Backward(SigmoidCrossEntropyMath math, int64_t n, const float* x, const float* label, const float* dloss, float* dx) {
+WEIR_VECTORIZED void Backward(SigmoidCrossEntropyMath math, int64_t n, const float* x, const float* label,
+                              const float* dloss, float* dx) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) dx[i] = math.Dx(x[i], label[i], dloss[i]);
 }

@@ -42,7 +42,8 @@ absl::Status SoftmaxShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectRank(ctx, "X", 2));
   const Shape x = ctx.InputShape("X");
-  if (x[1] < 1) return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), "; a row must have a known, positive length"));
+  if (x[1] < 1)
+    return ctx.Error(absl::StrCat("X has dims ", ShapeString(x), "; a row must have a known, positive length"));
   SetLike(ctx, "Out", "X");
   return absl::OkStatus();
 }

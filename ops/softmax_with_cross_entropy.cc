@@ -1,4 +1,5 @@
-// softmax_with_cross_entropy: loss = weight * -log softmax(logits)[label], from the logits, so that no probability underflows.
+// softmax_with_cross_entropy: loss = weight * -log softmax(logits)[label], from the logits, so that no probability
+// underflows.
 //
 //   Logits   [B, C]  f32
 //   Label    [B, 1]  f32 or int64: a class in [0, C)
@@ -28,7 +29,8 @@ absl::Status ExpectLabels(InferContext& ctx, std::string_view scores_slot) {
   RETURN_IF_ERROR(ExpectRank(ctx, scores_slot, 2));
   const Shape scores = ctx.InputShape(scores_slot), label = ctx.InputShape("Label");
   if (scores[1] < 1) {
-    return ctx.Error(absl::StrCat(Av(scores_slot), " has dims ", ShapeString(scores), "; the number of classes must be known"));
+    return ctx.Error(
+        absl::StrCat(Av(scores_slot), " has dims ", ShapeString(scores), "; the number of classes must be known"));
   }
   const v1::VarDesc& label_var = ctx.Input("Label");
   if (label_var.kind() != v1::DENSE || (label_var.dtype() != v1::FLOAT32 && label_var.dtype() != v1::INT64)) {
@@ -37,7 +39,8 @@ absl::Status ExpectLabels(InferContext& ctx, std::string_view scores_slot) {
   }
   const Shape column = {scores[0], 1};
   if (label != column) {
-    return ctx.Error(absl::StrCat("Label must be ", ShapeString(column), ", one class per example, got ", ShapeString(label)));
+    return ctx.Error(
+        absl::StrCat("Label must be ", ShapeString(column), ", one class per example, got ", ShapeString(label)));
   }
   if (ctx.InputCount("Weight") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Weight", column));
   return absl::OkStatus();
@@ -74,8 +77,8 @@ absl::StatusOr<int64_t> ClassOf(const Tensor& label, int64_t example, int64_t cl
   }
   const float c = label.data<float>()[example];
   if (c >= 0 && c < static_cast<float>(classes) && std::floor(c) == c) return static_cast<int64_t>(c);
-  return absl::InvalidArgumentError(
-      absl::StrCat("Label of example ", example, " is ", c, "; it must be a class, a whole number in [0, ", classes, ")"));
+  return absl::InvalidArgumentError(absl::StrCat("Label of example ", example, " is ", c,
+                                                 "; it must be a class, a whole number in [0, ", classes, ")"));
 }
 
 class SoftmaxCrossEntropyKernel : public OpKernel {

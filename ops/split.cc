@@ -5,8 +5,8 @@
 //   axis      int = 1; negative counts from the end; not the batch
 //   sections  ints: sizes along `axis`, one per output; empty: equal parts
 //
-// Gradient (split_grad): dX joined from the dOut's; a piece without a gradient is 0. Attribute `present` of split_grad: which
-// pieces Out@GRAD has.
+// Gradient (split_grad): dX joined from the dOut's; a piece without a gradient is 0. Attribute `present` of split_grad:
+// which pieces Out@GRAD has.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -46,8 +46,9 @@ absl::Status SplitShape(InferContext& ctx) {
     }
   }
   if (static_cast<int>(sections.size()) != count || sum != x[axis]) {
-    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " of ", count, " outputs must be one per output and add up to ",
-                                  x[axis], ", the size of X ", ShapeString(x), " along axis ", axis));
+    return ctx.Error(absl::StrCat("sections ", ShapeString(sections), " of ", count,
+                                  " outputs must be one per output and add up to ", x[axis], ", the size of X ",
+                                  ShapeString(x), " along axis ", axis));
   }
   for (int i = 0; i < count; ++i) {
     Shape dims = x;
@@ -104,18 +105,21 @@ absl::Status SplitGradShape(InferContext& ctx) {
 
 class SplitKernel : public OpKernel {
  public:
-  explicit SplitKernel(const KernelInit& init) : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")) {}
+  explicit SplitKernel(const KernelInit& init)
+      : axis_(init.attrs.Int("axis")), sections_(init.attrs.Ints("sections")) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(0);
     const int64_t axis = NormalAxis(axis_, x.rank());
     const int count = ctx.output_count(0);
-    if (axis < 0) return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", no axis ", axis_));
+    if (axis < 0)
+      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", no axis ", axis_));
     const int64_t whole = x.dim(static_cast<int>(axis));
     int64_t sum = 0;
     for (int64_t s : sections_) sum += s;
     if (sections_.empty() ? whole % count != 0 : whole != sum) {
-      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", which ", count, " outputs of sections ",
-                                                     ShapeString(sections_), " do not cut along axis ", axis));
+      return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(x.dims()), ", which ", count,
+                                                     " outputs of sections ", ShapeString(sections_),
+                                                     " do not cut along axis ", axis));
     }
     int64_t begin = 0;
     for (int i = 0; i < count; ++i) {
@@ -143,7 +147,8 @@ class SplitGradKernel : public OpKernel {
     const Tensor& first = ctx.input(0);
     const int64_t axis = NormalAxis(axis_, first.rank());
     if (axis < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("Out@GRAD has dims ", ShapeString(first.dims()), ", no axis ", axis_));
+      return absl::InvalidArgumentError(
+          absl::StrCat("Out@GRAD has dims ", ShapeString(first.dims()), ", no axis ", axis_));
     }
     Shape dims(first.dims().begin(), first.dims().end());
     for (size_t i = 0; i < present_.size(); ++i) {

@@ -1,7 +1,8 @@
 // split_selected_rows: a gradient of rows, by the row blocks of its parameter
 //
 //   X     selected rows [H, ...]
-//   Out*  selected rows [h_i, ...]: rows of X in section i of `height_sections`, in their order; ids count from the section's
+//   Out*  selected rows [h_i, ...]: rows of X in section i of `height_sections`, in their order; ids count from the
+//   section's
 //         first row
 //
 // Sections sum to H. step_rows are not kept.
@@ -36,7 +37,8 @@ class SplitSelectedRowsKernel : public OpKernel {
     if (!x.present) return absl::OkStatus();
     for (int64_t id : x.ids) {
       if (id < 0 || id >= begins_.back()) {
-        return absl::InvalidArgumentError(absl::StrCat("X has row ", id, "; sections hold rows 0 to ", begins_.back() - 1));
+        return absl::InvalidArgumentError(
+            absl::StrCat("X has row ", id, "; sections hold rows 0 to ", begins_.back() - 1));
       }
       const size_t s = SectionOf(id);
       outs[s]->ids.push_back(id - begins_[s]);
@@ -99,11 +101,12 @@ REGISTER_OP(split_selected_rows)
     }
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    double bytes = 8;
-    for (int64_t d : ctx.InputShape("X")) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
-    return Cost{.bytes = bytes};
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        double bytes = 8;
+        for (int64_t d : ctx.InputShape("X")) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
+        return Cost{.bytes = bytes};
+      }});
 REGISTER_KERNEL(split_selected_rows, kCpu, MakeKernel<SplitSelectedRowsKernel>);
 
 }  // namespace

@@ -1,11 +1,11 @@
-// sum: adds variables in the order given. An absent one (a gradient that nobody wrote) is skipped, never added as 0; with none
-// present the result is absent.
+// sum: adds variables in the order given. An absent one (a gradient that nobody wrote) is skipped, never added as 0;
+// with none present the result is absent.
 //
 //   X*   all of one shape: dense f32, or selected rows, or both
 //   Out  dense if any X is dense, else selected rows
 //
-// Selected rows: rows of one id are added in order of inputs, then of rows; the result has each id once, in order of first
-// appearance. Into a dense result the dense inputs go first, then the rows.
+// Selected rows: rows of one id are added in order of inputs, then of rows; the result has each id once, in order of
+// first appearance. Into a dense result the dense inputs go first, then the rows.
 //
 // Gradient of the dense form: dX = dOut for each X (op `scale`).
 #include <algorithm>
@@ -39,8 +39,8 @@ absl::Status SumShape(InferContext& ctx) {
     // Rows need not know of how many they are some.
     const bool rows = x.kind() == v1::SELECTED_ROWS || ctx.Input("X", 0).kind() == v1::SELECTED_ROWS;
     if (rows ? !DimsAgree(dims, first) : dims != first) {
-      return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(first), ", X[", i, "] (", x.name(), ") ", ShapeString(dims),
-                                    "; they must be the same"));
+      return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(first), ", X[", i, "] (", x.name(), ") ",
+                                    ShapeString(dims), "; they must be the same"));
     }
     if (like->kind() != v1::DENSE && x.kind() == v1::DENSE) like = &x;
   }
@@ -81,7 +81,8 @@ class SumKernel : public OpKernel {
       } else if (const SelectedRows* selected = std::get_if<SelectedRows>(&x)) {
         if (selected->present) rows.push_back(selected);
       } else {
-        return absl::InvalidArgumentError(absl::StrCat("X[", i, "] holds ids; it must be a dense tensor or selected rows"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("X[", i, "] holds ids; it must be a dense tensor or selected rows"));
       }
     }
     any_dense = !dense.empty();
@@ -101,8 +102,8 @@ class SumKernel : public OpKernel {
     const Shape dims(dense[0]->dims().begin(), dense[0]->dims().end());
     for (const Tensor* x : dense) {
       if (x->dims() != absl::MakeConstSpan(dims)) {
-        return absl::InvalidArgumentError(absl::StrCat("X has dims ", ShapeString(dims), " and ", ShapeString(x->dims()),
-                                                       "; they must be the same"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("X has dims ", ShapeString(dims), " and ", ShapeString(x->dims()), "; they must be the same"));
       }
     }
     // The result may stand in the place of any input: dense ones are added block by block, rows kept until they are in.
@@ -126,7 +127,8 @@ class SumKernel : public OpKernel {
       }
       for (size_t r = 0; r < x->ids.size(); ++r) {
         if (x->ids[r] < 0 || x->ids[r] >= height) {
-          return absl::InvalidArgumentError(absl::StrCat("row ", x->ids[r], " is outside of the ", height, " rows of X"));
+          return absl::InvalidArgumentError(
+              absl::StrCat("row ", x->ids[r], " is outside of the ", height, " rows of X"));
         }
         AddTo(width, x->values.data<float>() + r * width, out->data<float>() + x->ids[r] * width);
       }

@@ -59,10 +59,11 @@ REGISTER_OP(sum_of_squares)
     ctx.SetOutput("Out", {ExactSum::kWords}, v1::INT64);
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    const double elements = Elements(ctx.Input("X"));
-    return Cost{.flops = 2 * elements, .bytes = 4 * elements};
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        const double elements = Elements(ctx.Input("X"));
+        return Cost{.flops = 2 * elements, .bytes = 4 * elements};
+      }});
 REGISTER_KERNEL(sum_of_squares, kCpu, MakeKernel<SumOfSquaresKernel>);
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The loops around an optimizer's arithmetic (ops/<name>_math.h), compiled three times (ops/vector_unit.h).
 //
-// Every element is computed by itself, so a dense parameter, a row of one and a row of a table get the same bits from the same
-// values, on every vector unit.
+// Every element is computed by itself, so a dense parameter, a row of one and a row of a table get the same bits from
+// the same values, on every vector unit.
 #ifndef WEIR_OPS_UPDATE_LOOPS_H_
 #define WEIR_OPS_UPDATE_LOOPS_H_
 
@@ -16,7 +16,8 @@
 
 namespace weir {
 
-// A rule with one state for a whole row: At(lr, state, mean of g^2) changes the state and makes the row's Step. No other state.
+// A rule with one state for a whole row: At(lr, state, mean of g^2) changes the state and makes the row's Step. No
+// other state.
 template <typename Math>
 concept PerRow = requires(const Math& math, float& state) {
   { math.At(1.0f, state, 1.0f) } -> std::same_as<typename Math::Step>;
@@ -30,7 +31,7 @@ inline constexpr int64_t kRowsAhead = 8;
 template <typename Math, int kWidth, bool kDivide>
 WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64_t n, const float* __restrict g,
                               float* __restrict w, float* __restrict state0, float* __restrict state1,
-                             float* __restrict state2) {
+                              float* __restrict state2) {
   const int64_t count = kWidth > 0 ? kWidth : n;
   // Unrolled before it is vectorised, a short loop would stay scalar.
 #pragma GCC unroll 1
@@ -52,13 +53,15 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
 
 // One row of a PerRow rule. The mean of squares adds in the order of ops/fixed_sum.h, whatever the unit.
 template <typename Math, int kWidth>
-WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float divisor, const float* g, float* w, float* state) {
+WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float divisor, const float* g, float* w,
+                            float* state) {
   if constexpr (kWidth == 0) {
     const float sum = FixedSum(width, [&](int64_t j) {
       const float gradient = g[j] / divisor;
       return gradient * gradient;
     });
-    UpdateElements<Math, 0, true>(math.At(lr, *state, sum / static_cast<float>(width)), divisor, width, g, w, state, state, state);
+    UpdateElements<Math, 0, true>(math.At(lr, *state, sum / static_cast<float>(width)), divisor, width, g, w, state,
+                                  state, state);
   } else {
     // The same sums, without the empty ones and with the gradient divided once.
     constexpr int kSums = kWidth < kPartialSums ? kWidth : kPartialSums;
@@ -71,8 +74,8 @@ WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float div
     for (int half = kSums / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
     }
-    UpdateElements<Math, kWidth, false>(math.At(lr, *state, sum[0] / static_cast<float>(kWidth)), 1, kWidth, gradient, w, state, state,
-                                        state);
+    UpdateElements<Math, kWidth, false>(math.At(lr, *state, sum[0] / static_cast<float>(kWidth)), 1, kWidth, gradient,
+                                        w, state, state, state);
   }
 }
 
@@ -106,8 +109,8 @@ WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at
 }
 
 template <typename Math>
-WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
-                                         float* const* rows, const float* const* grads) {
+WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, int64_t state_at, float lr, float divisor,
+                                         int64_t n, float* const* rows, const float* const* grads) {
   switch (width) {
     case 1:
       return UpdateTableRows<Math, 1>(math, width, state_at, lr, divisor, n, rows, grads);
@@ -141,8 +144,8 @@ struct UpdateLoops {
         return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
     }
   }
-  static void TableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n, float* const* rows,
-                        const float* const* grads) {
+  static void TableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
+                        float* const* rows, const float* const* grads) {
     switch (CurrentVectorUnit()) {
       case VectorUnit::kAvx512:
         return TableRowsAvx512(math, width, state_at, lr, divisor, n, rows, grads);
@@ -162,12 +165,12 @@ struct UpdateLoops {
                                           float* state1, float* state2) {
     UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
   }
-  WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
-                                          float* const* rows, const float* const* grads) {
+  WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, int64_t state_at, float lr, float divisor,
+                                          int64_t n, float* const* rows, const float* const* grads) {
     UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
   }
-  WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
-                                              float* const* rows, const float* const* grads) {
+  WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, int64_t state_at, float lr,
+                                              float divisor, int64_t n, float* const* rows, const float* const* grads) {
     UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
   }
 };

@@ -24,12 +24,14 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   }
   // The heights of tables and of gradients without bound are unknown.
   const bool same_rank = dims.size() == grad_dims.size() && !dims.empty();
-  const bool fit = rows ? same_rank && std::equal(dims.begin() + 1, dims.end(), grad_dims.begin() + 1) : dims == grad_dims;
+  const bool fit =
+      rows ? same_rank && std::equal(dims.begin() + 1, dims.end(), grad_dims.begin() + 1) : dims == grad_dims;
   if (!fit) {
     return ctx.Error(absl::StrCat("Grad ", ShapeString(grad_dims), " does not fit Param ", ShapeString(dims)));
   }
   if (KnownCount(ctx.InputShape("LearningRate")) != 1) {
-    return ctx.Error(absl::StrCat("LearningRate must have one element, got ", ShapeString(ctx.InputShape("LearningRate"))));
+    return ctx.Error(
+        absl::StrCat("LearningRate must have one element, got ", ShapeString(ctx.InputShape("LearningRate"))));
   }
   RETURN_IF_ERROR(CheckColumns(ctx, table, table ? dims.back() : 0));
   if (const int64_t after = ctx.attrs().Int("after"); after < 0 || (after > 0 && !table)) {
@@ -53,7 +55,8 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
     if (s.like == StateDef::kCount && rows) want = {dims[0]};
     if (ctx.InputShape(s.slot) != want || ctx.Input(s.slot).dtype() != v1::FLOAT32) {
       return ctx.Error(absl::StrCat(s.slot, " must be FLOAT32 ", ShapeString(want), ", got ",
-                                    v1::DType_Name(ctx.Input(s.slot).dtype()), " ", ShapeString(ctx.InputShape(s.slot))));
+                                    v1::DType_Name(ctx.Input(s.slot).dtype()), " ",
+                                    ShapeString(ctx.InputShape(s.slot))));
     }
     pass_on(s.slot);
   }
@@ -76,8 +79,8 @@ absl::Status CheckRows(const SelectedRows& grad, int64_t rows, int64_t width) {
   const int64_t n = static_cast<int64_t>(grad.ids.size());
   if (!grad.merged && n > 1) return absl::InvalidArgumentError("Grad has rows that are not merged by id");
   if (n > 0 && (!grad.values.initialized() || grad.values.size() != n * width)) {
-    return absl::InvalidArgumentError(absl::StrCat("Grad has ", grad.values.size(), " values; ", n, " rows of width ", width,
-                                                   " need ", n * width));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Grad has ", grad.values.size(), " values; ", n, " rows of width ", width, " need ", n * width));
   }
   for (int64_t id : grad.ids) {
     if (id < 0 || id >= rows) {
@@ -156,7 +159,8 @@ absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool coun
     if (!ctx.has_input(slot)) continue;
     const Tensor* tensor = std::get_if<Tensor>(&ctx.input_var(slot));
     if (tensor == nullptr || !tensor->initialized() || tensor->dtype() == v1::FLOAT32) continue;
-    return absl::InvalidArgumentError(absl::StrCat("input ", slot, " is ", v1::DType_Name(tensor->dtype()), ", expected FLOAT32"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", slot, " is ", v1::DType_Name(tensor->dtype()), ", expected FLOAT32"));
   }
   const Tensor& learning_rate = ctx.input(kLearningRate);
   if (!learning_rate.initialized() || learning_rate.size() != 1) {
@@ -170,18 +174,18 @@ absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool coun
   a.width = a.rows == 0 ? 0 : a.size / a.rows;
   for (int s = 0; s < states + (counts ? 1 : 0); ++s) {
     if (!ctx.has_input(kFirstState + s) || !ctx.input(kFirstState + s).initialized()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("state ", s, " has no value; run the startup program first"));
+      return absl::FailedPreconditionError(absl::StrCat("state ", s, " has no value; run the startup program first"));
     }
     const int64_t want = s < states ? a.size : a.selected != nullptr ? a.rows : 1;
     const int64_t got = ctx.input(kFirstState + s).size();
-    if (got != want) return absl::InvalidArgumentError(absl::StrCat("state ", s, " has ", got, " elements, needs ", want));
+    if (got != want)
+      return absl::InvalidArgumentError(absl::StrCat("state ", s, " has ", got, " elements, needs ", want));
     (s < states ? a.state[s] : a.count) = InPlace(ctx, kFirstState + s, 1 + s);
   }
   if (a.absent) return a;
   if (a.dense != nullptr && a.dense->size() != a.size) {
-    return absl::InvalidArgumentError(absl::StrCat("Grad ", ShapeString(a.dense->dims()), " does not fit Param ",
-                                                   ShapeString(param.dims())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Grad ", ShapeString(a.dense->dims()), " does not fit Param ", ShapeString(param.dims())));
   }
   if (a.selected != nullptr) RETURN_IF_ERROR(CheckRows(*a.selected, a.rows, a.width));
   return a;

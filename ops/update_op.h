@@ -24,8 +24,9 @@
 
 namespace weir {
 
-// The definition of an update op: slots from `state`, shape, cost and in-place rules. `flops`: per element. Besides `attrs` it
-// has what rows of tables may say (framework/runtime/table_update.h): columns [begin, end), after, initializer.
+// The definition of an update op: slots from `state`, shape, cost and in-place rules. `flops`: per element. Besides
+// `attrs` it has what rows of tables may say (framework/runtime/table_update.h): columns [begin, end), after,
+// initializer.
 OpDef MakeUpdateOp(std::string type, std::string summary, std::vector<AttrDef> attrs, std::vector<StateDef> state,
                    double flops);
 
@@ -45,8 +46,8 @@ struct UpdateArgs {
   const SelectedRows* selected = nullptr;
   bool absent = false;
 };
-// Makes each output its input when they are different variables, so that the update runs in place. Slots by the order of
-// MakeUpdateOp: Param, Grad, LearningRate, states, then the count.
+// Makes each output its input when they are different variables, so that the update runs in place. Slots by the order
+// of MakeUpdateOp: Param, Grad, LearningRate, states, then the count.
 absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool counts);
 
 // Runs fn(begin, end) over [0, n) in pieces on the pool.

@@ -1,6 +1,6 @@
-// exp, log and what is made of them, in float32, from additions, multiplications and divisions only: the same bits on every
-// machine, in vectors and scalars, whatever the version of the C library. Branch-free, so that loops vectorise. Host and
-// device. Errors are at most 2 units in the last place (tests/ops/vector_math_test.cc) unless said otherwise.
+// exp, log and what is made of them, in float32, from additions, multiplications and divisions only: the same bits on
+// every machine, in vectors and scalars, whatever the version of the C library. Branch-free, so that loops vectorise.
+// Host and device. Errors are at most 2 units in the last place (tests/ops/vector_math_test.cc) unless said otherwise.
 #ifndef WEIR_OPS_VECTOR_MATH_H_
 #define WEIR_OPS_VECTOR_MATH_H_
 

@@ -1,10 +1,10 @@
-// Which compilation of a hot loop runs: plain (any x86-64), or for AVX2 or AVX-512. The three give the same bits (no fused
-// products, no reordered sums), so this is a matter of speed alone and independent of the job's `arithmetic`.
+// Which compilation of a hot loop runs: plain (any x86-64), or for AVX2 or AVX-512. The three give the same bits (no
+// fused products, no reordered sums), so this is a matter of speed alone and independent of the job's `arithmetic`.
 #ifndef WEIR_OPS_VECTOR_UNIT_H_
 #define WEIR_OPS_VECTOR_UNIT_H_
 
-// On a function template whose body is inlined (WEIR_MATH and lambdas of it): compile it for the unit. Call it only when
-// CurrentVectorUnit() says so.
+// On a function template whose body is inlined (WEIR_MATH and lambdas of it): compile it for the unit. Call it only
+// when CurrentVectorUnit() says so.
 #define WEIR_FOR_AVX2 __attribute__((target("avx2")))
 #define WEIR_FOR_AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512dq,avx512vl")))
 

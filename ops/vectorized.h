@@ -5,11 +5,11 @@
 //     for (int64_t i = 0; i < n; ++i) y[i] = Relu(x[i]);
 //   }
 //
-// The compiler makes a copy of the function for the base instruction set, AVX2 and AVX-512, and the loader takes the best one
-// that the processor has. The bits are the same in all of them, in vector body and tail, because ops/ is compiled without
-// contraction of a * b + c (-ffp-contract=off) and without reassociation (no -ffast-math): each element sees the same IEEE
-// operations in the same order. So such a function must not add up neighbouring elements, except in an order that it spells
-// out; and what it calls must be inline.
+// The compiler makes a copy of the function for the base instruction set, AVX2 and AVX-512, and the loader takes the
+// best one that the processor has. The bits are the same in all of them, in vector body and tail, because ops/ is
+// compiled without contraction of a * b + c (-ffp-contract=off) and without reassociation (no -ffast-math): each
+// element sees the same IEEE operations in the same order. So such a function must not add up neighbouring elements,
+// except in an order that it spells out; and what it calls must be inline.
 //
 // Products of matrices, where a fused multiply-add is worth having, are in ops/gemm.h.
 #ifndef WEIR_OPS_VECTORIZED_H_
@@ -23,7 +23,8 @@
 #define WEIR_VECTORIZED
 #endif
 
-// Before a loop whose iterations touch only their own element of each array; an output may be the same array as an input.
+// Before a loop whose iterations touch only their own element of each array; an output may be the same array as an
+// input.
 #if defined(__clang__)
 #define WEIR_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

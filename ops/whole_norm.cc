@@ -4,8 +4,8 @@
 //   Out   [1] float64 each: the square root of the total, which is rounded once. All the same
 //   name  s: what goes together, "fc_0.w@GRAD"; over all slices and servers
 //
-// In a single-machine program X has all the parts. On a server it has one: there the optimize block stops at this op until the
-// totals of all servers are known (pserver/protocol/norm_rounds.h), and the kernel is not run.
+// In a single-machine program X has all the parts. On a server it has one: there the optimize block stops at this op
+// until the totals of all servers are known (pserver/protocol/norm_rounds.h), and the kernel is not run.
 #include <cmath>
 
 #include "framework/base/exact_sum.h"
@@ -24,14 +24,16 @@ class WholeNormKernel : public OpKernel {
     ExactSum total;
     for (int i = 0; i < ctx.input_count(0); ++i) {
       if (!ctx.input(0, i).initialized() || ctx.input(0, i).dtype() != v1::INT64) {
-        return absl::FailedPreconditionError(absl::StrCat("part ", i, " of ", name_, " has no value; sum_of_squares makes it"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("part ", i, " of ", name_, " has no value; sum_of_squares makes it"));
       }
       ASSIGN_OR_RETURN(const ExactSum part, ExactSum::FromWords(ctx.input(0, i).span<int64_t>()));
       total.Add(part);
     }
     const double norm = std::sqrt(total.Rounded());
     if (!std::isfinite(norm)) {
-      return absl::OutOfRangeError(absl::StrCat("the norm of ", name_, " is ", norm, ": it holds a NaN or an infinity"));
+      return absl::OutOfRangeError(
+          absl::StrCat("the norm of ", name_, " is ", norm, ": it holds a NaN or an infinity"));
     }
     for (int i = 0; i < ctx.output_count(0); ++i) {
       Tensor* const out = ctx.output(0, i);
@@ -64,10 +66,11 @@ REGISTER_OP(whole_norm)
     for (int i = 0; i < ctx.OutputCount("Out"); ++i) ctx.SetOutput("Out", {1}, v1::FLOAT64, i);
     return absl::OkStatus();
   },
-  .cost = [](InferContext& ctx) {
-    const double words = static_cast<double>(ExactSum::kWords * ctx.InputCount("X"));
-    return Cost{.flops = words, .bytes = 8 * words};
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        const double words = static_cast<double>(ExactSum::kWords * ctx.InputCount("X"));
+        return Cost{.flops = words, .bytes = 8 * words};
+      }});
 REGISTER_KERNEL(whole_norm, kCpu, MakeKernel<WholeNormKernel>);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Windows over pictures, as conv2d and pool2d lay them: along an axis of `size` elements with `padding` more at either end, window
-// i begins at element i * stride - padding and has `kernel` elements.
+// Windows over pictures, as conv2d and pool2d lay them: along an axis of `size` elements with `padding` more at either
+// end, window i begins at element i * stride - padding and has `kernel` elements.
 #ifndef WEIR_OPS_WINDOWS_H_
 #define WEIR_OPS_WINDOWS_H_
 
@@ -41,9 +41,10 @@ struct WindowAxis {
   }
 };
 
-// `axis`: "height" or "width". InvalidArgument unless sizes, kernel and stride are at least 1 (and at most 2^24), the padding is
-// smaller than the kernel, and at least one window fits.
-absl::StatusOr<WindowAxis> MakeWindowAxis(std::string_view axis, int64_t size, int64_t kernel, int64_t stride, int64_t padding);
+// `axis`: "height" or "width". InvalidArgument unless sizes, kernel and stride are at least 1 (and at most 2^24), the
+// padding is smaller than the kernel, and at least one window fits.
+absl::StatusOr<WindowAxis> MakeWindowAxis(std::string_view axis, int64_t size, int64_t kernel, int64_t stride,
+                                          int64_t padding);
 
 // Height and width from attributes of two numbers each.
 struct WindowSettings {
@@ -68,9 +69,10 @@ struct ConvSizes {
 
   int64_t windows() const { return height.count * width.count; }
 };
-// From dims, four each; the batch may be -1. InvalidArgument when they do not fit each other, or what one example has of filters and
-// windows, or one row of windows covers, is beyond any number that is worked with.
-absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w, const WindowSettings& settings);
+// From dims, four each; the batch may be -1. InvalidArgument when they do not fit each other, or what one example has
+// of filters and windows, or one row of windows covers, is beyond any number that is worked with.
+absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w,
+                                        const WindowSettings& settings);
 
 // pool2d of X [B, C, H, W].
 struct PoolSettings {

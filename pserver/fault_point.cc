@@ -154,14 +154,16 @@ absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text) {
       words.size() < 2 ? std::vector<std::string>() : std::vector<std::string>(absl::StrSplit(words[1], '.'));
   FaultPoint point;
   const int action = words.size() < 3 ? -1 : IndexOf(words[0], {"kill", "stop", "stall"});
-  const int moment = words.size() < 3 ? -1
-                                      : IndexOf(words[2], {"connecting", "first_part", "between_parts", "last_part",
-                                                           "publishing", "reader"});
+  const int moment =
+      words.size() < 3
+          ? -1
+          : IndexOf(words[2], {"connecting", "first_part", "between_parts", "last_part", "publishing", "reader"});
   const bool needs_step = moment > 0;
-  const bool no_such_point = process.size() == 2 && process[0] == "server" && moment == static_cast<int>(FaultMoment::kReader);
-  if (no_such_point || action < 0 || moment < 0 || process.size() != 2 || (process[0] != "server" && process[0] != "trainer") ||
-      !absl::SimpleAtoi(process[1], &point.id) || words.size() != (needs_step ? 4 : 3) ||
-      (needs_step && !absl::SimpleAtoi(words[3], &point.step))) {
+  const bool no_such_point =
+      process.size() == 2 && process[0] == "server" && moment == static_cast<int>(FaultMoment::kReader);
+  if (no_such_point || action < 0 || moment < 0 || process.size() != 2 ||
+      (process[0] != "server" && process[0] != "trainer") || !absl::SimpleAtoi(process[1], &point.id) ||
+      words.size() != (needs_step ? 4 : 3) || (needs_step && !absl::SimpleAtoi(words[3], &point.step))) {
     return absl::InvalidArgumentError(absl::StrCat(
         kVariable, "='", absl::string_view(text.data(), text.size()),
         "': expected <kill|stop|stall>:<server|trainer>.<id>:<connecting|first_part|between_parts|last_part|publishing|"

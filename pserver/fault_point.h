@@ -47,8 +47,8 @@ struct FaultPoint {
 // InvalidArgument says what was expected.
 absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text);
 
-// Wraps when the environment names this process and returns what it was given otherwise. InvalidArgument for a variable that
-// cannot be read.
+// Wraps when the environment names this process and returns what it was given otherwise. InvalidArgument for a variable
+// that cannot be read.
 absl::StatusOr<std::unique_ptr<ServerCore>> WithFaultPoint(std::unique_ptr<ServerCore> core, int server);
 absl::StatusOr<std::unique_ptr<Transport>> WithFaultPoint(std::unique_ptr<Transport> transport, int trainer);
 // For LaneReaderOptions.before_batch. Empty when the environment does not name this trainer's reader.

@@ -42,7 +42,8 @@ ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = tra
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
 ABSL_FLAG(int64_t, pending_rows_mb, 1024,
           "MiB of rows that one trainer's pushes of a step may take here, beside 64 KiB for each example");
-ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
+ABSL_FLAG(int64_t, digest_every, -1,
+          "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
 namespace {

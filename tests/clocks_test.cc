@@ -1,7 +1,7 @@
 // Holds every source of the tree against the rule that no wait, deadline or span of time is by the wall clock, which is
 // set while we run. Time that has passed comes from Clock::Real() (framework/base/clock.h), waits from CondVar
-// (framework/base/mutex.h), deadlines of gRPC from GrpcDeadline (pserver/network/grpc_timers.h). Tests and examples may ask
-// what time it is.
+// (framework/base/mutex.h), deadlines of gRPC from GrpcDeadline (pserver/network/grpc_timers.h). Tests and examples may
+// ask what time it is.
 
 #include <cctype>
 #include <cstdlib>

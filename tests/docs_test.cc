@@ -1,5 +1,5 @@
-// Holds the documents against the tree: every test that docs/requirements.md names exists, every row that must have one does,
-// and no document mentions a file that is not there.
+// Holds the documents against the tree: every test that docs/requirements.md names exists, every row that must have one
+// does, and no document mentions a file that is not there.
 
 #include <cstdlib>
 #include <filesystem>
@@ -31,7 +31,8 @@ std::string ReadFile(const fs::path& path) {
 
 // WORKSPACE among the test's files is a link to the real one.
 fs::path Root() {
-  return fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE").parent_path();
+  return fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE")
+      .parent_path();
 }
 
 std::vector<std::string> AllMatches(const std::string& text, const std::regex& pattern, int group) {
@@ -94,9 +95,9 @@ std::vector<std::string> WrongRows(const std::map<std::string, Row>& rows) {
 
 std::string FluidId(int number) { return std::string("002-") + (number < 10 ? "0" : "") + std::to_string(number); }
 
-// Files that `text` of the document `from` (relative to the root) mentions and that are not in the tree: the targets of links,
-// and paths that begin with one of the tree's rooms. A path may leave out .cc, .h or .sh. What running an example makes (data,
-// checkpoints, mylog) and what lies in bazel-bin is not looked for.
+// Files that `text` of the document `from` (relative to the root) mentions and that are not in the tree: the targets of
+// links, and paths that begin with one of the tree's rooms. A path may leave out .cc, .h or .sh. What running an
+// example makes (data, checkpoints, mylog) and what lies in bazel-bin is not looked for.
 std::vector<std::string> MissingFiles(const fs::path& root, const std::string& from, const std::string& text) {
   std::vector<std::string> missing;
   static const std::regex link(R"re(\]\(([^)#]+)[^)]*\))re");
@@ -105,7 +106,8 @@ std::vector<std::string> MissingFiles(const fs::path& root, const std::string& f
     if (!fs::exists(root / fs::path(from).parent_path() / target)) missing.push_back(target);
   }
   static const std::regex path(
-      R"re((^|[^A-Za-z0-9_./<>@{-])((?:proto|framework|ops|transpiler|pserver|trainer|tests|tools|docs|examples)/[A-Za-z0-9_./-]*[A-Za-z0-9_]))re");
+      R"re((^|[^A-Za-z0-9_./<>@{-])((?:proto|framework|ops|transpiler|pserver|trainer|tests|tools|docs|examples)/)re"
+      R"re([A-Za-z0-9_./-]*[A-Za-z0-9_]))re");
   for (const std::string& each : AllMatches(std::regex_replace(text, NamedTest(), ""), path, 2)) {
     if (each == "examples/s") continue;  // a speed
     static const std::regex made("/(data|checkpoints|mylog)(/|$)");
@@ -168,8 +170,10 @@ TEST(DocsTest, DocumentsMentionNoFileThatIsNotThere) {
 // The checks above can fail.
 
 TEST(DocsTest, ATestThatIsNotThereIsFound) {
-  EXPECT_THAT(TestsNamedIn("`docs_test.cc:DocsTest.A`, `e2e/x_test.sh` and `e2e/x_test.sh:some words`, `tests/docs_test`, `a:b`"),
-              ElementsAre("docs_test.cc:DocsTest.A", "e2e/x_test.sh", "e2e/x_test.sh:some words"));
+  EXPECT_THAT(
+      TestsNamedIn(
+          "`docs_test.cc:DocsTest.A`, `e2e/x_test.sh` and `e2e/x_test.sh:some words`, `tests/docs_test`, `a:b`"),
+      ElementsAre("docs_test.cc:DocsTest.A", "e2e/x_test.sh", "e2e/x_test.sh:some words"));
   const fs::path tests = Root() / "tests";
   EXPECT_TRUE(TestExists(tests, "docs_test.cc:DocsTest.ATestThatIsNotThereIsFound"));
   EXPECT_FALSE(TestExists(tests, "docs_test.cc:DocsTest.ATestThatIsNotThere"));
@@ -180,21 +184,24 @@ TEST(DocsTest, ATestThatIsNotThereIsFound) {
 }
 
 TEST(DocsTest, ARowWithoutTestOrStateIsFound) {
-  const std::map<std::string, Row> rows = RowsOf("| 002-01 | a | yes | b | `x/a_test.cc:A.B` |\n"
-                                                 "| 002-02 | a | yes | b | |\n"
-                                                 "| 002-03 | a | no | b | |\n"
-                                                 "| 002-04 | a | maybe | b | |\n"
-                                                 "| 002-03 | a | no | b | |\n");
+  const std::map<std::string, Row> rows = RowsOf(
+      "| 002-01 | a | yes | b | `x/a_test.cc:A.B` |\n"
+      "| 002-02 | a | yes | b | |\n"
+      "| 002-03 | a | no | b | |\n"
+      "| 002-04 | a | maybe | b | |\n"
+      "| 002-03 | a | no | b | |\n");
   EXPECT_EQ(rows.at("002-01").tests, 1);
   EXPECT_THAT(WrongRows(rows), ElementsAre("002-02 names no test", HasSubstr("002-03 has the state 'twice'"),
                                            HasSubstr("002-04 has the state 'maybe'")));
 }
 
 TEST(DocsTest, AFileThatIsNotThereIsFound) {
-  EXPECT_THAT(MissingFiles(Root(), "docs/x.md",
-                           "[a](cluster.md) [b](clusters.md) [c](https://x.org/y) `tests/docs_test` ops/nothing.cc `tools/test`. "
-                           "bazel-bin/trainer/trainer examples/flights/data/test.tsv examples/flight"),
-              ElementsAre("clusters.md", "ops/nothing.cc", "examples/flight"));
+  EXPECT_THAT(
+      MissingFiles(
+          Root(), "docs/x.md",
+          "[a](cluster.md) [b](clusters.md) [c](https://x.org/y) `tests/docs_test` ops/nothing.cc `tools/test`. "
+          "bazel-bin/trainer/trainer examples/flights/data/test.tsv examples/flight"),
+      ElementsAre("clusters.md", "ops/nothing.cc", "examples/flight"));
 }
 
 }  // namespace

@@ -7,9 +7,10 @@
 //
 //   embedded > server > {protocol, tables}, network > {server, cluster}, client > protocol
 //
-// A file includes its own room and those further down. Of pserver, trainer sees only `client` and `embedded`. Main files
-// (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees, through
-// our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
+// A file includes its own room and those further down. Of pserver, trainer sees only `client` and `embedded`. Main
+// files
+// (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees,
+// through our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
 
 #include <algorithm>
 #include <filesystem>
@@ -55,8 +56,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("framework/runtime", {"framework/graph"});
     add("framework/wire", {"framework/graph"});
     add("framework/checkpoint", {"framework/graph"});
-    const std::vector<std::string> framework = {"framework/runtime", "framework/wire",
-                                                "framework/checkpoint"};
+    const std::vector<std::string> framework = {"framework/runtime", "framework/wire", "framework/checkpoint"};
     add("ops", framework);
     add("transpiler", framework);
     add("pserver/cluster", {"framework/base"});
@@ -89,9 +89,8 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }
 
 bool IsOurs(const std::string& include) {
-  static const std::set<std::string> tops = {"framework", "ops",        "proto",
-                                             "pserver",   "tests",      "tools",
-                                             "trainer",   "transpiler", "examples"};
+  static const std::set<std::string> tops = {"framework", "ops",     "proto",      "pserver", "tests",
+                                             "tools",     "trainer", "transpiler", "examples"};
   return tops.contains(include.substr(0, include.find('/')));
 }
 
@@ -113,12 +112,11 @@ std::optional<std::string> WrongInclude(const std::string& file, const std::stri
 }
 
 // The first forbidden header that `file` sees through our own headers, as a chain of includes.
-std::optional<std::string> ForbiddenForCuda(const Tree& tree, const std::string& file,
-                                            std::set<std::string>& seen) {
+std::optional<std::string> ForbiddenForCuda(const Tree& tree, const std::string& file, std::set<std::string>& seen) {
   if (!seen.insert(file).second || !tree.contains(file)) return std::nullopt;
   for (const std::string& include : tree.at(file)) {
-    if (include.starts_with("absl/") || include.starts_with("glog/") ||
-        include.starts_with("google/protobuf/") || EndsWith(include, ".pb.h")) {
+    if (include.starts_with("absl/") || include.starts_with("glog/") || include.starts_with("google/protobuf/") ||
+        EndsWith(include, ".pb.h")) {
       return file + " includes " + include;
     }
     if (const auto found = ForbiddenForCuda(tree, include, seen)) return file + " > " + *found;
@@ -144,16 +142,14 @@ std::vector<std::string> IncludesOf(const std::string& text) {
 
 // WORKSPACE among the test's files is a link to the real one.
 fs::path Root() {
-  return fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") /
-                       "WORKSPACE")
+  return fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE")
       .parent_path();
 }
 
 Tree ReadTree() {
   Tree tree;
   const fs::path root = Root();
-  for (const char* top :
-       {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
+  for (const char* top : {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string ending = entry.path().extension();
@@ -192,14 +188,11 @@ TEST(LayersTest, CudaFilesSeeNoAbseilAndNoProtobuf) {
 TEST(LayersTest, AnIncludeOfARoomFurtherUpIsFound) {
   EXPECT_THAT(WrongInclude("framework/base/a.cc", "framework/tensor/t.h"),
               Optional(HasSubstr("framework/tensor is not below framework/base")));
-  EXPECT_THAT(WrongInclude("transpiler/a.cc", "ops/fc.h"),
-              Optional(HasSubstr("ops is not below transpiler")));
-  EXPECT_THAT(WrongInclude("ops/fc.h", "pserver/client/client.h"),
-              Optional(HasSubstr("pserver is not below ops")));
+  EXPECT_THAT(WrongInclude("transpiler/a.cc", "ops/fc.h"), Optional(HasSubstr("ops is not below transpiler")));
+  EXPECT_THAT(WrongInclude("ops/fc.h", "pserver/client/client.h"), Optional(HasSubstr("pserver is not below ops")));
   EXPECT_THAT(WrongInclude("framework/wire/a.h", "framework/runtime/scope.h"),
               Optional(HasSubstr("not below framework/wire")));
-  EXPECT_THAT(WrongInclude("pserver/a.cc", "tests/testing/cluster.h"),
-              Optional(HasSubstr("nothing includes tests")));
+  EXPECT_THAT(WrongInclude("pserver/a.cc", "tests/testing/cluster.h"), Optional(HasSubstr("nothing includes tests")));
 }
 
 TEST(LayersTest, AnIncludeOfARoomFurtherDownIsFine) {
@@ -212,7 +205,8 @@ TEST(LayersTest, AnIncludeOfARoomFurtherDownIsFine) {
 TEST(LayersTest, OfPserverTrainerSeesClientAndEmbedded) {
   EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/client/client.h"), std::nullopt);
   EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/embedded/in_process.h"), std::nullopt);
-  for (const char* include : {"pserver/fault_point.h", "pserver/server/server_core.h", "pserver/network/grpc_server.h"}) {
+  for (const char* include :
+       {"pserver/fault_point.h", "pserver/server/server_core.h", "pserver/network/grpc_server.h"}) {
     EXPECT_THAT(WrongInclude("trainer/a.cc", include), Optional(HasSubstr("is not below trainer"))) << include;
   }
 }

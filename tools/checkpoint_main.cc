@@ -27,10 +27,12 @@
 #include "framework/checkpoint/npz.h"
 #include "tools/export_rows.h"
 
-ABSL_FLAG(std::string, output, "", "export: the file to write, .npz or (with --table) any other name; rows: the .npz to write");
+ABSL_FLAG(std::string, output, "",
+          "export: the file to write, .npz or (with --table) any other name; rows: the .npz to write");
 ABSL_FLAG(std::string, table, "", "export: this table alone");
 ABSL_FLAG(std::string, since, "",
-          "export: only rows that differ from those of this step of DIR (or of the checkpoint in this directory), and the ids that "
+          "export: only rows that differ from those of this step of DIR (or of the checkpoint in this directory), and "
+          "the ids that "
           "are gone since");
 ABSL_FLAG(int64_t, step, -1, "this step of a directory of checkpoints; default: the newest complete one");
 ABSL_FLAG(bool, state, false, "export: optimizer state too");
@@ -44,9 +46,11 @@ constexpr char kUsage[] =
     "checkpoint digest DIR                 one line per variable, then the digests of all: values=... state=...\n"
     "checkpoint export DIR --output=F.npz  dense parameters by name; tables as <table>.ids and <table>.values\n"
     "checkpoint export DIR --table=T --output=F.rows [--since=STEP]\n"
-    "                                      one table as a checksummed row file, or what changed in it since an earlier step\n"
+    "                                      one table as a checksummed row file, or what changed in it since an earlier "
+    "step\n"
     "checkpoint rows F.rows                reads every byte of a row file; with --output=F.npz also as arrays\n"
-    "checkpoint compare LOG LOG            two logs of trainer --digest_log: the first step, variables and ranges that differ\n"
+    "checkpoint compare LOG LOG            two logs of trainer --digest_log: the first step, variables and ranges that "
+    "differ\n"
     "\n"
     "DIR is a directory of checkpoints (the newest complete one is taken, or --step) or a step's directory.\n"
     "Exit codes: 0 done (compare: equal), 1 compare: they differ, 2 bad input, 4 damaged data.\n";
@@ -70,9 +74,10 @@ int64_t TotalRows(const v1::CheckpointManifest& manifest) {
 }
 
 std::string Describe(const v1::CheckpointManifest& manifest) {
-  std::string text = absl::StrCat("step=", manifest.step(), " job=", manifest.job(), " shards=", manifest.shards_size(),
-                                  " bytes=", TotalBytes(manifest), " rows=", TotalRows(manifest),
-                                  " values=", DigestHex(manifest.values_digest()), " state=", DigestHex(manifest.state_digest()));
+  std::string text =
+      absl::StrCat("step=", manifest.step(), " job=", manifest.job(), " shards=", manifest.shards_size(),
+                   " bytes=", TotalBytes(manifest), " rows=", TotalRows(manifest),
+                   " values=", DigestHex(manifest.values_digest()), " state=", DigestHex(manifest.state_digest()));
   if (manifest.has_eval_auc()) absl::StrAppend(&text, " eval_auc=", manifest.eval_auc());
   if (manifest.has_eval_loss()) absl::StrAppend(&text, " eval_loss=", manifest.eval_loss());
   return text;
@@ -103,8 +108,9 @@ absl::Status List(const std::string& dir) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, All(dir));
   for (const CheckpointPath& each : found) {
     const absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(each.path, /*sizes_only=*/true);
-    std::printf("%s %s\n", each.name.c_str(),
-                manifest.ok() ? Describe(*manifest).c_str() : absl::StrCat("BAD ", manifest.status().message()).c_str());
+    std::printf(
+        "%s %s\n", each.name.c_str(),
+        manifest.ok() ? Describe(*manifest).c_str() : absl::StrCat("BAD ", manifest.status().message()).c_str());
   }
   return absl::OkStatus();
 }
@@ -115,7 +121,8 @@ absl::Status VerifyOne(const CheckpointPath& each, std::string* description) {
   ASSIGN_OR_RETURN(const DigestTable digests, CheckpointDigests(each.path, manifest));
   const VariableDigestSum total = Total(digests);
   if (total.values != manifest.values_digest() || total.state != manifest.state_digest()) {
-    return absl::DataLossError(absl::StrCat("digests are values=", DigestHex(total.values), " state=", DigestHex(total.state),
+    return absl::DataLossError(absl::StrCat("digests are values=", DigestHex(total.values),
+                                            " state=", DigestHex(total.state),
                                             ", the manifest says values=", DigestHex(manifest.values_digest()),
                                             " state=", DigestHex(manifest.state_digest())));
   }
@@ -129,8 +136,9 @@ absl::Status Verify(const std::string& dir) {
   for (const CheckpointPath& each : found) {
     std::string description;
     const absl::Status status = VerifyOne(each, &description);
-    std::printf("%s %s\n", each.name.c_str(),
-                status.ok() ? absl::StrCat("OK ", description).c_str() : absl::StrCat("BAD ", status.message()).c_str());
+    std::printf(
+        "%s %s\n", each.name.c_str(),
+        status.ok() ? absl::StrCat("OK ", description).c_str() : absl::StrCat("BAD ", status.message()).c_str());
     first.Update(status);
   }
   return first;
@@ -185,7 +193,8 @@ std::string Describe(const v1::RowFile& file) {
   std::string text = absl::StrCat("table=", file.table(), " job=", file.job(), " step=", file.step());
   if (file.has_since_step()) absl::StrAppend(&text, " since=", file.since_step());
   absl::StrAppend(&text, " rows=", file.rows(), " removed=", file.removed(), " width=", file.width());
-  for (int i = 0; i < file.state_names_size(); ++i) absl::StrAppend(&text, " ", file.state_names(i), "=", file.state_widths(i));
+  for (int i = 0; i < file.state_names_size(); ++i)
+    absl::StrAppend(&text, " ", file.state_names(i), "=", file.state_widths(i));
   return absl::StrCat(text, " values=", DigestHex(file.values_digest()));
 }
 
@@ -193,9 +202,11 @@ absl::Status Export(const std::string& dir) {
   const std::string output = absl::GetFlag(FLAGS_output);
   const std::string table = absl::GetFlag(FLAGS_table);
   const bool npz_wanted = absl::EndsWith(output, ".npz");
-  if (output.empty()) return absl::InvalidArgumentError("export needs --output=FILE.npz, or --table=T --output=FILE.rows");
+  if (output.empty())
+    return absl::InvalidArgumentError("export needs --output=FILE.npz, or --table=T --output=FILE.rows");
   if (table.empty() && !npz_wanted) {
-    return absl::InvalidArgumentError(absl::StrCat("--output=", output, ": a whole model is exported as .npz; a row file holds one "
+    return absl::InvalidArgumentError(absl::StrCat("--output=", output,
+                                                   ": a whole model is exported as .npz; a row file holds one "
                                                    "table: name it with --table"));
   }
   ASSIGN_OR_RETURN(const NewestCheckpoint opened, Open(dir));
@@ -214,7 +225,8 @@ absl::Status Export(const std::string& dir) {
     for (const std::string& name : TableNames(opened.manifest)) RETURN_IF_ERROR(ExportToNpz(rows, name, npz.get()));
   }
   RETURN_IF_ERROR(npz->Finish());
-  std::printf("%s: step %" PRId64 " of job %s\n", output.c_str(), opened.manifest.step(), opened.manifest.job().c_str());
+  std::printf("%s: step %" PRId64 " of job %s\n", output.c_str(), opened.manifest.step(),
+              opened.manifest.job().c_str());
   return absl::OkStatus();
 }
 
@@ -243,8 +255,8 @@ absl::StatusOr<ExitCode> OkOr(const absl::Status& status) {
 absl::StatusOr<ExitCode> Run(const CommandLine& line) {
   if (line.rest.size() == 3 && line.rest[0] == "compare") return Compare(line.rest[1], line.rest[2]);
   if (line.rest.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a command and a directory, got ", line.rest.size(),
-                                                   " words; see checkpoint --help"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a command and a directory, got ", line.rest.size(), " words; see checkpoint --help"));
   }
   if (!line.overrides.empty()) return absl::InvalidArgumentError("--set is for jobs; checkpoint has none");
   const std::string& command = line.rest[0];

@@ -42,13 +42,15 @@ class Ending {
   int status_;
 };
 
-// Used by one thread, which must be the one that started it: the child is killed when that thread ends, in whatever way.
+// Used by one thread, which must be the one that started it: the child is killed when that thread ends, in whatever
+// way.
 class ChildProcess {
  public:
   // line: of stdout (else stderr), without its newline; what is longer than 64 KiB arrives in pieces.
   using OnLine = std::function<void(const ChildProcess& child, bool is_stdout, std::string_view line)>;
 
-  // In a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the program or the file.
+  // In a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the program or the
+  // file.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
   // Kills what is left of its group.
   ~ChildProcess();
@@ -67,7 +69,8 @@ class ChildProcess {
   // To the whole group.
   void Signal(int signal);
 
-  // For one that has ended (waitid with WNOWAIT): ends what is left of its group, reaps it, reads the rest of its output.
+  // For one that has ended (waitid with WNOWAIT): ends what is left of its group, reaps it, reads the rest of its
+  // output.
   void Reap();
   const std::optional<Ending>& ending() const { return ending_; }
 

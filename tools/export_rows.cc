@@ -30,11 +30,13 @@ absl::StatusOr<Tables> OpenTables(const RowExport& what, const std::string& tabl
   return tables;
 }
 
-absl::Status Visit(const RowExport& what, const Tables& tables, const std::function<absl::Status(const TableChanges&)>& visit) {
+absl::Status Visit(const RowExport& what, const Tables& tables,
+                   const std::function<absl::Status(const TableChanges&)>& visit) {
   return VisitChanges(tables.now, tables.since.has_value() ? &*tables.since : nullptr, what.state, visit);
 }
 
-absl::Status WriteArrays(const std::string& table, TableChanges all, size_t width, size_t floats, bool changes, NpzWriter* npz) {
+absl::Status WriteArrays(const std::string& table, TableChanges all, size_t width, size_t floats, bool changes,
+                         NpzWriter* npz) {
   std::vector<size_t> order(all.ids.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&all](size_t a, size_t b) { return all.ids[a] < all.ids[b]; });
@@ -47,12 +49,14 @@ absl::Status WriteArrays(const std::string& table, TableChanges all, size_t widt
   RETURN_IF_ERROR(npz->End());
   if (floats > width) {
     RETURN_IF_ERROR(npz->BeginFloats(table + ".state", {n, static_cast<int64_t>(floats - width)}));
-    for (const size_t i : order) RETURN_IF_ERROR(npz->Append(&all.rows[i * floats + width], (floats - width) * sizeof(float)));
+    for (const size_t i : order)
+      RETURN_IF_ERROR(npz->Append(&all.rows[i * floats + width], (floats - width) * sizeof(float)));
     RETURN_IF_ERROR(npz->End());
   }
   if (!changes) return absl::OkStatus();
   std::sort(all.removed.begin(), all.removed.end());
-  return npz->Add(table + ".removed", {static_cast<int64_t>(all.removed.size())}, absl::Span<const int64_t>(all.removed));
+  return npz->Add(table + ".removed", {static_cast<int64_t>(all.removed.size())},
+                  absl::Span<const int64_t>(all.removed));
 }
 
 void Append(const TableChanges& more, TableChanges* all) {
@@ -76,7 +80,8 @@ absl::Status ExportToNpz(const RowExport& what, const std::string& table, NpzWri
   return WriteArrays(table, std::move(all), width, floats, what.since.has_value(), npz);
 }
 
-absl::StatusOr<v1::RowFile> ExportToRowFile(const RowExport& what, const std::string& table, const std::string& output) {
+absl::StatusOr<v1::RowFile> ExportToRowFile(const RowExport& what, const std::string& table,
+                                            const std::string& output) {
   ASSIGN_OR_RETURN(const Tables tables, OpenTables(what, table));
   TableLayout layout = tables.now.layout();
   if (!what.state) layout.states.clear();
@@ -105,12 +110,13 @@ absl::StatusOr<v1::RowFile> ReadRowFile(const std::string& path, const std::stri
     if (!output.empty()) Append({chunk.ids, chunk.rows, chunk.removed}, &all);
   }
   if (digester.sum().values != reader->description().values_digest()) {
-    return absl::DataLossError(absl::StrCat(path, ": its rows have the digest ", DigestHex(digester.sum().values), "; it says ",
-                                            DigestHex(reader->description().values_digest())));
+    return absl::DataLossError(absl::StrCat(path, ": its rows have the digest ", DigestHex(digester.sum().values),
+                                            "; it says ", DigestHex(reader->description().values_digest())));
   }
   if (output.empty()) return reader->description();
   ASSIGN_OR_RETURN(const std::unique_ptr<NpzWriter> npz, NpzWriter::Create(output));
-  RETURN_IF_ERROR(WriteArrays(layout.table, std::move(all), width, floats, reader->description().has_since_step(), npz.get()));
+  RETURN_IF_ERROR(
+      WriteArrays(layout.table, std::move(all), width, floats, reader->description().has_since_step(), npz.get()));
   RETURN_IF_ERROR(npz->Finish());
   return reader->description();
 }

@@ -21,7 +21,8 @@ struct RowExport {
   bool state = false;
 };
 
-// <table>.ids [n] and <table>.values [n, width] in order of id; with `state` <table>.state; with `since` <table>.removed.
+// <table>.ids [n] and <table>.values [n, width] in order of id; with `state` <table>.state; with `since`
+// <table>.removed.
 absl::Status ExportToNpz(const RowExport& what, const std::string& table, NpzWriter* npz);
 // A row file.
 absl::StatusOr<v1::RowFile> ExportToRowFile(const RowExport& what, const std::string& table, const std::string& output);

@@ -1,12 +1,13 @@
-// generate_ctr: a click log in the Criteo text layout, or as libsvm, from a planted model, and the AUC that the model itself reaches
-// on it.
+// generate_ctr: a click log in the Criteo text layout, or as libsvm, from a planted model, and the AUC that the model
+// itself reaches on it.
 //
-// The planted model is a factorisation machine: every value of a categorical has a weight and a vector, every integer a weight
-// on log(1 + x); a label is 1 with probability sigmoid(bias + weights + sum over pairs of fields <v_i, v_j>). Popularity of
-// values follows Zipf's law; some fields are missing, which adds nothing. Every number is a function of (seed, what it is for),
-// so the same flags give the same bytes. The same rows in another layout have the same labels.
+// The planted model is a factorisation machine: every value of a categorical has a weight and a vector, every integer a
+// weight on log(1 + x); a label is 1 with probability sigmoid(bias + weights + sum over pairs of fields <v_i, v_j>).
+// Popularity of values follows Zipf's law; some fields are missing, which adds nothing. Every number is a function of
+// (seed, what it is for), so the same flags give the same bytes. The same rows in another layout have the same labels.
 //
-// libsvm: integer i is " i:x" with i from 1, value v of categorical c from 0 is " n:1" with n = kFirstValue + c * ids + v.
+// libsvm: integer i is " i:x" with i from 1, value v of categorical c from 0 is " n:1" with n = kFirstValue + c * ids +
+// v.
 
 #include <algorithm>
 #include <array>
@@ -34,8 +35,9 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
-ABSL_FLAG(std::string, output, "",
-          "directory for train-<i>.tsv and eval.tsv (or .libsvm), those of an earlier run replaced; made if it is not there");
+ABSL_FLAG(
+    std::string, output, "",
+    "directory for train-<i>.tsv and eval.tsv (or .libsvm), those of an earlier run replaced; made if it is not there");
 ABSL_FLAG(std::string, format, "criteo", "criteo or libsvm");
 ABSL_FLAG(int64_t, rows, 300000, "lines to train on");
 ABSL_FLAG(int64_t, eval_rows, 40000, "lines to evaluate on");
@@ -93,7 +95,10 @@ struct Row {
 class Generator {
  public:
   explicit Generator(const Config& config)
-      : config_(config), rows_(config.seed, "rows"), labels_(config.seed, "labels"), popularity_(static_cast<size_t>(config.ids)) {
+      : config_(config),
+        rows_(config.seed, "rows"),
+        labels_(config.seed, "labels"),
+        popularity_(static_cast<size_t>(config.ids)) {
     double sum = 0;
     for (int64_t n = 0; n < config.ids; ++n) {
       sum += std::pow(static_cast<double>(n + 1), -config.zipf);
@@ -105,7 +110,8 @@ class Generator {
     for (uint64_t v = 0; v < values_.size(); ++v) {
       values_[v].weight = config.weight_scale * planted.Gaussian(v, 0);
       for (int k = 0; k < kWidth; ++k) {
-        values_[v].vector[static_cast<size_t>(k)] = config.vector_scale * planted.Gaussian(v, static_cast<uint64_t>(k) + 1);
+        values_[v].vector[static_cast<size_t>(k)] =
+            config.vector_scale * planted.Gaussian(v, static_cast<uint64_t>(k) + 1);
       }
     }
     for (size_t i = 0; i < kIntegers; ++i) slopes_[i] = 0.1 * planted.Gaussian(i, 1000);
@@ -235,8 +241,7 @@ absl::Status RemoveLaterFiles(const std::string& directory, int64_t files, const
     const std::string name = entry.path().filename().string();
     const absl::string_view digits = absl::StripSuffix(absl::StripPrefix(name, "train-"), suffix);
     int64_t i = 0;
-    if (absl::SimpleAtoi(digits, &i) && i >= files &&
-        name == absl::StrCat("train-", i, suffix)) {
+    if (absl::SimpleAtoi(digits, &i) && i >= files && name == absl::StrCat("train-", i, suffix)) {
       stale.push_back(entry.path());
     }
   }
@@ -253,7 +258,8 @@ absl::Status Check(const Config& config) {
     return absl::InvalidArgumentError("--rows, --eval_rows and --files must be positive, and --files at most --rows");
   }
   if (config.ids < 1 || config.ids > 100'000'000) return absl::InvalidArgumentError("--ids must be in 1..100000000");
-  if (!(config.positives > 0 && config.positives < 1)) return absl::InvalidArgumentError("--positives must be between 0 and 1");
+  if (!(config.positives > 0 && config.positives < 1))
+    return absl::InvalidArgumentError("--positives must be between 0 and 1");
   return absl::OkStatus();
 }
 
@@ -266,15 +272,16 @@ absl::Status Run(const Config& config) {
   const Generator generator(config);
   int64_t train_positives = 0;
   for (int64_t f = 0; f < config.files; ++f) {
-    RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/train-", f, config.suffix()), config.rows * f / config.files,
-                              config.rows * (f + 1) / config.files, &train_positives, nullptr));
+    RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/train-", f, config.suffix()),
+                              config.rows * f / config.files, config.rows * (f + 1) / config.files, &train_positives,
+                              nullptr));
   }
   int64_t eval_positives = 0;
   std::vector<std::pair<double, bool>> scored;
-  RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/eval", config.suffix()), config.rows, config.rows + config.eval_rows,
-                            &eval_positives, &scored));
-  absl::PrintF("rows=%d eval_rows=%d positives=%.4f eval_positives=%.4f possible_auc=%.4f\n", config.rows, config.eval_rows,
-               static_cast<double>(train_positives) / static_cast<double>(config.rows),
+  RETURN_IF_ERROR(WriteRows(generator, absl::StrCat(config.output, "/eval", config.suffix()), config.rows,
+                            config.rows + config.eval_rows, &eval_positives, &scored));
+  absl::PrintF("rows=%d eval_rows=%d positives=%.4f eval_positives=%.4f possible_auc=%.4f\n", config.rows,
+               config.eval_rows, static_cast<double>(train_positives) / static_cast<double>(config.rows),
                static_cast<double>(eval_positives) / static_cast<double>(config.eval_rows), Auc(std::move(scored)));
   return absl::OkStatus();
 }

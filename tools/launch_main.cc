@@ -31,7 +31,8 @@ ABSL_FLAG(int, trainers, -1, "trainers to start; default: distribute.trainers of
 ABSL_FLAG(std::string, log_dir, "./mylog", "directory for one log file per process; created if missing");
 ABSL_FLAG(std::string, bin_dir, "", "where the programs pserver and trainer are; default: beside launch");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
-ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
+ABSL_FLAG(int64_t, digest_every, -1,
+          "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
 namespace {
@@ -68,8 +69,10 @@ absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
   return result;
 }
 
-// What launch wants to know of the job. A job with types of a program of the user's own can be read only there: nullopt.
-absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file, const std::vector<std::string>& overrides) {
+// What launch wants to know of the job. A job with types of a program of the user's own can be read only there:
+// nullopt.
+absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
+                                                     const std::vector<std::string>& overrides) {
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is required");
   constexpr uint64_t kLargestJob = uint64_t{64} << 20;
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file, kLargestJob));
@@ -86,8 +89,8 @@ absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_jo
   const int count = flag >= 0 ? flag : in_job.value_or(0);
   if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
   if (count < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
   }
   // Ports, descriptors and patience of one machine end long before.
   constexpr int kMost = 256;
@@ -146,7 +149,8 @@ std::string ValueOf(const std::vector<std::string>& arguments, const std::string
   return value;
 }
 
-// Trainers that score files name the checkpoint: servers read the same one, so all get its directory as their checkpoint.dir.
+// Trainers that score files name the checkpoint: servers read the same one, so all get its directory as their
+// checkpoint.dir.
 // "" when the trainers do something else.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
   const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint");
@@ -161,8 +165,9 @@ std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n
 
 // Servers wait while trainers compute and the other way round, so each kind gets all cores.
 void DivideThreads(LaunchOptions* options) {
-  const std::string cluster = absl::StrCat("launch: ", Count(options->servers, "server"), " and ",
-                                           Count(options->trainers, "trainer"), " on ", Count(UsableCores(), "core"), ", ");
+  const std::string cluster =
+      absl::StrCat("launch: ", Count(options->servers, "server"), " and ", Count(options->trainers, "trainer"), " on ",
+                   Count(UsableCores(), "core"), ", ");
   for (const std::string& override : options->overrides) {
     if (override.starts_with("train.threads")) {
       std::fprintf(stderr, "%sthreads by --set %s; logs in %s\n", cluster.c_str(), override.c_str(),

@@ -267,8 +267,8 @@ absl::Status Launcher::WaitForServers() {
     }
     const std::string names = absl::StrJoin(missing, ", ");
     if (now >= start + options_.connect_deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(names, missing.size() == 1 ? " was" : " were", " not ready within ",
-                                                      Seconds(options_.connect_deadline),
+      return absl::DeadlineExceededError(absl::StrCat(names, missing.size() == 1 ? " was" : " were",
+                                                      " not ready within ", Seconds(options_.connect_deadline),
                                                       " (deadlines.connect_deadline_s of the job)"));
     }
     if (now >= warn_at) {
@@ -322,9 +322,8 @@ void Launcher::OnTimers() {
   }
   if (now >= servers_end_by_) {
     servers_end_by_ = absl::InfiniteFuture();
-    failure_ = absl::InternalError(
-        absl::StrCat(AliveNames(), " did not end within three leases (", Seconds(3 * options_.lease),
-                     ") after the last trainer"));
+    failure_ = absl::InternalError(absl::StrCat(AliveNames(), " did not end within three leases (",
+                                                Seconds(3 * options_.lease), ") after the last trainer"));
     Say(std::string(failure_.message()));
     EndAll();
   }

@@ -37,15 +37,18 @@ struct LaunchOptions {
   absl::Duration connect_deadline = absl::Seconds(300);
 };
 
-// Returns launch's exit status: 0 when every process ended with 0, else that of the one that failed first (128 + signal when
-// a signal killed it).
+// Returns launch's exit status: 0 when every process ended with 0, else that of the one that failed first (128 + signal
+// when a signal killed it).
 //
 //  * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
-//  * A failure is named at once and again at the end with its last lines; the others get SIGTERM, and SIGKILL two leases
+//  * A failure is named at once and again at the end with its last lines; the others get SIGTERM, and SIGKILL two
+//  leases
 //    later. A process that says "peer lost" (exit code 3) is blamed only if no other fails within two seconds.
-//  * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. The same when one arrives before the
+//  * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. The same when one arrives
+//  before the
 //    trainers are started.
-//  * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files. Before it stands the table of
+//  * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files. Before it stands
+//  the table of
 //    the profile, also when a process has failed.
 //  * Whatever happens to this process, its children are killed with it.
 //

@@ -20,8 +20,10 @@ namespace {
 constexpr char kUsage[] =
     "merge_traces --output=FILE TRACE TRACE...\n"
     "\n"
-    "Puts what processes of one job have written with --profile together, and prints where the steps went. Clocks of several\n"
-    "machines are set by the calls between them, so servers must be among the processes. `launch` does this by itself.\n";
+    "Puts what processes of one job have written with --profile together, and prints where the steps went. Clocks of "
+    "several\n"
+    "machines are set by the calls between them, so servers must be among the processes. `launch` does this by "
+    "itself.\n";
 
 absl::Status Run(const CommandLine& line) {
   const std::string output = absl::GetFlag(FLAGS_output);

@@ -5,8 +5,8 @@ A change replaces a piece of text. The whole expression or statement around it g
   if (a < b && c)   with `<` to `<=`   becomes   if ((WEIR_MUTANT(7) ? (a <= b && c) : (a < b && c)))
   Sync(dir);        dropped            becomes   { if (WEIR_MUTANT(8)) { } else { Sync(dir); } }
 
-The source must be laid out by clang-format: a `<` without a space before it opens template arguments. All mutants may be
-off while static objects are made, before the environment is read.
+The source must be laid out by clang-format: a `<` without a space before it opens template arguments. All mutants may
+be off while static objects are made, before the environment is read.
 """
 
 import bisect
@@ -45,7 +45,8 @@ SWITCH = """\
 #include <sys/mman.h>
 #define WEIR_MUTANT(n) (::weir_mutants::On(n))
 namespace weir_mutants {
-__attribute__((unused)) static const int number = ::getenv("WEIR_MUTANT") == nullptr ? 0 : ::atoi(::getenv("WEIR_MUTANT"));
+__attribute__((unused)) static const int number =
+    ::getenv("WEIR_MUTANT") == nullptr ? 0 : ::atoi(::getenv("WEIR_MUTANT"));
 __attribute__((unused)) static volatile unsigned char* const reached = []() -> volatile unsigned char* {
   const char* const path = ::getenv("WEIR_MUTANTS_REACHED");
   const int file = path == nullptr ? -1 : ::open(path, O_RDWR | O_CLOEXEC);

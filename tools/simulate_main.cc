@@ -21,17 +21,21 @@ ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(int64_t, steps, 1000, "so many steps of data.train, from its beginning");
 ABSL_FLAG(std::string, table, "", "settings of --try are of this table alone; default: of every distributed one");
 ABSL_FLAG(std::string, try, "",
-          "settings to compare with the job's own, alternatives divided by ';', settings of one by ',': fields of a table as --set "
+          "settings to compare with the job's own, alternatives divided by ';', settings of one by ',': fields of a "
+          "table as --set "
           "takes them");
 
 namespace weir {
 namespace {
 
 constexpr char kUsage[] =
-    "simulate --job=F --steps=N [--table=T] [--try='lifecycle.admit_after=2; lifecycle.ttl_steps=500, dict_size=100000']\n"
+    "simulate --job=F --steps=N [--table=T] [--try='lifecycle.admit_after=2; lifecycle.ttl_steps=500, "
+    "dict_size=100000']\n"
     "\n"
-    "Reads the ids of the job's steps and puts them into its tables as servers would, without a model. For each alternative and\n"
-    "table: rows at the end and at most, memory, ids that wait for admission, rows made, expired and evicted; lost: gradient rows\n"
+    "Reads the ids of the job's steps and puts them into its tables as servers would, without a model. For each "
+    "alternative and\n"
+    "table: rows at the end and at most, memory, ids that wait for admission, rows made, expired and evicted; lost: "
+    "gradient rows\n"
     "of ids that were not admitted; absent: reads of ids that had no row and saw initial values.";
 
 std::string Trimmed(absl::string_view text) { return std::string(absl::StripAsciiWhitespace(text)); }

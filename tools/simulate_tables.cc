@@ -27,8 +27,10 @@ class Run {
     const v1::VarDesc* const var = FindVar(block, target.parameter);
     if (var == nullptr) return absl::InternalError(absl::StrCat("the program has no table ", target.parameter));
     if (var->lifecycle().has_click()) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", var->name(), " counts shows and clicks (lifecycle.click), which a simulation "
-                                                     "does not: choose others with --table, or leave it out of the job"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", var->name(),
+                       " counts shows and clicks (lifecycle.click), which a simulation "
+                       "does not: choose others with --table, or leave it out of the job"));
     }
     SparseTableOptions options{
         .name = var->name(),
@@ -48,7 +50,8 @@ class Run {
     if (ops.empty()) return absl::FailedPreconditionError(absl::StrCat("table ", var->name(), " is never updated"));
     // Rows come and go whatever the rates are.
     static const Variable* const rate = new Variable(Tensor::Of<float>({1}, {0}));
-    ASSIGN_OR_RETURN(TableUpdate update, MakeTableUpdate(*var, single.seed(), ops, [](const std::string&) { return rate; }));
+    ASSIGN_OR_RETURN(TableUpdate update,
+                     MakeTableUpdate(*var, single.seed(), ops, [](const std::string&) { return rate; }));
     options.rule = std::move(update.rule);
     options.initializer = std::move(update.initializer);
     Run run;
@@ -154,8 +157,8 @@ std::string SimulationText(const std::vector<std::string>& names, const std::vec
   std::string text;
   for (size_t t = 0; !simulations.empty() && t < simulations[0].tables.size(); ++t) {
     absl::StrAppend(&text, "table ", simulations[0].tables[t].table, "\n");
-    absl::StrAppendFormat(&text, "  %12s %12s %10s %12s %12s %12s %12s %10s %10s  %s\n", "rows", "most rows", "MiB", "candidates",
-                          "made", "expired", "evicted", "lost", "absent", "settings");
+    absl::StrAppendFormat(&text, "  %12s %12s %10s %12s %12s %12s %12s %10s %10s  %s\n", "rows", "most rows", "MiB",
+                          "candidates", "made", "expired", "evicted", "lost", "absent", "settings");
     for (size_t i = 0; i < simulations.size(); ++i) {
       const SimulatedTable& of = simulations[i].tables[t];
       absl::StrAppendFormat(&text, "  %12d %12d %10.1f %12d %12d %12d %12d %10s %10s  %s\n", of.rows, of.most_rows,

@@ -1,5 +1,5 @@
-// What a lifecycle makes of a table, found by running it over the ids of a job's data: rows, memory, and gradients that are lost.
-// No model is computed.
+// What a lifecycle makes of a table, found by running it over the ids of a job's data: rows, memory, and gradients that
+// are lost. No model is computed.
 #ifndef WEIR_TOOLS_SIMULATE_TABLES_H_
 #define WEIR_TOOLS_SIMULATE_TABLES_H_
 

@@ -1,8 +1,8 @@
 // Gradient accumulation: a step is a cycle of batches, their gradients are added up and leave in one push.
 //
-// Between a program and its servers. The program runs once per batch of the cycle, from BeginStep to FinishReceives; parameters
-// stay as they are within the cycle, rows of tables are fetched for each batch, and the sums leave with the last batch, divided
-// by the samples of all. A verdict SKIP of one batch is that of the step.
+// Between a program and its servers. The program runs once per batch of the cycle, from BeginStep to FinishReceives;
+// parameters stay as they are within the cycle, rows of tables are fetched for each batch, and the sums leave with the
+// last batch, divided by the samples of all. A verdict SKIP of one batch is that of the step.
 #ifndef WEIR_TRAINER_ACCUMULATE_H_
 #define WEIR_TRAINER_ACCUMULATE_H_
 

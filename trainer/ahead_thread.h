@@ -10,8 +10,8 @@
 
 namespace weir {
 
-// A thread of its own (named "weir-prefetch") for one piece of work at a time. All calls come from one thread. What the work has
-// written is seen by whoever has called Finish, and what the caller has written before Start by the work.
+// A thread of its own (named "weir-prefetch") for one piece of work at a time. All calls come from one thread. What the
+// work has written is seen by whoever has called Finish, and what the caller has written before Start by the work.
 class AheadThread {
  public:
   // `cancel` makes work that is under way, and any later, end soon. It runs on the caller's thread.
@@ -23,8 +23,8 @@ class AheadThread {
 
   // The work before it has been finished.
   void Start(std::function<absl::Status()> work);
-  // Waits until the work has ended and returns what it returned. Its own waits have deadlines. `waited` (may be null): it had not
-  // ended when this was called.
+  // Waits until the work has ended and returns what it returned. Its own waits have deadlines. `waited` (may be null):
+  // it had not ended when this was called.
   absl::Status Finish(bool* waited = nullptr);
   // Started and not finished.
   bool busy() const { return busy_; }

@@ -31,14 +31,16 @@ constexpr char kResidualsFile[] = "residuals";
 // At a mark of another run, of which it is not known whether it lives.
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
 
-absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest, const char* name) {
+absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest,
+                                      const char* name) {
   for (const v1::CheckpointFile& file : manifest.extra()) {
     if (file.name() == name) return ReadWholeFile(absl::StrCat(directory, "/", file.name()));
   }
   return std::string();
 }
 
-absl::Status WriteExtra(const std::string& directory, const char* name, const std::string& bytes, v1::CheckpointManifest* manifest) {
+absl::Status WriteExtra(const std::string& directory, const char* name, const std::string& bytes,
+                        v1::CheckpointManifest* manifest) {
   if (bytes.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
   v1::CheckpointFile* file = manifest->add_extra();
@@ -85,7 +87,8 @@ absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
   return absl::OkStatus();
 }
 
-Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data, Client* client)
+Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
+                             Client* client)
     : dir_(std::move(dir)),
       config_(config),
       plan_(plan),
@@ -111,8 +114,8 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() 
   if (all.empty()) return std::nullopt;
   absl::StatusOr<NewestCheckpoint> newest = FindNewestComplete(dir_, config_.name());
   if (!newest.ok()) {
-    return absl::DataLossError(absl::StrCat("--resume: no checkpoint in ", dir_, " is complete: ",
-                                            std::string(newest.status().message())));
+    return absl::DataLossError(
+        absl::StrCat("--resume: no checkpoint in ", dir_, " is complete: ", std::string(newest.status().message())));
   }
   return Found{.name = newest->found.name, .refused = std::move(newest->refused)};
 }
@@ -129,7 +132,8 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHost
   std::string held = absl::StrCat("the chief ", own.parts.size());
   for (size_t s = 0; s < replies.size(); ++s) {
     for (const v1::FoundPart& part : replies[s].parts()) ++holders[{part.step(), part.manifest()}];
-    for (const std::string& reason : replies[s].refused()) found.refused.push_back(absl::StrCat("server ", s, ": ", reason));
+    for (const std::string& reason : replies[s].refused())
+      found.refused.push_back(absl::StrCat("server ", s, ": ", reason));
     any |= replies[s].parts_size() > 0 || replies[s].refused_size() > 0;
     absl::StrAppend(&held, ", server ", s, " ", replies[s].parts_size());
   }
@@ -154,8 +158,8 @@ absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& mani
   for (const v1::ControlReply& reply : replies) values += reply.values();
   if (values == manifest.values_digest()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("--resume: the servers hold values=", DigestHex(values), " after reading ",
-                                          StepDirectoryName(manifest.step()), ", its manifest says values=",
-                                          DigestHex(manifest.values_digest())));
+                                          StepDirectoryName(manifest.step()),
+                                          ", its manifest says values=", DigestHex(manifest.values_digest())));
 }
 
 absl::Status Checkpointing::Own() {
@@ -261,12 +265,13 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
       return absl::InternalError("a server's description of its shard cannot be read");
     }
   }
-  // In async servers save at moments of their own. A trainer goes on where the last of them stands: the others know what they
-  // have of its steps and drop the repeats. Where servers need each other for norms they cannot drop one: it goes on where the
-  // first stands.
+  // In async servers save at moments of their own. A trainer goes on where the last of them stands: the others know
+  // what they have of its steps and drop the repeats. Where servers need each other for norms they cannot drop one: it
+  // goes on where the first stands.
   std::vector<int64_t> steps(static_cast<size_t>(plan_.trainers()), -1);
   for (const v1::ControlReply& reply : replies) {
-    if (reply.trainer_steps_size() != plan_.trainers()) return absl::InternalError("a server saved without its trainers' steps");
+    if (reply.trainer_steps_size() != plan_.trainers())
+      return absl::InternalError("a server saved without its trainers' steps");
     for (size_t t = 0; t < steps.size(); ++t) {
       const int64_t here = reply.trainer_steps(static_cast<int>(t));
       steps[t] = steps[t] < 0 ? here : client_->ExchangesNorms() ? std::max(steps[t], here) : std::min(steps[t], here);

@@ -1,7 +1,7 @@
 // What the chief does with checkpoints: finds the one to go on from, has the servers write and read theirs,
-// publishes, prunes. With checkpoint.per_host every server publishes in its own directory, and prunes there when all have
-// published; the chief goes on from the newest checkpoint that all of them have. Called at step borders, when in sync no server
-// changes anything.
+// publishes, prunes. With checkpoint.per_host every server publishes in its own directory, and prunes there when all
+// have published; the chief goes on from the newest checkpoint that all of them have. Called at step borders, when in
+// sync no server changes anything.
 //
 // A directory belongs to one run at a time (framework/checkpoint/owner.h): nothing in it is looked at for a resume,
 // moved, removed or written before it is this run's, in per_host on every host. While the mark of a run on another host
@@ -98,7 +98,8 @@ class Checkpointing {
   absl::Status PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed);
   // What follows a publication. What cannot be removed stays, with a line in the log.
   void Prune(const v1::CheckpointManifest& sealed);
-  absl::StatusOr<v1::CheckpointManifest> WriteFiles(const std::string& name, int64_t version, const TrainerState& trainers);
+  absl::StatusOr<v1::CheckpointManifest> WriteFiles(const std::string& name, int64_t version,
+                                                    const TrainerState& trainers);
   absl::Status WriteShards(const std::string& name, int64_t version, v1::CheckpointManifest* manifest);
 
   const std::string dir_;
@@ -117,8 +118,8 @@ class Checkpointing {
   std::vector<int64_t> saved_trainer_steps_;
 };
 
-// Has every server of `client` read the checkpoint of the name of `path` in its own directory. FailedPrecondition when that is
-// another one than `manifest`, which stands at `path`, an absolute one.
+// Has every server of `client` read the checkpoint of the name of `path` in its own directory. FailedPrecondition when
+// that is another one than `manifest`, which stands at `path`, an absolute one.
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest);
 // Reads a file from its beginning to its end.
 absl::Status ReadInPieces(const std::string& path, const Client::Take& take);

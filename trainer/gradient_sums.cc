@@ -42,7 +42,8 @@ absl::Status GradientSums::AddDense(const BlockRef& ref, absl::Span<const ParamC
     }
     if (sum.size() != lane.value->size()) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of ", ref.name, " has ", lane.value->size(),
-                                                     " elements in one batch of the step and ", sum.size(), " in another"));
+                                                     " elements in one batch of the step and ", sum.size(),
+                                                     " in another"));
     }
     AddTo(lane.value->data<float>(), sum.size(), sum.data<float>());
   }
@@ -56,8 +57,9 @@ absl::Status GradientSums::AddRows(const BlockRef& ref, int width, absl::Span<co
     if (lane.value == nullptr || !lane.value->present) continue;
     const std::vector<int64_t>& ids = lane.value->ids;
     if (lane.value->values.size() != static_cast<int64_t>(ids.size() * w)) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient of ", ref.name, " has ", lane.value->values.size(), " values; ",
-                                                     ids.size(), " rows of width ", width, " need ", ids.size() * w));
+      return absl::InvalidArgumentError(absl::StrCat("gradient of ", ref.name, " has ", lane.value->values.size(),
+                                                     " values; ", ids.size(), " rows of width ", width, " need ",
+                                                     ids.size() * w));
     }
     block->height = std::max(block->height, lane.value->height);
     Rows& sum = block->rows[lane.lane];
@@ -97,7 +99,8 @@ absl::Status GradientSums::SendBlock(Block* block, ParamChannel* channel) {
     sum.out.values =
         Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), block->width}, absl::MakeConstSpan(sum.values));
     const bool counts = !sum.counts.empty();
-    if (counts) sum.out_counts = Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), 2}, absl::MakeConstSpan(sum.counts));
+    if (counts)
+      sum.out_counts = Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), 2}, absl::MakeConstSpan(sum.counts));
     sum.out.ids = std::move(sum.ids);
     sum.out.merged = true;
     sum.out.present = true;

@@ -1,7 +1,8 @@
-// Gradients of several batches, added up lane by lane before they leave: gradient accumulation, and threads of one trainer.
+// Gradients of several batches, added up lane by lane before they leave: gradient accumulation, and threads of one
+// trainer.
 //
-// A lane's gradients are added in the order in which they are given; an absent one is skipped, never added as zero. Rows are
-// merged by id. So what leaves is a function of the batches and their order alone.
+// A lane's gradients are added in the order in which they are given; an absent one is skipped, never added as zero.
+// Rows are merged by id. So what leaves is a function of the batches and their order alone.
 #ifndef WEIR_TRAINER_GRADIENT_SUMS_H_
 #define WEIR_TRAINER_GRADIENT_SUMS_H_
 

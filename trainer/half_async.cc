@@ -246,7 +246,8 @@ absl::Status WorkerGroup::FinishReceives(int worker, StepOutcome* outcome) {
   for (const auto& [name, tensor] : mine) {
     const auto found = values.find(name);
     if (found == values.end() || found->second->size() != tensor->size()) {
-      return absl::InternalError(absl::StrCat("worker ", worker, " wants block ", name, ", which worker 0 has not received"));
+      return absl::InternalError(
+          absl::StrCat("worker ", worker, " wants block ", name, ", which worker 0 has not received"));
     }
     std::memcpy(tensor->data<float>(), found->second->data<float>(), tensor->bytes());
   }

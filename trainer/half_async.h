@@ -1,8 +1,10 @@
-// Threads of one trainer in step with each other, each on a batch of its own: what they push is merged before it leaves.
+// Threads of one trainer in step with each other, each on a batch of its own: what they push is merged before it
+// leaves.
 //
-// Between their programs and the servers: one channel per thread. Gradients of a lane are added in order of the threads, so the
-// sum is that of the same batches run one after the other; sample counts are added, a verdict SKIP of one is that of the step.
-// Thread 0 pushes and receives, the others take its values. Every wait has a deadline and names the thread.
+// Between their programs and the servers: one channel per thread. Gradients of a lane are added in order of the
+// threads, so the sum is that of the same batches run one after the other; sample counts are added, a verdict SKIP of
+// one is that of the step. Thread 0 pushes and receives, the others take its values. Every wait has a deadline and
+// names the thread.
 #ifndef WEIR_TRAINER_HALF_ASYNC_H_
 #define WEIR_TRAINER_HALF_ASYNC_H_
 
@@ -35,12 +37,12 @@ class WorkerGroup {
   explicit WorkerGroup(Options options);
   ~WorkerGroup();
 
-  // The channel of a thread, 0 <= worker < workers. A read-only step goes straight through and concerns no other thread; it
-  // must not run beside a step.
+  // The channel of a thread, 0 <= worker < workers. A read-only step goes straight through and concerns no other
+  // thread; it must not run beside a step.
   ParamChannel* channel(int worker);
 
-  // Runs fn(worker) on a thread each (worker 0 on the calling one, the others named "weir-worker") and waits for all. The first
-  // error by worker; it ends the waits of the others.
+  // Runs fn(worker) on a thread each (worker 0 on the calling one, the others named "weir-worker") and waits for all.
+  // The first error by worker; it ends the waits of the others.
   absl::Status Run(const std::function<absl::Status(int)>& fn);
 
  private:

@@ -32,11 +32,11 @@ class DataSteps : public JobSteps {
       ASSIGN_OR_RETURN(const std::string all, CollectStatistics(spec, data, streams, pool));
       ASSIGN_OR_RETURN(statistics, MergeStatistics(spec, {all}));
     }
-    ASSIGN_OR_RETURN(reader_, LaneReader::Create(std::move(data),
-                                                 {.spec = spec,
-                                                  .streams = streams,
-                                                  .statistics = statistics.has_value() ? &*statistics : nullptr,
-                                                  .threads = 1}));
+    ASSIGN_OR_RETURN(reader_,
+                     LaneReader::Create(std::move(data), {.spec = spec,
+                                                          .streams = streams,
+                                                          .statistics = statistics.has_value() ? &*statistics : nullptr,
+                                                          .threads = 1}));
     deadline_ = absl::Seconds(job.config.deadlines().progress_deadline_s());
     return absl::OkStatus();
   }
@@ -98,11 +98,13 @@ class MadeUpSteps : public JobSteps {
   const std::vector<Column>& columns() const override { return columns_; }
 
  private:
-  absl::Status AddColumn(const v1::ProgramDesc& main, const v1::VarDesc& var, const std::map<std::string, int64_t>& heights) {
+  absl::Status AddColumn(const v1::ProgramDesc& main, const v1::VarDesc& var,
+                         const std::map<std::string, int64_t>& heights) {
     const bool batched = var.dims_size() == 2 && var.dims(0) == -1 && var.dims(1) > 0;
-    if (!batched || (var.kind() == v1::DENSE && var.dtype() != v1::FLOAT32) || (var.kind() != v1::DENSE && var.kind() != v1::IDS)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no batches can be made up for '", var.name(), "': float32 [-1, n] and ids can; give the job data"));
+    if (!batched || (var.kind() == v1::DENSE && var.dtype() != v1::FLOAT32) ||
+        (var.kind() != v1::DENSE && var.kind() != v1::IDS)) {
+      return absl::InvalidArgumentError(absl::StrCat("no batches can be made up for '", var.name(),
+                                                     "': float32 [-1, n] and ids can; give the job data"));
     }
     columns_.push_back({.name = var.name(), .kind = var.kind(), .width = var.dims(1)});
     const auto height = heights.find(var.name());
@@ -124,7 +126,9 @@ class MadeUpSteps : public JobSteps {
   Variable Fill(size_t c, int lane, int64_t examples) const {
     const Column& column = columns_[c];
     const uint64_t key = StableHash(absl::StrCat(column.name, "/", spec_.seed, "/", step_, "/", lane));
-    const auto random = [key](int64_t i, int64_t j) { return Philox(key, static_cast<uint64_t>(i), static_cast<uint64_t>(j)).v[0]; };
+    const auto random = [key](int64_t i, int64_t j) {
+      return Philox(key, static_cast<uint64_t>(i), static_cast<uint64_t>(j)).v[0];
+    };
     if (column.kind == v1::IDS) {
       IdBatch ids{.slots = column.width};
       ids.offsets.push_back(0);
@@ -143,7 +147,9 @@ class MadeUpSteps : public JobSteps {
       for (int64_t j = 0; j < column.width; ++j) {
         const uint32_t r = random(b, j);
         const float u = static_cast<float>(r >> 8) / 8388608.0f - 1;  // [-1, 1)
-        *to++ = classes_[c] > 0 ? static_cast<float>(r % static_cast<uint64_t>(classes_[c])) : positive_[c] ? 1.5f + u / 2 : u;
+        *to++ = classes_[c] > 0 ? static_cast<float>(r % static_cast<uint64_t>(classes_[c]))
+                : positive_[c]  ? 1.5f + u / 2
+                                : u;
       }
     }
     return values;
@@ -171,7 +177,8 @@ BatchInput BatchInputOf(const std::vector<LaneBatch>& batches, const std::vector
   return input;
 }
 
-absl::StatusOr<std::unique_ptr<JobSteps>> JobSteps::OfData(const Job& job, const v1::ProgramDesc& main, ThreadPool* pool) {
+absl::StatusOr<std::unique_ptr<JobSteps>> JobSteps::OfData(const Job& job, const v1::ProgramDesc& main,
+                                                           ThreadPool* pool) {
   auto steps = std::make_unique<DataSteps>();
   RETURN_IF_ERROR(steps->Open(job, main, pool));
   return std::unique_ptr<JobSteps>(std::move(steps));

@@ -1,7 +1,7 @@
 // Dynamic loss scaling (train.loss_scaling): what backward is seeded with, step after step.
 //
-// The scale is a function of the job and of which steps were skipped alone. In sync a step is skipped by all trainers or by
-// none, so all of them have the same scale without a word about it. Without train.loss_scaling it is 1 and stays.
+// The scale is a function of the job and of which steps were skipped alone. In sync a step is skipped by all trainers
+// or by none, so all of them have the same scale without a word about it. Without train.loss_scaling it is 1 and stays.
 #ifndef WEIR_TRAINER_LOSS_SCALER_H_
 #define WEIR_TRAINER_LOSS_SCALER_H_
 

@@ -195,7 +195,8 @@ MetricResult Metrics::Result() const {
   __int128 twice_ordered = 0, within = 0;
   int64_t negatives_below = 0, positives = 0;
   for (size_t b = 0; b < positives_.size(); ++b) {
-    twice_ordered += static_cast<__int128>(positives_[b]) * (2 * static_cast<__int128>(negatives_below) + negatives_[b]);
+    twice_ordered +=
+        static_cast<__int128>(positives_[b]) * (2 * static_cast<__int128>(negatives_below) + negatives_[b]);
     within += static_cast<__int128>(positives_[b]) * negatives_[b];
     negatives_below += negatives_[b];
     positives += positives_[b];

@@ -45,8 +45,8 @@ class Metrics {
 
   explicit Metrics(v1::LossDesc::Kind kind) : kind_(kind) {}
 
-  // Examples of one lane of the job: loss [B, 1] or [], their mean, prediction [B, 1] or [B, C], label [B, 1] float32 or int64.
-  // InvalidArgument when sizes differ.
+  // Examples of one lane of the job: loss [B, 1] or [], their mean, prediction [B, 1] or [B, C], label [B, 1] float32
+  // or int64. InvalidArgument when sizes differ.
   absl::Status Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
   void Clear();
 

@@ -13,8 +13,8 @@
 namespace weir {
 namespace {
 
-// Operators that a second run leaves out, beside all from send_barrier on: those that speak to servers, what only they read, and
-// what makes variables share memory. prefetch stays, for the names of what it brings, and does not run.
+// Operators that a second run leaves out, beside all from send_barrier on: those that speak to servers, what only they
+// read, and what makes variables share memory. prefetch stays, for the names of what it brings, and does not run.
 bool LeftOut(const v1::OpDesc& op) {
   return (op.role() == v1::RPC && op.type() != "prefetch") || op.type() == "shows" || op.type() == "share_buffers";
 }
@@ -25,7 +25,8 @@ void CopyVariable(const Variable& from, Variable* to) {
   if (const Tensor* tensor = std::get_if<Tensor>(&from); tensor != nullptr && tensor->initialized()) {
     std::get<Tensor>(*to) = Tensor();
     std::get<Tensor>(*to).CopyFrom(*tensor);
-  } else if (const SelectedRows* rows = std::get_if<SelectedRows>(&from); rows != nullptr && rows->values.initialized()) {
+  } else if (const SelectedRows* rows = std::get_if<SelectedRows>(&from);
+             rows != nullptr && rows->values.initialized()) {
     std::get<SelectedRows>(*to).values = Tensor();
     std::get<SelectedRows>(*to).values.CopyFrom(rows->values);
   }
@@ -142,16 +143,19 @@ std::string Trace::OpText(int index, const std::string& output) const {
     const bool has = output == name || output.starts_with(name + ".") || output.starts_with(name + "@");
     if (has && name.size() > layer.size()) layer = name;
   }
-  return absl::StrCat(block_.ops(index).type(), " (op ", index, layer.empty() ? "" : absl::StrCat(", layer '", layer, "'"), ")");
+  return absl::StrCat(block_.ops(index).type(), " (op ", index,
+                      layer.empty() ? "" : absl::StrCat(", layer '", layer, "'"), ")");
 }
 
 std::string Trace::InputText(int lane, const std::string& name, const BadNumber& bad) const {
   const Variable& value = *Value(lane, name);
   if (std::find(step_.columns.begin(), step_.columns.end(), name) != step_.columns.end()) {
     const Tensor* const tensor = std::get_if<Tensor>(&value);
-    const int64_t width = tensor == nullptr || tensor->rank() == 0 || tensor->dim(0) == 0 ? 1 : tensor->size() / tensor->dim(0);
-    return absl::StrCat("it came with the data: '", name, "' is ", Text(bad.value), " in lane ", step_.context.first_lane + lane,
-                        ", example ", bad.element / width, " of the batch, element ", bad.element % width);
+    const int64_t width =
+        tensor == nullptr || tensor->rank() == 0 || tensor->dim(0) == 0 ? 1 : tensor->size() / tensor->dim(0);
+    return absl::StrCat("it came with the data: '", name, "' is ", Text(bad.value), " in lane ",
+                        step_.context.first_lane + lane, ", example ", bad.element / width, " of the batch, element ",
+                        bad.element % width);
   }
   if (const SelectedRows* rows = std::get_if<SelectedRows>(&value); rows != nullptr && !rows->ids.empty()) {
     const int64_t width = std::max<int64_t>(1, rows->values.size() / static_cast<int64_t>(rows->ids.size()));
@@ -168,8 +172,8 @@ std::string Trace::InputText(int lane, const std::string& name, const BadNumber&
         if (slot->vars(r) == name) table = attr->strings().v(r);
       }
     }
-    return absl::StrCat("row ", rows->ids[static_cast<size_t>(bad.element / width)], " of '", table, "' was ", Text(bad.value),
-                        " when the step began");
+    return absl::StrCat("row ", rows->ids[static_cast<size_t>(bad.element / width)], " of '", table, "' was ",
+                        Text(bad.value), " when the step began");
   }
   return absl::StrCat("'", name, "' was ", Text(bad.value), " when the step began, element ", bad.element);
 }

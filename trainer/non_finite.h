@@ -1,8 +1,9 @@
-// Where a number that is not finite came from: the operator that made it, or the data, the parameter or the row that held it.
+// Where a number that is not finite came from: the operator that made it, or the data, the parameter or the row that
+// held it.
 //
-// A step that stops the job, or whose verdict is SKIP, has changed nothing. So its operators of lanes are run once more on the
-// same data, rows and parameters, this time each variable in memory of its own, and the number is followed from where it was
-// seen back to where it began. A step in which all is well pays nothing for this.
+// A step that stops the job, or whose verdict is SKIP, has changed nothing. So its operators of lanes are run once more
+// on the same data, rows and parameters, this time each variable in memory of its own, and the number is followed from
+// where it was seen back to where it began. A step in which all is well pays nothing for this.
 #ifndef WEIR_TRAINER_NON_FINITE_H_
 #define WEIR_TRAINER_NON_FINITE_H_
 

@@ -52,13 +52,14 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
     ASSIGN_OR_RETURN(const NewestCheckpoint newest, OpenCheckpoint(o.checkpoint));
     for (const std::string& reason : newest.refused) LOG(WARNING) << "checkpoint refused: " << reason;
     if (newest.manifest.job() != o.job->config.name()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the checkpoint ", newest.found.path, " is of job '", newest.manifest.job(), "', and this is job '",
-                       o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint ", newest.found.path, " is of job '", newest.manifest.job(), "', and this is job '",
+          o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
     }
     RETURN_IF_ERROR(CheckSameGeo(newest.found.path, newest.manifest, o.job->config));
     const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
-    RETURN_IF_ERROR(LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
+    RETURN_IF_ERROR(
+        LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;
     mine = absl::StrCat(newest.manifest.step(), "\n", statistics);
@@ -96,7 +97,8 @@ absl::Status WriteScores(const PredictOptions& o, const std::string& mine, const
     const size_t before = scores.positions.size();
     RETURN_IF_ERROR(scores.Append(bytes));
     if (static_cast<int64_t>(scores.positions.size() - before) == counts[static_cast<size_t>(t)]) continue;
-    return absl::UnavailableError(absl::StrCat("trainer ", t, " died before its part was done: start the prediction again"));
+    return absl::UnavailableError(
+        absl::StrCat("trainer ", t, " died before its part was done: start the prediction again"));
   }
   RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
   if (!scores.skipped.empty()) {
@@ -114,9 +116,10 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   std::optional<DataStatistics> statistics;
   if (NeedsStatistics(spec)) {
     if (model.statistics.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the checkpoint ", o.checkpoint, " holds no data statistics, but the job standardises or counts values: it was "
-          "trained with another job file"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("the checkpoint ", o.checkpoint,
+                       " holds no data statistics, but the job standardises or counts values: it was "
+                       "trained with another job file"));
     }
     ASSIGN_OR_RETURN(statistics, DataStatistics::Parse(model.statistics));
   }
@@ -184,8 +187,7 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
     examples += of_one;
     scored.push_back(of_one);
   }
-  RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored)
-                                         : SendScores(o, mine));
+  RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored) : SendScores(o, mine));
   // Nobody ends well without the file.
   RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
   return examples;

@@ -24,14 +24,14 @@ struct PredictOptions {
   // Where lanes compute; null: on the CPU.
   DeviceMemory* device = nullptr;
   int reader_threads = 0;
-  // A checkpoint directory (newest complete one) or a step's directory. The servers read theirs, <checkpoint.dir>/<step>, and
-  // refuse when that is another one.
+  // A checkpoint directory (newest complete one) or a step's directory. The servers read theirs,
+  // <checkpoint.dir>/<step>, and refuse when that is another one.
   std::string checkpoint;
   // Files to score, as a pattern relative to the working directory; empty: data.eval of the job. Labels may be empty.
   std::string input;
-  // Written by the chief, whole or not at all. A line holds the prediction of the first loss: one number, or one per class
-  // separated by blanks; nine significant digits, so that float32 comes back to the bit. A line of the input that does not parse
-  // (data.bad_line: SKIP; else it is an error) has nan for each.
+  // Written by the chief, whole or not at all. A line holds the prediction of the first loss: one number, or one per
+  // class separated by blanks; nine significant digits, so that float32 comes back to the bit. A line of the input that
+  // does not parse (data.bad_line: SKIP; else it is an error) has nan for each.
   std::string output;
 };
 

@@ -14,11 +14,11 @@ namespace weir {
 
 // What a step adds.
 struct StepProgress {
-  int64_t step = 0;        // steps done
-  int64_t examples = 0;    // of the whole cluster where known, in this step
-  double loss_sum = 0;     // over `loss_examples`
+  int64_t step = 0;      // steps done
+  int64_t examples = 0;  // of the whole cluster where known, in this step
+  double loss_sum = 0;   // over `loss_examples`
   int64_t loss_examples = 0;
-  double fraction = 0;     // of the run, in [0, 1]; 0 when unknown
+  double fraction = 0;        // of the run, in [0, 1]; 0 when unknown
   int64_t skipped_steps = 0;  // of the run so far
   double loss_scale = 0;      // of the next step; 0 without train.loss_scaling
 };
@@ -33,8 +33,8 @@ class Progress {
   Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock);
   ~Progress();
 
-  // Adds a step; prints when an interval has passed. `auc` over the examples trained on since the last line, NaN when unknown:
-  // called only when a line is due.
+  // Adds a step; prints when an interval has passed. `auc` over the examples trained on since the last line, NaN when
+  // unknown: called only when a line is due.
   template <typename AucFn>
   void Step(const StepProgress& step, AucFn auc) {
     Add(step);

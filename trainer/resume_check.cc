@@ -34,9 +34,9 @@ bool ReadJobText(const std::string& text, v1::JobConfig* job) {
 
 absl::Status Same(const std::string& path, std::string_view field, const std::string& was, const std::string& is) {
   if (was == is) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--resume: ", path, " was trained with ", std::string(field), " ", was, ", the job says ", is,
-      ": what follows would be neither run's; set it back, or start a fresh run without --resume"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("--resume: ", path, " was trained with ", std::string(field), " ", was, ", the job says ", is,
+                   ": what follows would be neither run's; set it back, or start a fresh run without --resume"));
 }
 
 // A setting on which it depends what examples a step has, and what the servers make of it.
@@ -104,20 +104,23 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
   }
   // Before the first step nothing has been read.
   if (manifest.stream_scheme() != kStreamScheme && manifest.step() > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--resume: ", path, " was trained by a build that cuts the data into streams by rule ", manifest.stream_scheme(),
-        "; this one has rule ", kStreamScheme, " (docs/data.md) and would go on with other examples: finish the run with that "
-        "build, or start a fresh run without --resume"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--resume: ", path, " was trained by a build that cuts the data into streams by rule ",
+                     manifest.stream_scheme(), "; this one has rule ", kStreamScheme,
+                     " (docs/data.md) and would go on with other examples: finish the run with that "
+                     "build, or start a fresh run without --resume"));
   }
   // Without lanes every trainer has a stream of its own.
   if (plan.lanes() == 0 && manifest.data().trainers() > 0) {
-    RETURN_IF_ERROR(Same(path, "distribute.trainers", absl::StrCat(manifest.data().trainers()), absl::StrCat(plan.trainers())));
+    RETURN_IF_ERROR(
+        Same(path, "distribute.trainers", absl::StrCat(manifest.data().trainers()), absl::StrCat(plan.trainers())));
   }
   if (manifest.has_train_data()) RETURN_IF_ERROR(SameData(path, manifest.train_data(), train_data));
   if (manifest.job_text().empty()) return absl::OkStatus();
   v1::JobConfig earlier;
   if (!ReadJobText(manifest.job_text(), &earlier)) {
-    LOG(WARNING) << "--resume: the job in the manifest of " << path << " cannot be read by this build; its data settings are not "
+    LOG(WARNING) << "--resume: the job in the manifest of " << path
+                 << " cannot be read by this build; its data settings are not "
                  << "compared with this job's";
     return absl::OkStatus();
   }

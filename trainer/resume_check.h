@@ -1,4 +1,5 @@
-// Whether a job may go on from a checkpoint: what the order of examples and the bits of every step depend on must be as it was.
+// Whether a job may go on from a checkpoint: what the order of examples and the bits of every step depend on must be as
+// it was.
 #ifndef WEIR_TRAINER_RESUME_CHECK_H_
 #define WEIR_TRAINER_RESUME_CHECK_H_
 

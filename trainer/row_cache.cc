@@ -88,7 +88,8 @@ absl::Status RowCacheChannel::PullRows(absl::Span<const TableRows> tables) {
     if (caches[t] == nullptr) continue;
     const TableRows& table = tables[t];
     for (size_t i = 0; i < table.ids->size(); ++i) {
-      if (there_[t][i] == 0) caches[t]->Keep((*table.ids)[i], step_, read, table.rows + i * static_cast<size_t>(table.width));
+      if (there_[t][i] == 0)
+        caches[t]->Keep((*table.ids)[i], step_, read, table.rows + i * static_cast<size_t>(table.width));
     }
   }
   return absl::OkStatus();

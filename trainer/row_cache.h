@@ -1,8 +1,10 @@
-// Rows that a trainer keeps between steps (table.cache): those that every batch names are asked for once in so many steps.
+// Rows that a trainer keeps between steps (table.cache): those that every batch names are asked for once in so many
+// steps.
 //
-// Between a trainer's program and its servers. A row that was read at step r of this trainer serves its steps up to r + max_steps; what
-// others, and the trainer itself, have pushed since is not in it. Everything else goes through. Evaluation reads past the cache.
-// Rows that are pulled ahead of their step were read in the step before it. Threads as ParamChannel.
+// Between a trainer's program and its servers. A row that was read at step r of this trainer serves its steps up to r +
+// max_steps; what others, and the trainer itself, have pushed since is not in it. Everything else goes through.
+// Evaluation reads past the cache. Rows that are pulled ahead of their step were read in the step before it. Threads as
+// ParamChannel.
 #ifndef WEIR_TRAINER_ROW_CACHE_H_
 #define WEIR_TRAINER_ROW_CACHE_H_
 
@@ -28,8 +30,8 @@ class CachedRows {
 
   // Copies the row to `out` when it is there and was read at `step` - max_steps or later.
   bool Take(int64_t id, int64_t step, float* out);
-  // A row for `step`, as read at `read` (at most `step`). When there is no room, one goes that no step has used for longest of those
-  // looked at; when all of them serve this very step, the new one is not kept.
+  // A row for `step`, as read at `read` (at most `step`). When there is no room, one goes that no step has used for
+  // longest of those looked at; when all of them serve this very step, the new one is not kept.
   void Keep(int64_t id, int64_t step, int64_t read, const float* row);
 
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
@@ -62,7 +64,9 @@ class RowCacheChannel : public ParamChannel {
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
     return servers_->SendRows(block, width, lanes);
   }
-  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override { return servers_->FinishSends(samples, verdict); }
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override {
+    return servers_->FinishSends(samples, verdict);
+  }
   absl::Status Receive(const BlockRef& block, Tensor* out) override { return servers_->Receive(block, out); }
   absl::Status FinishReceives(StepOutcome* outcome) override { return servers_->FinishReceives(outcome); }
 

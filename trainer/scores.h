@@ -20,8 +20,8 @@ struct Scores {
   // Lines that did not parse.
   std::vector<InputPosition> skipped;
 
-  // width and number of skipped lines (int64 each), then file and offset (int64 each) of every skipped line, then file, offset
-  // and `width` values (float32 each) of every example.
+  // width and number of skipped lines (int64 each), then file and offset (int64 each) of every skipped line, then file,
+  // offset and `width` values (float32 each) of every example.
   std::string Serialize() const;
   // Adds what another trainer has serialized. Internal when the bytes make no sense; then nothing is added.
   absl::Status Append(std::string_view bytes);

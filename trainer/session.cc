@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,8 +48,8 @@ absl::Span<const int64_t> DimsOf(const v1::VarDesc& var) {
 absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   for (const v1::VarDesc* var : ReadFirst(o.main)) {
     if (var->persistable() || var->kind() == v1::TABLE) continue;
-    const auto column = std::find_if(o.columns.begin(), o.columns.end(),
-                                     [&](const Column& c) { return c.name == var->name(); });
+    const auto column =
+        std::find_if(o.columns.begin(), o.columns.end(), [&](const Column& c) { return c.name == var->name(); });
     if (column == o.columns.end()) {
       return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", var->name(),
                                                      "' is fed, but the data gives no such variable"));
@@ -57,17 +57,18 @@ absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
     const DType dtype = column->kind == v1::IDS ? v1::INT64 : v1::FLOAT32;
     const Shape given = {-1, column->width};
     if (var->kind() == column->kind && var->dtype() == dtype && DimsOf(*var) == absl::MakeConstSpan(given)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", var->name(), "' is ",
-                                                   DescribeVar(*var), "; the data gives ", v1::VarKind_Name(column->kind), " ",
-                                                   v1::DType_Name(dtype), " ", ShapeString(given)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "program ", o.main.name(), ": variable '", var->name(), "' is ", DescribeVar(*var), "; the data gives ",
+        v1::VarKind_Name(column->kind), " ", v1::DType_Name(dtype), " ", ShapeString(given)));
   }
   for (const Column& column : o.columns) {
     const Variable* first = train->Find(0, column.name);
     for (int lane = 1; lane < lanes; ++lane) {
       if (first == nullptr || train->Find(lane, column.name) != first) continue;
-      return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", column.name,
-                                                     "' of the data is one for all lanes: it must be neither persistable nor "
-                                                     "written by an op that runs once per step"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", o.main.name(), ": variable '", column.name,
+                       "' of the data is one for all lanes: it must be neither persistable nor "
+                       "written by an op that runs once per step"));
     }
     if (const v1::VarDesc* var = FindVar(o.main.blocks(0), column.name); var != nullptr && var->persistable()) {
       return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), ": variable '", column.name,
@@ -77,20 +78,22 @@ absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   return absl::OkStatus();
 }
 
-// Every tensor that outlives steps and is read before the program writes it has a value, of the shape that kernels trust.
+// Every tensor that outlives steps and is read before the program writes it has a value, of the shape that kernels
+// trust.
 absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
   for (const v1::VarDesc* var : ReadFirst(main)) {
     if (!var->persistable() || var->kind() != v1::DENSE) continue;
     const Variable* value = scope.Find(var->name());
     const Tensor* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
     if (tensor == nullptr || !tensor->initialized()) {
-      return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": '", var->name(),
-                                                     "' has no value after the startup program, which must receive or fill it"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", main.name(), ": '", var->name(),
+                       "' has no value after the startup program, which must receive or fill it"));
     }
     if (tensor->dtype() == var->dtype() && DimsAgree(tensor->dims(), DimsOf(*var))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": '", var->name(), "' is ", DescribeVar(*var),
-                                                   "; the startup program makes it ", v1::DType_Name(tensor->dtype()), " ",
-                                                   ShapeString(tensor->dims())));
+    return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": '", var->name(), "' is ",
+                                                   DescribeVar(*var), "; the startup program makes it ",
+                                                   v1::DType_Name(tensor->dtype()), " ", ShapeString(tensor->dims())));
   }
   return absl::OkStatus();
 }
@@ -114,7 +117,8 @@ ProductPrecision PrecisionOf(const v1::Train& train) {
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
       mode_(ModeOf(options_.main)),
-      accumulating_(mode_.accumulate > 1 ? std::make_unique<AccumulatingChannel>(options_.channel, mode_.accumulate) : nullptr),
+      accumulating_(mode_.accumulate > 1 ? std::make_unique<AccumulatingChannel>(options_.channel, mode_.accumulate)
+                                         : nullptr),
       channel_(accumulating_ != nullptr ? accumulating_.get() : options_.channel) {}
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options) {
@@ -122,7 +126,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   const SessionOptions& o = session->options_;
   const v1::Plan& plan = o.main.plan();
   if (o.main.losses().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("program ", o.main.name(), " has no loss: nothing to train or judge"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("program ", o.main.name(), " has no loss: nothing to train or judge"));
   }
   session->variable_bytes_ =
       weir::Counters::Process().Get(absl::StrCat("trainer.", o.trainer_id, ".variables.bytes"), "bytes");
@@ -144,16 +149,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
           var != nullptr && std::holds_alternative<Tensor>(*var)) {
         continue;
       }
-      return absl::InvalidArgumentError(absl::StrCat(
-          "program ", o.main.name(), ": loss '", session->loss_.name(), "' needs var, prediction and label, each a tensor that ",
-          executor == session->forward_.get() ? "an op of forward" : "an op", " reads or writes; ",
-          name.empty() ? "one of them is not named" : absl::StrCat("'", name, "' is none")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", o.main.name(), ": loss '", session->loss_.name(),
+                       "' needs var, prediction and label, each a tensor that ",
+                       executor == session->forward_.get() ? "an op of forward" : "an op", " reads or writes; ",
+                       name.empty() ? "one of them is not named" : absl::StrCat("'", name, "' is none")));
     }
   }
   return session;
 }
 
-absl::StatusOr<std::unique_ptr<Executor>> Session::MakeExecutor(const v1::ProgramDesc& program, const std::vector<std::string>& fetch) {
+absl::StatusOr<std::unique_ptr<Executor>> Session::MakeExecutor(const v1::ProgramDesc& program,
+                                                                const std::vector<std::string>& fetch) {
   if (options_.device == nullptr) return Executor::Create(program, &scope_, {.lanes = lanes_.count, .fetch = fetch});
   return CreateDeviceExecutor(program, &scope_,
                               {.lanes = lanes_.count,
@@ -172,14 +179,14 @@ absl::Status Session::PrepareAhead() {
   ahead->begin = static_cast<int>(first - block.ops().begin());
   ahead->end = static_cast<int>(std::find_if_not(first, block.ops().end(), is_prefetch) - block.ops().begin());
   if (ahead->begin == ahead->end) {
-    return absl::InvalidArgumentError(absl::StrCat("program ", options_.main.name(), " fetches no rows that could be pulled ahead"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("program ", options_.main.name(), " fetches no rows that could be pulled ahead"));
   }
   v1::ProgramDesc program = options_.main;
   v1::BlockDesc* const only = program.mutable_blocks(0);
   only->mutable_ops()->DeleteSubrange(ahead->end, only->ops_size() - ahead->end);
   only->mutable_ops()->DeleteSubrange(0, ahead->begin);
-  ASSIGN_OR_RETURN(ahead->executor,
-                   Executor::Create(program, &ahead->scope, {.lanes = lanes_.count}));
+  ASSIGN_OR_RETURN(ahead->executor, Executor::Create(program, &ahead->scope, {.lanes = lanes_.count}));
   std::set<std::string> seen;
   for (const v1::OpDesc& op : only->ops()) {
     for (const v1::OpSlot& slot : op.inputs()) {
@@ -187,9 +194,10 @@ absl::Status Session::PrepareAhead() {
         const auto column = std::find_if(options_.columns.begin(), options_.columns.end(),
                                          [&](const Column& c) { return c.name == name; });
         if (column == options_.columns.end()) {
-          return absl::InvalidArgumentError(absl::StrCat("program ", options_.main.name(), ": prefetch reads '", name,
-                                                         "', which the data does not give; only rows for ids of the data can be "
-                                                         "pulled ahead"));
+          return absl::InvalidArgumentError(
+              absl::StrCat("program ", options_.main.name(), ": prefetch reads '", name,
+                           "', which the data does not give; only rows for ids of the data can be "
+                           "pulled ahead"));
         }
         if (seen.insert(name).second) ahead->columns.push_back(static_cast<size_t>(column - options_.columns.begin()));
       }
@@ -212,7 +220,8 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
     for (int lane = 0; lane < lanes_.count; ++lane) {
       LaneBatch& batch = (*batches)[static_cast<size_t>(lane)];
       ahead.batch_sizes[static_cast<size_t>(lane)] = batch.examples;
-      for (const size_t i : ahead.columns) std::swap(*ahead.executor->Find(lane, options_.columns[i].name), batch.vars[i]);
+      for (const size_t i : ahead.columns)
+        std::swap(*ahead.executor->Find(lane, options_.columns[i].name), batch.vars[i]);
     }
   };
   RETURN_IF_ERROR(options_.ahead->BeginStep(step, /*read_only=*/false));
@@ -234,7 +243,8 @@ void Session::TakeAhead() {
   CHECK(ahead_ != nullptr);
   for (const std::string& name : ahead_->rows) std::swap(*train_->Find(0, name), *ahead_->executor->Find(0, name));
   for (int lane = 0; lane < lanes_.count; ++lane) {
-    for (const std::string& name : ahead_->places) std::swap(*train_->Find(lane, name), *ahead_->executor->Find(lane, name));
+    for (const std::string& name : ahead_->places)
+      std::swap(*train_->Find(lane, name), *ahead_->executor->Find(lane, name));
   }
   ahead_->bytes = ahead_->executor->bytes().total();
   channel_->UseRowsAhead();
@@ -270,7 +280,8 @@ absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) 
     batch_sizes_[lane] = batch.examples;
     for (size_t i = 0; i < options_.columns.size(); ++i) {
       // A program may leave columns of the data unread.
-      if (Variable* var = executor->Find(lane, options_.columns[i].name); var != nullptr) std::swap(*var, batch.vars[i]);
+      if (Variable* var = executor->Find(lane, options_.columns[i].name); var != nullptr)
+        std::swap(*var, batch.vars[i]);
     }
   }
   return absl::OkStatus();
@@ -386,7 +397,8 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
   std::vector<LaneBatch> batches;
   while (true) {
     RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
-    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; })) return absl::OkStatus();
+    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; }))
+      return absl::OkStatus();
     RETURN_IF_ERROR(Feed(forward_.get(), &batches));
     health_.Reset();
     RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
@@ -397,9 +409,8 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
 
 absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                                Metrics* metrics) {
-  return Forward(step, reader, keep_waiting, [&](Executor& executor, const std::vector<LaneBatch>&) {
-    return AddMetrics(executor, metrics);
-  });
+  return Forward(step, reader, keep_waiting,
+                 [&](Executor& executor, const std::vector<LaneBatch>&) { return AddMetrics(executor, metrics); });
 }
 
 }  // namespace weir

@@ -1,5 +1,5 @@
-// One trainer's programs on one trainer's data: the scope, the executors, and what a step, an evaluation and a prediction
-// are. The loop that strings them together is trainer/train_loop.h.
+// One trainer's programs on one trainer's data: the scope, the executors, and what a step, an evaluation and a
+// prediction are. The loop that strings them together is trainer/train_loop.h.
 //
 // Not thread-safe; runs its lanes on the pool given.
 #ifndef WEIR_TRAINER_SESSION_H_
@@ -54,8 +54,8 @@ struct SessionOptions {
   // Borrowed.
   ParamChannel* channel = nullptr;
   ThreadPool* pool = nullptr;
-  // Of a program whose rows are pulled ahead (mode().prefetch_rows): what they are pulled with. Borrowed. null: each step pulls its
-  // own when it begins.
+  // Of a program whose rows are pulled ahead (mode().prefetch_rows): what they are pulled with. Borrowed. null: each
+  // step pulls its own when it begins.
   ParamChannel* ahead = nullptr;
   // Place among the threads of this trainer (train.workers).
   int worker = 0;
@@ -72,18 +72,20 @@ struct StepResult {
 
 class Session {
  public:
-  // InvalidArgument when the first loss lacks var, prediction or label, or the data is not what the program is fed with.
+  // InvalidArgument when the first loss lacks var, prediction or label, or the data is not what the program is fed
+  // with.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
 
-  // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a value.
+  // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a
+  // value.
   absl::Status Start(int64_t step);
 
   // Waits for the next batches. `keep_waiting` (may be empty) is asked every second; its error ends the wait.
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
-  // With SessionOptions.ahead, for each batch of the training: pulls its rows, as rows of step `step`. `batches` is as it was
-  // afterwards. One thread may do this while another runs Train for the batch before.
+  // With SessionOptions.ahead, for each batch of the training: pulls its rows, as rows of step `step`. `batches` is as
+  // it was afterwards. One thread may do this while another runs Train for the batch before.
   absl::Status PullAhead(int64_t step, std::vector<LaneBatch>* batches);
   // Makes the rows of the last PullAhead, which has ended, those of the next Train.
   void TakeAhead();
@@ -91,26 +93,27 @@ class Session {
   // Of the steps to come (train.loss_scaling).
   void SetLossScale(float scale) { loss_scale_ = scale; }
 
-  // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect with the
-  // last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
+  // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect
+  // with the last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
   // Adds the predictions of the last Train to `metrics`, unless a value in it was not finite.
   absl::Status AddTrainMetrics(Metrics* metrics);
 
-  // Forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader` has ended.
-  // Calls `use` after each batch, with the executor to read predictions from.
+  // Forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader` has
+  // ended. Calls `use` after each batch, with the executor to read predictions from.
   using Use = std::function<absl::Status(Executor&, const std::vector<LaneBatch>&)>;
-  absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting, const Use& use);
+  absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                       const Use& use);
 
   // Forward over everything `reader` gives, into metrics of the first loss.
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         Metrics* metrics);
 
-  // What a lane's variable holds after Train: gradients and activations as far as they keep their memory, received parameters in
-  // every lane. nullptr when the program has no such variable.
+  // What a lane's variable holds after Train: gradients and activations as far as they keep their memory, received
+  // parameters in every lane. nullptr when the program has no such variable.
   const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
-  // Of the training program's variables, those for rows pulled ahead aside. With them it is "trainer.<id>.variables.bytes" in the
-  // counters of the process.
+  // Of the training program's variables, those for rows pulled ahead aside. With them it is
+  // "trainer.<id>.variables.bytes" in the counters of the process.
   VariableBytes bytes() const { return train_->bytes(); }
 
   LaneRange lanes() const { return lanes_; }
@@ -120,7 +123,8 @@ class Session {
 
  private:
   explicit Session(SessionOptions options);
-  absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const v1::ProgramDesc& program, const std::vector<std::string>& fetch);
+  absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const v1::ProgramDesc& program,
+                                                         const std::vector<std::string>& fetch);
   // What is known of a value that was not finite in the step that has just run, as StepContext.step `run`.
   std::string ExplainNonFinite(int64_t run);
   // Prepares what PullAhead runs.
@@ -146,7 +150,8 @@ class Session {
   // A step of which ExplainNonFinite has spoken; others that are skipped are only counted.
   bool explained_ = false;
   std::unique_ptr<Executor> startup_, train_, forward_;
-  // The prefetch ops of the training program, [begin, end) of its ops, on variables of their own; null: rows are not pulled ahead.
+  // The prefetch ops of the training program, [begin, end) of its ops, on variables of their own; null: rows are not
+  // pulled ahead.
   struct Ahead {
     int begin = 0, end = 0;
     Scope scope;

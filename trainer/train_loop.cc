@@ -47,8 +47,8 @@ constexpr double kLeftOutWarning = 0.01;
 // end is published, with the steps of each trainer that it holds.
 constexpr char kBeginning[] = "beginning", kSaving[] = "saving", kSaved[] = "saved";
 
-const ProfileName kStepName("step"), kRowsAhead("batch and rows pulled ahead"), kMetrics("training metrics"), kWorkers("workers"),
-    kEvaluation("evaluation"), kCheckpoint("checkpoint"), kDigest("digest");
+const ProfileName kStepName("step"), kRowsAhead("batch and rows pulled ahead"), kMetrics("training metrics"),
+    kWorkers("workers"), kEvaluation("evaluation"), kCheckpoint("checkpoint"), kDigest("digest");
 
 // What the chief tells everyone before the first step: where to begin, and statistics that a checkpoint already holds.
 struct Beginning {
@@ -81,7 +81,7 @@ struct Beginning {
 // One run of the program by every worker.
 struct Round {
   int64_t step = 0;
-  int batch = 0;  // of the step
+  int batch = 0;                                // of the step
   std::vector<std::vector<LaneBatch>> batches;  // by worker
   // Async: this trainer's streams had ended before the step, or have too little left for one.
   bool ended = false;
@@ -98,7 +98,8 @@ struct LeftOut {
   bool Add(absl::string_view said) {
     const std::vector<absl::string_view> parts = absl::StrSplit(said, ',');
     int64_t of_other = 0, trained_there = 0;
-    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &of_other) || !absl::SimpleAtoi(parts[2], &trained_there)) return false;
+    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &of_other) || !absl::SimpleAtoi(parts[2], &trained_there))
+      return false;
     examples += of_other;
     more |= parts[1] == "1";
     trained += trained_there;
@@ -116,8 +117,8 @@ struct Ending {
   absl::Status error = {};            // kept by Defer
 
   std::string Serialize() const {
-    return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, "\n", left_out.Serialize(), "\n", open_evaluations, "\n",
-                        static_cast<int>(error.code()), "\n", std::string(error.message()));
+    return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, "\n", left_out.Serialize(), "\n",
+                        open_evaluations, "\n", static_cast<int>(error.code()), "\n", std::string(error.message()));
   }
   static absl::StatusOr<Ending> OfAll(const std::vector<std::string>& said, int chief) {
     Ending all;
@@ -134,7 +135,8 @@ struct Ending {
       all.skipped_lines += skipped;
       all.stopped |= stopped != 0;
       if (t == static_cast<size_t>(chief)) all.open_evaluations = parts[4];
-      if (all.error.ok()) all.error = absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("trainer ", t, ": ", parts[6]));
+      if (all.error.ok())
+        all.error = absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("trainer ", t, ": ", parts[6]));
     }
     return all;
   }
@@ -234,8 +236,8 @@ class TrainLoop {
   std::unique_ptr<Checkpointing> checkpoints_;  // null: the job keeps none
   std::unique_ptr<LaneReader> reader_;
   std::unique_ptr<RowCacheChannel> cache_;  // null: no table is cached
-  std::unique_ptr<GeoChannel> geo_;     // null: the servers hold the only copy
-  std::unique_ptr<WorkerGroup> group_;  // null: one thread runs the program
+  std::unique_ptr<GeoChannel> geo_;         // null: the servers hold the only copy
+  std::unique_ptr<WorkerGroup> group_;      // null: one thread runs the program
   // One for each worker; the first evaluates.
   std::vector<std::unique_ptr<Session>> sessions_;
   Session* session_ = nullptr;
@@ -246,10 +248,11 @@ class TrainLoop {
   Beginning beginning_;
   int beginning_by_ = 0;  // who has said it
   int64_t number_ = 0;    // of the last checkpoint that this trainer has written or gone on from
-  // Examples of this trainer: in step 0; in the batches of the step in hand so far; in the steps since it began or went on.
+  // Examples of this trainer: in step 0; in the batches of the step in hand so far; in the steps since it began or went
+  // on.
   int64_t first_examples_ = 0, step_examples_ = 0, trained_examples_ = 0;
   int64_t first_step_examples_ = 0;  // sync: of step 0, of the whole cluster
-  bool data_ended_ = false;  // that is what ended the run
+  bool data_ended_ = false;          // that is what ended the run
   LeftOut left_out_;
   int64_t step_ = 0;  // steps done
   // Of the servers at this border: steps done, and one more when a step without examples has ended the run.
@@ -318,8 +321,8 @@ absl::StatusOr<Beginning> TrainLoop::MakeBeginning() {
 
 absl::Status TrainLoop::Begin() {
   if (!config_.checkpoint().dir().empty()) {
-    checkpoints_ = std::make_unique<Checkpointing>(o_.job->Path(config_.checkpoint().dir()), config_, plan_, train_->Description(),
-                                                   o_.client);
+    checkpoints_ = std::make_unique<Checkpointing>(o_.job->Path(config_.checkpoint().dir()), config_, plan_,
+                                                   train_->Description(), o_.client);
   }
   if (o_.resume && config_.checkpoint().dir().empty()) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
@@ -401,7 +404,8 @@ absl::Status TrainLoop::StartSessions() {
   if (o_.device != nullptr && !cpu_ops.empty()) {
     std::vector<std::string> copies;
     for (const DeviceCopy& copy : DeviceCopies(o_.programs->main, 0, cpu_ops)) {
-      copies.push_back(absl::StrCat(copy.variable, copy.to_host ? " to the host for " : " to the device for ", copy.for_op));
+      copies.push_back(
+          absl::StrCat(copy.variable, copy.to_host ? " to the host for " : " to the device for ", copy.for_op));
     }
     LOG(INFO) << "with train.cpu_ops a step copies " << absl::StrJoin(copies, ", ");
   }
@@ -440,7 +444,8 @@ absl::Status TrainLoop::StartSessions() {
   }
   const int64_t batches = int64_t{mode_.accumulate} * mode_.workers;
   if (IsChief() && batches > 1) {
-    LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of " << config_.data().batch_size()
+    LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of "
+              << config_.data().batch_size()
               << " examples (train.accumulate_steps x train.workers): the effective batch is "
               << batches * config_.data().batch_size() << " examples";
   }
@@ -454,10 +459,11 @@ absl::Status TrainLoop::LearnStatistics() {
     return absl::OkStatus();
   }
   const LaneRange streams = spec_.StreamsOf(o_.trainer_id);
-  const PassWatch watch = {.what = absl::StrCat("the data statistics of streams ", streams.begin, " to ", streams.begin + streams.count - 1),
-                           .slow_warning = absl::Seconds(config_.deadlines().slow_warning_s()),
-                           .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
-                           .keep_waiting = KeepWaiting()};
+  const PassWatch watch = {
+      .what = absl::StrCat("the data statistics of streams ", streams.begin, " to ", streams.begin + streams.count - 1),
+      .slow_warning = absl::Seconds(config_.deadlines().slow_warning_s()),
+      .progress_deadline = absl::Seconds(config_.deadlines().progress_deadline_s()),
+      .keep_waiting = KeepWaiting()};
   // Everything it uses is its own, threads included: it may be left behind in a read that never returns.
   const absl::StatusOr<std::string> mine = RunWatched(
       watch,
@@ -528,11 +534,13 @@ absl::Status TrainLoop::ReadRound(Round* round) {
   for (size_t w = 0; w < sessions_.size(); ++w) {
     RETURN_IF_ERROR(session_->NextBatches(reader_.get(), &round->batches[w], KeepWaiting()));
     if (round->batch > 0 || w > 0 || plan_.sync()) continue;
-    round->ended = std::all_of(round->batches[w].begin(), round->batches[w].end(), [](const LaneBatch& b) { return b.ended; });
+    round->ended =
+        std::all_of(round->batches[w].begin(), round->batches[w].end(), [](const LaneBatch& b) { return b.ended; });
     if (round->ended) return absl::OkStatus();
   }
   if (!mode_.prefetch_rows) return absl::OkStatus();
-  for (size_t w = 0; w < sessions_.size(); ++w) RETURN_IF_ERROR(sessions_[w]->PullAhead(round->step, &round->batches[w]));
+  for (size_t w = 0; w < sessions_.size(); ++w)
+    RETURN_IF_ERROR(sessions_[w]->PullAhead(round->step, &round->batches[w]));
   return absl::OkStatus();
 }
 
@@ -588,15 +596,17 @@ absl::Status TrainLoop::CheckFirstStep(int64_t first_samples) {
   first_step_examples_ = first_samples;
   const int64_t before = beginning_.point.first_step_examples;
   if (before == 0 || before == first_samples) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("--resume: step 0 had ", before, " examples when the checkpoint was written, and has ", first_samples,
-                   " in the data of data.train now: the files are others; bring back those of before, or start a fresh run without --resume"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--resume: step 0 had ", before, " examples when the checkpoint was written, and has ", first_samples,
+      " in the data of data.train now: the files are others; bring back those of before, or start a fresh run without "
+      "--resume"));
 }
 
 LeftOut TrainLoop::CountLeftOut() {
   LeftOut left = {.trained = step_ * first_examples_};
   // It is not worth reading for to know how much more than this there is.
-  const int64_t enough = static_cast<int64_t>(2 * kLeftOutWarning * static_cast<double>(left.trained)) / std::max<int64_t>(1, spec_.epochs) +
+  const int64_t enough = static_cast<int64_t>(2 * kLeftOutWarning * static_cast<double>(left.trained)) /
+                             std::max<int64_t>(1, spec_.epochs) +
                          config_.data().batch_size();
   std::vector<LaneBatch> batches;
   while (!reader_->ended() && reader_->given() - trained_examples_ <= enough) {
@@ -614,17 +624,21 @@ LeftOut TrainLoop::CountLeftOut() {
 void TrainLoop::SayLeftOut(const LeftOut& all) {
   summary_.left_out = all.examples;
   summary_.left_out_more = all.more;
-  const double epoch = static_cast<double>(all.trained + all.examples) / static_cast<double>(std::max<int64_t>(1, spec_.epochs));
+  const double epoch =
+      static_cast<double>(all.trained + all.examples) / static_cast<double>(std::max<int64_t>(1, spec_.epochs));
   const double part = epoch > 0 ? static_cast<double>(all.examples) / epoch : 0;
   if (!IsChief() || part <= kLeftOutWarning) return;
-  LOG(WARNING) << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
-               << absl::StrFormat("%.1f %%", 100 * part)
-               << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, compressed files of "
-                  "like size (as many as lanes, or many), or a smaller data.batch_size make streams more even (docs/data.md)";
+  LOG(WARNING)
+      << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
+      << absl::StrFormat("%.1f %%", 100 * part)
+      << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, "
+         "compressed files of "
+         "like size (as many as lanes, or many), or a smaller data.batch_size make streams more even (docs/data.md)";
 }
 
-// The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the one
-// that w + b * workers others of the step come before. False when there was none: async, and this trainer's streams have ended.
+// The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the
+// one that w + b * workers others of the step come before. False when there was none: async, and this trainer's streams
+// have ended.
 absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
   const auto train = [&](int batch, int worker, StepResult* of_worker) -> absl::Status {
     const size_t w = static_cast<size_t>(worker);
@@ -649,7 +663,8 @@ absl::StatusOr<bool> TrainLoop::RunBatches(StepResult* result) {
       RETURN_IF_ERROR(train(batch, 0, &results[0]));
     } else {
       const ProfileSpan span(step_, ProfileKind::kThreads, kWorkers);
-      RETURN_IF_ERROR(group_->Run([&](int worker) { return train(batch, worker, &results[static_cast<size_t>(worker)]); }));
+      RETURN_IF_ERROR(
+          group_->Run([&](int worker) { return train(batch, worker, &results[static_cast<size_t>(worker)]); }));
     }
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
     for (size_t w = 0; w < sessions_.size(); ++w) {
@@ -693,28 +708,29 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
     ++summary_.skipped_steps;
     skipped_steps_->Add();
     LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite"
-                 << (loss_scaler_.on() ? absl::StrFormat("; the loss scale was %.0f and is %.0f now", scale, loss_scaler_.scale())
-                                       : "");
+                 << (loss_scaler_.on()
+                         ? absl::StrFormat("; the loss scale was %.0f and is %.0f now", scale, loss_scaler_.scale())
+                         : "");
   }
   const int64_t max_steps = config_.train().max_steps();
   double read = 0;
   const std::vector<LaneBatch>& newest = now_.batches.back();
   for (const LaneBatch& batch : newest) read += batch.fraction / static_cast<double>(newest.size());
-  progress_->Step({.step = step_,
-                   .examples = plan_.sync() ? result.outcome.samples : result.examples,
-                   // A skipped step has no loss that says anything.
-                   .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
-                   .loss_examples = result.outcome.skipped ? 0 : result.examples,
-                   // Whichever ends the run first.
-                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read,
-                   .skipped_steps = summary_.skipped_steps,
-                   .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
-                  [this] {
-                    const double auc = train_metrics_.Result().auc;
-                    train_metrics_.Clear();
-                    return session_->loss().kind() == v1::LossDesc::BINARY ? auc
-                                                                           : std::numeric_limits<double>::quiet_NaN();
-                  });
+  progress_->Step(
+      {.step = step_,
+       .examples = plan_.sync() ? result.outcome.samples : result.examples,
+       // A skipped step has no loss that says anything.
+       .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
+       .loss_examples = result.outcome.skipped ? 0 : result.examples,
+       // Whichever ends the run first.
+       .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / static_cast<double>(max_steps)) : read,
+       .skipped_steps = summary_.skipped_steps,
+       .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
+      [this] {
+        const double auc = train_metrics_.Result().auc;
+        train_metrics_.Clear();
+        return session_->loss().kind() == v1::LossDesc::BINARY ? auc : std::numeric_limits<double>::quiet_NaN();
+      });
   return true;
 }
 
@@ -747,7 +763,8 @@ absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
   const absl::StatusOr<std::string> mine = Evaluate();
   if (!mine.ok()) RETURN_IF_ERROR(Defer(mine.status()));
   // In async whoever comes late to the end reads what the others said.
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.client->Exchange(key, mine.ok() ? *mine : "", /*kept=*/!plan_.sync()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   o_.client->Exchange(key, mine.ok() ? *mine : "", /*kept=*/!plan_.sync()));
   Metrics metrics(session_->loss().kind());
   std::vector<size_t> without;
   for (size_t t = 0; t < all.size(); ++t) {
@@ -760,8 +777,9 @@ absl::Status TrainLoop::SyncEvaluation(const std::string& key) {
   eval_result_ = metrics.Result();
   eval_step_ = step_;
   if (IsChief()) {
-    progress_->Say(absl::StrCat("eval step=", step_, " examples=", eval_result_->samples, " ", eval_result_->ToString(),
-                                without.empty() ? "" : absl::StrCat(" (without trainer ", absl::StrJoin(without, ", trainer "), ")")));
+    progress_->Say(absl::StrCat(
+        "eval step=", step_, " examples=", eval_result_->samples, " ", eval_result_->ToString(),
+        without.empty() ? "" : absl::StrCat(" (without trainer ", absl::StrJoin(without, ", trainer "), ")")));
   }
   if (eval_result_->samples == 0) {
     eval_result_.reset();
@@ -808,19 +826,21 @@ absl::Status TrainLoop::CollectAsyncEvaluations() {
     const MetricResult result = metrics.Result();
     progress_->Say(absl::StrCat("eval step=", step, " examples=", result.samples, " ", result.ToString(),
                                 " live=1 (parameters moved while it ran: async",
-                                without.empty() ? "" : "; without trainer ", absl::StrJoin(without, ", trainer "), ")"));
+                                without.empty() ? "" : "; without trainer ", absl::StrJoin(without, ", trainer "),
+                                ")"));
   }
   open_evaluations_ = std::move(still_open);
   return absl::OkStatus();
 }
 
-// The chief's evaluations that a trainer took no part in, because its data ended earlier or it began later, would stay open for
-// ever: it says so with an empty contribution.
+// The chief's evaluations that a trainer took no part in, because its data ended earlier or it began later, would stay
+// open for ever: it says so with an empty contribution.
 absl::Status TrainLoop::EndAsyncEvaluations(const std::string& open_at_chief) {
   if (!eval_.has_value() || config_.train().eval_every_steps() == 0) return absl::OkStatus();
   for (const absl::string_view text : absl::StrSplit(open_at_chief, ',', absl::SkipEmpty())) {
     int64_t step = 0;
-    if (!absl::SimpleAtoi(text, &step)) return absl::InternalError("what the chief says of its evaluations cannot be read");
+    if (!absl::SimpleAtoi(text, &step))
+      return absl::InternalError("what the chief says of its evaluations cannot be read");
     if (std::find(open_evaluations_.begin(), open_evaluations_.end(), step) != open_evaluations_.end()) continue;
     RETURN_IF_ERROR(o_.client->Contribute(absl::StrCat("eval.", step), "", /*reader=*/o_.client->Chief()));
   }
@@ -843,11 +863,13 @@ absl::Status TrainLoop::Digest() {
     }
   }
   const VariableDigestSum total = Total(table);
-  progress_->Say(absl::StrCat("digest step=", step_, " values=", DigestHex(total.values), " state=", DigestHex(total.state)));
+  progress_->Say(
+      absl::StrCat("digest step=", step_, " values=", DigestHex(total.values), " state=", DigestHex(total.state)));
   if (o_.digest_log.empty()) return absl::OkStatus();
   std::FILE* log = std::fopen(o_.digest_log.c_str(), "a");
   if (log == nullptr) return Defer(absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log)));
-  for (const auto& [name, sum] : table) std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum, ExtentOf(name)).c_str());
+  for (const auto& [name, sum] : table)
+    std::fprintf(log, "%s\n", DigestLogLine(step_, name, sum, ExtentOf(name)).c_str());
   if (std::fclose(log) != 0) return Defer(absl::ErrnoToStatus(errno, absl::StrCat("--digest_log=", o_.digest_log)));
   return absl::OkStatus();
 }
@@ -979,7 +1001,8 @@ absl::Status TrainLoop::NoExamples(int64_t skipped_lines) const {
 
 absl::Status TrainLoop::End() {
   if (geo_ != nullptr) RETURN_IF_ERROR(geo_->Finish());
-  // In async the last checkpoint and the last evaluation come after everyone's last step, and after everyone's last residuals.
+  // In async the last checkpoint and the last evaluation come after everyone's last step, and after everyone's last
+  // residuals.
   if (checkpoints_ != nullptr) RETURN_IF_ERROR(PostResiduals());
   const Ending mine = {.steps = step_,
                        .skipped_lines = skipped_lines_,
@@ -992,7 +1015,8 @@ absl::Status TrainLoop::End() {
   if (of_all.steps == 0 && !of_all.stopped) return NoExamples(of_all.skipped_lines);
   RETURN_IF_ERROR(SaveLast());
   const bool judges = !of_all.stopped && eval_.has_value() && eval_step_ != step_;
-  // Whoever fails from here on ends the others: not before the parameters are on disk. In async SaveLast waits for that.
+  // Whoever fails from here on ends the others: not before the parameters are on disk. In async SaveLast waits for
+  // that.
   if (plan_.sync() && checkpoints_ != nullptr && (judges || !of_all.error.ok())) {
     RETURN_IF_ERROR(o_.client->Exchange("end.saved", "").status());
   }
@@ -1013,8 +1037,8 @@ absl::Status TrainLoop::End() {
 }  // namespace
 
 std::string TrainSummary::DoneLine() const {
-  std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps, examples,
-                                     seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
+  std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps,
+                                     examples, seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
                                      eval.has_value() ? eval->loss : train_loss);
   if (eval.has_value() && eval->kind == v1::LossDesc::BINARY && !std::isnan(eval->auc)) {
     absl::StrAppendFormat(&line, " auc=%.6f", eval->auc);

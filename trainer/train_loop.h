@@ -48,10 +48,11 @@ struct TrainSummary {
   int64_t steps = 0;
   // Of the whole cluster in sync; of this trainer in async.
   int64_t examples = 0;
-  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP, loss_scaling).
+  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP,
+  // loss_scaling).
   int64_t skipped_steps = 0;
-  // Examples of the whole cluster that no step was made of, because streams had ended and the rest was less than half a step
-  // (docs/data.md). Not those that drop_last drops. 0 when max_steps or a stop ended the run.
+  // Examples of the whole cluster that no step was made of, because streams had ended and the rest was less than half a
+  // step (docs/data.md). Not those that drop_last drops. 0 when max_steps or a stop ended the run.
   int64_t left_out = 0;
   // There are more than that.
   bool left_out_more = false;
@@ -63,13 +64,13 @@ struct TrainSummary {
   std::optional<MetricResult> eval;
   bool stopped = false;
 
-  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" and " left_out=…" if there are any, and
-  // " loss_scale=…" with train.loss_scaling
+  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" and " left_out=…" if there
+  // are any, and " loss_scale=…" with train.loss_scaling
   std::string DoneLine() const;
 };
 
-// Runs to the end of the data, train.max_steps, or a stop request. Errors name what failed; the caller reports them to the
-// servers.
+// Runs to the end of the data, train.max_steps, or a stop request. Errors name what failed; the caller reports them to
+// the servers.
 absl::StatusOr<TrainSummary> RunTraining(const TrainOptions& options);
 
 }  // namespace weir

@@ -54,7 +54,8 @@ ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses th
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
-ABSL_FLAG(int64_t, digest_every, -1, "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
+ABSL_FLAG(int64_t, digest_every, -1,
+          "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
 namespace weir {
@@ -109,12 +110,12 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
     }
     return absl::OkStatus();
   }
-  for (const auto& [name, value] : {std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)},
-                                    std::pair{"output", absl::GetFlag(FLAGS_output)},
-                                    std::pair{"input", absl::GetFlag(FLAGS_input)}}) {
+  for (const auto& [name, value] :
+       {std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)}, std::pair{"output", absl::GetFlag(FLAGS_output)},
+        std::pair{"input", absl::GetFlag(FLAGS_input)}}) {
     if (!value.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, " goes with --role=predict, the role is ",
-                                                     std::string(RoleName(cluster.role))));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, " goes with --role=predict, the role is ", std::string(RoleName(cluster.role))));
     }
   }
   return absl::OkStatus();
@@ -138,7 +139,8 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     // The servers read the checkpoint out of their checkpoint.dir.
     std::string dir = std::filesystem::absolute(absl::GetFlag(FLAGS_checkpoint)).lexically_normal().string();
     while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
-    if (std::filesystem::path(dir).filename().string().starts_with("step-")) dir = std::filesystem::path(dir).parent_path();
+    if (std::filesystem::path(dir).filename().string().starts_with("step-"))
+      dir = std::filesystem::path(dir).parent_path();
     if (IsEmbedded(r->cluster)) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
   }
   ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
@@ -157,7 +159,8 @@ absl::Status OpenDevice(Runtime* r) {
   }
   absl::StatusOr<std::unique_ptr<ReplayingDevice>> device = OpenCudaDevice(given >= 0 ? given : std::max(rank, 0));
   if (!device.ok()) {
-    return r->job.positions.Error("train.device", absl::StrCat("device: CUDA: ", std::string(device.status().message())));
+    return r->job.positions.Error("train.device",
+                                  absl::StrCat("device: CUDA: ", std::string(device.status().message())));
   }
   r->device = *std::move(device);
   r->device_memory = std::make_unique<DeviceMemory>(r->device.get());
@@ -176,26 +179,28 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));
   r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
 
-  ASSIGN_OR_RETURN(r->programs, TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
+  ASSIGN_OR_RETURN(r->programs,
+                   TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
   if (IsEmbedded(r->cluster)) {
     ASSIGN_OR_RETURN(Programs server, ServerPrograms(r->job, 0, "", ""));
     PlaceTablesOnDisk(r->job, &server.main);
     std::vector<ServerOptions> servers(1);
-    servers[0] = {.server_id = 0,
-                  .main = std::move(server.main),
-                  .startup = std::move(server.startup),
-                  .job_name = r->job.config.name(),
-                  .plan_text = r->plan_text,
-                  .sync = r->job.config.distribute().sync(),
-                  .reproducible = r->job.config.distribute().reproducible(),
-                  .deadlines = r->job.config.deadlines(),
-                  .checkpoint_dir = r->job.config.checkpoint().dir().empty() ? "" : r->job.Path(r->job.config.checkpoint().dir()),
-                  .row_files = RowFiles(r->job),
-                  .process = ProcessName(),
-                  .arithmetic = ResolvedArithmetic(),
-                  .clock = Clock::Real(),
-                  .pool = r->pool.get()};
+    servers[0] = {
+        .server_id = 0,
+        .main = std::move(server.main),
+        .startup = std::move(server.startup),
+        .job_name = r->job.config.name(),
+        .plan_text = r->plan_text,
+        .sync = r->job.config.distribute().sync(),
+        .reproducible = r->job.config.distribute().reproducible(),
+        .deadlines = r->job.config.deadlines(),
+        .checkpoint_dir = r->job.config.checkpoint().dir().empty() ? "" : r->job.Path(r->job.config.checkpoint().dir()),
+        .row_files = RowFiles(r->job),
+        .process = ProcessName(),
+        .arithmetic = ResolvedArithmetic(),
+        .clock = Clock::Real(),
+        .pool = r->pool.get()};
     ASSIGN_OR_RETURN(r->transport, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
   } else {
     // Two over TCP, one through a socket. A file of each lane, and a few more.
@@ -207,19 +212,20 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
     ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(network), r->cluster.trainer_id));
   }
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
-  ASSIGN_OR_RETURN(r->client, Client::Create({.plan = r->programs.main.plan(),
-                                              .trainer_id = r->cluster.trainer_id,
-                                              .job_name = r->job.config.name(),
-                                              .plan_text = r->plan_text,
-                                              .deadlines = r->job.config.deadlines(),
-                                              .checkpoint_dir = checkpoint.dir().empty() ? "" : r->job.Path(checkpoint.dir()),
-                                              .checkpoint_per_host = checkpoint.per_host(),
-                                              .process = ProcessName(),
-                                              .arithmetic = ResolvedArithmetic(),
-                                              .transport = r->transport.get(),
-                                              .clock = Clock::Real(),
-                                              .pool = r->pool.get(),
-                                              .bounded_staleness = ModeOf(r->programs.main).staleness >= 0}));
+  ASSIGN_OR_RETURN(r->client,
+                   Client::Create({.plan = r->programs.main.plan(),
+                                   .trainer_id = r->cluster.trainer_id,
+                                   .job_name = r->job.config.name(),
+                                   .plan_text = r->plan_text,
+                                   .deadlines = r->job.config.deadlines(),
+                                   .checkpoint_dir = checkpoint.dir().empty() ? "" : r->job.Path(checkpoint.dir()),
+                                   .checkpoint_per_host = checkpoint.per_host(),
+                                   .process = ProcessName(),
+                                   .arithmetic = ResolvedArithmetic(),
+                                   .transport = r->transport.get(),
+                                   .clock = Clock::Real(),
+                                   .pool = r->pool.get(),
+                                   .bounded_staleness = ModeOf(r->programs.main).staleness >= 0}));
   return absl::OkStatus();
 }
 
@@ -238,19 +244,20 @@ absl::Status Work(Runtime* r, std::string* last_line) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(std::function<void(int, int64_t)> before_batch, ReaderFaultPoint(r->cluster.trainer_id));
-  ASSIGN_OR_RETURN(const TrainSummary summary, RunTraining({.job = &r->job,
-                                                            .programs = &r->programs,
-                                                            .client = r->client.get(),
-                                                            .pool = r->pool.get(),
-                                                            .clock = Clock::Real(),
-                                                            .trainer_id = r->cluster.trainer_id,
-                                                            .device = r->device_memory.get(),
-                                                            .before_batch = std::move(before_batch),
-                                                            .after_step = [r](int64_t steps) { r->profile.AfterStep(steps); },
-                                                            .resume = absl::GetFlag(FLAGS_resume),
-                                                            .out = stdout,
-                                                            .live = isatty(STDOUT_FILENO) == 1,
-                                                            .digest_log = absl::GetFlag(FLAGS_digest_log)}));
+  ASSIGN_OR_RETURN(const TrainSummary summary,
+                   RunTraining({.job = &r->job,
+                                .programs = &r->programs,
+                                .client = r->client.get(),
+                                .pool = r->pool.get(),
+                                .clock = Clock::Real(),
+                                .trainer_id = r->cluster.trainer_id,
+                                .device = r->device_memory.get(),
+                                .before_batch = std::move(before_batch),
+                                .after_step = [r](int64_t steps) { r->profile.AfterStep(steps); },
+                                .resume = absl::GetFlag(FLAGS_resume),
+                                .out = stdout,
+                                .live = isatty(STDOUT_FILENO) == 1,
+                                .digest_log = absl::GetFlag(FLAGS_digest_log)}));
   *last_line = summary.DoneLine();
   return absl::OkStatus();
 }

@@ -78,7 +78,9 @@ struct RowLifecycle {
   // Rows that go at the border behind the step.
   std::vector<int64_t> EndStep(int64_t step) {
     std::vector<int64_t> gone;
-    const auto shard = [this](int64_t id) { return static_cast<int64_t>(LogicalShard(id, static_cast<uint32_t>(shards))); };
+    const auto shard = [this](int64_t id) {
+      return static_cast<int64_t>(LogicalShard(id, static_cast<uint32_t>(shards)));
+    };
     const int64_t ttl = settings.ttl_steps(), period = std::clamp<int64_t>(ttl / 4, 1, shards);
     const auto expired = [&](const std::pair<const int64_t, Seen>& each) {
       return ttl > 0 && shard(each.first) % period == step % period && step - each.second.step >= ttl;
@@ -207,7 +209,8 @@ std::vector<float> TreeSum(std::vector<std::pair<int, std::vector<float>>> lanes
 
 class UnsplitRunImpl : public UnsplitRun {
  public:
-  UnsplitRunImpl(const Job& job, ThreadPool* pool) : job_(job), pool_(pool), loss_scaler_(job.config.train()), channel_(&tables_) {}
+  UnsplitRunImpl(const Job& job, ThreadPool* pool)
+      : job_(job), pool_(pool), loss_scaler_(job.config.train()), channel_(&tables_) {}
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(Programs single, BuildSingleMachine(job_));
@@ -273,7 +276,8 @@ class UnsplitRunImpl : public UnsplitRun {
     const bool overflow = bad_loss.empty() && loss_scaler_.scale() > 1;
     if (!bad_loss.empty()) bad = bad_loss;
     if (!bad.empty() && !overflow && job_.config.train().nan_policy() == v1::Train::STOP) {
-      return absl::InvalidArgumentError(absl::StrCat("'", bad, "' is not finite at step ", step_, ": the job would stop here"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", bad, "' is not finite at step ", step_, ": the job would stop here"));
     }
     loss_scaler_.StepDone(/*skipped=*/!bad.empty());
     if (!bad.empty()) {
@@ -305,7 +309,8 @@ class UnsplitRunImpl : public UnsplitRun {
       for (const auto& [state, var] : parameter.states) {
         const Tensor& tensor = std::get<Tensor>(*scope_.Find(var));
         // Bits, whatever the type.
-        digester.AddState(state, 0, absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
+        digester.AddState(state, 0,
+                          absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
       }
       digests[name] = digester.sum();
     }
@@ -316,7 +321,8 @@ class UnsplitRunImpl : public UnsplitRun {
         std::vector<float> row = values;
         const std::vector<float> words = table.lifecycle.Words(id);
         row.insert(row.end(), words.begin(), words.end());
-        digester.AddRow(id, absl::MakeConstSpan(row.data(), width), absl::MakeConstSpan(row.data() + width, row.size() - width));
+        digester.AddRow(id, absl::MakeConstSpan(row.data(), width),
+                        absl::MakeConstSpan(row.data() + width, row.size() - width));
       }
       digests[name] = digester.sum();
       table.lifecycle.Digest(name, &digests);
@@ -337,7 +343,9 @@ class UnsplitRunImpl : public UnsplitRun {
     const auto found = parameters_.find(parameter);
     return found == parameters_.end() ? 1 : found->second.row;
   }
-  int64_t Shards(std::string_view table) const override { return tables_.at(std::string(table.substr(0, table.find('@')))).shards; }
+  int64_t Shards(std::string_view table) const override {
+    return tables_.at(std::string(table.substr(0, table.find('@')))).shards;
+  }
   int64_t Elements(std::string_view variable) const override {
     return parameters_.find(variable) == parameters_.end() ? -1 : static_cast<int64_t>(Values(variable).size());
   }
@@ -347,7 +355,8 @@ class UnsplitRunImpl : public UnsplitRun {
     VariableDigester digester(kSchedules, 1);
     for (const std::string& name : counters_) {
       const Tensor& tensor = std::get<Tensor>(*scope_.Find(name));
-      digester.AddState(name, 0, absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
+      digester.AddState(name, 0,
+                        absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
     }
     // Steps that have taken effect; its bits, as servers keep it.
     float bits[2];
@@ -383,19 +392,21 @@ class UnsplitRunImpl : public UnsplitRun {
     table.values = std::make_unique<RowValues>(var.dtype(), main.seed(), var.name());
     if (var.lifecycle().ttl_seconds() > 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("table ", var.name(), ": lifecycle.ttl_seconds goes by the servers' clocks; there is nothing to compare it with"));
+          absl::StrCat("table ", var.name(),
+                       ": lifecycle.ttl_seconds goes by the servers' clocks; there is nothing to compare it with"));
     }
     if (var.lifecycle().has_click()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("table ", var.name(), ": --verify does not count shows and clicks (lifecycle.click); leave it out to compare the rest"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table ", var.name(),
+          ": --verify does not count shows and clicks (lifecycle.click); leave it out to compare the rest"));
     }
     const std::string admission = "admission of " + var.name();
     table.lifecycle = {.settings = var.lifecycle(),
                        .key = StableHash(admission.data(), admission.size(), main.seed()),
                        .shards = var.logical_shards(),
                        .capacity = var.capacity()};
-    // Clip, decay and update, the update last, as far as they have a row form; what has none (a norm over all rows) runs on the
-    // merged gradient before.
+    // Clip, decay and update, the update last, as far as they have a row form; what has none (a norm over all rows)
+    // runs on the merged gradient before.
     std::vector<const v1::OpDesc*> ops;
     for (int i = 0; i < main.blocks(0).ops_size(); ++i) {
       const v1::OpDesc& op = main.blocks(0).ops(i);
@@ -411,8 +422,9 @@ class UnsplitRunImpl : public UnsplitRun {
       if (const std::string rate = InputOf(op, "LearningRate"); !rate.empty()) table.learning_rate = rate;
     }
     if (ops.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(TableUpdate update,
-                     MakeTableUpdate(var, main.seed(), ops, [this](const std::string& name) { return scope_.Find(name); }));
+    ASSIGN_OR_RETURN(TableUpdate update, MakeTableUpdate(var, main.seed(), ops, [this](const std::string& name) {
+                       return scope_.Find(name);
+                     }));
     table.rule = std::move(update.rule);
     *table.initializer = std::move(update.initializer);
     return absl::OkStatus();
@@ -437,7 +449,8 @@ class UnsplitRunImpl : public UnsplitRun {
     for (int d = 1; d < var.dims_size(); ++d) parameter.row *= var.dims(d);
     for (const v1::OpDesc& op : main.blocks(0).ops()) {
       const OpDef* def = OpRegistry::Global().Find(op.type());
-      if (op.role() != v1::OPTIMIZE || def == nullptr || !def->is_optimizer || InputOf(op, "Param") != pair.param()) continue;
+      if (op.role() != v1::OPTIMIZE || def == nullptr || !def->is_optimizer || InputOf(op, "Param") != pair.param())
+        continue;
       for (const StateDef& state : def->state) {
         const std::string name = InputOf(op, state.slot);
         if (name.empty()) continue;
@@ -464,7 +477,8 @@ class UnsplitRunImpl : public UnsplitRun {
     }
   }
 
-  // Adds the gradient of the batch that has just run; a lane without examples, or whose gradient is absent, adds nothing.
+  // Adds the gradient of the batch that has just run; a lane without examples, or whose gradient is absent, adds
+  // nothing.
   void AddLanes(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, LaneSums* sums) {
     const float factor = measured_.contains(pair.param()) ? 1 : 1 / loss_scaler_.scale();
     for (int lane = 0; lane < lanes_; ++lane) {
@@ -490,7 +504,8 @@ class UnsplitRunImpl : public UnsplitRun {
     for (int lane = 0; lane < lanes_; ++lane) {
       const Variable* var = forward_backward_->Find(lane, loss);
       if (examples[static_cast<size_t>(lane)] == 0 || var == nullptr) continue;
-      if (const Tensor* tensor = std::get_if<Tensor>(var); tensor != nullptr && !AllFinite(tensor->span<float>())) return false;
+      if (const Tensor* tensor = std::get_if<Tensor>(var); tensor != nullptr && !AllFinite(tensor->span<float>()))
+        return false;
     }
     return true;
   }
@@ -538,8 +553,8 @@ class UnsplitRunImpl : public UnsplitRun {
     (*gradients)[param] = std::move(merged);
   }
 
-  // Schedules, then merge, clips, decays and updates of the parameters that have a gradient, in the order of the program.
-  // Gradients of tables that had to be whole for it come back as rows.
+  // Schedules, then merge, clips, decays and updates of the parameters that have a gradient, in the order of the
+  // program. Gradients of tables that had to be whole for it come back as rows.
   absl::Status Update(int64_t samples, std::map<std::string, Variable> gradients,
                       std::map<std::string, std::map<int64_t, std::vector<float>>>* rows) {
     std::set<std::string> present;
@@ -596,8 +611,9 @@ class UnsplitRunImpl : public UnsplitRun {
       if (op.param_grads_size() > 1) {
         for (v1::OpSlot& slot : *op.mutable_inputs()) {
           auto* vars = slot.mutable_vars();
-          vars->erase(std::remove_if(vars->begin(), vars->end(), [&](const std::string& var) { return !there.contains(var); }),
-                      vars->end());
+          vars->erase(
+              std::remove_if(vars->begin(), vars->end(), [&](const std::string& var) { return !there.contains(var); }),
+              vars->end());
         }
       }
       for (const v1::OpSlot& slot : op.outputs()) there.insert(slot.vars().begin(), slot.vars().end());

@@ -1,9 +1,9 @@
-// A job as if it had never been split: the single-machine program, computed in one process without servers, clients, plan or
-// wire. What the whole split set must equal to the bit.
+// A job as if it had never been split: the single-machine program, computed in one process without servers, clients,
+// plan or wire. What the whole split set must equal to the bit.
 //
-// The arithmetic is the contract's (docs/consistency.md), written here a second time in its plainest form: each lane by itself,
-// lanes added in the one tree, one division by the samples of the step, then the program's own update ops. Rows of distributed
-// tables live in a map and are changed by the row form of their update op.
+// The arithmetic is the contract's (docs/consistency.md), written here a second time in its plainest form: each lane by
+// itself, lanes added in the one tree, one division by the samples of the step, then the program's own update ops. Rows
+// of distributed tables live in a map and are changed by the row form of their update op.
 #ifndef WEIR_TRAINER_UNSPLIT_RUN_H_
 #define WEIR_TRAINER_UNSPLIT_RUN_H_
 
@@ -31,8 +31,8 @@ class UnsplitRun {
   static absl::StatusOr<std::unique_ptr<UnsplitRun>> Create(const Job& job, ThreadPool* pool);
   virtual ~UnsplitRun() = default;
 
-  // One step on the batches that make it (train.accumulate_steps of them), each with one batch per lane of the job; columns as
-  // the batches have them. The batches are only read.
+  // One step on the batches that make it (train.accumulate_steps of them), each with one batch per lane of the job;
+  // columns as the batches have them. The batches are only read.
   virtual absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) = 0;
 
   // Of every updated parameter and table: names and sums as servers give them.

@@ -49,7 +49,8 @@ std::string RowsText(int64_t first, int64_t last, int64_t row) {
 // The whole cluster: servers, and one trainer after the other in threads of their own.
 class SplitRun {
  public:
-  SplitRun(const Job& job, const VerifyOptions& options) : job_(job), options_(options), loss_scaler_(job.config.train()), pool_("weir-verify", options.threads - 1) {}
+  SplitRun(const Job& job, const VerifyOptions& options)
+      : job_(job), options_(options), loss_scaler_(job.config.train()), pool_("weir-verify", options.threads - 1) {}
 
   absl::Status Start(const std::vector<Column>& columns) {
     ASSIGN_OR_RETURN(trainer_, TrainerPrograms(job_, "", ""));
@@ -89,12 +90,13 @@ class SplitRun {
       clients_.push_back(std::move(client));
     }
     for (int t = 0; t < plan().trainers(); ++t) {
-      ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create({.main = trainer_.main,
-                                                                          .startup = trainer_.startup,
-                                                                          .trainer_id = t,
-                                                                          .columns = columns,
-                                                                          .channel = clients_[static_cast<size_t>(t)].get(),
-                                                                          .pool = pools_[static_cast<size_t>(t)].get()}));
+      ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                       Session::Create({.main = trainer_.main,
+                                        .startup = trainer_.startup,
+                                        .trainer_id = t,
+                                        .columns = columns,
+                                        .channel = clients_[static_cast<size_t>(t)].get(),
+                                        .pool = pools_[static_cast<size_t>(t)].get()}));
       RETURN_IF_ERROR(session->Start(0));
       sessions_.push_back(std::move(session));
     }
@@ -137,7 +139,8 @@ class SplitRun {
     for (const v1::ControlReply& reply : replies) {
       for (const v1::VariableDigest& v : reply.variables()) {
         VariableDigestSum sum{.values = v.values(), .state = v.state()};
-        for (int i = 0; i < std::min(kDigestRanges, v.ranges_size()); ++i) sum.ranges[static_cast<size_t>(i)] = v.ranges(i);
+        for (int i = 0; i < std::min(kDigestRanges, v.ranges_size()); ++i)
+          sum.ranges[static_cast<size_t>(i)] = v.ranges(i);
         table[v.name()] += sum;
       }
     }
@@ -158,7 +161,7 @@ class SplitRun {
   const Job& job_;
   const VerifyOptions& options_;
   LossScaler loss_scaler_;
-  ThreadPool pool_;  // of the servers
+  ThreadPool pool_;                                 // of the servers
   std::vector<std::unique_ptr<ThreadPool>> pools_;  // of each trainer, as they have in processes of their own
   Programs trainer_;
   std::unique_ptr<InProcessServers> servers_;
@@ -167,7 +170,8 @@ class SplitRun {
 };
 
 // Where two sums of one variable part: rows of a parameter, shards of a table.
-std::string Ranges(const UnsplitRun& whole, const std::string& name, const VariableDigestSum& a, const VariableDigestSum& b) {
+std::string Ranges(const UnsplitRun& whole, const std::string& name, const VariableDigestSum& a,
+                   const VariableDigestSum& b) {
   int first = -1, last = -1, count = 0;
   for (int r = 0; r < kDigestRanges; ++r) {
     if (a.ranges[static_cast<size_t>(r)] == b.ranges[static_cast<size_t>(r)]) continue;
@@ -213,7 +217,8 @@ std::vector<Difference> OnTrainers(const UnsplitRun& whole, const SplitRun& spli
       // A trainer that fetches rows, or whose program reads nothing of it, has no whole copy.
       if (received == nullptr) continue;
       if (received->size() != static_cast<int64_t>(expected.size())) {
-        found.push_back({name, absl::StrCat("trainer ", t, " has ", received->size(), " elements of ", expected.size())});
+        found.push_back(
+            {name, absl::StrCat("trainer ", t, " has ", received->size(), " elements of ", expected.size())});
         break;
       }
       const float* values = received->data<float>();
@@ -224,7 +229,8 @@ std::vector<Difference> OnTrainers(const UnsplitRun& whole, const SplitRun& spli
         last = static_cast<int64_t>(i);
       }
       if (first < 0) continue;
-      found.push_back({name, absl::StrCat("values that trainer ", t, " has received, ", RowsText(first, last, whole.RowElements(name)))});
+      found.push_back({name, absl::StrCat("values that trainer ", t, " has received, ",
+                                          RowsText(first, last, whole.RowElements(name)))});
       break;
     }
   }
@@ -236,7 +242,8 @@ VerifyReport Differs(int64_t step, const std::vector<Difference>& found, VerifyR
   report.step = step;
   report.variable = found[0].variable;
   report.text = step == 0 ? "first difference before the first step, in initial values:"
-                          : absl::StrCat("first difference after step ", step, step > 1 ? absl::StrCat(" (equal until step ", step - 1, ")") : "", ":");
+                          : absl::StrCat("first difference after step ", step,
+                                         step > 1 ? absl::StrCat(" (equal until step ", step - 1, ")") : "", ":");
   for (size_t i = 0; i < std::min(kNamed, found.size()); ++i) {
     absl::StrAppend(&report.text, "\n  ", found[i].variable, ": ", found[i].where);
   }
@@ -245,7 +252,8 @@ VerifyReport Differs(int64_t step, const std::vector<Difference>& found, VerifyR
 }
 
 // The split set itself did not get through: an error is a difference as well.
-VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector<std::string>& names, VerifyReport report) {
+VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector<std::string>& names,
+                     VerifyReport report) {
   report.equal = false;
   report.step = step;
   const std::string message(status.message());
@@ -253,26 +261,31 @@ VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector
   for (const std::string& name : names) {
     if (name.size() > report.variable.size() && message.find(name) != std::string::npos) report.variable = name;
   }
-  report.text = absl::StrCat("the split programs stop ", step == 0 ? "before the first step" : absl::StrCat("in step ", step), ": ", message);
+  report.text = absl::StrCat("the split programs stop ",
+                             step == 0 ? "before the first step" : absl::StrCat("in step ", step), ": ", message);
   return report;
 }
 
 absl::Status CheckJob(const Job& job) {
   const v1::Distribute& distribute = job.config.distribute();
   if (!distribute.sync()) {
-    return job.positions.Error("distribute.sync",
-                               "--verify needs sync: without it the result depends on who comes first; --set distribute.sync=true");
+    return job.positions.Error(
+        "distribute.sync",
+        "--verify needs sync: without it the result depends on who comes first; --set distribute.sync=true");
   }
   if (distribute.average() == v1::Distribute::BY_TRAINERS) {
-    return job.positions.Error("distribute.average", "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
+    return job.positions.Error("distribute.average",
+                               "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
   }
   if (distribute.async_tables()) {
-    return job.positions.Error("distribute.async_tables", "--verify needs sync tables: without it the result depends on who comes first");
+    return job.positions.Error("distribute.async_tables",
+                               "--verify needs sync tables: without it the result depends on who comes first");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOptions& options, ThreadPool* pool, std::string* data) {
+absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOptions& options, ThreadPool* pool,
+                                                  std::string* data) {
   ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
   if (!options.made_up && job.config.data().train().files_size() > 0) {
     absl::StatusOr<std::unique_ptr<JobSteps>> steps = JobSteps::OfData(job, single.main, pool);
@@ -288,7 +301,8 @@ absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOp
 
 absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& options) {
   RETURN_IF_ERROR(CheckJob(job));
-  if (options.steps < 1) return absl::InvalidArgumentError(absl::StrCat("--steps must be at least 1, got ", options.steps));
+  if (options.steps < 1)
+    return absl::InvalidArgumentError(absl::StrCat("--steps must be at least 1, got ", options.steps));
   ThreadPool pool("weir-unsplit", options.threads - 1);
   VerifyReport report;
   ASSIGN_OR_RETURN(const std::unique_ptr<JobSteps> steps, StepsOf(job, options, &pool, &report.data));
@@ -321,8 +335,8 @@ absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& op
   report.equal = true;
   const v1::Plan& plan = split.plan();
   report.text = absl::StrCat("equal after each of ", report.steps, " steps of ", report.data, ": ", names.size(),
-                             " parameters and tables, their optimizer state, and what trainers received; ", plan.servers(),
-                             plan.servers() == 1 ? " server, " : " servers, ", plan.trainers(),
+                             " parameters and tables, their optimizer state, and what trainers received; ",
+                             plan.servers(), plan.servers() == 1 ? " server, " : " servers, ", plan.trainers(),
                              plan.trainers() == 1 ? " trainer, " : " trainers, ", plan.lanes(), " lanes");
   return report;
 }

@@ -1,8 +1,9 @@
 // `transpile --verify`: the unsplit program and the whole split set side by side in one process, on the same batches.
 //
-// The split set is what a cluster runs: every server's and every trainer's programs, the real servers and clients, over direct
-// calls instead of a network. After each step every parameter, its optimizer state and every table on the servers, and every
-// parameter that a trainer has received, must have the bits of the unsplit run (trainer/unsplit_run.h).
+// The split set is what a cluster runs: every server's and every trainer's programs, the real servers and clients, over
+// direct calls instead of a network. After each step every parameter, its optimizer state and every table on the
+// servers, and every parameter that a trainer has received, must have the bits of the unsplit run
+// (trainer/unsplit_run.h).
 #ifndef WEIR_TRAINER_VERIFY_SPLIT_H_
 #define WEIR_TRAINER_VERIFY_SPLIT_H_
 
@@ -34,11 +35,12 @@ struct VerifyReport {
   int64_t steps = 0;
   // "made-up batches" or "the job's data".
   std::string data;
-  // Of the first difference: the step after which it was seen (0: before the first) and the variable; "" when the split set
-  // stopped with an error that names none.
+  // Of the first difference: the step after which it was seen (0: before the first) and the variable; "" when the split
+  // set stopped with an error that names none.
   int64_t step = 0;
   std::string variable;
-  // For people, one line or more: "equal after each of 10 steps ...", or the step, every variable that differs, and the rows.
+  // For people, one line or more: "equal after each of 10 steps ...", or the step, every variable that differs, and the
+  // rows.
   std::string text;
 };
 

@@ -8,9 +8,9 @@
 
 namespace weir {
 
-// Before: forward and losses. After: backward behind them (framework/graph/autodiff.h). Errors: a loss of a form that has no
-// gradient per sample; a trainable parameter that no loss depends on, at the place of its layer or table. false when the
-// program has backward ops already.
+// Before: forward and losses. After: backward behind them (framework/graph/autodiff.h). Errors: a loss of a form that
+// has no gradient per sample; a trainable parameter that no loss depends on, at the place of its layer or table. false
+// when the program has backward ops already.
 absl::StatusOr<bool> AppendGradients(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -35,7 +35,8 @@ v1::VarDesc StepVar(const std::string& name, absl::Span<const int64_t> dims, v1:
   return var;
 }
 
-v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims, double value, v1::DType dtype = v1::FLOAT32) {
+v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims, double value,
+                        v1::DType dtype = v1::FLOAT32) {
   v1::VarDesc var = StepVar(name, dims, dtype);
   var.set_persistable(true);
   var.set_stop_gradient(true);
@@ -82,7 +83,8 @@ class Appender {
     const std::string grad_name = GradName(param.name());
     const v1::VarDesc* found = vars_.Find(grad_name);
     if (found == nullptr) {
-      return job_.positions.Error("program", absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
+      return job_.positions.Error("program",
+                                  absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
     const v1::VarDesc grad = *found;
     if (const auto average = averages_.find(param.name()); average != averages_.end()) {
@@ -98,7 +100,8 @@ class Appender {
     int64_t begin = 0;
     for (int i = 0; i < table.segment_size(); ++i) {
       const v1::Segment& segment = table.segment(i);
-      RETURN_IF_ERROR(AppendPart(param, grad, {.segment = &segment, .index = i, .begin = begin, .end = begin + segment.width()}));
+      RETURN_IF_ERROR(
+          AppendPart(param, grad, {.segment = &segment, .index = i, .begin = begin, .end = begin + segment.width()}));
       begin += segment.width();
     }
     if (table.has_min_value() || table.has_max_value()) {
@@ -121,7 +124,8 @@ class Appender {
     for (const auto& [learning_rate, updater] : updaters_) {
       RETURN_IF_ERROR(updater.settings.CheckMatches(updated_[learning_rate], average_names));
     }
-    if (!schedule_ops_.empty()) AddScheduleOp(MakeOp("lr_count", {{"Step", {kStepCounter}}}, {{"StepOut", {kStepCounter}}}));
+    if (!schedule_ops_.empty())
+      AddScheduleOp(MakeOp("lr_count", {{"Step", {kStepCounter}}}, {{"StepOut", {kStepCounter}}}));
     RETURN_IF_ERROR(CheckNormsFit(job_, update_ops_));
     ArrangeNorms(&update_ops_);
     for (std::vector<v1::OpDesc>* ops : {&schedule_ops_, &update_ops_}) {
@@ -144,21 +148,24 @@ class Appender {
     const v1::Wire& wire = job_.config.distribute().wire();
     for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
       if (format != v1::WIRE_FLOAT16 && format != v1::WIRE_INT8) continue;
-      return At("distribute").Error(
-          field, absl::StrCat(v1::WireFormat_Name(format), " has no room for '", param.name(), "', a running average of ", average.op,
+      return At("distribute")
+          .Error(field,
+                 absl::StrCat(v1::WireFormat_Name(format), " has no room for '", param.name(),
+                              "', a running average of ", average.op,
                               ": sums over a batch may be large and values small; use WIRE_BFLOAT16 or leave it out"));
     }
     const float rate = static_cast<float>(1 - average.momentum);
     const std::string name = absl::StrCat("running_average.x", NumberName(rate));
     if (average_rates_.insert(name).second) RETURN_IF_ERROR(AddVar(ConstantVar(name, {1}, rate)));
-    AddUpdateOp(MakeOp(kRunningAverageOp, {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {name}}},
-                       {{"ParamOut", {param.name()}}}),
-                param, grad);
+    AddUpdateOp(
+        MakeOp(kRunningAverageOp, {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {name}}},
+               {{"ParamOut", {param.name()}}}),
+        param, grad);
     return absl::OkStatus();
   }
 
   absl::Status AppendPart(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part) {
-    ASSIGN_OR_RETURN(Updater* updater, UpdaterOf(param.name(), part));
+    ASSIGN_OR_RETURN(Updater * updater, UpdaterOf(param.name(), part));
     const ParameterUpdate update = updater->settings.Of(param.name());
     RETURN_IF_ERROR(AppendClip(param, grad, part, *updater, update));
     AppendDecay(param, grad, part, update);
@@ -174,15 +181,18 @@ class Appender {
   absl::Status AppendClip(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const Updater& updater,
                           const ParameterUpdate& update) {
     if (update.clip == nullptr) return absl::OkStatus();
-    const ClipTarget target = {.param = param, .grad = grad, .group = update.clip_group,
-                               .declare = [this](const v1::VarDesc& var) { return AddVar(var); }};
+    const ClipTarget target = {
+        .param = param, .grad = grad, .group = update.clip_group, .declare = [this](const v1::VarDesc& var) {
+          return AddVar(var);
+        }};
     ASSIGN_OR_RETURN(std::vector<v1::OpDesc> ops, (*update.clip)(target));
     const int table = TableIndex(param.name());
     for (v1::OpDesc& op : ops) {
       if (IsNormOp(op)) {
         if (part.segment != nullptr) {
-          return At(updater.path).Error("clip", absl::StrCat("by a norm is over whole rows, but table '", param.name(),
-                                                             "' has segments: use by_value"));
+          return At(updater.path)
+              .Error("clip", absl::StrCat("by a norm is over whole rows, but table '", param.name(),
+                                          "' has segments: use by_value"));
         }
         if (param.kind() == v1::TABLE && table >= 0 && job_.config.table(table).bad_gradient() == v1::Table::SKIP_ROW) {
           return At(absl::StrCat("table[", table, "]"))
@@ -199,14 +209,15 @@ class Appender {
 
   void AppendDecay(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const ParameterUpdate& update) {
     if (update.l1_decay == 0 && update.l2_decay == 0) return;
-    AddUpdateOp(OnColumns(MakeOp("decay", {{"Param", {param.name()}}, {"Grad", {grad.name()}}}, {{"Out", {grad.name()}}},
-                                 {AttrF("l1", update.l1_decay), AttrF("l2", update.l2_decay)}),
-                          part),
-                param, grad);
+    AddUpdateOp(
+        OnColumns(MakeOp("decay", {{"Param", {param.name()}}, {"Grad", {grad.name()}}}, {{"Out", {grad.name()}}},
+                         {AttrF("l1", update.l1_decay), AttrF("l2", update.l2_decay)}),
+                  part),
+        param, grad);
   }
 
-  absl::Status AppendUpdate(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part, const ParameterUpdate& update,
-                            Updater* updater) {
+  absl::Status AppendUpdate(const v1::VarDesc& param, const v1::VarDesc& grad, const Part& part,
+                            const ParameterUpdate& update, Updater* updater) {
     ASSIGN_OR_RETURN(const std::string learning_rate, LearningRate(updater, update.learning_rate_factor));
     const UpdateRule& rule = updater->settings.rule();
     if (!rule.only_tables.empty() && param.kind() != v1::TABLE) {
@@ -217,12 +228,13 @@ class Appender {
     const auto& known = updater->def->attrs;
     if (part.segment != nullptr &&
         std::none_of(known.begin(), known.end(), [](const AttrDef& attr) { return attr.name == "columns"; })) {
-      return At(updater->path).Error("", absl::StrCat("makes the operator ", rule.op_type,
-                                                      ", which cannot update part of a row: it has no attribute columns"));
+      return At(updater->path)
+          .Error("", absl::StrCat("makes the operator ", rule.op_type,
+                                  ", which cannot update part of a row: it has no attribute columns"));
     }
-    v1::OpDesc op = MakeOp(rule.op_type,
-                           {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {learning_rate}}},
-                           {{"ParamOut", {param.name()}}}, rule.attrs);
+    v1::OpDesc op =
+        MakeOp(rule.op_type, {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {learning_rate}}},
+               {{"ParamOut", {param.name()}}}, rule.attrs);
     if (part.segment != nullptr) {
       op = OnColumns(std::move(op), part);
       if (part.segment->after() > 0) *op.add_attrs() = AttrI("after", part.segment->after());
@@ -244,7 +256,8 @@ class Appender {
   }
 
   // The norms that the update reads: all sums first, so that the servers stop once.
-  absl::Status AppendNorms(const v1::VarDesc& param, const v1::VarDesc& grad, const UpdateRule& rule, v1::OpDesc* update) {
+  absl::Status AppendNorms(const v1::VarDesc& param, const v1::VarDesc& grad, const UpdateRule& rule,
+                           v1::OpDesc* update) {
     std::vector<v1::OpDesc> norms;
     const v1::OpDesc plain = *update;
     for (const NormInput& input : rule.norms) {
@@ -318,7 +331,8 @@ class Appender {
     if (!(*def)->is_optimizer) {
       return at.Error("", absl::StrCat("makes the operator ", settings.rule().op_type, ", which is no update"));
     }
-    Updater updater{.settings = std::move(settings), .def = *def, .learning_rate = learning_rate, .path = path, .scheduled = ""};
+    Updater updater{
+        .settings = std::move(settings), .def = *def, .learning_rate = learning_rate, .path = path, .scheduled = ""};
     RETURN_IF_ERROR(AppendSchedule(&updater));
     return &updaters_.emplace(learning_rate, std::move(updater)).first->second;
   }
@@ -353,8 +367,8 @@ class Appender {
 
   absl::Status AddVar(const v1::VarDesc& var) {
     if (vars_.Contains(var.name())) {
-      return job_.positions.Error("", absl::StrCat("the optimizer needs a variable '", var.name(),
-                                                   "', but a layer or the data has that name"));
+      return job_.positions.Error(
+          "", absl::StrCat("the optimizer needs a variable '", var.name(), "', but a layer or the data has that name"));
     }
     v1::VarDesc* added = block_->add_vars();
     *added = var;
@@ -400,8 +414,8 @@ class Appender {
   v1::BlockDesc* const block_;
   VarIndex vars_;
   const std::map<std::string, RunningAverage> averages_;
-  std::set<std::string> average_rates_;      // variables
-  std::map<std::string, Updater> updaters_;  // by learning rate variable; pointers into it stay
+  std::set<std::string> average_rates_;                      // variables
+  std::map<std::string, Updater> updaters_;                  // by learning rate variable; pointers into it stay
   std::map<std::string, std::vector<std::string>> updated_;  // parameters, by the same
   std::vector<v1::OpDesc> schedule_ops_;
   std::vector<v1::OpDesc> update_ops_;
@@ -427,7 +441,8 @@ absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
   if (params.empty()) return job.positions.Error("model", "the model has no trainable parameter");
   absl::StatusOr<std::map<std::string, RunningAverage>> averages = RunningAveragesOf(programs->main);
   if (!averages.ok()) {
-    return job.positions.Error(job.config.has_program() ? "program" : "model", std::string(averages.status().message()));
+    return job.positions.Error(job.config.has_program() ? "program" : "model",
+                               std::string(averages.status().message()));
   }
   Appender appender(job, block, *std::move(averages));
   for (const auto& [name, var] : params) RETURN_IF_ERROR(appender.Append(var));

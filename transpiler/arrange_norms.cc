@@ -73,7 +73,8 @@ absl::Status CheckNormsFit(const Job& job, const std::vector<v1::OpDesc>& ops) {
   if (name.empty()) return absl::OkStatus();
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
-  const std::string why = absl::StrCat("the norm of '", name, "' is over gradients of several servers and needs a step that is complete");
+  const std::string why =
+      absl::StrCat("the norm of '", name, "' is over gradients of several servers and needs a step that is complete");
   if (!distribute.sync() && distribute.async_apply() == v1::Distribute::EAGER) {
     return at.Error("async_apply", absl::StrCat("EAGER applies parts on arrival; ", why));
   }

@@ -17,7 +17,6 @@
 #include "transpiler/losses/loss.h"
 #include "transpiler/model_context.h"
 
-
 namespace weir {
 namespace {
 
@@ -84,9 +83,10 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
   }
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
     if (var.persistable() && given.contains(var.name())) {
-      return job.positions.Error("program", absl::StrCat("variable '", var.name(), "' of ", job.config.program(),
-                                                         " is persistable and has the name of a variable of the data; every "
-                                                         "lane has data of its own"));
+      return job.positions.Error("program",
+                                 absl::StrCat("variable '", var.name(), "' of ", job.config.program(),
+                                              " is persistable and has the name of a variable of the data; every "
+                                              "lane has data of its own"));
     }
     if (var.persistable() || written.contains(var.name())) continue;
     const auto found = given.find(var.name());
@@ -106,19 +106,21 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
 absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
   const std::vector<v1::ParamGrad> updated = UpdatedParameters(program);
   const auto refuse = [&](const std::string& path) {
-    return job.positions.Error(path, absl::StrCat(path, " contradicts program: ", job.config.program(), " brings updates of its own, of '",
-                                                  updated[0].param(), "' for one; leave this out, or bring a program without "
+    return job.positions.Error(path, absl::StrCat(path, " contradicts program: ", job.config.program(),
+                                                  " brings updates of its own, of '", updated[0].param(),
+                                                  "' for one; leave this out, or bring a program without "
                                                   "updates"));
   };
   if (!updated.empty() && job.config.has_optimizer()) return refuse("optimizer");
   for (int i = 0; i < job.config.table_size(); ++i) {
     const v1::Table& table = job.config.table(i);
     const std::string path = absl::StrCat("table[", i, "]");
-    const std::pair<const char*, bool> of_updates[] = {{".optimizer", table.has_optimizer()},
-                                                       {".segment", table.segment_size() > 0},
-                                                       {".min_value", table.has_min_value()},
-                                                       {".max_value", table.has_max_value()},
-                                                       {".bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY}};
+    const std::pair<const char*, bool> of_updates[] = {
+        {".optimizer", table.has_optimizer()},
+        {".segment", table.segment_size() > 0},
+        {".min_value", table.has_min_value()},
+        {".max_value", table.has_max_value()},
+        {".bad_gradient", table.bad_gradient() != v1::Table::NAN_POLICY}};
     for (const auto& [field, set] : of_updates) {
       if (!updated.empty() && set) return refuse(path + field);
     }
@@ -129,7 +131,8 @@ absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
                                  absl::StrCat(path, ".storage contradicts program: ", job.config.program(), " has '",
                                               table.name(), "' as ", DescribeVar(*var), "; leave this out"));
     }
-    return job.positions.Error(path, absl::StrCat("no parameter of program ", job.config.program(), " is named '", table.name(), "'"));
+    return job.positions.Error(
+        path, absl::StrCat("no parameter of program ", job.config.program(), " is named '", table.name(), "'"));
   }
   return absl::OkStatus();
 }
@@ -141,12 +144,14 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
     return absl::InvalidArgumentError(absl::StrCat(job.Path(job.config.program()), ": ", verified.message()));
   }
   if (program.has_plan()) {
-    return job.positions.Error("program", absl::StrCat(job.config.program(), " is transpiled already; a job needs the "
-                                                                             "program of a single machine"));
+    return job.positions.Error("program", absl::StrCat(job.config.program(),
+                                                       " is transpiled already; a job needs the "
+                                                       "program of a single machine"));
   }
   if (program.losses_size() == 0) {
-    return job.positions.Error("program", absl::StrCat(job.config.program(), " names no losses: there is nothing to "
-                                                                             "minimise"));
+    return job.positions.Error("program", absl::StrCat(job.config.program(),
+                                                       " names no losses: there is nothing to "
+                                                       "minimise"));
   }
   RETURN_IF_ERROR(CheckFed(job, program));
   if (!job.program_given) RETURN_IF_ERROR(CheckSettingsFit(job, program));

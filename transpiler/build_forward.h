@@ -9,8 +9,9 @@
 namespace weir {
 
 // Before: an empty main program. After: data variables that are read, parameters, tables, layers in order, losses and
-// predictions, ProgramDesc.losses; or the contents of the job's `program` file, verified. Errors: unknown inputs and tables,
-// shapes that do not fit (with the layer's place in the job), tables that nobody reads. false when main has blocks already.
+// predictions, ProgramDesc.losses; or the contents of the job's `program` file, verified. Errors: unknown inputs and
+// tables, shapes that do not fit (with the layer's place in the job), tables that nobody reads. false when main has
+// blocks already.
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs);
 
 }  // namespace weir

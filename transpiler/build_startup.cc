@@ -38,7 +38,8 @@ absl::StatusOr<v1::OpDesc> InitialValueOp(const v1::VarDesc& var, uint64_t seed)
       attrs.push_back(AttrI("fan_out", init.xavier().fan_out()));
       break;
     case v1::Initializer::KIND_NOT_SET:
-      return absl::InvalidArgumentError(absl::StrCat("variable '", var.name(), "' is persistable but has no initializer"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable '", var.name(), "' is persistable but has no initializer"));
   }
   attrs.push_back(AttrS("variable", var.has_block_of() ? var.block_of().variable() : var.name()));
   attrs.push_back(AttrI("seed", static_cast<int64_t>(seed)));

@@ -9,9 +9,10 @@
 namespace weir {
 
 // Before: a main program whose persistable variables carry initializers. After: a startup program with one INIT op per
-// persistable dense variable of block 0: first what is no parameter (learning rates, then state), then parameters. Pieces
-// (block_of) get the values of their place in the whole variable. Tables have none: their rows are made on first use.
-// InvalidArgument: a persistable variable without an initializer. false when the startup program has blocks already.
+// persistable dense variable of block 0: first what is no parameter (learning rates, then state), then parameters.
+// Pieces (block_of) get the values of their place in the whole variable. Tables have none: their rows are made on first
+// use. InvalidArgument: a persistable variable without an initializer. false when the startup program has blocks
+// already.
 absl::StatusOr<bool> BuildStartup(const Job& job, Programs* programs);
 
 }  // namespace weir

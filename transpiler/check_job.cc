@@ -24,8 +24,9 @@
 namespace weir {
 namespace {
 
-// Upper ends of numbers that memory, threads or messages are made from. Each is far beyond what any machine of today does with
-// it; what lies above is a slip of the keyboard, and would end in the middle of the run without a word of where it stands.
+// Upper ends of numbers that memory, threads or messages are made from. Each is far beyond what any machine of today
+// does with it; what lies above is a slip of the keyboard, and would end in the middle of the run without a word of
+// where it stands.
 constexpr int64_t kMaxBatchSize = int64_t{1} << 24;
 // Numbers of one variable that one lane has at once: 16 GiB of float32.
 constexpr int64_t kMaxLaneValues = int64_t{1} << 32;
@@ -126,8 +127,8 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   RETURN_IF_ERROR(AtMost(at, "batch_size", data.batch_size(), kMaxBatchSize));
   const int lanes = job.config.train().lanes();
   if (lanes > 0 && data.batch_size() % lanes != 0) {
-    return at.Error("batch_size", absl::StrCat("must be a multiple of train.lanes, ", lanes, ", got ", data.batch_size(),
-                                               "; it counts the examples of the whole cluster"));
+    return at.Error("batch_size", absl::StrCat("must be a multiple of train.lanes, ", lanes, ", got ",
+                                               data.batch_size(), "; it counts the examples of the whole cluster"));
   }
   for (const v1::VarDesc& var : schema) {
     // A reader of the user's own may give any number of columns.
@@ -146,7 +147,8 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   if (data.has_train() && data.train().files_size() == 0) return at.Error("train", "names no files");
   if (data.has_eval() && data.eval().files_size() == 0) return at.Error("eval", "names no files");
   for (const auto& [source, field] : {std::pair{&data.train(), "train.labels"}, {&data.eval(), "eval.labels"}}) {
-    if (source->labels_size() > 0 && !data.has_idx()) return at.Error(field, "are for data.idx; other formats have labels in their lines");
+    if (source->labels_size() > 0 && !data.has_idx())
+      return at.Error(field, "are for data.idx; other formats have labels in their lines");
   }
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data.ids(), schema);
@@ -213,19 +215,24 @@ absl::Status CheckStorage(const Job& job, const Setting& at, const v1::Table& ta
 
 absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& table) {
   const v1::Distribute& distribute = job.config.distribute();
-  if (!table.is_distributed()) return at.Error("cache", "is for is_distributed: true: other tables are no rows on the servers");
+  if (!table.is_distributed())
+    return at.Error("cache", "is for is_distributed: true: other tables are no rows on the servers");
   if (distribute.sync()) {
-    return at.Error("cache", "contradicts sync: true, where every row is that of the step: set sync: false, or leave it out");
+    return at.Error("cache",
+                    "contradicts sync: true, where every row is that of the step: set sync: false, or leave it out");
   }
-  if (distribute.has_geo()) return at.Error("cache", "contradicts distribute.geo, whose trainers keep copies of all rows they use");
+  if (distribute.has_geo())
+    return at.Error("cache", "contradicts distribute.geo, whose trainers keep copies of all rows they use");
   if (distribute.has_bounded_staleness()) {
-    return at.Error("cache", "contradicts distribute.bounded_staleness: a row that was kept may be older than its bound");
+    return at.Error("cache",
+                    "contradicts distribute.bounded_staleness: a row that was kept may be older than its bound");
   }
   RETURN_IF_ERROR(AtLeast(at, "cache.rows", table.cache().rows(), 1));
   RETURN_IF_ERROR(AtMost(at, "cache.rows", table.cache().rows(), int64_t{1} << 31));
   if (distribute.prefetch_rows() && table.cache().max_steps() == 1) {
-    return at.Error("cache.max_steps", "is 1, and with distribute.prefetch_rows a row is read a step before the one that it is read "
-                                       "for: it would serve no other; raise it to 2 or more");
+    return at.Error("cache.max_steps",
+                    "is 1, and with distribute.prefetch_rows a row is read a step before the one that it is read "
+                    "for: it would serve no other; raise it to 2 or more");
   }
   return AtLeast(at, "cache.max_steps", table.cache().max_steps(), 1);
 }
@@ -241,14 +248,17 @@ absl::Status CheckRowInitializer(const Setting& at, std::string_view field, cons
 }
 
 absl::Status CheckDisk(const Job& job, const Setting& at, const v1::Table& table) {
-  if (!table.is_distributed()) return at.Error("disk", "is for is_distributed: true: other tables are no rows on the servers");
-  if (table.disk().dir().empty()) return at.Error("disk.dir", "is required: the directory for rows that memory has no room for");
+  if (!table.is_distributed())
+    return at.Error("disk", "is for is_distributed: true: other tables are no rows on the servers");
+  if (table.disk().dir().empty())
+    return at.Error("disk.dir", "is required: the directory for rows that memory has no room for");
   // Of that RocksDB takes 3 MiB before the first row.
   constexpr int64_t kLeastMb = 16;
   const int servers = job.config.distribute().servers();
   if (table.disk().memory_mb() < kLeastMb * servers) {
-    return at.Error("disk.memory_mb", absl::StrCat("must be at least ", kLeastMb, " for each of ", servers, " servers, ",
-                                                   kLeastMb * servers, ", got ", table.disk().memory_mb()));
+    return at.Error("disk.memory_mb",
+                    absl::StrCat("must be at least ", kLeastMb, " for each of ", servers, " servers, ",
+                                 kLeastMb * servers, ", got ", table.disk().memory_mb()));
   }
   return AtMost(at, "disk.memory_mb", table.disk().memory_mb(), int64_t{1} << 40);
 }
@@ -267,21 +277,24 @@ absl::Status CheckScores(const Setting& at, const v1::Lifecycle& lifecycle, cons
     }
   }
   if (!lifecycle.has_click()) return absl::OkStatus();
-  const auto click = std::find_if(schema.begin(), schema.end(), [&](const v1::VarDesc& var) { return var.name() == lifecycle.click(); });
+  const auto click = std::find_if(schema.begin(), schema.end(),
+                                  [&](const v1::VarDesc& var) { return var.name() == lifecycle.click(); });
   if (click == schema.end() || click->kind() != v1::DENSE || click->dtype() != v1::FLOAT32 || click->dims(1) != 1) {
     std::vector<std::string> names;
     for (const v1::VarDesc& var : schema) {
       if (var.kind() == v1::DENSE && var.dtype() == v1::FLOAT32 && var.dims(1) == 1) names.push_back(var.name());
     }
-    return at.Error("lifecycle.click", absl::StrCat("'", lifecycle.click(), "' is no float variable of one column of the data; there is ",
-                                                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
+    return at.Error("lifecycle.click",
+                    absl::StrCat("'", lifecycle.click(), "' is no float variable of one column of the data; there is ",
+                                 names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   RETURN_IF_ERROR(AtLeast(at, "lifecycle.decay_every_steps", lifecycle.decay_every_steps(), 0));
   RETURN_IF_ERROR(AtMost(at, "lifecycle.decay_every_steps", lifecycle.decay_every_steps(), int64_t{1} << 30));
   for (const char* field : {"decay", "min_score"}) {
     const bool set = field == std::string_view("decay") ? lifecycle.has_decay() : lifecycle.has_min_score();
     if (set && lifecycle.decay_every_steps() == 0) {
-      return at.Error(absl::StrCat("lifecycle.", field), "is looked at when shows decay: set lifecycle.decay_every_steps");
+      return at.Error(absl::StrCat("lifecycle.", field),
+                      "is looked at when shows decay: set lifecycle.decay_every_steps");
     }
   }
   if (!(lifecycle.decay() >= 0 && lifecycle.decay() <= 1)) {
@@ -293,7 +306,8 @@ absl::Status CheckScores(const Setting& at, const v1::Lifecycle& lifecycle, cons
   return CheckFloat(at, "lifecycle.click_coefficient", lifecycle.click_coefficient());
 }
 
-absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& table, const std::vector<v1::VarDesc>& schema) {
+absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& table,
+                            const std::vector<v1::VarDesc>& schema) {
   const v1::Lifecycle& lifecycle = table.lifecycle();
   const v1::Distribute& distribute = job.config.distribute();
   // Steps are kept in 32 bits beside a row, and compared by their difference.
@@ -302,7 +316,8 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
     return at.Error("lifecycle", "is for is_distributed: true: rows of other tables are all there from the start");
   }
   if (distribute.has_geo()) {
-    return at.Error("lifecycle", "contradicts distribute.geo, whose trainers keep copies of rows that the servers would take away");
+    return at.Error("lifecycle",
+                    "contradicts distribute.geo, whose trainers keep copies of rows that the servers would take away");
   }
   RETURN_IF_ERROR(CheckScores(at, lifecycle, schema));
   if (lifecycle.has_admit_after()) {
@@ -310,7 +325,8 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
     RETURN_IF_ERROR(AtMost(at, "lifecycle.admit_after", lifecycle.admit_after(), kMostSteps));
   }
   if (lifecycle.has_admit_probability() && !(lifecycle.admit_probability() > 0 && lifecycle.admit_probability() <= 1)) {
-    return at.Error("lifecycle.admit_probability", absl::StrCat("must be above 0 and at most 1, got ", lifecycle.admit_probability()));
+    return at.Error("lifecycle.admit_probability",
+                    absl::StrCat("must be above 0 and at most 1, got ", lifecycle.admit_probability()));
   }
   RETURN_IF_ERROR(AtLeast(at, "lifecycle.ttl_steps", lifecycle.ttl_steps(), 0));
   RETURN_IF_ERROR(AtMost(at, "lifecycle.ttl_steps", lifecycle.ttl_steps(), kMostSteps));
@@ -319,8 +335,9 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
     return at.Error("lifecycle.ttl_seconds", absl::StrCat("must be 0, or in [1, ", kMostSteps, "], got ", seconds));
   }
   if (seconds != 0 && distribute.sync() && distribute.reproducible()) {
-    return at.Error("lifecycle.ttl_seconds", "makes the result depend on the servers' clocks: use ttl_steps, or set "
-                                             "distribute.reproducible: false to permit that");
+    return at.Error("lifecycle.ttl_seconds",
+                    "makes the result depend on the servers' clocks: use ttl_steps, or set "
+                    "distribute.reproducible: false to permit that");
   }
   if (lifecycle.when_full() == v1::Lifecycle::REFUSE) return absl::OkStatus();
   if (table.dict_size() == 0) {
@@ -328,9 +345,10 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
                                                         " needs dict_size: without it the table is never full"));
   }
   if (table.dict_size() < table.logical_shards()) {
-    return at.Error("dict_size", absl::StrCat("is ", table.dict_size(), ", and each of the ", table.logical_shards(),
-                                              " logical shards evicts from its own part of it: raise it to at least that, or "
-                                              "lower logical_shards"));
+    return at.Error("dict_size",
+                    absl::StrCat("is ", table.dict_size(), ", and each of the ", table.logical_shards(),
+                                 " logical shards evicts from its own part of it: raise it to at least that, or "
+                                 "lower logical_shards"));
   }
   return absl::OkStatus();
 }
@@ -352,7 +370,8 @@ absl::Status CheckSegments(const Setting& at, const v1::Table& table) {
     }
   }
   if (sum == table.width()) return absl::OkStatus();
-  return at.Error("segment", absl::StrCat("widths add up to ", sum, "; width of table '", table.name(), "' is ", table.width()));
+  return at.Error("segment",
+                  absl::StrCat("widths add up to ", sum, "; width of table '", table.name(), "' is ", table.width()));
 }
 
 // What a table says of the update of its rows.
@@ -368,10 +387,12 @@ absl::Status CheckRowUpdates(const Job& job, const Setting& at, const v1::Table&
   for (const auto& each : settings) {
     if (!each.set) continue;
     if (!table.is_distributed()) {
-      return at.Error(each.field, absl::StrCat("is for is_distributed: true; table '", table.name(), "' is an ordinary parameter"));
+      return at.Error(each.field,
+                      absl::StrCat("is for is_distributed: true; table '", table.name(), "' is an ordinary parameter"));
     }
     if (!table.trainable()) {
-      return at.Error(each.field, absl::StrCat("says how rows are updated, but table '", table.name(), "' is not trainable"));
+      return at.Error(each.field,
+                      absl::StrCat("says how rows are updated, but table '", table.name(), "' is not trainable"));
     }
     if (!each.with_geo && job.config.distribute().has_geo()) {
       return at.Error(each.field, "contradicts distribute.geo, whose servers add up differences and update no rows");
@@ -382,7 +403,8 @@ absl::Status CheckRowUpdates(const Job& job, const Setting& at, const v1::Table&
     if (set) RETURN_IF_ERROR(CheckFloat(at, field, value));
   }
   if (table.has_min_value() && table.has_max_value() && table.min_value() > table.max_value()) {
-    return at.Error("min_value", absl::StrCat("must not be above max_value, ", table.max_value(), ", got ", table.min_value()));
+    return at.Error("min_value",
+                    absl::StrCat("must not be above max_value, ", table.max_value(), ", got ", table.min_value()));
   }
   return table.segment_size() == 0 ? absl::OkStatus() : CheckSegments(at, table);
 }
@@ -402,12 +424,14 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
                                                    "' on the servers can only be updated by row"));
   }
   if (!table.is_distributed() && table.dict_size() == 0) {
-    return at.Error("dict_size", absl::StrCat("is required for table '", table.name(),
-                                              "': without is_distributed that many rows are held, ids in [0, dict_size)"));
+    return at.Error("dict_size",
+                    absl::StrCat("is required for table '", table.name(),
+                                 "': without is_distributed that many rows are held, ids in [0, dict_size)"));
   }
   if (const int64_t rows = table.is_distributed() ? 1 : table.dict_size(); rows > (int64_t{1} << 48) / table.width()) {
-    return at.Error("dict_size", absl::StrCat("times width, ", rows, " * ", table.width(), ", is more than 2^48 numbers for table '",
-                                              table.name(), "', which every process would hold: use is_distributed"));
+    return at.Error("dict_size",
+                    absl::StrCat("times width, ", rows, " * ", table.width(), ", is more than 2^48 numbers for table '",
+                                 table.name(), "', which every process would hold: use is_distributed"));
   }
   if (table.has_fetch() && (table.is_distributed() || !table.is_sparse())) {
     return at.Error("fetch", absl::StrCat("is for is_sparse: true without is_distributed; ",
@@ -427,8 +451,8 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
                     absl::StrCat("must be a power of two up to 1048576, got ", table.logical_shards()));
   }
   if (table.is_distributed() && table.logical_shards() < servers) {
-    return at.Error("logical_shards", absl::StrCat("must be at least distribute.servers, ", servers, ", got ",
-                                                   table.logical_shards()));
+    return at.Error("logical_shards",
+                    absl::StrCat("must be at least distribute.servers, ", servers, ", got ", table.logical_shards()));
   }
   if (table.has_disk()) RETURN_IF_ERROR(CheckDisk(job, at, table));
   if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table, schema));
@@ -482,24 +506,29 @@ absl::Status CheckSync(const Job& job, const Setting& at) {
     return at.Error("async_apply", "EAGER contradicts sync: true; a synchronous step takes effect as a whole");
   }
   if (eager && job.config.train().nan_policy() == v1::Train::SKIP_STEP) {
-    return at.Error("async_apply", "EAGER contradicts train.nan_policy SKIP_STEP: parts that have been applied cannot be "
-                                   "taken back by a verdict");
+    return at.Error("async_apply",
+                    "EAGER contradicts train.nan_policy SKIP_STEP: parts that have been applied cannot be "
+                    "taken back by a verdict");
   }
   if (eager && job.config.train().has_loss_scaling()) {
-    return at.Error("async_apply", "EAGER contradicts train.loss_scaling: parts that have been applied cannot be taken back when "
-                                   "a gradient overflows; leave one of the two out");
+    return at.Error("async_apply",
+                    "EAGER contradicts train.loss_scaling: parts that have been applied cannot be taken back when "
+                    "a gradient overflows; leave one of the two out");
   }
   if (!distribute.sync() && by_trainers) {
-    return at.Error("average", "BY_TRAINERS contradicts sync: false: an asynchronous push is divided by its own samples");
+    return at.Error("average",
+                    "BY_TRAINERS contradicts sync: false: an asynchronous push is divided by its own samples");
   }
   if (!distribute.sync() || !distribute.reproducible()) return absl::OkStatus();
   if (by_trainers) {
-    return at.Error("average", "BY_TRAINERS makes the result depend on the number of trainers: set distribute.reproducible: "
-                               "false to permit that");
+    return at.Error("average",
+                    "BY_TRAINERS makes the result depend on the number of trainers: set distribute.reproducible: "
+                    "false to permit that");
   }
   if (job.config.train().lanes() == 0) {
-    return Root(job).Error("train.lanes", "0 makes the result depend on the number of trainers and threads: set "
-                                          "distribute.reproducible: false to permit that");
+    return Root(job).Error("train.lanes",
+                           "0 makes the result depend on the number of trainers and threads: set "
+                           "distribute.reproducible: false to permit that");
   }
   return absl::OkStatus();
 }
@@ -515,7 +544,8 @@ absl::Status CheckDistribute(const Job& job) {
   const int lanes = job.config.train().lanes();
   const Setting root = Root(job);
   if (lanes != 0 && (!IsPowerOfTwo(lanes) || lanes > 65536)) {
-    return root.Error("train.lanes", absl::StrCat("must be a power of two up to 65536, or 0 to turn lanes off, got ", lanes));
+    return root.Error("train.lanes",
+                      absl::StrCat("must be a power of two up to 65536, or 0 to turn lanes off, got ", lanes));
   }
   if (lanes != 0 && distribute.trainers() > lanes) {
     return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
@@ -556,9 +586,10 @@ absl::Status CheckTrain(const Job& job) {
   RETURN_IF_ERROR(AtLeast(at, "digest_every_steps", train.digest_every_steps(), 0));
   RETURN_IF_ERROR(CheckPositive(at, "log_every_seconds", train.log_every_seconds()));
   if (train.precision() != v1::Train::FP32 && train.device() != v1::Train::CUDA) {
-    return at.Error("precision", absl::StrCat(v1::Train::Precision_Name(train.precision()),
-                                              " is for device: CUDA, on the CPU products are FP32: set train.device: CUDA, or leave "
-                                              "precision out"));
+    return at.Error("precision",
+                    absl::StrCat(v1::Train::Precision_Name(train.precision()),
+                                 " is for device: CUDA, on the CPU products are FP32: set train.device: CUDA, or leave "
+                                 "precision out"));
   }
   if (train.has_loss_scaling()) RETURN_IF_ERROR(CheckLossScaling(job));
   const bool has_eval = job.config.data().eval().files_size() > 0;
@@ -598,7 +629,8 @@ absl::Status CheckDeadlines(const Job& job) {
 // "host:port", "[::1]:port".
 bool IsEndpoint(const std::string& endpoint) {
   const size_t colon = endpoint.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size() || endpoint.size() - colon > 6) return false;
+  if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size() || endpoint.size() - colon > 6)
+    return false;
   int64_t port = 0;
   for (size_t i = colon + 1; i < endpoint.size(); ++i) {
     if (endpoint[i] < '0' || endpoint[i] > '9') return false;
@@ -618,8 +650,8 @@ absl::Status CheckCluster(const Job& job) {
     }
     const auto [found, inserted] = seen.emplace(endpoint, i);
     if (!inserted) {
-      return at.Error("pserver", absl::StrCat("'", endpoint, "' is the address of server ", found->second, " and of server ",
-                                              i));
+      return at.Error("pserver",
+                      absl::StrCat("'", endpoint, "' is the address of server ", found->second, " and of server ", i));
     }
   }
   const int servers = job.config.distribute().servers();
@@ -649,8 +681,7 @@ absl::Status CheckJob(const Job& job) {
     return root.Place("", "the job has neither a model nor a program");
   }
   if (!config.has_data()) return root.Place("", "the job has no data");
-  ASSIGN_OR_RETURN(const std::vector<v1::VarDesc> schema,
-                   DataSchema(Setting(&config.data(), "data", &job.positions)));
+  ASSIGN_OR_RETURN(const std::vector<v1::VarDesc> schema, DataSchema(Setting(&config.data(), "data", &job.positions)));
   RETURN_IF_ERROR(CheckDistribute(job));
   RETURN_IF_ERROR(CheckData(job, schema));
   std::set<std::string> tables;

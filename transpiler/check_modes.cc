@@ -29,14 +29,16 @@ absl::Status CheckBatches(const Job& job) {
   RETURN_IF_ERROR(InRange(at, "workers", train.workers(), 1, 1024));
   const v1::Distribute& distribute = job.config.distribute();
   if (train.workers() > 1 && !distribute.has_half_async()) {
-    return at.Error("workers", absl::StrCat("is ", train.workers(), ", but only distribute.half_async has threads in step with "
-                                                                    "each other: set it (and sync: false), or use "
-                                                                    "train.threads for more cores"));
+    return at.Error("workers", absl::StrCat("is ", train.workers(),
+                                            ", but only distribute.half_async has threads in step with "
+                                            "each other: set it (and sync: false), or use "
+                                            "train.threads for more cores"));
   }
   if (train.workers() == 1 && distribute.has_half_async()) {
     return Setting(&distribute, "distribute", &job.positions)
-        .Error("half_async", "needs train.workers above 1: with one thread there is nothing to merge, and sync: false alone "
-                             "says the same");
+        .Error("half_async",
+               "needs train.workers above 1: with one thread there is nothing to merge, and sync: false alone "
+               "says the same");
   }
   return absl::OkStatus();
 }
@@ -57,9 +59,11 @@ absl::Status CheckAsync(const Job& job, const Setting& at) {
     }
   }
   if (distribute.has_bounded_staleness()) {
-    RETURN_IF_ERROR(InRange(at, "bounded_staleness.steps", distribute.bounded_staleness().steps(), 0, int64_t{1} << 40));
+    RETURN_IF_ERROR(
+        InRange(at, "bounded_staleness.steps", distribute.bounded_staleness().steps(), 0, int64_t{1} << 40));
     if (eager) {
-      return at.Error("bounded_staleness", "contradicts async_apply: EAGER: the bound counts steps that took effect as a whole");
+      return at.Error("bounded_staleness",
+                      "contradicts async_apply: EAGER: the bound counts steps that took effect as a whole");
     }
   }
   if (distribute.has_geo()) {
@@ -68,7 +72,8 @@ absl::Status CheckAsync(const Job& job, const Setting& at) {
       return at.Error("geo", "contradicts async_apply: EAGER: the differences of an exchange take effect as a whole");
     }
     if (distribute.has_delay_compensation()) {
-      return at.Error("delay_compensation", "contradicts geo: there trainers push differences of parameters, not gradients");
+      return at.Error("delay_compensation",
+                      "contradicts geo: there trainers push differences of parameters, not gradients");
     }
   }
   const double lambda = distribute.delay_compensation().lambda();
@@ -85,14 +90,17 @@ absl::Status CheckAsyncTables(const Job& job, const Setting& at) {
     return at.Error("async_tables", "says nothing with sync: false: tables do not wait there anyway");
   }
   if (distribute.reproducible()) {
-    return at.Error("async_tables", "makes the result depend on who comes first: set distribute.reproducible: false to permit "
-                                    "that");
+    return at.Error("async_tables",
+                    "makes the result depend on who comes first: set distribute.reproducible: false to permit "
+                    "that");
   }
   if (distribute.average() == v1::Distribute::BY_TRAINERS) {
-    return at.Error("async_tables", "contradicts average: BY_TRAINERS: a table's rows are updated by one trainer at a time");
+    return at.Error("async_tables",
+                    "contradicts average: BY_TRAINERS: a table's rows are updated by one trainer at a time");
   }
   const auto& tables = job.config.table();
-  const bool any = std::any_of(tables.begin(), tables.end(), [](const v1::Table& table) { return table.is_distributed(); });
+  const bool any =
+      std::any_of(tables.begin(), tables.end(), [](const v1::Table& table) { return table.is_distributed(); });
   if (job.config.has_model() && !any) {
     return at.Error("async_tables", "has nothing to act on: no table of the job is_distributed");
   }
@@ -103,15 +111,18 @@ absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   if (!distribute.prefetch_rows()) return absl::OkStatus();
   if (distribute.sync()) {
-    return at.Error("prefetch_rows", "contradicts sync: true, whose bits need rows of the very step: one that is read a step ahead "
-                                     "misses its updates; set sync: false, with bounded_staleness if you like, or leave it out");
+    return at.Error("prefetch_rows",
+                    "contradicts sync: true, whose bits need rows of the very step: one that is read a step ahead "
+                    "misses its updates; set sync: false, with bounded_staleness if you like, or leave it out");
   }
   if (distribute.has_geo()) {
-    return at.Error("prefetch_rows", "contradicts geo: its trainers read their own copies, and ask for a row once an exchange");
+    return at.Error("prefetch_rows",
+                    "contradicts geo: its trainers read their own copies, and ask for a row once an exchange");
   }
   if (distribute.has_bounded_staleness() && distribute.bounded_staleness().steps() == 0) {
-    return at.Error("prefetch_rows", "contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one that is read a "
-                                     "step ahead misses the trainer's own; set steps to 1 or more, or leave it out");
+    return at.Error("prefetch_rows",
+                    "contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one that is read a "
+                    "step ahead misses the trainer's own; set steps to 1 or more, or leave it out");
   }
   return absl::OkStatus();
 }

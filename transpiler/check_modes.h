@@ -7,8 +7,8 @@
 
 namespace weir {
 
-// distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range, and none that
-// contradicts another. InvalidArgument with file:line:column.
+// distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range, and
+// none that contradicts another. InvalidArgument with file:line:column.
 absl::Status CheckModes(const Job& job);
 
 }  // namespace weir

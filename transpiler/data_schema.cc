@@ -38,22 +38,26 @@ class SlotVariables {
   }
 
   // `columns`: values of a float slot, 1 for ids; `field` is where they stand.
-  absl::Status Add(const std::string& output, v1::VarKind kind, int64_t columns, const std::string& path, const std::string& field) {
+  absl::Status Add(const std::string& output, v1::VarKind kind, int64_t columns, const std::string& path,
+                   const std::string& field) {
     if (kind == v1::DENSE) floats_ += columns;
     if (floats_ > kMaxColumns) {
-      return at_.Error(field, absl::StrCat("makes ", floats_, " floats of all ", what_, "s together; at most ", kMaxColumns,
-                                           " are possible"));
+      return at_.Error(field, absl::StrCat("makes ", floats_, " floats of all ", what_, "s together; at most ",
+                                           kMaxColumns, " are possible"));
     }
     size_t i = 0;
     while (i < vars_.size() && vars_[i].name() != output) ++i;
-    if (i < own_) return at_.Error(path, absl::StrCat("gives '", output, "', which the format itself does; it needs another output"));
+    if (i < own_)
+      return at_.Error(path,
+                       absl::StrCat("gives '", output, "', which the format itself does; it needs another output"));
     if (i == vars_.size()) {
       vars_.push_back(DataVariable(output, kind, columns));
       return absl::OkStatus();
     }
     if (vars_[i].kind() != kind) {
-      return at_.Error(path, absl::StrCat("gives ", kind == v1::DENSE ? "floats" : "ids", " to '", output, "', which earlier ", what_,
-                                          "s fill with ", kind == v1::DENSE ? "ids" : "floats"));
+      return at_.Error(
+          path, absl::StrCat("gives ", kind == v1::DENSE ? "floats" : "ids", " to '", output, "', which earlier ",
+                             what_, "s fill with ", kind == v1::DENSE ? "ids" : "floats"));
     }
     vars_[i].set_dims(1, vars_[i].dims(1) + columns);
     return absl::OkStatus();
@@ -74,7 +78,8 @@ class SlotVariables {
   int64_t floats_ = 0;
 };
 
-absl::Status CheckDim(int64_t dim, bool is_float, bool is_set, const std::string& path, std::string_view for_ids, const Setting& at) {
+absl::Status CheckDim(int64_t dim, bool is_float, bool is_set, const std::string& path, std::string_view for_ids,
+                      const Setting& at) {
   if (dim < 1) return at.Error(path + ".dim", absl::StrCat("must be at least 1, got ", dim));
   if (dim > kMaxColumns) return at.Error(path + ".dim", absl::StrCat("must be at most ", kMaxColumns, ", got ", dim));
   if (!is_float && is_set) return at.Error(path + ".dim", for_ids);
@@ -88,8 +93,8 @@ absl::StatusOr<std::vector<v1::VarDesc>> MultiSlotSchema(const v1::MultiSlot& m,
     const std::string path = absl::StrCat("slot[", i, "]");
     const bool is_float = slot.type() == v1::MultiSlot::Slot::FLOAT;
     if (slot.name().empty()) return at.Error(path, "needs a name");
-    RETURN_IF_ERROR(
-        CheckDim(slot.dim(), is_float, slot.has_dim(), path, "is for FLOAT slots; a slot of ids holds any number of them", at));
+    RETURN_IF_ERROR(CheckDim(slot.dim(), is_float, slot.has_dim(), path,
+                             "is for FLOAT slots; a slot of ids holds any number of them", at));
     RETURN_IF_ERROR(vars.Name(slot.name(), path));
     if (slot.skip()) continue;
     RETURN_IF_ERROR(vars.Add(slot.output().empty() ? slot.name() : slot.output(), is_float ? v1::DENSE : v1::IDS,
@@ -103,17 +108,20 @@ REGISTER_DATA_SCHEMA(multi_slot, v1::MultiSlot, MultiSlotSchema);
 absl::Status CheckCharacter(const std::string& text, bool beside_numbers, const std::string& field, const Setting& at) {
   if (text.size() != 1) return at.Error(field, absl::StrCat("must be one character, got '", text, "'"));
   if (text == "\"" || text == "\n" || text == "\r") return at.Error(field, "must be no quote and no end of line");
-  if (!beside_numbers || std::string_view("0123456789+-.eE").find(text[0]) == std::string_view::npos) return absl::OkStatus();
+  if (!beside_numbers || std::string_view("0123456789+-.eE").find(text[0]) == std::string_view::npos)
+    return absl::OkStatus();
   return at.Error(field, absl::StrCat("'", text, "' may stand in a number"));
 }
 
 absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& path, const Setting& at) {
   using Column = v1::Csv::Column;
   const bool is_float = column.type() == Column::FLOAT;
-  if (column.has_list()) RETURN_IF_ERROR(CheckCharacter(column.list(), column.type() != Column::TEXT, path + ".list", at));
+  if (column.has_list())
+    RETURN_IF_ERROR(CheckCharacter(column.list(), column.type() != Column::TEXT, path + ".list", at));
   RETURN_IF_ERROR(CheckDim(column.dim(), is_float, column.has_dim(), path,
                            "is for FLOAT columns; a list of ids holds any number of them", at));
-  if (column.has_dim() && !column.has_list()) return at.Error(path + ".dim", "is for a list; say which character separates its values");
+  if (column.has_dim() && !column.has_list())
+    return at.Error(path + ".dim", "is for a list; say which character separates its values");
   if (!column.has_weight()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckCharacter(column.weight(), column.type() != Column::TEXT, path + ".weight", at));
   if (is_float) return at.Error(path + ".weight", "is for ID and TEXT columns");
@@ -149,13 +157,15 @@ absl::Status CheckLibSvmSlot(const v1::LibSvm& m, int i, const std::string& path
     return at.Error(path + ".last", absl::StrCat("must be at least first, ", slot.first(), ", got ", slot.last()));
   }
   if (slot.type() == v1::LibSvm::Slot::FLOAT && slot.last() - slot.first() >= uint64_t{kMaxColumns}) {
-    return at.Error(slot.has_last() ? path + ".last" : path,
-                    absl::StrCat("makes ", slot.last() - slot.first(), " + 1 columns; a FLOAT slot has at most ", kMaxColumns));
+    return at.Error(
+        slot.has_last() ? path + ".last" : path,
+        absl::StrCat("makes ", slot.last() - slot.first(), " + 1 columns; a FLOAT slot has at most ", kMaxColumns));
   }
   if (slot.has_field() && !m.fields()) return at.Error(path + ".field", "is for libffm text; set fields: true");
   if (slot.field() < 0) return at.Error(path + ".field", absl::StrCat("must not be negative, got ", slot.field()));
   for (int j = 0; j < i; ++j) {
-    if (Overlap(slot, m.slot(j))) return at.Error(path, absl::StrCat("takes indexes that slot[", j, "], '", m.slot(j).name(), "', takes, too"));
+    if (Overlap(slot, m.slot(j)))
+      return at.Error(path, absl::StrCat("takes indexes that slot[", j, "], '", m.slot(j).name(), "', takes, too"));
   }
   return absl::OkStatus();
 }
@@ -181,7 +191,8 @@ absl::StatusOr<std::vector<v1::VarDesc>> IdxSchema(const v1::Idx& m, const Setti
     return at.Error("values", absl::StrCat("must be at least 1 and below ", kMaxColumns, ", got ", m.values()));
   }
   if (m.output().empty() || m.output() == "label") {
-    return at.Error("output", absl::StrCat("must be a name, and not 'label', which the format itself gives; got '", m.output(), "'"));
+    return at.Error("output", absl::StrCat("must be a name, and not 'label', which the format itself gives; got '",
+                                           m.output(), "'"));
   }
   return std::vector<v1::VarDesc>{DataVariable("label", v1::DENSE, 1), DataVariable(m.output(), v1::DENSE, m.values())};
 }

@@ -14,13 +14,13 @@
 
 namespace weir {
 
-// Variables in the order of the reader's columns. DENSE: [-1, columns] float32. IDS: [-1, slots] int64. All stop_gradient.
-// criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot. InvalidArgument as other checks
-// of a job; `data` is a v1::Data.
+// Variables in the order of the reader's columns. DENSE: [-1, columns] float32. IDS: [-1, slots] int64. All
+// stop_gradient. criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot.
+// InvalidArgument as other checks of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
 
-// Floats or slots of one variable that data can give, and of all float variables together: far beyond any use, and small enough
-// that no product of sizes comes near the end of its type.
+// Floats or slots of one variable that data can give, and of all float variables together: far beyond any use, and
+// small enough that no product of sizes comes near the end of its type.
 inline constexpr int64_t kMaxColumns = 1 << 20;
 
 // One variable. columns: floats or slots.

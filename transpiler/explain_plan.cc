@@ -73,8 +73,8 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   const v1::Plan& plan = main.plan();
   const uint64_t fingerprint = PlanFingerprint(PlanText(job, plan));
   std::string text = absl::StrCat(
-      "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(), " lanes, ",
-      plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
+      "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(),
+      " lanes, ", plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
   for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
@@ -94,7 +94,8 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
     if (parameter.fetched != nullptr) absl::StrAppend(&text, " (at most ", parameter.fetched->most_rows(), " ids)");
   }
   for (const v1::PlacedTable& table : plan.tables()) {
-    absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ", table.name());
+    absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ",
+                    table.name());
   }
   if (job.config.distribute().prefetch_rows()) text += ", rows a batch ahead of their use";
   return text + "\n";

@@ -19,8 +19,8 @@ namespace weir {
 // adds its gradient to that of the matrix, where a sum of the two was.
 //
 // A look-up stays as it is when anything else reads it or what is made of it, and when it is a sequence; so do the
-// other inputs of the concat; and all of them when train.cpu_ops names an operator that would be replaced. No errors; false
-// when nothing is joined.
+// other inputs of the concat; and all of them when train.cpu_ops names an operator that would be replaced. No errors;
+// false when nothing is joined.
 absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs);
 
 }  // namespace weir

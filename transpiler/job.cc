@@ -50,8 +50,8 @@ std::map<std::string, std::vector<std::string>> RowFiles(const Job& job) {
   return files;
 }
 
-absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file,
-                             const std::vector<std::string>& overrides, const std::string& program_file) {
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
+                             const std::string& program_file) {
   Job job;
   job.file = file;
   job.directory = std::filesystem::path(file).parent_path().string();

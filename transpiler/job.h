@@ -29,9 +29,9 @@ struct Job {
   std::string Path(std::string_view path) const;
 };
 
-// Reads, applies overrides ("distribute.servers=3", in order), checks every setting that can be checked without the data.
-// `program`, when not empty, is a program file that takes the place of the job's model or program; relative to the working
-// directory. InvalidArgument "job.textproto:12:5: ...". NotFound when there is no such file.
+// Reads, applies overrides ("distribute.servers=3", in order), checks every setting that can be checked without the
+// data. `program`, when not empty, is a program file that takes the place of the job's model or program; relative to
+// the working directory. InvalidArgument "job.textproto:12:5: ...". NotFound when there is no such file.
 absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
                             const std::string& program = "");
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,

@@ -41,7 +41,8 @@ absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
 
 absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample) {
   if (format != "text" && format != "json" && format != "html") {
-    return absl::InvalidArgumentError(absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
   }
   if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
   ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job));
@@ -70,7 +71,8 @@ std::vector<std::string> DeviceNotes(const Job& job, const v1::ProgramDesc& main
       variables.push_back(copies[end].variable);
     }
     notes.push_back(absl::StrCat("device CUDA: each step copies ", absl::StrJoin(variables, ", "),
-                                 copies[begin].to_host ? " to the host for " : " to the device for ", copies[begin].for_op));
+                                 copies[begin].to_host ? " to the host for " : " to the device for ",
+                                 copies[begin].for_op));
   }
   return notes;
 }

@@ -73,9 +73,9 @@ v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed) {
     if (def == nullptr || !def->is_optimizer) continue;
     const std::string param = InputOf(op, "Param"), grad = InputOf(op, "Grad");
     const v1::ParamGrad pair = Pair(param, grad);
-    *ops.Add() = WithRole(MakeOp("sgd", {{"Param", {param}}, {"Grad", {grad}}, {"LearningRate", {kAddRate}}},
-                                 {{"ParamOut", {param}}}),
-                          v1::OPTIMIZE, &pair);
+    *ops.Add() = WithRole(
+        MakeOp("sgd", {{"Param", {param}}, {"Grad", {grad}}, {"LearningRate", {kAddRate}}}, {{"ParamOut", {param}}}),
+        v1::OPTIMIZE, &pair);
   }
   block->mutable_ops()->Swap(&ops);
   return program;

@@ -125,8 +125,9 @@ class BlockCloner {
     if (var.kind() == v1::TABLE || !cut()) return mapped;
     const auto state = states_.find(var.name());
     const bool is_param = var.name() == pair_.param();
-    const bool like_param = is_param || var.name() == pair_.grad() ||
-                            std::equal(var.dims().begin(), var.dims().end(), param_->dims().begin(), param_->dims().end());
+    const bool like_param =
+        is_param || var.name() == pair_.grad() ||
+        std::equal(var.dims().begin(), var.dims().end(), param_->dims().begin(), param_->dims().end());
     const bool by_row = state != states_.end() && state->second.like == StateDef::kCount && var.dims_size() == 1 &&
                         param_->dims_size() > 0 && var.dims(0) == param_->dims(0) && var.dims(0) > 1;
     if (state == states_.end() && !like_param) {
@@ -139,8 +140,9 @@ class BlockCloner {
       }
       return absl::InvalidArgumentError(
           absl::StrCat("the update of '", pair_.param(), "' ", ShapeString(Dims(*param_)), " uses '", var.name(), "' ",
-                       ShapeString(Dims(var)), ", which cannot be cut into the same rows: set distribute.slice_var_up: "
-                                               "false"));
+                       ShapeString(Dims(var)),
+                       ", which cannot be cut into the same rows: set distribute.slice_var_up: "
+                       "false"));
     }
     const bool from_param = var.name().starts_with(pair_.param() + ".");
     mapped.set_name(is_param || from_param
@@ -185,9 +187,9 @@ class BlockCloner {
     // It is computed here now.
     server_->Find(grad)->set_stop_gradient(false);
     *block->add_ops() = WithRole(MakeOp("sum", {{"X", parts}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
-    *block->add_ops() = WithRole(
-        MakeOp("scale", {{"X", {grad}}}, {{"Out", {grad}}}, {AttrF("scale", 1.0 / plan_.trainers())}), v1::OPTIMIZE,
-        &mapped_pair_);
+    *block->add_ops() =
+        WithRole(MakeOp("scale", {{"X", {grad}}}, {{"Out", {grad}}}, {AttrF("scale", 1.0 / plan_.trainers())}),
+                 v1::OPTIMIZE, &mapped_pair_);
   }
 
   // A dense gradient is corrected for what has changed since its trainer read. The server fills in what that was.
@@ -195,12 +197,15 @@ class BlockCloner {
     const v1::VarDesc* const grad_var = server_->Find(grad);
     if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
     // What was measured does not depend on the average it goes into.
-    if (std::any_of(updates_.begin(), updates_.end(), [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; })) return;
+    if (std::any_of(updates_.begin(), updates_.end(),
+                    [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; }))
+      return;
     v1::VarDesc read = *grad_var;
     read.set_name(absl::StrCat(param, ".read"));
-    *block->add_ops() = WithRole(MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},
-                                        {{"Out", {grad}}}, {AttrF("lambda", distribute_.delay_compensation().lambda())}),
-                                 v1::OPTIMIZE, &mapped_pair_);
+    *block->add_ops() =
+        WithRole(MakeOp("delay_compensate", {{"Grad", {grad}}, {"Param", {param}}, {"Read", {read.name()}}},
+                        {{"Out", {grad}}}, {AttrF("lambda", distribute_.delay_compensation().lambda())}),
+                 v1::OPTIMIZE, &mapped_pair_);
     server_->AddVar(std::move(read));
   }
 
@@ -215,7 +220,8 @@ class BlockCloner {
     return absl::OkStatus();
   }
 
-  // An op of several parameters (the norm over a group) has on a server the variables that this parameter's other ops name.
+  // An op of several parameters (the norm over a group) has on a server the variables that this parameter's other ops
+  // name.
   void KeepOwnVars(v1::OpDesc* op) const {
     std::set<std::string> own;
     for (const v1::OpDesc* other : updates_) {
@@ -259,8 +265,8 @@ class BlockCloner {
 };
 
 // lr_block: -1 when there is none.
-v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan, int server, absl::Span<const int32_t> blocks,
-                         int lr_block) {
+v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan, int server,
+                         absl::Span<const int32_t> blocks, int lr_block) {
   v1::OpDesc op =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
@@ -272,8 +278,8 @@ v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan,
   return WithRole(std::move(op), v1::RPC);
 }
 
-// A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block 0,
-// what does not in the block itself.
+// A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block
+// 0, what does not in the block itself.
 absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, ServerMain* server) {
   std::vector<const v1::OpDesc*> ops;
   for (const v1::OpDesc& op : single.ops()) {
@@ -289,9 +295,10 @@ absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, ServerMain* se
     const v1::VarDesc* var = FindVar(single, name);
     CHECK(var != nullptr) << name << " passed the verifier";
     if (var->is_parameter() || (read && !var->persistable())) {
-      return absl::InvalidArgumentError(absl::StrCat("operator ", op.type(), " with role LR_SCHEDULE uses '", name,
-                                                     "', which servers do not have: a schedule reads what other operators of "
-                                                     "that role write, and persistable variables that are no parameters"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("operator ", op.type(), " with role LR_SCHEDULE uses '", name,
+                       "', which servers do not have: a schedule reads what other operators of "
+                       "that role write, and persistable variables that are no parameters"));
     }
     if (var->persistable()) {
       server->AddVar(*var);
@@ -346,7 +353,8 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
     }
     const int count = blocks == index.blocks.end() ? 0 : static_cast<int>(blocks->second.size());
     for (const v1::PlacedBlock* placed : owned) {
-      ASSIGN_OR_RETURN(const int optimize, BlockCloner(job.config.distribute(), index, pair, placed, count, &grown).Clone());
+      ASSIGN_OR_RETURN(const int optimize,
+                       BlockCloner(job.config.distribute(), index, pair, placed, count, &grown).Clone());
       optimize_blocks.push_back(optimize);
     }
   }

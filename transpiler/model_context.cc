@@ -17,7 +17,9 @@ const v1::VarDesc* FindIn(const ModelState& state, std::string_view name) {
   return found == state.vars.end() ? nullptr : found->second;
 }
 
-std::string DimsOf(const v1::VarDesc& var) { return ShapeString(absl::MakeConstSpan(var.dims().data(), var.dims_size())); }
+std::string DimsOf(const v1::VarDesc& var) {
+  return ShapeString(absl::MakeConstSpan(var.dims().data(), var.dims_size()));
+}
 
 v1::VarDesc ParameterVar(const std::string& name, absl::Span<const int64_t> dims, const v1::Initializer& initializer) {
   v1::VarDesc var;
@@ -50,8 +52,8 @@ v1::Initializer TableInitializer(const v1::Table& table) {
 }
 
 v1::VarDesc TableVar(const v1::Table& table) {
-  v1::VarDesc var =
-      ParameterVar(table.name(), {table.is_distributed() ? -1 : table.dict_size(), table.width()}, TableInitializer(table));
+  v1::VarDesc var = ParameterVar(table.name(), {table.is_distributed() ? -1 : table.dict_size(), table.width()},
+                                 TableInitializer(table));
   if (!table.trainable()) var.set_trainable(false);
   var.set_is_sparse(table.is_sparse());
   if (!table.is_distributed()) return var;
@@ -183,7 +185,8 @@ absl::StatusOr<v1::VarDesc> Flatten(ModelContext& ctx, std::string_view field, c
   return ctx.AppendFor(MakeOp("reshape", {{"X", {x.name()}}}, {{"Out", {name}}}, {AttrInts("shape", {-1, width})}));
 }
 
-absl::Status AppendActivation(ModelContext& ctx, v1::Activation activation, const std::string& x, const std::string& name) {
+absl::Status AppendActivation(ModelContext& ctx, v1::Activation activation, const std::string& x,
+                              const std::string& name) {
   const char* type = nullptr;
   switch (activation) {
     case v1::RELU:

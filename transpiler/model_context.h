@@ -44,8 +44,8 @@ class ModelContext {
   // InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
   absl::Status Error(std::string_view field, std::string_view text) const;
 
-  // The variable that a field names: of the data or an earlier layer's output. Unknown names are an error that proposes the
-  // nearest one. The description is a copy.
+  // The variable that a field names: of the data or an earlier layer's output. Unknown names are an error that proposes
+  // the nearest one. The description is a copy.
   absl::StatusOr<v1::VarDesc> Input(std::string_view field, const std::string& variable);
   // The same; anything but a dense variable is an error.
   absl::StatusOr<v1::VarDesc> DenseInput(std::string_view field, const std::string& variable);
@@ -58,11 +58,11 @@ class ModelContext {
   // Declares the variable of a Table of the job on its first use and returns the table.
   absl::StatusOr<const v1::Table*> UseTable(std::string_view field, const std::string& table);
 
-  // Appends an operator; its outputs are declared with the shapes of its rule. Errors of the rule carry this layer's place.
+  // Appends an operator; its outputs are declared with the shapes of its rule. Errors of the rule carry this layer's
+  // place.
   absl::Status Append(v1::OpDesc op);
   // Appends and gives the description of the first output.
   absl::StatusOr<v1::VarDesc> AppendFor(v1::OpDesc op);
-
 
  private:
   absl::Status Declare(const v1::VarDesc& var);
@@ -78,7 +78,8 @@ absl::StatusOr<v1::VarDesc> Flatten(ModelContext& ctx, std::string_view field, c
                                     const std::string& name);
 
 // name = activation(x). IDENTITY has no operator: calling with it is our own mistake.
-absl::Status AppendActivation(ModelContext& ctx, v1::Activation activation, const std::string& x, const std::string& name);
+absl::Status AppendActivation(ModelContext& ctx, v1::Activation activation, const std::string& x,
+                              const std::string& name);
 
 }  // namespace weir
 

@@ -35,25 +35,22 @@ const std::vector<Pass>& SingleMachinePasses() {
 }
 
 const std::vector<Pass>& PlacementPasses() {
-  static const auto* const passes =
-      new std::vector<Pass>{{"slice_variables", SliceVariables}, {"choose_fetch", ChooseFetch}, {"place_blocks", PlaceBlocks}};
+  static const auto* const passes = new std::vector<Pass>{
+      {"slice_variables", SliceVariables}, {"choose_fetch", ChooseFetch}, {"place_blocks", PlaceBlocks}};
   return *passes;
 }
 
 const std::vector<Pass>& TrainerPasses() {
-  static const auto* const passes = new std::vector<Pass>{{"keep_updates", KeepUpdates},
-                                                          {"prefetch_tables", PrefetchTables},
-                                                          {"fuse_lookups", FuseLookups},
-                                                          {"send_gradients", SendGradients},
-                                                          {"receive_parameters", ReceiveParameters},
-                                                          {"share_buffers", ShareBuffers}};
+  static const auto* const passes = new std::vector<Pass>{
+      {"keep_updates", KeepUpdates},     {"prefetch_tables", PrefetchTables},       {"fuse_lookups", FuseLookups},
+      {"send_gradients", SendGradients}, {"receive_parameters", ReceiveParameters}, {"share_buffers", ShareBuffers}};
   return *passes;
 }
 
 namespace {
 
-// Verifies programs as they change. Most passes leave the startup program, some change the plan alone; what has been verified
-// is not verified again: by far the most of a transpilation's time goes into verifying.
+// Verifies programs as they change. Most passes leave the startup program, some change the plan alone; what has been
+// verified is not verified again: by far the most of a transpilation's time goes into verifying.
 class PassVerifier {
  public:
   absl::Status Verify(const Programs& programs) {

@@ -1,5 +1,6 @@
-// The transpiler's passes, in the order in which they run. A pass is a function of the job and the programs so far; it says
-// whether it changed anything, and a second run changes nothing. Adding one means adding its file and a line to these lists.
+// The transpiler's passes, in the order in which they run. A pass is a function of the job and the programs so far; it
+// says whether it changed anything, and a second run changes nothing. Adding one means adding its file and a line to
+// these lists.
 #ifndef WEIR_TRANSPILER_PASSES_H_
 #define WEIR_TRANSPILER_PASSES_H_
 
@@ -39,8 +40,8 @@ struct PassTrace {
 };
 
 // Runs them one after the other and verifies the programs after each that has changed something: each by itself
-// (framework/graph/verifier.h), and what there is of the split (transpiler/verify_plan.h). An Internal error when they do not
-// verify: that is the pass's mistake, and it is named.
+// (framework/graph/verifier.h), and what there is of the split (transpiler/verify_plan.h). An Internal error when they
+// do not verify: that is the pass's mistake, and it is named.
 absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs, PassTrace* trace = nullptr);
 
 // The names of all passes, in their order.

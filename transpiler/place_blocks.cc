@@ -43,7 +43,8 @@ int LifecycleWords(const v1::VarDesc& table) {
   const bool evicts = table.capacity() > 0 && lifecycle.when_full() != v1::Lifecycle::REFUSE;
   const bool counts = evicts && lifecycle.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT && !lifecycle.has_click();
   return (counts ? 1 : 0) + (lifecycle.has_click() ? 2 : 0) +
-         (lifecycle.ttl_steps() > 0 || evicts || lifecycle.tombstones() ? 1 : 0) + (lifecycle.ttl_seconds() > 0 ? 1 : 0);
+         (lifecycle.ttl_steps() > 0 || evicts || lifecycle.tombstones() ? 1 : 0) +
+         (lifecycle.ttl_seconds() > 0 ? 1 : 0);
 }
 
 absl::StatusOr<v1::PlacedTable> PlaceTable(const v1::BlockDesc& block, const v1::VarDesc& table) {
@@ -75,14 +76,16 @@ absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) 
     if (found == places.end()) {
       for (const v1::Table& table : job.config.table()) {
         if (table.name() != row.parameter() || !table.is_distributed()) continue;
-        return at.Error(path + ".parameter", absl::StrCat("'", row.parameter(), "' is a distributed table: its rows are "
+        return at.Error(path + ".parameter", absl::StrCat("'", row.parameter(),
+                                                          "' is a distributed table: its rows are "
                                                           "spread over all servers by shard"));
       }
       std::vector<std::string> names;
       for (const auto& [name, blocks] : places) names.push_back(name);
       const std::string near = NearestName(row.parameter(), names);
-      return at.Error(path + ".parameter", absl::StrCat("'", row.parameter(), "' is no parameter that servers hold",
-                                                        near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
+      return at.Error(path + ".parameter",
+                      absl::StrCat("'", row.parameter(), "' is no parameter that servers hold",
+                                   near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
     }
     const int blocks = static_cast<int>(found->second.size());
     if (row.has_block() && (row.block() < 0 || row.block() >= blocks)) {
@@ -143,14 +146,15 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   for (const v1::VarDesc& var : block.vars()) {
     if (var.kind() != v1::TABLE) continue;
     if (var.dims_size() != 2 || var.dims(1) < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("table '", var.name(), "' has the shape ", ShapeString(Dims(var)),
-                                                     "; [-1, width] is needed"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("table '", var.name(), "' has the shape ", ShapeString(Dims(var)), "; [-1, width] is needed"));
     }
     ASSIGN_OR_RETURN(*plan->add_tables(), PlaceTable(block, var));
     // The table's own word, or that of all.
     const auto& tables = job.config.table();
-    const auto own = std::find_if(tables.begin(), tables.end(),
-                                  [&](const v1::Table& table) { return table.name() == var.name() && table.has_wire(); });
+    const auto own = std::find_if(tables.begin(), tables.end(), [&](const v1::Table& table) {
+      return table.name() == var.name() && table.has_wire();
+    });
     const v1::Wire& wire = own != tables.end() ? own->wire() : job.config.distribute().wire();
     if (IsLossy(wire)) *plan->mutable_tables()->rbegin()->mutable_wire() = wire;
     // Geo: the trainers keep the state.

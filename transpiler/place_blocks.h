@@ -9,10 +9,10 @@
 namespace weir {
 
 // Before: a plan with blocks (SliceVariables). After: every block has a server, by distribute.assign, else by
-// distribute.custom_dispatcher or split_method, and plan.tables holds the distributed tables in order of their variables.
-// Errors: a dispatcher that answers for another number of blocks or names a server that does not exist; a row of assign that
-// names no parameter, block or server that there is, or places what another row has placed. false when every block has a
-// server already.
+// distribute.custom_dispatcher or split_method, and plan.tables holds the distributed tables in order of their
+// variables. Errors: a dispatcher that answers for another number of blocks or names a server that does not exist; a
+// row of assign that names no parameter, block or server that there is, or places what another row has placed. false
+// when every block has a server already.
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -20,12 +20,16 @@ namespace pb = google::protobuf;
 
 // Settings that proto/job.proto marks "free", by path without indices. All others decide the result or the plan.
 bool IsFree(const std::string& path, const v1::JobConfig& config) {
-  static const std::vector<std::string>* const free = new std::vector<std::string>{
-      "data.prefetch_batches",     "train.threads",
-      "train.device_id",           "train.log_every_seconds",
-      "checkpoint.dir",            "deadlines.slow_warning_s",
-      "deadlines.progress_deadline_s", "deadlines.connect_deadline_s",
-      "deadlines.rpc_s",           "cluster"};
+  static const std::vector<std::string>* const free = new std::vector<std::string>{"data.prefetch_batches",
+                                                                                   "train.threads",
+                                                                                   "train.device_id",
+                                                                                   "train.log_every_seconds",
+                                                                                   "checkpoint.dir",
+                                                                                   "deadlines.slow_warning_s",
+                                                                                   "deadlines.progress_deadline_s",
+                                                                                   "deadlines.connect_deadline_s",
+                                                                                   "deadlines.rpc_s",
+                                                                                   "cluster"};
   for (const std::string& known : *free) {
     if (path == known) return true;
   }
@@ -36,8 +40,8 @@ bool IsFree(const std::string& path, const v1::JobConfig& config) {
 
 // Messages whose absence means nothing but their defaults.
 bool AbsentMeansDefaults(const std::string& path) {
-  static const std::vector<std::string>* const sections = new std::vector<std::string>{
-      "data", "data.dense", "data.ids", "distribute", "train", "checkpoint", "deadlines"};
+  static const std::vector<std::string>* const sections =
+      new std::vector<std::string>{"data", "data.dense", "data.ids", "distribute", "train", "checkpoint", "deadlines"};
   for (const std::string& section : *sections) {
     if (path == section) return true;
   }
@@ -84,8 +88,8 @@ class SettingsPrinter {
       Print(reflection->GetMessage(message, field), path);
       return;
     }
-    // In a oneof only the member that is set means anything. A field without a written default and without a value is absent,
-    // which may mean something of its own (padding_id, axis).
+    // In a oneof only the member that is set means anything. A field without a written default and without a value is
+    // absent, which may mean something of its own (padding_id, axis).
     if (!set && (field->containing_oneof() != nullptr || !field->has_default_value())) return;
     Line(path, Value(message, field, -1));
   }
@@ -149,12 +153,12 @@ std::string PlanText(const Job& job, const v1::Plan& plan) {
     absl::StrAppend(&text, "plan.block ", block.name(), ": ", BlockLine(block), "\n");
   }
   for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
-    absl::StrAppend(&text, "plan.fetched_rows ", fetched.parameter(), ": at most ", fetched.most_rows(), " of ", fetched.rows(),
-                    fetched.forced() ? ", as the job says" : "", "\n");
+    absl::StrAppend(&text, "plan.fetched_rows ", fetched.parameter(), ": at most ", fetched.most_rows(), " of ",
+                    fetched.rows(), fetched.forced() ? ", as the job says" : "", "\n");
   }
   for (const v1::PlacedTable& table : plan.tables()) {
-    absl::StrAppend(&text, "plan.table ", table.name(), ": width ", table.width(), ", state ", table.state_width(), ", ",
-                    table.logical_shards(), " shards, capacity ", table.capacity(), "\n");
+    absl::StrAppend(&text, "plan.table ", table.name(), ": width ", table.width(), ", state ", table.state_width(),
+                    ", ", table.logical_shards(), " shards, capacity ", table.capacity(), "\n");
   }
   return text;
 }

@@ -14,8 +14,8 @@
 namespace weir {
 namespace {
 
-// Gradient rule of lookup_rows in the place of that of lookup_table: the gradient of the rows has the name that the gradient
-// of the table had.
+// Gradient rule of lookup_rows in the place of that of lookup_table: the gradient of the rows has the name that the
+// gradient of the table had.
 class RowsGradContext : public GradContext {
  public:
   RowsGradContext(const v1::OpDesc& op, const OpDef& def, const VarIndex& vars, std::string out_grad,
@@ -57,8 +57,9 @@ class Rewriter {
       if (TableOf(block_->ops(i)) != nullptr) RETURN_IF_ERROR(Replace(i));
     }
     if (ids_.empty() && ahead_ && !there_) {
-      return job_.positions.Error("distribute.prefetch_rows",
-                                         "distribute.prefetch_rows has nothing to act on: trainers fetch no table of the job by rows");
+      return job_.positions.Error(
+          "distribute.prefetch_rows",
+          "distribute.prefetch_rows has nothing to act on: trainers fetch no table of the job by rows");
     }
     if (ids_.empty()) return false;
     InsertPrefetch();
@@ -78,8 +79,9 @@ class Rewriter {
     const v1::VarDesc table = *TableOf(old);
     const std::string ids = InputOf(old, "Ids");
     if (const auto writer = writers_.find(ids); writer != writers_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(), "' come from operator ",
-                                                     writer->second, "; rows can only be prefetched for ids of the data"));
+      return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(),
+                                                     "' come from operator ", writer->second,
+                                                     "; rows can only be prefetched for ids of the data"));
     }
     Ask(ids, table, SequenceOf(old));
     ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get("lookup_rows"));
@@ -91,9 +93,9 @@ class Rewriter {
     }
     const bool backward = old.type() == "lookup_table_grad";
     const std::string out = backward ? "" : OutputOf(old, "Out");
-    const v1::OpDesc lookup = MakeOp("lookup_rows",
-                                     {{"Ids", {ids}}, {"Index", {IndexName(ids, table)}}, {"Rows", {RowsName(table)}}},
-                                     {{"Out", {out}}}, attrs);
+    const v1::OpDesc lookup =
+        MakeOp("lookup_rows", {{"Ids", {ids}}, {"Index", {IndexName(ids, table)}}, {"Rows", {RowsName(table)}}},
+               {{"Out", {out}}}, attrs);
     if (!backward) {
       *block_->mutable_ops(i) = WithRole(lookup, old.role());
       return absl::OkStatus();
@@ -112,7 +114,8 @@ class Rewriter {
     return absl::StrCat(ids, "@INDEX.", table.name());
   }
 
-  // Of each example the last so many ids that a look-up reads; 0 for all. Where padding does not count, those may lie anywhere.
+  // Of each example the last so many ids that a look-up reads; 0 for all. Where padding does not count, those may lie
+  // anywhere.
   static int64_t SequenceOf(const v1::OpDesc& op) {
     const v1::OpAttr* sequence = FindAttr(op, "sequence");
     const v1::OpAttr* padding = FindAttr(op, "has_padding");
@@ -168,19 +171,17 @@ class Rewriter {
   v1::BlockDesc* const block_;
   VarIndex vars_;
   std::set<std::string> fetched_;
-  std::map<std::string, std::string> writers_;  // type of an op, by variable that it writes
+  std::map<std::string, std::string> writers_;                   // type of an op, by variable that it writes
   std::map<std::pair<std::string, std::string>, size_t> asked_;  // place in ids_, by ids and table
   std::set<std::string> tables_asked_;
-  std::vector<std::string> ids_, tables_, indexes_;    // one each per pair of ids and table
+  std::vector<std::string> ids_, tables_, indexes_;  // one each per pair of ids and table
   std::vector<int64_t> sequences_;
-  std::vector<std::string> row_tables_, rows_;         // one each per table
+  std::vector<std::string> row_tables_, rows_;  // one each per table
   std::vector<int64_t> widths_, heights_;
 };
 
 }  // namespace
 
-absl::StatusOr<bool> PrefetchTables(const Job& job, Programs* programs) {
-  return Rewriter(job, &programs->main).Run();
-}
+absl::StatusOr<bool> PrefetchTables(const Job& job, Programs* programs) { return Rewriter(job, &programs->main).Run(); }
 
 }  // namespace weir

@@ -43,14 +43,15 @@ absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, con
         std::tuple{"distribute.geo.every_steps", theirs.geo_every_steps, ours.geo_every_steps}}) {
     if (of_file == of_job) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,
-                                                   " in it and ", of_job, " in the job; write it again with transpile"));
+                                                   " in it and ", of_job,
+                                                   " in the job; write it again with transpile"));
   }
   return absl::OkStatus();
 }
 
 // What is given is read, the rest is made.
-absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& main_file, const std::string& startup_file,
-                     Programs* programs) {
+absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& main_file,
+                     const std::string& startup_file, Programs* programs) {
   if (!main_file.empty()) {
     ASSIGN_OR_RETURN(v1::ProgramDesc read, ReadVerified(job, plan, main_file));
     RETURN_IF_ERROR(CheckMode(main_file, read, programs->main));
@@ -70,7 +71,8 @@ std::string Which(const std::string& main_file, const std::string& startup_file,
 
 }  // namespace
 
-absl::StatusOr<Programs> TrainerPrograms(const Job& job, const std::string& main_file, const std::string& startup_file) {
+absl::StatusOr<Programs> TrainerPrograms(const Job& job, const std::string& main_file,
+                                         const std::string& startup_file) {
   ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
   Programs programs = transpiled.trainer();
   RETURN_IF_ERROR(Overlay(job, transpiled.plan(), main_file, startup_file, &programs));

@@ -23,8 +23,8 @@ struct Programs {
 const v1::VarDesc* FindVar(const v1::BlockDesc& block, std::string_view name);
 v1::VarDesc* FindVar(v1::BlockDesc* block, std::string_view name);
 
-// Variables of one block by name: what FindVar finds, without walking through them. Borrows the block; names do not change and
-// variables are not removed meanwhile. A variable that is added to the block is told to Add.
+// Variables of one block by name: what FindVar finds, without walking through them. Borrows the block; names do not
+// change and variables are not removed meanwhile. A variable that is added to the block is told to Add.
 class VarIndex {
  public:
   explicit VarIndex(const v1::BlockDesc& block);

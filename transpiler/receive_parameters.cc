@@ -44,12 +44,13 @@ std::vector<Received> FromServers(const v1::Plan& plan) {
 }
 
 // main: the program when it is the main one, else null.
-void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, const v1::ProgramDesc* main, v1::BlockDesc* block) {
+void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, const v1::ProgramDesc* main,
+                    v1::BlockDesc* block) {
   const std::vector<Received> all = FromServers(plan);
   for (const Received& r : all) {
-    *block->add_ops() = WithRole(MakeOp("recv", {}, {{"Out", r.blocks}},
-                                        {AttrStrings("blocks", r.blocks), AttrInts("servers", r.servers)}),
-                                 v1::RPC, main != nullptr ? &r.pair : nullptr);
+    *block->add_ops() = WithRole(
+        MakeOp("recv", {}, {{"Out", r.blocks}}, {AttrStrings("blocks", r.blocks), AttrInts("servers", r.servers)}),
+        v1::RPC, main != nullptr ? &r.pair : nullptr);
   }
   std::vector<v1::OpAttr> attrs = {AttrB("sync", plan.sync())};
   if (distribute.has_geo() && main != nullptr) {
@@ -72,8 +73,8 @@ void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, cons
   *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, attrs), v1::RPC);
   for (const Received& r : all) {
     if (r.blocks.size() == 1) continue;
-    *block->add_ops() = WithRole(
-        MakeOp("concat", {{"X", r.blocks}}, {{"Out", {r.pair.param()}}}, {AttrI("axis", 0)}), v1::DIST);
+    *block->add_ops() =
+        WithRole(MakeOp("concat", {{"X", r.blocks}}, {{"Out", {r.pair.param()}}}, {AttrI("axis", 0)}), v1::DIST);
   }
 }
 

@@ -8,10 +8,10 @@
 
 namespace weir {
 
-// Before: a trainer's main program up to send_barrier, and the startup program of the single machine. After: both end with a
-// recv per dense parameter in placement order (none for plan.fetched_rows), a fetch_barrier, and a concat per parameter that is cut; the startup program
-// keeps the initialisers of what no server holds. Variables that nothing names any more are gone. false when main has a
-// fetch_barrier.
+// Before: a trainer's main program up to send_barrier, and the startup program of the single machine. After: both end
+// with a recv per dense parameter in placement order (none for plan.fetched_rows), a fetch_barrier, and a concat per
+// parameter that is cut; the startup program keeps the initialisers of what no server holds. Variables that nothing
+// names any more are gone. false when main has a fetch_barrier.
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -27,14 +27,15 @@ std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::O
 }
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
-std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed, const v1::ParamGrad& pair,
-                                bool drops_bad_rows, bool measured) {
+std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
+                                const v1::ParamGrad& pair, bool drops_bad_rows, bool measured) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
   const int64_t width = rows ? ElementCount(Dims(*grad).subspan(1)) : 0;
   if (vars.Find(pair.param())->kind() == v1::TABLE) {
-    std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}), AttrI("width", width)};
+    std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}),
+                                     AttrI("width", width)};
     if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
     return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
@@ -52,7 +53,8 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
   std::vector<v1::OpDesc> ops;
   if (blocks.size() > 1) {
     ops.push_back(WithRole(
-        rows ? MakeOp("split_selected_rows", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("height_sections", sections)})
+        rows ? MakeOp("split_selected_rows", {{"X", {pair.grad()}}}, {{"Out", pieces}},
+                      {AttrInts("height_sections", sections)})
              : MakeOp("split_byref", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("sections", sections)}),
         v1::DIST, &pair));
   }
@@ -73,14 +75,16 @@ absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const V
     for (int i = 0; i < job.config.table_size(); ++i) {
       if (job.config.table(i).name() == table.name()) path = absl::StrCat("table[", i, "].lifecycle.click");
     }
-    return job.positions.Error(path, absl::StrCat("'", click, "' is ", clicks == nullptr ? "no variable of the program" : DescribeVar(*clicks),
-                                                  "; clicks are float32 [-1, 1]"));
+    return job.positions.Error(
+        path, absl::StrCat("'", click, "' is ", clicks == nullptr ? "no variable of the program" : DescribeVar(*clicks),
+                           "; clicks are float32 [-1, 1]"));
   }
   std::vector<std::string> ids, indexes;
   for (const v1::OpDesc& op : block->ops()) {
     const v1::OpAttr* const tables = op.type() == "prefetch" ? FindAttr(op, "tables") : nullptr;
     if (tables == nullptr) continue;
-    const std::vector<std::string> all_ids = SlotVars(op.inputs(), "Ids"), all_indexes = SlotVars(op.outputs(), "Index");
+    const std::vector<std::string> all_ids = SlotVars(op.inputs(), "Ids"),
+                                   all_indexes = SlotVars(op.outputs(), "Index");
     for (int i = 0; i < tables->strings().v_size(); ++i) {
       if (tables->strings().v(i) != table.name()) continue;
       ids.push_back(all_ids[static_cast<size_t>(i)]);
@@ -98,7 +102,8 @@ absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const V
                   v1::DIST, &pair);
 }
 
-// Gradients are divided by the loss scale before they leave; so all of them must come from seeds that are multiplied by it.
+// Gradients are divided by the loss scale before they leave; so all of them must come from seeds that are multiplied by
+// it.
 absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
   std::set<std::string> seeded;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
@@ -106,9 +111,10 @@ absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
   }
   for (const v1::LossDesc& loss : main.losses()) {
     if (seeded.contains(loss.var())) continue;
-    return job.positions.Error("train.loss_scaling",
-                               absl::StrCat("scales the seeds of backward, and no fill_like_batch of role BACKWARD reads loss '",
-                                            loss.var(), "': leave backward out of the program, or loss_scaling out of the job"));
+    return job.positions.Error(
+        "train.loss_scaling",
+        absl::StrCat("scales the seeds of backward, and no fill_like_batch of role BACKWARD reads loss '", loss.var(),
+                     "': leave backward out of the program, or loss_scaling out of the job"));
   }
   return absl::OkStatus();
 }
@@ -147,8 +153,8 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
     const auto last = last_writers.find(pair.grad());
     if (last == last_writers.end()) {
-      return job.positions.Error("program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '",
-                                                         pair.param(), "'"));
+      return job.positions.Error(
+          "program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '", pair.param(), "'"));
     }
     std::vector<v1::OpDesc> ops =
         SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()), measured.contains(pair.param()));

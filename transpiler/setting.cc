@@ -48,7 +48,8 @@ absl::StatusOr<Kind> CustomKind(const Setting& parent, std::string_view any_fiel
   const std::string type = slash == std::string::npos ? any.type_url() : any.type_url().substr(slash + 1);
   const pb::Descriptor* descriptor = pb::DescriptorPool::generated_pool()->FindMessageTypeByName(type);
   if (descriptor == nullptr) {
-    return parent.Error(any_field, absl::StrCat("holds a '", type, "', a message that is not linked into this program"));
+    return parent.Error(any_field,
+                        absl::StrCat("holds a '", type, "', a message that is not linked into this program"));
   }
   std::shared_ptr<pb::Message> unpacked(pb::MessageFactory::generated_factory()->GetPrototype(descriptor)->New());
   if (!unpacked->ParseFromString(any.value())) {

@@ -59,8 +59,8 @@ struct Kind {
   Setting setting;
 };
 
-// InvalidArgument when no member is set (lists them), or when the Any holds a type that is not linked in or bytes that are
-// not a message of it.
+// InvalidArgument when no member is set (lists them), or when the Any holds a type that is not linked in or bytes that
+// are not a message of it.
 absl::StatusOr<Kind> KindOf(const Setting& parent, std::string_view oneof);
 // The message in an Any field that is set.
 absl::StatusOr<Kind> CustomKind(const Setting& parent, std::string_view any_field);
@@ -83,8 +83,8 @@ class KindRegistry {
     if (found != rules_.end()) return &found->second;
     std::vector<std::string> known;
     for (const auto& [key, rule] : rules_) known.push_back(key);
-    return kind.setting.Error("", absl::StrCat("is no ", what_, " that is linked into this program; there are ",
-                                               absl::StrJoin(known, ", ")));
+    return kind.setting.Error(
+        "", absl::StrCat("is no ", what_, " that is linked into this program; there are ", absl::StrJoin(known, ", ")));
   }
 
  private:

@@ -55,8 +55,8 @@ class Sharer {
   }
 
  private:
-  // Written by ops of lanes alone. What the executor runs once for all lanes, although the op is one of lanes, writes variables
-  // that live across steps or comes out of such an op.
+  // Written by ops of lanes alone. What the executor runs once for all lanes, although the op is one of lanes, writes
+  // variables that live across steps or comes out of such an op.
   bool CanShare(const std::string& name) const {
     const auto found = vars_.find(name);
     return found != vars_.end() && found->second->kind() == v1::DENSE && !found->second->persistable() &&
@@ -88,7 +88,8 @@ class Sharer {
         const auto whole = whole_of.find(var);
         for (const std::string& touched : {var, whole == whole_of.end() ? var : whole->second}) {
           const auto life = lives_.find(touched);
-          if (life != lives_.end()) life->second.last = std::max(life->second.last, defs_[i]->scope == OpScope::kGate ? end : i);
+          if (life != lives_.end())
+            life->second.last = std::max(life->second.last, defs_[i]->scope == OpScope::kGate ? end : i);
         }
       });
       ForEachVar(op.outputs(), [&](const std::string& var) {
@@ -135,7 +136,8 @@ class Sharer {
       ForEachVar(op.outputs(), [&](const std::string& var) { touched.insert(var); });
       for (const std::string& var : touched) {
         const auto life = lives_.find(var);
-        if (life != lives_.end() && life->second.last == i && !handed_over.contains(var)) free[buffer_of_.at(var)] = true;
+        if (life != lives_.end() && life->second.last == i && !handed_over.contains(var))
+          free[buffer_of_.at(var)] = true;
       }
     }
   }
@@ -214,8 +216,8 @@ absl::StatusOr<bool> ShareBuffers(const Job& job, Programs* programs) {
   std::vector<int64_t> buffers;
   Sharer(programs->main, std::move(defs)).Run(&vars, &buffers);
   if (vars.empty()) return false;
-  *block->add_ops() = WithRole(
-      MakeOp(kShareBuffersOp, {}, {}, {AttrStrings("vars", vars), AttrInts("buffers", buffers)}), v1::FORWARD);
+  *block->add_ops() =
+      WithRole(MakeOp(kShareBuffersOp, {}, {}, {AttrStrings("vars", vars), AttrInts("buffers", buffers)}), v1::FORWARD);
   for (int i = block->ops_size() - 1; i > 0; --i) block->mutable_ops()->SwapElements(i, i - 1);
   const absl::Status checked = ReadSharedBuffers(programs->main, 0).status();
   if (!checked.ok()) return absl::InternalError(absl::StrCat("share_buffers: ", checked.message()));

@@ -93,8 +93,8 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
     if (param->kind() == v1::TABLE) continue;
     for (const int64_t d : param->dims()) {
       if (d >= 0) continue;
-      return job.positions.Error("model", absl::StrCat("parameter '", param->name(), "' has the unknown shape ",
-                                                       ShapeString(Dims(*param))));
+      return job.positions.Error(
+          "model", absl::StrCat("parameter '", param->name(), "' has the unknown shape ", ShapeString(Dims(*param))));
     }
     const std::vector<int64_t> counts =
         SliceElements(Dims(*param), distribute.slice_var_up() ? distribute.servers() : 1, distribute.min_block_size());

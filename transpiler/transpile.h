@@ -1,5 +1,5 @@
-// From a job to the programs of every process. Pure functions of the job: no clock, no environment, no salted hash; the same
-// job gives the same bytes in every process.
+// From a job to the programs of every process. Pure functions of the job: no clock, no environment, no salted hash; the
+// same job gives the same bytes in every process.
 #ifndef WEIR_TRANSPILER_TRANSPILE_H_
 #define WEIR_TRANSPILER_TRANSPILE_H_
 
@@ -36,17 +36,17 @@ class Transpiled {
   Programs trainer_;
 };
 
-// Layers to program, backward, optimizer, slice, place, insert communication; verified after each pass. The split is verified
-// with all servers' programs, or with server 0's when there are more than kWholeSetServers (transpiler/verify_plan.h). Errors
-// carry file:line:column of the job where a setting is at fault.
+// Layers to program, backward, optimizer, slice, place, insert communication; verified after each pass. The split is
+// verified with all servers' programs, or with server 0's when there are more than kWholeSetServers
+// (transpiler/verify_plan.h). Errors carry file:line:column of the job where a setting is at fault.
 absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace = nullptr);
 
-// Forward part of a trainer's main program (prefetch, forward, losses and predictions; no backward, no sends, no recv): what
-// evaluation and prediction run on parameters received before. Works on programs read from disk.
+// Forward part of a trainer's main program (prefetch, forward, losses and predictions; no backward, no sends, no recv):
+// what evaluation and prediction run on parameters received before. Works on programs read from disk.
 v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main);
 
-// What every process of a job must agree on, as text lines "path: value" in a fixed order: the plan, and every setting of
-// the job that is marked "same". The fingerprint is xxh3 of it.
+// What every process of a job must agree on, as text lines "path: value" in a fixed order: the plan, and every setting
+// of the job that is marked "same". The fingerprint is xxh3 of it.
 std::string PlanText(const Job& job, const v1::Plan& plan);
 // Its lines that are settings of the job.
 std::string SettingsText(const v1::JobConfig& config);

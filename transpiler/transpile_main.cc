@@ -7,15 +7,15 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/atomic_file.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/program_text.h"
+#include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
-#include "glog/logging.h"
 #include "transpiler/explain_plan.h"
 #include "transpiler/job_questions.h"
 #include "transpiler/transpile.h"
@@ -26,29 +26,35 @@ ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed 
 ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program");
 ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
-          "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, balance), agreement "
+          "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, "
+          "balance), agreement "
           "(all that processes must have in common), single (the program before it is split), or passes");
-ABSL_FLAG(std::string, format, "text", "text (one operator per line), textproto or json; with --print=explain text, json or html");
-ABSL_FLAG(int64_t, sample, 0, "--print=explain: read so many batches of the job's data and predict instead of bounding");
+ABSL_FLAG(std::string, format, "text",
+          "text (one operator per line), textproto or json; with --print=explain text, json or html");
+ABSL_FLAG(int64_t, sample, 0,
+          "--print=explain: read so many batches of the job's data and predict instead of bounding");
 ABSL_FLAG(bool, verify, false,
-          "run the unsplit program and all split ones side by side in this process, and compare every bit after each step; on "
+          "run the unsplit program and all split ones side by side in this process, and compare every bit after each "
+          "step; on "
           "the job's data, or on made-up batches where there are no files");
 ABSL_FLAG(int64_t, steps, 10, "--verify: so many steps");
 ABSL_FLAG(std::string, out, "", "write here instead of to the standard output");
-ABSL_FLAG(std::string, program, "",
-          "a program file (.program, .textproto, .json, .pb) of the single machine, in the place of the job's model: forward "
-          "only, with backward, or with update ops");
-ABSL_FLAG(std::string, out_dir, "",
-          "write the programs of all processes and the plan into this directory, as --format says, and print their names");
-ABSL_FLAG(std::string, dump_dir, "",
-          "write the programs as they are after each pass into this directory, numbered");
+ABSL_FLAG(
+    std::string, program, "",
+    "a program file (.program, .textproto, .json, .pb) of the single machine, in the place of the job's model: forward "
+    "only, with backward, or with update ops");
+ABSL_FLAG(
+    std::string, out_dir, "",
+    "write the programs of all processes and the plan into this directory, as --format says, and print their names");
+ABSL_FLAG(std::string, dump_dir, "", "write the programs as they are after each pass into this directory, numbered");
 ABSL_FLAG(std::string, stop_after, "", "print the programs as they are after this pass; --print=passes lists them");
 
 namespace weir {
 namespace {
 
 constexpr char kUsage[] =
-    "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] [--format=text|textproto|json]\n"
+    "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] "
+    "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
@@ -56,9 +62,12 @@ constexpr char kUsage[] =
     "transpile --job=F --print=explain [--sample=N] [--format=text|json|html]\n"
     "transpile --job=F --verify [--steps=N]\n"
     "\n"
-    "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints can be\n"
-    "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program and\n"
-    "--startup_program. --verify ends with code 1 when the split programs differ from the unsplit one, and names step and variable.";
+    "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints "
+    "can be\n"
+    "written to a file (--out=main.program, main.textproto, main.json) and given to trainer and pserver with --program "
+    "and\n"
+    "--startup_program. --verify ends with code 1 when the split programs differ from the unsplit one, and names step "
+    "and variable.";
 
 absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& main, const std::string& format) {
   const v1::Plan& plan = main.plan();
@@ -99,19 +108,21 @@ absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
 }
 
 absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
-  const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print), format = absl::GetFlag(FLAGS_format);
+  const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print),
+                    format = absl::GetFlag(FLAGS_format);
   if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
-  if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" && print != "single") {
+  if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" &&
+      print != "single") {
     return absl::InvalidArgumentError(
         absl::StrCat("--print must be main, startup, plan, explain, agreement, single or passes, got '", print, "'"));
   }
   ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
   const bool program = print == "main" || print == "startup";
-  for (const auto& [flag, given] : {std::pair("--stop_after", !trace.stop_after.empty()),
-                                    std::pair("--dump_dir", !trace.dump_dir.empty()),
-                                    std::pair("--out_dir", !absl::GetFlag(FLAGS_out_dir).empty())}) {
+  for (const auto& [flag, given] :
+       {std::pair("--stop_after", !trace.stop_after.empty()), std::pair("--dump_dir", !trace.dump_dir.empty()),
+        std::pair("--out_dir", !absl::GetFlag(FLAGS_out_dir).empty())}) {
     if (!given || program) continue;
     return absl::InvalidArgumentError(absl::StrCat(flag, " is about programs, not about --print=", print));
   }

@@ -92,8 +92,9 @@ absl::Status UpdateSettings::CheckMatches(const std::vector<std::string>& parame
     const auto matches = [&](const std::string& name) { return MatchesPattern(entry.pattern, name); };
     if (std::any_of(parameters.begin(), parameters.end(), matches)) continue;
     if (const auto average = std::find_if(averages.begin(), averages.end(), matches); average != averages.end()) {
-      return entry.at.Error("name", absl::StrCat("'", entry.pattern, "' matches '", *average,
-                                                 "', a running average: no optimizer moves it, and no setting here concerns it"));
+      return entry.at.Error(
+          "name", absl::StrCat("'", entry.pattern, "' matches '", *average,
+                               "', a running average: no optimizer moves it, and no setting here concerns it"));
     }
     const std::string near = NearestName(entry.pattern, parameters);
     return entry.at.Error("name", absl::StrCat("'", entry.pattern, "' matches no parameter that this optimizer updates",

@@ -35,8 +35,8 @@ class UpdateSettings {
   const std::vector<ScheduleOp>& schedule() const { return schedule_; }
   // By the first entry of Optimizer.parameter that matches, and the optimizer's own settings.
   ParameterUpdate Of(std::string_view parameter) const;
-  // InvalidArgument for an entry of Optimizer.parameter that matches none of them; whether it names one of `averages`, which no
-  // optimizer moves, is said.
+  // InvalidArgument for an entry of Optimizer.parameter that matches none of them; whether it names one of `averages`,
+  // which no optimizer moves, is said.
   absl::Status CheckMatches(const std::vector<std::string>& parameters, const std::vector<std::string>& averages) const;
 
  private:

@@ -11,11 +11,12 @@
 
 namespace weir {
 
-// Writes trainer.main, trainer.startup, server<i>.main and server<i>.startup into `directory`, which is made, with the ending of
-// `format` ("text": .program, "textproto", "json"), and what processes agree on as agreement.txt. The same job gives the same
-// bytes. Returns the paths, one a line. InvalidArgument for another format or a directory that cannot be written.
-absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled, const std::string& directory,
-                                                 std::string_view format);
+// Writes trainer.main, trainer.startup, server<i>.main and server<i>.startup into `directory`, which is made, with the
+// ending of `format` ("text": .program, "textproto", "json"), and what processes agree on as agreement.txt. The same
+// job gives the same bytes. Returns the paths, one a line. InvalidArgument for another format or a directory that
+// cannot be written.
+absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled,
+                                                 const std::string& directory, std::string_view format);
 
 }  // namespace weir
 

@@ -26,8 +26,8 @@ namespace weir {
 namespace {
 
 absl::Status Failed(std::string_view what, std::string_view path, int error = errno) {
-  return absl::ErrnoToStatus(
-      error, absl::StrCat(absl::string_view(what.data(), what.size()), " ", absl::string_view(path.data(), path.size())));
+  return absl::ErrnoToStatus(error, absl::StrCat(absl::string_view(what.data(), what.size()), " ",
+                                                 absl::string_view(path.data(), path.size())));
 }
 
 // Closes when it goes out of scope.
@@ -39,7 +39,8 @@ struct Descriptor {
   }
 };
 
-// Differs between calls, processes and, nearly always, machines; whoever uses it also asks for a name that is not taken.
+// Differs between calls, processes and, nearly always, machines; whoever uses it also asks for a name that is not
+// taken.
 std::string UniqueSuffix() {
   static std::atomic<uint64_t> calls{0};
   return absl::StrCat(getpid(), "-", absl::Hex(absl::ToUnixNanos(absl::Now())), "-", calls.fetch_add(1));

@@ -1,8 +1,9 @@
 // Files and directories that exist whole or not at all. Thread-safe: no state of its own.
 //
-// A file is written under a temporary name in its own directory, brought to disk, renamed, and the directory is brought to
-// disk: after a crash at any moment the name holds the old content or the new one. Errors name the path and the system's
-// reason, with the code that absl::ErrnoToStatus gives it (NotFound, PermissionDenied, ResourceExhausted, ...).
+// A file is written under a temporary name in its own directory, brought to disk, renamed, and the directory is brought
+// to disk: after a crash at any moment the name holds the old content or the new one. Errors name the path and the
+// system's reason, with the code that absl::ErrnoToStatus gives it (NotFound, PermissionDenied, ResourceExhausted,
+// ...).
 #ifndef WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 #define WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 

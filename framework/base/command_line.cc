@@ -50,9 +50,9 @@ absl::Status UnknownFlag(const std::string& name, const std::map<std::string, ab
   std::vector<std::string> known = {"set", "help"};
   for (const auto& [flag_name, flag] : flags) known.push_back(flag_name);
   const std::string near = NearestName(name, known);
-  return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name,
-                                                 near.empty() ? "; --help lists the flags"
-                                                              : absl::StrCat(" (did you mean --", near, "?)")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag --", name,
+                   near.empty() ? "; --help lists the flags" : absl::StrCat(" (did you mean --", near, "?)")));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The counters of a process: name, unit, value. One place for the progress line, explain's check and tests. Thread-safe.
+// The counters of a process: name, unit, value. One place for the progress line, explain's check and tests.
+// Thread-safe.
 //
 // Names are dotted and lower case, "send.bytes", "prefetch.rows"; units plain words: "bytes", "rows", "messages",
 // "microseconds". Adding is one relaxed atomic operation: a snapshot taken while others add holds each counter at some
@@ -33,8 +34,8 @@ class Counters {
   // Of this process; lives for ever. Servers and trainers inside one test process have their own.
   static Counters& Process();
 
-  // Finds or makes. The pointer lives as long as this: look it up once, not in a loop. CHECK-fails on another unit than the
-  // first time.
+  // Finds or makes. The pointer lives as long as this: look it up once, not in a loop. CHECK-fails on another unit than
+  // the first time.
   Counter* Get(std::string_view name, std::string_view unit);
   // 0 when there is none.
   int64_t Value(std::string_view name) const;

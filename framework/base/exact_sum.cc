@@ -26,7 +26,8 @@ Parts PartsOf(uint32_t bits) {
   return {fraction | 0x800000, static_cast<int>(exponent) - 1};
 }
 
-// The same loop for several widths of the machine; whole numbers give the same bits on each. Not under clang and sanitizers.
+// The same loop for several widths of the machine; whole numbers give the same bits on each. Not under clang and
+// sanitizers.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) && !defined(WEIR_ASAN) && !defined(WEIR_TSAN)
 #define WEIR_FOR_EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -50,7 +51,8 @@ WEIR_FOR_EVERY_WIDTH uint32_t LargestMagnitude(const uint32_t* bits, int64_t n) 
   return largest;
 }
 
-// Squares of the values with exponent fields in [lowest, lowest + window), in units of the square of a mantissa of `lowest`.
+// Squares of the values with exponent fields in [lowest, lowest + window), in units of the square of a mantissa of
+// `lowest`.
 struct WindowSum {
   uint64_t low = 0, high = 0;  // of the lower and the upper halves of each
   uint32_t smaller = 0;        // not 0: some values lie below the window
@@ -159,7 +161,8 @@ double ExactSum::Rounded() const {
     return std::numeric_limits<double>::quiet_NaN();
   }
   if (flags_ != 0) {
-    return (flags_ & kPlusInfinity) != 0 ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+    return (flags_ & kPlusInfinity) != 0 ? std::numeric_limits<double>::infinity()
+                                         : -std::numeric_limits<double>::infinity();
   }
   ExactSum copy = *this;
   copy.Normalize();
@@ -222,7 +225,8 @@ std::string ExactSum::ToBytes() const {
   ToWords(words);
   std::string bytes(sizeof(words), '\0');
   for (int i = 0; i < kWords; ++i) {
-    for (int b = 0; b < 8; ++b) bytes[static_cast<size_t>(8 * i + b)] = static_cast<char>(static_cast<uint64_t>(words[i]) >> 8 * b);
+    for (int b = 0; b < 8; ++b)
+      bytes[static_cast<size_t>(8 * i + b)] = static_cast<char>(static_cast<uint64_t>(words[i]) >> 8 * b);
   }
   return bytes;
 }
@@ -235,7 +239,8 @@ absl::StatusOr<ExactSum> ExactSum::FromBytes(std::string_view bytes) {
   int64_t words[kWords];
   for (int i = 0; i < kWords; ++i) {
     uint64_t word = 0;
-    for (int b = 0; b < 8; ++b) word |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[static_cast<size_t>(8 * i + b)])) << 8 * b;
+    for (int b = 0; b < 8; ++b)
+      word |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[static_cast<size_t>(8 * i + b)])) << 8 * b;
     words[i] = static_cast<int64_t>(word);
   }
   return FromWords(words);

@@ -1,10 +1,12 @@
-// The exact sum of products of two float32 values: any order of adding and any way of splitting the terms give the same bits.
+// The exact sum of products of two float32 values: any order of adding and any way of splitting the terms give the same
+// bits.
 //
-// A fixed-point number with a place for every bit that such a product can have: 20 limbs of 32 bits, the lowest worth 2^-298
-// (the square of the smallest subnormal). Nothing is rounded but the result, once. Up to 2^50 terms. Not thread-safe.
+// A fixed-point number with a place for every bit that such a product can have: 20 limbs of 32 bits, the lowest worth
+// 2^-298 (the square of the smallest subnormal). Nothing is rounded but the result, once. Up to 2^50 terms. Not
+// thread-safe.
 //
-// Sums over slices, rows and servers are made with it: each part adds up what it has, the sums are added, and the total does
-// not depend on the cut.
+// Sums over slices, rows and servers are made with it: each part adds up what it has, the sums are added, and the total
+// does not depend on the cut.
 #ifndef WEIR_FRAMEWORK_BASE_EXACT_SUM_H_
 #define WEIR_FRAMEWORK_BASE_EXACT_SUM_H_
 

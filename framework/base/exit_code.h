@@ -12,8 +12,8 @@ enum ExitCode : int {
   kExitFailure = 1,
   // The user's input is at fault: job, flags, data, a join that was refused. Running again changes nothing.
   kExitBadInput = 2,
-  // A peer is lost. Running again with --resume goes on. (A job that failed elsewhere ends every process with the code of the
-  // cause.)
+  // A peer is lost. Running again with --resume goes on. (A job that failed elsewhere ends every process with the code
+  // of the cause.)
   kExitPeerLost = 3,
   // Bytes on disk are damaged.
   kExitDataLoss = 4,

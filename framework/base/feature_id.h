@@ -1,9 +1,9 @@
-// Ids as tables see them, made from the raw ids that stand in data files. Scheme version 1: the same on every machine and
-// for ever, because rows of checkpoints are found by them.
+// Ids as tables see them, made from the raw ids that stand in data files. Scheme version 1: the same on every machine
+// and for ever, because rows of checkpoints are found by them.
 //
-// Ids of a variable whose slots are `shared` stay raw. All others are salted by slot, so that one raw id in two slots is two
-// rows. Three ids of a slot stand for something else than a value: missing (the slot is empty), rare (the value was seen
-// less than min_count times) and padding.
+// Ids of a variable whose slots are `shared` stay raw. All others are salted by slot, so that one raw id in two slots
+// is two rows. Three ids of a slot stand for something else than a value: missing (the slot is empty), rare (the value
+// was seen less than min_count times) and padding.
 #ifndef WEIR_FRAMEWORK_BASE_FEATURE_ID_H_
 #define WEIR_FRAMEWORK_BASE_FEATURE_ID_H_
 
@@ -15,8 +15,8 @@
 
 namespace weir {
 
-// Of a slot: a function of the variable's and the slot's name ("cat", "C7"), so that slots may be added or change places.
-// For a variable with shared slots, slot is "".
+// Of a slot: a function of the variable's and the slot's name ("cat", "C7"), so that slots may be added or change
+// places. For a variable with shared slots, slot is "".
 inline uint64_t SlotSalt(std::string_view variable, std::string_view slot) {
   std::string key(variable);
   key += '\n';

@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define RETURN_IF_ERROR(expr)                         \
-  do {                                                \
-    absl::Status weir_status_ = (expr);               \
-    if (!weir_status_.ok()) return weir_status_;      \
+#define RETURN_IF_ERROR(expr)                    \
+  do {                                           \
+    absl::Status weir_status_ = (expr);          \
+    if (!weir_status_.ok()) return weir_status_; \
   } while (false)
 
 #define WEIR_CONCAT_INNER(a, b) a##b

@@ -32,8 +32,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // What the first signal does; runs on the signal thread, at once if the signal has come already. Given an empty function,
-  // returns when no callback runs any more, so that what it uses may be destroyed.
+  // What the first signal does; runs on the signal thread, at once if the signal has come already. Given an empty
+  // function, returns when no callback runs any more, so that what it uses may be destroyed.
   void OnStop(std::function<void()> on_stop);
   bool requested();
 

@@ -17,8 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "framework/base/status_macros.h"
-#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
@@ -64,7 +64,6 @@ int EditDistance(std::string_view a, std::string_view b) {
   }
   return d[a.size()][b.size()];
 }
-
 
 std::string DidYouMean(std::string_view name, const std::vector<std::string>& known) {
   const std::string near = NearestName(name, known);
@@ -124,8 +123,8 @@ void PackInto(const Message& inner, Message* any) {
   reflection->SetString(any, any->GetDescriptor()->FindFieldByName("value"), std::move(bytes));
 }
 
-// Reads text format into messages by reflection. Protocol Buffers' own parser does the same; it has no suggestions, and does
-// not say which message an unknown enum value or a missing brace belongs to.
+// Reads text format into messages by reflection. Protocol Buffers' own parser does the same; it has no suggestions, and
+// does not say which message an unknown enum value or a missing brace belongs to.
 class TextParser {
  public:
   // `place` of a line and a column, both from 0. `places` may be null.
@@ -265,7 +264,8 @@ class TextParser {
       RETURN_IF_ERROR(add(Here()));
       RETURN_IF_ERROR(TryConsume(",", &more));
     }
-    if (!LooksAt("]")) return Error(absl::StrCat("expected ',' or ']' in the list of '", field->name(), "', got ", Token()));
+    if (!LooksAt("]"))
+      return Error(absl::StrCat("expected ',' or ']' in the list of '", field->name(), "', got ", Token()));
     return Next();
   }
 
@@ -275,16 +275,16 @@ class TextParser {
     const bool add = field->is_repeated() && index < 0;
     const bool at = field->is_repeated() && index >= 0;
 // One setter for singular, appended and indexed.
-#define WEIR_SET(Kind, value)                                         \
-  do {                                                                \
-    if (add) {                                                        \
-      reflection->Add##Kind(message, field, value);                   \
-    } else if (at) {                                                  \
-      reflection->SetRepeated##Kind(message, field, index, value);    \
-    } else {                                                          \
-      reflection->Set##Kind(message, field, value);                   \
-    }                                                                 \
-    return absl::OkStatus();                                          \
+#define WEIR_SET(Kind, value)                                      \
+  do {                                                             \
+    if (add) {                                                     \
+      reflection->Add##Kind(message, field, value);                \
+    } else if (at) {                                               \
+      reflection->SetRepeated##Kind(message, field, index, value); \
+    } else {                                                       \
+      reflection->Set##Kind(message, field, value);                \
+    }                                                              \
+    return absl::OkStatus();                                       \
   } while (false)
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32: {
@@ -509,8 +509,7 @@ absl::StatusOr<std::vector<PathStep>> SplitPath(std::string_view path, const std
       const std::string_view number = part.substr(bracket + 1);
       if (number.empty() || number.back() != ']' ||
           !absl::SimpleAtoi(Absl(number.substr(0, number.size() - 1)), &step.index) || step.index < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(place, ": expected 'name[index]', got '", Absl(part), "'"));
+        return absl::InvalidArgumentError(absl::StrCat(place, ": expected 'name[index]', got '", Absl(part), "'"));
       }
       part = part.substr(0, bracket);
     }
@@ -522,11 +521,12 @@ absl::StatusOr<std::vector<PathStep>> SplitPath(std::string_view path, const std
   }
 }
 
-absl::StatusOr<const FieldDescriptor*> FindStep(const Message& message, const PathStep& step, const std::string& place) {
+absl::StatusOr<const FieldDescriptor*> FindStep(const Message& message, const PathStep& step,
+                                                const std::string& place) {
   const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(step.name);
   if (field == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        place, ": unknown field '", step.name, "'", DidYouMean(step.name, FieldNames(message.GetDescriptor()))));
+    return absl::InvalidArgumentError(absl::StrCat(place, ": unknown field '", step.name, "'",
+                                                   DidYouMean(step.name, FieldNames(message.GetDescriptor()))));
   }
   if (step.index >= 0 && !field->is_repeated()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": '", step.name, "' is not repeated, it takes no index"));
@@ -586,7 +586,8 @@ absl::Status Override(Message* message, absl::Span<const PathStep> steps, std::s
     reflection->AddString(message, field, std::string(value));
     return absl::OkStatus();
   }
-  TextParser parser(value, [&place](int, int) { return place; }, nullptr);
+  TextParser parser(
+      value, [&place](int, int) { return place; }, nullptr);
   return parser.ParseValueOnly(message, field, "", steps[0].index);
 }
 
@@ -606,7 +607,8 @@ absl::Status TextPositions::Error(std::string_view path, std::string_view text) 
   return absl::InvalidArgumentError(absl::StrCat(at, at.empty() ? "" : ": ", Absl(text)));
 }
 
-absl::Status ParseTextProto(std::string_view text, const std::string& file, Message* message, TextPositions* positions) {
+absl::Status ParseTextProto(std::string_view text, const std::string& file, Message* message,
+                            TextPositions* positions) {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", text.size(), " bytes are too many for a text message"));
   }
@@ -638,8 +640,7 @@ absl::Status ParseTextProtoFragment(std::string_view text, const std::string& fi
   }
   message->Clear();
   TextParser parser(
-      text,
-      [&](int l, int c) { return absl::StrCat(file, ":", line + l, ":", l == 0 ? column + c : c + 1); }, nullptr);
+      text, [&](int l, int c) { return absl::StrCat(file, ":", line + l, ":", l == 0 ? column + c : c + 1); }, nullptr);
   RETURN_IF_ERROR(parser.ParseWhole(message, ""));
   if (!message->IsInitialized()) {
     return absl::InvalidArgumentError(
@@ -667,7 +668,8 @@ absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPo
   // What stood below is gone, or was set here.
   auto at = positions->places_.lower_bound(path);
   while (at != positions->places_.end() && at->first.compare(0, path.size(), path) == 0) {
-    const bool below = at->first.size() == path.size() || at->first[path.size()] == '.' || at->first[path.size()] == '[';
+    const bool below =
+        at->first.size() == path.size() || at->first[path.size()] == '.' || at->first[path.size()] == '[';
     at = below ? positions->places_.erase(at) : std::next(at);
   }
   positions->places_[path] = place;

@@ -30,17 +30,17 @@ class TextPositions {
   std::map<std::string, std::string, std::less<>> places_;
 };
 
-// Payload, the type's URL, of an error that says no more than: the message inside an Any is of a type that is not linked
-// into this program. Another program may know it.
+// Payload, the type's URL, of an error that says no more than: the message inside an Any is of a type that is not
+// linked into this program. Another program may know it.
 inline constexpr char kUnlinkedType[] = "weir.v1/unlinked_type";
 
-// InvalidArgument "file:12:5: unknown field 'learnig_rate' (did you mean 'learning_rate'?)": unknown fields and enum values,
-// wrong types, missing braces. `positions` may be null.
+// InvalidArgument "file:12:5: unknown field 'learnig_rate' (did you mean 'learning_rate'?)": unknown fields and enum
+// values, wrong types, missing braces. `positions` may be null.
 absl::Status ParseTextProto(std::string_view text, const std::string& file, google::protobuf::Message* message,
                             TextPositions* positions);
 
-// The same for a message that stands inside another text: its first character is at `line` and `column` of the file, both
-// from 1.
+// The same for a message that stands inside another text: its first character is at `line` and `column` of the file,
+// both from 1.
 absl::Status ParseTextProtoFragment(std::string_view text, const std::string& file, int line, int column,
                                     google::protobuf::Message* message);
 

@@ -25,8 +25,8 @@ class ThreadPool {
   // Runs fn on a worker (on the calling thread when there is none). Tasks must not block on other tasks.
   void Schedule(std::function<void()> fn);
 
-  // Runs fn(i) for i in [0, n) on the workers and the calling thread, in no order; returns when all are done. May be called
-  // from inside a task: the caller works too, so it cannot dead-lock.
+  // Runs fn(i) for i in [0, n) on the workers and the calling thread, in no order; returns when all are done. May be
+  // called from inside a task: the caller works too, so it cannot dead-lock.
   void ParallelFor(int64_t n, const std::function<void(int64_t)>& fn);
 
   // Runs one queued task on the calling thread; false when none is queued. For a thread that waits for tasks anyway.

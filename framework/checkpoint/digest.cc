@@ -59,7 +59,8 @@ void VariableDigester::AddValues(int64_t element_begin, absl::Span<const float> 
   for (int64_t at = element_begin; at < end;) {
     const int64_t range = static_cast<int64_t>(static_cast<__int128>(at) * kDigestRanges / size_);
     // First element of the next range.
-    const int64_t next = static_cast<int64_t>((static_cast<__int128>(range + 1) * size_ + kDigestRanges - 1) / kDigestRanges);
+    const int64_t next =
+        static_cast<int64_t>((static_cast<__int128>(range + 1) * size_ + kDigestRanges - 1) / kDigestRanges);
     const int64_t stop = std::min(end, std::max(next, at + 1));
     const uint64_t digest = ElementsDigest(seed_, at, values.data() + (at - element_begin), stop - at);
     sum_.values += digest;

@@ -1,8 +1,8 @@
 // Equality that can be seen: one number over all values and one over all optimizer state of a job.
 //
-// A digest is a sum modulo 2^64, over dense elements of a hash of (name, element index, bits) and over table rows of a hash
-// of (table, id, bits of the row). So it does not depend on servers, slices or order; parts add up. Equal digests mean equal
-// bits (up to a chance of 2^-64). Scheme version 1; it lasts, checkpoints hold it.
+// A digest is a sum modulo 2^64, over dense elements of a hash of (name, element index, bits) and over table rows of a
+// hash of (table, id, bits of the row). So it does not depend on servers, slices or order; parts add up. Equal digests
+// mean equal bits (up to a chance of 2^-64). Scheme version 1; it lasts, checkpoints hold it.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_DIGEST_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_DIGEST_H_
 
@@ -21,7 +21,8 @@ uint64_t DenseDigest(std::string_view name, int64_t element_begin, absl::Span<co
 // One row of a table (its values, or its state).
 uint64_t RowDigest(std::string_view table, int64_t id, absl::Span<const float> row);
 
-// Name under which optimizer state stands in digests, shard files and exports: "fc_0.w" + "moment1" -> "fc_0.w.moment1".
+// Name under which optimizer state stands in digests, shard files and exports: "fc_0.w" + "moment1" ->
+// "fc_0.w.moment1".
 std::string StateVariable(std::string_view variable, std::string_view state_name);
 
 inline constexpr int kDigestRanges = 64;

@@ -32,8 +32,9 @@ bool ReadLine(absl::string_view line, Log* log) {
   int64_t step = 0;
   VariableDigestSum sum;
   const std::vector<std::string> ranges = absl::StrSplit(fields["ranges"], ',');
-  if (!absl::SimpleAtoi(fields["step"], &step) || fields["variable"].empty() || !ReadHex(fields["values"], &sum.values) ||
-      !ReadHex(fields["state"], &sum.state) || ranges.size() != kDigestRanges) {
+  if (!absl::SimpleAtoi(fields["step"], &step) || fields["variable"].empty() ||
+      !ReadHex(fields["values"], &sum.values) || !ReadHex(fields["state"], &sum.state) ||
+      ranges.size() != kDigestRanges) {
     return false;
   }
   for (int i = 0; i < kDigestRanges; ++i) {
@@ -57,7 +58,8 @@ absl::StatusOr<Log> ReadLog(const std::string& file) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     if (!line.empty() && !ReadLine(line, &log)) {
-      return absl::InvalidArgumentError(absl::StrCat(file, ":", number, ": expected step=... variable=... values=<16 hex> "
+      return absl::InvalidArgumentError(absl::StrCat(file, ":", number,
+                                                     ": expected step=... variable=... values=<16 hex> "
                                                      "state=<16 hex> ranges=<64 of 16 hex>"));
     }
   }
@@ -110,20 +112,24 @@ std::string DigestRangeText(const DigestExtent& extent, int first, int last) {
   const int64_t size = extent.elements > 0 ? extent.elements : extent.shards;
   if (size <= 0) return "";
   // Smallest element whose range is at least r.
-  const auto begin = [size](int r) { return static_cast<int64_t>((static_cast<__int128>(r) * size + kDigestRanges - 1) / kDigestRanges); };
+  const auto begin = [size](int r) {
+    return static_cast<int64_t>((static_cast<__int128>(r) * size + kDigestRanges - 1) / kDigestRanges);
+  };
   const int64_t unit = extent.elements > 0 ? std::max<int64_t>(1, extent.row) : 1;
   const int64_t from = begin(first) / unit, to = std::max(begin(first), begin(last + 1) - 1) / unit;
   const char* const what = extent.elements == 0 ? "shard" : extent.row > 1 ? "row" : "element";
   return from == to ? absl::StrCat(what, " ", from) : absl::StrCat(what, "s ", from, " to ", to);
 }
 
-std::string DigestLogLine(int64_t step, std::string_view variable, const VariableDigestSum& sum, const DigestExtent& extent) {
+std::string DigestLogLine(int64_t step, std::string_view variable, const VariableDigestSum& sum,
+                          const DigestExtent& extent) {
   std::string size;
   if (extent.elements > 0) size = absl::StrCat(" elements=", extent.elements, " row=", extent.row);
   if (extent.shards > 0) size = absl::StrCat(" shards=", extent.shards);
-  std::string line = absl::StrCat("step=", step, " variable=", absl::string_view(variable.data(), variable.size()), size,
-                                  " values=", DigestHex(sum.values), " state=", DigestHex(sum.state), " ranges=");
-  for (int i = 0; i < kDigestRanges; ++i) absl::StrAppend(&line, i == 0 ? "" : ",", DigestHex(sum.ranges[static_cast<size_t>(i)]));
+  std::string line = absl::StrCat("step=", step, " variable=", absl::string_view(variable.data(), variable.size()),
+                                  size, " values=", DigestHex(sum.values), " state=", DigestHex(sum.state), " ranges=");
+  for (int i = 0; i < kDigestRanges; ++i)
+    absl::StrAppend(&line, i == 0 ? "" : ",", DigestHex(sum.ranges[static_cast<size_t>(i)]));
   return line;
 }
 
@@ -143,14 +149,15 @@ absl::StatusOr<DigestComparison> CompareDigestLogs(const std::string& file_a, co
       last_equal = step;
       continue;
     }
-    return DigestComparison{.equal = false,
-                            .text = absl::StrCat("first difference at step ", step,
-                                                 last_equal ? absl::StrCat(" (equal until step ", *last_equal, ")") : "", ":",
-                                                 difference)};
+    return DigestComparison{
+        .equal = false,
+        .text = absl::StrCat("first difference at step ", step,
+                             last_equal ? absl::StrCat(" (equal until step ", *last_equal, ")") : "", ":", difference)};
   }
   if (compared == 0) return absl::InvalidArgumentError(absl::StrCat("no step is in both ", file_a, " and ", file_b));
-  return DigestComparison{.equal = true,
-                          .text = absl::StrCat("equal at ", compared, compared == 1 ? " step, " : " steps, ", first, " to ", last)};
+  return DigestComparison{
+      .equal = true,
+      .text = absl::StrCat("equal at ", compared, compared == 1 ? " step, " : " steps, ", first, " to ", last)};
 }
 
 }  // namespace weir

@@ -26,19 +26,21 @@ struct DigestExtent {
 };
 
 // Without a newline.
-std::string DigestLogLine(int64_t step, std::string_view variable, const VariableDigestSum& sum, const DigestExtent& extent = {});
+std::string DigestLogLine(int64_t step, std::string_view variable, const VariableDigestSum& sum,
+                          const DigestExtent& extent = {});
 
-// "rows 20 to 39" of a parameter, "shards 128 to 255" of a table: ranges [first, last] of the 64. "" when the extent is not known.
+// "rows 20 to 39" of a parameter, "shards 128 to 255" of a table: ranges [first, last] of the 64. "" when the extent is
+// not known.
 std::string DigestRangeText(const DigestExtent& extent, int first, int last);
 
 struct DigestComparison {
   bool equal = true;
-  // For people: "equal at 4 steps, 50 to 200", or the first step that differs, with every variable and range that does, and the
-  // rows that those ranges are.
+  // For people: "equal at 4 steps, 50 to 200", or the first step that differs, with every variable and range that does,
+  // and the rows that those ranges are.
   std::string text;
 };
-// Compares the steps that both logs have. InvalidArgument names file and line of what cannot be read, or says that no step is
-// in both.
+// Compares the steps that both logs have. InvalidArgument names file and line of what cannot be read, or says that no
+// step is in both.
 absl::StatusOr<DigestComparison> CompareDigestLogs(const std::string& file_a, const std::string& file_b);
 
 }  // namespace weir

@@ -60,8 +60,8 @@ absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
   return names;
 }
 
-// Renames what is to be removed, so that a removal that is cut short leaves nothing that looks like a checkpoint. Returns the
-// path it has now.
+// Renames what is to be removed, so that a removal that is cut short leaves nothing that looks like a checkpoint.
+// Returns the path it has now.
 absl::StatusOr<std::string> MoveToTrash(const std::string& dir, const std::string& name) {
   const std::string from = absl::StrCat(dir, "/", name);
   std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
@@ -97,7 +97,8 @@ absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest&
     const auto file = FileReader::Open(path);
     if (absl::IsNotFound(file.status())) {
       if (missing == MissingFiles::kOfOtherHosts) continue;
-      return absl::FailedPreconditionError(absl::StrCat(path, " was written, and is not here: the server that wrote it sees "
+      return absl::FailedPreconditionError(absl::StrCat(path,
+                                                        " was written, and is not here: the server that wrote it sees "
                                                         "another directory under this name. All processes must share "
                                                         "checkpoint.dir"));
     }
@@ -138,8 +139,8 @@ std::optional<Inode> InodeOf(const std::string& path) {
   return Inode(found.st_dev, found.st_ino);
 }
 
-// Something is on its way in or out: on a file system that cannot exchange two directories, a checkpoint that is replaced is
-// away for a moment.
+// Something is on its way in or out: on a file system that cannot exchange two directories, a checkpoint that is
+// replaced is away for a moment.
 bool HasHalfWritten(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return absl::StartsWith(name, kTemporaryPrefix) || absl::StartsWith(name, kTrashPrefix);
@@ -168,21 +169,23 @@ std::vector<CheckpointPath> StepsAmong(const std::string& dir, const std::vector
       found.push_back({.step = *step, .name = name, .path = absl::StrCat(dir, "/", name)});
     }
   }
-  std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; });
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointPath& a, const CheckpointPath& b) { return a.step < b.step; });
   return found;
 }
 
-absl::Status CheckFiles(const std::string& path, const v1::CheckpointManifest& manifest, bool check_sums, MissingFiles missing) {
+absl::Status CheckFiles(const std::string& path, const v1::CheckpointManifest& manifest, bool check_sums,
+                        MissingFiles missing) {
   for (const v1::CheckpointFile* expected : FilesOf(manifest)) {
     RETURN_IF_ERROR(CheckFileName(expected->name()));
     const std::string name = absl::StrCat(path, "/", expected->name());
     const auto file = FileReader::Open(name);
     if (absl::IsNotFound(file.status())) {
       if (missing == MissingFiles::kOfOtherHosts) continue;
-      return absl::DataLossError(absl::StrCat(name, " is missing", manifest.per_host()
-                                                                       ? ": the checkpoint was written with a directory per "
-                                                                         "host; copy the shards of all hosts into one"
-                                                                       : ""));
+      return absl::DataLossError(absl::StrCat(name, " is missing",
+                                              manifest.per_host() ? ": the checkpoint was written with a directory per "
+                                                                    "host; copy the shards of all hosts into one"
+                                                                  : ""));
     }
     RETURN_IF_ERROR(file.status());
     RETURN_IF_ERROR(CheckFile(**file, name, *expected, check_sums));
@@ -208,7 +211,8 @@ std::optional<int64_t> ParseStepDirectoryName(std::string_view name) {
   const std::string_view prefix = kStepPrefix;
   if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
   const std::string digits(name.substr(prefix.size()));
-  if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos || !absl::SimpleAtoi(digits, &step)) {
+  if (digits.size() < 12 || digits.find_first_not_of("0123456789") != std::string::npos ||
+      !absl::SimpleAtoi(digits, &step)) {
     return std::nullopt;
   }
   if (StepDirectoryName(step) != name) return std::nullopt;
@@ -233,7 +237,8 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
   }
   const std::string_view body = std::string_view(*text).substr(line + 1);
   if (DigestHex(StableHash(body)) != text->substr(head, 16)) {
-    return absl::DataLossError(absl::StrCat(file, " does not have the checksum of its first line: it was cut or changed"));
+    return absl::DataLossError(
+        absl::StrCat(file, " does not have the checksum of its first line: it was cut or changed"));
   }
   v1::CheckpointManifest manifest;
   google::protobuf::TextFormat::Parser parser;
@@ -241,7 +246,8 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
   parser.RecordErrorsTo(&error);
   // A newer format may have fields that this build does not know; it is refused by number below.
   parser.AllowUnknownField(true);
-  if (!parser.ParseFromString(std::string(body), &manifest)) return absl::DataLossError(absl::StrCat(file, ":", error.text()));
+  if (!parser.ParseFromString(std::string(body), &manifest))
+    return absl::DataLossError(absl::StrCat(file, ":", error.text()));
   if (manifest.format_version() > kCheckpointFormat) {
     return absl::FailedPreconditionError(absl::StrCat(file, " has format ", manifest.format_version(),
                                                       "; this build reads up to ", kCheckpointFormat,
@@ -259,8 +265,8 @@ absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path,
 
 absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job) {
   NewestCheckpoint newest;
-  // A checkpoint may be pruned or replaced while it is looked at; then there is a newer one, which another look finds. Each
-  // look in vain has met one such change, so a writer that stands still never costs more than one.
+  // A checkpoint may be pruned or replaced while it is looked at; then there is a newer one, which another look finds.
+  // Each look in vain has met one such change, so a writer that stands still never costs more than one.
   for (int look = 0; look < kLooks; ++look) {
     if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
     newest.refused.clear();
@@ -388,8 +394,8 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
     return to;
   }
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError("cannot publish as", to, errno);
-  // One of the same step is there (a run that was resumed from before it, or ended at once). The new one takes its name; the
-  // old one goes after that.
+  // One of the same step is there (a run that was resumed from before it, or ended at once). The new one takes its
+  // name; the old one goes after that.
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     RETURN_IF_ERROR(SyncPath(dir));
     WarnIfLeft(Remove(dir, temporary));
@@ -503,9 +509,9 @@ absl::StatusOr<std::string> ReadProbe(const std::string& dir, const std::string&
   }
   absl::StatusOr<std::string> token = ReadWholeFile(absl::StrCat(dir, "/", name));
   if (absl::IsNotFound(token.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint.dir ", dir, " is not the directory that server 0 sees: its file ", name,
-                     " is not here. All processes must share one directory; checkpoint.per_host: true permits one per host"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint.dir ", dir, " is not the directory that server 0 sees: its file ", name,
+        " is not here. All processes must share one directory; checkpoint.per_host: true permits one per host"));
   }
   return token;
 }

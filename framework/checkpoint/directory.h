@@ -1,7 +1,8 @@
 // A directory of checkpoints: "step-000000000120" holds MANIFEST and shard files.
 //
-// A checkpoint is written under a temporary name and renamed when all of it is on disk, so it exists whole or not at all, and
-// readers may look at any time. One job owns a directory; one process of it (the chief) begins, publishes and prunes.
+// A checkpoint is written under a temporary name and renamed when all of it is on disk, so it exists whole or not at
+// all, and readers may look at any time. One job owns a directory; one process of it (the chief) begins, publishes and
+// prunes.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_H_
 
@@ -30,7 +31,8 @@ struct CheckpointPath {
   std::string name;
   std::string path;
 };
-// Published ones, oldest first; not verified. Empty when the directory does not exist. Unavailable when it cannot be read.
+// Published ones, oldest first; not verified. Empty when the directory does not exist. Unavailable when it cannot be
+// read.
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir);
 
 // MANIFEST of a step's directory. DataLoss when it is missing, cut or changed; FailedPrecondition for a newer format.
@@ -44,19 +46,20 @@ struct NewestCheckpoint {
   // Newer ones that were refused, with reasons: "step-000000000140: shard-00001 has 511 bytes, the manifest says 640".
   std::vector<std::string> refused;
 };
-// The newest one that verifies (and, unless `job` is empty, belongs to that job). NotFound, with all reasons, when there is
-// none.
+// The newest one that verifies (and, unless `job` is empty, belongs to that job). NotFound, with all reasons, when
+// there is none.
 absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job);
 // `path` is a directory of checkpoints (the newest complete one is taken) or a step's directory (it must verify).
 absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path);
 
 // Makes `dir` and its parents if they are not there. Messages name the field checkpoint.dir.
 absl::Status MakeCheckpointDirectory(const std::string& dir);
-// Makes `dir` (parents too) and in it a fresh temporary directory for a step; what dead runs left half-written is removed.
-// Returns its name, to be given to the servers.
+// Makes `dir` (parents too) and in it a fresh temporary directory for a step; what dead runs left half-written is
+// removed. Returns its name, to be given to the servers.
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step);
-// Writes MANIFEST into the temporary directory, syncs, renames it to the step's name, syncs `dir`. A checkpoint of the same
-// step that is there already is replaced in one move. Sums of the digests are filled in from the shards. Returns the new path.
+// Writes MANIFEST into the temporary directory, syncs, renames it to the step's name, syncs `dir`. A checkpoint of the
+// same step that is there already is replaced in one move. Sums of the digests are filled in from the shards. Returns
+// the new path.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
                                               v1::CheckpointManifest manifest);
 // What it fills in before it writes: format, and the sums of the shards' digests.

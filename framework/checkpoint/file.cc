@@ -171,16 +171,18 @@ absl::StatusOr<uint64_t> FileReader::Checksum() const {
   return XXH3_64bits_digest(&state);
 }
 
-absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected, bool check_sum) {
+absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected,
+                       bool check_sum) {
   if (file.size() != expected.bytes()) {
-    return absl::DataLossError(
-        absl::StrCat(path, " has ", file.size(), " bytes, the manifest says ", expected.bytes(), ": the file was cut or changed"));
+    return absl::DataLossError(absl::StrCat(path, " has ", file.size(), " bytes, the manifest says ", expected.bytes(),
+                                            ": the file was cut or changed"));
   }
   if (!check_sum) return absl::OkStatus();
   ASSIGN_OR_RETURN(const uint64_t sum, file.Checksum());
   if (sum == expected.checksum()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, " has checksum ", absl::Hex(sum, absl::kZeroPad16), ", the manifest says ",
-                                          absl::Hex(expected.checksum(), absl::kZeroPad16), ": bytes of it have changed"));
+  return absl::DataLossError(absl::StrCat(path, " has checksum ", absl::Hex(sum, absl::kZeroPad16),
+                                          ", the manifest says ", absl::Hex(expected.checksum(), absl::kZeroPad16),
+                                          ": bytes of it have changed"));
 }
 
 absl::Status CheckFileName(const std::string& name) {

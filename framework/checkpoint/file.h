@@ -74,7 +74,8 @@ class FileReader {
 };
 
 // DataLoss unless the open file has the size and (when asked) the checksum that a manifest names.
-absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected, bool check_sum);
+absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected,
+                       bool check_sum);
 // DataLoss for names that would lead out of a checkpoint's directory.
 absl::Status CheckFileName(const std::string& name);
 

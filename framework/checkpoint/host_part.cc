@@ -39,7 +39,8 @@ absl::Status CheckPart(const std::string& path, const v1::CheckpointManifest& ma
     RETURN_IF_ERROR(reader.status());
     RETURN_IF_ERROR(CheckFile(**reader, file, *expected, /*check_sum=*/true));
   }
-  return owned ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("has no ", own, ": it was written by fewer servers"));
+  return owned ? absl::OkStatus()
+               : absl::NotFoundError(absl::StrCat("has no ", own, ": it was written by fewer servers"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Checkpoints without a common directory (checkpoint.per_host): every host has a directory of its own, and what is called
-// "step-..." in it is that host's part of a checkpoint: the MANIFEST of the whole, and the shards of the servers of this host.
-// A checkpoint is complete when every server verifies its own shard under the same MANIFEST.
+// Checkpoints without a common directory (checkpoint.per_host): every host has a directory of its own, and what is
+// called "step-..." in it is that host's part of a checkpoint: the MANIFEST of the whole, and the shards of the servers
+// of this host. A checkpoint is complete when every server verifies its own shard under the same MANIFEST.
 //
-// Several processes of a host may share its directory: each of these calls may be repeated by any of them, and they wait for
-// each other by an advisory lock on the directory (at most a minute; Unavailable names the directory).
+// Several processes of a host may share its directory: each of these calls may be repeated by any of them, and they
+// wait for each other by an advisory lock on the directory (at most a minute; Unavailable names the directory).
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_HOST_PART_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_HOST_PART_H_
 
@@ -18,8 +18,8 @@
 
 namespace weir {
 
-// Makes `dir` and in it the temporary directory `temporary` (from BeginCheckpoint of the chief) if they are not there, and
-// removes what dead runs left half-written.
+// Makes `dir` and in it the temporary directory `temporary` (from BeginCheckpoint of the chief) if they are not there,
+// and removes what dead runs left half-written.
 absl::Status BeginPart(const std::string& dir, const std::string& temporary);
 
 // Writes the sealed manifest (SealManifest) into the temporary directory and renames it to the step's name, unless
@@ -27,8 +27,8 @@ absl::Status BeginPart(const std::string& dir, const std::string& temporary);
 // their sizes. Called once more with the figures of an evaluation in the manifest, it replaces MANIFEST.
 absl::Status PublishPart(const std::string& dir, const std::string& temporary, const v1::CheckpointManifest& manifest);
 
-// Every part in `dir` whose manifest reads, belongs to `job` and names a file `own` that verifies; oldest first. `own` empty:
-// every file that is here must verify. `refused`: the others, with reasons.
+// Every part in `dir` whose manifest reads, belongs to `job` and names a file `own` that verifies; oldest first. `own`
+// empty: every file that is here must verify. `refused`: the others, with reasons.
 struct HostPart {
   int64_t step = 0;
   // ManifestIdentity: equal in all parts of a checkpoint.

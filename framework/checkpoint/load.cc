@@ -33,8 +33,8 @@ class Source {
                                      bool check_sums = true) {
     Source source;
     source.name_ = directory;
-    const std::vector<std::string> missing = manifest.per_host() ? MissingShards(directory, manifest)
-                                                                 : std::vector<std::string>();
+    const std::vector<std::string> missing =
+        manifest.per_host() ? MissingShards(directory, manifest) : std::vector<std::string>();
     for (const v1::CheckpointShard& shard : manifest.shards()) {
       if (std::find(missing.begin(), missing.end(), shard.file().name()) != missing.end()) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, check_sums));
@@ -50,8 +50,9 @@ class Source {
     }
     for (auto& [variable, states] : source.pieces_) {
       for (auto& [state, pieces] : states) {
-        std::stable_sort(pieces.begin(), pieces.end(),
-                         [](const Piece& a, const Piece& b) { return a.entry().element_begin() < b.entry().element_begin(); });
+        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+          return a.entry().element_begin() < b.entry().element_begin();
+        });
       }
     }
     return source;
@@ -90,8 +91,8 @@ std::string What(const DensePiece& piece) {
 absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, const DensePiece& wanted) {
   const auto* states = source.Find(wanted.variable);
   if (states == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no variable '", wanted.variable,
-                                                      "'; it has: ", source.Variables()));
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no variable '",
+                                                      wanted.variable, "'; it has: ", source.Variables()));
   }
   const auto it = states->find(wanted.state_name);
   if (it == states->end()) {
@@ -102,8 +103,8 @@ absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, c
     const v1::DenseEntry& e = piece.entry();
     if (!std::equal(e.whole_dims().begin(), e.whole_dims().end(), wanted.whole_dims.begin(), wanted.whole_dims.end())) {
       return absl::FailedPreconditionError(absl::StrCat(What(wanted), " is ", DimsText(wanted.whole_dims),
-                                                        " in this job and ", DimsText(e.whole_dims()), " in checkpoint ",
-                                                        source.name()));
+                                                        " in this job and ", DimsText(e.whole_dims()),
+                                                        " in checkpoint ", source.name()));
     }
     if (e.scalar() != wanted.scalar) {
       return absl::FailedPreconditionError(absl::StrCat(What(wanted), " is ", wanted.scalar ? "a scalar" : "an array",
@@ -137,14 +138,14 @@ absl::Status LoadElements(const Source& source, const DensePiece& wanted, absl::
     if (piece_end <= at) continue;
     if (at >= end || e.element_begin() > at) break;
     const int64_t n = std::min(end, piece_end) - at;
-    RETURN_IF_ERROR(piece.reader->ReadDense(piece.index, at - e.element_begin(),
-                                            out.subspan(static_cast<size_t>(at - wanted.element_begin),
-                                                        static_cast<size_t>(n))));
+    RETURN_IF_ERROR(
+        piece.reader->ReadDense(piece.index, at - e.element_begin(),
+                                out.subspan(static_cast<size_t>(at - wanted.element_begin), static_cast<size_t>(n))));
     at += n;
   }
   if (at >= end) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no elements [", at, ", ", end, ") of ",
-                                                    What(wanted), "; no shard holds them"));
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no elements [", at, ", ", end,
+                                                    ") of ", What(wanted), "; no shard holds them"));
 }
 
 // State in the checkpoint that nobody asks for would be dropped without a word.
@@ -156,8 +157,9 @@ absl::Status CheckNoStateIsLeft(const Source& source, const LoadPlan& plan) {
     if (held == nullptr) continue;
     for (const auto& [state, pieces] : *held) {
       if (states.count(state) == 0 && !state.empty()) {
-        return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " holds state '", state, "' of '",
-                                                          variable, "', which the optimizer of this job does not have"));
+        return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " holds state '", state,
+                                                          "' of '", variable,
+                                                          "', which the optimizer of this job does not have"));
       }
     }
   }
@@ -214,7 +216,8 @@ absl::Status CheckTable(const Source& source, const LoadPlan::Table& table) {
     }
   }
   if (known) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no table '", table.layout.table, "'"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", source.name(), " has no table '", table.layout.table, "'"));
 }
 
 absl::Status LoadTable(const Source& source, const LoadPlan::Table& table) {
@@ -229,7 +232,8 @@ absl::Status LoadTable(const Source& source, const LoadPlan::Table& table) {
 
 }  // namespace
 
-absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest, const LoadPlan& plan) {
+absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest,
+                            const LoadPlan& plan) {
   ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest));
   for (const LoadPlan::Dense& dense : plan.dense) RETURN_IF_ERROR(Pieces(source, dense.piece).status());
   RETURN_IF_ERROR(CheckNoStateIsLeft(source, plan));
@@ -259,7 +263,9 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
       ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest, /*check_sums=*/false));
       WholeVariable whole;
       whole.dims.assign(e.whole_dims().begin(), e.whole_dims().end());
-      DensePiece piece{.variable = std::string(variable), .whole_dims = whole.dims, .state_name = std::string(state_name),
+      DensePiece piece{.variable = std::string(variable),
+                       .whole_dims = whole.dims,
+                       .state_name = std::string(state_name),
                        .scalar = e.scalar()};
       if (e.scalar()) whole.dims = {e.element_count()};
       // What the files do not hold is not asked of the memory either.
@@ -276,7 +282,8 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
       return whole;
     }
   }
-  return absl::NotFoundError(absl::StrCat("checkpoint ", directory, " has no '", View(variable), "' ", View(state_name)));
+  return absl::NotFoundError(
+      absl::StrCat("checkpoint ", directory, " has no '", View(variable), "' ", View(state_name)));
 }
 
 absl::StatusOr<DigestTable> CheckpointDigests(const std::string& directory, const v1::CheckpointManifest& manifest) {

@@ -33,19 +33,21 @@ struct LoadPlan {
   std::vector<Table> tables;
 };
 
-// Fills `plan` from the checkpoint in `directory` (a step's directory). Every shard's checksum is verified before anything is
-// written into `plan`. Of a checkpoint written per host only the shards that are here are read: rows that others hold are not
-// missed, so the caller must know that none of them is wanted (pserver/server/server_checkpoints.h).
+// Fills `plan` from the checkpoint in `directory` (a step's directory). Every shard's checksum is verified before
+// anything is written into `plan`. Of a checkpoint written per host only the shards that are here are read: rows that
+// others hold are not missed, so the caller must know that none of them is wanted
+// (pserver/server/server_checkpoints.h).
 //
-// DataLoss: a file is damaged. FailedPrecondition: the checkpoint does not fit: elements that no shard holds, other dims, other
-// widths, state that the present optimizer does not have or lacks; the text names variable, expected and got.
+// DataLoss: a file is damaged. FailedPrecondition: the checkpoint does not fit: elements that no shard holds, other
+// dims, other widths, state that the present optimizer does not have or lacks; the text names variable, expected and
+// got.
 absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest, const LoadPlan& plan);
 
 // Names of parameters and tables (not state) in a checkpoint, sorted.
 std::vector<std::string> CheckpointVariables(const v1::CheckpointManifest& manifest);
 
-// A whole dense variable (or its state) put together from all shards of a checkpoint that was verified before: sizes are
-// checked here, checksums are not. NotFound, DataLoss.
+// A whole dense variable (or its state) put together from all shards of a checkpoint that was verified before: sizes
+// are checked here, checksums are not. NotFound, DataLoss.
 struct WholeVariable {
   std::vector<int64_t> dims;
   std::vector<float> values;

@@ -20,7 +20,8 @@ void Put(std::string* out, T value) {
   for (size_t i = 0; i < sizeof(T); ++i) out->push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
 }
 
-// Every member carries 64-bit sizes, so there is one form for all sizes. 1980-01-01: the same arrays give the same bytes.
+// Every member carries 64-bit sizes, so there is one form for all sizes. 1980-01-01: the same arrays give the same
+// bytes.
 constexpr uint16_t kVersionZip64 = 45;
 constexpr uint16_t kDosDate = 33;
 constexpr uint32_t kSizeIn64 = 0xffffffff;
@@ -168,7 +169,8 @@ absl::Status NpzWriter::End() {
   if (!open_) return absl::FailedPreconditionError("no array has begun");
   const Member& member = members_.back();
   if (member.size != expected_bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat(member.name, " has ", member.size, " bytes, its dims need ", expected_bytes_));
+    return absl::InvalidArgumentError(
+        absl::StrCat(member.name, " has ", member.size, " bytes, its dims need ", expected_bytes_));
   }
   open_ = false;
   return file_->Patch(static_cast<int64_t>(member.offset), LocalHeader(member.name, member.crc, member.size));
@@ -193,7 +195,8 @@ absl::Status NpzWriter::Finish() {
     const std::string header = CentralHeader(m.name, m.crc, m.size, m.offset);
     RETURN_IF_ERROR(file_->Append(header.data(), header.size()));
   }
-  const std::string end = EndRecords(members_.size(), directory_at, static_cast<uint64_t>(file_->size()) - directory_at);
+  const std::string end =
+      EndRecords(members_.size(), directory_at, static_cast<uint64_t>(file_->size()) - directory_at);
   RETURN_IF_ERROR(file_->Append(end.data(), end.size()));
   RETURN_IF_ERROR(file_->Close());
   if (::rename(file_->path().c_str(), path_.c_str()) != 0) {

@@ -1,4 +1,5 @@
-// Arrays for NumPy: numpy.load(path) gives them back by name. A .npz is a zip archive, stored without compression, of .npy.
+// Arrays for NumPy: numpy.load(path) gives them back by name. A .npz is a zip archive, stored without compression, of
+// .npy.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
 
@@ -39,7 +40,8 @@ class NpzWriter {
     uint64_t offset = 0;
   };
   NpzWriter(std::string path, std::unique_ptr<FileWriter> file) : path_(std::move(path)), file_(std::move(file)) {}
-  absl::Status Begin(std::string_view name, std::string_view descr, size_t element_size, absl::Span<const int64_t> dims);
+  absl::Status Begin(std::string_view name, std::string_view descr, size_t element_size,
+                     absl::Span<const int64_t> dims);
 
   const std::string path_;
   std::unique_ptr<FileWriter> file_;

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
-#include "framework/checkpoint/directory_lock.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/directory_lock.h"
 #include "framework/checkpoint/file.h"
 #include "framework/checkpoint/process_identity.h"
 #include "glog/logging.h"
@@ -160,8 +160,8 @@ absl::StatusOr<bool> DirectoryOwner::Watch(const v1::DirectoryOwner& found, cons
 absl::StatusOr<bool> DirectoryOwner::Take(std::string* holder) {
   holder->clear();
   RETURN_IF_ERROR(MakeCheckpointDirectory(options_.dir));
-  // Two that start on one host take turns. Where directories cannot be locked, or over hosts, both may replace a dead one's mark
-  // in the same moment; the one whose mark was replaced finds that out before it changes anything (Check).
+  // Two that start on one host take turns. Where directories cannot be locked, or over hosts, both may replace a dead
+  // one's mark in the same moment; the one whose mark was replaced finds that out before it changes anything (Check).
   const auto lock = DirectoryLock::Take(options_.dir);
   const absl::StatusOr<std::string> text = ReadWholeFile(path(), kMostBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();

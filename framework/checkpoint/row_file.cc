@@ -62,7 +62,8 @@ std::optional<Places> PlacesOf(int64_t rows, int64_t removed, int64_t floats) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowFileWriter>> RowFileWriter::Create(const std::string& path, const TableLayout& layout,
-                                                                     const std::string& job, int64_t step, int64_t since_step) {
+                                                                     const std::string& job, int64_t step,
+                                                                     int64_t since_step) {
   ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(absl::StrCat(path, ".tmp-", getpid())));
   std::unique_ptr<RowFileWriter> writer(new RowFileWriter(path, layout, std::move(file)));
   v1::RowFile& description = writer->description_;
@@ -86,11 +87,12 @@ absl::StatusOr<std::unique_ptr<RowFileWriter>> RowFileWriter::Create(const std::
   return writer;
 }
 
-absl::Status RowFileWriter::Add(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed) {
+absl::Status RowFileWriter::Add(absl::Span<const int64_t> ids, absl::Span<const float> rows,
+                                absl::Span<const int64_t> removed) {
   const size_t floats = static_cast<size_t>(layout_.width + layout_.state_width());
   if (rows.size() != ids.size() * floats) {
-    return absl::InvalidArgumentError(absl::StrCat("rows of '", layout_.table, "' have ", rows.size(), " floats; ", ids.size(),
-                                                   " ids of ", floats, " need ", ids.size() * floats));
+    return absl::InvalidArgumentError(absl::StrCat("rows of '", layout_.table, "' have ", rows.size(), " floats; ",
+                                                   ids.size(), " ids of ", floats, " need ", ids.size() * floats));
   }
   const size_t run = std::max<size_t>(1, static_cast<size_t>(kChunkBytes) / (8 + 4 * floats));
   for (size_t at = 0, gone = 0; at < ids.size() || gone < removed.size(); at += run, gone += run) {
@@ -136,7 +138,8 @@ absl::StatusOr<v1::RowFile> RowFileWriter::Finish() {
   const std::string description = description_.SerializeAsString();
   RETURN_IF_ERROR(file_->AlignTo(kAlign));
   RETURN_IF_ERROR(file_->Append(description.data(), description.size()));
-  Trailer trailer = {.description_bytes = description.size(), .description_checksum = StableHash(description), .magic = {}};
+  Trailer trailer = {
+      .description_bytes = description.size(), .description_checksum = StableHash(description), .magic = {}};
   std::memcpy(trailer.magic, kEnd, sizeof(kEnd));
   RETURN_IF_ERROR(file_->Append(&trailer, sizeof(trailer)));
   RETURN_IF_ERROR(file_->Close());
@@ -157,7 +160,8 @@ absl::Status RowFileReader::ReadDescription() {
   Header header;
   if (size < static_cast<int64_t>(sizeof(Header))) return absl::DataLossError(absl::StrCat(path_, " is no row file"));
   RETURN_IF_ERROR(file_->Read(0, &header, sizeof(header)));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) return absl::DataLossError(absl::StrCat(path_, " is no row file"));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
+    return absl::DataLossError(absl::StrCat(path_, " is no row file"));
   if (header.format > kRowFileFormat) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, " has format ", header.format, "; this build reads up to ", kRowFileFormat));
@@ -169,7 +173,8 @@ absl::Status RowFileReader::ReadDescription() {
     return absl::DataLossError(absl::StrCat(path_, " has no end: it was cut, or is still being written"));
   }
   if (trailer.description_bytes > std::min<uint64_t>(static_cast<uint64_t>(room), kMaxDescription)) {
-    return absl::DataLossError(absl::StrCat(path_, ": its description of ", trailer.description_bytes, " bytes does not fit in it"));
+    return absl::DataLossError(
+        absl::StrCat(path_, ": its description of ", trailer.description_bytes, " bytes does not fit in it"));
   }
   std::string bytes(trailer.description_bytes, '\0');
   RETURN_IF_ERROR(file_->Read(size - static_cast<int64_t>(sizeof(Trailer) + bytes.size()), bytes.data(), bytes.size()));
@@ -206,8 +211,8 @@ absl::Status RowFileReader::CheckDescription() const {
 }
 
 TableLayout RowFileReader::layout() const {
-  TableLayout layout{.table = description_.table(), .width = description_.width(),
-                     .logical_shards = description_.logical_shards()};
+  TableLayout layout{
+      .table = description_.table(), .width = description_.width(), .logical_shards = description_.logical_shards()};
   for (int i = 0; i < description_.state_names_size(); ++i) {
     layout.states.emplace_back(description_.state_names(i), description_.state_widths(i));
   }

@@ -1,5 +1,5 @@
-// Files of embedding rows: a table, or what changed in it, checksummed, in pieces that can be read one by one. The format is
-// described in docs/row_files.md and proto/row_file.proto.
+// Files of embedding rows: a table, or what changed in it, checksummed, in pieces that can be read one by one. The
+// format is described in docs/row_files.md and proto/row_file.proto.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
 
@@ -25,7 +25,8 @@ class RowFileWriter {
  public:
   // layout.states: what stands behind the values; empty without state. since_step < 0: the file holds all rows.
   static absl::StatusOr<std::unique_ptr<RowFileWriter>> Create(const std::string& path, const TableLayout& layout,
-                                                               const std::string& job, int64_t step, int64_t since_step);
+                                                               const std::string& job, int64_t step,
+                                                               int64_t since_step);
 
   // rows [ids.size(), width + state_width]. Each id once in a file.
   absl::Status Add(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
@@ -34,9 +35,12 @@ class RowFileWriter {
 
  private:
   RowFileWriter(std::string path, TableLayout layout, std::unique_ptr<FileWriter> file)
-      : path_(std::move(path)), layout_(std::move(layout)), file_(std::move(file)),
+      : path_(std::move(path)),
+        layout_(std::move(layout)),
+        file_(std::move(file)),
         digester_(layout_.table, layout_.logical_shards) {}
-  absl::Status WriteChunk(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
+  absl::Status WriteChunk(absl::Span<const int64_t> ids, absl::Span<const float> rows,
+                          absl::Span<const int64_t> removed);
 
   const std::string path_;
   const TableLayout layout_;

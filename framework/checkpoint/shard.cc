@@ -55,9 +55,9 @@ class Writer : public ShardWriter {
     const int64_t count = static_cast<int64_t>(values.size());
     if (!whole.has_value() || piece.element_begin < 0 || piece.element_begin > *whole ||
         (!piece.scalar && count > *whole - piece.element_begin)) {
-      return absl::InvalidArgumentError(absl::StrCat("piece of '", piece.variable, "': elements [", piece.element_begin, ", ",
-                                                     piece.element_begin + count, ") do not fit in ", whole.value_or(-1),
-                                                     " elements"));
+      return absl::InvalidArgumentError(absl::StrCat("piece of '", piece.variable, "': elements [", piece.element_begin,
+                                                     ", ", piece.element_begin + count, ") do not fit in ",
+                                                     whole.value_or(-1), " elements"));
     }
     RETURN_IF_ERROR(file_->AlignTo(kAlign));
     v1::DenseEntry* entry = shard_.add_dense();
@@ -84,7 +84,8 @@ class Writer : public ShardWriter {
   }
 
   absl::Status BeginTable(const TableLayout& layout) override {
-    if (table_.has_value()) return absl::FailedPreconditionError(absl::StrCat("table '", table_->table, "' is still open"));
+    if (table_.has_value())
+      return absl::FailedPreconditionError(absl::StrCat("table '", table_->table, "' is still open"));
     if (layout.width <= 0 || layout.logical_shards <= 0 || layout.state_width() < 0) {
       return absl::InvalidArgumentError(absl::StrCat("table '", layout.table, "' has width ", layout.width, " and ",
                                                      layout.logical_shards, " logical shards"));
@@ -110,7 +111,8 @@ class Writer : public ShardWriter {
 
   absl::Status AddRow(int64_t id, absl::Span<const float> row) override {
     if (!table_.has_value() || row.size() != row_floats_) {
-      return absl::InvalidArgumentError(absl::StrCat("row has ", row.size(), " floats, the open table needs ", row_floats_));
+      return absl::InvalidArgumentError(
+          absl::StrCat("row has ", row.size(), " floats, the open table needs ", row_floats_));
     }
     const size_t width = static_cast<size_t>(table_->width);
     digester_->AddRow(id, row.first(width), row.subspan(width));
@@ -130,7 +132,8 @@ class Writer : public ShardWriter {
   }
 
   absl::StatusOr<v1::CheckpointShard> Finish() override {
-    if (table_.has_value()) return absl::FailedPreconditionError(absl::StrCat("table '", table_->table, "' is still open"));
+    if (table_.has_value())
+      return absl::FailedPreconditionError(absl::StrCat("table '", table_->table, "' is still open"));
     RETURN_IF_ERROR(file_->Close());
     v1::CheckpointFile* file = shard_.mutable_file();
     const std::string& path = file_->path();
@@ -215,7 +218,8 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
         e.state_names_size() != e.state_widths_size() || e.logical_shards() <= 0) {
       return bad(e.table(), "has widths that make no sense");
     }
-    if (e.has_shard_end() && (e.shard_begin() < 0 || e.shard_begin() > e.shard_end() || e.shard_end() > e.logical_shards())) {
+    if (e.has_shard_end() &&
+        (e.shard_begin() < 0 || e.shard_begin() > e.shard_end() || e.shard_end() > e.logical_shards())) {
       return bad(e.table(), "has logical shards that it does not have");
     }
     int64_t ids = 0, rows = 0, end = 0;
@@ -231,7 +235,8 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
 
 class Reader : public ShardReader {
  public:
-  Reader(std::unique_ptr<FileReader> file, v1::CheckpointShard shard) : file_(std::move(file)), shard_(std::move(shard)) {}
+  Reader(std::unique_ptr<FileReader> file, v1::CheckpointShard shard)
+      : file_(std::move(file)), shard_(std::move(shard)) {}
 
   const v1::CheckpointShard& shard() const override { return shard_; }
 
@@ -242,11 +247,13 @@ class Reader : public ShardReader {
       return absl::OutOfRangeError(absl::StrCat("'", e.variable(), "': elements [", begin, ", ", begin + out.size(),
                                                 ") of an entry of ", e.element_count()));
     }
-    return file_->Read(e.offset() + begin * static_cast<int64_t>(sizeof(float)), out.data(), out.size() * sizeof(float));
+    return file_->Read(e.offset() + begin * static_cast<int64_t>(sizeof(float)), out.data(),
+                       out.size() * sizeof(float));
   }
 
   absl::Status ReadTable(int entry, const RowVisitor& visit) const override {
-    if (entry < 0 || entry >= shard_.tables_size()) return absl::OutOfRangeError(absl::StrCat("no table entry ", entry));
+    if (entry < 0 || entry >= shard_.tables_size())
+      return absl::OutOfRangeError(absl::StrCat("no table entry ", entry));
     const v1::TableEntry& e = shard_.tables(entry);
     const int64_t floats = int64_t{e.width()} + e.state_width();
     const int64_t run = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / (floats * 4 + 8));
@@ -284,8 +291,8 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(const std::stri
   return writer;
 }
 
-absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string& directory, const v1::CheckpointShard& shard,
-                                                               bool check_sum) {
+absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string& directory,
+                                                               const v1::CheckpointShard& shard, bool check_sum) {
   const v1::CheckpointFile& expected = shard.file();
   RETURN_IF_ERROR(CheckFileName(expected.name()));
   const std::string path = absl::StrCat(directory, "/", expected.name());
@@ -296,7 +303,8 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string
   RETURN_IF_ERROR(CheckFile(**file, path, expected, check_sum));
   Header header;
   RETURN_IF_ERROR((*file)->Read(0, &header, sizeof(header)));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) return absl::DataLossError(absl::StrCat(path, " is no shard file"));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
+    return absl::DataLossError(absl::StrCat(path, " is no shard file"));
   if (header.format > kCheckpointFormat) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " has format ", header.format, "; this build reads up to ", kCheckpointFormat));

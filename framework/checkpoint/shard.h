@@ -1,8 +1,8 @@
 // Shard files: what one server owns, as bytes on disk. Names, elements and rows only; no operator, no server.
 //
-// A file is a header of 64 bytes, then dense pieces and chunks of table rows, each at a multiple of 64 bytes, little-endian.
-// Where each stands is told by CheckpointShard (proto/checkpoint.proto) in the MANIFEST, with size and checksum of the file.
-// See docs/checkpoint_format.md.
+// A file is a header of 64 bytes, then dense pieces and chunks of table rows, each at a multiple of 64 bytes,
+// little-endian. Where each stands is told by CheckpointShard (proto/checkpoint.proto) in the MANIFEST, with size and
+// checksum of the file. See docs/checkpoint_format.md.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_SHARD_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_SHARD_H_
 
@@ -29,8 +29,8 @@ struct DensePiece {
   int64_t element_begin = 0;
   // Empty for values; "moment1" for optimizer state.
   std::string state_name;
-  // State that every owner of a block keeps, equal in all (a count, a power): any number of floats, bits as they are (so an
-  // int64 may be given as two).
+  // State that every owner of a block keeps, equal in all (a count, a power): any number of floats, bits as they are
+  // (so an int64 may be given as two).
   bool scalar = false;
 };
 
@@ -54,8 +54,8 @@ class ShardWriter {
   // InvalidArgument when the piece does not fit in whole_dims.
   virtual absl::Status AddDense(const DensePiece& piece, absl::Span<const float> values) = 0;
 
-  // Rows stream: any number of AddRows between BeginTable and EndTable; memory stays bounded. Each id once. Rows given in
-  // order of their logical shard make loading on other numbers of servers cheaper, any order is right.
+  // Rows stream: any number of AddRows between BeginTable and EndTable; memory stays bounded. Each id once. Rows given
+  // in order of their logical shard make loading on other numbers of servers cheaper, any order is right.
   virtual absl::Status BeginTable(const TableLayout& layout) = 0;
   // rows [ids.size(), width + state_width]
   virtual absl::Status AddRows(absl::Span<const int64_t> ids, absl::Span<const float> rows) = 0;
@@ -70,20 +70,21 @@ class ShardWriter {
   virtual const DigestTable& digests() const = 0;
 };
 
-// Reads one shard file by its description. Every read is checked against the file; DataLoss names the file. Thread-safe.
+// Reads one shard file by its description. Every read is checked against the file; DataLoss names the file.
+// Thread-safe.
 class ShardReader {
  public:
-  // DataLoss when the file is missing, has another size, another checksum (read once through, unless check is false), or when
-  // the description does not make sense. FailedPrecondition for a newer format.
-  static absl::StatusOr<std::unique_ptr<ShardReader>> Open(const std::string& directory, const v1::CheckpointShard& shard,
-                                                           bool check_sum = true);
+  // DataLoss when the file is missing, has another size, another checksum (read once through, unless check is false),
+  // or when the description does not make sense. FailedPrecondition for a newer format.
+  static absl::StatusOr<std::unique_ptr<ShardReader>> Open(const std::string& directory,
+                                                           const v1::CheckpointShard& shard, bool check_sum = true);
   virtual ~ShardReader() = default;
 
   virtual const v1::CheckpointShard& shard() const = 0;
   // `out` gets elements [begin, begin + out.size()) of the entry, counted from the entry's own first element.
   virtual absl::Status ReadDense(int entry, int64_t begin, absl::Span<float> out) const = 0;
-  // Rows of shard().tables(entry) in runs of at most a few MiB: ids [n], rows [n, width + state_width]. Stops at the first
-  // error of `visit` and returns it.
+  // Rows of shard().tables(entry) in runs of at most a few MiB: ids [n], rows [n, width + state_width]. Stops at the
+  // first error of `visit` and returns it.
   using RowVisitor = std::function<absl::Status(absl::Span<const int64_t> ids, absl::Span<const float> rows)>;
   virtual absl::Status ReadTable(int entry, const RowVisitor& visit) const = 0;
 };

@@ -56,8 +56,8 @@ absl::StatusOr<TableReader> TableReader::Open(const std::string& directory, cons
     }
   }
   if (opened.readers_.empty()) {
-    return absl::NotFoundError(absl::StrCat(directory, " has no table '", absl::string_view(table.data(), table.size()), "'; it has ",
-                                            names.empty() ? "none" : absl::StrJoin(names, ", ")));
+    return absl::NotFoundError(absl::StrCat(directory, " has no table '", absl::string_view(table.data(), table.size()),
+                                            "'; it has ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   return opened;
 }
@@ -70,7 +70,9 @@ absl::StatusOr<TableRowsRead> TableReader::Read(uint32_t begin, uint32_t end) co
     for (int i = 0; i < reader->shard().tables_size(); ++i) {
       const v1::TableEntry& e = reader->shard().tables(i);
       if (e.table() != layout_.table) continue;
-      if (e.has_shard_end() && (static_cast<uint32_t>(e.shard_begin()) >= end || static_cast<uint32_t>(e.shard_end()) <= begin)) continue;
+      if (e.has_shard_end() &&
+          (static_cast<uint32_t>(e.shard_begin()) >= end || static_cast<uint32_t>(e.shard_end()) <= begin))
+        continue;
       RETURN_IF_ERROR(reader->ReadTable(i, [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
         for (size_t r = 0; r < ids.size(); ++r) {
           const uint32_t shard = LogicalShard(ids[r], shards);
@@ -110,7 +112,8 @@ absl::Status VisitChanges(const TableReader& now, const TableReader* before, boo
                           const std::function<absl::Status(const TableChanges&)>& visit) {
   const TableLayout& layout = now.layout();
   if (before != nullptr && !SameLayout(layout, before->layout())) {
-    return absl::FailedPreconditionError(absl::StrCat("table '", layout.table, "' has another width, state or number of logical "
+    return absl::FailedPreconditionError(absl::StrCat("table '", layout.table,
+                                                      "' has another width, state or number of logical "
                                                       "shards in the earlier checkpoint: export all of it"));
   }
   const uint32_t shards = static_cast<uint32_t>(layout.logical_shards);
@@ -133,7 +136,8 @@ absl::Status VisitChanges(const TableReader& now, const TableReader* before, boo
       return of_a != of_b ? of_a < of_b : a < b;
     };
     for (size_t i = 0; i < there.ids.size(); ++i) {
-      while (e < earlier.ids.size() && comes_before(earlier.ids[e], there.ids[i])) changes.removed.push_back(earlier.ids[e++]);
+      while (e < earlier.ids.size() && comes_before(earlier.ids[e], there.ids[i]))
+        changes.removed.push_back(earlier.ids[e++]);
       const float* const row = RowOf(there, i, floats);
       if (e < earlier.ids.size() && earlier.ids[e] == there.ids[i]) {
         const bool same = std::memcmp(row, RowOf(earlier, e, floats), wanted * sizeof(float)) == 0;
@@ -143,7 +147,8 @@ absl::Status VisitChanges(const TableReader& now, const TableReader* before, boo
       changes.ids.push_back(there.ids[i]);
       changes.rows.insert(changes.rows.end(), row, row + wanted);
     }
-    changes.removed.insert(changes.removed.end(), earlier.ids.begin() + static_cast<std::ptrdiff_t>(e), earlier.ids.end());
+    changes.removed.insert(changes.removed.end(), earlier.ids.begin() + static_cast<std::ptrdiff_t>(e),
+                           earlier.ids.end());
     if (!changes.ids.empty() || !changes.removed.empty()) RETURN_IF_ERROR(visit(changes));
   }
   return absl::OkStatus();

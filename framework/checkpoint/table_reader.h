@@ -1,5 +1,5 @@
-// One table of a checkpoint, read range by range of logical shards, and what changed in it between two checkpoints. Memory is
-// that of a range, not of the table.
+// One table of a checkpoint, read range by range of logical shards, and what changed in it between two checkpoints.
+// Memory is that of a range, not of the table.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_TABLE_READER_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_TABLE_READER_H_
 
@@ -25,8 +25,8 @@ struct TableRowsRead {
 
 class TableReader {
  public:
-  // `directory` of a checkpoint that was verified before: sizes are checked here, checksums are not. NotFound: no such table, with
-  // those that there are. DataLoss.
+  // `directory` of a checkpoint that was verified before: sizes are checked here, checksums are not. NotFound: no such
+  // table, with those that there are. DataLoss.
   static absl::StatusOr<TableReader> Open(const std::string& directory, const v1::CheckpointManifest& manifest,
                                           std::string_view table);
 
@@ -48,9 +48,9 @@ struct TableChanges {
   std::vector<int64_t> removed;
 };
 
-// Goes through the table in order of its logical shards. `before` null: every row is new. A row differs when a bit of its values
-// (with `state`: or of its state) does; without `state` rows come without it. FailedPrecondition: the two do not have the same
-// layout. Stops at the first error of `visit` and returns it.
+// Goes through the table in order of its logical shards. `before` null: every row is new. A row differs when a bit of
+// its values (with `state`: or of its state) does; without `state` rows come without it. FailedPrecondition: the two do
+// not have the same layout. Stops at the first error of `visit` and returns it.
 absl::Status VisitChanges(const TableReader& now, const TableReader* before, bool state,
                           const std::function<absl::Status(const TableChanges&)>& visit);
 

@@ -20,8 +20,8 @@ namespace weir {
 namespace {
 
 bool IsFloat(const v1::VarDesc& var) {
-  return var.kind() != v1::IDS && (var.dtype() == v1::FLOAT32 || var.dtype() == v1::FLOAT64 || var.dtype() == v1::FLOAT16 ||
-                                   var.dtype() == v1::BFLOAT16);
+  return var.kind() != v1::IDS && (var.dtype() == v1::FLOAT32 || var.dtype() == v1::FLOAT64 ||
+                                   var.dtype() == v1::FLOAT16 || var.dtype() == v1::BFLOAT16);
 }
 
 bool IsScalar(const v1::VarDesc& var) { return var.dims_size() == 0; }
@@ -64,8 +64,8 @@ class Backward {
     }
     for (int i = ops_ - 1; i >= 0; --i) {
       RETURN_IF_ERROR(Differentiate(i));
-      // What this op is the first to read has all its gradients now. In order of slots, so that the program is a function
-      // of the program.
+      // What this op is the first to read has all its gradients now. In order of slots, so that the program is a
+      // function of the program.
       for (const v1::OpSlot& slot : block_.ops(i).inputs()) {
         for (const std::string& name : slot.vars()) {
           VarState& var = vars_.at(name);
@@ -173,8 +173,9 @@ class Backward {
       if (scalar) {
         RETURN_IF_ERROR(CheckScalar(title, loss.var()));
       } else if (!IsPerSample(*var.desc)) {
-        return absl::InvalidArgumentError(absl::StrCat(title, ": variable '", loss.var(), "' is ", DescribeVar(*var.desc),
-                                                       "; a loss is [B, 1], the mean of one, or a weighted sum of such"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(title, ": variable '", loss.var(), "' is ", DescribeVar(*var.desc),
+                         "; a loss is [B, 1], the mean of one, or a weighted sum of such"));
       }
       if (!var.wants_gradient) {
         return absl::InvalidArgumentError(
@@ -303,8 +304,8 @@ class Backward {
         const VarState& var = vars_.at(name);
         reached |= !var.gradient.empty();
         if (!var.gradient.empty() && var.writers > 1) {
-          return absl::InvalidArgumentError(absl::StrCat(Place(i), ": variable '", name, "' is written by ", var.writers,
-                                                         " ops; a gradient needs one"));
+          return absl::InvalidArgumentError(absl::StrCat(Place(i), ": variable '", name, "' is written by ",
+                                                         var.writers, " ops; a gradient needs one"));
         }
       }
     }
@@ -315,7 +316,8 @@ class Backward {
     const OpDef& def = *defs_[static_cast<size_t>(i)];
     if (!def.gradient) {
       return absl::InvalidArgumentError(absl::StrCat(
-          Place(i), ": this op has no gradient, and a loss depends on a parameter through it; set stop_gradient on its output"));
+          Place(i),
+          ": this op has no gradient, and a loss depends on a parameter through it; set stop_gradient on its output"));
     }
     Context context(this, i);
     absl::StatusOr<std::vector<v1::OpDesc>> ops = def.gradient(context);

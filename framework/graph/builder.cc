@@ -85,8 +85,9 @@ absl::Status ProgramBuilder::AddOp(v1::OpDesc op) {
                   absl::MakeConstSpan(inferred.dims().data(), static_cast<size_t>(inferred.dims_size())))) {
       continue;
     }
-    return at_place(absl::InvalidArgumentError(absl::StrCat("output '", inferred.name(), "' is declared as ",
-                                                            DescribeVar(*declared), "; the op gives ", DescribeVar(inferred))));
+    return at_place(
+        absl::InvalidArgumentError(absl::StrCat("output '", inferred.name(), "' is declared as ",
+                                                DescribeVar(*declared), "; the op gives ", DescribeVar(inferred))));
   }
   for (v1::VarDesc& inferred : *outputs) {
     if (FindVar(inferred.name()) == nullptr) RETURN_IF_ERROR(AddVar(std::move(inferred)).status());

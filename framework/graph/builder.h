@@ -1,4 +1,5 @@
-// Grows one block of a program: variables, and ops whose outputs are described by their shape rules. Same calls, same bytes.
+// Grows one block of a program: variables, and ops whose outputs are described by their shape rules. Same calls, same
+// bytes.
 #ifndef WEIR_FRAMEWORK_GRAPH_BUILDER_H_
 #define WEIR_FRAMEWORK_GRAPH_BUILDER_H_
 
@@ -18,8 +19,8 @@ namespace weir {
 
 class ProgramBuilder {
  public:
-  // Continues block `block` of the program, making block 0 when the program is empty. Borrows the program for its own life;
-  // nobody else adds variables to that block meanwhile.
+  // Continues block `block` of the program, making block 0 when the program is empty. Borrows the program for its own
+  // life; nobody else adds variables to that block meanwhile.
   explicit ProgramBuilder(v1::ProgramDesc* program, int block = 0);
 
   // A new block inside `parent`; its index. This builder goes on with its own block.

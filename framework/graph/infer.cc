@@ -102,8 +102,8 @@ class Inference : public InferContext {
     }
     return 0;
   }
-  // A rule may ask for an optional slot that this op lacks; it then sees a variable without name and dims, and the op is
-  // refused.
+  // A rule may ask for an optional slot that this op lacks; it then sees a variable without name and dims, and the op
+  // is refused.
   v1::VarDesc* Var(Slots* slots, std::string_view name, int i) {
     for (auto& slot : *slots) {
       if (slot.first == name && i >= 0 && static_cast<size_t>(i) < slot.second.size()) {
@@ -146,15 +146,18 @@ absl::Status CheckSlots(const v1::OpDesc& op, const OpDef& def, bool input, bool
           absl::StrCat(side, " slot '", slot.name(), "' takes one variable, got ", slot.vars_size()));
     }
     for (const std::string& name : slot.vars()) {
-      if (name.empty()) return absl::InvalidArgumentError(absl::StrCat(side, " ", slot.name(), ": a variable without a name"));
+      if (name.empty())
+        return absl::InvalidArgumentError(absl::StrCat(side, " ", slot.name(), ": a variable without a name"));
       const v1::VarDesc* var = find(name);
       if (var == nullptr) {
         if (may_be_new) continue;
         return absl::NotFoundError(absl::StrCat(side, " ", slot.name(), ": variable '", name, "' is not declared"));
       }
-      const bool fits = at->kinds.empty() ? var->kind() == v1::DENSE
-                                          : std::find(at->kinds.begin(), at->kinds.end(), var->kind()) != at->kinds.end();
-      const bool table = table_update && var->kind() == v1::TABLE && (slot.name() == "Param" || slot.name() == "ParamOut");
+      const bool fits = at->kinds.empty()
+                            ? var->kind() == v1::DENSE
+                            : std::find(at->kinds.begin(), at->kinds.end(), var->kind()) != at->kinds.end();
+      const bool table =
+          table_update && var->kind() == v1::TABLE && (slot.name() == "Param" || slot.name() == "ParamOut");
       if (!fits && !table) {
         std::vector<std::string> kinds;
         for (v1::VarKind kind : at->kinds) kinds.push_back(KindName(kind));
@@ -177,7 +180,8 @@ absl::Status CheckSlots(const v1::OpDesc& op, const OpDef& def, bool input, bool
 absl::Status CheckAttrs(const v1::OpDesc& op, const OpDef& def) {
   std::set<std::string_view> seen;
   for (const v1::OpAttr& attr : op.attrs()) {
-    const auto at = std::find_if(def.attrs.begin(), def.attrs.end(), [&](const AttrDef& a) { return a.name == attr.name(); });
+    const auto at =
+        std::find_if(def.attrs.begin(), def.attrs.end(), [&](const AttrDef& a) { return a.name == attr.name(); });
     if (at == def.attrs.end()) {
       std::vector<std::string> names;
       for (const AttrDef& a : def.attrs) names.push_back(a.name);
@@ -257,7 +261,8 @@ absl::StatusOr<std::vector<v1::VarDesc>> InferOutputs(const v1::OpDesc& op, cons
   if (def.shape && !UpdatesTable(op, def, find)) {
     const absl::Status status = def.shape(context);
     if (!context.missing().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("slot '", context.missing(), "' is missing or too short for this op"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("slot '", context.missing(), "' is missing or too short for this op"));
     }
     RETURN_IF_ERROR(status);
   }
@@ -273,7 +278,8 @@ Cost CostOf(const v1::OpDesc& op, const OpDef& def, const VarLookup& find, int64
 }
 
 bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](int64_t x, int64_t y) { return x == y || x < 0 || y < 0; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](int64_t x, int64_t y) { return x == y || x < 0 || y < 0; });
 }
 
 int64_t KnownCount(absl::Span<const int64_t> dims) {
@@ -301,25 +307,38 @@ absl::Status CheckDims(const v1::VarDesc& var) {
 }
 
 std::string DescribeVar(const v1::VarDesc& var) {
-  return absl::StrCat(var.kind() == v1::DENSE ? "" : absl::StrCat(KindName(var.kind()), " "), DTypeText(var.dtype()), " ",
-                      ShapeString(absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()))));
+  return absl::StrCat(var.kind() == v1::DENSE ? "" : absl::StrCat(KindName(var.kind()), " "), DTypeText(var.dtype()),
+                      " ", ShapeString(absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()))));
 }
 
 std::string AttrTypeName(v1::OpAttr::ValueCase type) {
   switch (type) {
-    case v1::OpAttr::kB: return "bool";
-    case v1::OpAttr::kI: return "integer";
-    case v1::OpAttr::kF: return "float";
-    case v1::OpAttr::kS: return "string";
-    case v1::OpAttr::kBools: return "list of bools";
-    case v1::OpAttr::kInts: return "list of integers";
-    case v1::OpAttr::kFloats: return "list of floats";
-    case v1::OpAttr::kStrings: return "list of strings";
-    case v1::OpAttr::kBlock: return "block";
-    case v1::OpAttr::kBlocks: return "list of blocks";
-    case v1::OpAttr::kDtype: return "dtype";
-    case v1::OpAttr::kInitializer: return "initializer";
-    case v1::OpAttr::VALUE_NOT_SET: return "nothing";
+    case v1::OpAttr::kB:
+      return "bool";
+    case v1::OpAttr::kI:
+      return "integer";
+    case v1::OpAttr::kF:
+      return "float";
+    case v1::OpAttr::kS:
+      return "string";
+    case v1::OpAttr::kBools:
+      return "list of bools";
+    case v1::OpAttr::kInts:
+      return "list of integers";
+    case v1::OpAttr::kFloats:
+      return "list of floats";
+    case v1::OpAttr::kStrings:
+      return "list of strings";
+    case v1::OpAttr::kBlock:
+      return "block";
+    case v1::OpAttr::kBlocks:
+      return "list of blocks";
+    case v1::OpAttr::kDtype:
+      return "dtype";
+    case v1::OpAttr::kInitializer:
+      return "initializer";
+    case v1::OpAttr::VALUE_NOT_SET:
+      return "nothing";
   }
   return "unknown type";
 }

@@ -1,5 +1,5 @@
-// What an operator's registered rules say about its place in a program: is it well-formed, what are its outputs, what does
-// it cost. Shared by builder, verifier, autodiff and explain. Pure functions.
+// What an operator's registered rules say about its place in a program: is it well-formed, what are its outputs, what
+// does it cost. Shared by builder, verifier, autodiff and explain. Pure functions.
 #ifndef WEIR_FRAMEWORK_GRAPH_INFER_H_
 #define WEIR_FRAMEWORK_GRAPH_INFER_H_
 
@@ -39,13 +39,13 @@ class ProgramIndex {
 // "block 0, op 3 (relu)"
 std::string OpPlace(int block, int index, const v1::OpDesc& op);
 
-// Type, slots, attributes and kinds of variables agree with the operator's signature; inputs are declared, and outputs too
-// unless `outputs_may_be_new`. Errors name slot, attribute or variable; the caller adds the place. An update op of a TABLE
-// carries no state: its rows do.
+// Type, slots, attributes and kinds of variables agree with the operator's signature; inputs are declared, and outputs
+// too unless `outputs_may_be_new`. Errors name slot, attribute or variable; the caller adds the place. An update op of
+// a TABLE carries no state: its rows do.
 absl::StatusOr<const OpDef*> CheckSignature(const v1::OpDesc& op, const VarLookup& find, bool outputs_may_be_new);
 
-// Descriptions of the outputs, in the order they stand in the op, by the shape rule. What the rule does not set stays as
-// declared. CheckSignature has passed.
+// Descriptions of the outputs, in the order they stand in the op, by the shape rule. What the rule does not set stays
+// as declared. CheckSignature has passed.
 absl::StatusOr<std::vector<v1::VarDesc>> InferOutputs(const v1::OpDesc& op, const OpDef& def, const VarLookup& find);
 
 // Arithmetic and traffic of one run on `batch` examples; zero for an op without a cost rule.

@@ -148,7 +148,8 @@ void OpRegistry::Register(OpDef def) {
                              [](const auto& entry, const std::string& type) { return entry.first < type; });
   CHECK(at == ops_.end() || at->first != def.type) << "operator " << def.type << " is registered twice";
   const auto optional = [](const SlotDef& slot) { return slot.optional; };
-  CHECK(def.apart.empty() || (def.OutputIndex(def.apart) >= 0 && std::all_of(def.outputs.begin(), def.outputs.end(), optional)))
+  CHECK(def.apart.empty() ||
+        (def.OutputIndex(def.apart) >= 0 && std::all_of(def.outputs.begin(), def.outputs.end(), optional)))
       << "operator " << def.type << ": an output that is computed apart, and all others, are optional";
   std::string type = def.type;
   ops_.insert(at, {std::move(type), new OpDef(std::move(def))});

@@ -55,15 +55,16 @@ AttrDef Required(AttrDef def);
 enum class OpScope {
   // Once for every lane, on that lane's variables. Forward and backward.
   kLane,
-  // Once, when every lane has come to this point; sees the variables of all lanes. The lanes go on without it: nothing in a
+  // Once, when every lane has come to this point; sees the variables of all lanes. The lanes go on without it: nothing
+  // in a
   // lane may depend on its outputs. send.
   kGate,
   // Once, when every lane has come to this point; lanes wait for it. prefetch, recv, barriers, optimizers.
   kStep,
 };
 
-// Reads attributes with the defaults of the signature filled in. A wrong type or an unknown name is our own mistake here:
-// the verifier has refused it before.
+// Reads attributes with the defaults of the signature filled in. A wrong type or an unknown name is our own mistake
+// here: the verifier has refused it before.
 class AttrReader {
  public:
   AttrReader(const v1::OpDesc& op, const struct OpDef& def) : op_(op), def_(def) {}
@@ -116,8 +117,8 @@ class GradContext {
   virtual std::string InputGrad(std::string_view slot, int i = 0) = 0;
   virtual const v1::VarDesc& Var(std::string_view name) const = 0;
 };
-// Returns the ops that compute the wanted input gradients. Roles and param_grads are filled in by autodiff, which also adds
-// gradients of a variable used several times. An op whose outputs all lack gradients is never asked.
+// Returns the ops that compute the wanted input gradients. Roles and param_grads are filled in by autodiff, which also
+// adds gradients of a variable used several times. An op whose outputs all lack gradients is never asked.
 using GradRule = std::function<absl::StatusOr<std::vector<v1::OpDesc>>(GradContext&)>;
 
 // Arithmetic and memory traffic of one run on the given shapes (batch dimensions already replaced by a number).
@@ -167,8 +168,8 @@ struct OpDef {
   CostRule cost;
   std::vector<InPlaceRule> in_place;
   // The output that others wait for, where it costs about as much as the rest do together: the gradient of a layer's
-  // input; "" for none. All outputs are optional. A kernel that is asked for it alone, and for the others without it, gives
-  // the same bits: so both may be computed at the same time.
+  // input; "" for none. All outputs are optional. A kernel that is asked for it alone, and for the others without it,
+  // gives the same bits: so both may be computed at the same time.
   std::string apart;
   LossForm loss_form = LossForm::kOther;
   // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".
@@ -203,8 +204,7 @@ struct OpRegistrar {
 // At namespace scope:  REGISTER_OP(relu)({.type = "relu", ...});
 
 // Small makers for gradient rules and passes.
-v1::OpDesc MakeOp(std::string_view type,
-                  std::vector<std::pair<std::string, std::vector<std::string>>> inputs,
+v1::OpDesc MakeOp(std::string_view type, std::vector<std::pair<std::string, std::vector<std::string>>> inputs,
                   std::vector<std::pair<std::string, std::vector<std::string>>> outputs,
                   std::vector<v1::OpAttr> attrs = {});
 v1::OpAttr AttrB(std::string_view name, bool v);

@@ -20,7 +20,7 @@ std::string_view Ending(std::string_view path) {
   const size_t slash = path.rfind('/');
   const size_t dot = path.rfind('.');
   return dot == std::string_view::npos || (slash != std::string_view::npos && dot < slash) ? std::string_view()
-                                                                                          : path.substr(dot);
+                                                                                           : path.substr(dot);
 }
 
 absl::Status UnknownEnding(const std::string& path) {
@@ -67,7 +67,8 @@ std::string JsonError(const std::string& message) {
 
 absl::StatusOr<v1::ProgramDesc> ReadProgramFile(const std::string& path) {
   const std::string_view ending = Ending(path);
-  if (ending != ".program" && ending != ".textproto" && ending != ".json" && ending != ".pb") return UnknownEnding(path);
+  if (ending != ".program" && ending != ".textproto" && ending != ".json" && ending != ".pb")
+    return UnknownEnding(path);
   ASSIGN_OR_RETURN(const std::string data, ReadWholeFile(path));
   if (ending == ".program") return ParseProgramText(data, path);
   v1::ProgramDesc program;
@@ -86,7 +87,8 @@ absl::StatusOr<v1::ProgramDesc> ReadProgramFile(const std::string& path) {
   v1::ProgramDesc known = program;
   known.DiscardUnknownFields();
   if (known.ByteSizeLong() != program.ByteSizeLong()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has fields that this build does not know; it was written by another"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has fields that this build does not know; it was written by another"));
   }
   return program;
 }

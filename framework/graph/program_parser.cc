@@ -23,7 +23,9 @@ absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), 
 // One line and a place in it. Every Take* returns an error that names the place.
 class Line {
  public:
-  Line(std::string_view text, const std::string& file, int number) : text_(text), file_(file), number_(number) { Skip(); }
+  Line(std::string_view text, const std::string& file, int number) : text_(text), file_(file), number_(number) {
+    Skip();
+  }
 
   bool done() const { return at_ == text_.size(); }
   int number() const { return number_; }
@@ -51,7 +53,9 @@ class Line {
   // A word of letters, digits and _, without what may follow it.
   std::string_view PeekWord() const {
     size_t n = 0;
-    while (at_ + n < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_ + n])) != 0 || text_[at_ + n] == '_')) ++n;
+    while (at_ + n < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_ + n])) != 0 || text_[at_ + n] == '_'))
+      ++n;
     return text_.substr(at_, n);
   }
   bool TryTakeWord(std::string_view word) { return PeekWord() == word && TryTake(word); }
@@ -203,7 +207,8 @@ class Parser {
 
   absl::Status Header() {
     ASSIGN_OR_RETURN(const bool more, NextLine());
-    if (!more) return absl::InvalidArgumentError(absl::StrCat(file_, ":1:1: expected 'weir program', got an empty text"));
+    if (!more)
+      return absl::InvalidArgumentError(absl::StrCat(file_, ":1:1: expected 'weir program', got an empty text"));
     Line line = current();
     if (!line.TryTakeWord("weir") || !line.TryTakeWord("program")) return line.Expected("'weir program'");
     if (line.done()) return absl::OkStatus();
@@ -281,7 +286,8 @@ class Parser {
     std::vector<int64_t> dims;
     while (!line.TryTake("]")) {
       if (!dims.empty()) RETURN_IF_ERROR(line.Take(","));
-      RETURN_IF_ERROR(line.TakeInt(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), &dims.emplace_back()));
+      RETURN_IF_ERROR(
+          line.TakeInt(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), &dims.emplace_back()));
     }
     RETURN_IF_ERROR(line.TakeMessage(var));
     if (has_name) var->set_name(name);
@@ -369,7 +375,8 @@ class Parser {
     if (line.LooksAt("\"")) return line.TakeString(attr->mutable_s());
     if (line.LooksAt("[")) return List(line, attr);
     const std::string after(line.rest().substr(word.size(), 1));
-    if (after == "[" && (word == "ints" || word == "floats" || word == "strings" || word == "bools" || word == "blocks")) {
+    if (after == "[" &&
+        (word == "ints" || word == "floats" || word == "strings" || word == "bools" || word == "blocks")) {
       line.TryTake(word);
       if (word == "ints") attr->mutable_ints();
       if (word == "floats") attr->mutable_floats();
@@ -444,7 +451,8 @@ class Parser {
       }
       RETURN_IF_ERROR(Element(line, attr));
     }
-    if (attr->value_case() == v1::OpAttr::VALUE_NOT_SET) return line.Error("an empty list says of what: ints[], strings[], ...");
+    if (attr->value_case() == v1::OpAttr::VALUE_NOT_SET)
+      return line.Error("an empty list says of what: ints[], strings[], ...");
     return absl::OkStatus();
   }
 
@@ -467,11 +475,13 @@ class Parser {
         return absl::OkStatus();
       }
       case v1::OpAttr::kBlocks:
-        RETURN_IF_ERROR(line.TakeInt(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max(), &integer));
+        RETURN_IF_ERROR(
+            line.TakeInt(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max(), &integer));
         attr->mutable_blocks()->add_v(static_cast<int32_t>(integer));
         return absl::OkStatus();
       default:
-        RETURN_IF_ERROR(line.TakeInt(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), &integer));
+        RETURN_IF_ERROR(
+            line.TakeInt(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), &integer));
         attr->mutable_ints()->add_v(integer);
         return absl::OkStatus();
     }

@@ -59,22 +59,34 @@ std::string BoolText(bool v) { return v ? "true" : "false"; }
 std::string AttrText(const v1::OpAttr& attr) {
   const auto integer = [](int64_t v) { return absl::StrCat(v); };
   switch (attr.value_case()) {
-    case v1::OpAttr::kB: return BoolText(attr.b());
-    case v1::OpAttr::kI: return integer(attr.i());
-    case v1::OpAttr::kF: return FloatText(attr.f());
-    case v1::OpAttr::kS: return Quoted(attr.s());
-    case v1::OpAttr::kBools: return ListText("bools", attr.bools().v(), BoolText);
-    case v1::OpAttr::kInts: return ListText("ints", attr.ints().v(), integer);
-    case v1::OpAttr::kFloats: return ListText("floats", attr.floats().v(), FloatText);
-    case v1::OpAttr::kStrings: return ListText("strings", attr.strings().v(), [](const std::string& s) { return Quoted(s); });
-    case v1::OpAttr::kBlock: return absl::StrCat("block(", attr.block(), ")");
+    case v1::OpAttr::kB:
+      return BoolText(attr.b());
+    case v1::OpAttr::kI:
+      return integer(attr.i());
+    case v1::OpAttr::kF:
+      return FloatText(attr.f());
+    case v1::OpAttr::kS:
+      return Quoted(attr.s());
+    case v1::OpAttr::kBools:
+      return ListText("bools", attr.bools().v(), BoolText);
+    case v1::OpAttr::kInts:
+      return ListText("ints", attr.ints().v(), integer);
+    case v1::OpAttr::kFloats:
+      return ListText("floats", attr.floats().v(), FloatText);
+    case v1::OpAttr::kStrings:
+      return ListText("strings", attr.strings().v(), [](const std::string& s) { return Quoted(s); });
+    case v1::OpAttr::kBlock:
+      return absl::StrCat("block(", attr.block(), ")");
     case v1::OpAttr::kBlocks: {
       const std::string list = ListText("", attr.blocks().v(), integer);
       return "blocks" + list;
     }
-    case v1::OpAttr::kDtype: return absl::StrCat("dtype(", v1::DType_Name(attr.dtype()), ")");
-    case v1::OpAttr::kInitializer: return absl::StrCat("initializer { ", MessageText(attr.initializer(), true), " }");
-    case v1::OpAttr::VALUE_NOT_SET: return "none";
+    case v1::OpAttr::kDtype:
+      return absl::StrCat("dtype(", v1::DType_Name(attr.dtype()), ")");
+    case v1::OpAttr::kInitializer:
+      return absl::StrCat("initializer { ", MessageText(attr.initializer(), true), " }");
+    case v1::OpAttr::VALUE_NOT_SET:
+      return "none";
   }
   return "none";
 }
@@ -161,7 +173,8 @@ absl::StatusOr<std::string> FormatProgram(const v1::ProgramDesc& program, std::s
   if (format == "text") return ProgramText(program);
   if (format == "textproto") return MessageText(program, /*one_line=*/false);
   if (format != "json") {
-    return absl::InvalidArgumentError(absl::StrCat("unknown format '", Absl(format), "'; known: text, textproto, json"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown format '", Absl(format), "'; known: text, textproto, json"));
   }
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;

@@ -1,4 +1,5 @@
-// Programs as text, one operator per line, and back. Nothing is lost: parse(print(p)) equals p in every field, set or unset.
+// Programs as text, one operator per line, and back. Nothing is lost: parse(print(p)) equals p in every field, set or
+// unset.
 //
 //   weir program 1
 //   name "flights.trainer.main"
@@ -15,8 +16,8 @@
 //     send(X=[a@GRAD, b@GRAD]) blocks=["a", "b"] servers=[0, 1] @RPC grads(a=a@GRAD, b=b@GRAD)
 //   }
 //
-// A variable is: name, kind (dense unless written), dtype (float32 unless written), dims, and the rest of its fields as a
-// text message. An op is: output slots and "<-" when it has any, type, input slots, attributes, "@" and its role, its
+// A variable is: name, kind (dense unless written), dtype (float32 unless written), dims, and the rest of its fields as
+// a text message. An op is: output slots and "<-" when it has any, type, input slots, attributes, "@" and its role, its
 // parameter-gradient pairs. A slot with one variable needs no brackets. Attributes carry their type: true, 3, 0.5, "s",
 // [1, 2], [0.5], ["s"], [true], block(1), blocks[1, 2], dtype(FLOAT32), initializer { constant { } }; empty lists say
 // of what: ints[], floats[], strings[], bools[]. A name with other characters than letters, digits and _.@/+- stands in
@@ -38,8 +39,8 @@ std::string ProgramText(const v1::ProgramDesc& program);
 // One line, without its end: "Out=y <- relu(X=x) @FORWARD".
 std::string OpText(const v1::OpDesc& op);
 
-// InvalidArgument "main.program:12:7: expected '(' after 'relu', got ..."; a format version that is newer is refused with
-// both versions. Verifies nothing else.
+// InvalidArgument "main.program:12:7: expected '(' after 'relu', got ..."; a format version that is newer is refused
+// with both versions. Verifies nothing else.
 absl::StatusOr<v1::ProgramDesc> ParseProgramText(std::string_view text, const std::string& file);
 
 // Programs in files. The ending says what is in it: ".program" text as above, ".textproto" and ".json" the message in

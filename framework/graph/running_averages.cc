@@ -39,8 +39,8 @@ absl::StatusOr<std::map<std::string, RunningAverage>> RunningAveragesOf(const v1
   }
   for (const auto& [name, average] : found) {
     if (readers[name] == 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a running average of ", average.op, " and read ", readers[name],
-                                                   " times: give each its own"));
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a running average of ", average.op, " and read ",
+                                                   readers[name], " times: give each its own"));
   }
   return found;
 }

@@ -1,9 +1,9 @@
 // Parameters that are running averages of what an operator measures in training: the mean of a batch, say.
 //
-// No optimizer moves them. In training the operator does not read them; its gradient rule gives, as their "gradient", what it has
-// measured times the lane's examples. So servers merge measurements as they merge gradients, lane by lane and divided by the
-// samples of the step, and the update `running_average` takes the place of an optimizer's. Otherwise they are parameters: cut,
-// sent, received, digested and kept in checkpoints. In evaluation the operator reads them.
+// No optimizer moves them. In training the operator does not read them; its gradient rule gives, as their "gradient",
+// what it has measured times the lane's examples. So servers merge measurements as they merge gradients, lane by lane
+// and divided by the samples of the step, and the update `running_average` takes the place of an optimizer's. Otherwise
+// they are parameters: cut, sent, received, digested and kept in checkpoints. In evaluation the operator reads them.
 #ifndef WEIR_FRAMEWORK_GRAPH_RUNNING_AVERAGES_H_
 #define WEIR_FRAMEWORK_GRAPH_RUNNING_AVERAGES_H_
 
@@ -17,7 +17,8 @@
 
 namespace weir {
 
-// At namespace scope:  REGISTER_RUNNING_AVERAGES(batch_norm)({.op = "batch_norm", .inputs = {"Mean"}, .momentum = "momentum"});
+// At namespace scope:  REGISTER_RUNNING_AVERAGES(batch_norm)({.op = "batch_norm", .inputs = {"Mean"}, .momentum =
+// "momentum"});
 struct RunningAveragesDef {
   std::string op;
   // Slots of its inputs.
@@ -37,8 +38,8 @@ struct RunningAverage {
   std::string op;
 };
 
-// Running averages of block 0, by name. InvalidArgument names one that another operator of the program's forward part reads too:
-// nothing could say what its gradient is.
+// Running averages of block 0, by name. InvalidArgument names one that another operator of the program's forward part
+// reads too: nothing could say what its gradient is.
 absl::StatusOr<std::map<std::string, RunningAverage>> RunningAveragesOf(const v1::ProgramDesc& program);
 
 }  // namespace weir

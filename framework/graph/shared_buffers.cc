@@ -80,12 +80,13 @@ class Walk {
     const auto buffer = buffer_of_.find(var);
     if (buffer == buffer_of_.end()) return absl::OkStatus();
     if (def.scope != OpScope::kLane) {
-      return absl::InvalidArgumentError(absl::StrCat("writes '", var, "' for the whole step; only variables of a lane share"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("writes '", var, "' for the whole step; only variables of a lane share"));
     }
     std::string& owner = owner_[buffer->second];
     if (held_.contains(buffer->second) && owner != var) {
-      return absl::InvalidArgumentError(absl::StrCat("writes '", var, "' into buffer ", buffer->second, ", from which '", owner,
-                                                     "' is being sent"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("writes '", var, "' into buffer ", buffer->second, ", from which '", owner, "' is being sent"));
     }
     for (const v1::OpSlot& input : op.inputs()) {
       for (const std::string& read : input.vars()) {
@@ -117,7 +118,8 @@ class Walk {
 
 absl::Status CheckVariable(const v1::ProgramDesc& program, const v1::VarDesc& var) {
   if (var.persistable() || var.kind() != v1::DENSE) {
-    return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' is ", var.persistable() ? "persistable" : DescribeVar(var),
+    return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' is ",
+                                                   var.persistable() ? "persistable" : DescribeVar(var),
                                                    "; dense variables of one step share"));
   }
   for (const v1::LossDesc& loss : program.losses()) {
@@ -157,7 +159,8 @@ absl::StatusOr<SharedBuffers> ReadSharedBuffers(const v1::ProgramDesc& program, 
   for (int i = 0; i < desc.ops_size(); ++i) {
     ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(desc.ops(i).type()));
     const absl::Status status = walk.Pass(desc.ops(i), *def);
-    if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat(OpPlace(block, i, desc.ops(i)), ": ", status.message()));
+    if (!status.ok())
+      return absl::InvalidArgumentError(absl::StrCat(OpPlace(block, i, desc.ops(i)), ": ", status.message()));
   }
   return buffer_of;
 }

@@ -6,7 +6,8 @@ TrainingMode ModeOf(const v1::ProgramDesc& main) {
   TrainingMode mode;
   if (main.blocks_size() == 0) return mode;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
-    if (op.type() != "prefetch" && op.type() != "send_barrier" && op.type() != "fetch_barrier" && op.type() != "listen_and_serv") {
+    if (op.type() != "prefetch" && op.type() != "send_barrier" && op.type() != "fetch_barrier" &&
+        op.type() != "listen_and_serv") {
       continue;
     }
     for (const v1::OpAttr& attr : op.attrs()) {

@@ -9,8 +9,8 @@
 
 namespace weir {
 
-// From the attributes of block 0's prefetch, send_barrier, fetch_barrier (trainers) and listen_and_serv (servers). docs/program.md says
-// where each stands, docs/consistency.md what it means.
+// From the attributes of block 0's prefetch, send_barrier, fetch_barrier (trainers) and listen_and_serv (servers).
+// docs/program.md says where each stands, docs/consistency.md what it means.
 struct TrainingMode {
   // Batches whose gradients are added up before one push.
   int accumulate = 1;
@@ -22,7 +22,8 @@ struct TrainingMode {
   bool prefetch_rows = false;
   // Sync: tables do not wait for the other trainers.
   bool async_tables = false;
-  // Trainers update copies of their own, in these blocks of their program, and exchange every so many steps; 0: they do not.
+  // Trainers update copies of their own, in these blocks of their program, and exchange every so many steps; 0: they do
+  // not.
   int64_t geo_every_steps = 0;
   std::vector<int32_t> geo_blocks;
   // Block of that program with the ops of a learning rate schedule; -1: rates stay.

@@ -59,7 +59,8 @@ class GateReads {
       for (const std::string& name : slot.vars()) {
         const v1::VarDesc* var = find(name);
         if (const auto gate = read_by_.find(var); gate != read_by_.end()) {
-          return Invalid(absl::StrCat(place, ": output ", slot.name(), ": variable '", name, "' is read by op ", gate->second,
+          return Invalid(absl::StrCat(place, ": output ", slot.name(), ": variable '", name, "' is read by op ",
+                                      gate->second,
                                       ", for which no lane waits: it may still be reading; write another variable"));
         }
         views_.erase(var);
@@ -87,7 +88,8 @@ class GateReads {
   }
 
   std::unordered_map<const v1::VarDesc*, int> read_by_;  // first gate op that reads it
-  std::unordered_map<const v1::VarDesc*, std::vector<const v1::VarDesc*>> views_;  // of which variables it may be a view
+  std::unordered_map<const v1::VarDesc*, std::vector<const v1::VarDesc*>>
+      views_;  // of which variables it may be a view
 };
 
 class Verifier {
@@ -141,27 +143,32 @@ class Verifier {
     if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
     // Scopes keep tensors, servers keep tables. Anything else that all lanes shared would be written by all of them.
     if (var.persistable() && var.kind() != v1::DENSE && var.kind() != v1::TABLE) {
-      return Invalid(absl::StrCat(place, " is persistable and ", DescribeVar(var), "; only tensors and tables outlive a step"));
+      return Invalid(
+          absl::StrCat(place, " is persistable and ", DescribeVar(var), "; only tensors and tables outlive a step"));
     }
     switch (var.kind()) {
       case v1::DENSE:
         break;
       case v1::SELECTED_ROWS:
         if (var.dims_size() < 2) {
-          return Invalid(absl::StrCat(place, " holds rows and has dims ", ShapeString(Dims(var)), "; expected [height, width]"));
+          return Invalid(
+              absl::StrCat(place, " holds rows and has dims ", ShapeString(Dims(var)), "; expected [height, width]"));
         }
         break;
       case v1::IDS:
         if (var.dims_size() != 2 || var.dims(0) != -1 || var.dims(1) < 1) {
-          return Invalid(absl::StrCat(place, " holds ids and has dims ", ShapeString(Dims(var)), "; expected [-1, slots]"));
+          return Invalid(
+              absl::StrCat(place, " holds ids and has dims ", ShapeString(Dims(var)), "; expected [-1, slots]"));
         }
         break;
       case v1::TABLE:
         if (var.dims_size() != 2 || var.dims(1) < 1) {
-          return Invalid(absl::StrCat(place, " is a table and has dims ", ShapeString(Dims(var)), "; expected [-1, width]"));
+          return Invalid(
+              absl::StrCat(place, " is a table and has dims ", ShapeString(Dims(var)), "; expected [-1, width]"));
         }
         if (var.logical_shards() < 1 || (var.logical_shards() & (var.logical_shards() - 1)) != 0) {
-          return Invalid(absl::StrCat(place, " has ", var.logical_shards(), " logical shards; expected a power of two"));
+          return Invalid(
+              absl::StrCat(place, " has ", var.logical_shards(), " logical shards; expected a power of two"));
         }
         break;
     }
@@ -171,7 +178,8 @@ class Verifier {
 
   absl::Status CheckPiece(const std::string& place, const v1::VarDesc& var) const {
     const v1::BlockOf& piece = var.block_of();
-    const int64_t whole = KnownCount(absl::MakeConstSpan(piece.whole_dims().data(), static_cast<size_t>(piece.whole_dims_size())));
+    const int64_t whole =
+        KnownCount(absl::MakeConstSpan(piece.whole_dims().data(), static_cast<size_t>(piece.whole_dims_size())));
     if (piece.element_begin() < 0 || piece.element_count() < 0 || whole < piece.element_count() ||
         piece.element_begin() > whole - piece.element_count()) {
       return Invalid(absl::StrCat(place, " is elements ", piece.element_begin(), " + ", piece.element_count(), " of '",
@@ -217,9 +225,9 @@ class Verifier {
         for (const std::string& name : slot.vars()) {
           const v1::VarDesc* var = find(name);
           if (own.contains(var) && !var->persistable() && !written.contains(var) && !Fed(var)) {
-            return Invalid(absl::StrCat(place, ": input ", slot.name(), ": variable '", name, "' is read ",
-                                        made_.contains(var) ? "before it is written"
-                                                            : "and nothing writes it; what is fed has stop_gradient"));
+            return Invalid(absl::StrCat(
+                place, ": input ", slot.name(), ": variable '", name, "' is read ",
+                made_.contains(var) ? "before it is written" : "and nothing writes it; what is fed has stop_gradient"));
           }
           if (const auto gate = gate_written.find(var); gate != gate_written.end() && (*def)->scope == OpScope::kLane) {
             return Invalid(absl::StrCat(place, ": input ", slot.name(), ": variable '", name, "' is written by op ",
@@ -256,7 +264,8 @@ class Verifier {
         for (const std::string& name : slot.vars()) {
           if (index_.Find(b, name) != nullptr) continue;
           const std::string near = NearestName(name, index_.Names(b));
-          return Invalid(absl::StrCat(status.message(), near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
+          return Invalid(
+              absl::StrCat(status.message(), near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)")));
         }
       }
     }
@@ -278,13 +287,15 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckShapes(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+  absl::Status CheckShapes(const std::string& place, const v1::OpDesc& op, const OpDef& def,
+                           const VarLookup& find) const {
     const absl::StatusOr<std::vector<v1::VarDesc>> outputs = InferOutputs(op, def, find);
     if (!outputs.ok()) return At(place, outputs.status());
     for (const v1::VarDesc& inferred : *outputs) {
       const v1::VarDesc* declared = find(inferred.name());
       // -1 stands for a number that is known when the op runs: neither promise may be made of the other.
-      if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() && Dims(*declared) == Dims(inferred)) {
+      if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() &&
+          Dims(*declared) == Dims(inferred)) {
         continue;
       }
       return Invalid(absl::StrCat(place, ": output '", inferred.name(), "' is declared as ", DescribeVar(*declared),
@@ -293,7 +304,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckUpdate(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+  absl::Status CheckUpdate(const std::string& place, const v1::OpDesc& op, const OpDef& def,
+                           const VarLookup& find) const {
     const v1::VarDesc* param = find(OnlyVar(op.inputs(), "Param"));
     const v1::VarDesc* grad = find(OnlyVar(op.inputs(), "Grad"));
     const v1::VarDesc* rate = find(OnlyVar(op.inputs(), "LearningRate"));
@@ -303,7 +315,8 @@ class Verifier {
     if (!param->persistable()) return Invalid(absl::StrCat(place, ": Param '", param->name(), "' is not persistable"));
     RETURN_IF_ERROR(CheckPair(place, *param, *grad));
     if (KnownCount(Dims(*rate)) != 1) {
-      return Invalid(absl::StrCat(place, ": LearningRate '", rate->name(), "' is ", DescribeVar(*rate), "; expected [1]"));
+      return Invalid(
+          absl::StrCat(place, ": LearningRate '", rate->name(), "' is ", DescribeVar(*rate), "; expected [1]"));
     }
     if (OnlyVar(op.outputs(), "ParamOut") != param->name()) {
       return Invalid(absl::StrCat(place, ": ParamOut is '", OnlyVar(op.outputs(), "ParamOut"), "'; it is Param, '",
@@ -313,8 +326,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckState(const std::string& place, const v1::OpDesc& op, const StateDef& state, const v1::VarDesc& param,
-                          const v1::VarDesc& grad, const VarLookup& find) const {
+  absl::Status CheckState(const std::string& place, const v1::OpDesc& op, const StateDef& state,
+                          const v1::VarDesc& param, const v1::VarDesc& grad, const VarLookup& find) const {
     const std::string& name = OnlyVar(op.inputs(), state.slot);
     if (name.empty() && param.kind() == v1::TABLE) return absl::OkStatus();
     const v1::VarDesc* var = find(name);
@@ -337,30 +350,33 @@ class Verifier {
 
   // A parameter and its gradient have the same shape; rows agree but for the height.
   absl::Status CheckPair(const std::string& place, const v1::VarDesc& param, const v1::VarDesc& grad) const {
-    const bool agree = grad.kind() == v1::SELECTED_ROWS
-                           ? param.dims_size() >= 2 && grad.dims_size() >= 2 &&
-                                 DimsAgree(Dims(param).subspan(1), Dims(grad).subspan(1))
-                           : grad.kind() == v1::DENSE && param.kind() == v1::DENSE && DimsAgree(Dims(param), Dims(grad));
+    const bool agree = grad.kind() == v1::SELECTED_ROWS ? param.dims_size() >= 2 && grad.dims_size() >= 2 &&
+                                                              DimsAgree(Dims(param).subspan(1), Dims(grad).subspan(1))
+                                                        : grad.kind() == v1::DENSE && param.kind() == v1::DENSE &&
+                                                              DimsAgree(Dims(param), Dims(grad));
     if (agree) return absl::OkStatus();
     return Invalid(absl::StrCat(place, ": gradient '", grad.name(), "' is ", DescribeVar(grad), "; parameter '",
                                 param.name(), "' is ", DescribeVar(param)));
   }
 
-  absl::Status CheckParamGrads(const std::string& place, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) const {
+  absl::Status CheckParamGrads(const std::string& place, const v1::OpDesc& op, const OpDef& def,
+                               const VarLookup& find) const {
     for (const v1::ParamGrad& pair : op.param_grads()) {
       if (pair.param().empty() || pair.grad().empty()) return Invalid(place + ": param_grads with an empty name");
       const v1::VarDesc* param = find(pair.param());
       const v1::VarDesc* grad = find(pair.grad());
       if (op.role() == v1::BACKWARD || op.role() == v1::OPTIMIZE) {
         for (const auto& [name, var] : {std::pair(pair.param(), param), std::pair(pair.grad(), grad)}) {
-          if (var == nullptr) return Invalid(absl::StrCat(place, ": param_grads names '", name, "', which is not declared"));
+          if (var == nullptr)
+            return Invalid(absl::StrCat(place, ": param_grads names '", name, "', which is not declared"));
         }
         RETURN_IF_ERROR(CheckPair(place, *param, *grad));
       }
       if (def.is_optimizer &&
           (pair.param() != OnlyVar(op.inputs(), "Param") || pair.grad() != OnlyVar(op.inputs(), "Grad"))) {
-        return Invalid(absl::StrCat(place, ": param_grads says '", pair.param(), "', '", pair.grad(), "'; Param and Grad are '",
-                                    OnlyVar(op.inputs(), "Param"), "', '", OnlyVar(op.inputs(), "Grad"), "'"));
+        return Invalid(absl::StrCat(place, ": param_grads says '", pair.param(), "', '", pair.grad(),
+                                    "'; Param and Grad are '", OnlyVar(op.inputs(), "Param"), "', '",
+                                    OnlyVar(op.inputs(), "Grad"), "'"));
       }
     }
     return absl::OkStatus();
@@ -392,7 +408,8 @@ class Verifier {
       RETURN_IF_ERROR(check("var", loss.var(), /*floats=*/true));
       if (!loss.prediction().empty()) RETURN_IF_ERROR(check("prediction", loss.prediction(), /*floats=*/true));
       if (!loss.label().empty()) RETURN_IF_ERROR(check("label", loss.label(), /*floats=*/false));
-      if (!loss.sample_weight().empty()) RETURN_IF_ERROR(check("sample_weight", loss.sample_weight(), /*floats=*/false));
+      if (!loss.sample_weight().empty())
+        RETURN_IF_ERROR(check("sample_weight", loss.sample_weight(), /*floats=*/false));
     }
     return absl::OkStatus();
   }

@@ -1,5 +1,5 @@
-// Where the operators of a program run in a trainer on a device, and what each step copies because of it. Reads the program
-// alone; what runs it is framework/runtime/device_executor.h.
+// Where the operators of a program run in a trainer on a device, and what each step copies because of it. Reads the
+// program alone; what runs it is framework/runtime/device_executor.h.
 #ifndef WEIR_FRAMEWORK_RUNTIME_DEVICE_PLACES_H_
 #define WEIR_FRAMEWORK_RUNTIME_DEVICE_PLACES_H_
 

@@ -86,7 +86,11 @@ struct Segment {
 class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(const v1::ProgramDesc& program, Scope* scope, ExecutorOptions options)
-      : program_(program), scope_(scope), options_(std::move(options)), batch_(options_.lanes, 0), lane_vars_(options_.lanes) {}
+      : program_(program),
+        scope_(scope),
+        options_(std::move(options)),
+        batch_(options_.lanes, 0),
+        lane_vars_(options_.lanes) {}
 
   absl::Status Prepare();
   Variable* Find(int lane, std::string_view name) override;
@@ -117,8 +121,8 @@ class ExecutorImpl : public Executor {
   absl::Status RunLanes(const Segment& segment);
   void RunLane(const Segment& segment, int lane);
   void CutApart(PreparedOp* op) const;
-  // Makes a segment's graph: each node waits for those that write what it reads or writes, and for those that read what it
-  // writes, by the names under which variables are kept.
+  // Makes a segment's graph: each node waits for those that write what it reads or writes, and for those that read what
+  // it writes, by the names under which variables are kept.
   void FindIndependentOps(Segment* segment);
   // Ops that are independent of one another at the same time: for more threads than lanes.
   void RunGraph(const Segment& segment);
@@ -236,7 +240,8 @@ void ExecutorImpl::WatchMemory(const PreparedOp& op, OpPart* part) {
   const size_t runs = part->runs.size();
   for (size_t r = 0; r < runs; ++r) {
     std::vector<Held*>& writes = part->runs[r].writes;
-    for (int lane = runs == 1 ? 0 : static_cast<int>(r); lane < (runs == 1 ? options_.lanes : static_cast<int>(r) + 1); ++lane) {
+    for (int lane = runs == 1 ? 0 : static_cast<int>(r); lane < (runs == 1 ? options_.lanes : static_cast<int>(r) + 1);
+         ++lane) {
       for (const std::string_view name : part->writes) {
         Held* const held = HeldBy(Find(lane, name), owner_of(name));
         if (std::find(writes.begin(), writes.end(), held) == writes.end()) writes.push_back(held);
@@ -251,7 +256,9 @@ void ExecutorImpl::WatchMemory(const PreparedOp& op, OpPart* part) {
 VariableBytes ExecutorImpl::bytes() const {
   VariableBytes sum;
   for (const Held& held : held_) {
-    (held.owner == Held::kPersistable ? sum.persistable : held.owner == Held::kStep ? sum.step : sum.lanes) += held.bytes;
+    (held.owner == Held::kPersistable ? sum.persistable
+     : held.owner == Held::kStep      ? sum.step
+                                      : sum.lanes) += held.bytes;
   }
   return sum;
 }
@@ -314,7 +321,8 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
     for (const v1::OpSlot& slot : op.desc->outputs()) {
       for (const std::string& name : slot.vars()) {
         // Memory that is shared with other variables may hold one of them when a run begins.
-        for (int lane = 0; lane < options_.lanes && !shared_.contains(name); ++lane) views_.push_back({index, Find(lane, name)});
+        for (int lane = 0; lane < options_.lanes && !shared_.contains(name); ++lane)
+          views_.push_back({index, Find(lane, name)});
       }
     }
   }
@@ -323,10 +331,11 @@ absl::Status ExecutorImpl::PrepareOp(int index) {
   if (factory == nullptr) {
     return absl::NotFoundError(absl::StrCat("no kernel for ", options_.device == Device::kCpu ? "CPU" : "CUDA"));
   }
-  ASSIGN_OR_RETURN(op.kernel, (*factory)(KernelInit{.op = *op.desc,
-                                                    .def = *op.def,
-                                                    .attrs = attrs,
-                                                    .vars = [this](std::string_view name) { return Describe(name); }}));
+  ASSIGN_OR_RETURN(
+      op.kernel,
+      (*factory)(KernelInit{.op = *op.desc, .def = *op.def, .attrs = attrs, .vars = [this](std::string_view name) {
+                              return Describe(name);
+                            }}));
   return absl::OkStatus();
 }
 
@@ -342,8 +351,8 @@ void ExecutorImpl::MakeSegments() {
   }
 }
 
-// Makes the two parts of an op that has an output apart. One in place reads its inputs before it writes and stays whole, and
-// so does one that writes twice to the same memory, where the last value counts.
+// Makes the two parts of an op that has an output apart. One in place reads its inputs before it writes and stays
+// whole, and so does one that writes twice to the same memory, where the last value counts.
 void ExecutorImpl::CutApart(PreparedOp* op) const {
   const int slot = op->run != OpMode::kLane || op->def->apart.empty() ? -1 : op->def->OutputIndex(op->def->apart);
   if (slot < 0) return;
@@ -418,13 +427,14 @@ void ExecutorImpl::FindIndependentOps(Segment* segment) {
 
 absl::Status ExecutorImpl::Prepare() {
   if (options_.block < 0 || options_.block >= program_.blocks_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("program '", program_.name(), "' has ", program_.blocks_size(), " blocks; there is no block ", options_.block));
+    return absl::InvalidArgumentError(absl::StrCat("program '", program_.name(), "' has ", program_.blocks_size(),
+                                                   " blocks; there is no block ", options_.block));
   }
   CHECK_GE(options_.lanes, 1);
   // From the outermost block inwards: the nearest declaration counts.
   std::vector<int> chain;
-  for (int b = options_.block; b >= 0 && b < program_.blocks_size() && chain.size() <= static_cast<size_t>(program_.blocks_size());
+  for (int b = options_.block;
+       b >= 0 && b < program_.blocks_size() && chain.size() <= static_cast<size_t>(program_.blocks_size());
        b = program_.blocks(b).parent()) {
     chain.push_back(b);
   }
@@ -588,7 +598,8 @@ void ExecutorImpl::WorkOnGraph(const Segment& segment) {
     const size_t ready_before = ready_.size();
     // In front, in their order: what has just been written is in this thread's cache.
     for (auto later = node.after.rbegin(); later != node.after.rend(); ++later) {
-      if (--waits_[static_cast<size_t>(next.lane)][static_cast<size_t>(*later)] == 0) ready_.push_front({next.lane, *later});
+      if (--waits_[static_cast<size_t>(next.lane)][static_cast<size_t>(*later)] == 0)
+        ready_.push_front({next.lane, *later});
     }
     // One of the new ones is this thread's.
     if (--to_run_ == 0 || ready_.size() > ready_before + 1) graph_changed_.SignalAll();
@@ -629,7 +640,8 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
   }
   for (PreparedOp& op : ops_) {
     for (OpPart* part : {&op.whole, &op.rest, &op.apart}) {
-      for (size_t run = 0; run < part->runs.size(); ++run) part->runs[run].context.lane = ctx.first_lane + static_cast<int>(run);
+      for (size_t run = 0; run < part->runs.size(); ++run)
+        part->runs[run].context.lane = ctx.first_lane + static_cast<int>(run);
     }
   }
   // What ops before `begin` write was put there by the caller, or by an earlier call.
@@ -646,7 +658,8 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
   }
   for (const Segment& segment : segments_) {
     if (segment.end <= begin || segment.begin >= end) continue;
-    CHECK(segment.begin >= begin && segment.end <= end) << "lane ops stand across the border of [" << begin << ", " << end << ")";
+    CHECK(segment.begin >= begin && segment.end <= end)
+        << "lane ops stand across the border of [" << begin << ", " << end << ")";
     if (segment.lanes) {
       RETURN_IF_ERROR(RunLanes(segment));
       continue;

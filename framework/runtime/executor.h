@@ -1,9 +1,9 @@
 // Runs one block of a program, step after step, with everything looked up once.
 //
 // Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops, unless their
-// slot says per_lane. Every other variable exists once per lane, in memory of its own unless the program says that it shares
-// (framework/graph/shared_buffers.h). kLane ops run lane by lane, lanes in parallel on the pool, and with more threads
-// than lanes also those ops of a lane that are independent of one another, and the parts of one (OpDef.apart);
+// slot says per_lane. Every other variable exists once per lane, in memory of its own unless the program says that it
+// shares (framework/graph/shared_buffers.h). kLane ops run lane by lane, lanes in parallel on the pool, and with more
+// threads than lanes also those ops of a lane that are independent of one another, and the parts of one (OpDef.apart);
 // a kGate op fires when the last lane has passed its place; a kStep op waits for all lanes and all gates before it.
 //
 // Not thread-safe: one Run at a time.
@@ -34,8 +34,9 @@ struct ExecutorOptions {
   std::vector<std::string> fetch = {};
 };
 
-// Bytes of what variables have held. Memory of a variable is kept from step to step and grows with the largest value it has
-// held, so this is what the executor occupies, not what it holds at one moment. Views of other variables count nothing.
+// Bytes of what variables have held. Memory of a variable is kept from step to step and grows with the largest value it
+// has held, so this is what the executor occupies, not what it holds at one moment. Views of other variables count
+// nothing.
 struct VariableBytes {
   // Of all lanes.
   int64_t lanes = 0;
@@ -48,21 +49,23 @@ struct VariableBytes {
 
 class Executor {
  public:
-  // Verifies nothing but what the program says of shared buffers: it has been verified. NotFound names an op without a kernel
-  // for the device, or a variable that nothing defines. `scope` must outlive the executor; the program is copied.
+  // Verifies nothing but what the program says of shared buffers: it has been verified. NotFound names an op without a
+  // kernel for the device, or a variable that nothing defines. `scope` must outlive the executor; the program is
+  // copied.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
                                                           ExecutorOptions options);
   virtual ~Executor() = default;
 
-  // The variable of a lane to fill before Run (data), or to read after it. nullptr when the program has no such variable.
+  // The variable of a lane to fill before Run (data), or to read after it. nullptr when the program has no such
+  // variable.
   virtual Variable* Find(int lane, std::string_view name) = 0;
 
-  // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error, which
-  // names the op. ctx.channel, pool and health are borrowed for the call.
+  // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error,
+  // which names the op. ctx.channel, pool and health are borrowed for the call.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
-  // The same for ops [begin, end) alone, between which and the others no lane op stands; variables keep what earlier calls have
-  // left. Servers stop between two updates' ops for what other servers have to say; trainers put rows that were pulled ahead in
-  // the place of the op that would pull them.
+  // The same for ops [begin, end) alone, between which and the others no lane op stands; variables keep what earlier
+  // calls have left. Servers stop between two updates' ops for what other servers have to say; trainers put rows that
+  // were pulled ahead in the place of the op that would pull them.
   virtual absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) = 0;
 
   // Of the runs so far. Between runs.

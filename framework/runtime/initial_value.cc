@@ -21,8 +21,8 @@ namespace {
 // One key per (seed, name): variables and tables do not share names.
 uint64_t KeyOf(uint64_t seed, std::string_view name) { return StableHash(name.data(), name.size(), seed); }
 
-// Natural logarithm of x in (0, 1), good to 1e-15, from exact operations alone: the C library's differs in its last bit from
-// one version, or one processor, to the next.
+// Natural logarithm of x in (0, 1), good to 1e-15, from exact operations alone: the C library's differs in its last bit
+// from one version, or one processor, to the next.
 double Log(double x) {
   int exponent = 0;
   double m = std::frexp(x, &exponent);  // [0.5, 1)
@@ -44,25 +44,41 @@ double Polynomial(const double (&c)[n], double x) {
   return sum;
 }
 
-// Quantile of the normal distribution for p in (0, 1), good to 1e-15. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988).
+// Quantile of the normal distribution for p in (0, 1), good to 1e-15. Wichura, "Algorithm AS 241", Applied Statistics
+// 37 (1988).
 double NormalQuantile(double p) {
-  static constexpr double a[] = {3.3871328727963666080e0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
+  static constexpr double a[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                                  1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
                                  3.3430575583588128105e+4, 2.5090809287301226727e+3};
-  static constexpr double b[] = {1.0, 4.2313330701600911252e+1, 6.8718700749205790830e+2, 5.3941960214247511077e+3,
-                                 2.1213794301586595867e+4, 3.9307895800092710610e+4, 2.8729085735721942674e+4,
+  static constexpr double b[] = {1.0,
+                                 4.2313330701600911252e+1,
+                                 6.8718700749205790830e+2,
+                                 5.3941960214247511077e+3,
+                                 2.1213794301586595867e+4,
+                                 3.9307895800092710610e+4,
+                                 2.8729085735721942674e+4,
                                  5.2264952788528545610e+3};
-  static constexpr double c[] = {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
-                                 3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+  static constexpr double c[] = {1.42343711074968357734e0,  4.63033784615654529590e0, 5.76949722146069140550e0,
+                                 3.64784832476320460504e0,  1.27045825245236838258e0, 2.41780725177450611770e-1,
                                  2.27238449892691845833e-2, 7.74545014278341407640e-4};
-  static constexpr double d[] = {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
-                                 1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+  static constexpr double d[] = {1.0,
+                                 2.05319162663775882187e0,
+                                 1.67638483018380384940e0,
+                                 6.89767334985100004550e-1,
+                                 1.48103976427480074590e-1,
+                                 1.51986665636164571966e-2,
+                                 5.47593808499534494600e-4,
                                  1.05075007164441684324e-9};
-  static constexpr double e[] = {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+  static constexpr double e[] = {6.65790464350110377720e0,  5.46378491116411436990e0,  1.78482653991729133580e0,
                                  2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
                                  2.71155556874348757815e-5, 2.01033439929228813265e-7};
-  static constexpr double f[] = {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
-                                 7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+  static constexpr double f[] = {1.0,
+                                 5.99832206555887937690e-1,
+                                 1.36929880922735805310e-1,
+                                 1.48753612908506148525e-2,
+                                 7.86869131145613259100e-4,
+                                 1.84631831751005468180e-5,
+                                 1.42151175831644588870e-7,
                                  2.04426310338993978564e-15};
   const double q = p - 0.5;
   if (std::abs(q) <= 0.425) {
@@ -70,7 +86,8 @@ double NormalQuantile(double p) {
     return q * Polynomial(a, r) / Polynomial(b, r);
   }
   const double r = std::sqrt(-Log(q < 0 ? p : 1 - p));
-  const double x = r <= 5 ? Polynomial(c, r - 1.6) / Polynomial(d, r - 1.6) : Polynomial(e, r - 5) / Polynomial(f, r - 5);
+  const double x =
+      r <= 5 ? Polynomial(c, r - 1.6) / Polynomial(d, r - 1.6) : Polynomial(e, r - 5) / Polynomial(f, r - 5);
   return q < 0 ? -x : x;
 }
 
@@ -103,14 +120,16 @@ absl::StatusOr<Distribution> DistributionOf(const v1::Initializer& init, absl::S
     case v1::Initializer::kUniform: {
       const double min = init.uniform().min(), max = init.uniform().max();
       if (!(min <= max) || !std::isfinite(static_cast<float>(min)) || !std::isfinite(static_cast<float>(max - min))) {
-        return absl::InvalidArgumentError(absl::StrCat("uniform initializer: min ", min, " must be at most max ", max, ", both 32-bit floats"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("uniform initializer: min ", min, " must be at most max ", max, ", both 32-bit floats"));
       }
       return Distribution{Kind::kUniform, static_cast<float>(min), static_cast<float>(max - min)};
     }
     case v1::Initializer::kGaussian: {
       const double deviation = init.gaussian().stddev();
       if (!(deviation >= 0) || !std::isfinite(static_cast<float>(deviation))) {
-        return absl::InvalidArgumentError(absl::StrCat("gaussian initializer: stddev must not be negative, and a 32-bit float, got ", deviation));
+        return absl::InvalidArgumentError(
+            absl::StrCat("gaussian initializer: stddev must not be negative, and a 32-bit float, got ", deviation));
       }
       return Distribution{Kind::kGaussian, static_cast<float>(init.gaussian().mean()), static_cast<float>(deviation)};
     }
@@ -119,8 +138,9 @@ absl::StatusOr<Distribution> DistributionOf(const v1::Initializer& init, absl::S
       if (in == 0 && dims.size() == 2) in = dims[0];
       if (out == 0 && dims.size() == 2) out = dims[1];
       if (in < 1 || out < 1) {
-        return absl::InvalidArgumentError(absl::StrCat("xavier initializer needs fan_in and fan_out for a variable of dims ",
-                                                       ShapeString(dims), "; only a matrix has its own"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("xavier initializer needs fan_in and fan_out for a variable of dims ", ShapeString(dims),
+                         "; only a matrix has its own"));
       }
       return Glorot(init.xavier().uniform(), static_cast<double>(in) + static_cast<double>(out));
     }
@@ -144,9 +164,12 @@ void FillSequence(uint64_t key, uint64_t high, int64_t begin, absl::Span<float> 
 // Uniform values, the common case of rows, four Philox blocks at a time: the bits of UniformValue, sixteen of them.
 #define WEIR_AVX2 __attribute__((target("avx2")))
 
-// Of blocks `first` to `first` + 3, the first `n` of their values: a block in each of the four 64-bit lanes, a word of it in the low half.
-WEIR_AVX2 inline void UniformBlocks4(uint64_t key, uint64_t high, uint64_t first, float a, float b, size_t n, float* out) {
-  const __m256i m0 = _mm256_set1_epi32(static_cast<int>(0xD2511F53u)), m1 = _mm256_set1_epi32(static_cast<int>(0xCD9E8D57u));
+// Of blocks `first` to `first` + 3, the first `n` of their values: a block in each of the four 64-bit lanes, a word of
+// it in the low half.
+WEIR_AVX2 inline void UniformBlocks4(uint64_t key, uint64_t high, uint64_t first, float a, float b, size_t n,
+                                     float* out) {
+  const __m256i m0 = _mm256_set1_epi32(static_cast<int>(0xD2511F53u)),
+                m1 = _mm256_set1_epi32(static_cast<int>(0xCD9E8D57u));
   // What stands in the high halves counts nowhere.
   __m256i c0 = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(first)), _mm256_set_epi64x(3, 2, 1, 0));
   __m256i c1 = _mm256_srli_epi64(c0, 32);
@@ -166,12 +189,14 @@ WEIR_AVX2 inline void UniformBlocks4(uint64_t key, uint64_t high, uint64_t first
   }
   const __m256i front = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
   const __m256i back = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
-  const __m256i even = _mm256_unpacklo_epi64(front, back), odd = _mm256_unpackhi_epi64(front, back);  // blocks 0, 2 and 1, 3
+  const __m256i even = _mm256_unpacklo_epi64(front, back),
+                odd = _mm256_unpackhi_epi64(front, back);  // blocks 0, 2 and 1, 3
   const __m256i words[2] = {_mm256_permute2x128_si256(even, odd, 0x20), _mm256_permute2x128_si256(even, odd, 0x31)};
   const float top = a + b;
   const __m256 end = _mm256_set1_ps(b == 0 ? std::numeric_limits<float>::infinity() : top);
   for (size_t i = 0; i < 2 && 8 * i < n; ++i) {
-    const __m256 uniform = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(words[i], 8)), _mm256_set1_ps(1.0f / 16777216.0f));
+    const __m256 uniform =
+        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(words[i], 8)), _mm256_set1_ps(1.0f / 16777216.0f));
     __m256 v = _mm256_add_ps(_mm256_set1_ps(a), _mm256_mul_ps(uniform, _mm256_set1_ps(b)));
     const __m256 below = _mm256_cmp_ps(v, end, _CMP_LT_OQ);
     if (_mm256_movemask_ps(below) != 0xFF) v = _mm256_blendv_ps(_mm256_set1_ps(std::nextafter(top, a)), v, below);
@@ -256,7 +281,8 @@ void RowInitializer::FillFrom(const Values& values, int64_t id, int begin, absl:
 void RowInitializer::Fill(int64_t id, absl::Span<float> row) const {
   if (columns_.empty()) return FillFrom(all_, id, 0, row);
   for (const Values& values : columns_) {
-    FillFrom(values, id, values.begin, row.subspan(static_cast<size_t>(values.begin), static_cast<size_t>(values.width)));
+    FillFrom(values, id, values.begin,
+             row.subspan(static_cast<size_t>(values.begin), static_cast<size_t>(values.width)));
   }
 }
 

@@ -1,5 +1,5 @@
-// Initial values as a pure function: of (seed, variable name, element index), and for table rows of (seed, table, id, column).
-// Whoever computes a piece, in whatever order, gets the same bits.
+// Initial values as a pure function: of (seed, variable name, element index), and for table rows of (seed, table, id,
+// column). Whoever computes a piece, in whatever order, gets the same bits.
 #ifndef WEIR_FRAMEWORK_RUNTIME_INITIAL_VALUE_H_
 #define WEIR_FRAMEWORK_RUNTIME_INITIAL_VALUE_H_
 
@@ -14,8 +14,8 @@
 
 namespace weir {
 
-// Elements [begin, begin + out.size()) of a variable of the given whole dims. InvalidArgument when the initializer does not
-// fit (xavier without fans on a vector, max < min).
+// Elements [begin, begin + out.size()) of a variable of the given whole dims. InvalidArgument when the initializer does
+// not fit (xavier without fans on a vector, max < min).
 absl::Status InitialElements(const v1::Initializer& init, uint64_t seed, std::string_view variable,
                              absl::Span<const int64_t> whole_dims, int64_t begin, absl::Span<float> out);
 

@@ -1,5 +1,5 @@
-// How an operator runs: a kernel made once per op when a program is prepared, then run every step with variables already
-// found. Kernels register themselves from ops/<name>.cc (CPU) and ops/<name>.cu's launcher (CUDA).
+// How an operator runs: a kernel made once per op when a program is prepared, then run every step with variables
+// already found. Kernels register themselves from ops/<name>.cc (CPU) and ops/<name>.cu's launcher (CUDA).
 #ifndef WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 
@@ -60,7 +60,8 @@ struct StepContext {
   int trainers = 1;
 };
 
-// The variables of one op run. Slots are addressed by their position in the OpDef, variables by their place in the slot.
+// The variables of one op run. Slots are addressed by their position in the OpDef, variables by their place in the
+// slot.
 class KernelContext {
  public:
   // Everything below borrows; the executor builds one per op (and lane) when it prepares the program.
@@ -102,8 +103,8 @@ class KernelContext {
 class OpKernel {
  public:
   virtual ~OpKernel() = default;
-  // May run for several lanes at once: everything that changes is in the context. Errors name what was expected and got;
-  // the executor adds the op. A lane without examples runs too: kernels take a batch of 0.
+  // May run for several lanes at once: everything that changes is in the context. Errors name what was expected and
+  // got; the executor adds the op. A lane without examples runs too: kernels take a batch of 0.
   virtual absl::Status Run(KernelContext& ctx) = 0;
 };
 

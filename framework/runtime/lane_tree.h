@@ -1,8 +1,8 @@
 // The fixed binary tree in which lanes are added, and the runs in which lanes are dealt to trainers.
 //
-// Node (lane, lanes): the sum over lanes [lane, lane + lanes), lanes a power of two that divides lane. It is the sum of its
-// left half and its right half, in that order; an absent half is skipped, never added as zero. A trainer pushes the largest
-// nodes it owns completely; the server adds the rest. So the order of addition is a function of the job alone.
+// Node (lane, lanes): the sum over lanes [lane, lane + lanes), lanes a power of two that divides lane. It is the sum of
+// its left half and its right half, in that order; an absent half is skipped, never added as zero. A trainer pushes the
+// largest nodes it owns completely; the server adds the rest. So the order of addition is a function of the job alone.
 #ifndef WEIR_FRAMEWORK_RUNTIME_LANE_TREE_H_
 #define WEIR_FRAMEWORK_RUNTIME_LANE_TREE_H_
 
@@ -23,8 +23,9 @@ LaneRange LanesOfTrainer(int lanes, int trainers, int trainer);
 // The largest aligned nodes that tile [begin, begin + count), ascending. {0, 3} -> {0,2} {2,1}.
 std::vector<LaneRange> AlignedNodes(LaneRange range);
 
-// Order of additions that reduces `present` nodes (disjoint, aligned, ascending) to the root of `lanes` leaves: each step
-// adds node `right` into node `left` (indices into `present`), in this order; the sum ends in node 0. Empty for one node.
+// Order of additions that reduces `present` nodes (disjoint, aligned, ascending) to the root of `lanes` leaves: each
+// step adds node `right` into node `left` (indices into `present`), in this order; the sum ends in node 0. Empty for
+// one node.
 struct LaneAdd {
   int left = 0;
   int right = 0;

@@ -19,8 +19,8 @@ enum class OpMode {
   kLanesInOrder,
 };
 
-// The scope of the op's definition, but for ops that work on variables of the whole step. `is_shared`: one variable for all
-// lanes, as far as the ops before this one say.
+// The scope of the op's definition, but for ops that work on variables of the whole step. `is_shared`: one variable for
+// all lanes, as far as the ops before this one say.
 OpMode OpModeOf(const v1::OpDesc& op, const OpDef& def, const std::function<bool(std::string_view)>& is_shared);
 
 // "op 12 (fc) making deep.0: ..."

@@ -15,7 +15,8 @@
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, profile, "",
-          "record operators, calls and waits of some steps: a trace for chrome://tracing or Perfetto goes to this file, a table of "
+          "record operators, calls and waits of some steps: a trace for chrome://tracing or Perfetto goes to this "
+          "file, a table of "
           "where the step went is printed at the end");
 ABSL_FLAG(std::string, profile_steps, "20:40", "--profile: steps BEGIN to END - 1, counted from 0");
 ABSL_FLAG(bool, profile_table, true, "--profile: print the table");
@@ -29,7 +30,8 @@ absl::StatusOr<std::pair<int64_t, int64_t>> ParseProfileSteps(std::string_view t
     return absl::SimpleAtoi(absl::string_view(digits.data(), digits.size()), to) && *to >= 0;
   };
   int64_t begin = 0, end = 0;
-  if (colon != std::string_view::npos && number(0, colon, &begin) && number(colon + 1, std::string_view::npos, &end) && begin < end) {
+  if (colon != std::string_view::npos && number(0, colon, &begin) && number(colon + 1, std::string_view::npos, &end) &&
+      begin < end) {
     return std::pair(begin, end);
   }
   return absl::InvalidArgumentError(absl::StrCat("--profile_steps=", absl::string_view(text.data(), text.size()),
@@ -48,7 +50,8 @@ absl::StatusOr<ProfileFlags> ReadProfileFlags() {
     return absl::InvalidArgumentError(absl::StrCat("--profile=", given, " is a directory; a file is wanted"));
   }
   if (!std::filesystem::is_directory(directory, error) || access(directory.c_str(), W_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--profile=", given, ": ", directory, " is no directory that can be written"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile=", given, ": ", directory, " is no directory that can be written"));
   }
   flags.file = file;
   return flags;
@@ -95,8 +98,8 @@ absl::StatusOr<std::string> MergeProfiles(const std::vector<ProfilePart>& parts,
     if (trace.ok()) {
       traces.push_back(*std::move(trace));
     } else {
-      absl::StrAppend(&missing, "no trace of ", part.process, ", which was killed or could not write it: ", trace.status().message(),
-                      "\n");
+      absl::StrAppend(&missing, "no trace of ", part.process,
+                      ", which was killed or could not write it: ", trace.status().message(), "\n");
     }
   }
   ASSIGN_OR_RETURN(const v1::Trace merged, MergeTraces(traces));

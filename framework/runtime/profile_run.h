@@ -29,9 +29,11 @@ class ProfileRun {
   // `process`: "trainer 0". Errors as ReadProfileFlags.
   static absl::StatusOr<ProfileRun> Start(std::string process);
 
-  // Behind each step of a trainer. With the last of the window it writes the file: a run may go on for days, or be killed.
+  // Behind each step of a trainer. With the last of the window it writes the file: a run may go on for days, or be
+  // killed.
   void AfterStep(int64_t steps_done);
-  // Stops recording and writes, unless that is done; a file that cannot be written is a warning. The table, "" without --profile and with --noprofile_table.
+  // Stops recording and writes, unless that is done; a file that cannot be written is a warning. The table, "" without
+  // --profile and with --noprofile_table.
   std::string Finish();
 
  private:
@@ -47,8 +49,8 @@ struct ProfilePart {
   std::string process;  // "trainer 0", for messages
   std::string file;
 };
-// Puts the parts of a job together: the trace goes to `file`, the table is returned (without --noprofile_table). Processes whose
-// part is not there or cannot be read are named in it: they were killed.
+// Puts the parts of a job together: the trace goes to `file`, the table is returned (without --noprofile_table).
+// Processes whose part is not there or cannot be read are named in it: they were killed.
 absl::StatusOr<std::string> MergeProfiles(const std::vector<ProfilePart>& parts, const std::string& file);
 
 }  // namespace weir

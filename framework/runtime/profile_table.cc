@@ -47,7 +47,7 @@ struct Thread {
 struct Process {
   std::string name;
   double dropped = 0, begin = 0, end = 0;
-  std::map<int, Thread> threads;               // what stands in itself, by row
+  std::map<int, Thread> threads;                // what stands in itself, by row
   std::vector<const v1::TraceEvent*> calls;     // of its calls: those under way overlap
   std::vector<const v1::TraceEvent*> handlers;  // of a server, with the waits in them
   bool trainer() const {
@@ -68,13 +68,14 @@ const char* WordOf(const std::string& category) {
   return found == words->end() ? kRest : found->second;
 }
 
-bool IsWaiting(const std::string& category) { return category == "wait" || category == "data" || category == "threads"; }
+bool IsWaiting(const std::string& category) {
+  return category == "wait" || category == "data" || category == "threads";
+}
 
 // Spans of one thread stand in each other, or beside each other.
 void Nest(Thread* thread) {
-  std::sort(thread->spans.begin(), thread->spans.end(), [](const Span& a, const Span& b) {
-    return a.begin < b.begin || (a.begin == b.begin && a.end > b.end);
-  });
+  std::sort(thread->spans.begin(), thread->spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin || (a.begin == b.begin && a.end > b.end); });
   std::vector<size_t> open;
   for (size_t i = 0; i < thread->spans.size(); ++i) {
     Span& span = thread->spans[i];
@@ -158,7 +159,8 @@ std::string Short(const std::string& name, size_t width = kNameWidth) {
 std::vector<const ProfileRow*> ByTotal(const std::map<std::string, ProfileRow>& rows) {
   std::vector<const ProfileRow*> sorted;
   for (const auto& [name, row] : rows) sorted.push_back(&row);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const ProfileRow* a, const ProfileRow* b) { return a->total() > b->total(); });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const ProfileRow* a, const ProfileRow* b) { return a->total() > b->total(); });
   return sorted;
 }
 
@@ -169,12 +171,14 @@ void Add(std::map<std::string, ProfileRow>* rows, const std::string& name, doubl
 }
 
 // `steps`: of all processes whose rows these are; wall_ms: theirs.
-void PrintRows(const std::map<std::string, ProfileRow>& rows, const char* title, double steps, double wall_ms, std::string* out) {
+void PrintRows(const std::map<std::string, ProfileRow>& rows, const char* title, double steps, double wall_ms,
+               std::string* out) {
   if (rows.empty() || steps <= 0) return;
   const std::vector<const ProfileRow*> sorted = ByTotal(rows);
   double all = 0;
   for (const ProfileRow* row : sorted) all += row->total();
-  absl::StrAppendFormat(out, "\n%-*s %10s %8s %8s %9s %9s\n", kNameWidth, title, "ms a step", "share", "times", "mean ms", "p99 ms");
+  absl::StrAppendFormat(out, "\n%-*s %10s %8s %8s %9s %9s\n", kNameWidth, title, "ms a step", "share", "times",
+                        "mean ms", "p99 ms");
   ProfileRow others;
   for (size_t i = 0; i < sorted.size(); ++i) {
     const ProfileRow& row = *sorted[i];
@@ -182,12 +186,14 @@ void PrintRows(const std::map<std::string, ProfileRow>& rows, const char* title,
       others.ms.insert(others.ms.end(), row.ms.begin(), row.ms.end());
       continue;
     }
-    absl::StrAppendFormat(out, "  %-*s %10.3f %6.1f %% %8d %9.3f %9.3f\n", kNameWidth - 2, Short(row.name, kNameWidth - 2),
-                          row.total() / steps, 100 * row.total() / wall_ms, row.ms.size(), row.mean(), row.p99());
+    absl::StrAppendFormat(out, "  %-*s %10.3f %6.1f %% %8d %9.3f %9.3f\n", kNameWidth - 2,
+                          Short(row.name, kNameWidth - 2), row.total() / steps, 100 * row.total() / wall_ms,
+                          row.ms.size(), row.mean(), row.p99());
   }
   if (!others.ms.empty()) {
-    absl::StrAppendFormat(out, "  %-*s %10.3f %6.1f %% %8d\n", kNameWidth - 2, absl::StrCat(sorted.size() - kMostRows, " others"),
-                          others.total() / steps, 100 * others.total() / wall_ms, others.ms.size());
+    absl::StrAppendFormat(out, "  %-*s %10.3f %6.1f %% %8d\n", kNameWidth - 2,
+                          absl::StrCat(sorted.size() - kMostRows, " others"), others.total() / steps,
+                          100 * others.total() / wall_ms, others.ms.size());
   }
   absl::StrAppendFormat(out, "  %-*s %10.3f %6.1f %%\n", kNameWidth - 2, "all", all / steps, 100 * all / wall_ms);
 }
@@ -223,7 +229,8 @@ void PrintSteps(const std::vector<StepBreakdown>& trainers, std::string* out) {
         if (least == nullptr || share(trainer) < share(*least)) least = &trainer;
         if (most == nullptr || share(trainer) > share(*most)) most = &trainer;
       }
-      absl::StrAppendFormat(out, "   %5.1f %% %s, %5.1f %% %s", share(*least), least->process, share(*most), most->process);
+      absl::StrAppendFormat(out, "   %5.1f %% %s, %5.1f %% %s", share(*least), least->process, share(*most),
+                            most->process);
     }
     *out += "\n";
   }
@@ -421,11 +428,12 @@ std::string ProfileTable(const v1::Trace& trace) {
   }
   for (const Process& process : processes) {
     if (process.dropped > 0) {
-      absl::StrAppendFormat(&out, "%s: %.0f events had no room and are missing: profile fewer steps\n", process.name, process.dropped);
+      absl::StrAppendFormat(&out, "%s: %.0f events had no room and are missing: profile fewer steps\n", process.name,
+                            process.dropped);
     }
     if (process.threads.empty()) {
-      absl::StrAppendFormat(&out, "%s: nothing was recorded: it ran none of the steps %.0f:%.0f; see --profile_steps\n", process.name,
-                            process.begin, process.end);
+      absl::StrAppendFormat(&out, "%s: nothing was recorded: it ran none of the steps %.0f:%.0f; see --profile_steps\n",
+                            process.name, process.begin, process.end);
     }
   }
   if (!trainers.empty()) {

@@ -24,15 +24,16 @@ struct StepBreakdown {
   std::string process;
   std::vector<double> step_ms;
   double total_ms = 0;  // of all steps
-  // By what the thread that runs the steps did: "computing", "waiting for servers", "waiting for data", ... Adds up to total_ms.
+  // By what the thread that runs the steps did: "computing", "waiting for servers", "waiting for data", ... Adds up to
+  // total_ms.
   std::map<std::string, double> ms;
 };
 
 // One for each trainer that ran a step of the window, in the order of the trace.
 std::vector<StepBreakdown> BreakDownSteps(const v1::Trace& trace);
 
-// At most a screen or so: the critical lines of a step first, then operators, calls, threads and servers, each by what it costs.
-// Ends with a newline. Says so when no step was recorded.
+// At most a screen or so: the critical lines of a step first, then operators, calls, threads and servers, each by what
+// it costs. Ends with a newline. Says so when no step was recorded.
 std::string ProfileTable(const v1::Trace& trace);
 
 }  // namespace weir

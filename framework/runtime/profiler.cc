@@ -50,9 +50,9 @@ class Names {
 }  // namespace
 
 std::string_view ProfileKindName(ProfileKind kind) {
-  static constexpr std::array<std::string_view, kProfileKinds> names = {"step",    "border", "operator", "exchange", "threads",
-                                                                        "client",  "call",   "handler",  "wait",     "data",
-                                                                        "read",    "serve",  "update",   "save"};
+  static constexpr std::array<std::string_view, kProfileKinds> names = {
+      "step",    "border", "operator", "exchange", "threads", "client", "call",
+      "handler", "wait",   "data",     "read",     "serve",   "update", "save"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -111,7 +111,8 @@ void Profiler::Start(int64_t begin, int64_t end, size_t most_events) {
     state_->begin = begin;
     state_->end = end;
     state_->dropped.store(0, std::memory_order_relaxed);
-    state_->chunks_left.store(static_cast<int64_t>((most_events + kChunkEvents - 1) / kChunkEvents), std::memory_order_relaxed);
+    state_->chunks_left.store(static_cast<int64_t>((most_events + kChunkEvents - 1) / kChunkEvents),
+                              std::memory_order_relaxed);
     // Enough numbers of each process for its window.
     state_->next_call.store((uint64_t{random()} << 32) | 1, std::memory_order_relaxed);
     state_->generation.fetch_add(1, std::memory_order_release);

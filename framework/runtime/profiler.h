@@ -1,12 +1,12 @@
 // What a process does and when, recorded for a window of steps: operators, calls, waits, reading, updates, checkpoints.
 //
-// Off until Start: then whatever asks costs one relaxed load. While a step of the window runs, every thread appends to a
-// buffer of its own, without a lock; Collect reads what has been handed over while threads go on. Memory is bounded: events
-// beyond the bound are counted and dropped. Recording changes no result.
+// Off until Start: then whatever asks costs one relaxed load. While a step of the window runs, every thread appends to
+// a buffer of its own, without a lock; Collect reads what has been handed over while threads go on. Memory is bounded:
+// events beyond the bound are counted and dropped. Recording changes no result.
 //
-// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/runtime/trace.h brings those of
-// several machines together. Nothing here needs Abseil, so that launchers of CUDA kernels can record what a device did: an event
-// with a track of its own (Track) and times brought to this clock.
+// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/runtime/trace.h brings
+// those of several machines together. Nothing here needs Abseil, so that launchers of CUDA kernels can record what a
+// device did: an event with a track of its own (Track) and times brought to this clock.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
 #define WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
 
@@ -67,7 +67,8 @@ struct ProfileEvent {
   // Index of the server on a trainer, of the trainer on a server.
   int32_t peer = -1;
   int64_t bytes_out = -1, bytes_in = -1;
-  // Of a call, the same at both ends. Events of one track and one call may overlap those of other calls, and are shown together.
+  // Of a call, the same at both ends. Events of one track and one call may overlap those of other calls, and are shown
+  // together.
   uint64_t call = 0;
 };
 
@@ -96,7 +97,8 @@ class Profiler {
   // Keeps an event that Wants said yes to. Thread-safe, no lock but at a thread's first event.
   void Record(const ProfileEvent& event);
 
-  // The step that the process is in, for threads that work for no step in particular (readers); -1: none that is recorded.
+  // The step that the process is in, for threads that work for no step in particular (readers); -1: none that is
+  // recorded.
   static int64_t CurrentStep() { return current_.load(std::memory_order_relaxed); }
   static void SetCurrentStep(int64_t step) { current_.store(Wants(step) ? step : -1, std::memory_order_relaxed); }
 
@@ -126,8 +128,8 @@ class Profiler {
   Buffer* BufferOfThread();
 
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Relaxed: what is recorded is handed over by each buffer itself. A thread that sees a change late records an event more or
-  // less.
+  // Relaxed: what is recorded is handed over by each buffer itself. A thread that sees a change late records an event
+  // more or less.
   static inline std::atomic<int64_t> begin_{kNever}, end_{kNever}, current_{-1};
   State* const state_;  // lives for ever
 };

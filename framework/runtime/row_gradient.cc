@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<Rule>> RowOpRegistry<Rule>::Make(const v1::OpDesc
   }
   std::vector<std::string> known;
   for (const auto& rule : rules_) known.push_back(rule.first);
-  return absl::NotFoundError(absl::StrCat("operator '", op.type(),
-                                          "' cannot work on gradient rows of a table; operators that can: ",
-                                          absl::StrJoin(known, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("operator '", op.type(),
+                   "' cannot work on gradient rows of a table; operators that can: ", absl::StrJoin(known, ", ")));
 }
 
 template class RowOpRegistry<RowGradientRule>;

@@ -43,9 +43,9 @@ absl::StatusOr<std::unique_ptr<RowRule>> RowRuleRegistry::Make(const v1::OpDesc&
   }
   std::vector<std::string> known;
   for (const auto& rule : rules_) known.push_back(rule.first);
-  return absl::NotFoundError(absl::StrCat("operator '", update_op.type(),
-                                          "' cannot update rows of a table; optimizers that can: ",
-                                          absl::StrJoin(known, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("operator '", update_op.type(),
+                   "' cannot update rows of a table; optimizers that can: ", absl::StrJoin(known, ", ")));
 }
 
 }  // namespace weir

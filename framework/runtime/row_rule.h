@@ -1,7 +1,8 @@
-// The row form of an optimizer: how one row of an embedding table is updated. Rows are laid out as [width values | state].
+// The row form of an optimizer: how one row of an embedding table is updated. Rows are laid out as [width values |
+// state].
 //
-// Made from the update op of a table's optimize block, so the program stays what runs. Lazy: only rows in the step change;
-// Adam counts updates per row. Registered from ops/<optimizer>.cc.
+// Made from the update op of a table's optimize block, so the program stays what runs. Lazy: only rows in the step
+// change; Adam counts updates per row. Registered from ops/<optimizer>.cc.
 #ifndef WEIR_FRAMEWORK_RUNTIME_ROW_RULE_H_
 #define WEIR_FRAMEWORK_RUNTIME_ROW_RULE_H_
 
@@ -30,18 +31,19 @@ class RowRule {
   virtual std::vector<State> states(int width) const = 0;
   // Initial state of a new row.
   virtual void InitState(int width, float* state) const = 0;
-  // Updates n rows. rows[i] points at [width values | state]; grads[i] at width floats holding the sum over samples; the
-  // gradient is grads[i][j] / divisor. No two rows are the same. Thread-safe. The result for a row depends on that row alone.
+  // Updates n rows. rows[i] points at [width values | state]; grads[i] at width floats holding the sum over samples;
+  // the gradient is grads[i][j] / divisor. No two rows are the same. Thread-safe. The result for a row depends on that
+  // row alone.
   virtual void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,
                       const float* const* grads) const = 0;
-  // The same for rows that are part of longer ones: rows[i] points at `width` values, whose state begins `state_at` floats
-  // behind rows[i]. Update is this with state_at == width; the default copies rows together.
-  virtual void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n, float* const* rows,
-                          const float* const* grads) const;
-  // Update of the rows of these ids, for rules that know rows by id (framework/runtime/table_update.h). Whoever has ids calls
-  // this.
-  virtual void UpdateIds(const int64_t* ids, int width, float learning_rate, float divisor, int64_t n, float* const* rows,
-                         const float* const* grads) const {
+  // The same for rows that are part of longer ones: rows[i] points at `width` values, whose state begins `state_at`
+  // floats behind rows[i]. Update is this with state_at == width; the default copies rows together.
+  virtual void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n,
+                          float* const* rows, const float* const* grads) const;
+  // Update of the rows of these ids, for rules that know rows by id (framework/runtime/table_update.h). Whoever has ids
+  // calls this.
+  virtual void UpdateIds(const int64_t* ids, int width, float learning_rate, float divisor, int64_t n,
+                         float* const* rows, const float* const* grads) const {
     (void)ids;
     Update(width, learning_rate, divisor, n, rows, grads);
   }
@@ -74,7 +76,8 @@ struct RowRuleRegistrar {
     RowRuleRegistry::Global().Register(op_type, std::move(factory));
   }
 };
-#define REGISTER_ROW_RULE(name, factory) static const ::weir::RowRuleRegistrar weir_row_rule_registrar_##name(#name, factory)
+#define REGISTER_ROW_RULE(name, factory) \
+  static const ::weir::RowRuleRegistrar weir_row_rule_registrar_##name(#name, factory)
 
 }  // namespace weir
 

@@ -1,5 +1,5 @@
-// Named variables of a process: parameters, optimizer state, what lives across steps. Pointers stay valid for the life of
-// the scope. Not thread-safe: variables are created while programs are prepared, before anything runs.
+// Named variables of a process: parameters, optimizer state, what lives across steps. Pointers stay valid for the life
+// of the scope. Not thread-safe: variables are created while programs are prepared, before anything runs.
 #ifndef WEIR_FRAMEWORK_RUNTIME_SCOPE_H_
 #define WEIR_FRAMEWORK_RUNTIME_SCOPE_H_
 

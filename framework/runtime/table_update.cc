@@ -52,7 +52,11 @@ class TableRule : public RowRule {
 
   TableRule(int width, std::vector<std::unique_ptr<RowFilterRule>> filters, std::vector<Part> parts,
             std::vector<std::unique_ptr<RowValueRule>> behind, bool has_rates)
-      : width_(width), filters_(std::move(filters)), parts_(std::move(parts)), behind_(std::move(behind)), has_rates_(has_rates) {
+      : width_(width),
+        filters_(std::move(filters)),
+        parts_(std::move(parts)),
+        behind_(std::move(behind)),
+        has_rates_(has_rates) {
     int64_t state = 0;
     for (Part& part : parts_) {
       part.state = state;
@@ -127,16 +131,19 @@ class TableRule : public RowRule {
     s->rows.clear();
     s->grads.clear();
     for (int64_t i = 0; i < n; ++i) {
-      if (!std::all_of(filters_.begin(), filters_.end(), [&](const auto& filter) { return filter->Keep(width_, grads[i]); })) continue;
+      if (!std::all_of(filters_.begin(), filters_.end(),
+                       [&](const auto& filter) { return filter->Keep(width_, grads[i]); }))
+        continue;
       if (ids != nullptr) s->ids.push_back(ids[i]);
       s->rows.push_back(rows[i]);
       s->grads.push_back(grads[i]);
     }
-    if (const int64_t left_out = n - static_cast<int64_t>(s->rows.size()); left_out > 0) skipped_.fetch_add(left_out, std::memory_order_relaxed);
+    if (const int64_t left_out = n - static_cast<int64_t>(s->rows.size()); left_out > 0)
+      skipped_.fetch_add(left_out, std::memory_order_relaxed);
   }
 
-  void UpdateColumns(const Part& part, float learning_rate, float divisor, int64_t n, float* const* rows, const float* const* grads,
-                     Scratch* s) const {
+  void UpdateColumns(const Part& part, float learning_rate, float divisor, int64_t n, float* const* rows,
+                     const float* const* grads, Scratch* s) const {
     s->part_rows.clear();
     s->part_grads.clear();
     const int begin = part.columns.begin, width = part.width();
@@ -158,7 +165,8 @@ class TableRule : public RowRule {
       divisor = 1;
     }
     const float rate = part.rate == nullptr ? learning_rate : *std::get<Tensor>(*part.rate).data<float>();
-    part.update->UpdatePart(width, width_ - begin + part.state, rate, divisor, count, s->part_rows.data(), s->part_grads.data());
+    part.update->UpdatePart(width, width_ - begin + part.state, rate, divisor, count, s->part_rows.data(),
+                            s->part_grads.data());
     for (const auto& rule : behind_) rule->Apply(width, count, s->part_rows.data());
   }
 
@@ -187,7 +195,8 @@ class TableRule : public RowRule {
 };
 
 absl::Status OutOfPlace(const v1::OpDesc& op, std::string_view where) {
-  return absl::InvalidArgumentError(absl::StrCat("operator '", op.type(), "' stands ", absl::string_view(where.data(), where.size())));
+  return absl::InvalidArgumentError(
+      absl::StrCat("operator '", op.type(), "' stands ", absl::string_view(where.data(), where.size())));
 }
 
 // Reads the ops in order.
@@ -222,14 +231,16 @@ class Maker {
     }
     if (parts_.empty()) return absl::InvalidArgumentError("nothing updates the rows");
     if (parts_.back().columns.end != width_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("updates end at column ", parts_.back().columns.end, " of ", width_, "; all columns must have one"));
+      return absl::InvalidArgumentError(absl::StrCat("updates end at column ", parts_.back().columns.end, " of ",
+                                                     width_, "; all columns must have one"));
     }
-    const bool plain = parts_.size() == 1 && filters_.empty() && behind_.empty() && parts_[0].before.empty() && parts_[0].after == 0;
+    const bool plain =
+        parts_.size() == 1 && filters_.empty() && behind_.empty() && parts_[0].before.empty() && parts_[0].after == 0;
     if (plain) return TableUpdate{std::move(parts_[0].update), std::move(initializer_)};
     const bool has_rates = parts_.size() == 1 || find_ != nullptr;
-    return TableUpdate{std::make_unique<TableRule>(width_, std::move(filters_), std::move(parts_), std::move(behind_), has_rates),
-                       std::move(initializer_)};
+    return TableUpdate{
+        std::make_unique<TableRule>(width_, std::move(filters_), std::move(parts_), std::move(behind_), has_rates),
+        std::move(initializer_)};
   }
 
  private:
@@ -288,7 +299,8 @@ class Maker {
 
 }  // namespace
 
-absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed, absl::Span<const v1::OpDesc* const> ops,
+absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed,
+                                            absl::Span<const v1::OpDesc* const> ops,
                                             const std::function<const Variable*(const std::string&)>& find) {
   CHECK_EQ(table.dims_size(), 2);
   return Maker(table, seed, find).Make(ops);
@@ -303,9 +315,10 @@ absl::StatusOr<Columns> ColumnsOf(const v1::OpDesc& op, int width) {
   const v1::OpAttr* const attr = FindAttr(op, "columns");
   if (attr == nullptr || attr->ints().v_size() == 0) return Columns{0, width};
   const auto& v = attr->ints().v();
-  if (v.size() == 2 && 0 <= v[0] && v[0] < v[1] && v[1] <= width) return Columns{static_cast<int>(v[0]), static_cast<int>(v[1])};
-  return absl::InvalidArgumentError(absl::StrCat("operator '", op.type(), "': columns must be [begin, end) of the ", width,
-                                                 " of a row, none for all"));
+  if (v.size() == 2 && 0 <= v[0] && v[0] < v[1] && v[1] <= width)
+    return Columns{static_cast<int>(v[0]), static_cast<int>(v[1])};
+  return absl::InvalidArgumentError(absl::StrCat("operator '", op.type(), "': columns must be [begin, end) of the ",
+                                                 width, " of a row, none for all"));
 }
 
 }  // namespace weir

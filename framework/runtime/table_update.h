@@ -1,12 +1,12 @@
-// What the optimize block of a distributed table does to its rows, made of the block's ops in their order, so that the program
-// stays what runs:
+// What the optimize block of a distributed table does to its rows, made of the block's ops in their order, so that the
+// program stays what runs:
 //
 //   [drop_bad_rows]  { clip, decay, update }...  [bound]
 //
-// With one update its columns are the whole row, and with nothing around it it is the update's own row rule. With several each
-// has columns [begin, end) of its own, which together are the row from left to right (the segments of docs/tables.md): their
-// states lie one after the other, named "0.<state>", "1.<state>", ... An update with `after` rests until its id has been in so
-// many steps; its columns are zeros until then, and "steps", the last state, counts.
+// With one update its columns are the whole row, and with nothing around it it is the update's own row rule. With
+// several each has columns [begin, end) of its own, which together are the row from left to right (the segments of
+// docs/tables.md): their states lie one after the other, named "0.<state>", "1.<state>", ... An update with `after`
+// rests until its id has been in so many steps; its columns are zeros until then, and "steps", the last state, counts.
 #ifndef WEIR_FRAMEWORK_RUNTIME_TABLE_UPDATE_H_
 #define WEIR_FRAMEWORK_RUNTIME_TABLE_UPDATE_H_
 
@@ -30,11 +30,13 @@ struct TableUpdate {
   RowInitializer initializer;
 };
 
-// `ops`: as above, at least the update. `table`: the variable, whose initializer holds for columns that have none of their own.
-// `find`: variables with learning rates, which outlive the rule. With one update RowRule::Update's own rate is used and
-// `find` may be null; without `find` a rule of several updates only tells its states. The division by RowRule::Update's
-// divisor comes first. NotFound: an op has no row form. InvalidArgument: ops in another order, columns that do not fit.
-absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed, absl::Span<const v1::OpDesc* const> ops,
+// `ops`: as above, at least the update. `table`: the variable, whose initializer holds for columns that have none of
+// their own. `find`: variables with learning rates, which outlive the rule. With one update RowRule::Update's own rate
+// is used and `find` may be null; without `find` a rule of several updates only tells its states. The division by
+// RowRule::Update's divisor comes first. NotFound: an op has no row form. InvalidArgument: ops in another order,
+// columns that do not fit.
+absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed,
+                                            absl::Span<const v1::OpDesc* const> ops,
                                             const std::function<const Variable*(const std::string&)>& find);
 
 // Whether an op can be among them.

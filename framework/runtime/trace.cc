@@ -35,8 +35,8 @@ int PidOf(std::string_view process) {
   const size_t blank = process.find(' ');
   int index = 0;
   if (blank == std::string_view::npos ||
-      !absl::SimpleAtoi(absl::string_view(process.data() + blank + 1, process.size() - blank - 1), &index) || index < 0 ||
-      index > 1'000'000) {
+      !absl::SimpleAtoi(absl::string_view(process.data() + blank + 1, process.size() - blank - 1), &index) ||
+      index < 0 || index > 1'000'000) {
     return std::numeric_limits<int>::max();
   }
   // More than a thousand trainers go on behind the servers.
@@ -90,8 +90,8 @@ v1::TraceEvent ToTrace(const ProfileEvent& from, const std::vector<std::string>&
 }
 
 // Rows of one track: events of a call stand in one, calls that overlap in different ones.
-void AddTrack(const std::vector<ProfileEvent>& events, const std::vector<std::string>& names, const std::string& name, int pid,
-              int* next_row, v1::Trace* trace) {
+void AddTrack(const std::vector<ProfileEvent>& events, const std::vector<std::string>& names, const std::string& name,
+              int pid, int* next_row, v1::Trace* trace) {
   struct Group {
     int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
     std::vector<const ProfileEvent*> events;
@@ -143,7 +143,8 @@ std::map<std::string, CallEnds> CallsOf(const std::vector<v1::Trace>& traces) {
 }
 
 // By pid: what to add to its times.
-std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes, const std::map<std::string, CallEnds>& calls) {
+std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
+                                const std::map<std::string, CallEnds>& calls) {
   // Of each pair of machines, by the quickest way there and back: what the handler's clock is ahead.
   struct Seen {
     double way = std::numeric_limits<double>::infinity();
@@ -224,7 +225,8 @@ v1::Trace MakeTrace(const Profiler::Recorded& recorded, std::string_view process
   int row = 0;
   for (const auto& thread : recorded.threads) {
     ++row;
-    const std::string name = threads_of_name[thread.name] == 1 ? thread.name : absl::StrCat(thread.name, " ", ++numbered[thread.name]);
+    const std::string name =
+        threads_of_name[thread.name] == 1 ? thread.name : absl::StrCat(thread.name, " ", ++numbered[thread.name]);
     bool any = false;
     for (const ProfileEvent& event : thread.events) {
       if (event.track != 0) {
@@ -254,7 +256,8 @@ absl::StatusOr<v1::Trace> MergeTraces(const std::vector<v1::Trace>& traces) {
       processes.push_back(process);
     }
   }
-  std::sort(processes.begin(), processes.end(), [](const v1::TraceProcess& a, const v1::TraceProcess& b) { return a.pid() < b.pid(); });
+  std::sort(processes.begin(), processes.end(),
+            [](const v1::TraceProcess& a, const v1::TraceProcess& b) { return a.pid() < b.pid(); });
   const std::map<std::string, CallEnds> calls = CallsOf(traces);
   const std::map<int, double> offsets = OffsetsOf(processes, calls);
 
@@ -288,7 +291,8 @@ absl::StatusOr<v1::Trace> MergeTraces(const std::vector<v1::Trace>& traces) {
 absl::Status WriteTrace(const std::string& path, const v1::Trace& trace) {
   std::string json;
   const google::protobuf::util::Status written = google::protobuf::util::MessageToJsonString(trace, &json);
-  if (!written.ok()) return absl::InternalError(absl::StrCat("a trace cannot be written as JSON: ", std::string(written.message())));
+  if (!written.ok())
+    return absl::InternalError(absl::StrCat("a trace cannot be written as JSON: ", std::string(written.message())));
   return WriteFileAtomically(path, json);
 }
 
@@ -296,9 +300,10 @@ absl::StatusOr<v1::Trace> ParseTrace(std::string_view json) {
   v1::Trace trace;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
-  const google::protobuf::util::Status read =
-      google::protobuf::util::JsonStringToMessage(google::protobuf::StringPiece(json.data(), json.size()), &trace, options);
-  if (!read.ok()) return absl::DataLossError(absl::StrCat("no trace of --profile: ", std::string(read.message()).substr(0, 500)));
+  const google::protobuf::util::Status read = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(json.data(), json.size()), &trace, options);
+  if (!read.ok())
+    return absl::DataLossError(absl::StrCat("no trace of --profile: ", std::string(read.message()).substr(0, 500)));
   return trace;
 }
 

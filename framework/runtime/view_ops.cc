@@ -45,7 +45,8 @@ std::vector<int> ViewOps(const v1::BlockDesc& block, const std::function<bool(st
   const auto only_writer = [&](const std::string& name) {
     const auto var = vars.find(name);
     const auto found = writers.find(name);
-    if (var == vars.end() || var->second->kind() != v1::DENSE || var->second->persistable() || shares_buffer(name)) return -1;
+    if (var == vars.end() || var->second->kind() != v1::DENSE || var->second->persistable() || shares_buffer(name))
+      return -1;
     if (found == writers.end() || found->second.count != 1) return -1;
     const v1::OpDesc& op = block.ops(found->second.first);
     const OpDef* const def = OpRegistry::Global().Find(op.type());

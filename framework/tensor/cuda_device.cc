@@ -31,8 +31,8 @@ void EnterDevice(int id) {
   current = id;
 }
 
-// What a process does not come back from: a kernel that failed, a card that fell off the bus. All others are mistakes of a
-// call, which a new run would make again.
+// What a process does not come back from: a kernel that failed, a card that fell off the bus. All others are mistakes
+// of a call, which a new run would make again.
 bool IsLost(cudaError_t error) {
   switch (error) {
     case cudaErrorDevicesUnavailable:

@@ -1,5 +1,5 @@
-// DeviceRuntime on CUDA, with graphs (framework/tensor/device_replay.h). Compiled everywhere; where Weir is built without the CUDA toolkit, opening a device is an
-// error that says so.
+// DeviceRuntime on CUDA, with graphs (framework/tensor/device_replay.h). Compiled everywhere; where Weir is built
+// without the CUDA toolkit, opening a device is an error that says so.
 #ifndef WEIR_FRAMEWORK_TENSOR_CUDA_DEVICE_H_
 #define WEIR_FRAMEWORK_TENSOR_CUDA_DEVICE_H_
 

@@ -150,8 +150,8 @@ std::shared_ptr<Buffer> DeviceMemory::NewBuffer(size_t bytes) {
     if (status.ok()) block = *std::move(fresh);
   }
   if (!status.ok()) {
-    LOG(WARNING) << runtime_->info().name << ": no pinned memory for " << Size(bytes) << " of rows (" << status.message()
-                 << "); from now on they lie in ordinary memory and are copied once more";
+    LOG(WARNING) << runtime_->info().name << ": no pinned memory for " << Size(bytes) << " of rows ("
+                 << status.message() << "); from now on they lie in ordinary memory and are copied once more";
   }
   MutexLock lock(&mu_);
   pinned_is_out_ = pinned_is_out_ || !status.ok();
@@ -187,7 +187,8 @@ absl::Status DeviceMemory::OutOfMemory(size_t bytes, std::string_view owner, con
 
 DeviceMemory::Statistics DeviceMemory::statistics() const {
   MutexLock lock(&mu_);
-  Statistics s{.in_use = in_use_, .most_in_use = most_in_use_, .kept = kept_bytes_, .pinned = pinned_, .buffers = buffers_};
+  Statistics s{
+      .in_use = in_use_, .most_in_use = most_in_use_, .kept = kept_bytes_, .pinned = pinned_, .buffers = buffers_};
   for (const auto& [name, held] : by_owner_) s.owners.push_back({.owner = name, .bytes = held});
   std::sort(s.owners.begin(), s.owners.end(), [](const Use& a, const Use& b) { return a.bytes > b.bytes; });
   return s;

@@ -1,5 +1,5 @@
-// Memory of a device, handed out by owner and kept when it is given back; and the pinned memory that copies read and write.
-// Thread-safe.
+// Memory of a device, handed out by owner and kept when it is given back; and the pinned memory that copies read and
+// write. Thread-safe.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
 
@@ -69,8 +69,8 @@ class DeviceMemory : public PinnedMemory {
   absl::StatusOr<std::shared_ptr<DeviceBlock>> Allocate(size_t bytes, std::string_view owner);
   // ResourceExhausted when this process may pin no more.
   absl::StatusOr<std::shared_ptr<PinnedBlock>> AllocatePinned(size_t bytes);
-  // The same as memory of a tensor, which must not outlive this. When there is none left the log says so, once, and from
-  // then on only what has been given back is handed out: the rest is left to copies, which cannot do without.
+  // The same as memory of a tensor, which must not outlive this. When there is none left the log says so, once, and
+  // from then on only what has been given back is handed out: the rest is left to copies, which cannot do without.
   std::shared_ptr<Buffer> NewBuffer(size_t bytes) override;
 
   struct Use {

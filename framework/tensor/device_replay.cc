@@ -167,8 +167,8 @@ absl::Status ReplayingDevice::Capture(Range range, Stretch* stretch) {
   const absl::Status put = PutOneByOne(range);
   absl::StatusOr<std::unique_ptr<DeviceGraph>> graph = device_->EndCapture();
   if (!put.ok()) {
-    // A library that is captured where it cannot be says that it failed to run, as it does on a lost device. Whether this one
-    // is lost, the next call says.
+    // A library that is captured where it cannot be says that it failed to run, as it does on a lost device. Whether
+    // this one is lost, the next call says.
     return absl::InternalError(
         absl::StrCat("capturing a graph of ", range.end - range.begin, " calls: ", put.message()));
   }

@@ -29,7 +29,8 @@ inline int64_t SequenceBegin(const IdBatch& ids, const IdSelection& selection, i
   return first;
 }
 
-// Calls fn(begin, end) for the runs of values that are read, in their order. Offsets must rise from 0 to the number of values.
+// Calls fn(begin, end) for the runs of values that are read, in their order. Offsets must rise from 0 to the number of
+// values.
 template <typename Fn>
 void ForSelectedIds(const IdBatch& ids, const IdSelection& selection, Fn fn) {
   const auto is_padding = [&](int64_t i) {

@@ -63,11 +63,11 @@ class Tensor {
   template <typename T>
   static Tensor Of(absl::Span<const int64_t> dims, absl::Span<const T> values);
 
-  // Keeps the memory when it is large enough and not a view's; contents are then undefined. So a step that repeats shapes
-  // allocates nothing.
+  // Keeps the memory when it is large enough and not a view's; contents are then undefined. So a step that repeats
+  // shapes allocates nothing.
   void Resize(DType dtype, absl::Span<const int64_t> dims, Device device = Device::kCpu);
-  // Takes other memory, pinned when `memory` has some, and leaves the last as it is: a device may still be reading that.
-  // Contents are undefined.
+  // Takes other memory, pinned when `memory` has some, and leaves the last as it is: a device may still be reading
+  // that. Contents are undefined.
   void Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory);
   // Same elements, other dims; the count must not change.
   void Reshape(absl::Span<const int64_t> dims);
@@ -131,8 +131,8 @@ struct SelectedRows {
   int64_t height = -1;  // rows of the whole matrix; -1 without bound
   std::vector<int64_t> ids;
   Tensor values;
-  // Where each id stands in the rows that prefetch brought for the step; empty when not made from them. Lets lanes merge
-  // without hashing.
+  // Where each id stands in the rows that prefetch brought for the step; empty when not made from them. Lets lanes
+  // merge without hashing.
   std::vector<int32_t> step_rows;
   // Every id at most once.
   bool merged = false;
@@ -140,7 +140,8 @@ struct SelectedRows {
   bool present = false;
 };
 
-// Feature ids of the examples of one lane: example b, slot s has values [offsets[b * slots + s], offsets[b * slots + s + 1]).
+// Feature ids of the examples of one lane: example b, slot s has values [offsets[b * slots + s], offsets[b * slots + s
+// + 1]).
 struct IdBatch {
   int64_t slots = 1;
   std::vector<int64_t> values;

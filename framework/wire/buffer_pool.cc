@@ -17,9 +17,7 @@ size_t ClassSize(size_t size) {
   return rounded < 4096 ? 4096 : rounded;
 }
 
-char* Allocate(size_t size) {
-  return static_cast<char*>(::operator new(size, std::align_val_t(kAlignment)));
-}
+char* Allocate(size_t size) { return static_cast<char*>(::operator new(size, std::align_val_t(kAlignment))); }
 void Free(char* data) { ::operator delete(data, std::align_val_t(kAlignment)); }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace weir {
 
-// Memory aligned to kAlignment; contents are undefined. Copies share it, and when the last one goes it returns to the pool it
-// came from, or is freed when that pool is gone.
+// Memory aligned to kAlignment; contents are undefined. Copies share it, and when the last one goes it returns to the
+// pool it came from, or is freed when that pool is gone.
 struct WireBuffer {
   char* data = nullptr;
   size_t size = 0;

@@ -60,7 +60,8 @@ class Reader {
   // Every other protobuf library refuses tags and lengths of more than five bytes, and tags of more than 32 bits.
   absl::StatusOr<uint64_t> Tag() {
     ASSIGN_OR_RETURN(const Number tag, Numbered());
-    if (tag.bytes > 5 || tag.value > 0xffffffff) return absl::InvalidArgumentError("frame: a field tag has more than 32 bits");
+    if (tag.bytes > 5 || tag.value > 0xffffffff)
+      return absl::InvalidArgumentError("frame: a field tag has more than 32 bits");
     return tag.value;
   }
   absl::StatusOr<uint64_t> Length() {
@@ -132,7 +133,8 @@ absl::Status SkipField(uint64_t tag, Reader* reader) {
       return reader->Take(size, nullptr);
     }
     default:
-      return absl::InvalidArgumentError(absl::StrCat("frame: field tag ", tag, " has no wire type that a frame may hold"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("frame: field tag ", tag, " has no wire type that a frame may hold"));
   }
 }
 

@@ -4,8 +4,8 @@
 //   field 2  padding   zeros, so that ...
 //   field 3  payload   ... starts at a multiple of 64 bytes from the first byte of the frame
 //
-// Any protobuf library reads and writes the same bytes; one that does not pad is understood too, it only costs the reader a
-// copy. The bytes of a frame come from outside: decoding never trusts them.
+// Any protobuf library reads and writes the same bytes; one that does not pad is understood too, it only costs the
+// reader a copy. The bytes of a frame come from outside: decoding never trusts them.
 #ifndef WEIR_FRAMEWORK_WIRE_FRAME_H_
 #define WEIR_FRAMEWORK_WIRE_FRAME_H_
 
@@ -26,8 +26,8 @@ inline constexpr size_t AlignUp(size_t n) { return (n + kAlignment - 1) / kAlign
 // Sum of the sizes.
 size_t TotalSize(const Slices& slices);
 
-// The header is copied, the payload is not. An empty payload leaves padding and payload out. CHECK-fails on a frame larger
-// than kMaxMessageBytes: the maker cuts transfers before.
+// The header is copied, the payload is not. An empty payload leaves padding and payload out. CHECK-fails on a frame
+// larger than kMaxMessageBytes: the maker cuts transfers before.
 Slices EncodeFrame(std::string_view header, const Slices& payload);
 
 // Of a header: some 50,000 items. In memory a message may be forty times as large as its bytes.
@@ -50,12 +50,12 @@ struct Frame {
   // Pieces of the input, in order; they keep it alive as the input slices did.
   Slices payload;
 };
-// InvalidArgument: larger than kMaxMessageBytes, a header above kMaxHeaderBytes, cut, or not a protobuf message with these
-// fields. As in protobuf, unknown fields are skipped and the last of several values of a field counts.
+// InvalidArgument: larger than kMaxMessageBytes, a header above kMaxHeaderBytes, cut, or not a protobuf message with
+// these fields. As in protobuf, unknown fields are skipped and the last of several values of a field counts.
 absl::StatusOr<Frame> DecodeFrame(const Slices& bytes);
 
-// The bytes in one piece whose address is a multiple of 8 (so that ids and floats can be read in place): the slice itself when
-// it is one, aligned and kept alive by an owner; else a copy from `pool`.
+// The bytes in one piece whose address is a multiple of 8 (so that ids and floats can be read in place): the slice
+// itself when it is one, aligned and kept alive by an owner; else a copy from `pool`.
 Slice Contiguous(const Slices& slices, BufferPool* pool);
 // The same, and the bytes' checksum on the way.
 Slice Contiguous(const Slices& slices, BufferPool* pool, uint64_t* checksum);

@@ -200,7 +200,8 @@ struct FmColumnsGradAt {
       of.dx[i] = onto == nullptr ? 0.0f : onto[i];
       return;
     }
-    const float d = of.dout[row] * (of.sum[row * of.width + (column - Quotient(column, of.width) * of.width)] - of.x[i]);
+    const float d =
+        of.dout[row] * (of.sum[row * of.width + (column - Quotient(column, of.width) * of.width)] - of.x[i]);
     of.dx[i] = onto == nullptr ? d : onto[i] + d;
   }
 };

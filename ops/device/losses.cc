@@ -60,8 +60,7 @@ class SoftmaxKernel : public OpDeviceKernel {
     const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     if (x.width() == 0) return absl::OkStatus();
-    return ForEach(ctx.runtime(), x.rows(),
-                   SoftmaxRowAt{.x = xs, .n = x.width(), .y = ctx.output(0).data<float>()});
+    return ForEach(ctx.runtime(), x.rows(), SoftmaxRowAt{.x = xs, .n = x.width(), .y = ctx.output(0).data<float>()});
   }
 };
 

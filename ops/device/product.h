@@ -40,8 +40,8 @@ absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& produc
 
 // Of each lane by itself, rows[lane] rows: x has rows of k elements, c gets rows of n. Lanes with as many rows as one
 // another are one strided batch.
-//   c = activation(x * op(w) + bias), w [k, n] or, transposed, [n, k], one for all lanes, which does not change within a
-//   run; bias may be null
+//   c = activation(x * op(w) + bias), w [k, n] or, transposed, [n, k], one for all lanes, which does not change within
+//   a run; bias may be null
 absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* w,
                           bool transpose_w, int64_t k, int64_t n, float* c, const float* bias = nullptr,
                           Activation activation = Activation::kIdentity);

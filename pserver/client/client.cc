@@ -29,7 +29,8 @@ ProfileName NameOf(Method method) {
   return (*names)[static_cast<size_t>(method)];
 }
 
-// A try is about to begin: what the profiler will say of it when its answer is there. Null when its step is not recorded.
+// A try is about to begin: what the profiler will say of it when its answer is there. Null when its step is not
+// recorded.
 std::shared_ptr<ProfileEvent> ProfiledTry(const Call& call) {
   if (!Profiler::Wants(call.profiled_step)) return nullptr;
   auto event = std::make_shared<ProfileEvent>();
@@ -67,7 +68,8 @@ ClientImpl::ClientImpl(ClientOptions options)
       shared_(std::make_shared<Shared>(options_.trainer_id)) {
   for (const v1::PlacedBlock& block : options_.plan.blocks()) block_counts_[block.name()] = block.element_count();
   for (const v1::PlacedTable& table : options_.plan.tables()) tables_[table.name()] = &table;
-  for (const v1::FetchedRows& fetched : options_.plan.fetched_rows()) fetched_[fetched.parameter()].rows = fetched.rows();
+  for (const v1::FetchedRows& fetched : options_.plan.fetched_rows())
+    fetched_[fetched.parameter()].rows = fetched.rows();
   for (const v1::PlacedBlock& block : options_.plan.blocks()) {
     const auto fetched = fetched_.find(block.parameter());
     if (fetched == fetched_.end() || block.dims_size() != 2) continue;
@@ -84,35 +86,37 @@ ClientImpl::ClientImpl(ClientOptions options)
     shared_->norm_rounds.assign(static_cast<size_t>(servers()), 0);
   }
   for (int s = 0; s < servers(); ++s) {
-    builders_.push_back(std::make_unique<PushBuilder>(&buffers_, options_.transport->checks_payloads(), [this, s](v1::PushRequest header, Slices payload) {
-      *header.mutable_caller() = CallerFor(s);
-      header.set_step(step_);
-      header.set_read_version(version_wanted_);
-      const int64_t samples = step_samples_;
-      if (eager_ && samples > 0 && !header.has_part_count()) {
-        // A piece of a block cannot be applied by itself; it waits for the last part.
-        bool whole = true;
-        for (const v1::PushItem& item : header.items()) {
-          const auto count = block_counts_.find(item.name());
-          whole &= item.width() > 0 || (count != block_counts_.end() && item.count() == count->second);
-        }
-        if (whole) header.set_samples(samples);
-      }
-      const CallPtr call = NewCall(s, Method::kPush, EncodeFrame(header.SerializeAsString(), payload),
-                                   [](const Slices& answer) -> absl::StatusOr<bool> {
-                                     ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(answer));
-                                     v1::PushReply reply;
-                                     if (!reply.ParseFromString(frame.header)) return absl::DataLossError("no PushReply");
-                                     return true;
-                                   });
-      // The thread that has filled the part may work for no step of its own.
-      call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
-      {
-        MutexLock lock(&push_mu_);
-        pushes_.push_back(call);
-      }
-      Issue(call);
-    }));
+    builders_.push_back(std::make_unique<PushBuilder>(
+        &buffers_, options_.transport->checks_payloads(), [this, s](v1::PushRequest header, Slices payload) {
+          *header.mutable_caller() = CallerFor(s);
+          header.set_step(step_);
+          header.set_read_version(version_wanted_);
+          const int64_t samples = step_samples_;
+          if (eager_ && samples > 0 && !header.has_part_count()) {
+            // A piece of a block cannot be applied by itself; it waits for the last part.
+            bool whole = true;
+            for (const v1::PushItem& item : header.items()) {
+              const auto count = block_counts_.find(item.name());
+              whole &= item.width() > 0 || (count != block_counts_.end() && item.count() == count->second);
+            }
+            if (whole) header.set_samples(samples);
+          }
+          const CallPtr call = NewCall(s, Method::kPush, EncodeFrame(header.SerializeAsString(), payload),
+                                       [](const Slices& answer) -> absl::StatusOr<bool> {
+                                         ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(answer));
+                                         v1::PushReply reply;
+                                         if (!reply.ParseFromString(frame.header))
+                                           return absl::DataLossError("no PushReply");
+                                         return true;
+                                       });
+          // The thread that has filled the part may work for no step of its own.
+          call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
+          {
+            MutexLock lock(&push_mu_);
+            pushes_.push_back(call);
+          }
+          Issue(call);
+        }));
   }
 }
 
@@ -158,28 +162,30 @@ void ClientImpl::Issue(const CallPtr& call) {
   shared_->wire.Request(call->method, TotalSize(call->request));
   const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
   const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
-  options_.transport->Call(
-      call->server, call->method, call->request, rpc_,
-      [shared = shared_, call, clock = options_.clock, profiled](absl::StatusOr<Slices> answer) {
-        if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
-        MutexLock lock(&shared->mu);
-        if (answer.ok()) {
-          shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)), std::memory_order_relaxed);
-          shared->wire.Answer(call->method, TotalSize(*answer));
-        }
-        if (answer.ok() || !Retryable(answer.status())) shared->last_heard[static_cast<size_t>(call->server)] = clock->Now();
-        call->in_flight = false;
-        call->answered = true;
-        call->answer = std::move(answer);
-        shared->changed.SignalAll();
-      });
+  options_.transport->Call(call->server, call->method, call->request, rpc_,
+                           [shared = shared_, call, clock = options_.clock, profiled](absl::StatusOr<Slices> answer) {
+                             if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
+                             MutexLock lock(&shared->mu);
+                             if (answer.ok()) {
+                               shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)),
+                                                                std::memory_order_relaxed);
+                               shared->wire.Answer(call->method, TotalSize(*answer));
+                             }
+                             if (answer.ok() || !Retryable(answer.status()))
+                               shared->last_heard[static_cast<size_t>(call->server)] = clock->Now();
+                             call->in_flight = false;
+                             call->answered = true;
+                             call->answer = std::move(answer);
+                             shared->changed.SignalAll();
+                           });
 }
 
 absl::Status ClientImpl::FailureOfJob(const absl::Status& aborted) {
   // A heart-beat's answer has the failure's own code.
   for (int s = 0; s < servers(); ++s) SendHeartbeat(s);
   MutexLock lock(&shared_->mu);
-  for (int i = 0; i < 100 && shared_->failure.ok(); ++i) shared_->changed.WaitWithTimeout(&shared_->mu, absl::Milliseconds(10));
+  for (int i = 0; i < 100 && shared_->failure.ok(); ++i)
+    shared_->changed.WaitWithTimeout(&shared_->mu, absl::Milliseconds(10));
   shared_->SetFailure(aborted);
   return shared_->failure;
 }
@@ -235,7 +241,8 @@ absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
 
 absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                               WaitOptions options) {
-  ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait, options.profiled_as == nullptr ? kAnswerName : *options.profiled_as);
+  ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait,
+                   options.profiled_as == nullptr ? kAnswerName : *options.profiled_as);
   int last_server = -1;
   const absl::Status status = WaitUntilAnswered(calls, what, deadline, options, &last_server);
   if (ProfileEvent* const event = span.event()) {
@@ -245,8 +252,8 @@ absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string
   return status;
 }
 
-absl::Status ClientImpl::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
-                                           const WaitOptions& options, int* last_server) {
+absl::Status ClientImpl::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what,
+                                           absl::Duration deadline, const WaitOptions& options, int* last_server) {
   absl::Time start = options_.clock->Now();
   absl::Time warned = start;
   int64_t version = -1;

@@ -1,8 +1,8 @@
 // The trainer's side: joins every server, keeps its lease, pushes and pulls, and names whom it waits for.
 //
 // Thread-safe where ParamChannel is; heart-beats have a thread of their own (named "weir-heartbeat"), stopped by the
-// destructor. A second thread may pull rows ahead of the program (Ahead). Every wait ends: with what was waited for, with the job's
-// failure, or with a deadline.
+// destructor. A second thread may pull rows ahead of the program (Ahead). Every wait ends: with what was waited for,
+// with the job's failure, or with a deadline.
 #ifndef WEIR_PSERVER_CLIENT_CLIENT_H_
 #define WEIR_PSERVER_CLIENT_CLIENT_H_
 
@@ -59,25 +59,27 @@ class Client : public ParamChannel {
   // One round of heart-beats to all servers.
   virtual void Heartbeat() = 0;
 
-  // Async: pulls rows for steps to come, on one other thread beside the program's. BeginStep names the step that they are for, and
-  // PullRows asks at the version that this step is entitled to: with bounded staleness it waits as the step itself would. What the
-  // program has pushed for the step before may be missing. Only rows: everything else is FailedPrecondition. Borrowed.
+  // Async: pulls rows for steps to come, on one other thread beside the program's. BeginStep names the step that they
+  // are for, and PullRows asks at the version that this step is entitled to: with bounded staleness it waits as the
+  // step itself would. What the program has pushed for the step before may be missing. Only rows: everything else is
+  // FailedPrecondition. Borrowed.
   //
   // The program takes the place that ids have in the newest pull with UseRowsAhead, while none is under way.
   virtual ParamChannel* Ahead() = 0;
-  // The program waits for a pull that is under way there, or does not any more: servers are told what it waits for meanwhile.
+  // The program waits for a pull that is under way there, or does not any more: servers are told what it waits for
+  // meanwhile.
   virtual void NeedAhead(bool needed) = 0;
   // Ends the pull that is under way, and all later ones, with Cancelled. From any thread.
   virtual void CancelAhead() = 0;
 
   // The step this trainer goes on from after a resume. Before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
-  // Examples of this trainer in step 0 of the job, which servers judge the last steps by (PushRequest.first_samples). Before
-  // FinishSends; without it no step is too small.
+  // Examples of this trainer in step 0 of the job, which servers judge the last steps by (PushRequest.first_samples).
+  // Before FinishSends; without it no step is too small.
   virtual void SetFirstSamples(int64_t samples) = 0;
-  // Async: this trainer has taken the place of a dead one, which would have begun this step next: where servers differ, on the
-  // last of them, and with norms over servers on the first. Others have long begun: there is nothing to load or to set aside.
-  // After Join.
+  // Async: this trainer has taken the place of a dead one, which would have begun this step next: where servers differ,
+  // on the last of them, and with norms over servers on the first. Others have long begun: there is nothing to load or
+  // to set aside. After Join.
   virtual std::optional<int64_t> TakesOver() = 0;
   // The same for all trainers of one run of the job, and of no other: what server 0 has drawn at random. "" without
   // checkpoints. After Join.
@@ -85,9 +87,9 @@ class Client : public ParamChannel {
   // The servers need each other's sums for norms in every step. After Join.
   virtual bool ExchangesNorms() = 0;
 
-  // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual deadlines.
-  // Any size. Keys are used once. kept: a trainer that takes the place of a dead one later gets what was given then. In async
-  // the deadline runs only while no server's version moves.
+  // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual
+  // deadlines. Any size. Keys are used once. kept: a trainer that takes the place of a dead one later gets what was
+  // given then. In async the deadline runs only while no server's version moves.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false) = 0;
   // The same without waiting: gives now; TryCollect says whether all are there (async evaluation).

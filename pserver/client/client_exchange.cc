@@ -40,7 +40,8 @@ absl::Status ClientImpl::Upload(std::string_view key, const std::string& contrib
     if (as.edition >= 0) request.set_edition(as.edition);
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
-    calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [](const Slices&) -> absl::StatusOr<bool> { return true; }));
+    calls.push_back(
+        NewCall(0, Method::kExchange, std::move(bytes), [](const Slices&) -> absl::StatusOr<bool> { return true; }));
   }
   return Wait(calls, absl::StrCat("exchange ", std::string(key)), progress_deadline_);
 }
@@ -63,15 +64,17 @@ absl::Status ClientImpl::ReadAll(std::string_view key, std::vector<std::string>*
       request.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
       Slices bytes;
       bytes.push_back(Slice::Own(request.SerializeAsString()));
-      calls.push_back(NewCall(0, Method::kExchange, std::move(bytes), [t, all, &chunks](const Slices& answer) -> absl::StatusOr<bool> {
-        v1::ExchangeReply reply;
-        if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
-        if (!reply.ready()) return false;
-        RETURN_IF_ERROR(CheckChunks(reply, t));
-        chunks[static_cast<size_t>(t)] = reply.chunks();
-        (*all)[static_cast<size_t>(t)] += reply.contribution();
-        return true;
-      }));
+      calls.push_back(NewCall(0, Method::kExchange, std::move(bytes),
+                              [t, all, &chunks](const Slices& answer) -> absl::StatusOr<bool> {
+                                v1::ExchangeReply reply;
+                                if (!reply.ParseFromString(Flatten(answer)))
+                                  return absl::DataLossError("no ExchangeReply");
+                                if (!reply.ready()) return false;
+                                RETURN_IF_ERROR(CheckChunks(reply, t));
+                                chunks[static_cast<size_t>(t)] = reply.chunks();
+                                (*all)[static_cast<size_t>(t)] += reply.contribution();
+                                return true;
+                              }));
     }
     RETURN_IF_ERROR(Wait(calls, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
   }
@@ -101,17 +104,18 @@ absl::StatusOr<std::string> ClientImpl::ReadPost(std::string_view key, int train
     request.set_wait_s(absl::ToDoubleSeconds(std::min(rpc_ / 2, slow_warning_)));
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
-    const CallPtr call = NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
-      v1::ExchangeReply reply;
-      if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
-      if (!reply.ready()) return false;
-      RETURN_IF_ERROR(CheckChunks(reply, trainer));
-      *replaced = chunk > 0 && reply.edition() != edition;
-      edition = reply.edition();
-      chunks = reply.chunks();
-      contribution += reply.contribution();
-      return true;
-    });
+    const CallPtr call =
+        NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
+          v1::ExchangeReply reply;
+          if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+          if (!reply.ready()) return false;
+          RETURN_IF_ERROR(CheckChunks(reply, trainer));
+          *replaced = chunk > 0 && reply.edition() != edition;
+          edition = reply.edition();
+          chunks = reply.chunks();
+          contribution += reply.contribution();
+          return true;
+        });
     RETURN_IF_ERROR(Wait({call}, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
   }
   return contribution;
@@ -294,14 +298,16 @@ absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<st
   Slices bytes;
   bytes.push_back(Slice::Own(request.SerializeAsString()));
   bool ready = false, forgotten = false;
-  const CallPtr call = NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
-    v1::ExchangeReply reply;
-    if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
-    HearOfChief(reply);
-    ready = reply.ready();
-    forgotten = std::find(reply.missing().begin(), reply.missing().end(), options_.trainer_id) != reply.missing().end();
-    return true;
-  });
+  const CallPtr call =
+      NewCall(0, Method::kExchange, std::move(bytes), [&](const Slices& answer) -> absl::StatusOr<bool> {
+        v1::ExchangeReply reply;
+        if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no ExchangeReply");
+        HearOfChief(reply);
+        ready = reply.ready();
+        forgotten =
+            std::find(reply.missing().begin(), reply.missing().end(), options_.trainer_id) != reply.missing().end();
+        return true;
+      });
   RETURN_IF_ERROR(Wait({call}, absl::StrCat("exchange ", std::string(key)), progress_deadline_));
   all->clear();
   if (forgotten) return true;
@@ -310,7 +316,8 @@ absl::StatusOr<bool> ClientImpl::TryCollect(std::string_view key, std::vector<st
   return true;
 }
 
-absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution, bool kept) {
+absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view key, std::string contribution,
+                                                              bool kept) {
   RETURN_IF_ERROR(Upload(key, contribution, {.kept = kept}));
   v1::ExchangeRequest request;
   *request.mutable_caller() = CallerFor(0);
@@ -331,8 +338,8 @@ absl::StatusOr<std::vector<std::string>> ClientImpl::Exchange(std::string_view k
         }
         return reply.ready();
       });
-  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"), progress_deadline_,
-                             {.while_others_work = !options_.plan.sync()});
+  absl::Status status = Wait({call}, absl::StrCat("exchange ", std::string(key), " of all trainers"),
+                             progress_deadline_, {.while_others_work = !options_.plan.sync()});
   if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
     status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
   }
@@ -351,10 +358,12 @@ absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::Cont
     own.set_request_id(next_request_++);
     Slices bytes;
     bytes.push_back(Slice::Own(own.SerializeAsString()));
-    calls.push_back(NewCall(s, Method::kControl, std::move(bytes), [s, &replies](const Slices& answer) -> absl::StatusOr<bool> {
-      if (!replies[static_cast<size_t>(s)].ParseFromString(Flatten(answer))) return absl::DataLossError("no ControlReply");
-      return true;
-    }));
+    calls.push_back(
+        NewCall(s, Method::kControl, std::move(bytes), [s, &replies](const Slices& answer) -> absl::StatusOr<bool> {
+          if (!replies[static_cast<size_t>(s)].ParseFromString(Flatten(answer)))
+            return absl::DataLossError("no ControlReply");
+          return true;
+        }));
   }
   RETURN_IF_ERROR(Wait(calls, "a control call", progress_deadline_));
   return replies;

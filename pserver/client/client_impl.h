@@ -44,7 +44,9 @@ inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
 inline constexpr absl::Duration kLook = absl::Milliseconds(2);
 
 inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
-inline std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+inline std::string SecondsText(absl::Duration d) {
+  return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s");
+}
 
 inline bool Retryable(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kDeadlineExceeded;
@@ -55,7 +57,8 @@ struct Call {
   int server = 0;
   Method method = Method::kPush;
   Slices request;
-  // Looks at an answer: true ends the call, false asks again at once (the other side was not ready). DataLoss asks once more.
+  // Looks at an answer: true ends the call, false asks again at once (the other side was not ready). DataLoss asks once
+  // more.
   std::function<absl::StatusOr<bool>(const Slices&)> accept;
   // Of the profiler: the step it is part of, -1 when that is not recorded, and what it is called there.
   int64_t profiled_step = -1;
@@ -227,8 +230,8 @@ class ClientImpl : public Client {
   std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
   int servers() const { return options_.transport->servers(); }
   v1::Caller CallerFor(int server);
-  // Notes the ids of the tables and puts them in order, the same ids once. The order of what each table is asked for, null for a
-  // fetched parameter.
+  // Notes the ids of the tables and puts them in order, the same ids once. The order of what each table is asked for,
+  // null for a fetched parameter.
   absl::StatusOr<std::vector<IdOrder*>> OrderTables(RowPulls* pulls, absl::Span<const TableRows> tables);
   // Puts the ids that a parameter of so many rows has into order; the rows of others become zero.
   static void OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order);
@@ -247,7 +250,8 @@ class ClientImpl : public Client {
     // Of what runs ahead: CancelAhead ends it.
     bool ahead = false;
   };
-  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline, WaitOptions options);
+  absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
+                    WaitOptions options);
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {
     return Wait(calls, what, deadline, {});
   }
@@ -281,8 +285,8 @@ class ClientImpl : public Client {
   // `wait` zero: does not wait.
   absl::StatusOr<Word> HearWord(std::string_view key, int64_t edition, absl::Duration wait);
   void HearOfChief(const v1::ExchangeReply& reply);
-  // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms. Returns
-  // when every server has them (in async: has applied the step).
+  // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms.
+  // Returns when every server has them (in async: has applied the step).
   absl::Status ExchangeNorms();
   // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
   CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);

@@ -38,10 +38,11 @@ absl::Status ClientImpl::CheckProbe(int server, const v1::JoinReply& reply) {
   }
   const absl::StatusOr<std::string> token = ReadProbe(options_.checkpoint_dir, reply.checkpoint_probe());
   if (token.ok() && *token == reply.checkpoint_token()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "checkpoint directory ", options_.checkpoint_dir, " of ", Self(), " is not the one of ",
-      options_.transport->Describe(server), " (", reply.process(),
-      "): the file that the server has written there is not seen here. Share the directory, or set checkpoint.per_host: true"));
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint directory ", options_.checkpoint_dir, " of ", Self(),
+                                                    " is not the one of ", options_.transport->Describe(server), " (",
+                                                    reply.process(),
+                                                    "): the file that the server has written there is not seen here. "
+                                                    "Share the directory, or set checkpoint.per_host: true"));
 }
 
 absl::Status ClientImpl::JoinServers() {
@@ -59,34 +60,36 @@ absl::Status ClientImpl::JoinServers() {
     request.set_incarnation(incarnation_);
     Slices bytes;
     bytes.push_back(Slice::Own(request.SerializeAsString()));
-    calls.push_back(NewCall(s, Method::kJoin, std::move(bytes), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
-      v1::JoinReply reply;
-      if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no JoinReply");
-      if (reply.next_step() < 0 || reply.next_step() > kMaxStep) {
-        return absl::DataLossError(absl::StrCat("it speaks of step ", reply.next_step(), "; steps run from 0 to ", kMaxStep));
-      }
-      if (!reply.failure().empty()) {
-        MutexLock lock(&shared_->mu);
-        shared_->SetFailure(FailureIn(reply));
-        return absl::AbortedError(reply.failure());
-      }
-      const absl::Status probe = CheckProbe(s, reply);
-      MutexLock lock(&shared_->mu);
-      shared_->sessions[static_cast<size_t>(s)] = reply.session();
-      shared_->processes[static_cast<size_t>(s)] = reply.process();
-      shared_->norm_rounds[static_cast<size_t>(s)] = reply.norm_rounds();
-      if (s == 0) shared_->run = reply.checkpoint_token();
-      if (reply.has_next_step()) {
-        std::optional<int64_t>& next = shared_->takes_over;
-        const int64_t seen = next.value_or(reply.next_step());
-        next = reply.norm_rounds() > 0 ? std::max(seen, reply.next_step()) : std::min(seen, reply.next_step());
-      }
-      if (reply.has_chief() && reply.chief() >= 0 && reply.chief() < options_.plan.trainers())
-        shared_->chief = reply.chief();
-      shared_->last_heard[static_cast<size_t>(s)] = options_.clock->Now();
-      RETURN_IF_ERROR(probe);
-      return true;
-    }));
+    calls.push_back(
+        NewCall(s, Method::kJoin, std::move(bytes), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
+          v1::JoinReply reply;
+          if (!reply.ParseFromString(Flatten(answer))) return absl::DataLossError("no JoinReply");
+          if (reply.next_step() < 0 || reply.next_step() > kMaxStep) {
+            return absl::DataLossError(
+                absl::StrCat("it speaks of step ", reply.next_step(), "; steps run from 0 to ", kMaxStep));
+          }
+          if (!reply.failure().empty()) {
+            MutexLock lock(&shared_->mu);
+            shared_->SetFailure(FailureIn(reply));
+            return absl::AbortedError(reply.failure());
+          }
+          const absl::Status probe = CheckProbe(s, reply);
+          MutexLock lock(&shared_->mu);
+          shared_->sessions[static_cast<size_t>(s)] = reply.session();
+          shared_->processes[static_cast<size_t>(s)] = reply.process();
+          shared_->norm_rounds[static_cast<size_t>(s)] = reply.norm_rounds();
+          if (s == 0) shared_->run = reply.checkpoint_token();
+          if (reply.has_next_step()) {
+            std::optional<int64_t>& next = shared_->takes_over;
+            const int64_t seen = next.value_or(reply.next_step());
+            next = reply.norm_rounds() > 0 ? std::max(seen, reply.next_step()) : std::min(seen, reply.next_step());
+          }
+          if (reply.has_chief() && reply.chief() >= 0 && reply.chief() < options_.plan.trainers())
+            shared_->chief = reply.chief();
+          shared_->last_heard[static_cast<size_t>(s)] = options_.clock->Now();
+          RETURN_IF_ERROR(probe);
+          return true;
+        }));
   }
   return Wait(calls, "to join", OfSeconds(options_.deadlines.connect_deadline_s()));
 }
@@ -247,8 +250,8 @@ void ClientImpl::Heartbeat() {
       if (overslept) heard = std::max(heard, now);
       if (now - heard > lease_ && !shared_->released[static_cast<size_t>(s)]) {
         shared_->SetFailure(absl::UnavailableError(
-            absl::StrCat(options_.transport->Describe(s), " (", shared_->processes[static_cast<size_t>(s)], ") is dead: ", Self(),
-                         " has not heard from it for ", SecondsText(now - heard))));
+            absl::StrCat(options_.transport->Describe(s), " (", shared_->processes[static_cast<size_t>(s)],
+                         ") is dead: ", Self(), " has not heard from it for ", SecondsText(now - heard))));
       }
     }
     shared_->relay = false;

@@ -16,7 +16,8 @@ namespace weir {
 
 namespace {
 
-const ProfileName kRowsName("rows"), kBlocksName("blocks"), kRowsPull("Pull rows"), kBlocksPull("Pull blocks"), kServeName("answers");
+const ProfileName kRowsName("rows"), kBlocksName("blocks"), kRowsPull("Pull rows"), kBlocksPull("Pull blocks"),
+    kServeName("answers");
 
 }  // namespace
 
@@ -58,7 +59,8 @@ void ClientImpl::CancelAhead() {
   shared_->changed.SignalAll();
 }
 
-absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& answer, v1::PullReply* header, Slices* payload) {
+absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& answer, v1::PullReply* header,
+                                          Slices* payload) {
   ASSIGN_OR_RETURN(Frame frame, DecodeFrame(answer));
   if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
   if (!header->ready()) {
@@ -75,26 +77,27 @@ absl::StatusOr<bool> ClientImpl::OpenPull(int server, bool ahead, const Slices& 
 CallPtr ClientImpl::NewPull(int server, bool ahead, const v1::PullRequest& request, const Slices& ids,
                             std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take) {
   const absl::Time start = options_.clock->Now();
-  const CallPtr call = NewCall(
-      server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
-      [this, server, ahead, start, version = request.version(), take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
-        v1::PullReply header;
-        Slices payload;
-        ASSIGN_OR_RETURN(const bool ready, OpenPull(server, ahead, answer, &header, &payload));
-        if (ready) {
-          const bool check = options_.transport->checks_payloads();
-          PayloadReader reader(payload, check);
-          RETURN_IF_ERROR(take(header, &reader));
-          if (!check || header.checksum() == reader.Checksum()) return true;
-          return absl::DataLossError("the payload's checksum does not match");
-        }
-        const absl::Duration waited = options_.clock->Now() - start;
-        if (waited >= slow_warning_) {
-          LOG(WARNING) << Self() << ": waits for version " << version << " of " << options_.transport->Describe(server)
-                       << ", which waits for " << header.waiting_for() << ", for " << SecondsText(waited);
-        }
-        return false;
-      });
+  const CallPtr call = NewCall(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids),
+                               [this, server, ahead, start, version = request.version(),
+                                take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
+                                 v1::PullReply header;
+                                 Slices payload;
+                                 ASSIGN_OR_RETURN(const bool ready, OpenPull(server, ahead, answer, &header, &payload));
+                                 if (ready) {
+                                   const bool check = options_.transport->checks_payloads();
+                                   PayloadReader reader(payload, check);
+                                   RETURN_IF_ERROR(take(header, &reader));
+                                   if (!check || header.checksum() == reader.Checksum()) return true;
+                                   return absl::DataLossError("the payload's checksum does not match");
+                                 }
+                                 const absl::Duration waited = options_.clock->Now() - start;
+                                 if (waited >= slow_warning_) {
+                                   LOG(WARNING) << Self() << ": waits for version " << version << " of "
+                                                << options_.transport->Describe(server) << ", which waits for "
+                                                << header.waiting_for() << ", for " << SecondsText(waited);
+                                 }
+                                 return false;
+                               });
   call->profiled_as = ids.empty() ? kBlocksPull : kRowsPull;
   return call;
 }
@@ -139,7 +142,9 @@ absl::StatusOr<std::vector<IdOrder*>> ClientImpl::OrderTables(RowPulls* pulls, a
   const int64_t call = ++pulls->calls;
   std::vector<StepIds*> all;
   std::vector<size_t> first;  // of those that are asked for the same ids, and fetched parameters
-  const auto shards_of = [&](size_t i) { return static_cast<uint32_t>(tables_.find(tables[i].table)->second->logical_shards()); };
+  const auto shards_of = [&](size_t i) {
+    return static_cast<uint32_t>(tables_.find(tables[i].table)->second->logical_shards());
+  };
   for (size_t i = 0; i < tables.size(); ++i) {
     const TableRows& table = tables[i];
     if (fetched_.contains(table.table)) {
@@ -166,11 +171,12 @@ absl::StatusOr<std::vector<IdOrder*>> ClientImpl::OrderTables(RowPulls* pulls, a
     if (ids.same_as == nullptr) first.push_back(i);
     all.push_back(&ids);
   }
-  // One set of ids is put in order by all threads. What is asked for first is on its way while the rest is sorted, unless
-  // answers come from inside the call.
+  // One set of ids is put in order by all threads. What is asked for first is on its way while the rest is sorted,
+  // unless answers come from inside the call.
   const bool one = first.size() == 1 && all[first[0]] != nullptr;
-  const bool at_once = one && !options_.transport->answers_inside() &&
-                       std::all_of(tables.begin(), tables.end(), [](const TableRows& table) { return table.there == nullptr; });
+  const bool at_once =
+      one && !options_.transport->answers_inside() &&
+      std::all_of(tables.begin(), tables.end(), [](const TableRows& table) { return table.there == nullptr; });
   options_.pool->ParallelFor(static_cast<int64_t>(first.size()), [&](int64_t k) {
     const size_t i = first[static_cast<size_t>(k)];
     const TableRows& table = tables[i];
@@ -323,7 +329,8 @@ absl::Status ClientImpl::PullRows(RowPulls* pulls, absl::Span<const TableRows> t
           size_t expected = 0;
           for (const Piece& piece : pieces) expected += AlignUp(piece.bytes());
           if (reader->left() != expected) {
-            return absl::DataLossError(absl::StrCat("rows of ", reader->left(), " bytes came, ", expected, " were asked for"));
+            return absl::DataLossError(
+                absl::StrCat("rows of ", reader->left(), " bytes came, ", expected, " were asked for"));
           }
           for (const Piece& piece : pieces) {
             const size_t width = static_cast<size_t>(piece.table->width);
@@ -355,8 +362,9 @@ absl::Status ClientImpl::Receive(const BlockRef& block, Tensor* out) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name, " on server ", block.server));
   }
   if (out->dtype() != v1::FLOAT32 || out->size() != count->second) {
-    return absl::InvalidArgumentError(absl::StrCat("block ", block.name, " has ", count->second, " floats, the variable ",
-                                                   v1::DType_Name(out->dtype()), " ", ShapeString(out->dims())));
+    return absl::InvalidArgumentError(absl::StrCat("block ", block.name, " has ", count->second,
+                                                   " floats, the variable ", v1::DType_Name(out->dtype()), " ",
+                                                   ShapeString(out->dims())));
   }
   wanted_.push_back({block, out});
   return absl::OkStatus();
@@ -393,38 +401,38 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     }
     // What all trainers must see alike comes from server 0 alone, and from one of its answers.
     const bool says_outcome = request.server == 0 && calls.empty();
-    const CallPtr call = NewPull(
-        request.server, /*ahead=*/false, header, {},
-        [this, pieces = std::move(request.pieces), says_outcome, format, &result](const v1::PullReply& reply,
-                                                                                  PayloadReader* reader) -> absl::Status {
-          size_t expected = 0;
-          const auto bytes_of = [format](const Piece& piece) {
-            return EncodedBytes(format, static_cast<size_t>(piece.count), kDenseGroup);
-          };
-          for (const Piece& piece : pieces) expected += AlignUp(bytes_of(piece));
-          if (reader->left() != expected) {
-            return absl::DataLossError(absl::StrCat("blocks of ", reader->left(), " bytes came, ", expected, " were asked for"));
-          }
-          for (const Piece& piece : pieces) {
-            const size_t floats = static_cast<size_t>(piece.count);
-            if (format == v1::WIRE_FLOAT32) {
-              reader->Read(piece.out, floats * sizeof(float));
-            } else {
-              const WireBuffer values = ReadDecoded(reader, format, floats, kDenseGroup);
-              std::memcpy(piece.out, values.data, floats * sizeof(float));
-            }
-            reader->Skip(AlignUp(bytes_of(piece)) - bytes_of(piece));
-          }
-          if (says_outcome) {
-            result = {.version = reply.version(),
-                      .skipped = reply.skipped(),
-                      .stop = reply.stop(),
-                      .samples = reply.samples(),
-                      .ended = reply.ended(),
-                      .first_samples = reply.first_samples()};
-          }
-          return absl::OkStatus();
-        });
+    const CallPtr call = NewPull(request.server, /*ahead=*/false, header, {},
+                                 [this, pieces = std::move(request.pieces), says_outcome, format, &result](
+                                     const v1::PullReply& reply, PayloadReader* reader) -> absl::Status {
+                                   size_t expected = 0;
+                                   const auto bytes_of = [format](const Piece& piece) {
+                                     return EncodedBytes(format, static_cast<size_t>(piece.count), kDenseGroup);
+                                   };
+                                   for (const Piece& piece : pieces) expected += AlignUp(bytes_of(piece));
+                                   if (reader->left() != expected) {
+                                     return absl::DataLossError(absl::StrCat(
+                                         "blocks of ", reader->left(), " bytes came, ", expected, " were asked for"));
+                                   }
+                                   for (const Piece& piece : pieces) {
+                                     const size_t floats = static_cast<size_t>(piece.count);
+                                     if (format == v1::WIRE_FLOAT32) {
+                                       reader->Read(piece.out, floats * sizeof(float));
+                                     } else {
+                                       const WireBuffer values = ReadDecoded(reader, format, floats, kDenseGroup);
+                                       std::memcpy(piece.out, values.data, floats * sizeof(float));
+                                     }
+                                     reader->Skip(AlignUp(bytes_of(piece)) - bytes_of(piece));
+                                   }
+                                   if (says_outcome) {
+                                     result = {.version = reply.version(),
+                                               .skipped = reply.skipped(),
+                                               .stop = reply.stop(),
+                                               .samples = reply.samples(),
+                                               .ended = reply.ended(),
+                                               .first_samples = reply.first_samples()};
+                                   }
+                                   return absl::OkStatus();
+                                 });
     calls.push_back(call);
     if (!inside) Issue(call);
   };
@@ -445,8 +453,8 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
         request.bytes += bytes;
       }
     }
-    // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version behind. With
-    // a bound every server has to say that the step may begin.
+    // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version
+    // behind. With a bound every server has to say that the step may begin.
     if (in_turn_ || s == 0 || !request.pieces.empty()) ask(std::move(request));
   }
   wanted_.clear();

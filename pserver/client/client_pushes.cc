@@ -18,13 +18,15 @@ const ProfileName kPushesName("pushes taken"), kNormsName("norms");
 }  // namespace
 
 absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
-  if (read_only_) return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
   const auto count = block_counts_.find(block.name);
   if (count == block_counts_.end() || block.server < 0 || block.server >= servers()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name, " on server ", block.server));
   }
   // Elements of one call, so that all nodes of a piece fit in one message.
-  const int64_t piece = static_cast<int64_t>(kBytesOfOneTensor / nodes_.size() / kAlignment * kAlignment / sizeof(float));
+  const int64_t piece =
+      static_cast<int64_t>(kBytesOfOneTensor / nodes_.size() / kAlignment * kAlignment / sizeof(float));
   for (int64_t begin = 0; begin < count->second; begin += piece) {
     const int64_t n = std::min(piece, count->second - begin);
     std::vector<PushTensor> tensors;
@@ -37,7 +39,8 @@ absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneT
           return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, " has ", lane.value->size(),
                                                          " elements, the block has ", count->second));
         }
-        runs.push_back({{lane.lane, 1}, 0, lane.value->span<float>().subspan(static_cast<size_t>(begin), static_cast<size_t>(n))});
+        runs.push_back(
+            {{lane.lane, 1}, 0, lane.value->span<float>().subspan(static_cast<size_t>(begin), static_cast<size_t>(n))});
       }
       if (runs.empty()) continue;
       PushTensor tensor;
@@ -67,24 +70,28 @@ absl::Status ClientImpl::SendDense(const BlockRef& block, absl::Span<const LaneT
 }
 
 absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
-  if (read_only_) return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
   const bool by_shard = block.server < 0;
   const auto table = tables_.find(block.name);
   if (by_shard ? table == tables_.end() : block.server >= servers() || !block_counts_.contains(block.name)) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan has no table or block ", block.name, " on server ", block.server));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has no table or block ", block.name, " on server ", block.server));
   }
   // The server of a table that counts takes no push without, and no other takes one with them.
   const bool counts = by_shard && table->second->shows_and_clicks();
   for (const LaneRows& lane : lanes) {
     const int64_t rows = static_cast<int64_t>(lane.value->ids.size());
-    if ((lane.counts != nullptr) != counts || (counts && (!lane.counts->initialized() || lane.counts->size() != 2 * rows))) {
+    if ((lane.counts != nullptr) != counts ||
+        (counts && (!lane.counts->initialized() || lane.counts->size() != 2 * rows))) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
-                                                     lane.counts == nullptr ? 0 : lane.counts->size(), " shows and clicks; ",
-                                                     counts ? 2 * rows : 0, " are wanted"));
+                                                     lane.counts == nullptr ? 0 : lane.counts->size(),
+                                                     " shows and clicks; ", counts ? 2 * rows : 0, " are wanted"));
     }
     if (lane.value->values.size() != rows * width) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
-                                                     lane.value->values.size(), " values; ", rows * width, " are wanted"));
+                                                     lane.value->values.size(), " values; ", rows * width,
+                                                     " are wanted"));
     }
   }
   // Rows of prefetched tables know their place among the ids of the step. Others are brought into that form here.
@@ -104,7 +111,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   std::vector<int64_t> union_ids;
   IdOrder union_order;
   const auto place_all = [&] {
-    for (const LaneRows& lane : lanes) union_ids.insert(union_ids.end(), lane.value->ids.begin(), lane.value->ids.end());
+    for (const LaneRows& lane : lanes)
+      union_ids.insert(union_ids.end(), lane.value->ids.begin(), lane.value->ids.end());
     std::sort(union_ids.begin(), union_ids.end());
     union_ids.erase(std::unique(union_ids.begin(), union_ids.end()), union_ids.end());
     const uint32_t shards = by_shard ? static_cast<uint32_t>(table->second->logical_shards()) : 1;
@@ -122,9 +130,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
     lanes = placed_lanes;
   };
   const auto all_placed = [&] {
-    return std::all_of(lanes.begin(), lanes.end(), [](const LaneRows& lane) {
-      return lane.value->step_rows.size() == lane.value->ids.size();
-    });
+    return std::all_of(lanes.begin(), lanes.end(),
+                       [](const LaneRows& lane) { return lane.value->step_rows.size() == lane.value->ids.size(); });
   };
   if (known == nullptr || !all_placed()) {
     known = nullptr;
@@ -138,8 +145,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
   StepUnions& shared = known != nullptr ? known->unions : of_placed;
   const std::vector<RowUnion>* const unions = shared.Of(nodes_, lanes, order, ids, &own_unions);
   if (unions == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gradient of ", block.name, ": a lane has an id twice, or one that was not prefetched in this step"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gradient of ", block.name, ": a lane has an id twice, or one that was not prefetched in this step"));
   }
 
   // Pieces of (server, range of the order), each with all nodes, written and sent in parallel.
@@ -180,8 +187,8 @@ absl::Status ClientImpl::SendRows(const BlockRef& block, int width, absl::Span<c
       const size_t values_end = AlignUp(id_bytes) + EncodedBytes(format, floats, static_cast<size_t>(width));
       tensor.bytes = counts ? AlignUp(values_end) + n * 2 * sizeof(float) : values_end;
       shared_->rows_pushed.fetch_add(static_cast<int64_t>(n), std::memory_order_relaxed);
-      tensor.write = [this, ids, lanes, &block, &rows, range, node = nodes_[i], width, format, id_bytes, floats, values_end,
-                      counts](char* out) {
+      tensor.write = [this, ids, lanes, &block, &rows, range, node = nodes_[i], width, format, id_bytes, floats,
+                      values_end, counts](char* out) {
         int64_t* const sent = reinterpret_cast<int64_t*>(out);
         rows.WriteIds(ids, range, sent);
         std::memset(out + id_bytes, 0, AlignUp(id_bytes) - id_bytes);
@@ -221,7 +228,8 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
     MutexLock lock(&push_mu_);
     calls.swap(pushes_);
   }
-  RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_, {.profiled_as = &kPushesName}));
+  RETURN_IF_ERROR(Wait(calls, absl::StrCat("pushes of step ", step_), progress_deadline_ + 2 * lease_,
+                       {.profiled_as = &kPushesName}));
   // In sync another trainer's verdict may count; in async an own step without effect has no norms.
   const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
   if (brings_norms) RETURN_IF_ERROR(ExchangeNorms());
@@ -242,17 +250,18 @@ CallPtr ClientImpl::NewNormsCall(int server, int round, const Norms& norms, v1::
   }
   Slices bytes;
   bytes.push_back(Slice::Own(request.SerializeAsString()));
-  return NewCall(server, Method::kNorms, std::move(bytes), [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
-    v1::NormsReply got;
-    if (!got.ParseFromString(Flatten(answer))) return absl::DataLossError("no NormsReply");
-    if (got.ready()) {
-      *reply = std::move(got);
-      return true;
-    }
-    MutexLock lock(&shared_->mu);
-    shared_->waiting.on = absl::StrCat("server ", server, ": ", got.waiting_for());
-    return false;
-  });
+  return NewCall(server, Method::kNorms, std::move(bytes),
+                 [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
+                   v1::NormsReply got;
+                   if (!got.ParseFromString(Flatten(answer))) return absl::DataLossError("no NormsReply");
+                   if (got.ready()) {
+                     *reply = std::move(got);
+                     return true;
+                   }
+                   MutexLock lock(&shared_->mu);
+                   shared_->waiting.on = absl::StrCat("server ", server, ": ", got.waiting_for());
+                   return false;
+                 });
 }
 
 absl::Status ClientImpl::ExchangeNorms() {
@@ -278,13 +287,16 @@ absl::Status ClientImpl::ExchangeNorms() {
     if (calls.empty()) return absl::OkStatus();
     // A step that was skipped is over for all; one that took effect here without the norms of others cannot be.
     if (over > 0) {
-      return absl::InternalError(absl::StrCat("step ", step_, " is over on ", over, " servers while others wait for its norms"));
+      return absl::InternalError(
+          absl::StrCat("step ", step_, " is over on ", over, " servers while others wait for its norms"));
     }
-    RETURN_IF_ERROR(Wait(calls, absl::StrCat("norms of step ", step_), progress_deadline_ + 2 * lease_, {.profiled_as = &kNormsName}));
+    RETURN_IF_ERROR(Wait(calls, absl::StrCat("norms of step ", step_), progress_deadline_ + 2 * lease_,
+                         {.profiled_as = &kNormsName}));
     NormSums sums;
     for (const v1::NormsReply& reply : replies) RETURN_IF_ERROR(AddSums(reply, &sums));
     const absl::StatusOr<Norms> made = NormsOf(sums);
-    if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("step ", step_, ": ", made.status().message()));
+    if (!made.ok())
+      return absl::Status(made.status().code(), absl::StrCat("step ", step_, ": ", made.status().message()));
     norms = *made;
   }
 }

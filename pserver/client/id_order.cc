@@ -93,7 +93,8 @@ void IdOrder::SortPart(size_t part) {
   const auto at = [this](size_t i) { return entries_.begin() + static_cast<ptrdiff_t>(i); };
   bool nearly = end - begin <= kInsertionSort;
   if (!nearly) {
-    // By the two digits below the part's own bits, the lower one first: few stay out of order, since mixed ids are uniform.
+    // By the two digits below the part's own bits, the lower one first: few stay out of order, since mixed ids are
+    // uniform.
     const int high = shift_ - kDigitBits, low = high - kDigitBits;
     const auto digit = [](uint64_t entry, int shift) { return (entry >> shift) & (kDigits - 1); };
     uint32_t low_begins[kDigits] = {}, high_begins[kDigits] = {};

@@ -10,8 +10,8 @@
 
 namespace weir {
 
-// Positions of the (distinct) ids by ascending MixId, and where each server's ids begin in that order. Keeps its memory from
-// call to call. Not thread-safe.
+// Positions of the (distinct) ids by ascending MixId, and where each server's ids begin in that order. Keeps its memory
+// from call to call. Not thread-safe.
 class IdOrder {
  public:
   // `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
@@ -19,8 +19,8 @@ class IdOrder {
     Start(ids, shards, servers);
     Finish();
   }
-  // Sort in steps, for who can use the first positions before the last are known. After Start size() and begin() are right,
-  // after Finish the positions at [begin, end) of the order. Borrows the ids from Start to the last Finish.
+  // Sort in steps, for who can use the first positions before the last are known. After Start size() and begin() are
+  // right, after Finish the positions at [begin, end) of the order. Borrows the ids from Start to the last Finish.
   void Start(absl::Span<const int64_t> ids, uint32_t shards, int servers);
   void Finish(size_t begin, size_t end);
   void Finish() { Finish(0, size()); }

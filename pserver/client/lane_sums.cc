@@ -86,9 +86,10 @@ RowUnion::Range RowUnion::At(const IdOrder& order, absl::Span<const int64_t> ids
   const auto place_of = [&](size_t i) {
     if (i == order.size()) return positions_.size();
     const auto key = [&](uint32_t position) { return MixId(static_cast<uint64_t>(ids[position])); };
-    return static_cast<size_t>(std::lower_bound(positions_.begin(), positions_.end(), key(order[i]),
-                                                [&](uint32_t position, uint64_t least) { return key(position) < least; }) -
-                               positions_.begin());
+    return static_cast<size_t>(
+        std::lower_bound(positions_.begin(), positions_.end(), key(order[i]),
+                         [&](uint32_t position, uint64_t least) { return key(position) < least; }) -
+        positions_.begin());
   };
   return {place_of(begin), place_of(end)};
 }
@@ -123,16 +124,19 @@ void RowUnion::WriteRows(const std::vector<const float*>& values, Range range, i
       continue;
     }
     if (end - begin == 8 && leaves_ == 8) {
-      const float *const a = row(begin), *const b = row(begin + 1), *const c = row(begin + 2), *const d = row(begin + 3);
-      const float *const e = row(begin + 4), *const f = row(begin + 5), *const g = row(begin + 6), *const h = row(begin + 7);
+      const float *const a = row(begin), *const b = row(begin + 1), *const c = row(begin + 2),
+                         *const d = row(begin + 3);
+      const float *const e = row(begin + 4), *const f = row(begin + 5), *const g = row(begin + 6),
+                         *const h = row(begin + 7);
       WEIR_INDEPENDENT
       for (size_t j = 0; j < w; ++j) {
         out[j] = ((a[j] + b[j]) + (c[j] + d[j])) + ((e[j] + f[j]) + (g[j] + h[j]));
       }
       continue;
     }
-    // Leaves come from left to right. One waits on the stack until its right neighbour is whole: until a leaf comes that meets
-    // them further up, where the highest bit in which the numbers of neighbours differ says how far up they meet.
+    // Leaves come from left to right. One waits on the stack until its right neighbour is whole: until a leaf comes
+    // that meets them further up, where the highest bit in which the numbers of neighbours differ says how far up they
+    // meet.
     inner.resize(static_cast<size_t>(kMostLevels) * w);
     const float* stack[kMostLevels + 1];
     int level[kMostLevels + 1];  // at which it meets the one below it
@@ -157,7 +161,8 @@ void RowUnion::WriteRows(const std::vector<const float*>& values, Range range, i
   }
 }
 
-void RowUnion::Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts, Range range, int width, float* out) const {
+void RowUnion::Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts, Range range, int width,
+                     float* out) const {
   std::vector<const float*> values;
   for (const Lane& lane : lanes_) {
     const ParamChannel::LaneRows& given = lanes[lane.given];
@@ -181,8 +186,8 @@ void RowUnion::Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts
   }
 }
 
-bool StepUnions::Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
-                       absl::Span<const int64_t> ids, std::vector<RowUnion>* unions) {
+bool StepUnions::Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
+                       const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions) {
   unions->resize(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (!(*unions)[i].Build(nodes[i], lanes, order, ids)) return false;

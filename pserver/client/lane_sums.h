@@ -14,12 +14,13 @@
 
 namespace weir {
 
-// Which rows the lanes of one node bring of which ids, in an order of the ids. Knows no values until Write, so tables whose
-// lanes bring rows of the same ids share one. Keeps its memory from Build to Build.
+// Which rows the lanes of one node bring of which ids, in an order of the ids. Knows no values until Write, so tables
+// whose lanes bring rows of the same ids share one. Keeps its memory from Build to Build.
 class RowUnion {
  public:
-  // `lanes`: all lanes of the process; those outside the node are left out. `order`: of `ids`; the rows of a lane point into ids
-  // by their step_rows. False when a lane's rows do not (no step_rows, out of range, or twice to one id), or lanes do not ascend.
+  // `lanes`: all lanes of the process; those outside the node are left out. `order`: of `ids`; the rows of a lane point
+  // into ids by their step_rows. False when a lane's rows do not (no step_rows, out of range, or twice to one id), or
+  // lanes do not ascend.
   bool Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
              absl::Span<const int64_t> ids);
 
@@ -82,14 +83,14 @@ class StepUnions {
  public:
   // There is another order. Nobody uses what Of gave any more.
   void Reset();
-  // By node. What the first call makes is also for those that come later with the same rows in the same lanes; others get theirs
-  // in `own`. Null: Build says no. Good until Reset, or until `own` goes.
+  // By node. What the first call makes is also for those that come later with the same rows in the same lanes; others
+  // get theirs in `own`. Null: Build says no. Good until Reset, or until `own` goes.
   const std::vector<RowUnion>* Of(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
                                   const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* own);
 
  private:
-  static bool Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
-                    absl::Span<const int64_t> ids, std::vector<RowUnion>* unions);
+  static bool Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
+                    const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions);
 
   Mutex mu_;
   bool made_ ABSL_GUARDED_BY(mu_) = false;

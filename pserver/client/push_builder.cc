@@ -22,8 +22,8 @@ void PushBuilder::Begin() {
   small_ = Part();
 }
 
-void PushBuilder::SendPart(v1::PushRequest header, std::vector<v1::PushItem> items, const WireBuffer& buffer, size_t used,
-                           bool last) {
+void PushBuilder::SendPart(v1::PushRequest header, std::vector<v1::PushItem> items, const WireBuffer& buffer,
+                           size_t used, bool last) {
   for (v1::PushItem& item : items) *header.add_items() = std::move(item);
   {
     MutexLock lock(&mu_);

@@ -27,12 +27,13 @@ class PushBuilder {
  public:
   // `send` takes each finished part, numbered; it may be called from any thread that calls Add.
   using Send = std::function<void(v1::PushRequest header, Slices payload)>;
-  PushBuilder(BufferPool* pool, bool checksums, Send send) : pool_(pool), checksums_(checksums), send_(std::move(send)) {}
+  PushBuilder(BufferPool* pool, bool checksums, Send send)
+      : pool_(pool), checksums_(checksums), send_(std::move(send)) {}
 
   // A new step: parts start at 0 again.
   void Begin();
-  // Large tensors leave at once in a part of their own; small ones travel together. The tensors of one call stay in one part if
-  // they fit in a message.
+  // Large tensors leave at once in a part of their own; small ones travel together. The tensors of one call stay in one
+  // part if they fit in a message.
   void Add(std::vector<PushTensor> tensors);
   // Sends the last part, with whatever waits. `header` brings samples, verdict and so on.
   void Finish(v1::PushRequest header);

@@ -82,8 +82,8 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
   Rows& rows = *RowsOf(table, node, width);
   const size_t place_before = before == nullptr ? SIZE_MAX : rows.Place(*before);
   const size_t w = static_cast<size_t>(width);
-  // Residuals lie anywhere in memory: those of the next ids are on their way while these are in hand. Ids mostly ascend by
-  // place, so that a lock serves many.
+  // Residuals lie anywhere in memory: those of the next ids are on their way while these are in hand. Ids mostly ascend
+  // by place, so that a lock serves many.
   constexpr size_t kTogether = 16;
   const auto each = [&](const auto& fn) {
     size_t places[2][kTogether];

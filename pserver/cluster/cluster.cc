@@ -62,8 +62,8 @@ class Settings {
   }
 
   absl::StatusOr<MaybeSourced> OwnEndpoint() const {
-    ASSIGN_OR_RETURN(MaybeSourced flag, OneOf(Flag("current_endpoint", flags_.current_endpoint),
-                                              Flag("endpoint", flags_.endpoint)));
+    ASSIGN_OR_RETURN(MaybeSourced flag,
+                     OneOf(Flag("current_endpoint", flags_.current_endpoint), Flag("endpoint", flags_.endpoint)));
     if (flag.has_value()) return flag;
     if (MaybeSourced variable = Variable("PADDLE_CURRENT_ENDPOINT")) return variable;
     const MaybeSourced host = Variable("POD_IP");
@@ -119,8 +119,8 @@ absl::StatusOr<Role> ResolveRole(Role program, const Settings& settings) {
   }
   if ((program == Role::kPserver) != (*role == Role::kPserver)) {
     const std::string other = *role == Role::kPserver ? "pserver" : "trainer";
-    return Invalid(setting->source, " is ", setting->value, ", but the role of this program is ", std::string(RoleName(program)),
-                   ": start the program ", other, ", or change ", setting->source);
+    return Invalid(setting->source, " is ", setting->value, ", but the role of this program is ",
+                   std::string(RoleName(program)), ": start the program ", other, ", or change ", setting->source);
   }
   return *role;
 }
@@ -227,8 +227,8 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
     if (own->IsWildcard() && id.has_value()) {
       const Endpoint& listed = list.endpoints[*id];
       if (listed.port != own->port) {
-        return Invalid(endpoint_setting->source, " listens at port ", own->port, ", but ", list.source, " says that server ",
-                       *id, " is at ", listed.ToString());
+        return Invalid(endpoint_setting->source, " listens at port ", own->port, ", but ", list.source,
+                       " says that server ", *id, " is at ", listed.ToString());
       }
       place = id;
     }
@@ -245,11 +245,13 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
   if (!id.has_value() && own.has_value() && config->servers == 1) id = 0;
 
   if (!id.has_value() && !own.has_value()) {
-    return Invalid("which server this is is not known: give --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT ",
-                   "(or POD_IP and PADDLE_PORT), or --server_id");
+    return Invalid(
+        "which server this is is not known: give --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT ",
+        "(or POD_IP and PADDLE_PORT), or --server_id");
   }
   if (!id.has_value()) {
-    return Invalid("which of the ", config->servers, " servers ", own->ToString(), " is is not known: give --server_id, or ",
+    return Invalid("which of the ", config->servers, " servers ", own->ToString(),
+                   " is is not known: give --server_id, or ",
                    "the list of servers by --pservers or the variable PADDLE_PSERVERS_IP_PORT_LIST");
   }
   if (!own.has_value() && list.endpoints.empty()) {
@@ -277,8 +279,8 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
     // Prediction without servers is one process, whatever the cluster that trained.
     const bool alone = config->role == Role::kPredict && config->pservers.empty();
     if (config->trainers > 1 && !alone) {
-      return Invalid("which of the ", config->trainers, " trainers this is is not known: give --trainer_id or the variable ",
-                     "PADDLE_TRAINER_ID");
+      return Invalid("which of the ", config->trainers,
+                     " trainers this is is not known: give --trainer_id or the variable ", "PADDLE_TRAINER_ID");
     }
     config->trainer_id = 0;
     return absl::OkStatus();
@@ -326,9 +328,8 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
     if (!name) return Invalid(quoted, " has no host name or address before the port");
   }
   const std::string port(text.substr(colon + 1));
-  const bool digits = !port.empty() && port.size() <= 5 && std::all_of(port.begin(), port.end(), [](unsigned char c) {
-    return absl::ascii_isdigit(c);
-  });
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      std::all_of(port.begin(), port.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
   int32_t number = 0;
   if (!digits || !absl::SimpleAtoi(port, &number) || number > 65535) {
     return Invalid(quoted, ": the port must be a number from 1 to 65535", port.empty() ? "" : ", got ", port);

@@ -1,7 +1,7 @@
 // Who this process is in the cluster, and where the servers are: from flags, environment and job file.
 //
-// Precedence, for each setting by itself: flag > environment > file > default. Nothing is read from the machine but through
-// `environment`, so the answer is a pure function of the arguments.
+// Precedence, for each setting by itself: flag > environment > file > default. Nothing is read from the machine but
+// through `environment`, so the answer is a pure function of the arguments.
 //
 //   setting         flag                             environment                                  file
 //   role            --role                           TRAINING_ROLE, PADDLE_TRAINING_ROLE          -
@@ -11,9 +11,10 @@
 //   trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            0 of 1 trainer
 //   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS     distribute.trainers
 //
-// Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE, ...)
-// must not contradict each other. PADDLE_CURRENT_ENDPOINT goes before POD_IP and PADDLE_PORT, which clusters set for other
-// uses too. PADDLE_NUM_TRAINERS is the number of nodes where Fluid runs one trainer a node, so it means the same here.
+// Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE,
+// ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT goes before POD_IP and PADDLE_PORT, which clusters set
+// for other uses too. PADDLE_NUM_TRAINERS is the number of nodes where Fluid runs one trainer a node, so it means the
+// same here.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_H_
 
@@ -84,12 +85,12 @@ struct ClusterConfig {
 //
 // InvalidArgument names the setting and where it came from: an unknown role; an endpoint that is blank, a duplicate or
 // without port; a list of another length than distribute.servers; an id that is missing, no number or out of range; an
-// endpoint that is not in the list, or stands at another place than --server_id; what is required and missing, by flag and
-// variable.
+// endpoint that is not in the list, or stands at another place than --server_id; what is required and missing, by flag
+// and variable.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
-// list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local reads
-// nothing but the role.
+// list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local
+// reads nothing but the role.
 absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& flags, const Environment& environment,
                                              const v1::JobConfig& job);
 

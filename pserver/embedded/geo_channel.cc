@@ -24,11 +24,13 @@ namespace weir {
 namespace {
 
 // The programs of a server that owns everything and serves one trainer, out of those of the trainer.
-absl::Status OwnersPrograms(const GeoOptions& o, const TrainingMode& mode, v1::ProgramDesc* main, v1::ProgramDesc* startup) {
+absl::Status OwnersPrograms(const GeoOptions& o, const TrainingMode& mode, v1::ProgramDesc* main,
+                            v1::ProgramDesc* startup) {
   if (mode.geo_every_steps < 1 || mode.geo_blocks.empty() || o.startup.blocks_size() < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("program ", o.main.name(), " has no optimize blocks for geo (geo_blocks of fetch_barrier, and block 1 of the "
-                                                "startup program)"));
+        absl::StrCat("program ", o.main.name(),
+                     " has no optimize blocks for geo (geo_blocks of fetch_barrier, and block 1 of the "
+                     "startup program)"));
   }
   *main = o.main;
   v1::Plan* const plan = main->mutable_plan();
@@ -80,14 +82,14 @@ class GeoChannelImpl : public GeoChannel {
     }
   };
   struct Block {
-    BlockRef ref;      // at its server
-    int width = 0;     // > 0: differences go by row
+    BlockRef ref;   // at its server
+    int width = 0;  // > 0: differences go by row
     Shape dims;
     Tensor base;
-    Tensor send;       // difference, or null
+    Tensor send;  // difference, or null
     SelectedRows rows;
     Tensor pulled;
-    Touched touched;   // width > 0
+    Touched touched;  // width > 0
   };
   // Rows of a table that this trainer has met.
   struct Table {
@@ -95,8 +97,8 @@ class GeoChannelImpl : public GeoChannel {
     int width = 0;
     std::vector<float> new_state;  // of a row that has never been updated
     absl::flat_hash_map<int64_t, size_t> place_of;
-    std::vector<float> base;            // [rows, width]
-    std::vector<int64_t> exchange;      // newest one whose outcome the row holds
+    std::vector<float> base;        // [rows, width]
+    std::vector<int64_t> exchange;  // newest one whose outcome the row holds
     Touched touched;
     SelectedRows rows;
     std::vector<float> pulled;
@@ -192,8 +194,7 @@ absl::Status GeoChannelImpl::PullRows(absl::Span<const TableRows> tables) {
   if (read_only_) return Look(tables);
   RETURN_IF_ERROR(FetchRows(tables));
   for (const TableRows& rows : tables) {
-    RETURN_IF_ERROR(
-        copy_->table(copy_->FindTable(rows.table)).Pull(*rows.ids, /*create=*/false, rows.rows, o_.pool));
+    RETURN_IF_ERROR(copy_->table(copy_->FindTable(rows.table)).Pull(*rows.ids, /*create=*/false, rows.rows, o_.pool));
   }
   return absl::OkStatus();
 }
@@ -217,7 +218,7 @@ absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
   RETURN_IF_ERROR(o_.servers->PullRows(pulls));
   for (size_t i = 0; i < tables.size(); ++i) {
     if (ids[i].empty()) continue;
-    ASSIGN_OR_RETURN(Table* table, FindTable(tables[i].table));
+    ASSIGN_OR_RETURN(Table * table, FindTable(tables[i].table));
     const size_t width = static_cast<size_t>(table->width);
     std::vector<int64_t> fresh, known;
     std::vector<float> rows, changes;
@@ -259,7 +260,8 @@ absl::Status GeoChannelImpl::Look(absl::Span<const TableRows> tables) {
       ids[i].push_back(id);
       places[i].push_back(r);
     }
-    RETURN_IF_ERROR(copy_->table(copy_->FindTable(table->name)).Pull(*tables[i].ids, /*create=*/false, tables[i].rows, o_.pool));
+    RETURN_IF_ERROR(
+        copy_->table(copy_->FindTable(table->name)).Pull(*tables[i].ids, /*create=*/false, tables[i].rows, o_.pool));
     if (ids[i].empty()) continue;
     values[i].resize(ids[i].size() * static_cast<size_t>(table->width));
     pulls.push_back({.table = table->name, .width = table->width, .ids = &ids[i], .rows = values[i].data()});
@@ -278,7 +280,8 @@ absl::Status GeoChannelImpl::Look(absl::Span<const TableRows> tables) {
 // ----------------------------------------------------------------------------------------------------------- gradients
 
 absl::Status GeoChannelImpl::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
-  if (read_only_) return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
   const int index = copy_->FindBlock(block.name);
   if (index < 0) return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name));
   std::vector<Gradient> gradients;
@@ -300,7 +303,8 @@ absl::Status GeoChannelImpl::SendDense(const BlockRef& block, absl::Span<const L
 }
 
 absl::Status GeoChannelImpl::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
-  if (read_only_) return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
   const bool of_table = block.server < 0;
   const int index = of_table ? copy_->FindTable(block.name) : copy_->FindBlock(block.name);
   if (index < 0) return absl::InvalidArgumentError(absl::StrCat("the plan has no table or block ", block.name));
@@ -326,7 +330,8 @@ absl::Status GeoChannelImpl::SendRows(const BlockRef& block, int width, absl::Sp
     });
   });
   // One thread sends a table; what it touches is nobody else's.
-  Touched& touched = of_table ? tables_[static_cast<size_t>(index)].touched : blocks_[static_cast<size_t>(index)].touched;
+  Touched& touched =
+      of_table ? tables_[static_cast<size_t>(index)].touched : blocks_[static_cast<size_t>(index)].touched;
   for (const LaneRows& lane : lanes) {
     if (of_table) {
       const auto& met = tables_[static_cast<size_t>(index)].place_of;

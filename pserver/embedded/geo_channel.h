@@ -1,14 +1,15 @@
 // Geo: a trainer that updates a copy of its own, and exchanges differences with the servers every so many steps.
 //
-// Between a trainer's program and its servers. Gradients of every step go into the copy: dense blocks with their optimizer, and
-// the rows of tables that this trainer has met, with theirs, updated by the optimize blocks that the trainer's program carries
-// (transpiler/keep_updates.h). An exchange pushes, for every dense block and for every row touched since the last one,
-// (copy - base) / trainers, where base is what the servers had when this trainer last heard of it plus what it has pushed since;
-// the servers add that up. Then it pulls the servers' values and adds what others have done, copy += servers - base.
-// So servers hold the initial values plus the sum of all differences, and what is left of copy - base goes with the next ones.
+// Between a trainer's program and its servers. Gradients of every step go into the copy: dense blocks with their
+// optimizer, and the rows of tables that this trainer has met, with theirs, updated by the optimize blocks that the
+// trainer's program carries (transpiler/keep_updates.h). An exchange pushes, for every dense block and for every row
+// touched since the last one, (copy - base) / trainers, where base is what the servers had when this trainer last heard
+// of it plus what it has pushed since; the servers add that up. Then it pulls the servers' values and adds what others
+// have done, copy += servers - base. So servers hold the initial values plus the sum of all differences, and what is
+// left of copy - base goes with the next ones.
 //
-// A row is fetched when it is first met, and again when it is used for the first time after an exchange that did not touch it.
-// Optimizer state is the trainer's own and is neither exchanged nor saved. Threads as ParamChannel.
+// A row is fetched when it is first met, and again when it is used for the first time after an exchange that did not
+// touch it. Optimizer state is the trainer's own and is neither exchanged nor saved. Threads as ParamChannel.
 #ifndef WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
 

@@ -13,8 +13,9 @@ namespace weir {
 
 class InProcessServers : public Transport {
  public:
-  // One core per element, all given the same clock. tick_thread: a thread named "weir-tick" calls Tick every 100 ms; without
-  // it the owner calls Tick. check_payloads: somebody stands between client and servers who may spoil bytes (a test's seam).
+  // One core per element, all given the same clock. tick_thread: a thread named "weir-tick" calls Tick every 100 ms;
+  // without it the owner calls Tick. check_payloads: somebody stands between client and servers who may spoil bytes (a
+  // test's seam).
   static absl::StatusOr<std::unique_ptr<InProcessServers>> Create(std::vector<ServerOptions> servers, bool tick_thread,
                                                                   bool check_payloads = false);
   virtual ServerCore& server(int i) = 0;

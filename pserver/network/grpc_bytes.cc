@@ -27,7 +27,8 @@ ProfiledCall ParseProfiledCall(std::string_view text) {
   const size_t dash = text.find('-');
   ProfiledCall call;
   if (dash == std::string_view::npos || !absl::SimpleAtoi(absl::string_view(text.data(), dash), &call.id) ||
-      !absl::SimpleAtoi(absl::string_view(text.data() + dash + 1, text.size() - dash - 1), &call.step) || call.step < 0) {
+      !absl::SimpleAtoi(absl::string_view(text.data() + dash + 1, text.size() - dash - 1), &call.step) ||
+      call.step < 0) {
     return {};
   }
   return call;
@@ -53,9 +54,10 @@ grpc::ByteBuffer ToByteBuffer(const Slices& slices) {
       out.emplace_back(slice.data, slice.size);
       continue;
     }
-    out.emplace_back(const_cast<char*>(slice.data), slice.size,
-                     [](void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); },
-                     new std::shared_ptr<const void>(slice.owner));
+    out.emplace_back(
+        const_cast<char*>(slice.data), slice.size,
+        [](void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); },
+        new std::shared_ptr<const void>(slice.owner));
   }
   return grpc::ByteBuffer(out.data(), out.size());
 }

@@ -34,8 +34,8 @@ namespace {
 
 constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
 
-// Calls that have been answered neither by the core nor by us. Shared with the callbacks that the core holds: those may run
-// when the server is gone.
+// Calls that have been answered neither by the core nor by us. Shared with the callbacks that the core holds: those may
+// run when the server is gone.
 class OpenCalls {
  public:
   class Reactor;
@@ -57,7 +57,8 @@ class OpenCalls {
 // One call. Lives until gRPC says OnDone, which comes after Finish.
 class OpenCalls::Reactor : public grpc::ServerUnaryReactor {
  public:
-  Reactor(std::shared_ptr<OpenCalls> calls, grpc::ByteBuffer* response) : calls_(std::move(calls)), response_(response) {
+  Reactor(std::shared_ptr<OpenCalls> calls, grpc::ByteBuffer* response)
+      : calls_(std::move(calls)), response_(response) {
     id_ = calls_->Add(this);
   }
   uint64_t id() const { return id_; }
@@ -143,7 +144,8 @@ class Service : public RawService {
   }
 
  private:
-  grpc::ServerUnaryReactor* Run(Method method, Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* Run(Method method, Context* context, const grpc::ByteBuffer* request,
+                                grpc::ByteBuffer* response) {
     const ProfiledCallScope scope(ProfiledCallOf(*context));
     auto* reactor = new OpenCalls::Reactor(calls_, response);
     // The reactor may be gone as soon as the core answers: only its id goes along.

@@ -32,8 +32,8 @@ class GrpcServer {
   virtual const std::string& endpoint() const = 0;
   virtual int port() const = 0;
 
-  // Takes no new calls, gives those in flight `grace` to end, ends the rest with Unavailable. A reply that the core gives to a
-  // call after that is dropped, so it may come as late as it likes.
+  // Takes no new calls, gives those in flight `grace` to end, ends the rest with Unavailable. A reply that the core
+  // gives to a call after that is dropped, so it may come as late as it likes.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

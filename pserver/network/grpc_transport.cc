@@ -91,9 +91,8 @@ class GrpcTransport : public Transport {
     }
     WallClockHasGoneBack();
     const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
-    call->stub->UnaryCall(
-        &call->context, path, {}, &call->request, &call->reply,
-        [this, call, server](grpc::Status status) { Finish(call, server, status); });
+    call->stub->UnaryCall(&call->context, path, {}, &call->request, &call->reply,
+                          [this, call, server](grpc::Status status) { Finish(call, server, status); });
   }
 
   std::string Describe(int server) const override {
@@ -168,7 +167,8 @@ class GrpcTransport : public Transport {
     } else {
       const absl::Status error = FromGrpcStatus(status);
       // What the server says stands alone; what the network says needs a name.
-      const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+      const bool network =
+          absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
       if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
       if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
       call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
@@ -192,7 +192,8 @@ class GrpcTransport : public Transport {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
-  if (options.endpoints.empty()) return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
+  if (options.endpoints.empty())
+    return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
   CheckGrpcThreads();
   return std::make_unique<GrpcTransport>(std::move(options));
 }

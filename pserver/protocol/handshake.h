@@ -26,8 +26,8 @@ inline constexpr size_t kMaxExchangeKey = 1024;
 // Memory of a trainer for residuals of the rows of one table and lane node (pserver/client/residuals.h).
 inline constexpr size_t kResidualBytes = size_t{32} << 20;
 
-// With it ends what a server says to a caller whose lease has run out or has passed to another: the end of that caller, and not of
-// the job.
+// With it ends what a server says to a caller whose lease has run out or has passed to another: the end of that caller,
+// and not of the job.
 inline constexpr char kCannotGoOn[] = "cannot go on";
 
 // The first line that differs between two plan texts ("path: value" lines), as "path: 2 here, 3 there"; "" when equal.

@@ -60,8 +60,8 @@ absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> o
     if ((new_node && covered != count) || runs[i].begin != expected) {
       return absl::InvalidArgumentError(
           absl::StrCat("gradient of lanes [", runs[i].node.begin, ", ", runs[i].node.begin + runs[i].node.count,
-                       ") has a piece at element ", runs[i].begin, " where one at ", expected, " was expected; pieces must cover ",
-                       count, " elements once"));
+                       ") has a piece at element ", runs[i].begin, " where one at ", expected,
+                       " was expected; pieces must cover ", count, " elements once"));
     }
     if (new_node) {
       nodes.push_back(runs[i].node);
@@ -71,8 +71,8 @@ absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> o
   }
   if (covered != count) {
     return absl::InvalidArgumentError(absl::StrCat("gradient of lanes [", nodes.back().begin, ", ",
-                                                   nodes.back().begin + nodes.back().count, ") has ", covered, " of ", count,
-                                                   " elements"));
+                                                   nodes.back().begin + nodes.back().count, ") has ", covered, " of ",
+                                                   count, " elements"));
   }
   const std::vector<LaneAdd> adds = TreeAdds(nodes, lanes);
   const bool full = IsFullTree(adds, nodes.size()) && (nodes.size() == 4 || nodes.size() == 8);
@@ -190,8 +190,8 @@ absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint
       id = cursor.run->ids[index];
       const int place = cursor.run->node.begin;
       if (leaf[static_cast<size_t>(place)] != nullptr) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("gradient of lanes [", place, ", ", place + cursor.run->node.count, ") brings id ", id, " twice"));
+        return absl::InvalidArgumentError(absl::StrCat("gradient of lanes [", place, ", ",
+                                                       place + cursor.run->node.count, ") brings id ", id, " twice"));
       }
       leaf[static_cast<size_t>(place)] = cursor.run->values + index * static_cast<size_t>(width);
       if (present < 2) leaves[present] = place;

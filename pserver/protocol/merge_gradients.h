@@ -1,7 +1,7 @@
 // The server's half of the lane tree: adds what trainers pushed, in an order that is a function of the job alone.
 //
-// A trainer pushes sums over aligned nodes of the tree (framework/runtime/lane_tree.h); here they are added up to the root. An
-// absent node is skipped, never added as zero. Pure functions of their inputs.
+// A trainer pushes sums over aligned nodes of the tree (framework/runtime/lane_tree.h); here they are added up to the
+// root. An absent node is skipped, never added as zero. Pure functions of their inputs.
 #ifndef WEIR_PSERVER_PROTOCOL_MERGE_GRADIENTS_H_
 #define WEIR_PSERVER_PROTOCOL_MERGE_GRADIENTS_H_
 
@@ -21,11 +21,12 @@ struct DenseRun {
   absl::Span<const float> values;
 };
 
-// Adds the nodes of one dense block into out. The runs of a node tile [0, out.size()) in any order; InvalidArgument when they
-// do not. At least one run. `lanes`: leaves of the tree.
+// Adds the nodes of one dense block into out. The runs of a node tile [0, out.size()) in any order; InvalidArgument
+// when they do not. At least one run. `lanes`: leaves of the tree.
 absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> out);
 
-// Rows of one node: values[order[i]] belongs to ids[order[i]] (order nullptr: i itself), ascending by MixId(id), each id once.
+// Rows of one node: values[order[i]] belongs to ids[order[i]] (order nullptr: i itself), ascending by MixId(id), each
+// id once.
 struct RowRun {
   LaneRange node;
   absl::Span<const int64_t> ids;

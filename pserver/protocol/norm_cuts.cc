@@ -37,8 +37,11 @@ absl::StatusOr<std::vector<NormCut>> NormCutsOf(const v1::BlockDesc& optimize) {
     const std::vector<std::string> parts = VarsOf(op.inputs(), "X");
     const v1::OpAttr* const name = AttrOf(op, "name");
     if (i == 0 || parts.size() != 1 || name == nullptr || name->s().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("op ", i, " (whole_norm): on a server it stands behind a sum_of_squares, has "
-                                                     "one part and a name; this one has ", parts.size(), " parts"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("op ", i,
+                       " (whole_norm): on a server it stands behind a sum_of_squares, has "
+                       "one part and a name; this one has ",
+                       parts.size(), " parts"));
     }
     if (cuts.empty() || cuts.back().end != i) cuts.push_back({.begin = i});
     cuts.back().end = i + 1;
@@ -51,16 +54,19 @@ absl::StatusOr<std::optional<TableClip>> TakeTableClip(const std::string& grad, 
   if (ops->empty() || ops->front()->type() != "sum_of_squares") return std::optional<TableClip>();
   const bool all = ops->size() > 3 && (*ops)[1]->type() == "whole_norm" && (*ops)[2]->type() == "clip_by_norm";
   if (!all) {
-    return absl::InvalidArgumentError("a norm of a table's gradient is there to clip it: sum_of_squares, whole_norm, clip_by_norm, "
-                                      "then the update");
+    return absl::InvalidArgumentError(
+        "a norm of a table's gradient is there to clip it: sum_of_squares, whole_norm, clip_by_norm, "
+        "then the update");
   }
   const v1::OpDesc &sum = *(*ops)[0], &norm = *(*ops)[1], &clip = *(*ops)[2];
   const std::vector<std::string> part = VarsOf(sum.outputs(), "Out"), whole = VarsOf(norm.outputs(), "Out");
-  const bool fit = part.size() == 1 && whole.size() == 1 && Only(sum.inputs(), "X", grad) && Only(norm.inputs(), "X", part[0]) &&
-                   Only(clip.inputs(), "X", grad) && Only(clip.inputs(), "Norm", whole[0]) && Only(clip.outputs(), "Out", grad);
+  const bool fit = part.size() == 1 && whole.size() == 1 && Only(sum.inputs(), "X", grad) &&
+                   Only(norm.inputs(), "X", part[0]) && Only(clip.inputs(), "X", grad) &&
+                   Only(clip.inputs(), "Norm", whole[0]) && Only(clip.outputs(), "Out", grad);
   const v1::OpAttr *const name = AttrOf(norm, "name"), *const max_norm = AttrOf(clip, "max_norm");
   if (!fit || name == nullptr || max_norm == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("sum_of_squares, whole_norm and clip_by_norm do not hand ", grad, " on to each other"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sum_of_squares, whole_norm and clip_by_norm do not hand ", grad, " on to each other"));
   }
   ops->erase(ops->begin(), ops->begin() + 3);
   return std::optional<TableClip>(TableClip{name->s(), max_norm->f()});

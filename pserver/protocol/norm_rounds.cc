@@ -24,7 +24,8 @@ absl::StatusOr<Norms> NormsOf(const NormSums& totals) {
 absl::Status AddSums(const v1::NormsReply& reply, NormSums* totals) {
   for (const v1::PartialSum& part : reply.sums()) {
     const absl::StatusOr<ExactSum> sum = ExactSum::FromBytes(part.sum());
-    if (!sum.ok()) return absl::DataLossError(absl::StrCat("sum of ", part.name().substr(0, 200), ": ", sum.status().message()));
+    if (!sum.ok())
+      return absl::DataLossError(absl::StrCat("sum of ", part.name().substr(0, 200), ": ", sum.status().message()));
     (*totals)[part.name()].Add(*sum);
   }
   return absl::OkStatus();
@@ -47,12 +48,13 @@ absl::Status NormRounds::OfferAlone(const NormSums& sums) {
 absl::Status NormRounds::Book(int round, const google::protobuf::RepeatedPtrField<v1::WholeNorm>& norms) {
   if (round >= 0 && round < round_) return absl::OkStatus();
   if (round != round_ || !offered_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("norms of round ", round, " have come, while round ", round_, " of ", rounds_, " is ", offered_ ? "" : "not ",
-                     "waiting for any"));
+    return absl::FailedPreconditionError(absl::StrCat("norms of round ", round, " have come, while round ", round_,
+                                                      " of ", rounds_, " is ", offered_ ? "" : "not ",
+                                                      "waiting for any"));
   }
   if (norms.size() != static_cast<int>(sums_.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(norms.size(), " norms have come, ", sums_.size(), " sums were given out"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(norms.size(), " norms have come, ", sums_.size(), " sums were given out"));
   }
   Norms booked;
   for (const v1::WholeNorm& norm : norms) {

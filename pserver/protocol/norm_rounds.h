@@ -1,8 +1,8 @@
-// Norms over what several servers hold parts of: one step (in async one trainer's transaction) on one server, and the adding up
-// between servers. Not thread-safe.
+// Norms over what several servers hold parts of: one step (in async one trainer's transaction) on one server, and the
+// adding up between servers. Not thread-safe.
 //
-//   server   Wanted --sums made, Offer--> Waiting --norms come, Book--> Wanted (next round) ... --> Complete --> the updates
-//   trainer  asks every server for round 0, AddSums, NormsOf, brings them with the call of round 1, and so on
+//   server   Wanted --sums made, Offer--> Waiting --norms come, Book--> Wanted (next round) ... --> Complete --> the
+//   updates trainer  asks every server for round 0, AddSums, NormsOf, brings them with the call of round 1, and so on
 //
 // Sums are exact (framework/base/exact_sum.h): neither their order nor the cut changes a bit.
 #ifndef WEIR_PSERVER_PROTOCOL_NORM_ROUNDS_H_
@@ -46,8 +46,8 @@ class NormRounds {
   void Offer(NormSums sums);
   // With one server the sums of round() are the totals.
   absl::Status OfferAlone(const NormSums& sums);
-  // Norms of a round. A repeat changes nothing. FailedPrecondition: that round's sums are not out. InvalidArgument: other names
-  // than were offered, or a norm that is none.
+  // Norms of a round. A repeat changes nothing. FailedPrecondition: that round's sums are not out. InvalidArgument:
+  // other names than were offered, or a norm that is none.
   absl::Status Book(int round, const google::protobuf::RepeatedPtrField<v1::WholeNorm>& norms);
   // The sums of round().
   void Fill(v1::NormsReply* reply) const;

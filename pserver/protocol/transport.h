@@ -24,9 +24,9 @@ using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Sends one request; `done` runs exactly once, on any thread, not later than shortly after `timeout`. Request and reply
-  // bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull). Unavailable: not reached,
-  // repeat; DeadlineExceeded: no answer in time, repeat.
+  // Sends one request; `done` runs exactly once, on any thread, not later than shortly after `timeout`. Request and
+  // reply bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull).
+  // Unavailable: not reached, repeat; DeadlineExceeded: no answer in time, repeat.
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
   // For messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;

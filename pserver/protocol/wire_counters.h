@@ -5,8 +5,8 @@
 //   trainer.<id>.<method>.bytes_in    of their answers
 //   server.<id>.<method>.messages     calls that have come, .bytes_in and .bytes_out as the server sees them
 //
-// <method>: join, heartbeat, push, pull, exchange, control, norms. Bytes are those of requests and answers as Transport carries them;
-// what gRPC and TCP put around them is not counted.
+// <method>: join, heartbeat, push, pull, exchange, control, norms. Bytes are those of requests and answers as Transport
+// carries them; what gRPC and TCP put around them is not counted.
 #ifndef WEIR_PSERVER_PROTOCOL_WIRE_COUNTERS_H_
 #define WEIR_PSERVER_PROTOCOL_WIRE_COUNTERS_H_
 

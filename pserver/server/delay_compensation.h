@@ -1,8 +1,9 @@
-// Delay compensation: what each trainer last read of a block, so that its gradient can be corrected for what has changed since.
+// Delay compensation: what each trainer last read of a block, so that its gradient can be corrected for what has
+// changed since.
 //
-// The arithmetic stands in the program (ops/delay_compensate.cc); here are the values that it needs. One of these belongs to one
-// dense block; not thread-safe, used under the block's lock. A trainer's copy is made when it first reads: memory is up to
-// trainers times the block.
+// The arithmetic stands in the program (ops/delay_compensate.cc); here are the values that it needs. One of these
+// belongs to one dense block; not thread-safe, used under the block's lock. A trainer's copy is made when it first
+// reads: memory is up to trainers times the block.
 #ifndef WEIR_PSERVER_SERVER_DELAY_COMPENSATION_H_
 #define WEIR_PSERVER_SERVER_DELAY_COMPENSATION_H_
 

@@ -54,8 +54,8 @@ absl::Status ExchangeBoard::AddChunk(const v1::ExchangeRequest& request, int tra
     contribution->have.resize(chunks, false);
   }
   if (contribution->chunks.size() != chunks) {
-    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": trainer ", trainer, " announces ", chunks,
-                                                   " chunks now and ", contribution->chunks.size(),
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": trainer ", trainer, " announces ",
+                                                   chunks, " chunks now and ", contribution->chunks.size(),
                                                    " before; a key is used once"));
   }
   const size_t chunk = static_cast<size_t>(request.chunk());
@@ -112,8 +112,8 @@ absl::Status ExchangeBoard::Post(const v1::ExchangeRequest& request, int trainer
 
 absl::Status ExchangeBoard::ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const {
   if (request.read_trainer() < 0 || request.read_trainer() >= trainers_) {
-    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ", request.read_trainer(),
-                                                   ", the job has ", trainers_));
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ",
+                                                   request.read_trainer(), ", the job has ", trainers_));
   }
   reply->set_chunks(1);
   reply->set_contribution("");
@@ -169,8 +169,8 @@ std::vector<int> ExchangeBoard::Missing(const std::string& key, const std::funct
 
 absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply) {
   if (request.read_trainer() < 0 || request.read_trainer() >= trainers_) {
-    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ", request.read_trainer(),
-                                                   ", the job has ", trainers_));
+    return absl::InvalidArgumentError(absl::StrCat("exchange ", request.key(), ": reads trainer ",
+                                                   request.read_trainer(), ", the job has ", trainers_));
   }
   const auto found = entries_.find(request.key());
   // All are excused, and nobody has said anything.
@@ -188,7 +188,8 @@ absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer
   }
   reply->set_chunks(chunks);
   reply->set_contribution(contribution.complete ? contribution.chunks[static_cast<size_t>(request.chunk())] : "");
-  if (request.read_trainer() == trainers_ - 1 && request.chunk() == chunks - 1) entry.read[static_cast<size_t>(trainer)] = true;
+  if (request.read_trainer() == trainers_ - 1 && request.chunk() == chunks - 1)
+    entry.read[static_cast<size_t>(trainer)] = true;
   return absl::OkStatus();
 }
 

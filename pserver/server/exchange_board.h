@@ -33,8 +33,8 @@ class ExchangeBoard {
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
   // Chunk `request.chunk` of the contribution of `request.read_trainer`; one of an excused trainer is empty.
   absl::Status Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply);
-  // Posts (ExchangeRequest.edition): each trainer's newest, apart from what is waited for. Chunks of an edition older than the
-  // newest that has begun are dropped. InvalidArgument as Put.
+  // Posts (ExchangeRequest.edition): each trainer's newest, apart from what is waited for. Chunks of an edition older
+  // than the newest that has begun are dropped. InvalidArgument as Put.
   absl::Status Post(const v1::ExchangeRequest& request, int trainer);
   absl::Status ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const;
   // Bytes that Read, or with an edition ReadPost, would put into its reply; 0 where it would fail.

@@ -1,4 +1,5 @@
-// A request on its way through a server, as the profiler shows it: from its arrival to its answer, with what it waits for.
+// A request on its way through a server, as the profiler shows it: from its arrival to its answer, with what it waits
+// for.
 #ifndef WEIR_PSERVER_SERVER_HANDLED_CALL_H_
 #define WEIR_PSERVER_SERVER_HANDLED_CALL_H_
 

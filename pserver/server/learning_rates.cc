@@ -9,8 +9,8 @@
 namespace weir {
 namespace {
 
-// Persistable variables that the ops write: counters, and rates, which a step may begin with that goes on with those of the
-// one before.
+// Persistable variables that the ops write: counters, and rates, which a step may begin with that goes on with those of
+// the one before.
 std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDesc& block) {
   std::set<std::string> persistable, written;
   for (const v1::VarDesc& var : main.blocks(0).vars()) {
@@ -28,10 +28,11 @@ std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDes
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::ProgramDesc& main, int block, Scope* scope,
-                                                                     int transactions_per_step) {
+absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::ProgramDesc& main, int block,
+                                                                     Scope* scope, int transactions_per_step) {
   if (block <= 0 || block >= main.blocks_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("listen_and_serv names lr_block ", block, " of ", main.blocks_size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen_and_serv names lr_block ", block, " of ", main.blocks_size()));
   }
   std::unique_ptr<LearningRates> rates(new LearningRates(transactions_per_step));
   rates->transactions_.Resize(v1::INT64, {1});
@@ -44,7 +45,8 @@ absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::P
     }
     const Tensor& tensor = std::get<Tensor>(*var);
     if (tensor.bytes() % sizeof(float) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has ", tensor.bytes(), " bytes; what is saved has a multiple of 4"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " has ", tensor.bytes(), " bytes; what is saved has a multiple of 4"));
     }
     rates->written_.emplace_back(name, var);
   }

@@ -1,9 +1,10 @@
-// The learning rates of one server: runs the LR block of its program between updates and keeps its counters. Thread-safe.
+// The learning rates of one server: runs the LR block of its program between updates and keeps its counters.
+// Thread-safe.
 //
-// In sync the block runs once before the updates of a step that takes effect. In async every trainer's step is a transaction;
-// the block runs before the first, and then before every trainers-th of this server, so that t is the number of transactions
-// that have begun to take effect here divided by the number of trainers, rounded down. Steps that are skipped, and steps
-// without samples, do not count.
+// In sync the block runs once before the updates of a step that takes effect. In async every trainer's step is a
+// transaction; the block runs before the first, and then before every trainers-th of this server, so that t is the
+// number of transactions that have begun to take effect here divided by the number of trainers, rounded down. Steps
+// that are skipped, and steps without samples, do not count.
 #ifndef WEIR_PSERVER_SERVER_LEARNING_RATES_H_
 #define WEIR_PSERVER_SERVER_LEARNING_RATES_H_
 
@@ -26,8 +27,9 @@ namespace weir {
 
 class LearningRates {
  public:
-  // `block` of the program holds the ops; the variables in `scope` have their initial values. `transactions_per_step`: 1 in
-  // sync, the number of trainers in async. InvalidArgument names what cannot be run or saved. `scope` outlives this.
+  // `block` of the program holds the ops; the variables in `scope` have their initial values. `transactions_per_step`:
+  // 1 in sync, the number of trainers in async. InvalidArgument names what cannot be run or saved. `scope` outlives
+  // this.
   static absl::StatusOr<std::unique_ptr<LearningRates>> Create(const v1::ProgramDesc& main, int block, Scope* scope,
                                                                int transactions_per_step);
 

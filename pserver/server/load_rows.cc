@@ -23,16 +23,17 @@ std::string StatesText(const std::vector<std::pair<std::string, int>>& states) {
 // Whether rows of the file bring state.
 absl::StatusOr<bool> BringsState(const std::string& file, const TableLayout& layout, const SparseTable& table) {
   if (layout.width != table.width()) {
-    return absl::FailedPreconditionError(absl::StrCat("table ", table.name(), ": ", file, " has rows of width ", layout.width,
-                                                      " (of table '", layout.table, "'); the job's has ", table.width()));
+    return absl::FailedPreconditionError(absl::StrCat("table ", table.name(), ": ", file, " has rows of width ",
+                                                      layout.width, " (of table '", layout.table, "'); the job's has ",
+                                                      table.width()));
   }
   if (layout.states.empty()) return false;
   std::vector<std::pair<std::string, int>> states;
   for (const RowRule::State& state : table.states()) states.emplace_back(state.name, state.width);
   if (states == layout.states) return true;
-  return absl::FailedPreconditionError(absl::StrCat("table ", table.name(), ": ", file, " has state ", StatesText(layout.states),
-                                                    "; the job's table has ", StatesText(states),
-                                                    ": export the rows without --state"));
+  return absl::FailedPreconditionError(absl::StrCat("table ", table.name(), ": ", file, " has state ",
+                                                    StatesText(layout.states), "; the job's table has ",
+                                                    StatesText(states), ": export the rows without --state"));
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 
 namespace weir {
 
-// Puts the rows whose logical shards `table` holds into it, whatever number of shards the files come from. A later file goes over an
-// earlier one: its rows replace, and ids that it says are removed have no row. State is that of the files, or that of a new row where
-// they have none.
+// Puts the rows whose logical shards `table` holds into it, whatever number of shards the files come from. A later file
+// goes over an earlier one: its rows replace, and ids that it says are removed have no row. State is that of the files,
+// or that of a new row where they have none.
 //
-// FailedPrecondition: another width, or state that the present optimizer does not have; the text names file, expected and got.
-// DataLoss: a damaged file.
+// FailedPrecondition: another width, or state that the present optimizer does not have; the text names file, expected
+// and got. DataLoss: a damaged file.
 absl::Status LoadRowFiles(const std::vector<std::string>& files, SparseTable* table);
 
 }  // namespace weir

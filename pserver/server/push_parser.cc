@@ -36,7 +36,8 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
               [ids](uint32_t a, uint32_t b) { return Key(ids[a]) < Key(ids[b]); });
     for (size_t i = 1; i < count; ++i) {
       if (ids[gradient->order[i - 1]] == ids[gradient->order[i]]) {
-        return Wrong(item, absl::StrCat("id ", ids[gradient->order[i]], " stands there twice; merge rows by id before sending"));
+        return Wrong(
+            item, absl::StrCat("id ", ids[gradient->order[i]], " stands there twice; merge rows by id before sending"));
       }
     }
   }
@@ -51,7 +52,8 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
   }
   const int64_t rows = params.block(gradient->target).rows;
   for (size_t i = 0; i < count; ++i) {
-    if (ids[i] < 0 || ids[i] >= rows) return Wrong(item, absl::StrCat("row ", ids[i], " of a block with ", rows, " rows"));
+    if (ids[i] < 0 || ids[i] >= rows)
+      return Wrong(item, absl::StrCat("row ", ids[i], " of a block with ", rows, " rows"));
   }
   return absl::OkStatus();
 }
@@ -93,7 +95,8 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   }
   RETURN_IF_ERROR(
       CheckFormat(item, gradient->of_table ? params.wire_of_table(gradient->target) : params.wire_of_blocks()));
-  if (item.width() != width) return Wrong(item, absl::StrCat("rows of ", item.width(), " floats; it has rows of ", width));
+  if (item.width() != width)
+    return Wrong(item, absl::StrCat("rows of ", item.width(), " floats; it has rows of ", width));
   gradient->width = width;
   // No product below can overflow: the count is bounded by the payload first, a width by 2^20.
   const uint64_t left = payload.size - static_cast<uint64_t>(item.offset());
@@ -106,14 +109,15 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   }
   const bool counts = gradient->of_table && params.counts_shows(gradient->target);
   if (item.shows_and_clicks() != counts) {
-    return Wrong(item, counts ? "comes without shows and clicks, which this table counts" : "brings shows and clicks, which nobody counts");
+    return Wrong(item, counts ? "comes without shows and clicks, which this table counts"
+                              : "brings shows and clicks, which nobody counts");
   }
   const uint64_t values_bytes = AlignUp(ids_bytes) + EncodedBytes(item.format(), count * group, group);
   const uint64_t values_end = AlignUp(values_bytes);
   *end = static_cast<uint64_t>(item.offset()) + (counts ? values_end + count * 2 * sizeof(float) : values_bytes);
   if (counts && (values_end > left || count > (left - values_end) / (2 * sizeof(float)))) {
-    return Wrong(item, absl::StrCat("shows and clicks of ", count, " rows do not fit in the ", left, " bytes of payload behind offset ",
-                                    item.offset()));
+    return Wrong(item, absl::StrCat("shows and clicks of ", count, " rows do not fit in the ", left,
+                                    " bytes of payload behind offset ", item.offset()));
   }
   const char* const at = payload.data + item.offset();
   if (counts) {
@@ -135,14 +139,14 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
   RETURN_IF_ERROR(CheckFormat(item, params.wire_of_blocks()));
   if (block.sparse_width > 0) return Wrong(item, absl::StrCat("the block takes rows of width ", block.sparse_width));
   if (item.begin() < 0 || item.begin() > block.count || item.count() > block.count - item.begin()) {
-    return Wrong(item, absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(), ") of a block of ",
-                                    block.count));
+    return Wrong(item, absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(),
+                                    ") of a block of ", block.count));
   }
   const uint64_t left = payload.size - static_cast<uint64_t>(item.offset());
   const uint64_t count = static_cast<uint64_t>(item.count());
   if (count > left || EncodedBytes(item.format(), count, kDenseGroup) > left) {
-    return Wrong(item, absl::StrCat(item.count(), " floats do not fit in the ", left, " bytes of payload behind offset ",
-                                    item.offset()));
+    return Wrong(item, absl::StrCat(item.count(), " floats do not fit in the ", left,
+                                    " bytes of payload behind offset ", item.offset()));
   }
   *end = static_cast<uint64_t>(item.offset()) + EncodedBytes(item.format(), count, kDenseGroup);
   gradient->values = FloatsOf(item, payload.data + item.offset(), count, kDenseGroup, gradient);
@@ -167,8 +171,8 @@ absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload
     if (item.count() == 0) continue;  // nothing came: the node is absent, not zero
     if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
         static_cast<uint64_t>(item.offset()) > payload.size) {
-      return Wrong(item, absl::StrCat("offset ", item.offset(), " is not a multiple of ", kAlignment, " inside a payload of ",
-                                      payload.size, " bytes"));
+      return Wrong(item, absl::StrCat("offset ", item.offset(), " is not a multiple of ", kAlignment,
+                                      " inside a payload of ", payload.size, " bytes"));
     }
     // Every byte is decoded once: what that takes is bounded by the payload.
     if (static_cast<uint64_t>(item.offset()) < end) {

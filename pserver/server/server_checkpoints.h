@@ -1,7 +1,7 @@
 // A server's side of checkpoints: its shard written and read, its host's part published, found and set aside.
 //
-// Does what a ControlRequest says; when that may be done is the caller's business (pserver/server/server_core.cc): in sync at a step
-// border, and one request at a time.
+// Does what a ControlRequest says; when that may be done is the caller's business (pserver/server/server_core.cc): in
+// sync at a step border, and one request at a time.
 #ifndef WEIR_PSERVER_SERVER_SERVER_CHECKPOINTS_H_
 #define WEIR_PSERVER_SERVER_SERVER_CHECKPOINTS_H_
 
@@ -42,7 +42,8 @@ class ServerCheckpoints {
   // `table_steps`: async, CheckpointShard.table_steps.
   absl::Status Save(const v1::SaveShard& save, const std::vector<int64_t>& trainer_steps,
                     std::optional<int64_t> table_steps, v1::ControlReply* reply);
-  // checkpoint.per_host: makes the directory that of a run; the answer's `refused` says whose it may still be. Never waits.
+  // checkpoint.per_host: makes the directory that of a run; the answer's `refused` says whose it may still be. Never
+  // waits.
   absl::Status Own(const v1::OwnDirectory& own, v1::ControlReply* reply);
   absl::Status Publish(const v1::PublishPart& publish);
   absl::Status Prune(const v1::PruneParts& prune);

@@ -14,7 +14,7 @@ namespace weir {
 absl::Status ServerCoreImpl::Init() {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
   ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
-                                                  options_.planted.add_in_arrival_order, options_.clock));
+                                                 options_.planted.add_in_arrival_order, options_.clock));
   params_->CountIn(&counters_);
   const v1::Plan& plan = options_.main.plan();
   if (const int64_t bytes = params_->read_values_bytes(); bytes > 0) {
@@ -28,15 +28,17 @@ absl::Status ServerCoreImpl::Init() {
                                                      options_.server_id, plan.servers(), params_.get());
   sync_ = options_.sync;
   if (plan.has_sync() && plan.sync() != sync_) {
-    return absl::InvalidArgumentError(absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ",
-                                                   sync_ ? "sync" : "async"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync_ ? "sync" : "async"));
   }
   if (!sync_ && params_->average_by_trainers()) {
-    return absl::InvalidArgumentError("average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
+    return absl::InvalidArgumentError(
+        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
   }
   eager_ = !sync_ && plan.async_eager();
   if (eager_ && params_->norm_rounds() > 0) {
-    return absl::InvalidArgumentError("async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
+    return absl::InvalidArgumentError(
+        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
   }
   exchanges_norms_ = params_->norm_rounds() > 0 && plan.servers() > 1;
   const TrainingMode mode = ModeOf(options_.main);
@@ -44,7 +46,8 @@ absl::Status ServerCoreImpl::Init() {
   if (async_tables_) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
   trainer_count_ = plan.trainers();
   if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
-  for (int t = 0; t < trainer_count_; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
+  for (int t = 0; t < trainer_count_; ++t)
+    nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
   for (int t = 0; t < trainer_count_; ++t) pending_room_.push_back(PendingRoom(t));
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
@@ -75,7 +78,8 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
   wire_.Request(method, TotalSize(request));
   const HandledCallPtr handled = HandledCall::Begin(method, TotalSize(request));
   // Copied: an answer may be given when this is gone.
-  const ReplyCallback reply = [wire = wire_, method, handled, answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
+  const ReplyCallback reply = [wire = wire_, method, handled,
+                               answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
     if (bytes.ok()) wire.Answer(method, TotalSize(*bytes));
     HandledCall::End(handled, bytes.ok() ? TotalSize(*bytes) : 0);
     answer(std::move(bytes));

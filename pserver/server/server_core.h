@@ -1,10 +1,10 @@
 // A parameter server without its network: handlers, dense blocks, tables, consistency, leases. Thread-safe. No gRPC.
 //
-// A row of a table comes into being when its first update takes effect; until then it reads as its initial values. So what
-// exists at a version is a function of the steps before it, not of who has read ahead.
+// A row of a table comes into being when its first update takes effect; until then it reads as its initial values. So
+// what exists at a version is a function of the steps before it, not of who has read ahead.
 //
-// The gRPC server, the in-process cluster and the tests all run this class. Time comes from a Clock and passes only when
-// Tick is called, so that leases and waits can be tested with a fake clock.
+// The gRPC server, the in-process cluster and the tests all run this class. Time comes from a Clock and passes only
+// when Tick is called, so that leases and waits can be tested with a fake clock.
 #ifndef WEIR_PSERVER_SERVER_SERVER_CORE_H_
 #define WEIR_PSERVER_SERVER_SERVER_CORE_H_
 
@@ -88,9 +88,9 @@ class ServerCore {
   virtual absl::Status JobStatus() = 0;
   // Steps that have taken effect.
   virtual int64_t Version() = 0;
-  // What this server has done, by name: "push.applied" (steps of a trainer that have taken effect here), "push.skipped" (by a
-  // verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most that a trainer was ahead
-  // of the slowest when it began a step; bounded staleness).
+  // What this server has done, by name: "push.applied" (steps of a trainer that have taken effect here), "push.skipped"
+  // (by a verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most that a
+  // trainer was ahead of the slowest when it began a step; bounded staleness).
   virtual const Counters& counters() const = 0;
 };
 

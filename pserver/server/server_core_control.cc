@@ -11,8 +11,8 @@ namespace weir {
 
 namespace {
 
-// What went wrong here will go wrong again: a caller that takes it for trouble on the way would ask until its deadline, and
-// then know nothing of the cause.
+// What went wrong here will go wrong again: a caller that takes it for trouble on the way would ask until its deadline,
+// and then know nothing of the cause.
 absl::StatusOr<v1::ControlReply> ForGood(absl::StatusOr<v1::ControlReply> result) {
   switch (result.status().code()) {
     case absl::StatusCode::kUnavailable:
@@ -199,7 +199,8 @@ absl::Status ServerCoreImpl::DoLoadRows() {
   RETURN_IF_ERROR(CheckNobodyHasPushed("row files are loaded"));
   for (const auto& [name, files] : options_.row_files) {
     const int table = params_->FindTable(name);
-    if (table < 0) return absl::InvalidArgumentError(absl::StrCat(Self(), " has no table ", name, " to load rows into"));
+    if (table < 0)
+      return absl::InvalidArgumentError(absl::StrCat(Self(), " has no table ", name, " to load rows into"));
     RETURN_IF_ERROR(LoadRowFiles(files, &params_->table(table)));
   }
   return absl::OkStatus();

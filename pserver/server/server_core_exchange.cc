@@ -178,10 +178,12 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
     }
     if (request->has_edition()) {
       if (request->edition() < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("Exchange: edition ", request->edition(), " of ", request->key()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("Exchange: edition ", request->edition(), " of ", request->key()));
       }
       if (request->anyone() && request->has_contribution()) {
-        return absl::InvalidArgumentError(absl::StrCat("Exchange: anyone's post of ", request->key(), " with a contribution"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("Exchange: anyone's post of ", request->key(), " with a contribution"));
       }
       if (request->has_contribution()) {
         RETURN_IF_ERROR(board_.Post(*request, id));
@@ -228,7 +230,8 @@ absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request) {
     return absl::FailedPreconditionError(absl::StrCat(Self(), ": its steps need no norms from others"));
   }
   if (sync_ && id != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(Self(), ": in sync trainer 0 brings the norms; this is ", Name(id)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Self(), ": in sync trainer 0 brings the norms; this is ", Name(id)));
   }
   const std::string what = absl::StrCat(Name(id), ", norms of step ", request.step(), ", round ", request.round());
   if (request.round() < 0 || request.round() > params_->norm_rounds()) {
@@ -290,7 +293,8 @@ void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply
     if (!failure_.ok()) return Aborted(id);
     HandledCall::Describe(handled, id, request->step(), kNorms);
     RETURN_IF_ERROR(BookNorms(*request));
-    WaitingNorms call{id, request->step(), request->round(), now + std::min(kMaxWait, OfSeconds(request->wait_s())), reply};
+    WaitingNorms call{id, request->step(), request->round(), now + std::min(kMaxWait, OfSeconds(request->wait_s())),
+                      reply};
     if (TryAnswerNorms(call, now >= call.deadline, &actions)) return absl::OkStatus();
     RETURN_IF_ERROR(CheckWaiting(id, "calls for norms", CountOf(norm_calls_, id)));
     norm_calls_.push_back(std::move(call));

@@ -78,8 +78,8 @@ absl::StatusOr<Message> Parse(const Slices& bytes, std::string_view what, size_t
   Message message;
   const std::string flat = Flatten(bytes);
   if (!message.ParseFromString(flat)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(absl::string_view(what.data(), what.size()), ": ", flat.size(), " bytes that are no such message"));
+    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ", flat.size(),
+                                                   " bytes that are no such message"));
   }
   return message;
 }
@@ -90,7 +90,9 @@ inline Slices Serialize(const google::protobuf::MessageLite& message) {
   return slices;
 }
 
-inline std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+inline std::string SecondsText(absl::Duration d) {
+  return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s");
+}
 
 inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
 
@@ -130,7 +132,8 @@ class ServerCoreImpl : public ServerCore {
     std::vector<Gradient> gradients;
     size_t bytes = 0;    // that they take
     bool begun = false;  // eager: parts of it have taken effect
-    // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms are.
+    // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms
+    // are.
     std::shared_ptr<std::vector<TrainerGradients>> gathered;
     NormRounds norms;
     bool tables_taken = false;  // async_tables: the gradients of tables are on their way, or have taken effect
@@ -208,8 +211,8 @@ class ServerCoreImpl : public ServerCore {
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ok when the caller is who it says and holds its id; renews its lease.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Checks the caller of a request like CheckCaller, before anything else of it is parsed, copied or kept: `message` is the whole of it, or its
-  // header. InvalidArgument: bytes that are no message.
+  // Checks the caller of a request like CheckCaller, before anything else of it is parsed, copied or kept: `message` is
+  // the whole of it, or its header. InvalidArgument: bytes that are no message.
   absl::Status Admit(const Slices& message, std::string_view what) ABSL_LOCKS_EXCLUDED(mu_);
   // Ok for the trainer whose duty the calls of Control are.
   absl::Status CheckMayControl(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -235,7 +238,8 @@ class ServerCoreImpl : public ServerCore {
 
   void Fail(const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Async: the update of a trainer's step failed.
-  void FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchConnecting(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchProgress(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -246,7 +250,8 @@ class ServerCoreImpl : public ServerCore {
                                          size_t message, std::vector<Gradient>* eager, bool* eager_first, bool* wait,
                                          Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Async: the answer to a last part comes when the step has taken effect; with norms to be brought the answer to those does.
+  // Async: the answer to a last part comes when the step has taken effect; with norms to be brought the answer to those
+  // does.
   bool AppliesBeforeAnswer(const PendingStep& pending) const {
     const bool norms = exchanges_norms_ && pending.samples > 0 && pending.verdict == v1::APPLY;
     return !sync_ && pending.Complete() && !norms;
@@ -262,7 +267,8 @@ class ServerCoreImpl : public ServerCore {
   // The planted fault: what a repeated part brings counts twice.
   static void AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending);
 
-  // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in it.
+  // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in
+  // it.
   void Advance();
   void ApplySync();
   // The border behind a step of rows of tables; in async `table_step` counts transactions.

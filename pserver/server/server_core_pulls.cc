@@ -30,7 +30,8 @@ size_t GroupOf(const v1::PullItem& item) { return item.width() > 0 ? static_cast
 // Of a request that CheckPull has seen.
 size_t ReplyBytes(const v1::PullRequest& request) {
   size_t size = 0;
-  for (const v1::PullItem& item : request.items()) size += AlignUp(EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)));
+  for (const v1::PullItem& item : request.items())
+    size += AlignUp(EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)));
   return size;
 }
 
@@ -81,14 +82,16 @@ namespace {
 
 // Ids of an item that asks for rows and lies in the payload.
 absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload) {
-  return absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()), static_cast<size_t>(item.count()));
+  return absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()),
+                             static_cast<size_t>(item.count()));
 }
 
 }  // namespace
 
 absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Slice& payload) {
   if (request.version() < 0 || request.version() > kMaxStep) {
-    return absl::InvalidArgumentError(absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
   }
   uint64_t total = 0;
   for (const v1::PullItem& item : request.items()) {
@@ -102,15 +105,18 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
     if (item.width() > 0) {
       const int table = params_->FindTable(item.name());
       const int block = table >= 0 ? -1 : params_->FindBlock(item.name());
-      if (table < 0 && block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such table or block"));
+      if (table < 0 && block < 0)
+        return wrong(absl::StrCat("server ", options_.server_id, " has no such table or block"));
       const int width = table >= 0 ? params_->table(table).width() : params_->block(block).sparse_width;
       if (table >= 0) format = params_->wire_of_table(table).pull();
       if (width == 0) return wrong("the block is pulled whole; it has no rows to ask for");
-      if (item.width() != width) return wrong(absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
+      if (item.width() != width)
+        return wrong(absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
       if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
           static_cast<uint64_t>(item.offset()) > payload.size ||
           floats > (payload.size - static_cast<uint64_t>(item.offset())) / sizeof(int64_t)) {
-        return wrong(absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size, " bytes"));
+        return wrong(
+            absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size, " bytes"));
       }
       floats *= static_cast<uint64_t>(width);
       if (block >= 0) {
@@ -124,7 +130,8 @@ absl::Status ServerCoreImpl::CheckPull(const v1::PullRequest& request, const Sli
       if (block < 0) return wrong(absl::StrCat("server ", options_.server_id, " has no such block"));
       const int64_t count = params_->block(block).count;
       if (item.begin() < 0 || item.begin() > count || item.count() > count - item.begin()) {
-        return wrong(absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(), ") of a block of ", count));
+        return wrong(absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(),
+                                  ") of a block of ", count));
       }
     }
     if (item.format() != format) {
@@ -152,13 +159,14 @@ absl::Status ServerCoreImpl::CopyItem(const v1::PullItem& item, const Slice& pay
   }
   // What one of our clients asks for at once is one thread's work: it has the next call answered beside this one.
   ThreadPool* const pool = FloatsOf(item) * sizeof(float) > kRowBytesPerCall ? options_.pool : nullptr;
-  // Rows come into being when their first update takes effect; until then they read as their initial values. So what exists at
-  // a version depends on no one's reading ahead.
+  // Rows come into being when their first update takes effect; until then they read as their initial values. So what
+  // exists at a version depends on no one's reading ahead.
   return params_->table(table).Pull(RowIds(item, payload), /*create=*/false, out, pool);
 }
 
 void ServerCoreImpl::ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
-                               std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) {
+                               std::shared_ptr<const void> credit, const ReplyCallback& reply,
+                               const HandledCallPtr& handled) {
   ProfileSpan span(HandledCall::StepOf(handled), ProfileKind::kServe, AsksForRows(request) ? kCopyRows : kCopyBlocks);
   if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
   const size_t size = ReplyBytes(request);

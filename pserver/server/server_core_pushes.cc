@@ -78,7 +78,8 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   }
 
   if (request.step() < (sync_ ? version_.version : trainer.applied_step + 1)) return duplicate();
-  if (trainer.state == Trainer::kDone) return absl::FailedPreconditionError(absl::StrCat(part_name, ": it has said that it is done"));
+  if (trainer.state == Trainer::kDone)
+    return absl::FailedPreconditionError(absl::StrCat(part_name, ": it has said that it is done"));
   if (sync_) {
     if (request.step() > version_.version) {
       return absl::FailedPreconditionError(absl::StrCat(part_name, ": ", Self(), " is at step ", version_.version));
@@ -117,19 +118,22 @@ absl::StatusOr<v1::PushReply> ServerCoreImpl::BookPart(const v1::PushRequest& re
   }
   for (Gradient& gradient : gradients) gradient.arrival = arrivals_++;
   if (request.has_part_count()) {
-    if (request.part_count() != request.part() + 1 || static_cast<size_t>(request.part_count()) < pending.parts.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(part_name, ": says it is the last of ", request.part_count(), " parts, after ",
-                                                     pending.parts.size(), " were numbered"));
+    if (request.part_count() != request.part() + 1 ||
+        static_cast<size_t>(request.part_count()) < pending.parts.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(part_name, ": says it is the last of ", request.part_count(),
+                                                     " parts, after ", pending.parts.size(), " were numbered"));
     }
     if (request.samples() < 0 || request.samples() > kMaxSamples) {
-      return absl::InvalidArgumentError(absl::StrCat(part_name, ": ", request.samples(), " samples; at most ", kMaxSamples));
+      return absl::InvalidArgumentError(
+          absl::StrCat(part_name, ": ", request.samples(), " samples; at most ", kMaxSamples));
     }
     if (request.first_samples() < 0 || request.first_samples() > kMaxSamples) {
       return absl::InvalidArgumentError(
           absl::StrCat(part_name, ": ", request.first_samples(), " samples in step 0; at most ", kMaxSamples));
     }
     if (eager_ && request.verdict() == v1::SKIP) {
-      return absl::InvalidArgumentError(absl::StrCat(part_name, ": verdict SKIP, but parts have taken effect (async_apply EAGER)"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(part_name, ": verdict SKIP, but parts have taken effect (async_apply EAGER)"));
     }
     pending.part_count = request.part_count();
     pending.samples = request.samples();
@@ -186,7 +190,8 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
     return reply(absl::InvalidArgumentError("Push: the header is no PushRequest"));
   const int id = request.caller().trainer();
   if (id < 0 || id >= trainer_count_) {
-    return reply(absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
+    return reply(absl::InvalidArgumentError(
+        absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1)));
   }
   HandledCall::Describe(handled, id, request.step(), kPush);
   std::vector<Gradient> gradients;
@@ -197,8 +202,8 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
     const Slice payload = options_.check_payloads ? Contiguous(frame->payload, &buffers_, &checksum)
                                                   : Contiguous(frame->payload, &buffers_);
     if (options_.check_payloads && request.checksum() != checksum) {
-      return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ", request.part(),
-                                                    ": the payload's checksum does not match")));
+      return reply(absl::DataLossError(absl::StrCat("Push: trainer ", id, ", step ", request.step(), ", part ",
+                                                    request.part(), ": the payload's checksum does not match")));
     }
     const absl::Status parsed = ParseGradients(request, payload, nodes_[static_cast<size_t>(id)], *params_, &gradients);
     if (!parsed.ok()) return reply(parsed);
@@ -243,9 +248,8 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
 bool ServerCoreImpl::AllComplete() const {
   // The analysis of locks does not know that the lambda runs under the one held here.
   const int64_t version = version_.version;
-  return std::all_of(trainers_.begin(), trainers_.end(), [version](const Trainer& t) {
-    return t.pending.step == version && t.pending.Complete();
-  });
+  return std::all_of(trainers_.begin(), trainers_.end(),
+                     [version](const Trainer& t) { return t.pending.step == version && t.pending.Complete(); });
 }
 
 void ServerCoreImpl::Advance() {
@@ -309,7 +313,8 @@ absl::StatusOr<bool> ServerCoreImpl::MakeNorms(int64_t step, const std::vector<T
                                                NormRounds* norms) {
   while (!norms->Complete()) {
     // In sync nothing comes between two rounds of a step.
-    ASSIGN_OR_RETURN(NormSums sums, params_->SumsOfRound(step, gathered, norms->round(), norms->norms(), /*keep=*/sync_));
+    ASSIGN_OR_RETURN(NormSums sums,
+                     params_->SumsOfRound(step, gathered, norms->round(), norms->norms(), /*keep=*/sync_));
     if (exchanges_norms_) {
       norms->Offer(std::move(sums));
       return false;
@@ -402,7 +407,8 @@ void ServerCoreImpl::ApplySync() {
     // The step that ends a run is none.
     if (!next.ended) (next.skipped ? pushes_skipped_ : pushes_applied_)->Add(trainer_count_);
     if (!status.ok()) {
-      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())), &actions);
+      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": step ", next.version - 1, ": ", status.message())),
+           &actions);
     } else {
       // From here on the answer of this version is fixed, also if someone asks for the end a moment later.
       next.stop = stop_requested_ && options_.server_id == 0;
@@ -445,7 +451,8 @@ void ServerCoreImpl::ApplyTables(int id) {
     MutexLock lock(&mu_);
     --applies_;
     if (!status.ok()) {
-      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())), &actions);
+      Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())),
+           &actions);
     }
     // Dense blocks that somebody asked for meanwhile: of this version, which rows do not change.
     info = version_;
@@ -538,7 +545,8 @@ void ServerCoreImpl::ApplyAsync(int id) {
       reply.set_version(info.version);
       waiter(EncodeFrame(reply.SerializeAsString(), {}));
     } else {
-      waiter(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())));
+      waiter(
+          absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", id, ", step ", step, ": ", status.message())));
     }
   }
   ServeAll(std::move(ready), info);

@@ -118,8 +118,8 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
   const int trainer = request.caller().trainer();
   const std::string who = absl::StrCat("trainer ", trainer, " (", request.process(), ")");
   if (request.caller().job_id() != options_.job_name) {
-    return absl::FailedPreconditionError(absl::StrCat(Self(), " runs job ", options_.job_name, ", ", who, " belongs to job ",
-                                                      request.caller().job_id()));
+    return absl::FailedPreconditionError(absl::StrCat(Self(), " runs job ", options_.job_name, ", ", who,
+                                                      " belongs to job ", request.caller().job_id()));
   }
   if (request.wire_version() != kWireVersion) {
     return absl::FailedPreconditionError(
@@ -127,13 +127,13 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
   }
   const std::string build(kBuild);
   if (request.build() != build) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Self(), " is build ", build, ", ", who, " is build ", request.build(), "; use one build for a job"));
+    return absl::FailedPreconditionError(absl::StrCat(Self(), " is build ", build, ", ", who, " is build ",
+                                                      request.build(), "; use one build for a job"));
   }
   if (request.server_index() != options_.server_id) {
-    return absl::FailedPreconditionError(absl::StrCat("this is ", Self(), ", ", who, " expects server ",
-                                                      request.server_index(),
-                                                      " at this address; is the order of endpoints the same everywhere?"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("this is ", Self(), ", ", who, " expects server ", request.server_index(),
+                     " at this address; is the order of endpoints the same everywhere?"));
   }
   if (request.plan_fingerprint() != fingerprint_) {
     return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", Self(), ": ",
@@ -147,8 +147,8 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
     LOG(WARNING) << text;
   }
   if (trainer < 0 || trainer >= trainer_count_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer id ", trainer, " of ", request.process(), "; the job has trainers 0 to ", trainer_count_ - 1));
+    return absl::InvalidArgumentError(absl::StrCat("trainer id ", trainer, " of ", request.process(),
+                                                   "; the job has trainers 0 to ", trainer_count_ - 1));
   }
   if (!failure_.ok()) return absl::OkStatus();  // which is all that it will hear
   const Trainer& holder = trainers_[static_cast<size_t>(trainer)];
@@ -164,8 +164,8 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
                      "; the lease of the first runs ", SecondsText(holder.lease_until - now), " more"));
   }
   if (holder.state == Trainer::kDone) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("trainer id ", trainer, " of ", holder.process, " has finished; ", request.process(), " comes too late"));
+    return absl::FailedPreconditionError(absl::StrCat("trainer id ", trainer, " of ", holder.process, " has finished; ",
+                                                      request.process(), " comes too late"));
   }
   return absl::OkStatus();
 }
@@ -243,7 +243,8 @@ absl::Status ServerCoreImpl::CheckCaller(const v1::Caller& caller, absl::Time no
   }
   const int id = caller.trainer();
   if (id < 0 || id >= trainer_count_) {
-    return absl::InvalidArgumentError(absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer id ", id, "; the job has trainers 0 to ", trainer_count_ - 1));
   }
   Trainer& trainer = trainers_[static_cast<size_t>(id)];
   if (trainer.state == Trainer::kAbsent) {

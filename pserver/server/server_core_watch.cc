@@ -40,7 +40,9 @@ void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
 }
 
 void ServerCoreImpl::FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions) {
-  Fail(absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", trainer, ", step ", step, ": ", status.message())), actions);
+  Fail(
+      absl::Status(status.code(), absl::StrCat(Self(), ": trainer ", trainer, ", step ", step, ": ", status.message())),
+      actions);
 }
 
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
@@ -54,8 +56,9 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
     Trainer& trainer = trainers_[static_cast<size_t>(t)];
     if (trainer.state != Trainer::kJoined || now <= trainer.lease_until) continue;
     const int64_t step = std::max(trainer.step, trainer.pending.step);
-    const std::string text = absl::StrCat(Name(t), " is dead: no sign of life for ", SecondsText(now - trainer.lease_until + lease_),
-                                          step < 0 ? ", before its first step" : absl::StrCat(", at step ", step));
+    const std::string text =
+        absl::StrCat(Name(t), " is dead: no sign of life for ", SecondsText(now - trainer.lease_until + lease_),
+                     step < 0 ? ", before its first step" : absl::StrCat(", at step ", step));
     // Its unfinished step is dropped. One that is taking effect goes through.
     if (!trainer.applying) trainer.pending = PendingStep();
     if (sync_ && !AllJoined()) {
@@ -77,7 +80,8 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
       }
       if (!trainer.applying) trainer.applied_waiters.clear();
       for (auto call = norm_calls_.begin(); call != norm_calls_.end();) {
-        if (call->trainer == t) actions->push_back([reply = call->reply, text] { reply(absl::FailedPreconditionError(text)); });
+        if (call->trainer == t)
+          actions->push_back([reply = call->reply, text] { reply(absl::FailedPreconditionError(text)); });
         call = call->trainer == t ? norm_calls_.erase(call) : std::next(call);
       }
       for (auto call = controls_.begin(); call != controls_.end();) {
@@ -153,7 +157,8 @@ std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
     std::string name = Name(t);
     if (trainer.state != Trainer::kAbsent) {
       absl::StrAppend(&name, " at step ", std::max<int64_t>(0, std::max(trainer.step, trainer.pending.step)));
-      if (!trainer.waiting_for.empty()) absl::StrAppend(&name, ", which waits for ", trainer.waiting_for.substr(0, 200));
+      if (!trainer.waiting_for.empty())
+        absl::StrAppend(&name, ", which waits for ", trainer.waiting_for.substr(0, 200));
     }
     names.push_back(std::move(name));
   }
@@ -183,13 +188,14 @@ void ServerCoreImpl::WatchConnecting(absl::Time now, Actions* actions) {
   const std::string who = absl::StrCat(missing.size() == 1 ? "trainer " : "trainers ", absl::StrJoin(missing, ", "));
   const absl::Duration waited = now - connecting_since_;
   if (waited > connect_deadline_) {
-    return Fail(absl::DeadlineExceededError(absl::StrCat(who, missing.size() == 1 ? " has" : " have", " not joined ", Self(),
-                                                         " within ", SecondsText(connect_deadline_))),
+    return Fail(absl::DeadlineExceededError(absl::StrCat(who, missing.size() == 1 ? " has" : " have", " not joined ",
+                                                         Self(), " within ", SecondsText(connect_deadline_))),
                 actions);
   }
   if (now - connect_warning_ >= slow_warning_) {
     connect_warning_ = now;
-    LOG(WARNING) << Self() << ": waits for " << who << " to join, " << SecondsText(waited) << " since the last sign of anyone";
+    LOG(WARNING) << Self() << ": waits for " << who << " to join, " << SecondsText(waited)
+                 << " since the last sign of anyone";
   }
 }
 
@@ -201,17 +207,18 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
     // Who has given its part of the step waits for others and is not waited for.
     const bool waits = trainer.pending.Complete() && !trainer.pending.norms.Waiting();
     if (trainer.state != Trainer::kJoined || waits) continue;
-    // Nor is who may not begin its step: it is the others that are slow. A pull ahead of the step in hand says nothing of that one.
+    // Nor is who may not begin its step: it is the others that are slow. A pull ahead of the step in hand says nothing
+    // of that one.
     const auto holds = [t, next = trainer.applied_step + 1](const WaitingPull& pull) {
       return pull.trainer == t && pull.request.version() <= next;
     };
     if (gate_ != nullptr && std::any_of(pulls_.begin(), pulls_.end(), holds)) continue;
     const absl::Duration idle = now - std::max(trainer.progress, sync_ ? version_since_ : trainer.progress);
     if (idle < slow_warning_) continue;
-    const std::string text =
-        absl::StrCat(Name(t), " is slow: at step ", std::max<int64_t>(0, std::max(trainer.step, trainer.pending.step)),
-                     ", nothing new from it for ", SecondsText(idle),
-                     trainer.waiting_for.empty() ? "" : absl::StrCat("; it waits for ", trainer.waiting_for.substr(0, 200)));
+    const std::string text = absl::StrCat(
+        Name(t), " is slow: at step ", std::max<int64_t>(0, std::max(trainer.step, trainer.pending.step)),
+        ", nothing new from it for ", SecondsText(idle),
+        trainer.waiting_for.empty() ? "" : absl::StrCat("; it waits for ", trainer.waiting_for.substr(0, 200)));
     trainer.slow = true;
     // One that waits for somebody else is not the culprit; if all wait for each other it still ends.
     const absl::Duration limit = trainer.waiting_for.empty() ? progress_deadline_ : 2 * progress_deadline_;

@@ -65,8 +65,7 @@ std::vector<const v1::OpDesc*> RowOps(const v1::BlockDesc& optimize, bool averag
   std::vector<const v1::OpDesc*> ops;
   bool averaged = false;
   for (const v1::OpDesc& op : optimize.ops()) {
-    const bool average =
-        op.type() == "merge" || (average_by_trainers && (op.type() == "sum" || op.type() == "scale"));
+    const bool average = op.type() == "merge" || (average_by_trainers && (op.type() == "sum" || op.type() == "scale"));
     if (average && !averaged) {
       averaged = op.type() != "sum";
       continue;
@@ -95,14 +94,16 @@ void SumAsTheyCame(absl::Span<const TrainerGradients> trainers, int block, absl:
 
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,
-                                                                   ThreadPool* pool, bool add_in_arrival_order, Clock* clock) {
+                                                                   ThreadPool* pool, bool add_in_arrival_order,
+                                                                   Clock* clock) {
   std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, add_in_arrival_order, clock));
   RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
   return params;
 }
 
 absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup) {
-  if (!main.has_plan()) return absl::InvalidArgumentError("the main program holds no plan; it was not made by the transpiler");
+  if (!main.has_plan())
+    return absl::InvalidArgumentError("the main program holds no plan; it was not made by the transpiler");
   if (main.blocks_size() == 0) return absl::InvalidArgumentError("the main program has no block");
   const v1::Plan& plan = main.plan();
   trainers_ = plan.trainers();
@@ -159,8 +160,9 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
     if (tensor == nullptr || !tensor->initialized()) continue;  // missed by whatever needs it
     const absl::Span<const int64_t> dims(var.dims().data(), static_cast<size_t>(var.dims_size()));
     if (tensor->dtype() == var.dtype() && tensor->dims() == dims) continue;
-    return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' is ", DescribeVar(var), "; the startup program makes it ",
-                                                   v1::DType_Name(tensor->dtype()), " ", ShapeString(tensor->dims())));
+    return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' is ", DescribeVar(var),
+                                                   "; the startup program makes it ", v1::DType_Name(tensor->dtype()),
+                                                   " ", ShapeString(tensor->dims())));
   }
 
   if (const v1::OpAttr* const lr_block = FindAttr(*serve, "lr_block")) {
@@ -177,10 +179,10 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
   for (const v1::VarDesc& var : main.blocks(0).vars()) {
     if (var.kind() != v1::TABLE) continue;
     const auto update = updates.find(var.name());
-    RETURN_IF_ERROR(
-        Prefixed(absl::StrCat("table ", var.name()),
-                 update == updates.end() ? AddTable(var, plan, nullptr, nullptr)
-                                         : AddTable(var, plan, &main.blocks(update->second.block), update->second.op)));
+    RETURN_IF_ERROR(Prefixed(absl::StrCat("table ", var.name()),
+                             update == updates.end()
+                                 ? AddTable(var, plan, nullptr, nullptr)
+                                 : AddTable(var, plan, &main.blocks(update->second.block), update->second.op)));
   }
   return absl::OkStatus();
 }
@@ -197,8 +199,8 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   }
   block->value = &std::get<Tensor>(*var);
   if (block->value->dtype() != v1::FLOAT32 || block->value->size() != placed.element_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("the startup program makes ", v1::DType_Name(block->value->dtype()), " ",
-                                                   ShapeString(block->value->dims()), ", the plan says ",
+    return absl::InvalidArgumentError(absl::StrCat("the startup program makes ", v1::DType_Name(block->value->dtype()),
+                                                   " ", ShapeString(block->value->dims()), ", the plan says ",
                                                    placed.element_count(), " float32 elements"));
   }
   block->info.count = block->value->size();
@@ -211,7 +213,8 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
   }
   if (placed.sparse_gradient()) {
     if (block->value->rank() != 2) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient rows need a matrix, got ", ShapeString(block->value->dims())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient rows need a matrix, got ", ShapeString(block->value->dims())));
     }
     block->info.rows = block->value->dim(0);
     block->info.sparse_width = static_cast<int>(block->value->dim(1));
@@ -232,13 +235,15 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
     for (const std::string& name : names) {
       Variable* found = block->update->Find(0, name);
       if (found == nullptr) found = scope_.Find(name);
-      if (found == nullptr) return absl::InvalidArgumentError(absl::StrCat("optimize block ", optimize_block, " has no variable ", name));
+      if (found == nullptr)
+        return absl::InvalidArgumentError(absl::StrCat("optimize block ", optimize_block, " has no variable ", name));
       block->gradients.push_back(found);
     }
     for (const v1::OpDesc& op : main.blocks(optimize_block).ops()) {
       if (op.type() != "delay_compensate") continue;
       block->read = block->update->Find(0, OnlyVar(op.inputs(), "Read"));
-      if (block->read == nullptr) return absl::InvalidArgumentError("delay_compensate reads a variable that is not of the step");
+      if (block->read == nullptr)
+        return absl::InvalidArgumentError("delay_compensate reads a variable that is not of the step");
       block->read_values = std::make_unique<ReadValues>(trainers_);
       read_values_bytes_ += trainers_ * static_cast<int64_t>(block->value->bytes());
     }
@@ -247,12 +252,15 @@ absl::Status ServerParams::AddBlock(const v1::PlacedBlock& placed, const v1::Pro
     for (const StateDef& state : def->state) {
       const std::string name = OnlyVar(update->inputs(), state.slot);
       Variable* const state_var = scope_.Find(name);
-      if (state_var == nullptr || !std::holds_alternative<Tensor>(*state_var) || !std::get<Tensor>(*state_var).initialized()) {
-        return absl::InvalidArgumentError(absl::StrCat("the startup program gives its state ", state.slot, " (", name, ") no value"));
+      if (state_var == nullptr || !std::holds_alternative<Tensor>(*state_var) ||
+          !std::get<Tensor>(*state_var).initialized()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the startup program gives its state ", state.slot, " (", name, ") no value"));
       }
       // "fc_0.w.block1.moment1" is moment1.
       const std::string prefix = placed.name() + ".";
-      const std::string short_name = name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : state.slot;
+      const std::string short_name =
+          name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : state.slot;
       const bool scalar =
           state.like == StateDef::kScalar || (state.like == StateDef::kCount && block->info.sparse_width == 0);
       block->states.push_back({short_name, state_var, scalar});
@@ -274,7 +282,8 @@ SparseTableOptions::Disk DiskOf(const v1::VarDesc& var, int server_id, const Spa
   const std::string directory = absl::StrCat(var.disk().dir(), "/", name, ".server-", server_id);
   return {.memory_bytes = memory, .open = [=, table_name = var.name()](int64_t row_bytes) {
             // An eighth for RocksDB, most of it rows on their way.
-            return OpenColdRows({.table = table_name, .directory = directory, .row_bytes = row_bytes, .memory_bytes = memory / 8});
+            return OpenColdRows(
+                {.table = table_name, .directory = directory, .row_bytes = row_bytes, .memory_bytes = memory / 8});
           }};
 }
 
@@ -307,14 +316,16 @@ absl::Status ServerParams::AddTable(const v1::VarDesc& var, const v1::Plan& plan
     std::vector<const v1::OpDesc*> ops = RowOps(*optimize, average_by_trainers_);
     ASSIGN_OR_RETURN(table->clip, TakeTableClip(OnlyVar(update->inputs(), "Grad"), &ops));
     if (table->clip.has_value()) norm_rounds_ = std::max(norm_rounds_, 1);
-    ASSIGN_OR_RETURN(TableUpdate made, MakeTableUpdate(var, seed_, ops, [this](const std::string& name) { return scope_.Find(name); }));
+    ASSIGN_OR_RETURN(TableUpdate made,
+                     MakeTableUpdate(var, seed_, ops, [this](const std::string& name) { return scope_.Find(name); }));
     options.rule = std::move(made.rule);
     options.initializer = std::move(made.initializer);
     const std::string rate = OnlyVar(update->inputs(), "LearningRate");
     table->learning_rate = scope_.Find(rate);
     if (table->learning_rate == nullptr || !std::holds_alternative<Tensor>(*table->learning_rate) ||
         std::get<Tensor>(*table->learning_rate).size() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("the startup program gives its learning rate ", rate, " no value"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the startup program gives its learning rate ", rate, " no value"));
     }
   }
   for (const v1::PlacedTable& placed : plan.tables()) {
@@ -420,8 +431,8 @@ void ServerParams::CountRows(Counters* counters) {
   }
 }
 
-absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part, const Norms& norms,
-                                 std::optional<int64_t> table_step) {
+absl::Status ServerParams::Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part,
+                                 const Norms& norms, std::optional<int64_t> table_step) {
   LearningRates::Hold rates;
   if (rates_ != nullptr) {
     if (part == StepPart::kLater) {
@@ -445,8 +456,13 @@ absl::StatusOr<NormSums> ServerParams::SumsOfRound(int64_t step, absl::Span<cons
   for (const auto& table : tables_) {
     if (round == 0 && table->clip.has_value()) sums[table->clip->name];
   }
-  RETURN_IF_ERROR(RunUnits(
-      {.step = step, .trainers = trainers, .norms = &norms, .round = round, .keep = keep, .sums = &sums, .sums_mu = &mu}));
+  RETURN_IF_ERROR(RunUnits({.step = step,
+                            .trainers = trainers,
+                            .norms = &norms,
+                            .round = round,
+                            .keep = keep,
+                            .sums = &sums,
+                            .sums_mu = &mu}));
   return sums;
 }
 
@@ -472,7 +488,8 @@ absl::Status ServerParams::RunUnits(const Task& given) {
   };
   std::vector<Unit> units;
   for (int block : blocks) {
-    if (task.round < static_cast<int>(blocks_[static_cast<size_t>(block)]->cuts.size())) units.push_back({block, -1, -1});
+    if (task.round < static_cast<int>(blocks_[static_cast<size_t>(block)]->cuts.size()))
+      units.push_back({block, -1, -1});
   }
   for (int table : tables) {
     const Table& entry = *tables_[static_cast<size_t>(table)];
@@ -483,8 +500,7 @@ absl::Status ServerParams::RunUnits(const Task& given) {
   absl::Status first_error;
   pool_->ParallelFor(static_cast<int64_t>(units.size()), [&](int64_t i) {
     const Unit& unit = units[static_cast<size_t>(i)];
-    absl::Status status =
-        unit.block >= 0 ? ApplyBlock(task, unit.block) : ApplyStripe(task, unit.table, unit.stripe);
+    absl::Status status = unit.block >= 0 ? ApplyBlock(task, unit.block) : ApplyStripe(task, unit.table, unit.stripe);
     if (status.ok()) return;
     MutexLock lock(&mu);
     if (first_error.ok()) first_error = std::move(status);
@@ -519,7 +535,8 @@ absl::Status ServerParams::RunBlockOps(const Task& task, DenseBlock* block) {
         continue;
       }
       const auto found = task.norms->find(each.name);
-      if (found == task.norms->end()) return absl::InternalError(absl::StrCat("the norm of ", each.name, " is missing"));
+      if (found == task.norms->end())
+        return absl::InternalError(absl::StrCat("the norm of ", each.name, " is missing"));
       for (const std::string& out : each.outs) {
         Variable* const var = block->update->Find(0, out);
         if (!std::holds_alternative<Tensor>(*var)) *var = Tensor();
@@ -635,7 +652,8 @@ absl::Status ServerParams::ApplyBlock(const Task& task, int index) {
   }
   if (block.read != nullptr) {
     if (trainers.size() != 1) {
-      return absl::FailedPreconditionError(absl::StrCat(what, ": delay_compensate takes the gradient of one trainer, sync: false"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": delay_compensate takes the gradient of one trainer, sync: false"));
     }
     *block.read = block.read_values->Of(trainers[0].trainer, *block.value);
   }
@@ -716,7 +734,8 @@ absl::Status ServerParams::ApplyStripe(const Task& task, int index, int stripe) 
       return absl::OkStatus();
     }
     const auto norm = task.norms->find(table.clip->name);
-    if (norm == task.norms->end()) return absl::InternalError(absl::StrCat(what, ": the norm of ", table.clip->name, " is missing"));
+    if (norm == task.norms->end())
+      return absl::InternalError(absl::StrCat(what, ": the norm of ", table.clip->name, " is missing"));
     const float factor = ClipFactor(norm->second, table.clip->max_norm);
     for (float& value : averages) value *= factor;
     for (size_t i = 0; i < merged.ids.size(); ++i) merged.grads[i] = averages.data() + i * static_cast<size_t>(width);

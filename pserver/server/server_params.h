@@ -1,5 +1,5 @@
-// What one server owns, and how a step changes it: dense blocks with their optimize programs, tables with their row rules.
-// Knows no trainers' sessions, no versions, no messages. Thread-safe where said.
+// What one server owns, and how a step changes it: dense blocks with their optimize programs, tables with their row
+// rules. Knows no trainers' sessions, no versions, no messages. Thread-safe where said.
 #ifndef WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 #define WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 
@@ -64,12 +64,13 @@ struct TrainerGradients {
 class ServerParams {
  public:
   // Runs the startup program. InvalidArgument names what the programs lack. `main` holds the plan.
-  static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main, const v1::ProgramDesc& startup,
-                                                              int server_id, ThreadPool* pool,
-                                                              bool add_in_arrival_order = false,
+  static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
+                                                              const v1::ProgramDesc& startup, int server_id,
+                                                              ThreadPool* pool, bool add_in_arrival_order = false,
                                                               Clock* clock = Clock::Real());
 
-  // Counts here what tables do from now on: "table.<name>.skipped_rows", of tables that skip any. Before the first Apply.
+  // Counts here what tables do from now on: "table.<name>.skipped_rows", of tables that skip any. Before the first
+  // Apply.
   void CountIn(Counters* counters);
 
   struct BlockInfo {
@@ -93,12 +94,13 @@ class ServerParams {
   int tables() const { return static_cast<int>(tables_.size()); }
   bool average_by_trainers() const { return average_by_trainers_; }
 
-  // Which gradients of a step (in async: of a trainer's step) an Apply brings. With the first of them learning rates go on.
+  // Which gradients of a step (in async: of a trainer's step) an Apply brings. With the first of them learning rates go
+  // on.
   enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
-  // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and each
-  // stripe is changed by one at a time. The error names the block or table. `norms`: of all rounds.
-  // `table_step`: the step as tables count it (docs/tables.md); without it `step`.
+  // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and
+  // each stripe is changed by one at a time. The error names the block or table. `norms`: of all rounds. `table_step`:
+  // the step as tables count it (docs/tables.md); without it `step`.
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
 
@@ -107,22 +109,22 @@ class ServerParams {
   // What lifecycles have done since the last call, as "table.<name>.<what>". Counters of what is there may go down.
   void CountRows(Counters* counters);
 
-  // Schedules go on to the rates of `step`, for Applies of kLater: of a step whose parts take effect one by one. Waits for updates
-  // that run under others.
+  // Schedules go on to the rates of `step`, for Applies of kLater: of a step whose parts take effect one by one. Waits
+  // for updates that run under others.
   absl::Status PrepareRates(int64_t step);
   // Schedules go on as if so many transactions had taken effect. Before the first Apply.
   absl::Status AdvanceSchedules(int64_t transactions);
 
   // Rounds of whole norms that an Apply needs before it, 0 without.
   int norm_rounds() const { return norm_rounds_; }
-  // This server's sums of one round, all names of the round (docs/consistency.md, "Norms"). Changes no value. `norms`: of the
-  // rounds before. With `keep` the next call goes on where this one stopped: it must be the next round, or Apply, of the same
-  // step, and no other call comes between. Without, everything is made anew from the gradients.
-  absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round, const Norms& norms,
-                                       bool keep);
+  // This server's sums of one round, all names of the round (docs/consistency.md, "Norms"). Changes no value. `norms`:
+  // of the rounds before. With `keep` the next call goes on where this one stopped: it must be the next round, or
+  // Apply, of the same step, and no other call comes between. Without, everything is made anew from the gradients.
+  absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
+                                       const Norms& norms, bool keep);
 
-  // Elements [begin, begin + count) of a block as they are between two updates, as read by a trainer: with delay compensation
-  // its next gradient is corrected by them. Thread-safe.
+  // Elements [begin, begin + count) of a block as they are between two updates, as read by a trainer: with delay
+  // compensation its next gradient is corrected by them. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
   // Sets, or adds to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);
@@ -142,7 +144,7 @@ class ServerParams {
 
  private:
   struct State {
-    std::string name;   // "moment1"
+    std::string name;  // "moment1"
     Variable* var = nullptr;
     bool scalar = false;
   };
@@ -152,7 +154,7 @@ class ServerParams {
     v1::PlacedBlock placed;
     std::vector<int64_t> whole_dims;
     std::vector<State> states;
-    Mutex mu;  // held while the block is updated or copied
+    Mutex mu;                 // held while the block is updated or copied
     Tensor* value = nullptr;  // elements guarded by mu
     // Null: the block is never updated.
     std::unique_ptr<Executor> update ABSL_GUARDED_BY(mu);

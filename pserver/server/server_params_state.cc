@@ -20,8 +20,8 @@ absl::Span<float> Bits(Variable* var) {
   return absl::MakeSpan(static_cast<float*>(tensor.raw()), tensor.bytes() / sizeof(float));
 }
 
-// Where a piece of state stands in the whole state variable. Shaped like the parameter, or one unit (of 4 bytes or more) per
-// row of it.
+// Where a piece of state stands in the whole state variable. Shaped like the parameter, or one unit (of 4 bytes or
+// more) per row of it.
 struct StatePlace {
   std::vector<int64_t> whole_dims;
   int64_t element_begin = 0;
@@ -46,7 +46,8 @@ DensePiece RatePiece(const LearningRates::State& state, int server) {
 }
 
 TableLayout LayoutOf(const SparseTable& table) {
-  TableLayout layout{.table = table.name(), .width = table.width(), .logical_shards = static_cast<int>(table.logical_shards())};
+  TableLayout layout{
+      .table = table.name(), .width = table.width(), .logical_shards = static_cast<int>(table.logical_shards())};
   for (const RowRule::State& state : table.states()) layout.states.emplace_back(state.name, state.width);
   return layout;
 }
@@ -54,9 +55,10 @@ TableLayout LayoutOf(const SparseTable& table) {
 // What a table remembers of ids without a row is saved, loaded and digested as a table of its own.
 constexpr SparseTable::Memory kMemories[] = {SparseTable::kCandidates, SparseTable::kTombstones};
 TableLayout LayoutOf(const SparseTable& table, SparseTable::Memory memory) {
-  TableLayout layout{.table = absl::StrCat(table.name(), memory == SparseTable::kCandidates ? "@candidates" : "@tombstones"),
-                     .width = 1,
-                     .logical_shards = static_cast<int>(table.logical_shards())};
+  TableLayout layout{
+      .table = absl::StrCat(table.name(), memory == SparseTable::kCandidates ? "@candidates" : "@tombstones"),
+      .width = 1,
+      .logical_shards = static_cast<int>(table.logical_shards())};
   const std::vector<std::string>& words = table.words(memory);
   for (size_t i = 1; i < words.size(); ++i) layout.states.emplace_back(words[i], 1);
   return layout;
@@ -151,15 +153,13 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   for (const auto& entry : tables_) {
     SparseTable* const table = entry->table.get();
     RETURN_IF_ERROR(table->Clear());
-    plan.tables.push_back({LayoutOf(*table),
-                           [table](uint32_t shard) { return table->OwnsShard(shard); },
+    plan.tables.push_back({LayoutOf(*table), [table](uint32_t shard) { return table->OwnsShard(shard); },
                            [table](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
                              return table->AddRows(ids, rows.data());
                            }});
     for (const SparseTable::Memory memory : kMemories) {
       if (table->words(memory).empty()) continue;
-      plan.tables.push_back({LayoutOf(*table, memory),
-                             [table](uint32_t shard) { return table->OwnsShard(shard); },
+      plan.tables.push_back({LayoutOf(*table, memory), [table](uint32_t shard) { return table->OwnsShard(shard); },
                              [table, memory](absl::Span<const int64_t> ids, absl::Span<const float> words) {
                                return table->SetMemory(memory, ids, words.data());
                              }});

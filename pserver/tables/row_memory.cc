@@ -48,8 +48,8 @@ char* ChunkMemory::Take() {
     return chunk;
   }
   if (left_ == 0) {
-    // An eighth of what there is; from 2 MiB on address space for half as much again, of which only what is used becomes
-    // memory, a huge page at a time.
+    // An eighth of what there is; from 2 MiB on address space for half as much again, of which only what is used
+    // becomes memory, a huge page at a time.
     size_t wanted = std::min(total_ / 8, kHugePage / 2);
     if (total_ >= kHugePage) wanted = RoundUp(std::min(total_ / 2, size_t{1} << 30), kHugePage);
     const size_t chunks = std::max<size_t>(1, wanted / chunk_bytes_);

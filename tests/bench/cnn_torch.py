@@ -1,10 +1,13 @@
-"""The job of cnn_bench in PyTorch: the same network, values to begin with, pictures and optimizer. Prints milliseconds of a step.
+"""The job of cnn_bench in PyTorch: the same network, values to begin with, pictures and optimizer.
+
+Prints milliseconds of a step.
 
     bazel-bin/tests/bench/cnn_bench --peer="python3 tests/bench/cnn_torch.py"
 
---dir holds a file of float32 for each parameter, images.f32 and labels.f32, which cnn_bench writes. First, without dropout, batch
-normalisation measures each of the eight lanes of a batch by itself, as Weir does, and the losses of the first steps are printed for
-cnn_bench to compare. Then the same network is timed as one writes it in PyTorch: normalised by the whole batch, with dropout.
+--dir holds a file of float32 for each parameter, images.f32 and labels.f32, which cnn_bench writes. First, without
+dropout, batch normalisation measures each of the eight lanes of a batch by itself, as Weir does, and the losses of the
+first steps are printed for cnn_bench to compare. Then the same network is timed as one writes it in PyTorch: normalised
+by the whole batch, with dropout.
 """
 import argparse
 import os
@@ -49,15 +52,18 @@ def read(directory, name):
 
 def start(directory, norm, dropout):
     network = Network(norm, dropout)
-    names = {"conv1.weight": "conv1.w", "conv2.weight": "conv2.w", "norm1.weight": "norm1.scale", "norm1.bias": "norm1.shift",
-             "norm2.weight": "norm2.scale", "norm2.bias": "norm2.shift", "hidden.weight": "hidden.0.w", "hidden.bias": "hidden.0.b",
+    names = {"conv1.weight": "conv1.w", "conv2.weight": "conv2.w",
+             "norm1.weight": "norm1.scale", "norm1.bias": "norm1.shift",
+             "norm2.weight": "norm2.scale", "norm2.bias": "norm2.shift",
+             "hidden.weight": "hidden.0.w", "hidden.bias": "hidden.0.b",
              "logits.weight": "logits.w", "logits.bias": "logits.b"}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             values = read(directory, names[name])
             # A Linear has its weights the other way round.
             linear = parameter.dim() == 2
-            parameter.copy_(values.view(parameter.shape[1], parameter.shape[0]).t() if linear else values.view(parameter.shape))
+            parameter.copy_(values.view(parameter.shape[1], parameter.shape[0]).t() if linear
+                            else values.view(parameter.shape))
     network.train()
     return network, torch.optim.Adam(network.parameters(), lr=0.002)
 

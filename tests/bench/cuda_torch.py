@@ -2,9 +2,10 @@
 
     python3 tests/bench/cuda_torch.py
 
-The dense parts of DeepFM and DLRM (tests/bench/cuda_models.h): rows of 26 fields of width 16 and 13 dense values on the device,
-Adam on the layers, a gradient for the rows. 10 steps to warm up, 50 timed. The loss must be finite and the layers must have moved.
-In bf16 and fp16 under autocast, which keeps what lies between layers in 16 bits too; cuda_bench rounds the factors of products alone.
+The dense parts of DeepFM and DLRM (tests/bench/cuda_models.h): rows of 26 fields of width 16 and 13 dense values on the
+device, Adam on the layers, a gradient for the rows. 10 steps to warm up, 50 timed. The loss must be finite and the
+layers must have moved. In bf16 and fp16 under autocast, which keeps what lies between layers in 16 bits too; cuda_bench
+rounds the factors of products alone.
 """
 import contextlib
 import math

@@ -1,18 +1,20 @@
-// Criteo-shaped DeepFM: 26 fields of 100,000 ids, width 16, 13 dense values, tower 400-400-400, global batch 2048, Adagrad
-// rows and Adam tower, 8 lanes, sync. Examples per second of the whole cluster:
+// Criteo-shaped DeepFM: 26 fields of 100,000 ids, width 16, 13 dense values, tower 400-400-400, global batch 2048,
+// Adagrad rows and Adam tower, 8 lanes, sync. Examples per second of the whole cluster:
 //
-//   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real processes
-//   deepfm_bench --only=local|cluster
-//   deepfm_bench --only=async          the cluster in async, by turns without and with distribute.prefetch_rows, and their ratio
-//   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios
-//   deepfm_bench --only=... --profile=FILE --profile_steps=60:80   also writes a trace of these steps and prints where a step went
+//   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real
+//   processes deepfm_bench --only=local|cluster deepfm_bench --only=async          the cluster in async, by turns
+//   without and with distribute.prefetch_rows, and their ratio deepfm_bench --peer="python3
+//   tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios deepfm_bench --only=...
+//   --profile=FILE --profile_steps=60:80   also writes a trace of these steps and prints where a step went
 //
-// Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside it. The
-// first 49 steps bring every id once, so that the timed ones find all rows there, as those of a peer with a dense table do;
+// Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside
+// it. The first 49 steps bring every id once, so that the timed ones find all rows there, as those of a peer with a
+// dense table do;
 // --new_rows leaves them out.
-// Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call are
-// equal, which also makes them equal to an untimed run of the same job. In async, where they cannot be, the mean losses of the timed
-// steps must agree. --network_ms=N holds every message of a trainer up for 0 to N ms each way, as a network would.
+// Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call
+// are equal, which also makes them equal to an untimed run of the same job. In async, where they cannot be, the mean
+// losses of the timed steps must agree. --network_ms=N holds every message of a trainer up for 0 to N ms each way, as a
+// network would.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,7 +63,8 @@
 #include "transpiler/transpile.h"
 
 ABSL_FLAG(std::string, only, "", "local, cluster or async; empty: the first two, and compare their digests");
-ABSL_FLAG(std::string, peer, "", "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
+ABSL_FLAG(std::string, peer, "",
+          "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
 ABSL_FLAG(int, turns, 3, "async and peer: runs of each");
 ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
 ABSL_FLAG(int, steps, 60, "timed steps");
@@ -98,14 +101,17 @@ model {
   layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
   loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
 }
-table { name: "field_vectors" width: 16 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
-table { name: "field_weights" width: 1 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+table { name: "field_vectors" width: 16 is_sparse: true is_distributed: true
+  optimizer { adagrad { learning_rate: 0.05 } } }
+table { name: "field_weights" width: 1 is_sparse: true is_distributed: true
+  optimizer { adagrad { learning_rate: 0.05 } } }
 optimizer { adam { learning_rate: 0.001 } }
 distribute { sync: true }
 train { seed: 1 lanes: 8 }
 )";
 
-// Steps before all others in which every id comes once, so that the tables have all their rows, as a peer's have from the start.
+// Steps before all others in which every id comes once, so that the tables have all their rows, as a peer's have from
+// the start.
 int64_t StepsOfAllRows(int64_t batch_size) {
   return absl::GetFlag(FLAGS_new_rows) ? 0 : (kIdsPerField + batch_size - 1) / batch_size;
 }
@@ -120,7 +126,8 @@ LaneBatch MakeBatch(int64_t step, int lane, int lanes, int64_t examples, bool al
   for (int64_t i = 0; i < examples; ++i) {
     const uint64_t example = (static_cast<uint64_t>(step) * 1024 + lane) * 65536 + i;
     label.data<float>()[i] = Philox(1, example, 0).v[0] % 4 == 0;
-    for (int j = 0; j < kDense; ++j) dense.data<float>()[i * kDense + j] = UniformFloat(Philox(2, example, j).v[0]) - 0.5f;
+    for (int j = 0; j < kDense; ++j)
+      dense.data<float>()[i * kDense + j] = UniformFloat(Philox(2, example, j).v[0]) - 0.5f;
     for (int f = 0; f < kFields; ++f) {
       const int64_t raw =
           (all_rows ? (step * lanes + lane) * examples + i : int64_t{Philox(3, example, f).v[0]}) % kIdsPerField;
@@ -140,7 +147,8 @@ struct RunResult {
 };
 
 std::vector<std::string> SettingsOf(const std::string& mode, int servers, int trainers) {
-  std::vector<std::string> settings = {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)};
+  std::vector<std::string> settings = {absl::StrCat("distribute.servers=", servers),
+                                       absl::StrCat("distribute.trainers=", trainers)};
   if (mode != "sync") settings.push_back("distribute.sync=false");
   if (mode == "ahead") settings.push_back("distribute.prefetch_rows=true");
   return settings;
@@ -150,7 +158,8 @@ absl::StatusOr<Job> MakeJob(const std::string& mode, int servers, int trainers) 
   return ParseJob(kJob, "deepfm_bench.textproto", SettingsOf(mode, servers, trainers));
 }
 
-ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int trainer, Transport* transport, ThreadPool* pool) {
+ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int trainer, Transport* transport,
+                                ThreadPool* pool) {
   return {.plan = programs.main.plan(),
           .trainer_id = trainer,
           .job_name = job.config.name(),
@@ -164,22 +173,22 @@ ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int tr
 }
 
 // Joins, trains, and, on trainer 0, reads the digest at the end.
-absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, int trainer, Client* client, ThreadPool* pool) {
+absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, int trainer, Client* client,
+                                     ThreadPool* pool) {
   RETURN_IF_ERROR(client->Join());
   std::vector<Column> columns;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(job.config.data()));
     columns = parser->columns();
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create({.main = programs.main,
-                                                                      .startup = programs.startup,
-                                                                      .trainer_id = trainer,
-                                                                      .columns = columns,
-                                                                      .channel = client,
-                                                                      .pool = pool,
-                                                                      .ahead = ModeOf(programs.main).prefetch_rows
-                                                                                   ? client->Ahead()
-                                                                                   : nullptr}));
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create({.main = programs.main,
+                                    .startup = programs.startup,
+                                    .trainer_id = trainer,
+                                    .columns = columns,
+                                    .channel = client,
+                                    .pool = pool,
+                                    .ahead = ModeOf(programs.main).prefetch_rows ? client->Ahead() : nullptr}));
   const int64_t all_rows = StepsOfAllRows(job.config.data().batch_size());
   const int64_t warmup = all_rows + absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
   const LaneRange lanes = session->lanes();
@@ -187,7 +196,8 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   std::vector<std::vector<LaneBatch>> batches(steps);
   for (int64_t step = 0; step < steps; ++step) {
     for (int lane = 0; lane < lanes.count; ++lane) {
-      batches[step].push_back(MakeBatch(step, lanes.begin + lane, job.config.train().lanes(), per_lane, step < all_rows));
+      batches[step].push_back(
+          MakeBatch(step, lanes.begin + lane, job.config.train().lanes(), per_lane, step < all_rows));
     }
   }
   RETURN_IF_ERROR(client->Exchange("ready", "").status());
@@ -276,15 +286,15 @@ absl::Status RunClusterTrainer() {
   FaultCounters delayed;
   if (const double ms = absl::GetFlag(FLAGS_network_ms); ms > 0) {
     network = std::move(transport);
-    transport = std::make_unique<FaultyTransport>(network.get(), Clock::Real(), id,
-                                                  FaultOptions{.delay = 1, .max_delay = absl::Milliseconds(ms)}, &delayed);
+    transport = std::make_unique<FaultyTransport>(
+        network.get(), Clock::Real(), id, FaultOptions{.delay = 1, .max_delay = absl::Milliseconds(ms)}, &delayed);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
   ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, id, client.get(), &pool));
   profile.Finish();
-  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(), DigestHex(result.state).c_str(),
-              result.loss);
+  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(),
+              DigestHex(result.state).c_str(), result.loss);
   return absl::OkStatus();
 }
 
@@ -323,15 +333,20 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
   const auto profile_flags = [&](const std::string& process) {
     if (profile.file.empty()) return std::vector<std::string>();
     parts.push_back({process, absl::StrCat(dir, "/", process, ".json")});
-    return std::vector<std::string>{"--profile=" + parts.back().file, absl::StrCat("--profile_steps=", profile.begin, ":", profile.end),
+    return std::vector<std::string>{"--profile=" + parts.back().file,
+                                    absl::StrCat("--profile_steps=", profile.begin, ":", profile.end),
                                     "--profile_table=false"};
   };
   std::vector<pid_t> children;
   std::vector<std::string> endpoints;
   const std::string threads = absl::StrCat("--threads=", std::max(1, Threads() / 2));
   for (int i = 0; i < 2; ++i) {
-    std::vector<std::string> args = {pserver, absl::StrCat("--job=", dir, "/job.textproto"), absl::StrCat("--server_id=", i),
-                                     "--endpoint=127.0.0.1:0", threads, absl::StrCat("--port_file=", dir, "/port.", i)};
+    std::vector<std::string> args = {pserver,
+                                     absl::StrCat("--job=", dir, "/job.textproto"),
+                                     absl::StrCat("--server_id=", i),
+                                     "--endpoint=127.0.0.1:0",
+                                     threads,
+                                     absl::StrCat("--port_file=", dir, "/port.", i)};
     for (const std::string& setting : SettingsOf(mode, 2, 2)) args.insert(args.end(), {"--set", setting});
     for (const std::string& flag : profile_flags(absl::StrCat("server ", i))) args.push_back(flag);
     children.push_back(Spawn(args, absl::StrCat(dir, "/pserver.", i)));
@@ -341,8 +356,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
     std::string port;
     while ((port = Contents(absl::StrCat(dir, "/port.", i))).empty()) {
       if (absl::Now() > deadline) {
-        return absl::UnavailableError(absl::StrCat("server ", i, " did not start:\n",
-                                                   Contents(absl::StrCat(dir, "/pserver.", i, ".err"))));
+        return absl::UnavailableError(
+            absl::StrCat("server ", i, " did not start:\n", Contents(absl::StrCat(dir, "/pserver.", i, ".err"))));
       }
       absl::SleepFor(absl::Milliseconds(20));
     }
@@ -369,7 +384,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
   }
   const std::string out = Contents(dir + "/trainer.0");
   if (failed || out.rfind("result ", 0) != 0) {
-    return absl::InternalError(absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir + "/trainer.0.err")));
+    return absl::InternalError(
+        absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir + "/trainer.0.err")));
   }
   if (!parts.empty()) {
     ASSIGN_OR_RETURN(const std::string table, MergeProfiles(parts, profile.file));
@@ -377,7 +393,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
   }
   const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
   RunResult result;
-  CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) && absl::SimpleAtod(fields[4], &result.loss));
+  CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) &&
+        absl::SimpleAtod(fields[4], &result.loss));
   result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
   result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
   std::filesystem::remove_all(dir);
@@ -385,8 +402,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
 }
 
 void Print(const char* name, const RunResult& result) {
-  std::printf("%-28s %8.0f examples/s   values=%s state=%s\n", name, result.examples_per_s, DigestHex(result.values).c_str(),
-              DigestHex(result.state).c_str());
+  std::printf("%-28s %8.0f examples/s   values=%s state=%s\n", name, result.examples_per_s,
+              DigestHex(result.values).c_str(), DigestHex(result.state).c_str());
   std::fflush(stdout);
 }
 
@@ -396,8 +413,8 @@ absl::Status BenchAsync(const std::string& self) {
   for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
     for (const bool ahead : {false, true}) {
       ASSIGN_OR_RETURN(const RunResult result, RunCluster(self, ahead ? "ahead" : "async"));
-      std::printf("%-28s %8.0f examples/s of one trainer   loss %.6f\n", ahead ? "async, rows ahead" : "async", result.examples_per_s,
-                  result.loss);
+      std::printf("%-28s %8.0f examples/s of one trainer   loss %.6f\n", ahead ? "async, rows ahead" : "async",
+                  result.examples_per_s, result.loss);
       std::fflush(stdout);
       rates[ahead].push_back(result.examples_per_s);
       losses.push_back(result.loss);
@@ -406,9 +423,10 @@ absl::Status BenchAsync(const std::string& self) {
   for (std::vector<double>& of : rates) std::sort(of.begin(), of.end());
   const auto [least, most] = std::minmax_element(losses.begin(), losses.end());
   // Runs of one job differ by who comes first, and by a few thousandths.
-  if (*most - *least > 0.03) return absl::InternalError("losses differ: the figures above are of different computations");
-  std::printf("ratio of the medians %.3f, of the best %.3f\n", rates[1][rates[1].size() / 2] / rates[0][rates[0].size() / 2],
-              rates[1].back() / rates[0].back());
+  if (*most - *least > 0.03)
+    return absl::InternalError("losses differ: the figures above are of different computations");
+  std::printf("ratio of the medians %.3f, of the best %.3f\n",
+              rates[1][rates[1].size() / 2] / rates[0][rates[0].size() / 2], rates[1].back() / rates[0].back());
   return absl::OkStatus();
 }
 
@@ -423,7 +441,8 @@ absl::StatusOr<double> RunPeer(const std::string& command) {
   const size_t colon = last.rfind(": ");
   double rate = 0;
   if (status != 0 || colon == std::string::npos || (rate = std::atof(last.c_str() + colon + 2)) <= 0) {
-    return absl::InternalError(absl::StrCat("'", command, "' ended with ", status, " and says '", last, "'; want 'NAME: RATE examples/s'"));
+    return absl::InternalError(
+        absl::StrCat("'", command, "' ended with ", status, " and says '", last, "'; want 'NAME: RATE examples/s'"));
   }
   std::printf("%s", last.c_str());
   std::fflush(stdout);
@@ -452,12 +471,15 @@ absl::Status BenchPeer(const std::string& self, const std::string& command) {
     peers.push_back(of_two);
     if (turn == 0) values = one.values;
     if (one.values != values || four.values != values) {
-      return absl::InternalError("digests differ: the figures above are of different computations and count for nothing");
+      return absl::InternalError(
+          "digests differ: the figures above are of different computations and count for nothing");
     }
   }
-  std::printf("medians: local %.0f, peer %.0f, ratio %.2f; 2 servers + 2 trainers %.0f, peer with two processes %.0f, ratio %.2f\n",
-              Median(local), Median(peer), Median(local) / Median(peer), Median(cluster), Median(peers),
-              Median(cluster) / Median(peers));
+  std::printf(
+      "medians: local %.0f, peer %.0f, ratio %.2f; 2 servers + 2 trainers %.0f, peer with two processes %.0f, ratio "
+      "%.2f\n",
+      Median(local), Median(peer), Median(local) / Median(peer), Median(cluster), Median(peers),
+      Median(cluster) / Median(peers));
   return absl::OkStatus();
 }
 
@@ -465,8 +487,9 @@ absl::Status Bench(const std::string& self) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
   const std::string only = absl::GetFlag(FLAGS_only);
-  std::printf("DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, %s; %d threads, %s, %d steps\n",
-              only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
+  std::printf(
+      "DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, %s; %d threads, %s, %d steps\n",
+      only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
   std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
   if (const std::string peer = absl::GetFlag(FLAGS_peer); !peer.empty()) return BenchPeer(self, peer);
@@ -483,7 +506,8 @@ absl::Status Bench(const std::string& self) {
   }
   for (const RunResult& r : results) {
     if (r.values != results[0].values || r.state != results[0].state) {
-      return absl::InternalError("digests differ: the figures above are of different computations and count for nothing");
+      return absl::InternalError(
+          "digests differ: the figures above are of different computations and count for nothing");
     }
   }
   return absl::OkStatus();

@@ -1,10 +1,12 @@
-"""The job of deepfm_bench in PyTorch: the same shapes, tower, optimizers and kind of batches. Prints examples per second.
+"""The job of deepfm_bench in PyTorch: the same shapes, tower, optimizers and kind of batches.
+
+Prints examples per second.
 
     python3 tests/bench/deepfm_torch.py                    one process, two threads
     python3 tests/bench/deepfm_torch.py --processes=2      DistributedDataParallel over gloo, a thread each
 
-Embeddings are sparse with Adagrad, the tower has Adam. Batches are made before the timer, as in deepfm_bench; the loss of the last
-step must be finite and the weights must have moved, or there is no figure.
+Embeddings are sparse with Adagrad, the tower has Adam. Batches are made before the timer, as in deepfm_bench; the loss
+of the last step must be finite and the weights must have moved, or there is no figure.
 """
 import argparse
 import math

@@ -1,7 +1,7 @@
 // Files to batches: lines parsed, and examples made into batches of lanes, per second, for each format and compression.
 //
-// Lines and files are made before the timer. Bytes are those of the text, uncompressed. Beside the figures stand their ceilings: a copy
-// of the same bytes, and the bare decompressor. See docs/performance.md for figures and their machine.
+// Lines and files are made before the timer. Bytes are those of the text, uncompressed. Beside the figures stand their
+// ceilings: a copy of the same bytes, and the bare decompressor. See docs/performance.md for figures and their machine.
 
 #include <unistd.h>
 #include <zlib.h>
@@ -34,7 +34,9 @@ constexpr int kFiles = 8;  // one per lane
 
 uint32_t Random(uint64_t row, uint64_t column) { return Philox(1, row, column).v[0]; }
 uint32_t Id(uint64_t row, uint64_t column) { return Philox(2, row, column).v[0] % 1'000'000; }
-std::string Value(uint64_t row, uint64_t column) { return absl::StrFormat("%.4f", Random(row, column) % 100'000'000 / 1e6); }
+std::string Value(uint64_t row, uint64_t column) {
+  return absl::StrFormat("%.4f", Random(row, column) % 100'000'000 / 1e6);
+}
 
 // A line of 13 integers of one to five digits and 26 categoricals of eight; one in `empty` of them is missing, 0: none.
 std::string CriteoFields(uint64_t n, uint32_t empty) {
@@ -98,15 +100,21 @@ const std::vector<Format>& Formats() {
                     Times(26, [](int i) { return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' }"); }), "}"),
        ""},
       {"lib_svm", LibSvmLine,
-       absl::StrCat("lib_svm { slot { name: 'dense' type: FLOAT first: 1 last: 13 }", Times(26, [](int i) {
-                      return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' first: ", i + 1, "000000 last: ", i + 1, "999999 }");
-                    }), "}"),
+       absl::StrCat("lib_svm { slot { name: 'dense' type: FLOAT first: 1 last: 13 }",
+                    Times(26,
+                          [](int i) {
+                            return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' first: ", i + 1,
+                                                "000000 last: ", i + 1, "999999 }");
+                          }),
+                    "}"),
        ""},
       {"csv", CsvLine,
-       absl::StrCat("csv { column { name: 'label' }",
-                    Times(13, [](int i) { return absl::StrCat(" column { name: 'I", i, "' output: 'dense' }"); }),
-                    Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }), "}"),
-       absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }), Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
+       absl::StrCat(
+           "csv { column { name: 'label' }",
+           Times(13, [](int i) { return absl::StrCat(" column { name: 'I", i, "' output: 'dense' }"); }),
+           Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }), "}"),
+       absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }),
+                    Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
   return *formats;
 }
 
@@ -164,7 +172,9 @@ const Files& FilesOf(const Format& format, const std::string& compression) {
   const auto [it, fresh] = MadeFiles().try_emplace(absl::StrCat(format.name, "_", compression));
   Files& files = it->second;
   if (!fresh) return files;
-  files.directory = (std::filesystem::temp_directory_path() / absl::StrCat("weir_reader_benchmark_", ::getpid(), "_", it->first)).string();
+  files.directory =
+      (std::filesystem::temp_directory_path() / absl::StrCat("weir_reader_benchmark_", ::getpid(), "_", it->first))
+          .string();
   std::filesystem::create_directories(files.directory);
   const int count = compression == "plain" || compression == "gzip_1" ? 1 : kFiles;
   for (int f = 0; f < count; ++f) {
@@ -223,7 +233,8 @@ void BM_ReadBatches(benchmark::State& state, const Format& format, const std::st
   spec.epochs = kEpochs;
   const DataSet data = Open(format, compression);
   for (auto _ : state) {
-    const auto reader = LaneReader::Create(data, {.spec = spec, .streams = {0, 8}, .threads = static_cast<int>(state.range(0))});
+    const auto reader =
+        LaneReader::Create(data, {.spec = spec, .streams = {0, 8}, .threads = static_cast<int>(state.range(0))});
     CHECK(reader.ok()) << reader.status();
     std::vector<LaneBatch> batches;
     int64_t examples = 0;
@@ -268,9 +279,11 @@ void Register() {
     benchmark::RegisterBenchmark(("parse_plain/" + name).c_str(), BM_ParseLines, format, true);
     for (const std::string compression : {"plain", "gzip", "gzip_1", "zstd", "zstd_large"}) {
       const std::string both = absl::StrCat(name, "/", compression);
-      benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)
+          ->Unit(benchmark::kMillisecond);
       for (const bool shuffled : {false, true}) {
-        benchmark::RegisterBenchmark(((shuffled ? "batches/" : "in_order/") + both).c_str(), BM_ReadBatches, format, compression, shuffled)
+        benchmark::RegisterBenchmark(((shuffled ? "batches/" : "in_order/") + both).c_str(), BM_ReadBatches, format,
+                                     compression, shuffled)
             ->ArgName("threads")
             ->Arg(1)
             ->Arg(2)

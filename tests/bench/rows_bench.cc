@@ -1,5 +1,6 @@
-// The hot loops over embedding rows: de-duplication of ids, gather, scatter of gradients, row rules. Each benchmark checks its
-// result before it is timed; one that is wrong is reported as an error and has no figures. items_per_second are ids or rows.
+// The hot loops over embedding rows: de-duplication of ids, gather, scatter of gradients, row rules. Each benchmark
+// checks its result before it is timed; one that is wrong is reported as an error and has no figures. items_per_second
+// are ids or rows.
 //
 //   bazel run //tests/bench:rows_bench
 #include <algorithm>
@@ -51,7 +52,8 @@ void DeduplicateIds(benchmark::State& state) {
   std::unordered_map<int64_t, int32_t> expected;
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto [it, fresh] = expected.emplace(ids[i], static_cast<int32_t>(expected.size()));
-    if (it->second != index[i] || unique[static_cast<size_t>(index[i])] != ids[i]) return state.SkipWithError("wrong result");
+    if (it->second != index[i] || unique[static_cast<size_t>(index[i])] != ids[i])
+      return state.SkipWithError("wrong result");
   }
   if (expected.size() != unique.size()) return state.SkipWithError("wrong number of ids");
   for (auto _ : state) run();
@@ -75,7 +77,8 @@ Lookup MakeLookup(int64_t width) {
   IdDeduper deduper;
   deduper.Start(kIds);
   deduper.Add(l.ids.values.data(), kIds, l.index.data(), &l.unique);
-  for (size_t i = 0; i < l.unique.size() * static_cast<size_t>(width); ++i) l.rows.push_back(static_cast<float>(i % 1021));
+  for (size_t i = 0; i < l.unique.size() * static_cast<size_t>(width); ++i)
+    l.rows.push_back(static_cast<float>(i % 1021));
   return l;
 }
 
@@ -111,7 +114,8 @@ void ScatterGradients(benchmark::State& state) {
   std::vector<float> expected(l.rows.size(), 0);
   for (int64_t i = 0; i < kIds; ++i) {
     for (int64_t j = 0; j < width; ++j) {
-      expected[static_cast<size_t>(l.index[static_cast<size_t>(i)] * width + j)] += out_grad.data<float>()[i * width + j];
+      expected[static_cast<size_t>(l.index[static_cast<size_t>(i)] * width + j)] +=
+          out_grad.data<float>()[i * width + j];
     }
   }
   if (grad != expected) return state.SkipWithError("wrong result");
@@ -154,7 +158,8 @@ void UpdateRows(benchmark::State& state, const char* type, VectorUnit unit) {
   // Against the plain loop, row by row.
   rule->Update(width, 0.01f, 2048, n, pointers.data(), grad_pointers.data());
   SetVectorUnitForTest(VectorUnit::kPlain);
-  for (size_t i = 0; i < order.size(); ++i) rule->Update(width, 0.01f, 2048, 1, &checked_pointers[i], &grad_pointers[i]);
+  for (size_t i = 0; i < order.size(); ++i)
+    rule->Update(width, 0.01f, 2048, 1, &checked_pointers[i], &grad_pointers[i]);
   SetVectorUnitForTest(unit);
   for (size_t i = 0; i < order.size(); ++i) {
     const size_t bytes = sizeof(float) * static_cast<size_t>(width + rule->state_width(width));

@@ -1,5 +1,5 @@
-// Embedding tables alone, and a step of one trainer against one server in the same process: pull, push, update. Each benchmark
-// checks its result before it is timed. items_per_second are rows.
+// Embedding tables alone, and a step of one trainer against one server in the same process: pull, push, update. Each
+// benchmark checks its result before it is timed. items_per_second are rows.
 //
 //   bazel run //tests/bench:tables_bench
 #include <time.h>
@@ -174,7 +174,8 @@ struct OneTableCluster {
     placed->set_name("t");
     placed->set_width(kWidth);
     placed->set_logical_shards(4096);
-    ServerOptions server{.job_name = "bench", .process = "bench:1", .arithmetic = "avx2", .clock = Clock::Real(), .pool = &pool};
+    ServerOptions server{
+        .job_name = "bench", .process = "bench:1", .arithmetic = "avx2", .clock = Clock::Real(), .pool = &pool};
     *server.main.mutable_plan() = plan;
     for (v1::ProgramDesc* program : {&server.main, &server.startup}) {
       v1::BlockDesc* const block = program->add_blocks();
@@ -185,7 +186,8 @@ struct OneTableCluster {
       rate->set_persistable(true);
     }
     *server.startup.mutable_blocks(0)->add_ops() =
-        MakeOp("fill_constant", {}, {{"Out", {"lr"}}}, {AttrInts("shape", {1}), AttrType("dtype", v1::FLOAT32), AttrF("value", 0.01)});
+        MakeOp("fill_constant", {}, {{"Out", {"lr"}}},
+               {AttrInts("shape", {1}), AttrType("dtype", v1::FLOAT32), AttrF("value", 0.01)});
     v1::VarDesc* const table = server.main.mutable_blocks(0)->add_vars();
     table->set_name("t");
     table->set_kind(v1::TABLE);
@@ -195,8 +197,8 @@ struct OneTableCluster {
     v1::BlockDesc* const optimize = server.main.add_blocks();
     optimize->set_index(1);
     *optimize->add_ops() = Adagrad();
-    *server.main.mutable_blocks(0)->add_ops() =
-        MakeOp("listen_and_serv", {}, {}, {AttrI("server_id", 0), AttrI("trainers", 1), AttrBlocks("optimize_blocks", {1})});
+    *server.main.mutable_blocks(0)->add_ops() = MakeOp(
+        "listen_and_serv", {}, {}, {AttrI("server_id", 0), AttrI("trainers", 1), AttrBlocks("optimize_blocks", {1})});
     std::vector<ServerOptions> all;
     all.push_back(std::move(server));
     auto created = InProcessServers::Create(std::move(all), /*tick_thread=*/true);
@@ -227,7 +229,8 @@ double CpuSeconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// What a trainer pays for a step's rows: kIds positions over 8 lanes drawn from 2.6 million ids, pull, lane sums, push, update.
+// What a trainer pays for a step's rows: kIds positions over 8 lanes drawn from 2.6 million ids, pull, lane sums, push,
+// update.
 void RowsOfAStep(benchmark::State& state) {
   OneTableCluster cluster;
   uint64_t random = 11;

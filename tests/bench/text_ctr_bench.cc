@@ -9,9 +9,9 @@
 //   bazel-bin/tests/bench/text_ctr_bench --job=examples/synthetic_ctr/libsvm.textproto --async
 //   bazel-bin/tests/bench/text_ctr_bench --job=examples/synthetic_ctr/libsvm.textproto --shuffle=ALL
 //
-// The second one without waiting for updates, with the rows of a batch pulled while the one before is computed; the third
-// with all lines in memory before the first step. The figures of a call count only if every turn ends with an AUC of at
-// least --least_auc and, but with --async, with the same loss and AUC.
+// The second one without waiting for updates, with the rows of a batch pulled while the one before is computed; the
+// third with all lines in memory before the first step. The figures of a call count only if every turn ends with an AUC
+// of at least --least_auc and, but with --async, with the same loss and AUC.
 
 #include <unistd.h>
 
@@ -102,8 +102,7 @@ absl::Status BenchIn(const fs::path& directory) {
     ASSIGN_OR_RETURN(
         const std::string done,
         LastLine(absl::StrCat(tools, "/launch --job=", job.string(), " --servers=", absl::GetFlag(FLAGS_servers),
-                              " --trainers=", absl::GetFlag(FLAGS_trainers),
-                              settings, " 2>/dev/null")));
+                              " --trainers=", absl::GetFlag(FLAGS_trainers), settings, " 2>/dev/null")));
     ASSIGN_OR_RETURN(const double rate, Number(done, "examples_per_s"));
     ASSIGN_OR_RETURN(const double auc, Number(done, "auc"));
     ASSIGN_OR_RETURN(const std::string loss, Field(done, "loss"));

@@ -1,5 +1,6 @@
-// The tower of the DeepFM benchmark, 429-400-400-400-1 with a batch of 2048 in 8 lanes: forward and backward through the executor,
-// beside its products of matrices alone. The loss is checked before anything is timed: the same bits on 1 and 2 threads.
+// The tower of the DeepFM benchmark, 429-400-400-400-1 with a batch of 2048 in 8 lanes: forward and backward through
+// the executor, beside its products of matrices alone. The loss is checked before anything is timed: the same bits on 1
+// and 2 threads.
 //
 //   bazel run //tests/bench:tower_bench
 #include <cstring>
@@ -31,7 +32,8 @@ void FillRandom(uint64_t key, Tensor* t) {
   for (int64_t i = 0; i < t->size(); ++i) t->data<float>()[i] = 0.1f * (UniformFloat(Philox(key, i, 0).v[0]) - 0.5f);
 }
 
-// Floating-point operations of one example's products, forward and backward. The input of the tower gets a gradient too.
+// Floating-point operations of one example's products, forward and backward. The input of the tower gets a gradient
+// too.
 double Flops() {
   double flops = 0;
   for (size_t i = 1; i < kSizes.size(); ++i) flops += 6.0 * static_cast<double>(kSizes[i - 1] * kSizes[i]);
@@ -59,11 +61,16 @@ struct Tower {
       AddParameter(&builder, w, {kSizes[i - 1], kSizes[i]});
       AddParameter(&builder, b, {kSizes[i]});
       const bool last = i + 1 == kSizes.size();
-      CHECK(builder.AddOpOut(MakeOp("fc", {{"X", {x}}, {"W", {w}}, {"Bias", {b}}}, {},
-                                    {AttrS("activation", last ? "identity" : "relu")}), "Out", out).ok());
+      CHECK(builder
+                .AddOpOut(MakeOp("fc", {{"X", {x}}, {"W", {w}}, {"Bias", {b}}}, {},
+                                 {AttrS("activation", last ? "identity" : "relu")}),
+                          "Out", out)
+                .ok());
       x = out;
     }
-    CHECK(builder.AddOpOut(MakeOp("sigmoid_cross_entropy_with_logits", {{"X", {x}}, {"Label", {"label"}}}, {}), "Out", "loss")
+    CHECK(builder
+              .AddOpOut(MakeOp("sigmoid_cross_entropy_with_logits", {{"X", {x}}, {"Label", {"label"}}}, {}), "Out",
+                        "loss")
               .ok());
     program.add_losses()->set_var("loss");
     const absl::Status backward = AppendBackward(&program);
@@ -116,8 +123,8 @@ struct Tower {
 
 void Report(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kLanes * kBatch);
-  state.counters["GFLOP/s"] = benchmark::Counter(Flops() * kLanes * kBatch * static_cast<double>(state.iterations()) / 1e9,
-                                                 benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] = benchmark::Counter(
+      Flops() * kLanes * kBatch * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
   state.SetLabel(ResolvedArithmetic());
 }
 
@@ -153,7 +160,12 @@ void ForwardAndBackwardProfiled(benchmark::State& state) {
   if (dropped) return state.SkipWithError("the profiler's memory was full");
   Report(state);
 }
-BENCHMARK(ForwardAndBackwardProfiled)->Arg(1)->Arg(2)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(ForwardAndBackwardProfiled)
+    ->Arg(1)
+    ->Arg(2)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // The same products by themselves, on one thread.
 void ProductsAlone(benchmark::State& state) {
@@ -171,7 +183,8 @@ void ProductsAlone(benchmark::State& state) {
   for (auto _ : state) {
     for (int lane = 0; lane < kLanes; ++lane) {
       for (size_t i = 1; i < kSizes.size(); ++i) {
-        Gemm(kBatch, kSizes[i], kSizes[i - 1], x[i - 1].data<float>(), w[i - 1].data<float>(), result[i].data<float>(), {});
+        Gemm(kBatch, kSizes[i], kSizes[i - 1], x[i - 1].data<float>(), w[i - 1].data<float>(), result[i].data<float>(),
+             {});
       }
       for (size_t i = kSizes.size() - 1; i > 0; --i) {
         Gemm(kSizes[i - 1], kSizes[i], kBatch, x[i - 1].data<float>(), x[i].data<float>(), dw[i - 1].data<float>(),

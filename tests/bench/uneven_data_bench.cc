@@ -1,13 +1,14 @@
-// Data that nobody has prepared, on 8 lanes beside 1 lane that shuffles all of it: whether the rule that cuts data into streams, and the one
-// that ends a run, cost the model anything.
+// Data that nobody has prepared, on 8 lanes beside 1 lane that shuffles all of it: whether the rule that cuts data into
+// streams, and the one that ends a run, cost the model anything.
 //
 //   bazel run //tests/bench:uneven_data_bench [-- --seeds=10 --only=TEXT]
 //
-// A table of examples whose regions differ in label rate and in length of line, or sorted by label or time, in files of several layouts,
-// trains a small click model. For each set the paired differences over seeds are printed: AUC and log loss of 8 lanes less those of 1 lane,
-// with twice their standard error; the smallest step that took effect as a part of step 0; the most examples left out, as a part of an
-// epoch, and whether that is said. Ends with 1 if a set misses what is asked of it: AUC within .001 or two standard errors, log loss the
-// same, no step below a half, at most half a batch and .5 % of an epoch left out, or a warning (more than 1 %).
+// A table of examples whose regions differ in label rate and in length of line, or sorted by label or time, in files of
+// several layouts, trains a small click model. For each set the paired differences over seeds are printed: AUC and log
+// loss of 8 lanes less those of 1 lane, with twice their standard error; the smallest step that took effect as a part
+// of step 0; the most examples left out, as a part of an epoch, and whether that is said. Ends with 1 if a set misses
+// what is asked of it: AUC within .001 or two standard errors, log loss the same, no step below a half, at most half a
+// batch and .5 % of an epoch left out, or a warning (more than 1 %).
 
 #include <algorithm>
 #include <cmath>
@@ -79,7 +80,7 @@ struct Set {
   Order order;
   Layout layout;
   int epochs = 1;
-  double bad = 0;  // part of the lines of one region that do not parse
+  double bad = 0;             // part of the lines of one region that do not parse
   int resume_before_end = 0;  // steps; 0: undisturbed
   int padding = 0;            // bytes behind each line
 };
@@ -123,15 +124,18 @@ struct Line {
 
 // Region `region` of 10 has a rate of labels and a length of line of its own.
 Line Make(uint64_t seed, uint64_t n, int region, const Set& set, bool bad) {
-  const int64_t a = static_cast<int64_t>(400 * Uniform(seed, 1, n)), b = static_cast<int64_t>(400 * Uniform(seed, 2, n));
+  const int64_t a = static_cast<int64_t>(400 * Uniform(seed, 1, n)),
+                b = static_cast<int64_t>(400 * Uniform(seed, 2, n));
   const double x = 2 * Uniform(seed, 3, n) - 1;
   const double bias = set.order == kByTime ? .3 * region - 1.5 : (region * 7 % 10) * .5 - 2.5;
   // What ids mean is the same for all seeds, so that the evaluation is too.
-  const double logit = 3 * (Uniform(77, 4, static_cast<uint64_t>(a)) + Uniform(77, 5, static_cast<uint64_t>(b)) - 1) + x + bias;
+  const double logit =
+      3 * (Uniform(77, 4, static_cast<uint64_t>(a)) + Uniform(77, 5, static_cast<uint64_t>(b)) - 1) + x + bias;
   Line line;
   line.label = Uniform(seed, 6, n) < 1 / (1 + std::exp(-logit)) ? 1 : 0;
   const size_t padding = static_cast<size_t>(set.padding + region * 13 % 10 * (set.padding > 0 ? 10 : 4));
-  line.text = absl::StrFormat("%s,%.4f,%d,%d,%s\n", bad ? "?" : absl::StrCat(line.label), x, a, b, std::string(padding, '.'));
+  line.text =
+      absl::StrFormat("%s,%.4f,%d,%d,%s\n", bad ? "?" : absl::StrCat(line.label), x, a, b, std::string(padding, '.'));
   return line;
 }
 
@@ -143,7 +147,8 @@ void WriteData(const std::string& directory, const Set& set, uint64_t seed) {
   std::vector<Line> lines;
   for (int n = 0; n < set.lines; ++n) {
     const int region = static_cast<int>(int64_t{10} * n / set.lines);
-    lines.push_back(Make(seed, static_cast<uint64_t>(n), region, set, region == 4 && Uniform(seed, 7, static_cast<uint64_t>(n)) < set.bad));
+    lines.push_back(Make(seed, static_cast<uint64_t>(n), region, set,
+                         region == 4 && Uniform(seed, 7, static_cast<uint64_t>(n)) < set.bad));
   }
   if (set.order == kByLabel) {
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.label < b.label; });
@@ -275,10 +280,12 @@ struct Paired {
 };
 
 int Main() {
-  const std::string directory = (std::filesystem::temp_directory_path() / absl::StrCat("uneven_data_bench.", getpid())).string();
+  const std::string directory =
+      (std::filesystem::temp_directory_path() / absl::StrCat("uneven_data_bench.", getpid())).string();
   const int seeds = absl::GetFlag(FLAGS_seeds);
   bool all_good = true;
-  std::printf("%-52s %7s %8s %8s %8s %8s %8s %9s\n", "set", "AUC", "8 - 1", "2 err.", "logloss", "2 err.", "smallest", "left out");
+  std::printf("%-52s %7s %8s %8s %8s %8s %8s %9s\n", "set", "AUC", "8 - 1", "2 err.", "logloss", "2 err.", "smallest",
+              "left out");
   for (const Set& set : kSets) {
     if (!absl::StrContains(set.name, absl::GetFlag(FLAGS_only))) continue;
     Paired auc, loss;
@@ -295,11 +302,11 @@ int Main() {
       left_out = std::max(left_out, lanes.left_out);
       said &= lanes.warned || static_cast<double>(lanes.left_out_examples) <= kBatch / 2 + .005 * set.lines;
     }
-    const bool good = auc.Mean() >= -std::max(.001, auc.TwoErrors()) && loss.Mean() <= std::max(.001, loss.TwoErrors()) &&
-                      smallest >= .5 && said;
+    const bool good = auc.Mean() >= -std::max(.001, auc.TwoErrors()) &&
+                      loss.Mean() <= std::max(.001, loss.TwoErrors()) && smallest >= .5 && said;
     all_good &= good;
-    std::printf("%-52s %7.4f %+8.4f %8.4f %+8.4f %8.4f %8.2f %8.2f%%%s\n", set.name, mean_auc, auc.Mean(), auc.TwoErrors(), loss.Mean(),
-                loss.TwoErrors(), smallest, 100 * left_out, good ? "" : "  MISSED");
+    std::printf("%-52s %7.4f %+8.4f %8.4f %+8.4f %8.4f %8.2f %8.2f%%%s\n", set.name, mean_auc, auc.Mean(),
+                auc.TwoErrors(), loss.Mean(), loss.TwoErrors(), smallest, 100 * left_out, good ? "" : "  MISSED");
     std::fflush(stdout);
   }
   std::filesystem::remove_all(directory);

@@ -384,7 +384,8 @@ std::string Rule(double got, double bare, double table) {
 
 // To the bit, or with a lossy format nearly.
 bool Same(const std::vector<float>& got, const std::vector<float>& expected, size_t n) {
-  if (absl::GetFlag(FLAGS_wire) == "WIRE_FLOAT32") return std::memcmp(got.data(), expected.data(), n * sizeof(float)) == 0;
+  if (absl::GetFlag(FLAGS_wire) == "WIRE_FLOAT32")
+    return std::memcmp(got.data(), expected.data(), n * sizeof(float)) == 0;
   for (size_t i = 0; i < n; ++i) {
     if (!(std::abs(got[i] - expected[i]) < 0.02f)) return false;
   }

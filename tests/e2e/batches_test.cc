@@ -1,4 +1,5 @@
-// Several batches in one step, on the real train loop: gradient accumulation, and threads of one trainer in step with each other.
+// Several batches in one step, on the real train loop: gradient accumulation, and threads of one trainer in step with
+// each other.
 
 #include <cmath>
 #include <filesystem>
@@ -81,15 +82,13 @@ std::string BatchesTest::dir_;
 
 // In file order three batches of a lane are one that is three times as large; SGD's step is the gradient.
 TEST_F(BatchesTest, AccumulatedBatchesMakeTheStepOfOneLargeBatch) {
-  const std::string job =
-      absl::StrReplaceAll(kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"},
-                                     {"width: 4 is_sparse: true is_distributed: true", "width: 4 dict_size: 150 is_sparse: true"},
-                                     {"adagrad { learning_rate: 0.05 }", "sgd { learning_rate: 1 }"},
-                                     {"batch_size: 32", "shuffle: NO_SHUFFLE batch_size: 32"}});
-  const Trained small = Train({.job_text = job,
-                               .overrides = {"train.max_steps=2", "train.accumulate_steps=3"},
-                               .servers = 2,
-                               .trainers = 3});
+  const std::string job = absl::StrReplaceAll(
+      kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"},
+                 {"width: 4 is_sparse: true is_distributed: true", "width: 4 dict_size: 150 is_sparse: true"},
+                 {"adagrad { learning_rate: 0.05 }", "sgd { learning_rate: 1 }"},
+                 {"batch_size: 32", "shuffle: NO_SHUFFLE batch_size: 32"}});
+  const Trained small = Train(
+      {.job_text = job, .overrides = {"train.max_steps=2", "train.accumulate_steps=3"}, .servers = 2, .trainers = 3});
   const Trained large = Train({.job_text = job, .overrides = {"train.max_steps=2", "data.batch_size=96"}});
   EXPECT_EQ(small.result.summary.steps, 2);
   EXPECT_EQ(small.result.summary.examples, 2 * 96);
@@ -106,7 +105,8 @@ TEST_F(BatchesTest, AccumulatedBatchesMakeTheStepOfOneLargeBatch) {
 }
 
 TEST_F(BatchesTest, AccumulationGivesTheSameBitsOnEveryCluster) {
-  const std::vector<std::string> overrides = {"train.accumulate_steps=3", "train.digest_every_steps=20", "train.epochs=2"};
+  const std::vector<std::string> overrides = {"train.accumulate_steps=3", "train.digest_every_steps=20",
+                                              "train.epochs=2"};
   const InProcessResult alone = Run({.overrides = overrides, .threads = 2});
   ASSERT_FALSE(alone.digests.empty());
   EXPECT_EQ(alone.summary.examples, 2 * 2000);
@@ -183,9 +183,10 @@ TEST_F(BatchesTest, AccumulationLearnsTheJobInAsyncToo) {
 // The same batches in the same order: merging threads is accumulation side by side.
 TEST_F(BatchesTest, ThreadsOfOneTrainerComeToTheBitsOfAccumulation) {
   const std::string steps = "train.max_steps=25";
-  const Trained threads = Train({.overrides = {steps, "distribute.sync=false", "distribute.half_async={}", "train.workers=3"},
-                                 .servers = 2,
-                                 .threads = 2});
+  const Trained threads =
+      Train({.overrides = {steps, "distribute.sync=false", "distribute.half_async={}", "train.workers=3"},
+             .servers = 2,
+             .threads = 2});
   const Trained batches =
       Train({.overrides = {steps, "distribute.sync=false", "train.accumulate_steps=3"}, .servers = 3, .threads = 1});
   EXPECT_EQ(threads.values, batches.values);
@@ -207,8 +208,8 @@ TEST_F(BatchesTest, ThreadsOfATrainerPushOnceForAll) {
 
 TEST_F(BatchesTest, HalfAsyncLearnsTheJob) {
   const InProcessResult result = Run({.job_text = kSlotJob,
-                                      .overrides = {"distribute.sync=false", "distribute.half_async={}", "train.workers=2",
-                                                    "train.accumulate_steps=1"},
+                                      .overrides = {"distribute.sync=false", "distribute.half_async={}",
+                                                    "train.workers=2", "train.accumulate_steps=1"},
                                       .servers = 2,
                                       .trainers = 2,
                                       .threads = 2});

@@ -91,8 +91,9 @@ TEST_F(EditedProgramTest, MomentumInOneOptimizeBlockGivesOtherBits) {
     ++edited;
     const std::string var = "  var deep.w.velocity [16, 8] persistable: true initializer { constant { value: 0 } }\n  ";
     Edit(&programs->main, [&](std::string text) {
-      text = Replaced(std::move(text), "ParamOut=deep.w <- sgd(Param=deep.w,",
-                      "ParamOut=deep.w, VelocityOut=deep.w.velocity <- momentum(Velocity=deep.w.velocity, Param=deep.w,");
+      text =
+          Replaced(std::move(text), "ParamOut=deep.w <- sgd(Param=deep.w,",
+                   "ParamOut=deep.w, VelocityOut=deep.w.velocity <- momentum(Velocity=deep.w.velocity, Param=deep.w,");
       return Replaced(std::move(text), "  listen_and_serv(", var + "listen_and_serv(");
     });
     Edit(&programs->startup, [&](std::string text) {
@@ -119,11 +120,10 @@ TEST_F(EditedProgramTest, AnotherActivationGivesOtherBits) {
 class WrongTrainerProgramTest : public EditedProgramTest {
  protected:
   std::string Message(v1::ProgramDesc Programs::*which, const std::function<std::string(std::string)>& edit) {
-    const auto result = TrainInProcess({.job_text = kJob,
-                                        .directory = dir_,
-                                        .edit = [&](int server, Programs* programs) {
-                                          if (server < 0) Edit(&(programs->*which), edit);
-                                        }});
+    const auto result =
+        TrainInProcess({.job_text = kJob, .directory = dir_, .edit = [&](int server, Programs* programs) {
+                          if (server < 0) Edit(&(programs->*which), edit);
+                        }});
     return std::string(result.status().message());
   }
   std::string Message(const std::string& from, const std::string& to) {
@@ -133,7 +133,8 @@ class WrongTrainerProgramTest : public EditedProgramTest {
 
 TEST_F(WrongTrainerProgramTest, ALossWithoutPredictionOrLabelIsRefused) {
   EXPECT_THAT(Message(" label: \"label\"", ""), HasSubstr("needs var, prediction and label"));
-  EXPECT_THAT(Message(" prediction: \"sigmoid_cross_entropy.prediction\"", ""), HasSubstr("needs var, prediction and label"));
+  EXPECT_THAT(Message(" prediction: \"sigmoid_cross_entropy.prediction\"", ""),
+              HasSubstr("needs var, prediction and label"));
   // Made in backward only: evaluation would not have it.
   EXPECT_THAT(Message(" label: \"label\"", " label: \"out@GRAD\""), HasSubstr("'out@GRAD' is none"));
 }
@@ -149,7 +150,8 @@ TEST_F(WrongTrainerProgramTest, AParameterThatNobodyReceivesIsNamed) {
 }
 
 TEST_F(WrongTrainerProgramTest, DataThatLanesWouldShareIsRefused) {
-  EXPECT_THAT(Message("var dense dense float32 [-1, 4] stop_gradient: true", "var dense dense float32 [-1, 4] persistable: true"),
+  EXPECT_THAT(Message("var dense dense float32 [-1, 4] stop_gradient: true",
+                      "var dense dense float32 [-1, 4] persistable: true"),
               HasSubstr("'dense' of the data is one for all lanes"));
 }
 
@@ -171,11 +173,12 @@ block 0 {
 })";
   std::vector<InProcessResult> results;
   for (const char* loss : {"each", "cost"}) {
-    std::ofstream(dir_ + "/given.program")
-        << "weir program 1\nloss name: \"cost\" var: \"" << loss << "\" prediction: \"guess\" label: \"label\"" << model;
+    std::ofstream(dir_ + "/given.program") << "weir program 1\nloss name: \"cost\" var: \"" << loss
+                                           << "\" prediction: \"guess\" label: \"label\"" << model;
     auto result = TrainInProcess({.job_text = R"(
 name: "mean"
-data { train { files: "edited.tsv" } eval { files: "edited.tsv" } criteo { integers: 4 categoricals: 3 } batch_size: 32 }
+data { train { files: "edited.tsv" } eval { files: "edited.tsv" } criteo { integers: 4 categoricals: 3 }
+  batch_size: 32 }
 program: "given.program"
 optimizer { sgd { learning_rate: 0.1 } }
 train { digest_every_steps: 3 }

@@ -1,6 +1,6 @@
-// Sync is reproducible: the same bits for any number of servers and trainers, any slicing and placement, any thread count,
-// lost and repeated messages, and after a resume. One job, many clusters, digests of every 50th of 200 steps; and planted faults,
-// which the same comparison must see.
+// Sync is reproducible: the same bits for any number of servers and trainers, any slicing and placement, any thread
+// count, lost and repeated messages, and after a resume. One job, many clusters, digests of every 50th of 200 steps;
+// and planted faults, which the same comparison must see.
 
 #include <algorithm>
 #include <filesystem>
@@ -106,11 +106,12 @@ TEST_F(EqualityTest, AnotherSeedGivesOtherDigests) {
 
 TEST_P(ClusterEqualityTest, SameBits) {
   const Cluster& c = GetParam();
-  const InProcessResult result = Run({.overrides = {absl::StrCat("distribute.slice_var_up=", c.slice ? "true" : "false"),
-                                                    absl::StrCat("distribute.split_method=", c.split), CheckpointDir("cluster")},
-                                      .servers = c.servers,
-                                      .trainers = c.trainers,
-                                      .threads = c.threads});
+  const InProcessResult result =
+      Run({.overrides = {absl::StrCat("distribute.slice_var_up=", c.slice ? "true" : "false"),
+                         absl::StrCat("distribute.split_method=", c.split), CheckpointDir("cluster")},
+           .servers = c.servers,
+           .trainers = c.trainers,
+           .threads = c.threads});
   EXPECT_EQ(result.digests, reference_->digests);
   EXPECT_EQ(result.summary.examples, reference_->summary.examples);
   EXPECT_EQ(BlocksOf(result.plan, "deep.0.w"), c.slice ? c.servers : 1);
@@ -134,25 +135,26 @@ INSTANTIATE_TEST_SUITE_P(Pairwise, ClusterEqualityTest,
                          [](const ::testing::TestParamInfo<Cluster>& info) {
                            const Cluster& c = info.param;
                            return absl::StrCat(c.servers, "Servers", c.trainers, "Trainers", c.threads, "Threads",
-                                               c.slice ? "Sliced" : "Whole", c.split[0] == 'R' ? "RoundRobin" : "HashName");
+                                               c.slice ? "Sliced" : "Whole",
+                                               c.split[0] == 'R' ? "RoundRobin" : "HashName");
                          });
 
 TEST_F(EqualityTest, SameBitsThroughDropsDuplicatesAndDelays) {
   FaultCounters counters;
-  const InProcessResult result = Run({.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
-                                      .servers = 5,
-                                      .trainers = 3,
-                                      .between = [&counters](int trainer, Transport* servers) {
-                                        return std::make_unique<FaultyTransport>(
-                                            servers, Clock::Real(), trainer,
-                                            FaultOptions{.seed = 100,
-                                                         .drop_request = 0.025,
-                                                         .drop_reply = 0.025,
-                                                         .duplicate = 0.05,
-                                                         .delay = 0.05,
-                                                         .max_delay = absl::Milliseconds(5)},
-                                            &counters);
-                                      }});
+  const InProcessResult result =
+      Run({.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
+           .servers = 5,
+           .trainers = 3,
+           .between = [&counters](int trainer, Transport* servers) {
+             return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
+                                                      FaultOptions{.seed = 100,
+                                                                   .drop_request = 0.025,
+                                                                   .drop_reply = 0.025,
+                                                                   .duplicate = 0.05,
+                                                                   .delay = 0.05,
+                                                                   .max_delay = absl::Milliseconds(5)},
+                                                      &counters);
+           }});
   EXPECT_EQ(result.digests, reference_->digests);
   EXPECT_GT(counters.dropped_requests, 0);
   EXPECT_GT(counters.dropped_replies, 0);
@@ -173,24 +175,25 @@ TEST_F(EqualityTest, SameBitsAfterAResumeOnAnotherCluster) {
   EXPECT_EQ(second.summary.steps, 200);
 }
 
-// Nothing that the killed trainer sends from step 130 on arrives: the others find it dead, and the newest checkpoint is of step 120.
+// Nothing that the killed trainer sends from step 130 on arrives: the others find it dead, and the newest checkpoint is
+// of step 120.
 TEST_F(EqualityTest, SameBitsAfterAKillAndAResumeOnAnotherCluster) {
   const std::string dir = CheckpointDir("killed");
   FaultCounters counters;
-  const absl::StatusOr<InProcessResult> killed =
-      TrainInProcess({.job_text = kClickJob,
-                      .directory = dir_,
-                      .overrides = {dir, "checkpoint.every_steps=60", "deadlines.rpc_s=0.5", "deadlines.heartbeat_s=0.2",
-                                    "deadlines.lease_s=2"},
-                      .servers = 2,
-                      .trainers = 3,
-                      .between = [&counters](int trainer, Transport* servers) {
-                        auto transport = std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, FaultOptions(), &counters);
-                        transport->OnCall([](const CallInfo& call) {
-                          return call.trainer == 1 && call.step >= 130 ? Fate::kKillTrainer : Fate::kPass;
-                        });
-                        return transport;
-                      }});
+  const absl::StatusOr<InProcessResult> killed = TrainInProcess(
+      {.job_text = kClickJob,
+       .directory = dir_,
+       .overrides = {dir, "checkpoint.every_steps=60", "deadlines.rpc_s=0.5", "deadlines.heartbeat_s=0.2",
+                     "deadlines.lease_s=2"},
+       .servers = 2,
+       .trainers = 3,
+       .between = [&counters](int trainer, Transport* servers) {
+         auto transport = std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, FaultOptions(), &counters);
+         transport->OnCall([](const CallInfo& call) {
+           return call.trainer == 1 && call.step >= 130 ? Fate::kKillTrainer : Fate::kPass;
+         });
+         return transport;
+       }});
   ASSERT_FALSE(killed.ok());
   EXPECT_NE(killed.status().message().find("trainer 1"), absl::string_view::npos) << killed.status();
   EXPECT_EQ(Newest("killed").found.step, 120);
@@ -200,7 +203,8 @@ TEST_F(EqualityTest, SameBitsAfterAKillAndAResumeOnAnotherCluster) {
   EXPECT_EQ(resumed.digests[1], reference_->digests[3]);
 }
 
-// ------------------------------------------------------------------------------------------------------- what must be seen
+// ------------------------------------------------------------------------------------------------------- what must be
+// seen
 
 TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
   FaultCounters counters;
@@ -209,9 +213,9 @@ TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
                    .trainers = 3,
                    .between = [&counters](int trainer, Transport* servers) {
                      // At once, while the step they belong to is still open.
-                     return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                                              FaultOptions{.duplicate = 0.5, .max_delay = absl::ZeroDuration()},
-                                                              &counters);
+                     return std::make_unique<FaultyTransport>(
+                         servers, Clock::Real(), trainer,
+                         FaultOptions{.duplicate = 0.5, .max_delay = absl::ZeroDuration()}, &counters);
                    }};
   const InProcessResult honest = Run(run);
   ASSERT_EQ(honest.digests.size(), 1u);
@@ -223,13 +227,14 @@ TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
 }
 
 TEST_F(EqualityTest, LanesAddedInOrderOfArrivalAreSeenInTheDigests) {
-  const InProcessResult result =
-      Run({.overrides = {"train.max_steps=50"}, .servers = 2, .trainers = 3, .planted = {.add_in_arrival_order = true}});
+  const InProcessResult result = Run(
+      {.overrides = {"train.max_steps=50"}, .servers = 2, .trainers = 3, .planted = {.add_in_arrival_order = true}});
   ASSERT_EQ(result.digests.size(), 1u);
   EXPECT_NE(result.digests[0], reference_->digests[0]);
 }
 
-// The resume reads a checkpoint in which one state of one parameter, Adam's second moment of deep.0.w, is as at the start.
+// The resume reads a checkpoint in which one state of one parameter, Adam's second moment of deep.0.w, is as at the
+// start.
 TEST_F(EqualityTest, AStateThatAResumeDoesNotRestoreIsSeenInTheDigests) {
   const std::string dir = CheckpointDir("forgetful");
   Run({.overrides = {dir, "train.max_steps=120"}, .servers = 2, .trainers = 2});
@@ -258,7 +263,8 @@ TEST_F(EqualityTest, AStateThatAResumeDoesNotRestoreIsSeenInTheDigests) {
   }
   ASSERT_EQ(forgotten, 2);
   ASSERT_TRUE(PublishCheckpoint(checkpoints, *temporary, manifest).ok());
-  const InProcessResult result = Run({.overrides = {dir, "train.max_steps=150"}, .servers = 2, .trainers = 2, .resume = true});
+  const InProcessResult result =
+      Run({.overrides = {dir, "train.max_steps=150"}, .servers = 2, .trainers = 2, .resume = true});
   ASSERT_EQ(result.digests.size(), 1u);
   EXPECT_NE(result.digests[0], reference_->digests[2]);
 }

@@ -1,5 +1,5 @@
-// What `--print=explain --sample=N` predicts is what the counters of a real run say: bytes and messages within 2 %, memory of a
-// trainer's variables within 10 %.
+// What `--print=explain --sample=N` predicts is what the counters of a real run say: bytes and messages within 2 %,
+// memory of a trainer's variables within 10 %.
 
 #include "transpiler/explain/explain.h"
 
@@ -98,7 +98,8 @@ class ExplainRunTest : public ::testing::Test {
   // What every counter of the process has gone up by.
   static std::map<std::string, double> Counted(const Cluster& cluster) {
     std::map<std::string, double> counted;
-    for (const Counters::Entry& entry : Counters::Process().Snapshot()) counted[entry.name] -= static_cast<double>(entry.value);
+    for (const Counters::Entry& entry : Counters::Process().Snapshot())
+      counted[entry.name] -= static_cast<double>(entry.value);
     const auto result = TrainInProcess({.job_text = cluster.job,
                                         .directory = dir_,
                                         .overrides = Overrides(cluster),
@@ -109,21 +110,25 @@ class ExplainRunTest : public ::testing::Test {
                                         }});
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->summary.steps, kSteps);
-    for (const Counters::Entry& entry : Counters::Process().Snapshot()) counted[entry.name] += static_cast<double>(entry.value);
+    for (const Counters::Entry& entry : Counters::Process().Snapshot())
+      counted[entry.name] += static_cast<double>(entry.value);
     return counted;
   }
 
   static void ExpectWithin(double predicted, double counted, double share, const std::string& what) {
     ::testing::Test::RecordProperty(what, absl::StrCat(predicted, " predicted, ", counted, " counted"));
     EXPECT_GT(counted, 0) << what;
-    EXPECT_LE(std::abs(predicted - counted), share * counted) << what << ": " << predicted << " predicted, " << counted << " counted";
-    std::printf("%-40s %14.0f predicted %14.0f counted %+.2f %%\n", what.c_str(), predicted, counted, 100 * (predicted / counted - 1));
+    EXPECT_LE(std::abs(predicted - counted), share * counted)
+        << what << ": " << predicted << " predicted, " << counted << " counted";
+    std::printf("%-40s %14.0f predicted %14.0f counted %+.2f %%\n", what.c_str(), predicted, counted,
+                100 * (predicted / counted - 1));
   }
 
   static void Check(const Cluster& cluster) {
     const v1::Explanation e = Predicted(cluster);
     std::map<std::string, double> counted = Counted(cluster);
-    const auto of = [&](const std::string& role, int first, int count, const std::vector<std::string>& methods, const char* what) {
+    const auto of = [&](const std::string& role, int first, int count, const std::vector<std::string>& methods,
+                        const char* what) {
       double sum = 0;
       for (int i = first; i < first + count; ++i) {
         for (const std::string& method : methods) sum += counted[absl::StrCat(role, ".", i, ".", method, ".", what)];
@@ -133,15 +138,20 @@ class ExplainRunTest : public ::testing::Test {
     for (const v1::ExplainedTrainer& trainer : e.trainer()) {
       const double n = trainer.count(), steps = kSteps * n;
       const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " trainer ", trainer.first(), " ");
-      const v1::Flow &push = trainer.step().push(), &rows = trainer.step().pull_rows(), &blocks = trainer.step().pull_blocks(),
-                     &startup = trainer.startup();
-      const auto counter = [&](const char* method, const char* what) { return of("trainer", trainer.first(), trainer.count(), {method}, what); };
+      const v1::Flow &push = trainer.step().push(), &rows = trainer.step().pull_rows(),
+                     &blocks = trainer.step().pull_blocks(), &startup = trainer.startup();
+      const auto counter = [&](const char* method, const char* what) {
+        return of("trainer", trainer.first(), trainer.count(), {method}, what);
+      };
       ExpectWithin(steps * push.messages(), counter("push", "messages"), 0.02, who + "push messages");
       ExpectWithin(steps * push.bytes_out(), counter("push", "bytes_out"), 0.02, who + "push bytes out");
       ExpectWithin(steps * push.bytes_in(), counter("push", "bytes_in"), 0.02, who + "push bytes in");
-      ExpectWithin(steps * (rows.messages() + blocks.messages()) + n * startup.messages(), counter("pull", "messages"), 0.02, who + "pull messages");
-      ExpectWithin(steps * (rows.bytes_out() + blocks.bytes_out()) + n * startup.bytes_out(), counter("pull", "bytes_out"), 0.02, who + "pull bytes out");
-      ExpectWithin(steps * (rows.bytes_in() + blocks.bytes_in()) + n * startup.bytes_in(), counter("pull", "bytes_in"), 0.02, who + "pull bytes in");
+      ExpectWithin(steps * (rows.messages() + blocks.messages()) + n * startup.messages(), counter("pull", "messages"),
+                   0.02, who + "pull messages");
+      ExpectWithin(steps * (rows.bytes_out() + blocks.bytes_out()) + n * startup.bytes_out(),
+                   counter("pull", "bytes_out"), 0.02, who + "pull bytes out");
+      ExpectWithin(steps * (rows.bytes_in() + blocks.bytes_in()) + n * startup.bytes_in(), counter("pull", "bytes_in"),
+                   0.02, who + "pull bytes in");
       ExpectWithin(static_cast<double>(trainer.memory().total()),
                    counted[absl::StrCat("trainer.", trainer.first(), ".variables.bytes")], 0.10, who + "variables");
     }
@@ -160,9 +170,12 @@ class ExplainRunTest : public ::testing::Test {
       // The parameters before the first step come once more than in a step.
       const double more = 1 + startup / cluster.trainers;
       const v1::Flow& blocks = server.step().pull_blocks();
-      ExpectWithin(kSteps * (total.messages() + blocks.messages() * (more - 1)), counter("messages"), 0.02, who + "messages");
-      ExpectWithin(kSteps * (total.bytes_out() + blocks.bytes_out() * (more - 1)), counter("bytes_in"), 0.02, who + "bytes in");
-      ExpectWithin(kSteps * (total.bytes_in() + blocks.bytes_in() * (more - 1)), counter("bytes_out"), 0.02, who + "bytes out");
+      ExpectWithin(kSteps * (total.messages() + blocks.messages() * (more - 1)), counter("messages"), 0.02,
+                   who + "messages");
+      ExpectWithin(kSteps * (total.bytes_out() + blocks.bytes_out() * (more - 1)), counter("bytes_in"), 0.02,
+                   who + "bytes in");
+      ExpectWithin(kSteps * (total.bytes_in() + blocks.bytes_in() * (more - 1)), counter("bytes_out"), 0.02,
+                   who + "bytes out");
     }
   }
 
@@ -173,9 +186,7 @@ std::string ExplainRunTest::dir_;
 TEST_F(ExplainRunTest, OneServerAndOneTrainer) { Check({1, 1, {}}); }
 TEST_F(ExplainRunTest, TrainersWithSeveralNodesOfTheLaneTree) { Check({2, 3, {}}); }
 TEST_F(ExplainRunTest, SharedBuffers) { Check({2, 2, {"distribute.memory_optimize=true"}}); }
-TEST_F(ExplainRunTest, FewerLanesAndMoreExamples) {
-  Check({3, 1, {"train.lanes=4", "data.batch_size=128"}});
-}
+TEST_F(ExplainRunTest, FewerLanesAndMoreExamples) { Check({3, 1, {"train.lanes=4", "data.batch_size=128"}}); }
 TEST_F(ExplainRunTest, AParameterWhoseGradientComesAsRows) {
   Check({2, 2, {"table[1].is_distributed=false", "table[1].dict_size=200"}, WithoutEvaluation(kSlotJob)});
 }
@@ -189,7 +200,9 @@ TEST_F(ExplainRunTest, SequencesOfIds) {
 }
 TEST_F(ExplainRunTest, NormsOfAGroup) { Check({2, 2, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
 TEST_F(ExplainRunTest, SeveralBatchesAStep) { Check({2, 2, {"train.accumulate_steps=3"}}); }
-TEST_F(ExplainRunTest, AsyncWithRowsAhead) { Check({2, 1, {"distribute.sync=false", "distribute.prefetch_rows=true"}}); }
+TEST_F(ExplainRunTest, AsyncWithRowsAhead) {
+  Check({2, 1, {"distribute.sync=false", "distribute.prefetch_rows=true"}});
+}
 TEST_F(ExplainRunTest, Async) { Check({2, 1, {"distribute.sync=false"}}); }
 
 }  // namespace

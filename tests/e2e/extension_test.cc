@@ -1,5 +1,5 @@
-// What a user can add without touching the tree: a reader, a layer, an optimizer with its row form and a dispatcher, all of them
-// in one job that trains.
+// What a user can add without touching the tree: a reader, a layer, an optimizer with its row form and a dispatcher,
+// all of them in one job that trains.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,8 @@
 namespace weir {
 namespace {
 
-// --------------------------------------------------------------------------------------------------------------- reader
+// ---------------------------------------------------------------------------------------------------------------
+// reader
 
 absl::StatusOr<std::vector<v1::VarDesc>> KeyValueSchema(const extension::KeyValue& m, const Setting& at) {
   if (m.columns() < 1) return at.Error("columns", absl::StrCat("must be at least 1, got ", m.columns()));
@@ -56,10 +57,12 @@ class KeyValueParser : public LineParser {
     example->weights.clear();
     example->counts[0] = 0;
     const std::vector<std::string> fields = absl::StrSplit(absl::string_view(line.data(), line.size()), ';');
-    if (fields.size() != 3) return absl::InvalidArgumentError(absl::StrCat("expected y, u and k, got ", fields.size(), " fields"));
+    if (fields.size() != 3)
+      return absl::InvalidArgumentError(absl::StrCat("expected y, u and k, got ", fields.size(), " fields"));
     RETURN_IF_ERROR(Floats(fields[0], "y=", 1, &example->floats[0]));
     RETURN_IF_ERROR(Floats(fields[1], "u=", floats() - 1, &example->floats[1]));
-    if (fields[2].substr(0, 2) != "k=") return absl::InvalidArgumentError(absl::StrCat("'", fields[2], "' is not k=..."));
+    if (fields[2].substr(0, 2) != "k=")
+      return absl::InvalidArgumentError(absl::StrCat("'", fields[2], "' is not k=..."));
     const std::vector<std::string> words = absl::StrSplit(fields[2].substr(2), ',', absl::SkipEmpty());
     for (const std::string& word : words) example->ids.push_back(static_cast<int64_t>(StableHash(word)));
     example->counts[0] = static_cast<uint16_t>(words.size());
@@ -83,7 +86,8 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeKeyValueParser(const extension::
 }
 WEIR_REGISTER_LINE_PARSER(extension::KeyValue, MakeKeyValueParser);
 
-// ---------------------------------------------------------------------------------------------------------------- layer
+// ----------------------------------------------------------------------------------------------------------------
+// layer
 
 absl::Status BuildGate(const extension::Gate& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput("input", m.input()));
@@ -95,7 +99,8 @@ absl::Status BuildGate(const extension::Gate& m, ModelContext& ctx) {
 }
 REGISTER_CUSTOM_LAYER(gate, extension::Gate, BuildGate);
 
-// ------------------------------------------------------------------------------------------------------------ optimizer
+// ------------------------------------------------------------------------------------------------------------
+// optimizer
 
 struct RmsMath {
   static constexpr int kStates = 1;
@@ -131,9 +136,11 @@ absl::StatusOr<UpdateRule> RmsRule(const extension::Rms& m, const Setting& at) {
 }
 REGISTER_CUSTOM_OPTIMIZER(rms, extension::Rms, RmsRule);
 
-// ----------------------------------------------------------------------------------------------------------- dispatcher
+// -----------------------------------------------------------------------------------------------------------
+// dispatcher
 
-absl::StatusOr<std::vector<int>> Balance(const extension::Balance&, absl::Span<const v1::PlacedBlock> blocks, int servers) {
+absl::StatusOr<std::vector<int>> Balance(const extension::Balance&, absl::Span<const v1::PlacedBlock> blocks,
+                                         int servers) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -148,7 +155,8 @@ absl::StatusOr<std::vector<int>> Balance(const extension::Balance&, absl::Span<c
 }
 REGISTER_CUSTOM_DISPATCHER(balance, extension::Balance, Balance);
 
-// ------------------------------------------------------------------------------------------------------------------ job
+// ------------------------------------------------------------------------------------------------------------------
+// job
 
 constexpr char kJob[] = R"(
 name: "extended"
@@ -243,7 +251,8 @@ TEST_F(ExtensionTest, TheReadersErrorStandsAtItsLine) {
 }
 
 TEST_F(ExtensionTest, SettingsOfTheOptimizerReachItsOperator) {
-  const absl::StatusOr<InProcessResult> slow = Run(1, 1), fast = Run(1, 1, absl::StrReplaceAll(kJob, {{"decay: 0.95", "decay: 0.5"}}));
+  const absl::StatusOr<InProcessResult> slow = Run(1, 1),
+                                        fast = Run(1, 1, absl::StrReplaceAll(kJob, {{"decay: 0.95", "decay: 0.5"}}));
   ASSERT_TRUE(slow.ok() && fast.ok()) << slow.status() << fast.status();
   EXPECT_NE(slow->digests, fast->digests);
 }

@@ -1,5 +1,5 @@
-// Convolutions, pooling and batch normalisation on real pictures: the job of the fashion_mnist example that has them, on a sixth of
-// the pictures and three of its epochs, comes to an accuracy that one hidden layer needs all of them for.
+// Convolutions, pooling and batch normalisation on real pictures: the job of the fashion_mnist example that has them,
+// on a sixth of the pictures and three of its epochs, comes to an accuracy that one hidden layer needs all of them for.
 
 #include <filesystem>
 #include <string>

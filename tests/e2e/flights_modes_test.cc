@@ -1,4 +1,5 @@
-// Every mode trains the flights example, on some of its rows, to within 0.01 AUC of sync, and counters prove what it promises.
+// Every mode trains the flights example, on some of its rows, to within 0.01 AUC of sync, and counters prove what it
+// promises.
 
 #include <algorithm>
 #include <cmath>
@@ -103,7 +104,8 @@ class FlightsModesTest : public ::testing::Test {
     if (data == nullptr || !std::filesystem::exists(absl::StrCat(data, "/nycflights-late/flights.csv.gz"))) return;
     dir_ = ::testing::TempDir() + "/flights_modes";
     std::filesystem::remove_all(dir_);
-    const std::string prepare = absl::StrCat("examples/flights/prepare --rows=", kRows, " --output=", dir_, "/data > /dev/null");
+    const std::string prepare =
+        absl::StrCat("examples/flights/prepare --rows=", kRows, " --output=", dir_, "/data > /dev/null");
     ASSERT_EQ(std::system(prepare.c_str()), 0) << prepare;
     sync_ = Run({}).summary;
   }
@@ -114,12 +116,14 @@ class FlightsModesTest : public ::testing::Test {
     if (dir_.empty()) GTEST_SKIP() << "WEIR_DATA_DIR does not name the data sets (nycflights-late)";
   }
 
-  static InProcessResult Run(std::vector<std::string> overrides, InProcessRun run = {}, const std::string& checkpoints = "") {
+  static InProcessResult Run(std::vector<std::string> overrides, InProcessRun run = {},
+                             const std::string& checkpoints = "") {
     run.job_text = Contents("examples/flights/job.textproto");
     run.directory = dir_;
     run.servers = kServers;
     run.trainers = kTrainers;
-    run.overrides = {absl::StrCat("checkpoint.dir=\"", checkpoints, "\""), "checkpoint.every_steps=0", "data.batch_size=256"};
+    run.overrides = {absl::StrCat("checkpoint.dir=\"", checkpoints, "\""), "checkpoint.every_steps=0",
+                     "data.batch_size=256"};
     run.overrides.insert(run.overrides.end(), overrides.begin(), overrides.end());
     absl::StatusOr<InProcessResult> result = TrainInProcess(run);
     EXPECT_TRUE(result.ok()) << result.status();
@@ -160,7 +164,8 @@ TEST_F(FlightsModesTest, AsyncAppliesEveryPushExactlyOnce) {
 TEST_F(FlightsModesTest, RowsAheadOfTheirStepAreAsGood) {
   const std::string prepare = absl::StrCat("examples/flights/prepare --output=", dir_, "/all > /dev/null");
   ASSERT_EQ(std::system(prepare.c_str()), 0) << prepare;
-  const std::vector<std::string> async = {"distribute.sync=false", kAsyncBatch, "data.train.files=[\"all/train-*.tsv\"]",
+  const std::vector<std::string> async = {"distribute.sync=false", kAsyncBatch,
+                                          "data.train.files=[\"all/train-*.tsv\"]",
                                           "data.eval.files=[\"all/test.tsv\"]"};
   std::vector<std::string> ahead = async;
   ahead.push_back("distribute.prefetch_rows=true");
@@ -178,8 +183,7 @@ TEST_F(FlightsModesTest, AccumulationOfTwoBatchesIsAsGood) {
 }
 
 TEST_F(FlightsModesTest, HalfAsyncPushesOnceForAllThreads) {
-  const InProcessResult result =
-      Run({"distribute.sync=false", "distribute.half_async={}", "train.workers=2"});
+  const InProcessResult result = Run({"distribute.sync=false", "distribute.half_async={}", "train.workers=2"});
   ExpectAsGoodAsSync(result);
   ExpectEveryStepOnce(result);
 }
@@ -271,12 +275,15 @@ TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences
   PushSums sums;
   InProcessRun run;
   run.between = [&sums](int, Transport* servers) { return std::make_unique<CountingTransport>(servers, &sums); };
-  const InProcessResult result = Run({"distribute.sync=false", "distribute.geo.every_steps=10"}, std::move(run), checkpoints);
+  const InProcessResult result =
+      Run({"distribute.sync=false", "distribute.geo.every_steps=10"}, std::move(run), checkpoints);
   ExpectAsGoodAsSync(result);
 
   // The same job after a step that moves nothing: its initial values.
   const std::string untrained = dir_ + "/untrained";
-  Run({"distribute.sync=false", "distribute.geo.every_steps=10", "train.max_steps=1", "optimizer.adam.learning_rate=1e-30"}, {}, untrained);
+  Run({"distribute.sync=false", "distribute.geo.every_steps=10", "train.max_steps=1",
+       "optimizer.adam.learning_rate=1e-30"},
+      {}, untrained);
   const auto open = [](const std::string& dir) {
     absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir);
     EXPECT_TRUE(newest.ok()) << newest.status();
@@ -293,7 +300,8 @@ TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences
   for (const v1::PlacedBlock& block : result.plan.blocks()) {
     ASSERT_TRUE(pushed.contains(block.name())) << block.name();
     const std::vector<double>& sum = pushed.at(block.name());
-    const std::vector<float> first = whole(before, block.parameter()).values, last = whole(after, block.parameter()).values;
+    const std::vector<float> first = whole(before, block.parameter()).values,
+                             last = whole(after, block.parameter()).values;
     ASSERT_EQ(sum.size(), static_cast<size_t>(block.element_count()));
     ASSERT_EQ(first.size(), last.size());
     for (size_t i = 0; i < sum.size(); ++i) {

@@ -1,5 +1,5 @@
-// Real data: the flights example, one epoch, with products of matrices in 16 bits, beside the same in FP32. On the emulated
-// device, whose products round their factors as CUDA's do.
+// Real data: the flights example, one epoch, with products of matrices in 16 bits, beside the same in FP32. On the
+// emulated device, whose products round their factors as CUDA's do.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -32,8 +32,10 @@ TEST(FlightsPrecisionTest, AucIsThatOfFloat32) {
     DeviceMemory memory(&device);
     std::vector<std::string> overrides = {"checkpoint.dir=\"\"", "checkpoint.every_steps=0", "train.device=CUDA"};
     overrides.insert(overrides.end(), more.begin(), more.end());
-    const absl::StatusOr<InProcessResult> result = TrainInProcess(
-        {.job_text = job, .directory = dir, .overrides = overrides, .threads = 2, .device = [&](int) { return &memory; }});
+    const absl::StatusOr<InProcessResult> result =
+        TrainInProcess({.job_text = job, .directory = dir, .overrides = overrides, .threads = 2, .device = [&](int) {
+                          return &memory;
+                        }});
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok() || !result->summary.eval.has_value()) return 0.0;
     std::printf("%s: %s\n", more.empty() ? "FP32" : more[0].c_str(), result->summary.DoneLine().c_str());

@@ -1,5 +1,5 @@
-// Real data, one epoch: the flights example reaches the AUC that its data set's README gives as reference, with the same bits
-// local and on a cluster, and nearly the same in async.
+// Real data, one epoch: the flights example reaches the AUC that its data set's README gives as reference, with the
+// same bits local and on a cluster, and nearly the same in async.
 
 #include <cstdlib>
 #include <filesystem>
@@ -72,8 +72,8 @@ TEST_F(FlightsTest, AsyncComesClose) {
   EXPECT_GE(result.summary.eval->auc, 0.76);
 }
 
-// Sparse tables, Adam, a schedule, and a norm over all gradients that is above its bound: the same bits after 200 steps on every
-// cluster.
+// Sparse tables, Adam, a schedule, and a norm over all gradients that is above its bound: the same bits after 200 steps
+// on every cluster.
 TEST_F(FlightsTest, AScheduleAndAGlobalNormChangeNoBitOnAnyCluster) {
   const auto run = [](int servers, int trainers, const std::string& clip) {
     return Run({.overrides = {"train.max_steps=200",
@@ -87,7 +87,8 @@ TEST_F(FlightsTest, AScheduleAndAGlobalNormChangeNoBitOnAnyCluster) {
   for (const int trainers : {1, 2, 3, 4, 8}) {
     for (const int servers : {1, 2, 3}) {
       if (servers == 1 && trainers == 1) continue;
-      EXPECT_EQ(run(servers, trainers, clip).digests, reference.digests) << servers << " servers, " << trainers << " trainers";
+      EXPECT_EQ(run(servers, trainers, clip).digests, reference.digests)
+          << servers << " servers, " << trainers << " trainers";
     }
   }
   EXPECT_NE(run(1, 1, "optimizer.clip={by_global_norm { max_norm: 1e9 }}").digests, reference.digests);

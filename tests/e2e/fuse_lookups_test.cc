@@ -37,8 +37,8 @@ int Fused(const Programs& programs) {
   }));
 }
 
-std::vector<std::string> Digests(const std::string& directory, const std::string& job_text, bool fused, int servers, int trainers, int threads,
-                                 const std::vector<std::string>& more) {
+std::vector<std::string> Digests(const std::string& directory, const std::string& job_text, bool fused, int servers,
+                                 int trainers, int threads, const std::vector<std::string>& more) {
   std::vector<std::string> overrides = {"train.max_steps=40", "train.digest_every_steps=10"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   const auto edit = [&](int server, Programs* programs) {

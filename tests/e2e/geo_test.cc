@@ -1,4 +1,5 @@
-// Geo on the real train loop: what one trainer comes to, what several learn, programs from files, going on after a checkpoint.
+// Geo on the real train loop: what one trainer comes to, what several learn, programs from files, going on after a
+// checkpoint.
 
 #include <cmath>
 #include <filesystem>
@@ -119,14 +120,19 @@ class FirstPushesTogether {
  public:
   explicit FirstPushesTogether(int trainers) : trainers_(static_cast<size_t>(trainers)) {}
 
-  std::unique_ptr<Transport> Between(int trainer, Transport* servers) { return std::make_unique<Held>(this, trainer, servers); }
+  std::unique_ptr<Transport> Between(int trainer, Transport* servers) {
+    return std::make_unique<Held>(this, trainer, servers);
+  }
 
  private:
   class Held : public Transport {
    public:
-    Held(FirstPushesTogether* together, int trainer, Transport* inner) : together_(together), trainer_(trainer), inner_(inner) {}
+    Held(FirstPushesTogether* together, int trainer, Transport* inner)
+        : together_(together), trainer_(trainer), inner_(inner) {}
     void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      const auto call = [this, server, method, request, timeout, done] { inner_->Call(server, method, request, timeout, done); };
+      const auto call = [this, server, method, request, timeout, done] {
+        inner_->Call(server, method, request, timeout, done);
+      };
       if (method == Method::kPush) return together_->Push(trainer_, call);
       call();
     }
@@ -166,9 +172,10 @@ TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
   const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=4", "data.train.files=[\"same.txt\"]"});
   const Trained one = Train({.overrides = overrides, .servers = 2});
   FirstPushesTogether together(3);
-  const Trained three = Train({.overrides = overrides, .servers = 2, .trainers = 3, .between = [&](int trainer, Transport* servers) {
-                                 return together.Between(trainer, servers);
-                               }});
+  const Trained three =
+      Train({.overrides = overrides, .servers = 2, .trainers = 3, .between = [&](int trainer, Transport* servers) {
+               return together.Between(trainer, servers);
+             }});
   for (const char* variable : {"deep.w", "out.w", "out.b", "vectors"}) {
     const std::vector<float> expected = one.Whole(variable), got = three.Whole(variable);
     ASSERT_EQ(got.size(), expected.size()) << variable;
@@ -178,9 +185,10 @@ TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
 }
 
 TEST_F(GeoTest, WithoutLanesAndWithAccumulationItLearnsToo) {
-  const Trained geo = Train({.overrides = With(kGeo, {"train.lanes=0", "train.accumulate_steps=2", "data.batch_size=16"}),
-                             .servers = 2,
-                             .trainers = 3});
+  const Trained geo =
+      Train({.overrides = With(kGeo, {"train.lanes=0", "train.accumulate_steps=2", "data.batch_size=16"}),
+             .servers = 2,
+             .trainers = 3});
   ASSERT_TRUE(geo.result.summary.eval.has_value());
   EXPECT_GE(geo.result.summary.eval->auc, kSlotJobAuc);
 }
@@ -204,8 +212,8 @@ TEST_F(GeoTest, ProgramsFromFilesRunAsThoseOfTheJob) {
 TEST_F(GeoTest, AResumedRunReadsOnBehindTheLastExchange) {
   const std::string checkpoints = dir_ + "/resumed";
   Train({.overrides = With(kGeo, {"train.max_steps=20"}), .servers = 2, .trainers = 2}, checkpoints);
-  const Trained resumed =
-      Train({.overrides = With(kGeo, {"train.max_steps=50"}), .servers = 1, .trainers = 2, .resume = true}, checkpoints);
+  const Trained resumed = Train(
+      {.overrides = With(kGeo, {"train.max_steps=50"}), .servers = 1, .trainers = 2, .resume = true}, checkpoints);
   for (const TrainSummary& summary : resumed.result.summaries) {
     EXPECT_EQ(summary.steps, 50);
     EXPECT_EQ(summary.examples, 30 * 16);

@@ -54,7 +54,8 @@ TEST_F(HistoryTest, LearnsWhatAnItemAndItsHistoryHaveInCommon) {
 TEST_F(HistoryTest, SameBitsOnEveryCluster) {
   const InProcessResult reference = Short(1, 1);
   ASSERT_EQ(reference.digests.size(), 2u);
-  for (const auto& [servers, trainers, threads] : {std::tuple{1, 1, 2}, std::tuple{2, 2, 1}, std::tuple{3, 1, 1}, std::tuple{2, 8, 1}}) {
+  for (const auto& [servers, trainers, threads] :
+       {std::tuple{1, 1, 2}, std::tuple{2, 2, 1}, std::tuple{3, 1, 1}, std::tuple{2, 8, 1}}) {
     const InProcessResult result = Short(servers, trainers, {}, threads);
     EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers";
     ASSERT_TRUE(result.summary.eval.has_value());
@@ -81,7 +82,8 @@ TEST_F(HistoryTest, RowsOfSequencesAreFetchedAheadInAsync) {
 
 TEST_F(HistoryTest, TheLengthOfAnotherSequenceIsRefused) {
   // Up to 6 where there are 3.
-  const absl::StatusOr<InProcessResult> result = TryRun({.overrides = {"model.layer[8].sequence_pool.length=\"read.length\""}});
+  const absl::StatusOr<InProcessResult> result =
+      TryRun({.overrides = {"model.layer[8].sequence_pool.length=\"read.length\""}});
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("has sequences of 0 to 3 elements"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("sequence_pool"));
 }

@@ -1,5 +1,5 @@
-// Loss scaling, products in 16 bits, and what a trainer says of numbers that are not finite: end to end on the real train loop,
-// on the CPU and on the emulated device.
+// Loss scaling, products in 16 bits, and what a trainer says of numbers that are not finite: end to end on the real
+// train loop, on the CPU and on the emulated device.
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -70,7 +70,8 @@ class MixedPrecisionTest : public SlotJobTest {};
 
 // ------------------------------------------------------------------------------------------------------ loss scaling
 
-// A power of two changes no bit that neither overflows nor underflows: dense gradients, rows, several batches in a step.
+// A power of two changes no bit that neither overflows nor underflows: dense gradients, rows, several batches in a
+// step.
 TEST_F(MixedPrecisionTest, LossScalingChangesNoBit) {
   const std::vector<std::string> shorter = {"train.epochs=1", "train.digest_every_steps=10"};
   for (const std::vector<std::string>& mode :
@@ -94,7 +95,8 @@ TEST_F(MixedPrecisionTest, LossScalingLeavesRunningAveragesAlone) {
 name: "normed"
 data {
   train { files: "train.txt" }
-  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 4 } slot { name: "a" } slot { name: "b" } }
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 4 } slot { name: "a" }
+    slot { name: "b" } }
   batch_size: 32
 }
 model {
@@ -114,12 +116,12 @@ train { digest_every_steps: 10 }
 }
 
 TEST_F(MixedPrecisionTest, LossScalingInEveryMode) {
-  for (const std::vector<std::string>& mode :
-       std::vector<std::vector<std::string>>{{"distribute.sync=false"},
-                                             {"distribute.sync=false", "distribute.bounded_staleness={steps: 1}"},
-                                             {"distribute.sync=false", "distribute.prefetch_rows=true"},
-                                             {"distribute.sync=false", "distribute.geo={}"},
-                                             {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"}}) {
+  for (const std::vector<std::string>& mode : std::vector<std::vector<std::string>>{
+           {"distribute.sync=false"},
+           {"distribute.sync=false", "distribute.bounded_staleness={steps: 1}"},
+           {"distribute.sync=false", "distribute.prefetch_rows=true"},
+           {"distribute.sync=false", "distribute.geo={}"},
+           {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"}}) {
     SCOPED_TRACE(mode.back());
     const std::vector<std::string> scaling = {"train.epochs=6", "train.loss_scaling={ growth_every: 10 }"};
     const InProcessResult result = Run({.overrides = Join(mode, scaling), .servers = 2, .trainers = 2});
@@ -155,7 +157,8 @@ TEST_F(MixedPrecisionTest, OverflowsAreSkippedByAllAndTheScaleFalls) {
       EXPECT_EQ(summary.loss_scale, runs.back().summary.loss_scale);
       EXPECT_TRUE(std::isfinite(summary.train_loss));
     }
-    EXPECT_THAT(runs.back().summary.DoneLine(), HasSubstr(absl::StrCat(" skipped_steps=", runs.back().summary.skipped_steps)));
+    EXPECT_THAT(runs.back().summary.DoneLine(),
+                HasSubstr(absl::StrCat(" skipped_steps=", runs.back().summary.skipped_steps)));
     EXPECT_THAT(runs.back().summary.DoneLine(), HasSubstr(" loss_scale="));
   }
   ASSERT_EQ(runs[0].digests.size(), 12u);
@@ -167,7 +170,11 @@ TEST_F(MixedPrecisionTest, OverflowsAreSkippedByAllAndTheScaleFalls) {
 TEST_F(MixedPrecisionTest, AResumedRunGoesOnAtItsScale) {
   const auto run = [&](const std::vector<std::string>& more, bool resume) {
     Devices devices(7);
-    return Run({.overrides = Join(Overflowing(), more), .servers = 2, .trainers = 2, .resume = resume, .device = devices.Of()});
+    return Run({.overrides = Join(Overflowing(), more),
+                .servers = 2,
+                .trainers = 2,
+                .resume = resume,
+                .device = devices.Of()});
   };
   const InProcessResult whole = run({"train.max_steps=40"}, false);
   run({"train.max_steps=14", CheckpointIn("scales")}, false);
@@ -193,18 +200,19 @@ TEST_F(MixedPrecisionTest, BothPrecisionsComeCloseToFloat32) {
   EXPECT_NEAR(auc({"train.precision=FP16", "train.loss_scaling={}"}), fp32, 0.005);
 }
 
-// --------------------------------------------------------------------------------------------- numbers that are not finite
+// --------------------------------------------------------------------------------------------- numbers that are not
+// finite
 
 // Lanes have lines in turn, four a step: line 84 is in the third step, the third of lane 4, of the second trainer.
 TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {
   WriteSquares(Path("square.txt"), [](int line) { return line == 84; });
   for (const bool on_device : {false, true}) {
-    for (const std::vector<std::string>& mode : std::vector<std::vector<std::string>>{
-             {},
-             {"train.accumulate_steps=2"},
-             {"distribute.memory_optimize=true"},
-             {"train.loss_scaling={}"},
-             {"distribute.sync=false", "distribute.prefetch_rows=true"}}) {
+    for (const std::vector<std::string>& mode :
+         std::vector<std::vector<std::string>>{{},
+                                               {"train.accumulate_steps=2"},
+                                               {"distribute.memory_optimize=true"},
+                                               {"train.loss_scaling={}"},
+                                               {"distribute.sync=false", "distribute.prefetch_rows=true"}}) {
       SCOPED_TRACE(mode.empty() ? "plain" : mode.back());
       Devices devices(5);
       std::vector<absl::Status> ends;
@@ -218,8 +226,9 @@ TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {
       ASSERT_EQ(ends.size(), 2u);
       EXPECT_THAT(std::string(ends[1].message()), HasSubstr("'sigmoid_cross_entropy.loss' is not finite at step "));
       EXPECT_THAT(std::string(ends[1].message()), HasSubstr("; square (op "));
-      EXPECT_THAT(std::string(ends[1].message()),
-                  HasSubstr(", layer 'squared') made it: 'squared' is inf in lane 4, element 5, from inputs that are finite"));
+      EXPECT_THAT(
+          std::string(ends[1].message()),
+          HasSubstr(", layer 'squared') made it: 'squared' is inf in lane 4, element 5, from inputs that are finite"));
     }
   }
 }
@@ -238,8 +247,8 @@ TEST_F(MixedPrecisionTest, OfSkippedStepsTheFirstIsExplained) {
   EXPECT_EQ(result.digests, quiet.digests);
 }
 
-// A gradient that no scale helps: the sum over a lane's examples is no float. The scale falls to 1, and then it is no overflow of
-// the scale.
+// A gradient that no scale helps: the sum over a lane's examples is no float. The scale falls to 1, and then it is no
+// overflow of the scale.
 TEST_F(MixedPrecisionTest, AtScaleOneThePolicyDecides) {
   constexpr char kGradientJob[] = R"(
 name: "gradient"
@@ -266,7 +275,8 @@ train { lanes: 8 loss_scaling { initial: 4 } }
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("'out.w@GRAD' is not finite at step 2"));
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("fc_grad (op "));
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("from inputs that are finite"));
-  const InProcessResult skipped = Run({.job_text = kGradientJob, .overrides = {"train.nan_policy=SKIP_STEP"}, .servers = 2});
+  const InProcessResult skipped =
+      Run({.job_text = kGradientJob, .overrides = {"train.nan_policy=SKIP_STEP"}, .servers = 2});
   EXPECT_EQ(skipped.summary.skipped_steps, skipped.summary.steps);
   EXPECT_EQ(skipped.summary.loss_scale, 1);
 }

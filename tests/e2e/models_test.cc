@@ -1,5 +1,5 @@
-// Real data: the models beside DeepFM reach the figures that their READMEs state. Above what is known to be possible, labels would have
-// leaked into the input.
+// Real data: the models beside DeepFM reach the figures that their READMEs state. Above what is known to be possible,
+// labels would have leaked into the input.
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +39,8 @@ TEST_P(ModelsTest, ReachesItsAuc) {
   }
   const std::string dir = absl::StrCat(::testing::TempDir(), "/", example.job);
   std::filesystem::create_directories(dir);
-  const std::string prepare = absl::StrCat("examples/", example.directory, "/prepare --output=", dir, "/data > /dev/null");
+  const std::string prepare =
+      absl::StrCat("examples/", example.directory, "/prepare --output=", dir, "/data > /dev/null");
   ASSERT_EQ(std::system(prepare.c_str()), 0) << prepare;
   std::ifstream job(absl::StrCat("examples/", example.directory, "/", example.job, ".textproto"));
   const absl::StatusOr<InProcessResult> result =

@@ -1,5 +1,6 @@
 // The ways to train besides sync with lanes, and what can go wrong in a step, on the real train loop: async, average by
-// trainers, lanes off, optimizers side by side, values that are not finite, tables that are full, dense tables, weights of ids.
+// trainers, lanes off, optimizers side by side, values that are not finite, tables that are full, dense tables, weights
+// of ids.
 
 #include <algorithm>
 #include <atomic>
@@ -72,17 +73,18 @@ TEST_F(ModesTest, SyncLearnsTheJob) {
   EXPECT_EQ(result.summary.examples + result.summary.left_out, 8 * 2000);
 }
 
-// ------------------------------------------------------------------------------------------------------------ residuals
+// ------------------------------------------------------------------------------------------------------------
+// residuals
 
 TEST_F(ModesTest, ResidualsOfAllTrainersAreSavedInAsyncAndResumed) {
   const std::string dir = Path("residuals");
   const auto train = [&](bool resume) {
-    const InProcessResult result = Run({.overrides = {"distribute.sync=false", "distribute.wire.push=WIRE_INT8", "train.epochs=1",
-                                                      "checkpoint.every_steps=20",
-                                                      absl::StrCat("checkpoint.dir=\"", dir, "\"")},
-                                        .servers = 2,
-                                        .trainers = 3,
-                                        .resume = resume});
+    const InProcessResult result =
+        Run({.overrides = {"distribute.sync=false", "distribute.wire.push=WIRE_INT8", "train.epochs=1",
+                           "checkpoint.every_steps=20", absl::StrCat("checkpoint.dir=\"", dir, "\"")},
+             .servers = 2,
+             .trainers = 3,
+             .resume = resume});
     EXPECT_EQ(result.summaries.size(), 3u);
     // By name and first lane, those that are not zero.
     std::map<std::pair<std::string, int>, std::string> found;
@@ -163,11 +165,13 @@ TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
   EXPECT_LT(heard[1] + heard[2], residuals.size());
 }
 
-// ------------------------------------------------------------------------------------------------------------ row files
+// ------------------------------------------------------------------------------------------------------------ row
+// files
 
 TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   const Trained first = Train({.overrides = {"train.max_steps=60"}, .servers = 2});
-  const absl::StatusOr<TableReader> table = TableReader::Open(first.checkpoint.found.path, first.checkpoint.manifest, "vectors");
+  const absl::StatusOr<TableReader> table =
+      TableReader::Open(first.checkpoint.found.path, first.checkpoint.manifest, "vectors");
   ASSERT_TRUE(table.ok()) << table.status();
   const absl::StatusOr<TableRowsRead> all = table->Read(0, 4096);
   ASSERT_TRUE(all.ok() && all->ids.size() > 90) << all.status();
@@ -195,11 +199,12 @@ TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   write("all.rows", all->ids, values, {});
   write("later.rows", {changed}, wanted[changed], {gone});
   // One step changes the rows of its batch; the others are as they were loaded.
-  const Trained second = Train({.overrides = {"train.max_steps=1", "table[0].load=[\"all.rows\", \"later.rows\"]",
-                                              "table[0].logical_shards=64"},
-                                .servers = 3,
-                                .trainers = 2});
-  const absl::StatusOr<TableReader> loaded = TableReader::Open(second.checkpoint.found.path, second.checkpoint.manifest, "vectors");
+  const Trained second = Train(
+      {.overrides = {"train.max_steps=1", "table[0].load=[\"all.rows\", \"later.rows\"]", "table[0].logical_shards=64"},
+       .servers = 3,
+       .trainers = 2});
+  const absl::StatusOr<TableReader> loaded =
+      TableReader::Open(second.checkpoint.found.path, second.checkpoint.manifest, "vectors");
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const absl::StatusOr<TableRowsRead> rows = loaded->Read(0, 64);
   ASSERT_TRUE(rows.ok()) << rows.status();
@@ -216,11 +221,13 @@ TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   EXPECT_GE(rows->ids.size(), wanted.size());
   // Rows of another width are refused with both.
   const auto refused = TryRun({.overrides = {"train.max_steps=1", "table[1].load=\"all.rows\""}});
-  EXPECT_NE(refused.status().message().find("all.rows has rows of width 4 (of table 'vectors'); the job's has 1"), std::string::npos)
+  EXPECT_NE(refused.status().message().find("all.rows has rows of width 4 (of table 'vectors'); the job's has 1"),
+            std::string::npos)
       << refused.status();
 }
 
-// ---------------------------------------------------------------------------------------------------------------- async
+// ----------------------------------------------------------------------------------------------------------------
+// async
 
 TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
   for (const char* apply : {"TRANSACTION", "EAGER"}) {
@@ -243,7 +250,8 @@ TEST_F(ModesTest, AsyncWithCachedRowsLearnsTheJobAndAsksForFewerRows) {
   const std::vector<std::string> async = {"distribute.sync=false"};
   const InProcessResult plain = Run({.overrides = async, .servers = 2, .trainers = 2});
   std::vector<std::string> cached = async;
-  for (const char* table : {"0", "1"}) cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
+  for (const char* table : {"0", "1"})
+    cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
   const InProcessResult result = Run({.overrides = cached, .servers = 2, .trainers = 2});
   ExpectLearned(result);
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
@@ -255,9 +263,10 @@ TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
     std::ofstream out(Path("uneven.txt"));
     for (int64_t i = 0; i < 2000; ++i) out << (i % 2 == 0 || i < 1000 ? SlotLine(i) : "no example") << "\n";
   }
-  const InProcessResult result = Run({.overrides = {"distribute.sync=false", "data.train.files=[\"uneven.txt\"]", "train.lanes=2",
-                                                    "train.epochs=1", "train.eval_every_steps=30", "data.bad_line=SKIP"},
-                                      .trainers = 2});
+  const InProcessResult result =
+      Run({.overrides = {"distribute.sync=false", "data.train.files=[\"uneven.txt\"]", "train.lanes=2",
+                         "train.epochs=1", "train.eval_every_steps=30", "data.bad_line=SKIP"},
+           .trainers = 2});
   ASSERT_LT(result.summaries[1].steps, 60);
   ASSERT_GE(result.summaries[0].steps, 60);
   for (const char* line : {"eval step=30 examples=1000 ", "eval step=60 examples="}) {
@@ -358,9 +367,8 @@ TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
 }
 
 TEST_F(ModesTest, AverageByTrainersLearnsTheJob) {
-  ExpectLearned(Run({.overrides = {"distribute.average=BY_TRAINERS", "distribute.reproducible=false"},
-                     .servers = 2,
-                     .trainers = 3}));
+  ExpectLearned(Run(
+      {.overrides = {"distribute.average=BY_TRAINERS", "distribute.reproducible=false"}, .servers = 2, .trainers = 3}));
 }
 
 TEST_F(ModesTest, OneTrainersAverageIsThatOfItsSamples) {
@@ -377,8 +385,11 @@ TEST_F(ModesTest, OneTrainersAverageIsThatOfItsSamples) {
 
 TEST_F(ModesTest, WithoutLanesItLearnsTheJob) {
   const InProcessResult result =
-      // Streams are as even as lines, so a batch that the trainers do not share evenly would end them at different steps.
-      Run({.overrides = {"train.lanes=0", "distribute.reproducible=false", "data.batch_size=33"}, .servers = 2, .trainers = 3});
+      // Streams are as even as lines, so a batch that the trainers do not share evenly would end them at different
+      // steps.
+      Run({.overrides = {"train.lanes=0", "distribute.reproducible=false", "data.batch_size=33"},
+           .servers = 2,
+           .trainers = 3});
   ExpectLearned(result);
   EXPECT_EQ(result.summary.examples + result.summary.left_out, 8 * 2000);
 }
@@ -389,11 +400,13 @@ TEST_F(ModesTest, WithoutLanesOneStepFromOneStateIsTheSame) {
   std::vector<std::string> no_lanes = one_step;
   no_lanes.insert(no_lanes.end(), {"train.lanes=0", "distribute.reproducible=false"});
   // SGD: its step is the gradient.
-  const std::string job = absl::StrReplaceAll(kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"}});
+  const std::string job =
+      absl::StrReplaceAll(kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"}});
   const Trained lanes = Train({.job_text = job, .overrides = one_step});
   const Trained one = Train({.job_text = job, .overrides = no_lanes});
   const Trained two = Train({.job_text = job, .overrides = no_lanes, .servers = 2, .trainers = 2});
-  for (const Trained* trained : {&lanes, &one, &two}) EXPECT_EQ(trained->result.summary.examples + trained->result.summary.left_out, 2000);
+  for (const Trained* trained : {&lanes, &one, &two})
+    EXPECT_EQ(trained->result.summary.examples + trained->result.summary.left_out, 2000);
   for (const char* variable : {"deep.w", "out.w"}) {
     const std::vector<float> expected = lanes.Whole(variable), a = one.Whole(variable), b = two.Whole(variable);
     ASSERT_EQ(a.size(), expected.size());
@@ -416,17 +429,18 @@ TEST_F(ModesTest, TablesWithDifferentOptimizersTrainSideBySide) {
                                                     {"ftrl", "ftrl {}"}};
   for (const auto& [name, rule] : rules) {
     absl::StrAppend(&layers, "layer { name: \"sum_", name, "\" embedding { ids: \"cat\" table: \"by_", name,
-                    "\" pooling: SUM } } layer { name: \"out_", name, "\" fc { input: \"sum_", name, "\" size: 1 } }\n");
+                    "\" pooling: SUM } } layer { name: \"out_", name, "\" fc { input: \"sum_", name,
+                    "\" size: 1 } }\n");
     absl::StrAppend(&logit, " input: \"out_", name, "\"");
-    absl::StrAppend(&tables, "table { name: \"by_", name, "\" width: 3 is_sparse: true is_distributed: true optimizer { ", rule,
-                    " } }\n");
+    absl::StrAppend(&tables, "table { name: \"by_", name,
+                    "\" width: 3 is_sparse: true is_distributed: true optimizer { ", rule, " } }\n");
   }
   const std::string base(kSlotJob);
   const size_t model = base.find("model {"), optimizer = base.find("optimizer { adam { learning_rate: 0.005");
   ASSERT_NE(optimizer, std::string::npos);
   const std::string job = absl::StrCat(base.substr(0, model), "model {\n", layers, logit, " } }\n",
-                                       "loss { sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n}\n", tables,
-                                       base.substr(optimizer));
+                                       "loss { sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n}\n",
+                                       tables, base.substr(optimizer));
   const InProcessResult alone = Run({.job_text = job});
   const InProcessResult cluster = Run({.job_text = job, .servers = 3, .trainers = 4});
   ExpectLearned(alone);
@@ -435,7 +449,8 @@ TEST_F(ModesTest, TablesWithDifferentOptimizersTrainSideBySide) {
   const std::map<std::string, int> states = {
       {"by_sgd", 0}, {"by_momentum", 3}, {"by_adagrad", 3}, {"by_adam", 7}, {"by_ftrl", 6}};
   ASSERT_EQ(alone.plan.tables_size(), 5);
-  for (const v1::PlacedTable& table : alone.plan.tables()) EXPECT_EQ(table.state_width(), states.at(table.name())) << table.name();
+  for (const v1::PlacedTable& table : alone.plan.tables())
+    EXPECT_EQ(table.state_width(), states.at(table.name())) << table.name();
 }
 
 TEST_F(ModesTest, AFullTableEndsEveryTrainerWithItsName) {
@@ -466,7 +481,8 @@ TEST_F(ModesTest, ASparseTableThatIsHeldDenseTrainsToTheBitsOfADenseGradient) {
   EXPECT_EQ(Run({.job_text = dense, .servers = 2, .trainers = 2}).digests, alone.digests);
 }
 
-// ---------------------------------------------------------------------------------------------------- not finite values
+// ---------------------------------------------------------------------------------------------------- not finite
+// values
 
 // What a digest line says behind its step.
 std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
@@ -485,7 +501,8 @@ TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.skipped_steps, 1);
   EXPECT_NE(result.summary.DoneLine().find(" skipped_steps=1"), std::string::npos) << result.summary.DoneLine();
   // The mean loss is that of the steps that took effect.
-  for (const TrainSummary& summary : result.summaries) EXPECT_TRUE(std::isfinite(summary.train_loss)) << summary.train_loss;
+  for (const TrainSummary& summary : result.summaries)
+    EXPECT_TRUE(std::isfinite(summary.train_loss)) << summary.train_loss;
 }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteStopsTheJobWithTheVariablesName) {
@@ -494,7 +511,8 @@ TEST_F(ModesTest, AStepThatIsNotFiniteStopsTheJobWithTheVariablesName) {
   EXPECT_FALSE(TryRun({.job_text = kSquareJob, .servers = 2, .trainers = 2, .trainer_ends = &ends}).ok());
   ASSERT_EQ(ends.size(), 2u);
   for (const absl::Status& end : ends) {
-    EXPECT_NE(end.message().find("'sigmoid_cross_entropy.loss' is not finite at step 2"), absl::string_view::npos) << end;
+    EXPECT_NE(end.message().find("'sigmoid_cross_entropy.loss' is not finite at step 2"), absl::string_view::npos)
+        << end;
     EXPECT_NE(end.message().find("SKIP_STEP"), absl::string_view::npos) << end;
   }
 }
@@ -519,8 +537,8 @@ optimizer { sgd { learning_rate: 0.1 } }
 train { digest_every_steps: 10 }
 )";
 
-// An id of weight 2 is the id given twice: doubling is exact, in the sum and in the gradient, as long as no other example of the
-// lane's batch (lines i, i + 8, i + 16, i + 24) has the id.
+// An id of weight 2 is the id given twice: doubling is exact, in the sum and in the gradient, as long as no other
+// example of the lane's batch (lines i, i + 8, i + 16, i + 24) has the id.
 TEST_F(ModesTest, AWeightOfTwoIsTheIdGivenTwice) {
   const auto digests = [&](const std::function<std::string(int64_t)>& ids) {
     std::ofstream out(Path("weighted.txt"));

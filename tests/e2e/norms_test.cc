@@ -1,5 +1,5 @@
-// What needs a norm of a whole parameter or of all: the same bits for any number of servers and trainers, any slicing and
-// placement, through lost and repeated messages, after a death in the middle of the exchange, and in one process.
+// What needs a norm of a whole parameter or of all: the same bits for any number of servers and trainers, any slicing
+// and placement, through lost and repeated messages, after a death in the middle of the exchange, and in one process.
 
 #include <atomic>
 #include <cmath>
@@ -62,11 +62,12 @@ struct Rules {
 };
 
 std::string JobOf(const Rules& rules) {
-  return absl::StrReplaceAll(kJob, {{"$OPTIMIZER", rules.optimizer}, {"$VECTORS", rules.vectors}, {"$WEIGHTS", rules.weights}});
+  return absl::StrReplaceAll(
+      kJob, {{"$OPTIMIZER", rules.optimizer}, {"$VECTORS", rules.vectors}, {"$WEIGHTS", rules.weights}});
 }
 
-constexpr Rules kGlobal = {"Global", "adam { learning_rate: 0.005 } l2_decay: 0.001 clip { by_global_norm { max_norm: 0.05 } }",
-                           "", ""};
+constexpr Rules kGlobal = {
+    "Global", "adam { learning_rate: 0.005 } l2_decay: 0.001 clip { by_global_norm { max_norm: 0.05 } }", "", ""};
 constexpr Rules kAllRules[] = {
     kGlobal,
     // Two tables with norms of their own beside the tower's.
@@ -75,12 +76,15 @@ constexpr Rules kAllRules[] = {
      "optimizer { sgd { learning_rate: 0.1 } l1_decay: 0.0001 clip { by_norm { max_norm: 0.01 } } }"},
     // The norm of a gradient that was clipped by a norm: two rounds. The biases stay out of the group.
     {"LarsClipped",
-     "lars_momentum { learning_rate: 0.5 lars_coeff: 0.02 } clip { by_global_norm { max_norm: 0.05 } } parameter { name: \"*.b\" "
+     "lars_momentum { learning_rate: 0.5 lars_coeff: 0.02 } clip { by_global_norm { max_norm: 0.05 } } parameter { "
+     "name: \"*.b\" "
      "no_clip: true }",
      "", "optimizer { ftrl {} }"},
-    {"Lamb", "lamb { learning_rate: 0.01 }", "", "optimizer { adagrad { learning_rate: 0.05 } clip { by_norm { max_norm: 0.01 } } }"},
+    {"Lamb", "lamb { learning_rate: 0.01 }", "",
+     "optimizer { adagrad { learning_rate: 0.05 } clip { by_norm { max_norm: 0.01 } } }"},
     {"LambClipped",
-     "lamb { learning_rate: 0.01 } clip { by_norm { max_norm: 0.02 } } parameter { name: \"out.*\" clip { by_global_norm { max_norm: "
+     "lamb { learning_rate: 0.01 } clip { by_norm { max_norm: 0.02 } } parameter { name: \"out.*\" clip { "
+     "by_global_norm { max_norm: "
      "0.01 } } }",
      "optimizer { lamb { learning_rate: 0.02 } }", "optimizer { ftrl {} }"},
 };
@@ -118,7 +122,8 @@ class NormsTest : public ::testing::Test {
     EXPECT_TRUE(digests.ok()) << digests.status();
     if (!digests.ok()) return "";
     const VariableDigestSum total = Total(*digests);
-    return absl::StrCat("values=", absl::Hex(total.values, absl::kZeroPad16), " state=", absl::Hex(total.state, absl::kZeroPad16));
+    return absl::StrCat("values=", absl::Hex(total.values, absl::kZeroPad16),
+                        " state=", absl::Hex(total.state, absl::kZeroPad16));
   }
   static std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
 
@@ -141,20 +146,23 @@ struct Cluster {
   bool slice;
   const char* split;
 };
-constexpr Cluster kClusters[] = {{1, 2, 2, true, "ROUND_ROBIN"},  {2, 1, 2, true, "HASH_NAME"},   {2, 4, 1, false, "ROUND_ROBIN"},
-                                 {3, 1, 1, false, "HASH_NAME"}, {3, 2, 2, true, "ROUND_ROBIN"}, {3, 4, 1, true, "HASH_NAME"}};
+constexpr Cluster kClusters[] = {{1, 2, 2, true, "ROUND_ROBIN"},  {2, 1, 2, true, "HASH_NAME"},
+                                 {2, 4, 1, false, "ROUND_ROBIN"}, {3, 1, 1, false, "HASH_NAME"},
+                                 {3, 2, 2, true, "ROUND_ROBIN"},  {3, 4, 1, true, "HASH_NAME"}};
 
 class EveryRuleTest : public NormsTest, public ::testing::WithParamInterface<Rules> {};
 
 TEST_P(EveryRuleTest, TheSameBitsOnAnyCluster) {
   const std::string job = JobOf(GetParam());
   for (const Cluster& c : kClusters) {
-    const InProcessResult result = Run(job, {.overrides = {absl::StrCat("distribute.slice_var_up=", c.slice ? "true" : "false"),
-                                                          absl::StrCat("distribute.split_method=", c.split)},
-                                             .servers = c.servers,
-                                             .trainers = c.trainers,
-                                             .threads = c.threads});
-    EXPECT_EQ(result.digests, Reference(GetParam())) << c.servers << " servers, " << c.trainers << " trainers, " << c.split;
+    const InProcessResult result =
+        Run(job, {.overrides = {absl::StrCat("distribute.slice_var_up=", c.slice ? "true" : "false"),
+                                absl::StrCat("distribute.split_method=", c.split)},
+                  .servers = c.servers,
+                  .trainers = c.trainers,
+                  .threads = c.threads});
+    EXPECT_EQ(result.digests, Reference(GetParam()))
+        << c.servers << " servers, " << c.trainers << " trainers, " << c.split;
     int blocks = 0;
     for (const v1::PlacedBlock& block : result.plan.blocks()) blocks += block.parameter() == "vectors";
     EXPECT_EQ(blocks, c.slice ? c.servers : 1);
@@ -204,11 +212,11 @@ TEST_F(NormsTest, TheSameBitsThroughDropsDuplicatesAndDelays) {
 TEST_F(NormsTest, AsyncTrainersGoTheirOwnWayThroughDropsDuplicatesAndDelays) {
   FaultCounters counters;
   const InProcessResult result =
-      Run(JobOf(kAllRules[2]), {.overrides = {"distribute.sync=false", "train.max_steps=30", "deadlines.rpc_s=0.1",
-                                              "deadlines.lease_s=20"},
-                                .servers = 3,
-                                .trainers = 3,
-                                .between = Faulty(&counters)});
+      Run(JobOf(kAllRules[2]),
+          {.overrides = {"distribute.sync=false", "train.max_steps=30", "deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
+           .servers = 3,
+           .trainers = 3,
+           .between = Faulty(&counters)});
   EXPECT_GT(counters.duplicates, 0);
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.steps, 30);
 }
@@ -219,34 +227,37 @@ TEST_F(NormsTest, ATrainerThatDiesInTheExchangeIsNamedAndAResumeComesToTheSameBi
   const std::string dir = absl::StrCat("checkpoint.dir=\"", checkpoints, "\"");
   std::vector<absl::Status> ends;
   std::atomic<int> calls{0};
-  const absl::StatusOr<InProcessResult> killed = TryRun(
-      JobOf(kAllRules[2]),
-      {.overrides = {dir, "checkpoint.every_steps=20", "deadlines.heartbeat_s=0.2", "deadlines.lease_s=3", "deadlines.rpc_s=1"},
-       .servers = 3,
-       .trainers = 2,
-       .trainer_ends = &ends,
-       .between = [&calls](int trainer, Transport* servers) {
-         static FaultCounters counters;
-         auto transport = std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, FaultOptions{}, &counters);
-         // One server has the norms of the first round, the others wait for them.
-         transport->OnCall([&calls](const CallInfo& info) {
-           if (info.method != Method::kNorms || info.step != 47) return Fate::kPass;
-           return ++calls == 5 ? Fate::kKillTrainer : Fate::kPass;
-         });
-         return transport;
-       }});
+  const absl::StatusOr<InProcessResult> killed =
+      TryRun(JobOf(kAllRules[2]), {.overrides = {dir, "checkpoint.every_steps=20", "deadlines.heartbeat_s=0.2",
+                                                 "deadlines.lease_s=3", "deadlines.rpc_s=1"},
+                                   .servers = 3,
+                                   .trainers = 2,
+                                   .trainer_ends = &ends,
+                                   .between = [&calls](int trainer, Transport* servers) {
+                                     static FaultCounters counters;
+                                     auto transport = std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
+                                                                                        FaultOptions{}, &counters);
+                                     // One server has the norms of the first round, the others wait for them.
+                                     transport->OnCall([&calls](const CallInfo& info) {
+                                       if (info.method != Method::kNorms || info.step != 47) return Fate::kPass;
+                                       return ++calls == 5 ? Fate::kKillTrainer : Fate::kPass;
+                                     });
+                                     return transport;
+                                   }});
   EXPECT_FALSE(killed.ok());
   ASSERT_EQ(ends.size(), 2u);
   EXPECT_NE(ends[1].message().find("trainer 0"), absl::string_view::npos) << ends[1];
   EXPECT_NE(ends[1].message().find("is dead"), absl::string_view::npos) << ends[1];
-  const InProcessResult resumed = Run(JobOf(kAllRules[2]), {.overrides = {dir}, .servers = 2, .trainers = 4, .resume = true});
+  const InProcessResult resumed =
+      Run(JobOf(kAllRules[2]), {.overrides = {dir}, .servers = 2, .trainers = 4, .resume = true});
   ASSERT_EQ(resumed.digests.size(), 3u);
   const std::vector<std::string>& reference = Reference(kAllRules[2]);
   EXPECT_EQ(resumed.digests, std::vector<std::string>(reference.begin() + 4, reference.end()));
 }
 
 TEST_F(NormsTest, AClipThatNeverBitesChangesNoBit) {
-  const Rules loose = {"Loose", "adam { learning_rate: 0.005 } l2_decay: 0.001 clip { by_global_norm { max_norm: 1e6 } }", "", ""};
+  const Rules loose = {
+      "Loose", "adam { learning_rate: 0.005 } l2_decay: 0.001 clip { by_global_norm { max_norm: 1e6 } }", "", ""};
   const Rules none = {"None", "adam { learning_rate: 0.005 } l2_decay: 0.001", "", ""};
   EXPECT_EQ(Run(JobOf(loose), {.servers = 3, .trainers = 2}).digests, Reference(none));
   EXPECT_NE(Reference(kGlobal), Reference(none));
@@ -256,10 +267,9 @@ TEST_F(NormsTest, JobsWithoutNormsSendNoMessageMore) {
   const auto messages = [](const Rules& rules, int servers, Method method) {
     std::atomic<int> seen{0};
     FaultCounters counters;
-    Run(JobOf(rules), {.servers = servers,
-                       .trainers = 2,
-                       .between = [&](int trainer, Transport* inner) {
-                         auto transport = std::make_unique<FaultyTransport>(inner, Clock::Real(), trainer, FaultOptions{}, &counters);
+    Run(JobOf(rules), {.servers = servers, .trainers = 2, .between = [&](int trainer, Transport* inner) {
+                         auto transport = std::make_unique<FaultyTransport>(inner, Clock::Real(), trainer,
+                                                                            FaultOptions{}, &counters);
                          transport->OnCall([&](const CallInfo& info) {
                            if (info.method == method && info.tries == 0) ++seen;
                            return Fate::kPass;
@@ -297,9 +307,10 @@ TEST_F(NormsTest, ASkippedStepNeedsNoNormsAndTheOthersGoOn) {
   WriteSquares(dir_ + "/square.txt", [](int line) { return line == 138; });
   // All of it under one norm.
   const std::string job = absl::StrReplaceAll(
-      kSquareJob, {{" optimizer { adagrad {} }", ""},
-                   {"adam { learning_rate: 0.01 }", "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } }"},
-                   {"digest_every_steps: 1", "digest_every_steps: 1 nan_policy: SKIP_STEP"}});
+      kSquareJob,
+      {{" optimizer { adagrad {} }", ""},
+       {"adam { learning_rate: 0.01 }", "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } }"},
+       {"digest_every_steps: 1", "digest_every_steps: 1 nan_policy: SKIP_STEP"}});
   const InProcessResult alone = Run(job, {});
   const InProcessResult result = Run(job, {.servers = 3, .trainers = 2});
   ASSERT_EQ(result.digests.size(), 8u);
@@ -311,7 +322,8 @@ TEST_F(NormsTest, ASkippedStepNeedsNoNormsAndTheOthersGoOn) {
 TEST_F(NormsTest, EagerPushesAndNormsContradictEachOther) {
   for (const Rules& rules : {kAllRules[0], kAllRules[3]}) {
     const absl::Status status =
-        TryRun(JobOf(rules), {.overrides = {"distribute.sync=false", "distribute.async_apply=EAGER"}, .servers = 2}).status();
+        TryRun(JobOf(rules), {.overrides = {"distribute.sync=false", "distribute.async_apply=EAGER"}, .servers = 2})
+            .status();
     EXPECT_FALSE(status.ok());
     EXPECT_NE(status.message().find("distribute.async_apply"), absl::string_view::npos) << status;
     EXPECT_NE(status.message().find("EAGER applies parts on arrival"), absl::string_view::npos) << status;
@@ -322,12 +334,14 @@ TEST_F(NormsTest, LarsAndLambOfADistributedTableAreRefusedByName) {
   for (const char* rule : {"lars_momentum", "lamb"}) {
     const Rules rules = {"", "sgd {}", "", ""};
     const absl::Status status =
-        TryRun(absl::StrReplaceAll(JobOf(rules), {{"is_distributed: true ", absl::StrCat("is_distributed: true optimizer { ", rule, " {} } ")}}),
+        TryRun(absl::StrReplaceAll(JobOf(rules), {{"is_distributed: true ",
+                                                   absl::StrCat("is_distributed: true optimizer { ", rule, " {} } ")}}),
                {.servers = 2})
             .status();
     EXPECT_FALSE(status.ok());
-    EXPECT_NE(status.message().find(absl::StrCat("table 'weights': operator '", rule, "' cannot update rows of a table")),
-              absl::string_view::npos)
+    EXPECT_NE(
+        status.message().find(absl::StrCat("table 'weights': operator '", rule, "' cannot update rows of a table")),
+        absl::string_view::npos)
         << status;
   }
 }

@@ -109,12 +109,13 @@ TEST_F(PerHostTest, OtherServersNeedTheShardsOfAllHostsInOneDirectory) {
       fs::copy(Host(server) + step, all + step, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
     }
   }
-  EXPECT_TRUE(VerifyCheckpoint(all + "/step-000000000200").ok()) << VerifyCheckpoint(all + "/step-000000000200").status();
+  EXPECT_TRUE(VerifyCheckpoint(all + "/step-000000000200").ok())
+      << VerifyCheckpoint(all + "/step-000000000200").status();
   fs::remove_all(all + "/step-000000000200");
-  const auto resumed = Run({.overrides = {"checkpoint.dir=\"all\""},
-                            .servers = 2,
-                            .resume = true,
-                            .checkpoint_dir = [&all](int) { return all; }});
+  const auto resumed =
+      Run({.overrides = {"checkpoint.dir=\"all\""}, .servers = 2, .resume = true, .checkpoint_dir = [&all](int) {
+             return all;
+           }});
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(resumed->digests.back(), whole->digests[3]);
 }

@@ -1,5 +1,5 @@
-// Convolution, pooling and batch normalisation in whole jobs: the same bits on every cluster and after a resume, running values
-// that are the means of what was seen, and every consistency mode.
+// Convolution, pooling and batch normalisation in whole jobs: the same bits on every cluster and after a resume,
+// running values that are the means of what was seen, and every consistency mode.
 
 #include <cmath>
 #include <filesystem>
@@ -23,8 +23,8 @@
 namespace weir {
 namespace {
 
-// Pictures of 6 x 6; the label says whether the bar in it stands or lies. 330 examples: streams are not equally long, the last
-// steps of an epoch have lanes with one example and with none.
+// Pictures of 6 x 6; the label says whether the bar in it stands or lies. 330 examples: streams are not equally long,
+// the last steps of an epoch have lanes with one example and with none.
 constexpr int kExamples = 330;
 constexpr char kJob[] = R"(
 name: "bars"
@@ -90,7 +90,9 @@ class PicturesTest : public ::testing::Test {
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : InProcessResult();
   }
-  std::string CheckpointDir(const std::string& name) { return absl::StrCat("checkpoint.dir=\"", dir_, "/", name, "\""); }
+  std::string CheckpointDir(const std::string& name) {
+    return absl::StrCat("checkpoint.dir=\"", dir_, "/", name, "\"");
+  }
   std::vector<float> Saved(const std::string& name, const std::string& variable) {
     const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir_ + "/" + name);
     EXPECT_TRUE(newest.ok()) << newest.status();
@@ -112,7 +114,8 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
   for (const auto& [servers, trainers, threads] :
        {std::tuple{1, 2, 2}, std::tuple{2, 3, 1}, std::tuple{3, 1, 2}, std::tuple{3, 4, 2}}) {
     const InProcessResult result = Train({.servers = servers, .trainers = trainers, .threads = threads});
-    EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers, " << threads << " threads";
+    EXPECT_EQ(result.digests, reference.digests)
+        << servers << " servers, " << trainers << " trainers, " << threads << " threads";
   }
   const InProcessResult shared = Train({.overrides = {"distribute.memory_optimize=true"}, .trainers = 2});
   EXPECT_EQ(shared.digests, reference.digests) << "buffers shared";
@@ -125,7 +128,8 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
 }
 
 TEST_F(PicturesTest, TheSplitIsTheUnsplitProgram) {
-  const absl::StatusOr<Job> job = ParseJob(kJob, dir_ + "/job.textproto", {"distribute.servers=3", "distribute.trainers=2"});
+  const absl::StatusOr<Job> job =
+      ParseJob(kJob, dir_ + "/job.textproto", {"distribute.servers=3", "distribute.trainers=2"});
   ASSERT_TRUE(job.ok()) << job.status();
   const absl::StatusOr<VerifyReport> report = VerifySplit(*job, {.steps = 6});
   ASSERT_TRUE(report.ok()) << report.status();
@@ -185,7 +189,8 @@ train { epochs: 1 lanes: LANES }
       square[i] += picture[i] * picture[i] / kExamples;
     }
   }
-  const std::string one_lane = absl::StrReplaceAll(job, {{"LANES", "1"}}), lanes = absl::StrReplaceAll(job, {{"LANES", "8"}});
+  const std::string one_lane = absl::StrReplaceAll(job, {{"LANES", "1"}}),
+                    lanes = absl::StrReplaceAll(job, {{"LANES", "8"}});
   const InProcessResult alone = Train({.job_text = one_lane, .overrides = {CheckpointDir("alone")}});
   EXPECT_EQ(alone.summary.steps, 1);
   Train({.job_text = lanes, .overrides = {CheckpointDir("lanes")}, .servers = 2, .trainers = 3});

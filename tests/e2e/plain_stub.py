@@ -1,4 +1,6 @@
-"""The client of plain_stub_test.sh: joins as trainer 0, pulls, pushes and says that it is done. Trainer 1 goes on meanwhile.
+"""The client of plain_stub_test.sh: joins as trainer 0, pulls, pushes and says that it is done.
+
+Trainer 1 goes on meanwhile.
 
 Arguments: the file that will name the server's endpoint, and the file with what processes must agree on.
 """

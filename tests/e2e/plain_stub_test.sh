@@ -39,7 +39,8 @@ JOB
 server=$!
 trap 'kill $server 2>/dev/null || true' EXIT
 # The server's own deadlines end it if the client never comes.
-if ! PYTHONPATH=$work/stubs /usr/bin/python3 "$client" "$work/port" "$work/agreement" ${1:+"$1" "$server" "$work/log"}; then
+if ! PYTHONPATH=$work/stubs /usr/bin/python3 "$client" "$work/port" "$work/agreement" \
+    ${1:+"$1" "$server" "$work/log"}; then
   cat "$work/log" >&2
   exit 1
 fi

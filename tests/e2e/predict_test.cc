@@ -1,5 +1,5 @@
-// A trained model in use: predictions are the same file for every cluster, in input order, and are what the exported parameters
-// say; the reported AUC is that of the predictions.
+// A trained model in use: predictions are the same file for every cluster, in input order, and are what the exported
+// parameters say; the reported AUC is that of the predictions.
 
 #include <zlib.h>
 
@@ -71,7 +71,9 @@ std::map<std::string, std::string> ReadNpz(const std::string& file) {
   const std::string zip = Contents(file);
   std::map<std::string, std::string> arrays;
   size_t at = 0;
-  const auto u16 = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(zip[i]) | static_cast<uint8_t>(zip[i + 1]) << 8); };
+  const auto u16 = [&](size_t i) {
+    return static_cast<size_t>(static_cast<uint8_t>(zip[i]) | static_cast<uint8_t>(zip[i + 1]) << 8);
+  };
   while (zip.compare(at, 4, "PK\3\4") == 0) {
     const size_t name_size = u16(at + 26), extra_size = u16(at + 28);
     uint64_t size = 0;  // in the 64-bit extra field
@@ -157,7 +159,8 @@ TEST_F(PredictTest, EveryClusterWritesTheSameBytes) {
   }
 }
 
-// Plain files are read by bytes and compressed ones as a whole; the order of the output is that of the input all the same.
+// Plain files are read by bytes and compressed ones as a whole; the order of the output is that of the input all the
+// same.
 TEST_F(PredictTest, CompressedAndPlainFilesKeepTheInputsOrder) {
   WriteGzip(Path("mixed-0.txt.gz"), 2000, 2200);
   WriteSlotLines(Path("mixed-1.txt"), 2200, 2550);
@@ -166,7 +169,8 @@ TEST_F(PredictTest, CompressedAndPlainFilesKeepTheInputsOrder) {
   for (int trainers : {1, 3}) {
     const absl::StatusOr<int64_t> scored = Predict(2, trainers, Path("mixed-*"), "mixed");
     ASSERT_TRUE(scored.ok()) << scored.status();
-    // Lanes have other examples side by side than in one file, and the last bit of a product hangs on how many they are.
+    // Lanes have other examples side by side than in one file, and the last bit of a product hangs on how many they
+    // are.
     std::istringstream mixed(Contents(Path("mixed"))), reference(Reference());
     for (int i = 0; i < kEvalEnd - kEvalBegin; ++i) {
       double score = 0, expected = 1;
@@ -186,7 +190,8 @@ TEST_F(PredictTest, LabelsMayBeMissing) {
 // What `checkpoint export` writes is the model: computed by hand from it, the predictions come out.
 TEST_F(PredictTest, ExportedParametersGiveThePredictions) {
   const std::string npz = Path("model.npz");
-  const std::string command = absl::StrCat("tools/checkpoint export ", Checkpoints(), " --output=", npz, " > /dev/null");
+  const std::string command =
+      absl::StrCat("tools/checkpoint export ", Checkpoints(), " --output=", npz, " > /dev/null");
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   const std::map<std::string, std::string> arrays = ReadNpz(npz);
   const auto deep_w = As<float>(arrays, "deep.w"), deep_b = As<float>(arrays, "deep.b");

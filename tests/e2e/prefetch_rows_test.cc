@@ -1,5 +1,6 @@
-// distribute.prefetch_rows on the real train loop: what is on the wire when, which pushes a row may miss, and that nothing else
-// changes: not the bits where no row is missed, not what tables count, not evaluations, checkpoints and ends.
+// distribute.prefetch_rows on the real train loop: what is on the wire when, which pushes a row may miss, and that
+// nothing else changes: not the bits where no row is missed, not what tables count, not evaluations, checkpoints and
+// ends.
 
 #include <algorithm>
 #include <atomic>
@@ -105,8 +106,8 @@ class PrefetchRowsTest : public SlotJobTest {
 
   // One trainer on one stream in the order of the file: neighbouring runs of `examples` have no id in common.
   static std::vector<std::string> Apart(int examples) {
-    return {kAsync, absl::StrCat("data.train.files=[\"apart", examples, ".txt\"]"), "data.shuffle=NO_SHUFFLE", "train.lanes=1",
-            "train.epochs=2"};
+    return {kAsync, absl::StrCat("data.train.files=[\"apart", examples, ".txt\"]"), "data.shuffle=NO_SHUFFLE",
+            "train.lanes=1", "train.epochs=2"};
   }
 
   struct Trained {
@@ -140,8 +141,8 @@ class PrefetchRowsTest : public SlotJobTest {
 
 // ------------------------------------------------------------------------------------------------------------- overlap
 
-// The last part of a step does not leave before the rows of the next step have come; those are not asked for before the step
-// before it has been acknowledged.
+// The last part of a step does not leave before the rows of the next step have come; those are not asked for before the
+// step before it has been acknowledged.
 class OrderWatch : public Watch {
  public:
   explicit OrderWatch(int64_t steps) : steps_(steps) {}
@@ -196,10 +197,10 @@ TEST_F(PrefetchRowsTest, RowsOfTheNextBatchComeBeforeThePushOfThisOneAndBehindTh
     const std::string eval = "  eval { files: \"eval.txt\" }\n";
     job.erase(job.find(eval), eval.size());
     OrderWatch watch(kSteps);
-    const InProcessResult result =
-        Run({.job_text = job,
-             .overrides = {kAsync, kAhead, mode, absl::StrCat("train.max_steps=", kSteps)},
-             .between = [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }});
+    const InProcessResult result = Run(
+        {.job_text = job,
+         .overrides = {kAsync, kAhead, mode, absl::StrCat("train.max_steps=", kSteps)},
+         .between = [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }});
     EXPECT_EQ(result.summary.steps, kSteps) << mode;
     EXPECT_EQ(watch.late(), 0) << mode;
     EXPECT_EQ(watch.early(), 0) << mode;
@@ -220,8 +221,8 @@ void PrintTo(const Bits& bits, std::ostream* out) { *out << bits.name; }
 class PrefetchBitsTest : public PrefetchRowsTest, public ::testing::WithParamInterface<Bits> {};
 
 TEST_P(PrefetchBitsTest, WhereNoRowIsMissedTheyAreThoseWithout) {
-  const std::vector<std::string> overrides =
-      With(With(Apart(GetParam().examples), GetParam().overrides), {"train.eval_every_steps=20", "checkpoint.every_steps=15"});
+  const std::vector<std::string> overrides = With(With(Apart(GetParam().examples), GetParam().overrides),
+                                                  {"train.eval_every_steps=20", "checkpoint.every_steps=15"});
   const Trained without = Train({.overrides = overrides, .servers = 2, .threads = 2});
   const Trained with = Train({.overrides = With(overrides, {kAhead}), .servers = 2, .threads = 2});
   ASSERT_TRUE(!without.result.counters.empty() && !with.result.counters.empty());
@@ -236,27 +237,30 @@ TEST_P(PrefetchBitsTest, WhereNoRowIsMissedTheyAreThoseWithout) {
   EXPECT_EQ(with.result.counters[0].rows_pulled, without.result.counters[0].rows_pulled);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, PrefetchBitsTest,
-    ::testing::Values(Bits{"Async", {}}, Bits{"Eager", {"distribute.async_apply=EAGER"}},
-                      Bits{"BoundedStaleness", {"distribute.bounded_staleness={steps: 1}"}},
-                      Bits{"Accumulated", {"train.accumulate_steps=2"}, 64},
-                      Bits{"HalfAsync", {"distribute.half_async={}", "train.workers=2"}, 64},
-                      Bits{"SharedBuffers", {"distribute.memory_optimize=true"}},
-                      Bits{"FetchedRows", {"table[1].is_distributed=false", "table[1].dict_size=2000", "table[1].fetch=ROWS"}},
-                      Bits{"Norms", {"optimizer.clip.by_global_norm.max_norm=0.5"}},
-                      Bits{"MaxSteps", {"train.max_steps=70"}}),
-    [](const ::testing::TestParamInfo<Bits>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Modes, PrefetchBitsTest,
+                         ::testing::Values(Bits{"Async", {}}, Bits{"Eager", {"distribute.async_apply=EAGER"}},
+                                           Bits{"BoundedStaleness", {"distribute.bounded_staleness={steps: 1}"}},
+                                           Bits{"Accumulated", {"train.accumulate_steps=2"}, 64},
+                                           Bits{"HalfAsync", {"distribute.half_async={}", "train.workers=2"}, 64},
+                                           Bits{"SharedBuffers", {"distribute.memory_optimize=true"}},
+                                           Bits{"FetchedRows",
+                                                {"table[1].is_distributed=false", "table[1].dict_size=2000",
+                                                 "table[1].fetch=ROWS"}},
+                                           Bits{"Norms", {"optimizer.clip.by_global_norm.max_norm=0.5"}},
+                                           Bits{"MaxSteps", {"train.max_steps=70"}}),
+                         [](const ::testing::TestParamInfo<Bits>& info) { return info.param.name; });
 
-// The other way round: where neighbouring batches have ids in common, a row misses the step between. Else the bits above would
-// say nothing.
+// The other way round: where neighbouring batches have ids in common, a row misses the step between. Else the bits
+// above would say nothing.
 TEST_F(PrefetchRowsTest, ARowOfTwoNeighbouringBatchesMissesTheStepBetween) {
   const std::vector<std::string> overrides = {kAsync, "train.max_steps=40"};
   const Trained without = Train({.overrides = overrides});
   const auto held = [&] {
     OrderWatch watch(40);
-    return Train({.overrides = With(overrides, {kAhead}),
-                  .between = [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }})
+    return Train(
+               {.overrides = With(overrides, {kAhead}),
+                .between =
+                    [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }})
         .values;
   };
   const uint64_t with = held();
@@ -270,17 +274,20 @@ TEST_F(PrefetchRowsTest, AResumedRunGoesOnAsTheUndisturbedOne) {
   const Trained whole = Train({.overrides = With(overrides, {"train.max_steps=80"})});
   const std::string checkpoints = dir_ + "/resumed";
   Train({.overrides = With(overrides, {"train.max_steps=33"})}, checkpoints);
-  const Trained rest = Train({.overrides = With(overrides, {"train.max_steps=80"}), .servers = 2, .resume = true}, checkpoints);
+  const Trained rest =
+      Train({.overrides = With(overrides, {"train.max_steps=80"}), .servers = 2, .resume = true}, checkpoints);
   EXPECT_EQ(rest.values, whole.values);
   EXPECT_EQ(rest.state, whole.state);
 }
 
-// --------------------------------------------------------------------------------------------------------------- tables
+// ---------------------------------------------------------------------------------------------------------------
+// tables
 
 TEST_F(PrefetchRowsTest, TablesCountAnIdOncePerPushAsWithout) {
-  // Rows come with an id's third step; shows and clicks are counted beside them. One trainer: which ids a step has does not depend
-  // on what it has read.
-  const std::vector<std::string> overrides = {kAsync, "table[0].lifecycle={admit_after: 3 ttl_steps: 12 click: \"label\"}",
+  // Rows come with an id's third step; shows and clicks are counted beside them. One trainer: which ids a step has does
+  // not depend on what it has read.
+  const std::vector<std::string> overrides = {kAsync,
+                                              "table[0].lifecycle={admit_after: 3 ttl_steps: 12 click: \"label\"}",
                                               "train.max_steps=60", "train.lanes=2", "data.batch_size=8"};
   const InProcessResult without = Run({.overrides = overrides});
   const InProcessResult with = Run({.overrides = With(overrides, {kAhead})});
@@ -296,14 +303,16 @@ TEST_F(PrefetchRowsTest, TablesCountAnIdOncePerPushAsWithout) {
 TEST_F(PrefetchRowsTest, CachedRowsAreAskedForLessOften) {
   std::vector<std::string> cached = {kAsync, kAhead};
   const InProcessResult plain = Run({.overrides = cached, .servers = 2, .trainers = 2});
-  for (const char* table : {"0", "1"}) cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
+  for (const char* table : {"0", "1"})
+    cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
   const InProcessResult result = Run({.overrides = cached, .servers = 2, .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
   EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
 }
 
-// -------------------------------------------------------------------------------------------------------------- clusters
+// --------------------------------------------------------------------------------------------------------------
+// clusters
 
 TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
   const std::vector<std::vector<std::string>> modes = {
@@ -316,8 +325,10 @@ TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
       {"distribute.wire={pull: WIRE_FLOAT16 push: WIRE_BFLOAT16}"}};
   for (const std::vector<std::string>& mode : modes) {
     const std::string name = mode.empty() ? "async" : mode[0];
-    const InProcessResult result =
-        Run({.overrides = With({kAsync, kAhead, "train.eval_every_steps=25"}, mode), .servers = 2, .trainers = 3, .threads = 2});
+    const InProcessResult result = Run({.overrides = With({kAsync, kAhead, "train.eval_every_steps=25"}, mode),
+                                        .servers = 2,
+                                        .trainers = 3,
+                                        .threads = 2});
     ASSERT_TRUE(result.summary.eval.has_value()) << name;
     EXPECT_GE(result.summary.eval->auc, kSlotJobAuc) << name;
     int64_t steps = 0, examples = 0;
@@ -334,7 +345,8 @@ TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------- errors
+// ----------------------------------------------------------------------------------------------------------------
+// errors
 
 class BrokenPulls : public Watch {
  public:
@@ -355,14 +367,16 @@ TEST_F(PrefetchRowsTest, APullThatFailsEndsTheStepThatNeedsItWithItsReason) {
   const auto run = [](BrokenPulls* pulls) {
     return TryRun({.overrides = {kAsync, kAhead, "deadlines.progress_deadline_s=4", "deadlines.lease_s=1",
                                  "deadlines.heartbeat_s=0.1", "deadlines.slow_warning_s=0.5"},
-                   .between = [pulls](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, pulls); }})
+                   .between =
+                       [pulls](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, pulls); }})
         .status();
   };
   // The pull of the rows of step 5 goes out in step 4, which ends as if nothing were the matter.
   BrokenPulls refused(5, absl::InvalidArgumentError("no such rows"));
   absl::Status status = run(&refused);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("(prefetch) making vectors@ROWS: server 0 in this process: no such rows"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("(prefetch) making vectors@ROWS: server 0 in this process: no such rows"));
   EXPECT_EQ(refused.pushed(), 4);
 
   BrokenPulls unheard(5, absl::UnavailableError("no way"));
@@ -379,8 +393,9 @@ TEST_F(PrefetchRowsTest, AnErrorOfTheStepInHandDoesNotWaitForTheNextOnesRows) {
   BrokenPulls unheard(1, absl::UnavailableError("no way"));
   const absl::Time start = absl::Now();
   const absl::Status status =
-      TryRun({.overrides = {kAsync, kAhead, "table[1].initializer={constant {value: 3e38}}"},
-              .between = [&](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &unheard); }})
+      TryRun(
+          {.overrides = {kAsync, kAhead, "table[1].initializer={constant {value: 3e38}}"},
+           .between = [&](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &unheard); }})
           .status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("not finite"));
   EXPECT_LT(absl::Now() - start, absl::Seconds(60));  // deadlines.progress_deadline_s is half an hour

@@ -29,9 +29,10 @@ std::string Contents(const std::string& file) {
 
 // The job as 2 servers and 2 trainers run it, 6 steps with a digest after each.
 std::string JobText() {
-  return absl::StrReplaceAll(kClickJob, {{"distribute { sync: true }", "distribute { sync: true servers: 2 trainers: 2 }"},
-                                         {"max_steps: 200", "max_steps: 6"},
-                                         {"digest_every_steps: 50", "digest_every_steps: 1"}});
+  return absl::StrReplaceAll(kClickJob,
+                             {{"distribute { sync: true }", "distribute { sync: true servers: 2 trainers: 2 }"},
+                              {"max_steps: 200", "max_steps: 6"},
+                              {"digest_every_steps: 50", "digest_every_steps: 1"}});
 }
 
 class ProgramFilesTest : public ::testing::Test {
@@ -104,15 +105,16 @@ TEST_F(ProgramFilesTest, WhatTranspilePrintsLoadsBackAndTrainsToTheSameBits) {
   const std::map<std::string, Programs> made = {{"--role=trainer", Trainer()},
                                                 {"--role=pserver --server=0", Server(0)},
                                                 {"--role=pserver --server=1", Server(1)}};
-  const std::map<std::string, std::string> endings = {{"text", "program"}, {"textproto", "textproto"}, {"json", "json"}};
+  const std::map<std::string, std::string> endings = {
+      {"text", "program"}, {"textproto", "textproto"}, {"json", "json"}};
   std::vector<ProgramFiles> text_files;
   for (const auto& [role, programs] : made) {
     ProgramFiles files;
     for (const std::string print : {"main", "startup"}) {
       for (const auto& [format, ending] : endings) {
         const std::string file = Path(absl::StrCat("printed", text_files.size(), "_", print, ".", ending));
-        const std::string command = absl::StrCat("transpiler/transpile --job=", JobFile(), " ", role, " --print=", print,
-                                                 " --format=", format, " > ", file);
+        const std::string command = absl::StrCat("transpiler/transpile --job=", JobFile(), " ", role,
+                                                 " --print=", print, " --format=", format, " > ", file);
         ASSERT_EQ(std::system(command.c_str()), 0) << command;
         const absl::StatusOr<v1::ProgramDesc> read = ReadProgramFile(file);
         ASSERT_TRUE(read.ok()) << read.status();
@@ -134,12 +136,15 @@ TEST_F(ProgramFilesTest, WhatTranspilePrintsLoadsBackAndTrainsToTheSameBits) {
 TEST_F(ProgramFilesTest, AnotherUpdateOfOneBlockChangesThatBlock) {
   const std::string adam =
       "ParamOut=deep.0.w.block1, Moment1Out=deep.0.w.block1.moment1, Moment2Out=deep.0.w.block1.moment2, "
-      "StepOut=deep.0.w.block1.step <- adam(Param=deep.0.w.block1, Grad=deep.0.w@GRAD.block1, LearningRate=learning_rate, "
-      "Moment1=deep.0.w.block1.moment1, Moment2=deep.0.w.block1.moment2, Step=deep.0.w.block1.step) beta1=0.9 beta2=0.999 "
+      "StepOut=deep.0.w.block1.step <- adam(Param=deep.0.w.block1, Grad=deep.0.w@GRAD.block1, "
+      "LearningRate=learning_rate, "
+      "Moment1=deep.0.w.block1.moment1, Moment2=deep.0.w.block1.moment2, Step=deep.0.w.block1.step) beta1=0.9 "
+      "beta2=0.999 "
       "epsilon=1e-08 @OPTIMIZE";
   const std::string momentum =
       "ParamOut=deep.0.w.block1, VelocityOut=deep.0.w.block1.moment1 <- momentum(Param=deep.0.w.block1, "
-      "Grad=deep.0.w@GRAD.block1, LearningRate=learning_rate, Velocity=deep.0.w.block1.moment1) mu=0.5 use_nesterov=false "
+      "Grad=deep.0.w@GRAD.block1, LearningRate=learning_rate, Velocity=deep.0.w.block1.moment1) mu=0.5 "
+      "use_nesterov=false "
       "@OPTIMIZE";
   const std::string file = Edited(Dump(Server(0).main, "momentum.program"), adam, momentum);
   const absl::StatusOr<InProcessResult> result =
@@ -158,7 +163,8 @@ TEST_F(ProgramFilesTest, AnotherUpdateOfOneBlockChangesThatBlock) {
 }
 
 TEST_F(ProgramFilesTest, AnotherActivationInTheTrainersProgramGivesOtherValues) {
-  const std::string file = Edited(Dump(Trainer().main, "tanh.program"), "activation=\"relu\"", "activation=\"tanh\"", 4);
+  const std::string file =
+      Edited(Dump(Trainer().main, "tanh.program"), "activation=\"relu\"", "activation=\"tanh\"", 4);
   const absl::StatusOr<InProcessResult> result = Run({.trainer_programs = {.main = file}});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->digests.size(), 6u);
@@ -179,7 +185,8 @@ TEST_F(ProgramFilesTest, AnotherInitialValueInAServersStartupGivesOtherValues) {
 }
 
 TEST_F(ProgramFilesTest, AMissingRecvIsRefusedByName) {
-  const std::string recv = "  Out=deep.1.b <- recv() blocks=[\"deep.1.b\"] servers=[1] @RPC grads(deep.1.b=deep.1.b@GRAD)\n";
+  const std::string recv =
+      "  Out=deep.1.b <- recv() blocks=[\"deep.1.b\"] servers=[1] @RPC grads(deep.1.b=deep.1.b@GRAD)\n";
   const std::string file = Edited(Dump(Trainer().main, "recv.program"), recv, "");
   const absl::Status status = Run({.trainer_programs = {.main = file}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -188,7 +195,8 @@ TEST_F(ProgramFilesTest, AMissingRecvIsRefusedByName) {
 }
 
 TEST_F(ProgramFilesTest, AnUnknownVariableInAServersProgramIsRefusedByName) {
-  const std::string file = Edited(Dump(Server(0).main, "lost.program"), "Moment1=out.b.moment1,", "Moment1=out.b.lost,");
+  const std::string file =
+      Edited(Dump(Server(0).main, "lost.program"), "Moment1=out.b.moment1,", "Moment1=out.b.lost,");
   const absl::Status status = Run({.server_programs = {{0, {.main = file}}}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("lost.program"), absl::string_view::npos) << status;

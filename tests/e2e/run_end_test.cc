@@ -1,4 +1,5 @@
-// How a run ends when its streams do: leftovers make no step, whatever the cluster, the mode and the files; what is left out is said.
+// How a run ends when its streams do: leftovers make no step, whatever the cluster, the mode and the files; what is
+// left out is said.
 
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +29,8 @@ class RunEndTest : public SlotJobTest {
   // Trains one epoch of the first `lines` examples. Steps of 32, 4 a lane.
   static InProcessResult RunOf(int64_t lines, InProcessRun run = {}) {
     WriteSlotLines(Path("some.txt"), 0, lines);
-    run.overrides.insert(run.overrides.begin(), {"data.train.files=\"some.txt\"", "train.epochs=1", "train.digest_every_steps=0"});
+    run.overrides.insert(run.overrides.begin(),
+                         {"data.train.files=\"some.txt\"", "train.epochs=1", "train.digest_every_steps=0"});
     return Run(std::move(run));
   }
   // The digest of all values of the newest checkpoint in Path(name).
@@ -105,12 +107,14 @@ TEST_F(RunEndTest, EveryClusterEndsAtTheSameStepWithTheSameBits) {
 }
 
 TEST_F(RunEndTest, ARunThatGoesOnInItsLastStepsEndsAsTheUndisturbedOne) {
-  const std::vector<std::string> overrides = {"train.epochs=5", "checkpoint.every_steps=1", "checkpoint.keep_last=200", CheckpointIn("kept")};
+  const std::vector<std::string> overrides = {"train.epochs=5", "checkpoint.every_steps=1", "checkpoint.keep_last=200",
+                                              CheckpointIn("kept")};
   const InProcessResult whole = RunOf(777, {.overrides = overrides});
   EXPECT_EQ(whole.summary.steps, 121);
   const uint64_t values = ValuesIn("kept");
   for (const int last : {121, 120, 119, 97, 24}) {
-    for (int step = last + 1; step <= 121; ++step) std::filesystem::remove_all(absl::StrCat(Path("kept"), "/", StepDirectoryName(step)));
+    for (int step = last + 1; step <= 121; ++step)
+      std::filesystem::remove_all(absl::StrCat(Path("kept"), "/", StepDirectoryName(step)));
     const InProcessResult resumed = RunOf(777, {.overrides = overrides, .servers = 2, .trainers = 3, .resume = true});
     EXPECT_EQ(resumed.summary.steps, 121) << "from " << last;
     EXPECT_EQ(resumed.summary.left_out, whole.summary.left_out);
@@ -119,8 +123,8 @@ TEST_F(RunEndTest, ARunThatGoesOnInItsLastStepsEndsAsTheUndisturbedOne) {
 }
 
 TEST_F(RunEndTest, ARunDoesNotGoOnWithDataInWhichStepZeroIsAnother) {
-  const std::vector<std::string> overrides = {"data.train.files=\"few.txt\"", "data.bad_line=SKIP", "train.epochs=4", "train.digest_every_steps=0",
-                                              CheckpointIn("few")};
+  const std::vector<std::string> overrides = {"data.train.files=\"few.txt\"", "data.bad_line=SKIP", "train.epochs=4",
+                                              "train.digest_every_steps=0", CheckpointIn("few")};
   // Long lines, so that what is changed below is between the places that a resume compares.
   {
     std::ofstream out(Path("few.txt"));
@@ -136,7 +140,8 @@ TEST_F(RunEndTest, ARunDoesNotGoOnWithDataInWhichStepZeroIsAnother) {
   ASSERT_TRUE(WriteFileAtomically(Path("few.txt"), *text).ok());
   const absl::Status status = TryRun({.overrides = overrides, .resume = true}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("step 0 had 20 examples when the checkpoint was written, and has 19"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("step 0 had 20 examples when the checkpoint was written, and has 19"));
 }
 
 TEST_F(RunEndTest, InOtherModesEachTrainerJudgesItsOwnSteps) {
@@ -166,7 +171,8 @@ TEST_F(RunEndTest, InOtherModesEachTrainerJudgesItsOwnSteps) {
   }
 }
 
-// Three streams of 300 lines and one of thousands, in files of one size: when the three have ended, the one is a quarter of a step.
+// Three streams of 300 lines and one of thousands, in files of one size: when the three have ended, the one is a
+// quarter of a step.
 TEST_F(RunEndTest, WhatUnevenFilesLeaveOutIsCountedAsFarAsItIsWorth) {
   std::string text;
   for (int f = 0; f < 3; ++f) {
@@ -178,7 +184,8 @@ TEST_F(RunEndTest, WhatUnevenFilesLeaveOutIsCountedAsFarAsItIsWorth) {
   constexpr int64_t kLines = 3000;
   for (int64_t i = 0; i < kLines; ++i) absl::StrAppend(&text, SlotLine(i), "\n");
   ASSERT_TRUE(WriteFileAtomically(Path("part3"), PaddedGzip(text, 5 << 20)).ok());
-  const InProcessResult result = Run({.overrides = {"data.train.files=\"part?\"", "train.epochs=1", "train.digest_every_steps=0", "train.lanes=4"}});
+  const InProcessResult result = Run(
+      {.overrides = {"data.train.files=\"part?\"", "train.epochs=1", "train.digest_every_steps=0", "train.lanes=4"}});
   // 37 steps of 8 a lane and one of 4 from three lanes, 8 from the fourth: 20 of 32.
   EXPECT_EQ(result.summary.steps, 38);
   EXPECT_TRUE(result.summary.left_out_more);

@@ -1,4 +1,5 @@
-// The wide and the deep part of a model in one table, trained: it is what two tables are, on any cluster and after a resume.
+// The wide and the deep part of a model in one table, trained: it is what two tables are, on any cluster and after a
+// resume.
 #include <map>
 #include <string>
 #include <utility>
@@ -19,7 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kTables[] = R"(table { name: "vectors" width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+constexpr char kTables[] = R"(table { name: "vectors" width: 4 is_sparse: true is_distributed: true )"
+                           R"(optimizer { adagrad { learning_rate: 0.05 } } }
 table { name: "weights" width: 1 is_sparse: true is_distributed: true optimizer { ftrl {} } })";
 constexpr char kLayers[] = R"(  layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
   layer { name: "wide" embedding { ids: "cat" table: "weights" pooling: SUM } })";
@@ -54,11 +56,15 @@ constexpr char kLater[] = "after: 3 initializer { gaussian { stddev: 0.1 } }";
 
 TEST_F(SegmentsTest, OneTableIsWhatTwoAre) {
   // Initial values hang on names: constants do not.
-  const std::string two = absl::StrReplaceAll(
-      kSlotJob, {{"adagrad { learning_rate: 0.05 } }", "adagrad { learning_rate: 0.05 } } initializer { constant { value: 0.05 } }"},
-                 {"digest_every_steps: 100", "digest_every_steps: 20 max_steps: 40"}});
+  const std::string two =
+      absl::StrReplaceAll(kSlotJob, {{"adagrad { learning_rate: 0.05 } }",
+                                      "adagrad { learning_rate: 0.05 } } initializer { constant { value: 0.05 } }"},
+                                     {"digest_every_steps: 100", "digest_every_steps: 20 max_steps: 40"}});
   Run({.job_text = two, .overrides = {CheckpointIn("two")}, .servers = 2, .trainers = 2});
-  Run({.job_text = SegmentsJob("initializer { constant { value: 0.05 } }"), .overrides = {CheckpointIn("one")}, .servers = 2, .trainers = 2});
+  Run({.job_text = SegmentsJob("initializer { constant { value: 0.05 } }"),
+       .overrides = {CheckpointIn("one")},
+       .servers = 2,
+       .trainers = 2});
   DigestTable apart = DigestsIn("two"), together = DigestsIn("one");
   for (const char* dense : {"deep.w", "deep.b", "out.w", "out.b"}) {
     EXPECT_EQ(together.at(dense).values, apart.at(dense).values) << dense;
@@ -91,7 +97,8 @@ TEST_F(SegmentsTest, ACheckpointOfOtherSegmentsIsRefused) {
 }
 
 TEST_F(SegmentsTest, AnEpochReachesTheAucOfTwoTables) {
-  const InProcessResult trained = Run({.job_text = SegmentsJob(kLater), .overrides = {"train.max_steps=0"}, .servers = 2, .trainers = 2});
+  const InProcessResult trained =
+      Run({.job_text = SegmentsJob(kLater), .overrides = {"train.max_steps=0"}, .servers = 2, .trainers = 2});
   ASSERT_TRUE(trained.summary.eval.has_value());
   EXPECT_GE(trained.summary.eval->auc, kSlotJobAuc);
 }

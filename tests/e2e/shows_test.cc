@@ -1,4 +1,5 @@
-// Shows and clicks of rows: each sample of an epoch is counted once, on any cluster, and what hangs on them has the same bits.
+// Shows and clicks of rows: each sample of an epoch is counted once, on any cluster, and what hangs on them has the
+// same bits.
 #include <bit>
 #include <filesystem>
 #include <map>
@@ -23,11 +24,12 @@ namespace {
 
 // Of the table "vectors"; one epoch of 2000 examples.
 std::string JobWith(const std::string& lifecycle, const std::string& more = "") {
-  return absl::StrReplaceAll(
-      kSlotJob, {{"width: 4 is_sparse: true is_distributed: true",
-                  absl::StrCat("width: 4 is_sparse: true is_distributed: true logical_shards: 16 ", more, " lifecycle { ", lifecycle, " }")},
-                 {"digest_every_steps: 100", "digest_every_steps: 20"},
-                 {"epochs: 8", "epochs: 1"}});
+  return absl::StrReplaceAll(kSlotJob,
+                             {{"width: 4 is_sparse: true is_distributed: true",
+                               absl::StrCat("width: 4 is_sparse: true is_distributed: true logical_shards: 16 ", more,
+                                            " lifecycle { ", lifecycle, " }")},
+                              {"digest_every_steps: 100", "digest_every_steps: 20"},
+                              {"epochs: 8", "epochs: 1"}});
 }
 
 using Counts = std::map<int64_t, std::pair<float, float>>;
@@ -51,7 +53,8 @@ class ShowsTest : public SlotJobTest {
                             .logical_shards = 16},
                            [](uint32_t) { return true; },
                            [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
-                             for (size_t i = 0; i < ids.size(); ++i) counts[ids[i]] = {rows[i * 10 + 8], rows[i * 10 + 9]};
+                             for (size_t i = 0; i < ids.size(); ++i)
+                               counts[ids[i]] = {rows[i * 10 + 8], rows[i * 10 + 9]};
                              return absl::OkStatus();
                            }});
     const absl::Status loaded = LoadCheckpoint(newest->found.path, newest->manifest, plan);
@@ -81,14 +84,17 @@ TEST_F(ShowsTest, EachSampleOfAnEpochIsCountedOnceOnAnyCluster) {
   const Counts expected = Expected();
   ASSERT_EQ(expected.size(), 100u);
   const std::string job = JobWith("click: \"label\"");
-  for (const auto& [servers, trainers, threads] : {std::tuple{1, 1, 1}, std::tuple{2, 1, 2}, std::tuple{1, 2, 1}, std::tuple{3, 4, 1}}) {
+  for (const auto& [servers, trainers, threads] :
+       {std::tuple{1, 1, 1}, std::tuple{2, 1, 2}, std::tuple{1, 2, 1}, std::tuple{3, 4, 1}}) {
     EXPECT_EQ(CountsOf({.job_text = job, .servers = servers, .trainers = trainers, .threads = threads}), expected)
         << servers << " servers, " << trainers << " trainers";
   }
-  EXPECT_EQ(CountsOf({.job_text = job, .overrides = {"train.accumulate_steps=3"}, .servers = 2, .trainers = 2}), expected);
+  EXPECT_EQ(CountsOf({.job_text = job, .overrides = {"train.accumulate_steps=3"}, .servers = 2, .trainers = 2}),
+            expected);
   EXPECT_EQ(CountsOf({.job_text = job, .overrides = {"distribute.sync=false"}, .servers = 2, .trainers = 2}), expected);
   EXPECT_EQ(CountsOf({.job_text = job,
-                      .overrides = {"distribute.sync=false", "distribute.half_async={}", "train.workers=2", "data.batch_size=16"},
+                      .overrides = {"distribute.sync=false", "distribute.half_async={}", "train.workers=2",
+                                    "data.batch_size=16"},
                       .servers = 2,
                       .trainers = 2}),
             expected);
@@ -102,7 +108,8 @@ const Policy kPolicies[] = {
     {"click: \"label\" admit_score: 3", ""},
     {"click: \"label\" decay_every_steps: 5 decay: 0.7 min_score: 0.9 tombstones: true", ""},
     {"click: \"label\" when_full: EVICT_LEAST_FREQUENT", "dict_size: 48"},
-    {"click: \"label\" admit_score: 1.5 decay_every_steps: 3 decay: 0.75 min_score: 0.5 ttl_steps: 9 when_full: EVICT_LEAST_FREQUENT "
+    {"click: \"label\" admit_score: 1.5 decay_every_steps: 3 decay: 0.75 min_score: 0.5 ttl_steps: 9 when_full: "
+     "EVICT_LEAST_FREQUENT "
      "show_coefficient: 0.25 click_coefficient: 2",
      "dict_size: 64"},
 };
@@ -118,18 +125,22 @@ TEST_F(ShowsTest, WhatHangsOnScoresHasTheSameBitsOnEveryClusterAndAfterAResume) 
     const InProcessResult alone = Run({.job_text = job});
     ASSERT_GE(alone.digests.size(), 3u);
     for (const auto& [servers, trainers, threads] : {std::tuple{2, 2, 1}, std::tuple{3, 1, 2}, std::tuple{1, 4, 3}}) {
-      EXPECT_EQ(Run({.job_text = job, .servers = servers, .trainers = trainers, .threads = threads}).digests, alone.digests)
+      EXPECT_EQ(Run({.job_text = job, .servers = servers, .trainers = trainers, .threads = threads}).digests,
+                alone.digests)
           << policy.lifecycle << " " << servers << " " << trainers;
     }
     // It does something here.
-    EXPECT_GT(count(alone, "table.vectors.dropped") + count(alone, "table.vectors.faded") + count(alone, "table.vectors.evicted"), 10)
+    EXPECT_GT(count(alone, "table.vectors.dropped") + count(alone, "table.vectors.faded") +
+                  count(alone, "table.vectors.evicted"),
+              10)
         << policy.lifecycle;
     const std::string checkpoints = absl::StrCat("checkpoint.dir=\"", dir_, "/resumed\"");
     std::filesystem::remove_all(dir_ + "/resumed");
     Run({.job_text = job, .overrides = {checkpoints, "train.max_steps=33"}, .servers = 2, .trainers = 2});
     const InProcessResult second = Run({.job_text = job, .overrides = {checkpoints}, .servers = 3, .resume = true});
     ASSERT_EQ(second.digests.size() + 1, alone.digests.size()) << policy.lifecycle;
-    for (size_t i = 0; i < second.digests.size(); ++i) EXPECT_EQ(second.digests[i], alone.digests[i + 1]) << policy.lifecycle << " " << i;
+    for (size_t i = 0; i < second.digests.size(); ++i)
+      EXPECT_EQ(second.digests[i], alone.digests[i + 1]) << policy.lifecycle << " " << i;
   }
 }
 

@@ -1,5 +1,5 @@
-"""A client that stops reading in the middle of answers of 1 GiB: the server's memory stays bounded, another client goes on
-at its speed, and the stopped one goes on when it is woken in time, or is named and told why it cannot.
+"""A client that stops reading in the middle of answers of 1 GiB: the server's memory stays bounded, another client goes
+on at its speed, and the stopped one goes on when it is woken in time, or is named and told why it cannot.
 
 Arguments: those of plain_stub.py, then TCP or UNIX: the way of the tensors; the server's process; its log.
 """
@@ -42,7 +42,8 @@ def bulk_stub(trainer, address, way):
 
 
 def read_all(trainer, bulk, stop_after):
-    """Asks for everything at once, stops itself when so many answers are there, and returns how many came in the end."""
+    """Asks for everything at once, stops itself when so many answers are there, and returns how many came
+    in the end."""
     calls = [bulk.Pull.future(trainer.pull(IDS, wait_s=1), timeout=120) for _ in range(PULLS)]
     came = 0
     while calls:

@@ -26,8 +26,9 @@ class PrepareTest : public ::testing::Test {
   }
   // Exit status of a converter that writes to out_.
   int Run(const std::string& program, const std::string& flags) {
-    return std::system(absl::StrCat("examples/", program, " --output=", out_.path(), " ", flags, " > ", out_.path(),
-                                    "/log 2>&1").c_str());
+    return std::system(
+        absl::StrCat("examples/", program, " --output=", out_.path(), " ", flags, " > ", out_.path(), "/log 2>&1")
+            .c_str());
   }
   std::vector<std::string> Lines(const std::string& path) {
     v1::DataSource source;
@@ -129,14 +130,16 @@ TEST_F(PrepareTest, EveryFifthHouseIsForTheTest) {
     const std::string& made = i % 5 == 0 ? test[1 + i / 5] : train[1 + i - i / 5 - 1];
     const std::string& line = all[1 + i];
     // The price goes in front, and ocean_proximity is what stands behind it.
-    const std::string numbers = line.substr(0, line.rfind(',', line.rfind(',') - 1)), ocean = line.substr(line.rfind(','));
+    const std::string numbers = line.substr(0, line.rfind(',', line.rfind(',') - 1)),
+                      ocean = line.substr(line.rfind(','));
     ASSERT_EQ(made.substr(made.find(',') + 1), numbers + ocean) << i;
   }
 }
 
 TEST_F(PrepareTest, FashionMnistIsUnpackedAndFitsItsReader) {
   ASSERT_EQ(Run("fashion_mnist/prepare", "--data=" + data_), 0);
-  DataSpec spec = MakeSpec("train { files: '*-images-*' labels: '*-labels-*' } idx { values: 784 } batch_size: 8", out_);
+  DataSpec spec =
+      MakeSpec("train { files: '*-images-*' labels: '*-labels-*' } idx { values: 784 } batch_size: 8", out_);
   spec.required = {"label"};
   const auto set = DataSet::Open(spec.config, spec.config.train(), out_.path(), "data.train");
   ASSERT_TRUE(set.ok()) << set.status();
@@ -166,12 +169,13 @@ TEST_F(PrepareTest, MovielensHistoriesHoldOnlyWhatWasRatedBeforeInTheTrainingPar
     for (std::vector<std::string>& slot : slots) {
       size_t n = 0;
       in >> n;
-      for (slot.resize(n); std::string& value : slot) in >> value;
+      for (slot.resize(n); std::string & value : slot) in >> value;
     }
     ASSERT_TRUE(in) << line;
     ASSERT_LE(slots[4].size(), 50u);
     for (const size_t s : {4, 5}) {
-      EXPECT_EQ(std::count(slots[s].begin(), slots[s].end(), slots[2][0]), 0) << "the film is in its own history: " << line;
+      EXPECT_EQ(std::count(slots[s].begin(), slots[s].end(), slots[2][0]), 0)
+          << "the film is in its own history: " << line;
     }
     // All test lines of a user know the same.
     const std::string known = absl::StrJoin(slots[4], " ") + "|" + absl::StrJoin(slots[5], " ");
@@ -185,11 +189,13 @@ TEST_F(PrepareTest, MovielensHistoriesHoldOnlyWhatWasRatedBeforeInTheTrainingPar
 
 TEST(PrepareWithoutDataTest, MissingDataIsNamed) {
   TempDir dir;
-  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare", "movielens/prepare"}) {
+  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare",
+                              "movielens/prepare"}) {
     const std::string log = dir.path() + "/log";
-    EXPECT_NE(std::system(absl::StrCat("examples/", program, " --data=/nowhere --output=", dir.path(), " > ", log,
-                                       " 2>&1").c_str()),
-              0);
+    EXPECT_NE(
+        std::system(
+            absl::StrCat("examples/", program, " --data=/nowhere --output=", dir.path(), " > ", log, " 2>&1").c_str()),
+        0);
     std::ifstream in(log);
     const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     EXPECT_THAT(text, ::testing::HasSubstr("prepare: there is no /nowhere/"));

@@ -1,5 +1,5 @@
-// Any bytes as an IDX file and its labels. The first byte says how they are compressed and whether there are labels; the second, how
-// many streams. What is not refused gives, over all streams, as many examples as the header says.
+// Any bytes as an IDX file and its labels. The first byte says how they are compressed and whether there are labels;
+// the second, how many streams. What is not refused gives, over all streams, as many examples as the header says.
 #include <cstdlib>
 #include <string>
 

@@ -69,8 +69,8 @@ class ScratchDirectory {
   const std::string path_;
 };
 
-// The target's own, made at the first call and gone with the process. The log is silent from then on: what a target is fed would
-// fill it.
+// The target's own, made at the first call and gone with the process. The log is silent from then on: what a target is
+// fed would fill it.
 inline const ScratchDirectory& QuietScratch(const std::string& name) {
   static const ScratchDirectory directory = [&] {
     FLAGS_minloglevel = google::GLOG_FATAL;

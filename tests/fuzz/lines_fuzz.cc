@@ -1,6 +1,6 @@
-// Any bytes as a data file. The first byte says the format of its lines and how it is compressed; the second where it is
-// cut. A plain file gives the lines that splitting it by hand gives, and both parts of a cut one together all of them.
-// What the fast way of a parser gives, the plain one gives, too.
+// Any bytes as a data file. The first byte says the format of its lines and how it is compressed; the second where it
+// is cut. A plain file gives the lines that splitting it by hand gives, and both parts of a cut one together all of
+// them. What the fast way of a parser gives, the plain one gives, too.
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -25,10 +25,12 @@ constexpr char kFormats[][400] = {
     "csv { column { name: 'label' } column { name: 'a' type: ID output: 'cat' } column { name: 'x' list: ';' dim: 2 } "
     "column { name: 'b' type: TEXT output: 'cat' } column { name: 'c' type: TEXT list: '|' weight: ':' } }",
     "csv { header: false separator: '\t' column { name: 'label' } column { name: 'c' type: ID list: ',' weight: ':' "
-    "output: 'cat' } column { type: SKIP } column { name: 'b' type: ID } column { name: 'a' type: TEXT output: 'cat' } }",
+    "output: 'cat' } column { type: SKIP } column { name: 'b' type: ID } column { name: 'a' type: TEXT output: 'cat' } "
+    "}",
     "lib_svm { slot { name: 'x' type: FLOAT first: 1 last: 3 } slot { name: 'b' first: 20 } slot { name: 'a' first: 10 "
     "last: 19 output: 'cat' } }",
-    "lib_svm { fields: true slot { name: 'a' field: 1 } slot { name: 'x' type: FLOAT field: 0 last: 3 } slot { name: 'b' "
+    "lib_svm { fields: true slot { name: 'a' field: 1 } slot { name: 'x' type: FLOAT field: 0 last: 3 } slot { name: "
+    "'b' "
     "field: 2 first: 10 } }",
 };
 constexpr size_t kFormatCount = std::size(kFormats);
@@ -82,8 +84,8 @@ std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LinePa
   return below.ok() ? *std::move(below) : nullptr;
 }
 
-// A compressed file gives the same lines when it is decompressed ahead. How many of them come before damage depends on how much is
-// decompressed at once.
+// A compressed file gives the same lines when it is decompressed ahead. How many of them come before damage depends on
+// how much is decompressed at once.
 void CheckAhead(const DataFile& file, const std::vector<std::string>& lines, const absl::Status& status) {
   static LinesAhead* const ahead = new LinesAhead({.block = 64});
   const auto source = ahead->Open(file, {});

@@ -1,5 +1,5 @@
-// Any text as traces of two processes, one behind the other with a NUL between: read, put together, made into a table. What was put
-// together can be read again.
+// Any text as traces of two processes, one behind the other with a NUL between: read, put together, made into a table.
+// What was put together can be read again.
 #include <cstdlib>
 
 #include "framework/runtime/profile_table.h"

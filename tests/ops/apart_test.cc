@@ -51,7 +51,8 @@ const std::vector<std::string> kParameters = {"k0", "c0", "k1", "w0", "b0", "w1"
 
 Tensor Values(absl::Span<const int64_t> dims, int salt) {
   Tensor t(v1::FLOAT32, dims);
-  for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i) + salt));
+  for (int64_t i = 0; i < t.size(); ++i)
+    t.data<float>()[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i) + salt));
   return t;
 }
 
@@ -77,7 +78,8 @@ TEST(ApartTest, TheBitsAreThoseOfOneOperatorAfterTheOther) {
       for (size_t p = 0; p < kParameters.size(); ++p) {
         for (const v1::VarDesc& var : program->blocks(0).vars()) {
           if (var.name() != kParameters[p]) continue;
-          *scope.FindOrCreate(var.name()) = Values(std::vector<int64_t>(var.dims().begin(), var.dims().end()), static_cast<int>(p));
+          *scope.FindOrCreate(var.name()) =
+              Values(std::vector<int64_t>(var.dims().begin(), var.dims().end()), static_cast<int>(p));
         }
       }
       *executor.Find(0, "x") = Values({batch, 1, 8, 8}, 11);

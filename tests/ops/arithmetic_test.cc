@@ -33,8 +33,8 @@ TEST(ArithmeticTest, Avx2IsHeldToAlsoWhereTheProcessorHasMore) {
   EXPECT_EQ(ResolvedArithmetic(), "avx2");
   const absl::Status other = SetArithmetic(v1::Train::AVX512);
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(other.message()),
-              ::testing::AnyOf(HasSubstr("arithmetic is already avx2 in this process"), HasSubstr("has not all of AVX-512")));
+  EXPECT_THAT(std::string(other.message()), ::testing::AnyOf(HasSubstr("arithmetic is already avx2 in this process"),
+                                                             HasSubstr("has not all of AVX-512")));
 }
 
 }  // namespace

@@ -30,7 +30,9 @@ TEST(AttentionPairsTest, PartsStandSideBySide) {
 
 TEST(AttentionPairsTest, WhatStandsBehindALengthHasNoGradient) {
   OpTest t("attention_pairs");
-  t.Batched("Query", {2, 1}, {2, 5}).Batched("Sequence", {2, 2, 1}, {3, kNan, kNan, kNan}).Batched("Length", {2, 1}, {1, 0});
+  t.Batched("Query", {2, 1}, {2, 5})
+      .Batched("Sequence", {2, 2, 1}, {3, kNan, kNan, kNan})
+      .Batched("Length", {2, 1}, {1, 0});
   ASSERT_OK(t.Run());
   std::vector<float> rows = {1, 10, 100, 1000};
   rows.resize(16, kNan);
@@ -64,7 +66,8 @@ TEST(AttentionPairsTest, WidthsMustBeTheSame) {
 TEST(AttentionPairsTest, ALengthThatIsNoneIsNamed) {
   OpTest t("attention_pairs");
   t.Batched("Query", {1, 1}, {2}).Batched("Sequence", {1, 2, 1}, {3, 4}).Batched("Length", {1, 1}, {3});
-  EXPECT_THAT(std::string(t.Run().message()), HasSubstr("Length of example 0 is 3; Sequence [1, 2, 1] has sequences of 0 to 2"));
+  EXPECT_THAT(std::string(t.Run().message()),
+              HasSubstr("Length of example 0 is 3; Sequence [1, 2, 1] has sequences of 0 to 2"));
 }
 
 }  // namespace

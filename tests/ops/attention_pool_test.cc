@@ -75,8 +75,9 @@ TEST(AttentionPoolTest, OnlyItsOutputMayBeUsed) {
   OpTest t = Attention(true);
   t.Batched("Score", {1, 2, 1}, {1, 2}).Batched("Sequence", {1, 2, 1}, {3, 4}).Batched("Length", {1, 1}, {2});
   ASSERT_OK(t.Run());
-  EXPECT_THAT(std::string(t.Gradient("Score", 0, {{"Weight", Tensor::Of<float>({1, 2, 1}, {1, 1})}}).status().message()),
-              HasSubstr("only Out may be used"));
+  EXPECT_THAT(
+      std::string(t.Gradient("Score", 0, {{"Weight", Tensor::Of<float>({1, 2, 1}, {1, 1})}}).status().message()),
+      HasSubstr("only Out may be used"));
 }
 
 }  // namespace

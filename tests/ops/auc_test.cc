@@ -52,15 +52,18 @@ TEST(AucTest, ManyPredictionsAreCountedAsOneByOne) {
     std::vector<float> predict, label;
     std::vector<int64_t> positives(kBuckets, 1), negatives(kBuckets, 2);
     OpTest t("auc", {AttrI("buckets", kBuckets)});
-    t.Fixed("StatPos", Tensor::Of<int64_t>({kBuckets}, positives)).Fixed("StatNeg", Tensor::Of<int64_t>({kBuckets}, negatives));
+    t.Fixed("StatPos", Tensor::Of<int64_t>({kBuckets}, positives))
+        .Fixed("StatNeg", Tensor::Of<int64_t>({kBuckets}, negatives));
     for (uint64_t i = 0; i < n; ++i) {
       const PhiloxBlock r = Philox(n, i, 0);
       // Ends of buckets, their neighbours and labels at the threshold are among them.
       const float end = static_cast<float>(r.v[0] % (kBuckets + 1)) / kBuckets;
-      const float places[] = {UniformFloat(r.v[1]), end, std::nextafter(end, 0.0f), std::min(1.0f, std::nextafter(end, 2.0f))};
+      const float places[] = {UniformFloat(r.v[1]), end, std::nextafter(end, 0.0f),
+                              std::min(1.0f, std::nextafter(end, 2.0f))};
       predict.push_back(places[r.v[2] % 4]);
       label.push_back(r.v[3] % 3 == 0 ? 0.5f : static_cast<float>(r.v[3] % 2));
-      const size_t bucket = static_cast<size_t>(std::min(std::floor(double{predict.back()} * kBuckets), kBuckets - 1.0));
+      const size_t bucket =
+          static_cast<size_t>(std::min(std::floor(double{predict.back()} * kBuckets), kBuckets - 1.0));
       ++(label.back() > 0.5f ? positives : negatives)[bucket];
     }
     t.Batched("Predict", {static_cast<int64_t>(n), 1}, predict).Batched("Label", {static_cast<int64_t>(n), 1}, label);
@@ -88,7 +91,8 @@ TEST(AucTest, CountsMustFitTheBuckets) {
       .Batched("Label", {1, 1}, {1})
       .Fixed("StatPos", Tensor::Of<int64_t>({4}, {0, 0, 0, 0}))
       .Fixed("StatNeg", Tensor::Of<int64_t>({3}, {0, 0, 0}));
-  EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("auc: StatNeg must be [4], one count per bucket, got [3]"));
+  EXPECT_THAT(std::string(t.InferShapes().message()),
+              HasSubstr("auc: StatNeg must be [4], one count per bucket, got [3]"));
 }
 
 }  // namespace

@@ -82,15 +82,20 @@ class TrainedModel {
     ASSERT_TRUE(status.ok()) << status;
   }
   Tensor& At(const std::string& name) { return std::get<Tensor>(*executor_->Find(0, name)); }
-  std::vector<float> Value(const std::string& name) { return {At(name).span<float>().begin(), At(name).span<float>().end()}; }
+  std::vector<float> Value(const std::string& name) {
+    return {At(name).span<float>().begin(), At(name).span<float>().end()};
+  }
 
  private:
   static Tensor Values(std::vector<int64_t> dims, int salt) {
     Tensor t(v1::FLOAT32, dims);
-    for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i) + salt));
+    for (int64_t i = 0; i < t.size(); ++i)
+      t.data<float>()[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i) + salt));
     return t;
   }
-  void Set(const std::string& name, std::vector<int64_t> dims, int salt) { *scope_.FindOrCreate(name) = Values(dims, salt); }
+  void Set(const std::string& name, std::vector<int64_t> dims, int salt) {
+    *scope_.FindOrCreate(name) = Values(dims, salt);
+  }
 
   Scope scope_;
   std::unique_ptr<Executor> executor_;

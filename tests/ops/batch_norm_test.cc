@@ -37,7 +37,10 @@ TEST(BatchNormTest, AChannelHasMeanZeroAndVarianceOne) {
   // Channel 0: 1 3 5 7, mean 4, variance 5. Channel 1: 2 twice and 6 twice.
   OpTest t("batch_norm", {AttrF("epsilon", 4)});
   t.Batched("X", {2, 2, 2}, {1, 3, 2, 2, 5, 7, 6, 6});
-  t.Fixed("Scale", {2}, {3, 1}).Fixed("Shift", {2}, {0, 10}).Fixed("Mean", {2}, {77, 77}).Fixed("Variance", {2}, {77, 77});
+  t.Fixed("Scale", {2}, {3, 1})
+      .Fixed("Shift", {2}, {0, 10})
+      .Fixed("Mean", {2}, {77, 77})
+      .Fixed("Variance", {2}, {77, 77});
   ASSERT_OK(t.Run());
   t.ExpectOutput("BatchMean", {2}, {4, 4}, 0);
   t.ExpectOutput("BatchVariance", {2}, {5, 4}, 0);
@@ -49,7 +52,10 @@ TEST(BatchNormTest, AChannelHasMeanZeroAndVarianceOne) {
 TEST(BatchNormTest, OutsideOfTrainingItTakesTheRunningValues) {
   OpTest t("batch_norm", {AttrF("epsilon", 0.75)});
   t.Batched("X", {1, 2}, {5, 6});
-  t.Fixed("Scale", {2}, {2, 1}).Fixed("Shift", {2}, {1, 0}).Fixed("Mean", {2}, {2, 6}).Fixed("Variance", {2}, {8.25f, 3.25f});
+  t.Fixed("Scale", {2}, {2, 1})
+      .Fixed("Shift", {2}, {1, 0})
+      .Fixed("Mean", {2}, {2, 6})
+      .Fixed("Variance", {2}, {8.25f, 3.25f});
   t.step().training = false;
   ASSERT_OK(t.Run());
   t.ExpectOutput("Out", {1, 2}, {3, 0});
@@ -64,8 +70,8 @@ TEST(BatchNormTest, OneElementHasVarianceZero) {
 }
 
 TEST(BatchNormTest, IsTheDefinitionInDouble) {
-  for (const Shape& x :
-       {Shape{2, 1}, Shape{17, 3}, Shape{64, 70}, Shape{1, 2, 5}, Shape{3, 4, 7, 7}, Shape{5, 2, 28, 28}, Shape{2, 3, 1, 1}}) {
+  for (const Shape& x : {Shape{2, 1}, Shape{17, 3}, Shape{64, 70}, Shape{1, 2, 5}, Shape{3, 4, 7, 7},
+                         Shape{5, 2, 28, 28}, Shape{2, 3, 1, 1}}) {
     SCOPED_TRACE(ShapeString(x));
     const std::vector<float> values = Numbers(ElementCount(x), 1);
     OpTest t = BatchNorm(x, values);
@@ -140,10 +146,10 @@ TEST(BatchNormTest, WhatDoesNotFitIsRefusedByName) {
   wrong.Batched("X", {2, 3}, Numbers(6, 1)).Fixed("Scale", {3}, {1, 1, 1}).Fixed("Shift", {3}, {1, 1, 1});
   wrong.Fixed("Mean", {2}, {1, 1}).Fixed("Variance", {3}, {1, 1, 1});
   EXPECT_THAT(std::string(wrong.InferShapes().message()), HasSubstr("Mean must be [3], got [2]"));
-  for (const auto& [attr, text] :
-       {std::pair(AttrF("epsilon", 0), "epsilon must be positive, got 0"),
-        std::pair(AttrF("momentum", 1), "momentum must be in [0, 1), got 1"),
-        std::pair(AttrS("activation", "softmax"), "activation must be identity, relu, sigmoid or tanh, got 'softmax'")}) {
+  for (const auto& [attr, text] : {std::pair(AttrF("epsilon", 0), "epsilon must be positive, got 0"),
+                                   std::pair(AttrF("momentum", 1), "momentum must be in [0, 1), got 1"),
+                                   std::pair(AttrS("activation", "softmax"),
+                                             "activation must be identity, relu, sigmoid or tanh, got 'softmax'")}) {
     OpTest t("batch_norm", {attr});
     t.Batched("X", {1, 1}, {1})
         .Fixed("Scale", {1}, {1})
@@ -158,9 +164,9 @@ v1::ProgramDesc TwoReaders(const std::string& second_mean) {
   v1::ProgramDesc program;
   v1::BlockDesc* const block = program.add_blocks();
   for (const std::string& mean : {std::string("m"), second_mean}) {
-    *block->add_ops() =
-        MakeOp("batch_norm", {{"X", {"x"}}, {"Scale", {"s"}}, {"Shift", {"h"}}, {"Mean", {mean}}, {"Variance", {mean + "v"}}},
-               {{"Out", {"y"}}, {"BatchMean", {"bm"}}, {"BatchVariance", {"bv"}}}, {AttrF("momentum", 0.25)});
+    *block->add_ops() = MakeOp(
+        "batch_norm", {{"X", {"x"}}, {"Scale", {"s"}}, {"Shift", {"h"}}, {"Mean", {mean}}, {"Variance", {mean + "v"}}},
+        {{"Out", {"y"}}, {"BatchMean", {"bm"}}, {"BatchVariance", {"bv"}}}, {AttrF("momentum", 0.25)});
   }
   return program;
 }

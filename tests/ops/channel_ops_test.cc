@@ -1,5 +1,5 @@
-// prefetch, send, send_barrier, recv, fetch_barrier, merge, split_*: the ops that move variables, over a channel that notes
-// what it is told.
+// prefetch, send, send_barrier, recv, fetch_barrier, merge, split_*: the ops that move variables, over a channel that
+// notes what it is told.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -29,7 +29,8 @@ class FakeChannel : public ParamChannel {
     for (const TableRows& t : tables) {
       asked[t.table] = *t.ids;
       for (size_t i = 0; i < t.ids->size(); ++i) {
-        for (int j = 0; j < t.width; ++j) t.rows[static_cast<int64_t>(i) * t.width + j] = static_cast<float>(100 * (*t.ids)[i] + j);
+        for (int j = 0; j < t.width; ++j)
+          t.rows[static_cast<int64_t>(i) * t.width + j] = static_cast<float>(100 * (*t.ids)[i] + j);
       }
     }
     return pull_status;
@@ -57,7 +58,8 @@ class FakeChannel : public ParamChannel {
     return absl::OkStatus();
   }
   absl::Status Receive(const BlockRef& block, Tensor* out) override {
-    log.push_back("receive " + block.name + "@" + std::to_string(block.server) + " count " + std::to_string(block.count));
+    log.push_back("receive " + block.name + "@" + std::to_string(block.server) + " count " +
+                  std::to_string(block.count));
     EXPECT_EQ(out->size(), block.count);
     std::fill_n(out->data<float>(), out->size(), 7.0f);
     return absl::OkStatus();
@@ -330,8 +332,9 @@ class SendTest : public LanesTest {
   }
   v1::OpDesc dense_ = MakeOp("send", {{"X", {"a", "b"}}}, {},
                              {AttrStrings("blocks", std::vector<std::string>{"A", "B"}), AttrInts("servers", {1, 0})});
-  v1::OpDesc rows_ = MakeOp("send", {{"X", {"rows"}}}, {},
-                            {AttrStrings("blocks", std::vector<std::string>{"T"}), AttrInts("servers", {-1}), AttrI("width", 2)});
+  v1::OpDesc rows_ =
+      MakeOp("send", {{"X", {"rows"}}}, {},
+             {AttrStrings("blocks", std::vector<std::string>{"T"}), AttrInts("servers", {-1}), AttrI("width", 2)});
 };
 
 TEST_F(SendTest, LanesOfTheJobAreNamed) {
@@ -425,7 +428,8 @@ TEST_F(SendTest, WithSkipTheVerdictIsSkip) {
 TEST_F(SendTest, AGradientThatIsNotFiniteStopsByItsName) {
   Var("loss", 0) = Tensor::Of<float>({1, 1}, {1});
   health_.ReportNonFinite("w@GRAD");
-  EXPECT_THAT(std::string(Run(MakeOp("send_barrier", {{"X", {"loss"}}}, {}), {1}).message()), HasSubstr("'w@GRAD' is not finite"));
+  EXPECT_THAT(std::string(Run(MakeOp("send_barrier", {{"X", {"loss"}}}, {}), {1}).message()),
+              HasSubstr("'w@GRAD' is not finite"));
 }
 
 TEST_F(LanesTest, RecvSizesItsOutputs) {
@@ -461,7 +465,8 @@ TEST_F(LanesTest, FetchBarrierTellsTheOutcome) {
 TEST(SendShapeTest, BlocksServersAndWidthMustFit) {
   OpTest t("send", {AttrStrings("blocks", std::vector<std::string>{"A"}), AttrInts("servers", {0, 1})});
   t.Fixed("X", {2}, {1, 2});
-  EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("1 variables need as many blocks and servers, got 1 and 2"));
+  EXPECT_THAT(std::string(t.InferShapes().message()),
+              HasSubstr("1 variables need as many blocks and servers, got 1 and 2"));
   OpTest u("send", {AttrStrings("blocks", std::vector<std::string>{"A"}), AttrInts("servers", {0}), AttrI("width", 3)});
   u.Fixed("X", {2}, {1, 2});
   EXPECT_THAT(std::string(u.InferShapes().message()), HasSubstr("is dense: width must be 0"));
@@ -574,7 +579,8 @@ TEST(AllFiniteTest, FindsOneBadNumberAnywhere) {
     std::vector<float> x(static_cast<size_t>(n), std::numeric_limits<float>::max());
     EXPECT_TRUE(AllFinite(x.data(), n));
     for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
-      for (float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+      for (float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(),
+                        -std::numeric_limits<float>::infinity()}) {
         x[static_cast<size_t>(at)] = bad;
         EXPECT_FALSE(AllFinite(x.data(), n)) << n << " " << at;
       }

@@ -103,7 +103,8 @@ TEST(Conv2dTest, ElementsBeyondTheEdgesAreZero) {
 TEST(Conv2dTest, IsThePlainLoop) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.text());
-    const std::vector<float> x = Numbers(ElementCount(c.x()), 1), w = Numbers(ElementCount(c.w()), 2), bias = Numbers(c.filters, 3);
+    const std::vector<float> x = Numbers(ElementCount(c.x()), 1), w = Numbers(ElementCount(c.w()), 2),
+                             bias = Numbers(c.filters, 3);
     OpTest t = Conv(c, x, w, bias);
     ASSERT_OK(t.Run());
     std::vector<double> sums(static_cast<size_t>(ElementCount(c.out())));
@@ -122,7 +123,8 @@ TEST(Conv2dTest, IsThePlainLoop) {
 TEST(Conv2dTest, GradientsAreThoseOfThePlainLoop) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.text());
-    const std::vector<float> x = Numbers(ElementCount(c.x()), 1), w = Numbers(ElementCount(c.w()), 2), bias = Numbers(c.filters, 3);
+    const std::vector<float> x = Numbers(ElementCount(c.x()), 1), w = Numbers(ElementCount(c.w()), 2),
+                             bias = Numbers(c.filters, 3);
     const std::vector<float> dout = Numbers(ElementCount(c.out()), 4);
     std::vector<double> dx(x.size()), dw(w.size()), dbias(bias.size());
     ForProducts(c, [&](int64_t of_x, int64_t of_w, int64_t of_out) {
@@ -141,15 +143,16 @@ TEST(Conv2dTest, GradientsAreThoseOfThePlainLoop) {
       ASSERT_EQ(values.size(), static_cast<int64_t>(want->size())) << slot;
       for (int64_t i = 0; i < values.size(); ++i) {
         const double wanted = (*want)[static_cast<size_t>(i)];
-        ASSERT_NEAR(values.data<float>()[i], wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << slot << " element " << i;
+        ASSERT_NEAR(values.data<float>()[i], wanted, 1e-4 * std::max(1.0, std::abs(wanted)))
+            << slot << " element " << i;
       }
     }
   }
 }
 
 TEST(Conv2dTest, GradientAgreesWithDifferences) {
-  for (const Case& c :
-       {Case{2, 2, 4, 3, 3, 2, 2}, Case{1, 1, 5, 5, 2, 3, 3, {2, 2}, {1, 1}}, Case{2, 1, 3, 3, 12, 3, 3, {1, 1}, {1, 1}}}) {
+  for (const Case& c : {Case{2, 2, 4, 3, 3, 2, 2}, Case{1, 1, 5, 5, 2, 3, 3, {2, 2}, {1, 1}},
+                        Case{2, 1, 3, 3, 12, 3, 3, {1, 1}, {1, 1}}}) {
     SCOPED_TRACE(c.text());
     for (const std::string activation : {"identity", "sigmoid", "tanh"}) {
       std::vector<float> x = Numbers(ElementCount(c.x()), 5), w = Numbers(ElementCount(c.w()), 6);
@@ -163,7 +166,8 @@ TEST(Conv2dTest, GradientAgreesWithDifferences) {
 
 TEST(Conv2dTest, ActivatesWithAndWithoutBias) {
   for (const bool with_bias : {false, true}) {
-    OpTest t = Conv({1, 1, 1, 3, 1, 1, 1}, {-2, 0, 3}, {1}, with_bias ? std::vector<float>{1} : std::vector<float>{}, "relu");
+    OpTest t =
+        Conv({1, 1, 1, 3, 1, 1, 1}, {-2, 0, 3}, {1}, with_bias ? std::vector<float>{1} : std::vector<float>{}, "relu");
     ASSERT_OK(t.Run());
     t.ExpectOutput("Out", {1, 1, 1, 3}, with_bias ? std::vector<float>{0, 1, 4} : std::vector<float>{0, 0, 3}, 0);
     // Where the output is 0 nothing flows back.
@@ -197,13 +201,16 @@ TEST(Conv2dTest, WhatDoesNotFitIsRefusedByName) {
               HasSubstr("height: a kernel of 5 does not fit into 4 elements"));
   EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1, 1}, {0, 3})),
               HasSubstr("width: padding must be at least 0 and below the kernel, 3, got 3"));
-  EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1, 0}, {0, 0})), HasSubstr("width: stride must be 1 to 16777216, got 0"));
+  EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1, 0}, {0, 0})),
+              HasSubstr("width: stride must be 1 to 16777216, got 0"));
   EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1}, {0, 0})),
               HasSubstr("stride must be two numbers, of height and width, got [1]"));
-  EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1, INT64_MAX}, {INT64_MAX, 0})), HasSubstr("height: padding must be"));
+  EXPECT_THAT(Refusal({1, 1, 4, 4, 1, 3, 3}, attrs({1, INT64_MAX}, {INT64_MAX, 0})),
+              HasSubstr("height: padding must be"));
   OpTest channels("conv2d", attrs({1, 1}, {0, 0}));
   channels.Batched("X", {1, 2, 4, 4}, Numbers(32, 1)).Fixed("W", {1, 3, 2, 2}, Numbers(12, 1));
-  EXPECT_THAT(std::string(channels.InferShapes().message()), HasSubstr("X [-1, 2, 4, 4] has 2 channels, W [1, 3, 2, 2] is for 3"));
+  EXPECT_THAT(std::string(channels.InferShapes().message()),
+              HasSubstr("X [-1, 2, 4, 4] has 2 channels, W [1, 3, 2, 2] is for 3"));
   OpTest rank("conv2d", attrs({1, 1}, {0, 0}));
   rank.Batched("X", {1, 16}, Numbers(16, 1)).Fixed("W", {1, 1, 2, 2}, Numbers(4, 1));
   EXPECT_THAT(std::string(rank.InferShapes().message()), HasSubstr("X must have 4 dims, got [-1, 16]"));

@@ -51,7 +51,8 @@ TEST(DotInteractionTest, EveryPairIsTheSumOfItsTermsInOrder) {
           for (int64_t i = 0; i < vectors; ++i) {
             for (int64_t j = 0; j < (self ? i + 1 : i); ++j) {
               float sum = 0;
-              for (int64_t w = 0; w < width; ++w) sum += x[(b * vectors + i) * width + w] * x[(b * vectors + j) * width + w];
+              for (int64_t w = 0; w < width; ++w)
+                sum += x[(b * vectors + i) * width + w] * x[(b * vectors + j) * width + w];
               expected.push_back(sum);
             }
           }
@@ -60,7 +61,8 @@ TEST(DotInteractionTest, EveryPairIsTheSumOfItsTermsInOrder) {
         t.Batched("X", {2, vectors, width}, x);
         ASSERT_OK(t.Run());
         ASSERT_EQ(t.Output("Out").size(), static_cast<int64_t>(expected.size()));
-        EXPECT_EQ(std::memcmp(t.Output("Out").raw(), expected.data(), 4 * expected.size()), 0) << vectors << " of " << width;
+        EXPECT_EQ(std::memcmp(t.Output("Out").raw(), expected.data(), 4 * expected.size()), 0)
+            << vectors << " of " << width;
       }
     }
   }
@@ -104,7 +106,8 @@ TEST(DotInteractionTest, WidthsMustBeTheSame) {
   OpTest t("dot_interaction");
   t.Batched("X", {1, 2}, {1, 2}).Batched("X", {1, 1, 3}, {3, 4, 5});
   EXPECT_THAT(std::string(t.InferShapes().message()),
-              HasSubstr("dot_interaction: X[1] (X_1) has dims [-1, 1, 3], X[0] [-1, 2]; inputs are [B, S, W] or [B, W] of one width"));
+              HasSubstr("dot_interaction: X[1] (X_1) has dims [-1, 1, 3], X[0] [-1, 2]; inputs are [B, S, W] or [B, W] "
+                        "of one width"));
 }
 
 TEST(DotInteractionTest, OneVectorHasNoPairs) {

@@ -61,14 +61,13 @@ TEST(DropoutTest, AnElementDoesNotDependOnHowManyFollow) {
   EXPECT_EQ(std::vector<float>(all.begin(), all.begin() + 21), some);
 }
 
-TEST(DropoutTest, GradientPassesWhereTheElementStayed) {
-  Dropout(0.5, "d", 9).CheckGradient({.inputs = {"X"}});
-}
+TEST(DropoutTest, GradientPassesWhereTheElementStayed) { Dropout(0.5, "d", 9).CheckGradient({.inputs = {"X"}}); }
 
 TEST(DropoutTest, TakesNoExamples) { Dropout(0.5, "d", 3).CheckBatchZero(); }
 
 TEST(DropoutTest, RateMustLeaveSomething) {
-  EXPECT_THAT(std::string(Dropout(1, "d", 3).InferShapes().message()), HasSubstr("dropout: rate must be in [0, 1), got 1"));
+  EXPECT_THAT(std::string(Dropout(1, "d", 3).InferShapes().message()),
+              HasSubstr("dropout: rate must be in [0, 1), got 1"));
   EXPECT_THAT(std::string(Dropout(-0.1, "d", 3).InferShapes().message()), HasSubstr("got -0.1"));
 }
 

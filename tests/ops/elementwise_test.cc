@@ -97,8 +97,9 @@ INSTANTIATE_TEST_SUITE_P(All, EveryElementwise, ::testing::Values("add", "sub", 
 TEST(ElementwiseTest, MismatchNamesBothShapes) {
   OpTest t = Elementwise("add");
   t.Batched("X", {2, 3}, {1, 2, 3, 4, 5, 6}).Fixed("Y", {2}, {1, 2});
-  EXPECT_THAT(std::string(t.InferShapes().message()),
-              HasSubstr("elementwise_add: X has dims [-1, 3], Y [2] from axis 1 on; they must be equal there, or 1 in Y"));
+  EXPECT_THAT(
+      std::string(t.InferShapes().message()),
+      HasSubstr("elementwise_add: X has dims [-1, 3], Y [2] from axis 1 on; they must be equal there, or 1 in Y"));
 }
 
 TEST(ElementwiseTest, YMayNotBeTheLargerOne) {

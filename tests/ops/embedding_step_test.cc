@@ -1,5 +1,5 @@
-// One training step of an embedding through the executor: prefetch, lookup_rows, its gradient, send, barriers, recv; three
-// lanes on a pool, over a channel that plays the servers.
+// One training step of an embedding through the executor: prefetch, lookup_rows, its gradient, send, barriers, recv;
+// three lanes on a pool, over a channel that plays the servers.
 #include <map>
 #include <memory>
 
@@ -23,7 +23,8 @@ class Servers : public ParamChannel {
     for (const TableRows& t : tables) {
       pulled[t.table] = *t.ids;
       for (size_t i = 0; i < t.ids->size(); ++i) {
-        for (int j = 0; j < t.width; ++j) t.rows[static_cast<int64_t>(i) * t.width + j] = static_cast<float>((*t.ids)[i]);
+        for (int j = 0; j < t.width; ++j)
+          t.rows[static_cast<int64_t>(i) * t.width + j] = static_cast<float>((*t.ids)[i]);
       }
     }
     return absl::OkStatus();
@@ -62,8 +63,8 @@ class Servers : public ParamChannel {
   v1::Verdict verdict = v1::SKIP;
 };
 
-void AddVar(v1::BlockDesc* block, const std::string& name, v1::VarKind kind, std::vector<int64_t> dims, bool persistable = false,
-            DType dtype = v1::FLOAT32) {
+void AddVar(v1::BlockDesc* block, const std::string& name, v1::VarKind kind, std::vector<int64_t> dims,
+            bool persistable = false, DType dtype = v1::FLOAT32) {
   v1::VarDesc* var = block->add_vars();
   var->set_name(name);
   var->set_kind(kind);
@@ -88,16 +89,25 @@ v1::ProgramDesc Program() {
   AddVar(block, "rows@GRAD", v1::SELECTED_ROWS, {-1, 2});
   AddVar(block, "w", v1::DENSE, {4}, /*persistable=*/true);
   const std::vector<std::string> table = {"t"}, w = {"w"};
-  AddOp(block, MakeOp("prefetch", {{"Ids", {"cat"}}}, {{"Rows", {"rows"}}, {"Index", {"index"}}},
-                      {AttrStrings("tables", table), AttrStrings("row_tables", table), AttrInts("widths", {2})}), v1::RPC);
-  AddOp(block, MakeOp("lookup_rows", {{"Ids", {"cat"}}, {"Index", {"index"}}, {"Rows", {"rows"}}}, {{"Out", {"pooled"}}},
-                      {AttrS("pooling", "sum")}), v1::FORWARD);
-  AddOp(block, MakeOp("fill_like_batch", {{"X", {"pooled"}}}, {{"Out", {"pooled@GRAD"}}}, {AttrF("value", 1)}), v1::BACKWARD);
-  AddOp(block, MakeOp("lookup_rows_grad",
-                      {{"Ids", {"cat"}}, {"Index", {"index"}}, {"Rows", {"rows"}}, {"Out@GRAD", {"pooled@GRAD"}}},
-                      {{"Rows@GRAD", {"rows@GRAD"}}}, {AttrS("pooling", "sum")}), v1::BACKWARD);
-  AddOp(block, MakeOp("send", {{"X", {"rows@GRAD"}}}, {},
-                      {AttrStrings("blocks", table), AttrInts("servers", {-1}), AttrI("width", 2)}), v1::RPC);
+  AddOp(block,
+        MakeOp("prefetch", {{"Ids", {"cat"}}}, {{"Rows", {"rows"}}, {"Index", {"index"}}},
+               {AttrStrings("tables", table), AttrStrings("row_tables", table), AttrInts("widths", {2})}),
+        v1::RPC);
+  AddOp(block,
+        MakeOp("lookup_rows", {{"Ids", {"cat"}}, {"Index", {"index"}}, {"Rows", {"rows"}}}, {{"Out", {"pooled"}}},
+               {AttrS("pooling", "sum")}),
+        v1::FORWARD);
+  AddOp(block, MakeOp("fill_like_batch", {{"X", {"pooled"}}}, {{"Out", {"pooled@GRAD"}}}, {AttrF("value", 1)}),
+        v1::BACKWARD);
+  AddOp(block,
+        MakeOp("lookup_rows_grad",
+               {{"Ids", {"cat"}}, {"Index", {"index"}}, {"Rows", {"rows"}}, {"Out@GRAD", {"pooled@GRAD"}}},
+               {{"Rows@GRAD", {"rows@GRAD"}}}, {AttrS("pooling", "sum")}),
+        v1::BACKWARD);
+  AddOp(block,
+        MakeOp("send", {{"X", {"rows@GRAD"}}}, {},
+               {AttrStrings("blocks", table), AttrInts("servers", {-1}), AttrI("width", 2)}),
+        v1::RPC);
   AddOp(block, MakeOp("send_barrier", {{"X", {"pooled"}}}, {}), v1::RPC);
   AddOp(block, MakeOp("recv", {}, {{"Out", {"w"}}}, {AttrStrings("blocks", w), AttrInts("servers", {0})}), v1::RPC);
   AddOp(block, MakeOp("fetch_barrier", {}, {}), v1::RPC);
@@ -119,7 +129,12 @@ class EmbeddingStepTest : public ::testing::Test {
         Executor::Create(Program(), &scope_, {.lanes = 3, .fetch = {"pooled"}});
     CHECK(made.ok()) << made.status();
     executor_ = std::move(*made);
-    context_ = {.first_lane = 3, .job_lanes = 8, .channel = &servers_, .outcome = &outcome_, .pool = &pool_, .health = &health_};
+    context_ = {.first_lane = 3,
+                .job_lanes = 8,
+                .channel = &servers_,
+                .outcome = &outcome_,
+                .pool = &pool_,
+                .health = &health_};
   }
   void SetIds(int lane, IdBatch ids) { *executor_->Find(lane, "cat") = std::move(ids); }
   std::vector<float> Pooled(int lane) {

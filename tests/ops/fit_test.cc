@@ -1,4 +1,5 @@
-// Inputs that do not belong together are refused: by the verifier where descriptions tell, else by the kernel when it runs.
+// Inputs that do not belong together are refused: by the verifier where descriptions tell, else by the kernel when it
+// runs.
 #include <memory>
 #include <string>
 #include <utility>
@@ -68,11 +69,13 @@ struct Rig {
 };
 
 TEST(FitTest, PiecesAreCutAlongAnAxisThatCountsFromTheEnd) {
-  Rig cut({"g [-1, 4]", "> a [-1, 1]", "> b [-1, 3]"}, "X@GRAD=[a, b] <- concat_grad(Out@GRAD=g) axis=-1 sections=[1, 3] wanted=[0, 1]");
+  Rig cut({"g [-1, 4]", "> a [-1, 1]", "> b [-1, 3]"},
+          "X@GRAD=[a, b] <- concat_grad(Out@GRAD=g) axis=-1 sections=[1, 3] wanted=[0, 1]");
   ASSERT_TRUE(cut.Feed("g", {2, 4}).Run().ok());
   EXPECT_THAT(cut.Value("a"), ElementsAre(1, 5));
   EXPECT_THAT(cut.Value("b"), ElementsAre(2, 3, 4, 6, 7, 8));
-  Rig join({"a [-1, 1]", "b [-1, 2]", "> x [-1, 3]"}, "X@GRAD=x <- split_grad(Out@GRAD=[a, b]) axis=-1 sections=[1, 2] present=[0, 1]");
+  Rig join({"a [-1, 1]", "b [-1, 2]", "> x [-1, 3]"},
+           "X@GRAD=x <- split_grad(Out@GRAD=[a, b]) axis=-1 sections=[1, 2] present=[0, 1]");
   ASSERT_TRUE(join.Feed("a", {2, 1}).Feed("b", {2, 2}).Run().ok());
   EXPECT_THAT(join.Value("x"), ElementsAre(1, 1, 2, 2, 3, 4));
 }
@@ -83,10 +86,12 @@ TEST(FitTest, SectionsOfASplitAreSizesThatAddUp) {
   };
   EXPECT_EQ(refusal("axis=1 sections=[1, 2] present=[0, 1]"), "");
   EXPECT_THAT(refusal("axis=1 sections=[1, 2, -1] present=[0, 1]"), HasSubstr("negative or too large"));
-  EXPECT_THAT(refusal("axis=1 sections=[1, 2, 9223372036854775807] present=[0, 1]"), HasSubstr("negative or too large"));
+  EXPECT_THAT(refusal("axis=1 sections=[1, 2, 9223372036854775807] present=[0, 1]"),
+              HasSubstr("negative or too large"));
   EXPECT_THAT(refusal("axis=1 sections=[1, 2] present=[0, 0]"), HasSubstr("do not fit to the gradients"));
   EXPECT_THAT(refusal("axis=1 sections=[1, 2] present=[0, 1]", "b [8, 2]"), HasSubstr("do not fit to the gradients"));
-  EXPECT_THAT(refusal("axis=1 sections=[1, 2] present=[0, 1]", "b [-1, 2, 1]"), HasSubstr("do not fit to the gradients"));
+  EXPECT_THAT(refusal("axis=1 sections=[1, 2] present=[0, 1]", "b [-1, 2, 1]"),
+              HasSubstr("do not fit to the gradients"));
 }
 
 // A gradient op that fits, one of whose inputs is then declared otherwise.
@@ -126,56 +131,117 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ReluOfIntegers", kUnary, "X@GRAD=d <- relu_grad(Out=y, Out@GRAD=g)", "y [-1, 4]", "y int64 [-1, 4]",
               "relu_grad: Out must be FLOAT32, got INT64"},
         Wrong{"Square", kUnary, "X@GRAD=d <- square_grad(X=y, Out@GRAD=g)", "y [-1, 4]", "y [4, 4]", "must be [4, 4]"},
-        Wrong{"Dropout", kUnary, "X@GRAD=d <- dropout_grad(Mask=y, Out@GRAD=g)", "y [-1, 4]", "y [-1, 1]", "must be [-1, 1]"},
-        Wrong{"Softmax", kUnary, "X@GRAD=d <- softmax_grad(Out=y, Out@GRAD=g)", "y [-1, 4]", "y [-1, 5]", "must be [-1, 5]"},
-        Wrong{"Reshape", {"x [-1, 2, 2]", "g [-1, 4]", "> d [-1, 2, 2]"}, "X@GRAD=d <- reshape_grad(X=x, Out@GRAD=g)", "g [-1, 4]",
-              "g [-1, 3]", "they must hold the same elements"},
-        Wrong{"ReduceSum", {"x [-1, 4]", "g [-1]", "> d [-1, 4]"}, "X@GRAD=d <- reduce_sum_grad(X=x, Out@GRAD=g)", "g [-1]",
-              "g [-1, 1]", "reduce_sum_grad: Out@GRAD must be [-1], got [-1, 1]"},
-        Wrong{"Mean", {"x [-1, 4]", "g []", "> d [-1, 4]"}, "X@GRAD=d <- mean_grad(X=x, Out@GRAD=g)", "g []", "g [0]",
+        Wrong{"Dropout", kUnary, "X@GRAD=d <- dropout_grad(Mask=y, Out@GRAD=g)", "y [-1, 4]", "y [-1, 1]",
+              "must be [-1, 1]"},
+        Wrong{"Softmax", kUnary, "X@GRAD=d <- softmax_grad(Out=y, Out@GRAD=g)", "y [-1, 4]", "y [-1, 5]",
+              "must be [-1, 5]"},
+        Wrong{"Reshape",
+              {"x [-1, 2, 2]", "g [-1, 4]", "> d [-1, 2, 2]"},
+              "X@GRAD=d <- reshape_grad(X=x, Out@GRAD=g)",
+              "g [-1, 4]",
+              "g [-1, 3]",
+              "they must hold the same elements"},
+        Wrong{"ReduceSum",
+              {"x [-1, 4]", "g [-1]", "> d [-1, 4]"},
+              "X@GRAD=d <- reduce_sum_grad(X=x, Out@GRAD=g)",
+              "g [-1]",
+              "g [-1, 1]",
+              "reduce_sum_grad: Out@GRAD must be [-1], got [-1, 1]"},
+        Wrong{"Mean",
+              {"x [-1, 4]", "g []", "> d [-1, 4]"},
+              "X@GRAD=d <- mean_grad(X=x, Out@GRAD=g)",
+              "g []",
+              "g [0]",
               "mean_grad: Out@GRAD must be [], got [0]"},
-        Wrong{"ElementwiseGradient", {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
-              "X@GRAD=d <- elementwise_mul_grad(X=x, Y=y, Out@GRAD=g)", "g [-1, 4]", "g [-1, 1]", "Out@GRAD must be [-1, 4]"},
-        Wrong{"ElementwiseY", {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
-              "X@GRAD=d <- elementwise_mul_grad(X=x, Y=y, Out@GRAD=g)", "y [4]", "y [3]", "Y [3] from axis 1 on"},
-        Wrong{"ElementwiseIntegers", {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
-              "X@GRAD=d <- elementwise_add_grad(X=x, Y=y, Out@GRAD=g)", "y [4]", "y int32 [4]", "Y must be FLOAT32, got INT32"},
-        Wrong{"LogLossLabel", kColumns, "Predicted@GRAD=d <- log_loss_grad(Predicted=x, Label=l, Weight=w, Loss@GRAD=g)",
-              "l [-1, 1]", "l [4, 1]", "Label must be [-1, 1], got [4, 1]"},
+        Wrong{"ElementwiseGradient",
+              {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
+              "X@GRAD=d <- elementwise_mul_grad(X=x, Y=y, Out@GRAD=g)",
+              "g [-1, 4]",
+              "g [-1, 1]",
+              "Out@GRAD must be [-1, 4]"},
+        Wrong{"ElementwiseY",
+              {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
+              "X@GRAD=d <- elementwise_mul_grad(X=x, Y=y, Out@GRAD=g)",
+              "y [4]",
+              "y [3]",
+              "Y [3] from axis 1 on"},
+        Wrong{"ElementwiseIntegers",
+              {"x [-1, 4]", "y [4]", "g [-1, 4]", "> d [-1, 4]"},
+              "X@GRAD=d <- elementwise_add_grad(X=x, Y=y, Out@GRAD=g)",
+              "y [4]",
+              "y int32 [4]",
+              "Y must be FLOAT32, got INT32"},
+        Wrong{"LogLossLabel", kColumns,
+              "Predicted@GRAD=d <- log_loss_grad(Predicted=x, Label=l, Weight=w, Loss@GRAD=g)", "l [-1, 1]", "l [4, 1]",
+              "Label must be [-1, 1], got [4, 1]"},
         Wrong{"SigmoidWeight", kColumns,
-              "X@GRAD=d <- sigmoid_cross_entropy_with_logits_grad(X=x, Label=l, Weight=w, Out@GRAD=g)", "w [-1, 1]", "w [1, 1]",
-              "Weight must be [-1, 1], got [1, 1]"},
-        Wrong{"SquareErrorGradient", kColumns, "X@GRAD=d <- square_error_grad(X=x, Label=l, Weight=w, Out@GRAD=g)", "g [-1, 1]",
-              "g []", "Out@GRAD must be [-1, 1], got []"},
-        Wrong{"ForwardWeight", {"x [-1, 1]", "l [-1, 1]", "w [-1, 1]", "> d [-1, 1]"}, "Out=d <- square_error(X=x, Label=l, Weight=w)",
-              "w [-1, 1]", "w [4, 1]", "Weight must be [-1, 1], got [4, 1]"},
-        Wrong{"SoftmaxLoss", {"l int64 [-1, 1]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 3]"},
-              "Logits@GRAD=d <- softmax_with_cross_entropy_grad(Label=l, Softmax=s, Loss@GRAD=g)", "l int64 [-1, 1]",
-              "l int64 [4, 1]", "Label must be [-1, 1], one class per example, got [4, 1]"},
-        Wrong{"SoftmaxLossGradient", {"l int64 [-1, 1]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 3]"},
-              "Logits@GRAD=d <- softmax_with_cross_entropy_grad(Label=l, Softmax=s, Loss@GRAD=g)", "g [-1, 1]", "g [-1, 3]",
+              "X@GRAD=d <- sigmoid_cross_entropy_with_logits_grad(X=x, Label=l, Weight=w, Out@GRAD=g)", "w [-1, 1]",
+              "w [1, 1]", "Weight must be [-1, 1], got [1, 1]"},
+        Wrong{"SquareErrorGradient", kColumns, "X@GRAD=d <- square_error_grad(X=x, Label=l, Weight=w, Out@GRAD=g)",
+              "g [-1, 1]", "g []", "Out@GRAD must be [-1, 1], got []"},
+        Wrong{"ForwardWeight",
+              {"x [-1, 1]", "l [-1, 1]", "w [-1, 1]", "> d [-1, 1]"},
+              "Out=d <- square_error(X=x, Label=l, Weight=w)",
+              "w [-1, 1]",
+              "w [4, 1]",
+              "Weight must be [-1, 1], got [4, 1]"},
+        Wrong{"SoftmaxLoss",
+              {"l int64 [-1, 1]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 3]"},
+              "Logits@GRAD=d <- softmax_with_cross_entropy_grad(Label=l, Softmax=s, Loss@GRAD=g)",
+              "l int64 [-1, 1]",
+              "l int64 [4, 1]",
+              "Label must be [-1, 1], one class per example, got [4, 1]"},
+        Wrong{"SoftmaxLossGradient",
+              {"l int64 [-1, 1]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 3]"},
+              "Logits@GRAD=d <- softmax_with_cross_entropy_grad(Label=l, Softmax=s, Loss@GRAD=g)",
+              "g [-1, 1]",
+              "g [-1, 3]",
               "Loss@GRAD must be [-1, 1], got [-1, 3]"},
         Wrong{"FcOut", kProduct, kFcGrad, "o [-1, 2]", "o [4, 2]", "fc_grad: Out must be [-1, 2], got [4, 2]"},
         Wrong{"FcType", kProduct, kFcGrad, "x [-1, 4]", "x float64 [-1, 4]", "fc_grad: X must be FLOAT32, got FLOAT64"},
         Wrong{"FcBias", kProduct, kFcGrad, "b [2]", "b [3]", "fc_grad: Bias must be [2], got [3]"},
-        Wrong{"MulType", {"x [-1, 4]", "w [4, 2]", "g [-1, 2]", "> d [-1, 4]"}, "X@GRAD=d <- mul_grad(X=x, Y=w, Out@GRAD=g)",
-              "g [-1, 2]", "g bool [-1, 2]", "Out@GRAD must be FLOAT32, got BOOL"},
-        Wrong{"FmSum", {"x [-1, 2, 3]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 2, 3]"},
-              "X@GRAD=d <- fm_interaction_grad(X=x, Sum=s, Out@GRAD=g)", "s [-1, 3]", "s [-1, 2]", "Sum must be [-1, 3]"},
-        Wrong{"ConcatOfABatchAndANumber", {"x [-1, 2]", "y [-1, 3]", "> d [-1, 5]"}, "Out=d <- concat(X=[x, y])", "y [-1, 3]",
-              "y [4, 3]", "they may differ only along axis 1"},
-        Wrong{"SumOfABatchAndANumber", {"x [-1, 2]", "y [-1, 2]", "> d [-1, 2]"}, "Out=d <- sum(X=[x, y])", "y [-1, 2]",
-              "y [4, 2]", "they must be the same"},
-        Wrong{"Auc", {"p [-1, 1]", "l [-1, 1]", "a int64 [4]", "b int64 [4]", "> c int64 [4]", "> d int64 [4]"},
-              "StatPosOut=c, StatNegOut=d <- auc(Predict=p, Label=l, StatPos=a, StatNeg=b) buckets=4", "a int64 [4]",
-              "a int64 [-1]", "StatPos must be [4], one count per bucket, got [-1]"},
-        Wrong{"Accuracy", {"o [-1, 3]", "l [-1, 1]", "> c int64 [1]", "> t int64 [1]"}, "Correct=c, Total=t <- accuracy(Out=o, Label=l)",
-              "l [-1, 1]", "l [4, 1]", "Label must be [-1, 1], one class per example, got [4, 1]"},
+        Wrong{"MulType",
+              {"x [-1, 4]", "w [4, 2]", "g [-1, 2]", "> d [-1, 4]"},
+              "X@GRAD=d <- mul_grad(X=x, Y=w, Out@GRAD=g)",
+              "g [-1, 2]",
+              "g bool [-1, 2]",
+              "Out@GRAD must be FLOAT32, got BOOL"},
+        Wrong{"FmSum",
+              {"x [-1, 2, 3]", "s [-1, 3]", "g [-1, 1]", "> d [-1, 2, 3]"},
+              "X@GRAD=d <- fm_interaction_grad(X=x, Sum=s, Out@GRAD=g)",
+              "s [-1, 3]",
+              "s [-1, 2]",
+              "Sum must be [-1, 3]"},
+        Wrong{"ConcatOfABatchAndANumber",
+              {"x [-1, 2]", "y [-1, 3]", "> d [-1, 5]"},
+              "Out=d <- concat(X=[x, y])",
+              "y [-1, 3]",
+              "y [4, 3]",
+              "they may differ only along axis 1"},
+        Wrong{"SumOfABatchAndANumber",
+              {"x [-1, 2]", "y [-1, 2]", "> d [-1, 2]"},
+              "Out=d <- sum(X=[x, y])",
+              "y [-1, 2]",
+              "y [4, 2]",
+              "they must be the same"},
+        Wrong{"Auc",
+              {"p [-1, 1]", "l [-1, 1]", "a int64 [4]", "b int64 [4]", "> c int64 [4]", "> d int64 [4]"},
+              "StatPosOut=c, StatNegOut=d <- auc(Predict=p, Label=l, StatPos=a, StatNeg=b) buckets=4",
+              "a int64 [4]",
+              "a int64 [-1]",
+              "StatPos must be [4], one count per bucket, got [-1]"},
+        Wrong{"Accuracy",
+              {"o [-1, 3]", "l [-1, 1]", "> c int64 [1]", "> t int64 [1]"},
+              "Correct=c, Total=t <- accuracy(Out=o, Label=l)",
+              "l [-1, 1]",
+              "l [4, 1]",
+              "Label must be [-1, 1], one class per example, got [4, 1]"},
         Wrong{"UpdateByIntegers", kUpdate, kSgd, "g [4]", "g int64 [4]", "Grad must be FLOAT32, got INT64"},
         Wrong{"RateOfIntegers", kUpdate, kSgd, "r [1]", "r int64 [1]", "LearningRate must be FLOAT32, got INT64"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return info.param.what; });
 
-// -1 stands for the examples of the lane. Where it does not (places of ids, say), sizes are known only when the op runs.
+// -1 stands for the examples of the lane. Where it does not (places of ids, say), sizes are known only when the op
+// runs.
 TEST(FitTest, KernelsRefuseWhatDescriptionsCannotTell) {
   const auto error = [](Rig& rig) { return std::string(rig.Run().message()); };
   Rig weight({"x [-1, 1]", "l [-1, 1]", "w [-1, 1]", "> d [-1, 1]"}, "Out=d <- square_error(X=x, Label=l, Weight=w)");
@@ -207,7 +273,8 @@ TEST(FitTest, KernelsRefuseWhatDescriptionsCannotTell) {
 TEST(FitTest, AVariableBeyondTheMachinesMemoryIsNamed) {
   Rig fill({"> w [1099511627776, 64] persistable: true"}, "Out=w <- fill_constant() shape=[1099511627776, 64]");
   EXPECT_EQ(fill.Run().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(fill.Run().message()), HasSubstr("variable 'w' of dims [1099511627776, 64] needs 281474976710656 bytes"));
+  EXPECT_THAT(std::string(fill.Run().message()),
+              HasSubstr("variable 'w' of dims [1099511627776, 64] needs 281474976710656 bytes"));
   Rig random({"> w [1099511627776, 64] persistable: true"},
              "Out=w <- uniform_random() shape=[1099511627776, 64] min=0.0 max=1.0 variable=\"w\"");
   EXPECT_EQ(random.Run().code(), absl::StatusCode::kResourceExhausted);
@@ -215,9 +282,10 @@ TEST(FitTest, AVariableBeyondTheMachinesMemoryIsNamed) {
 
 // Counts come from state that people may set.
 TEST(FitTest, ACountOfUpdatesBelowZeroReadsNoTable) {
-  Rig adam({"p [1] persistable: true", "g [1]", "r [1] persistable: true", "m [1] persistable: true", "v [1] persistable: true",
-            "t [1] persistable: true"},
-           "ParamOut=p, Moment1Out=m, Moment2Out=v, StepOut=t <- adam(Param=p, Grad=g, LearningRate=r, Moment1=m, Moment2=v, Step=t)");
+  Rig adam({"p [1] persistable: true", "g [1]", "r [1] persistable: true", "m [1] persistable: true",
+            "v [1] persistable: true", "t [1] persistable: true"},
+           "ParamOut=p, Moment1Out=m, Moment2Out=v, StepOut=t <- adam(Param=p, Grad=g, LearningRate=r, Moment1=m, "
+           "Moment2=v, Step=t)");
   for (const char* name : {"p", "g", "r", "m", "v", "t"}) adam.Feed(name, {1});
   std::get<Tensor>(*adam.executor->Find(0, "t")).data<float>()[0] = -1e9f;
   EXPECT_TRUE(adam.Run().ok());

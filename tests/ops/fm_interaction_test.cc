@@ -58,11 +58,16 @@ TEST(FmInteractionTest, SlotsInAMatrix) {
     within.ExpectOutput("Sum", {batch, width}, sums, 0);
 
     const std::vector<float> dout = {0.5f, -2, 3};
-    OpTest grad("fm_interaction_grad"), grad_within("fm_interaction_grad", attrs), grad_onto("fm_interaction_grad", attrs);
-    grad.Batched("X", {batch, slots, width}, x).Batched("Sum", {batch, width}, sums).Batched("Out@GRAD", {batch, 1}, dout);
+    OpTest grad("fm_interaction_grad"), grad_within("fm_interaction_grad", attrs),
+        grad_onto("fm_interaction_grad", attrs);
+    grad.Batched("X", {batch, slots, width}, x)
+        .Batched("Sum", {batch, width}, sums)
+        .Batched("Out@GRAD", {batch, 1}, dout);
     ASSERT_OK(grad.Run());
     for (OpTest* const each : {&grad_within, &grad_onto}) {
-      each->Batched("X", {batch, columns}, matrix).Batched("Sum", {batch, width}, sums).Batched("Out@GRAD", {batch, 1}, dout);
+      each->Batched("X", {batch, columns}, matrix)
+          .Batched("Sum", {batch, width}, sums)
+          .Batched("Out@GRAD", {batch, 1}, dout);
     }
     grad_onto.Batched("Onto", {batch, columns}, onto);
     ASSERT_OK(grad_within.Run());
@@ -90,11 +95,18 @@ TEST(FmInteractionTest, GradientInAMatrixAgreesWithDifferences) {
 }
 
 TEST(FmInteractionTest, ColumnsThatTheMatrixDoesNotHave) {
-  for (const std::vector<int64_t>& columns : std::vector<std::vector<int64_t>>{
-           {0, 2}, {-1, 1, 2}, {0, 0, 2}, {0, 2, 0}, {4, 1, 3}, {0, 3, 3}, {0, int64_t{1} << 62, 4}, {int64_t{1} << 62, 1, 1}}) {
+  for (const std::vector<int64_t>& columns : std::vector<std::vector<int64_t>>{{0, 2},
+                                                                               {-1, 1, 2},
+                                                                               {0, 0, 2},
+                                                                               {0, 2, 0},
+                                                                               {4, 1, 3},
+                                                                               {0, 3, 3},
+                                                                               {0, int64_t{1} << 62, 4},
+                                                                               {int64_t{1} << 62, 1, 1}}) {
     OpTest t("fm_interaction", {AttrInts("columns", columns)});
     t.Batched("X", {2, 6}, std::vector<float>(12, 1.0f));
-    EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("must be the first column, slots and a width that lie within X"))
+    EXPECT_THAT(std::string(t.InferShapes().message()),
+                HasSubstr("must be the first column, slots and a width that lie within X"))
         << ShapeString(columns);
   }
   OpTest t("fm_interaction", {AttrInts("columns", {0, 3, 2})});

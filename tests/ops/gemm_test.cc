@@ -37,7 +37,8 @@ TEST_P(GemmShapes, AgreesWithThePlainLoopInAllTranspositions) {
           for (int p = 0; p < k; ++p) {
             sum += static_cast<double>(ta ? a[p * m + i] : a[i * k + p]) * (tb ? b[j * k + p] : b[p * n + j]);
           }
-          ASSERT_NEAR(c[i * n + j], 2 * sum + 0.5 * c0[i * n + j], 1e-4) << i << ", " << j << " of " << m << "x" << n << "x" << k;
+          ASSERT_NEAR(c[i * n + j], 2 * sum + 0.5 * c0[i * n + j], 1e-4)
+              << i << ", " << j << " of " << m << "x" << n << "x" << k;
         }
       }
     }

@@ -1,6 +1,6 @@
 // Programs come from files. Whatever stands in one, the rules of every operator answer with a Status: no abort, no read
-// behind the end of a list. What the verifier accepts is run, on lanes that keep to the descriptions and on lanes that do not:
-// kernels answer with a Status too.
+// behind the end of a list. What the verifier accepts is run, on lanes that keep to the descriptions and on lanes that
+// do not: kernels answer with a Status too.
 
 #include <algorithm>
 #include <cmath>
@@ -30,12 +30,13 @@ namespace {
 
 class Scrambler {
  public:
-  // `tame`: few shapes and no absurd numbers, so that some ops come out well-formed; `pictures`: those of ops with windows;
-  // `sequences`: those of ops with lengths.
+  // `tame`: few shapes and no absurd numbers, so that some ops come out well-formed; `pictures`: those of ops with
+  // windows; `sequences`: those of ops with lengths.
   Scrambler(uint64_t seed, bool tame, bool pictures, bool sequences) : random_(seed), tame_(tame), pictures_(pictures) {
     if (pictures) shapes_ = {{-1, 1, 4, 4}, {1, 1, 1, 1}, {1, 1, 2, 2}, {1}, {-1, 1, 2, 2}};
     if (sequences) shapes_ = {{-1, 1}, {-1, 1, 1}, {-1, 1, 4}, {-1, 4}};
-    for (int i = 0; i < 3 && !pictures && !sequences; ++i) shapes_.push_back(Any<std::vector<int64_t>>({{-1, 1}, {4}, {1}, {}, {-1}, {-1, 1, 4}, {4, 1}, {1, 4}}));
+    for (int i = 0; i < 3 && !pictures && !sequences; ++i)
+      shapes_.push_back(Any<std::vector<int64_t>>({{-1, 1}, {4}, {1}, {}, {-1}, {-1, 1, 4}, {4, 1}, {1, 4}}));
   }
 
   bool Often() { return random_() % 5 != 0; }
@@ -50,15 +51,19 @@ class Scrambler {
   v1::VarDesc TameVar(const std::string& name) {
     v1::VarDesc var;
     var.set_name(name);
-    var.set_kind(Any<v1::VarKind>({v1::DENSE, v1::DENSE, v1::DENSE, v1::DENSE, v1::DENSE, v1::SELECTED_ROWS, v1::IDS, v1::TABLE}));
+    var.set_kind(Any<v1::VarKind>(
+        {v1::DENSE, v1::DENSE, v1::DENSE, v1::DENSE, v1::DENSE, v1::SELECTED_ROWS, v1::IDS, v1::TABLE}));
     if (Seldom() && Often()) var.set_dtype(Any<v1::DType>({v1::INT32, v1::INT64, v1::FLOAT64}));
     std::vector<int64_t> dims = Any(shapes_);
     if (var.kind() == v1::SELECTED_ROWS) dims = Any<std::vector<int64_t>>({{-1, 4}, {4, 4}});
-    if (var.kind() == v1::IDS || var.kind() == v1::TABLE) dims = {-1, var.kind() == v1::TABLE ? 4 : Any<int64_t>({1, 4})};
+    if (var.kind() == v1::IDS || var.kind() == v1::TABLE)
+      dims = {-1, var.kind() == v1::TABLE ? 4 : Any<int64_t>({1, 4})};
     // Counts by bucket.
-    if (var.kind() == v1::DENSE && dims == std::vector<int64_t>{4} && Any<bool>({true, false})) var.set_dtype(v1::INT64);
+    if (var.kind() == v1::DENSE && dims == std::vector<int64_t>{4} && Any<bool>({true, false}))
+      var.set_dtype(v1::INT64);
     for (int64_t d : dims) var.add_dims(d);
-    var.set_persistable(var.kind() == v1::TABLE || (var.kind() == v1::DENSE && (dims.empty() || dims[0] > 0) && Often()));
+    var.set_persistable(var.kind() == v1::TABLE ||
+                        (var.kind() == v1::DENSE && (dims.empty() || dims[0] > 0) && Often()));
     var.set_stop_gradient(!var.persistable());
     return var;
   }
@@ -96,10 +101,18 @@ class Scrambler {
     *attr = like;
     if (tame_) return TameValue(attr);
     switch (like.value_case()) {
-      case v1::OpAttr::kB: attr->set_b(random_() % 2 == 0); break;
-      case v1::OpAttr::kI: attr->set_i(Int()); break;
-      case v1::OpAttr::kF: attr->set_f(Any<double>({0, 1, -1, 0.5, 1e300, -1e-300, NAN, INFINITY})); break;
-      case v1::OpAttr::kS: attr->set_s(Any<std::string>({"", "none", "sum", "mean", "relu", "identity", "rubbish"})); break;
+      case v1::OpAttr::kB:
+        attr->set_b(random_() % 2 == 0);
+        break;
+      case v1::OpAttr::kI:
+        attr->set_i(Int());
+        break;
+      case v1::OpAttr::kF:
+        attr->set_f(Any<double>({0, 1, -1, 0.5, 1e300, -1e-300, NAN, INFINITY}));
+        break;
+      case v1::OpAttr::kS:
+        attr->set_s(Any<std::string>({"", "none", "sum", "mean", "relu", "identity", "rubbish"}));
+        break;
       case v1::OpAttr::kInts:
         attr->mutable_ints()->clear_v();
         for (uint64_t i = random_() % 4; i > 0; --i) attr->mutable_ints()->add_v(Int());
@@ -112,8 +125,11 @@ class Scrambler {
         attr->mutable_strings()->clear_v();
         for (uint64_t i = random_() % 4; i > 0; --i) attr->mutable_strings()->add_v("v0");
         break;
-      case v1::OpAttr::kDtype: attr->set_dtype(Any<v1::DType>({v1::DTYPE_UNSET, v1::FLOAT32, v1::INT64, v1::FLOAT16})); break;
-      default: break;
+      case v1::OpAttr::kDtype:
+        attr->set_dtype(Any<v1::DType>({v1::DTYPE_UNSET, v1::FLOAT32, v1::INT64, v1::FLOAT16}));
+        break;
+      default:
+        break;
     }
   }
 
@@ -123,9 +139,15 @@ class Scrambler {
       for (const auto& v : values) list->add_v(v);
     };
     switch (attr->value_case()) {
-      case v1::OpAttr::kB: attr->set_b(random_() % 2 == 0); break;
-      case v1::OpAttr::kI: attr->set_i(Any<int64_t>({-1, 0, 1, 4, 4})); break;
-      case v1::OpAttr::kF: attr->set_f(Any<double>({0, 0.5, 1})); break;
+      case v1::OpAttr::kB:
+        attr->set_b(random_() % 2 == 0);
+        break;
+      case v1::OpAttr::kI:
+        attr->set_i(Any<int64_t>({-1, 0, 1, 4, 4}));
+        break;
+      case v1::OpAttr::kF:
+        attr->set_f(Any<double>({0, 0.5, 1}));
+        break;
       case v1::OpAttr::kS:
         if (pictures_) {
           attr->set_s(Any<std::string>({"identity", "relu", "max", "average"}));
@@ -135,15 +157,24 @@ class Scrambler {
         break;
       case v1::OpAttr::kInts:
         if (pictures_) {
-          set(attr->mutable_ints(), Any<std::vector<std::vector<int64_t>>::value_type>({{1, 1}, {1, 1}, {0, 0}, {0, 0}, {2, 2}, {1, 0}, {1}}));
+          set(attr->mutable_ints(), Any<std::vector<std::vector<int64_t>>::value_type>(
+                                        {{1, 1}, {1, 1}, {0, 0}, {0, 0}, {2, 2}, {1, 0}, {1}}));
           break;
         }
-        set(attr->mutable_ints(), Any<std::vector<std::vector<int64_t>>::value_type>({{4}, {0}, {1}, {1, 3}, {0, 1}, {-1, 4}, {-1, 1, 4}, {}}));
+        set(attr->mutable_ints(), Any<std::vector<std::vector<int64_t>>::value_type>(
+                                      {{4}, {0}, {1}, {1, 3}, {0, 1}, {-1, 4}, {-1, 1, 4}, {}}));
         break;
-      case v1::OpAttr::kFloats: set(attr->mutable_floats(), std::vector<double>{0.5}); break;
-      case v1::OpAttr::kStrings: set(attr->mutable_strings(), std::vector<std::string>{"v0"}); break;
-      case v1::OpAttr::kDtype: attr->set_dtype(Any<v1::DType>({v1::FLOAT32, v1::INT64})); break;
-      default: break;
+      case v1::OpAttr::kFloats:
+        set(attr->mutable_floats(), std::vector<double>{0.5});
+        break;
+      case v1::OpAttr::kStrings:
+        set(attr->mutable_strings(), std::vector<std::string>{"v0"});
+        break;
+      case v1::OpAttr::kDtype:
+        attr->set_dtype(Any<v1::DType>({v1::FLOAT32, v1::INT64}));
+        break;
+      default:
+        break;
     }
   }
 
@@ -172,7 +203,9 @@ class Scrambler {
       if (tame_) return slot.optional && !def.is_optimizer && random_() % 2 == 0;
       return Seldom() && (slot.optional || Seldom());
     };
-    const auto count = [&](const SlotDef& slot) { return slot.variadic ? 1 + (tame_ && Often() ? 0 : random_() % 3) : 1; };
+    const auto count = [&](const SlotDef& slot) {
+      return slot.variadic ? 1 + (tame_ && Often() ? 0 : random_() % 3) : 1;
+    };
     for (const SlotDef& slot : def.inputs) {
       if (left_out(slot)) continue;
       v1::OpSlot* given = op.add_inputs();
@@ -185,7 +218,9 @@ class Scrambler {
       given->set_name(slot.name);
       const v1::OpSlot* same = tame_ && def.is_optimizer ? InputOfOutput(op, slot.name) : nullptr;
       for (uint64_t n = count(slot); n > 0; --n) {
-        given->add_vars(same != nullptr ? same->vars(0) : new_outputs ? absl::StrCat("new", fresh_++) : Pick(block, slot));
+        given->add_vars(same != nullptr ? same->vars(0)
+                        : new_outputs   ? absl::StrCat("new", fresh_++)
+                                        : Pick(block, slot));
       }
     }
     for (const AttrDef& attr : def.attrs) {
@@ -198,7 +233,8 @@ class Scrambler {
   // A value as described, for lane `lane`; -1 is three examples. `obedient` is false: of other sizes than described.
   Variable Fill(const v1::VarDesc& var, bool obedient) {
     std::vector<int64_t> dims(var.dims().begin(), var.dims().end());
-    for (int64_t& d : dims) d = d < 0 ? (obedient ? 3 : Any<int64_t>({0, 1, 3, 5})) : obedient || Often() ? d : Any<int64_t>({0, 1, 2});
+    for (int64_t& d : dims)
+      d = d < 0 ? (obedient ? 3 : Any<int64_t>({0, 1, 3, 5})) : obedient || Often() ? d : Any<int64_t>({0, 1, 2});
     if (var.kind() == v1::IDS) {
       IdBatch ids;
       ids.slots = dims[1];
@@ -225,7 +261,8 @@ class Scrambler {
   Tensor Filled(DType dtype, const std::vector<int64_t>& dims) {
     Tensor tensor(dtype, dims);
     std::fill_n(static_cast<char*>(tensor.raw()), tensor.bytes(), '\0');
-    if (dtype == v1::FLOAT32) std::generate_n(tensor.data<float>(), tensor.size(), [this] { return Any<float>({0, 0.5f, 1}); });
+    if (dtype == v1::FLOAT32)
+      std::generate_n(tensor.data<float>(), tensor.size(), [this] { return Any<float>({0, 0.5f, 1}); });
     return tensor;
   }
 
@@ -244,7 +281,8 @@ class Scrambler {
 };
 
 constexpr int kTrials = 400;
-// Of these programs an op is looked for that the builder accepts, so many times each; of more for an op that is hard to guess.
+// Of these programs an op is looked for that the builder accepts, so many times each; of more for an op that is hard to
+// guess.
 constexpr int kTameTrials = 100, kTries = 200, kMostTameTrials = 1500;
 
 // What a person would give a page to: a program that runs here in no time.
@@ -277,7 +315,8 @@ class HostileProgramsTest : public ::testing::TestWithParam<std::string> {
       if (!executor.ok() || !verified || !IsSmall(program)) return;
       for (int lane = 0; lane < kLanes; ++lane) {
         for (const v1::VarDesc& var : program.blocks(0).vars()) {
-          if (Variable* value = (*executor)->Find(lane, var.name()); value != nullptr) *value = scrambler->Fill(var, obedient);
+          if (Variable* value = (*executor)->Find(lane, var.name()); value != nullptr)
+            *value = scrambler->Fill(var, obedient);
         }
       }
       StepContext step;
@@ -295,11 +334,13 @@ TEST_P(HostileProgramsTest, AnyProgramIsAnsweredWithAStatus) {
   const std::string type = GetParam();
   const OpDef& def = *OpRegistry::Global().Find(type);
   const bool runs = KernelRegistry::Global().Find(type, Device::kCpu) != nullptr;
-  const bool pictures = std::any_of(def.attrs.begin(), def.attrs.end(), [](const AttrDef& attr) { return attr.name == "stride"; });
+  const bool pictures =
+      std::any_of(def.attrs.begin(), def.attrs.end(), [](const AttrDef& attr) { return attr.name == "stride"; });
   const auto found = [&] { return runs ? ran_ > 0 : accepted_ > 0; };
   for (int trial = 0; trial < kTrials + (found() ? kTameTrials : kMostTameTrials); ++trial) {
     const bool tame = trial >= kTrials;
-    Scrambler scrambler(StableHash(type) + static_cast<uint64_t>(trial), tame, tame && pictures, tame && def.InputIndex("Length") >= 0);
+    Scrambler scrambler(StableHash(type) + static_cast<uint64_t>(trial), tame, tame && pictures,
+                        tame && def.InputIndex("Length") >= 0);
     v1::ProgramDesc program;
     ProgramBuilder builder(&program);
     for (int i = 0; i < (tame ? 12 : 8); ++i) {

@@ -117,7 +117,8 @@ TEST(LookupTableTest, ASequenceHasTheLastIdsFromTheLeft) {
   OpTest t("lookup_table", {AttrI("sequence", 3)});
   t.Ids("Ids", MakeIds(1, {{0, 1, 2, 3}, {}, {2}, {1, 1}})).Fixed("W", {4, 2}, Table(4, 2));
   ASSERT_OK(t.Run());
-  t.ExpectOutput("Out", {4, 3, 2}, {11, 12, 21, 22, 31, 32, 0, 0, 0, 0, 0, 0, 21, 22, 0, 0, 0, 0, 11, 12, 11, 12, 0, 0}, 0);
+  t.ExpectOutput("Out", {4, 3, 2}, {11, 12, 21, 22, 31, 32, 0, 0, 0, 0, 0, 0, 21, 22, 0, 0, 0, 0, 11, 12, 11, 12, 0, 0},
+                 0);
 }
 
 TEST(LookupTableTest, ASequenceDoesNotCountPadding) {
@@ -162,7 +163,8 @@ TEST(LookupTableTest, WrongSequencesAreRefused) {
   EXPECT_THAT(std::string(pooled.InferShapes().message()), HasSubstr("a sequence has pooling none, got 'sum'"));
   OpTest negative("lookup_table", {AttrI("sequence", -2)});
   negative.Ids("Ids", MakeIds(1, {{0}, {1}})).Fixed("W", {4, 1}, Table(4, 1));
-  EXPECT_THAT(std::string(negative.InferShapes().message()), HasSubstr("sequence must be 0 (none) or in [1, 1048576], got -2"));
+  EXPECT_THAT(std::string(negative.InferShapes().message()),
+              HasSubstr("sequence must be 0 (none) or in [1, 1048576], got -2"));
 }
 
 TEST(SequenceLengthTest, CountsWhatTheSequenceHolds) {
@@ -201,14 +203,15 @@ IdBatch IdsOf(const GradientCase& c) {
 }
 
 class LookupGradientTest : public ::testing::TestWithParam<GradientCase> {};
-INSTANTIATE_TEST_SUITE_P(Cases, LookupGradientTest,
-                         Values(GradientCase{"none", false, false, false, false}, GradientCase{"none", false, true, true, true},
-                                GradientCase{"none", false, false, true, false}, GradientCase{"sum", false, false, false, true},
-                                GradientCase{"sum", true, true, true, false}, GradientCase{"mean", false, true, true, true},
-                                GradientCase{"mean", true, false, false, false}, GradientCase{"sqrt_n", false, false, true, true},
-                                GradientCase{"sqrt_n", true, true, false, true},
-                                GradientCase{"none", false, false, true, false, 2}, GradientCase{"none", false, true, false, true, 2},
-                                GradientCase{"none", false, false, false, false, 5}, GradientCase{"none", false, true, true, true, 3}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, LookupGradientTest,
+    Values(GradientCase{"none", false, false, false, false}, GradientCase{"none", false, true, true, true},
+           GradientCase{"none", false, false, true, false}, GradientCase{"sum", false, false, false, true},
+           GradientCase{"sum", true, true, true, false}, GradientCase{"mean", false, true, true, true},
+           GradientCase{"mean", true, false, false, false}, GradientCase{"sqrt_n", false, false, true, true},
+           GradientCase{"sqrt_n", true, true, false, true}, GradientCase{"none", false, false, true, false, 2},
+           GradientCase{"none", false, true, false, true, 2}, GradientCase{"none", false, false, false, false, 5},
+           GradientCase{"none", false, true, true, true, 3}));
 
 TEST_P(LookupGradientTest, AgreesWithDifferences) {
   const GradientCase& c = GetParam();
@@ -325,7 +328,8 @@ Prefetched Prefetch(const IdBatch& ids, const std::vector<float>& table, int64_t
   }
   p.rows.values.Resize(v1::FLOAT32, {static_cast<int64_t>(p.rows.ids.size()), width});
   for (size_t r = 0; r < p.rows.ids.size(); ++r) {
-    std::copy_n(table.begin() + p.rows.ids[r] * width, width, p.rows.values.data<float>() + static_cast<int64_t>(r) * width);
+    std::copy_n(table.begin() + p.rows.ids[r] * width, width,
+                p.rows.values.data<float>() + static_cast<int64_t>(r) * width);
   }
   p.rows.merged = true;
   p.rows.present = true;

@@ -27,7 +27,8 @@ class Sent : public ParamChannel {
   absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
   absl::Status PullRows(absl::Span<const TableRows>) override { return absl::OkStatus(); }
   absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor> lanes) override {
-    for (const LaneTensor& lane : lanes) values.emplace_back(lane.value->span<float>().begin(), lane.value->span<float>().end());
+    for (const LaneTensor& lane : lanes)
+      values.emplace_back(lane.value->span<float>().begin(), lane.value->span<float>().end());
     return absl::OkStatus();
   }
   absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows> lanes) override {
@@ -35,7 +36,8 @@ class Sent : public ParamChannel {
       const absl::Span<const float> of_rows = lane.value->values.span<float>();
       values.emplace_back(of_rows.begin(), of_rows.end());
       ids.push_back(lane.value->ids);
-      if (lane.counts != nullptr) counts.emplace_back(lane.counts->span<float>().begin(), lane.counts->span<float>().end());
+      if (lane.counts != nullptr)
+        counts.emplace_back(lane.counts->span<float>().begin(), lane.counts->span<float>().end());
     }
     return absl::OkStatus();
   }

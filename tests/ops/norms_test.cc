@@ -20,7 +20,8 @@ using Doubles = std::vector<double>;
 Floats Numbers(int step, int64_t n) {
   Floats values;
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(step * 7919 + 13) * 2654435761u ^ static_cast<uint32_t>(i * 40503 + 77) * 2246822519u;
+    const uint32_t bits =
+        static_cast<uint32_t>(step * 7919 + 13) * 2654435761u ^ static_cast<uint32_t>(i * 40503 + 77) * 2246822519u;
     values.push_back(static_cast<float>((bits >> 9) % 20001) / 10000.0f - 1.0f);
   }
   return values;
@@ -112,7 +113,8 @@ TEST(ClipByNormTest, BoundsTheNormAndLeavesShortGradientsAlone) {
     t.Fixed("X", {50}, g).Fixed("Norm", Norm(norm));
     ASSERT_OK(t.Run());
     const Floats out = t.Values("Out");
-    for (size_t i = 0; i < g.size(); ++i) EXPECT_NEAR(out[i], g[i] * max_norm / std::max(max_norm, norm), 1e-6 * max_norm);
+    for (size_t i = 0; i < g.size(); ++i)
+      EXPECT_NEAR(out[i], g[i] * max_norm / std::max(max_norm, norm), 1e-6 * max_norm);
     if (max_norm > norm) {
       EXPECT_EQ(out, g);
     }
@@ -131,7 +133,6 @@ TEST(ClipByNormTest, MaxNormIsPositive) {
   EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("max_norm must be positive"));
 }
 
-
 constexpr double kLr = 0.1;
 
 TEST(LarsMomentumTest, FollowsTheTextbookFor20Steps) {
@@ -141,8 +142,8 @@ TEST(LarsMomentumTest, FollowsTheTextbookFor20Steps) {
   Doubles dw(w.begin(), w.end()), dv(n, 0);
   for (int step = 1; step <= 20; ++step) {
     const Floats g = Numbers(step, n);
-    OpTest t("lars_momentum",
-             {AttrF("mu", mu), AttrF("lars_coeff", coeff), AttrF("lars_weight_decay", decay), AttrF("epsilon", epsilon)});
+    OpTest t("lars_momentum", {AttrF("mu", mu), AttrF("lars_coeff", coeff), AttrF("lars_weight_decay", decay),
+                               AttrF("epsilon", epsilon)});
     t.Fixed("Param", {12, 3}, w).Fixed("Grad", {12, 3}, g).Fixed("LearningRate", {1}, {static_cast<float>(kLr)});
     t.Fixed("Velocity", {12, 3}, v).Fixed("ParamNorm", Norm(NormOf(w))).Fixed("GradNorm", Norm(NormOf(g)));
     t.SameVariable("ParamOut", "Param").SameVariable("VelocityOut", "Velocity");
@@ -161,7 +162,8 @@ TEST(LarsMomentumTest, FollowsTheTextbookFor20Steps) {
 TEST(LarsMomentumTest, TheRateIsPlainWhenANormIsZero) {
   for (bool zero_param : {false, true}) {
     OpTest t("lars_momentum", {AttrF("mu", 0.5), AttrF("lars_coeff", 0.02), AttrF("lars_weight_decay", 0.1)});
-    t.Fixed("Param", {2}, zero_param ? Floats{0, 0} : Floats{1, 2}).Fixed("Grad", {2}, zero_param ? Floats{3, 4} : Floats{0, 0});
+    t.Fixed("Param", {2}, zero_param ? Floats{0, 0} : Floats{1, 2})
+        .Fixed("Grad", {2}, zero_param ? Floats{3, 4} : Floats{0, 0});
     t.Fixed("LearningRate", {1}, {0.5f}).Fixed("Velocity", {2}, {1, 0});
     t.Fixed("ParamNorm", Norm(zero_param ? 0 : 1)).Fixed("GradNorm", Norm(zero_param ? 5 : 0));
     t.SameVariable("ParamOut", "Param").SameVariable("VelocityOut", "Velocity");
@@ -181,7 +183,10 @@ TEST(LambTest, FollowsTheTextbookFor20Steps) {
   for (int step = 1; step <= 20; ++step) {
     const Floats g = Numbers(step, n);
     OpTest direction("lamb_direction", attrs);
-    direction.Fixed("Param", {12, 3}, w).Fixed("Grad", {12, 3}, g).Fixed("Moment1", {12, 3}, m).Fixed("Moment2", {12, 3}, v);
+    direction.Fixed("Param", {12, 3}, w)
+        .Fixed("Grad", {12, 3}, g)
+        .Fixed("Moment1", {12, 3}, m)
+        .Fixed("Moment2", {12, 3}, v);
     direction.Fixed("Step", {1}, count);
     ASSERT_OK(direction.Run());
     OpTest t("lamb", attrs);
@@ -270,7 +275,10 @@ TEST(LarsMomentumTest, RowsOfTheStepGetTheBitsOfADenseUpdateAndOthersStay) {
     } else {
       t.Fixed("Grad", {3, 3}, {g[3], g[4], g[5], 0, 0, 0, g[0], g[1], g[2]});
     }
-    t.Fixed("LearningRate", {1}, {0.1f}).Fixed("Velocity", {3, 3}, v).Fixed("ParamNorm", Norm(2)).Fixed("GradNorm", Norm(3));
+    t.Fixed("LearningRate", {1}, {0.1f})
+        .Fixed("Velocity", {3, 3}, v)
+        .Fixed("ParamNorm", Norm(2))
+        .Fixed("GradNorm", Norm(3));
     t.SameVariable("ParamOut", "Param").SameVariable("VelocityOut", "Velocity");
     ASSERT_OK(t.Run());
     *out = t.Values("ParamOut");

@@ -88,7 +88,8 @@ void Reference(const Rule& rule, double g, Element* e) {
 
 // Numbers in (-1, 1) that a step and a place determine.
 float Number(int step, int64_t i) {
-  const uint32_t bits = static_cast<uint32_t>(step * 7919 + 13) * 2654435761u ^ static_cast<uint32_t>(i * 40503 + 77) * 2246822519u;
+  const uint32_t bits =
+      static_cast<uint32_t>(step * 7919 + 13) * 2654435761u ^ static_cast<uint32_t>(i * 40503 + 77) * 2246822519u;
   return static_cast<float>((bits >> 9) % 20001) / 10000.0f - 1.0f;
 }
 
@@ -186,21 +187,25 @@ class OptimizerTest : public ::testing::TestWithParam<Rule> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, OptimizerTest,
-    Values(Rule{"sgd", "sgd", {}, 0.1}, Rule{"momentum", "momentum", {AttrF("mu", 0.8)}, 0.05},
-           Rule{"nesterov", "momentum", {AttrF("mu", 0.8), AttrB("use_nesterov", true)}, 0.05},
-           Rule{"adagrad", "adagrad", {AttrF("epsilon", 1e-4), AttrF("initial_accumulator", 0.1)}, 0.1},
-           Rule{"adam", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
-           Rule{"adamw", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("weight_decay", 0.3)}, 0.01},
-           Rule{"adamax", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
-           // An epsilon as large as the gradients: how the bias correction scales it shows.
-           Rule{"adam_epsilon", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
-           Rule{"adamw_epsilon", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
-           Rule{"adamax_epsilon", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
-           Rule{"decayed_adagrad", "decayed_adagrad", {AttrF("decay", 0.9), AttrF("epsilon", 1e-4)}, 0.05},
-           Rule{"rmsprop", "rmsprop", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
-           Rule{"rmsprop_centered", "rmsprop_centered", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
-           Rule{"ftrl", "ftrl", {AttrF("l1", 0.3), AttrF("l2", 0.2)}, 0.1},
-           Rule{"ftrl_power", "ftrl", {AttrF("l1", 0.1), AttrF("lr_power", -0.7), AttrF("initial_accumulator", 1)}, 0.1}),
+    Values(
+        Rule{"sgd", "sgd", {}, 0.1}, Rule{"momentum", "momentum", {AttrF("mu", 0.8)}, 0.05},
+        Rule{"nesterov", "momentum", {AttrF("mu", 0.8), AttrB("use_nesterov", true)}, 0.05},
+        Rule{"adagrad", "adagrad", {AttrF("epsilon", 1e-4), AttrF("initial_accumulator", 0.1)}, 0.1},
+        Rule{"adam", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
+        Rule{"adamw", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("weight_decay", 0.3)}, 0.01},
+        Rule{"adamax", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99)}, 0.01},
+        // An epsilon as large as the gradients: how the bias correction scales it shows.
+        Rule{"adam_epsilon", "adam", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
+        Rule{"adamw_epsilon", "adamw", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
+        Rule{"adamax_epsilon", "adamax", {AttrF("beta1", 0.85), AttrF("beta2", 0.99), AttrF("epsilon", 0.5)}, 0.01},
+        Rule{"decayed_adagrad", "decayed_adagrad", {AttrF("decay", 0.9), AttrF("epsilon", 1e-4)}, 0.05},
+        Rule{"rmsprop", "rmsprop", {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)}, 0.01},
+        Rule{"rmsprop_centered",
+             "rmsprop_centered",
+             {AttrF("rho", 0.9), AttrF("mu", 0.6), AttrF("epsilon", 1e-3)},
+             0.01},
+        Rule{"ftrl", "ftrl", {AttrF("l1", 0.3), AttrF("l2", 0.2)}, 0.1},
+        Rule{"ftrl_power", "ftrl", {AttrF("l1", 0.1), AttrF("lr_power", -0.7), AttrF("initial_accumulator", 1)}, 0.1}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(OptimizerTest, DenseFollowsTheTextbookFor20Steps) {
@@ -316,7 +321,8 @@ TEST_P(OptimizerTest, PartsOfLongerRowsGiveTheSameBits) {
     explicit WithoutAForm(const RowRule& rule) : rule_(rule) {}
     std::vector<State> states(int width) const override { return rule_.states(width); }
     void InitState(int width, float* state) const override { rule_.InitState(width, state); }
-    void Update(int width, float rate, float divisor, int64_t n, float* const* rows, const float* const* grads) const override {
+    void Update(int width, float rate, float divisor, int64_t n, float* const* rows,
+                const float* const* grads) const override {
       rule_.Update(width, rate, divisor, n, rows, grads);
     }
 
@@ -356,7 +362,7 @@ TEST_P(OptimizerTest, PartsOfLongerRowsGiveTheSameBits) {
       for (int64_t j = 0; j < length; ++j) {
         const int64_t at = j - 3;
         const bool own = (at >= 0 && at < width) || (at >= state_at && at < state_at + state);
-        const float want = !own          ? before[r * length + j]
+        const float want = !own         ? before[r * length + j]
                            : at < width ? rows[r * whole + at]
                                         : rows[r * whole + width + at - state_at];
         ASSERT_EQ(Bits(fast[r * length + j]), Bits(want)) << "width " << width << " row " << r << " float " << j;
@@ -464,7 +470,8 @@ TEST(MomentumTest, NesterovLooksAhead) {
 
 TEST(AdagradTest, ByHand) {
   // a = 9 + 16; w = 1 - 0.5 * 4 / (5 + 0)
-  Trained trained({"", "adagrad", {AttrF("epsilon", 0), AttrF("initial_accumulator", 9)}, 0.5}, {1}, {1}, /*rows=*/false);
+  Trained trained({"", "adagrad", {AttrF("epsilon", 0), AttrF("initial_accumulator", 9)}, 0.5}, {1}, {1},
+                  /*rows=*/false);
   ASSERT_OK(trained.Step(std::vector<float>{4}));
   EXPECT_THAT(trained.w(), ElementsAre(0.6f));
   EXPECT_THAT(trained.state("Moment"), ElementsAre(25));
@@ -500,7 +507,8 @@ TEST(AdagradPerRowTest, FollowsTheTextbookFor20Steps) {
       for (int j = 0; j < width; ++j) w[j] -= 0.1 * Number(step, j) / (std::sqrt(a) + 1e-4);
     }
     const std::vector<float> row = PerRow(*rule, width, start, 20, 16);
-    for (int j = 0; j < width; ++j) EXPECT_NEAR(row[j], w[j], 1e-6 * std::max(1.0, std::abs(w[j]))) << "width " << width;
+    for (int j = 0; j < width; ++j)
+      EXPECT_NEAR(row[j], w[j], 1e-6 * std::max(1.0, std::abs(w[j]))) << "width " << width;
     EXPECT_NEAR(row[width], a, 1e-5);
   }
 }
@@ -543,7 +551,8 @@ TEST(UpdateOpTest, ColumnsAndWhatBelongsToThemAreForTables) {
   for (const v1::OpAttr& attr : {AttrInts("columns", {0, 1}), AttrI("after", 2)}) {
     OpTest t("sgd", {attr});
     t.Fixed("Param", {2, 2}, Numbers(0, 4)).Fixed("Grad", {2, 2}, Numbers(0, 4)).Fixed("LearningRate", {1}, {0.1f});
-    EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr(attr.name() == "after" ? "after is for tables" : "columns are for rows of tables"));
+    EXPECT_THAT(std::string(t.InferShapes().message()),
+                HasSubstr(attr.name() == "after" ? "after is for tables" : "columns are for rows of tables"));
   }
 }
 
@@ -597,7 +606,8 @@ TEST(RmspropTest, OnlyTheCenteredFormKeepsTheMeanGradient) {
 
 TEST(RmspropTest, GradientsThatDoNotDifferLeaveAVarianceOfZero) {
   // r - s^2 is 0 up to rounding of numbers near 1e6, far more than epsilon.
-  Trained centered({"", "rmsprop_centered", {AttrF("rho", 0.5), AttrF("epsilon", 1e-6)}, 1e-6}, {1}, {1}, /*rows=*/false);
+  Trained centered({"", "rmsprop_centered", {AttrF("rho", 0.5), AttrF("epsilon", 1e-6)}, 1e-6}, {1}, {1},
+                   /*rows=*/false);
   for (int step = 0; step < 60; ++step) ASSERT_OK(centered.Step(std::vector<float>{1234.567f}));
   EXPECT_TRUE(std::isfinite(centered.w()[0]));
 }

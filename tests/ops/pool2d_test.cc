@@ -21,14 +21,14 @@ struct Case {
   Shape x() const { return {batch, channels, height, width}; }
   Shape out() const { return {batch, channels, out_height(), out_width()}; }
   std::string text() const {
-    return absl::StrCat("X ", ShapeString(x()), " kernel ", ShapeString(kernel), " stride ", ShapeString(stride), " padding ",
-                        ShapeString(padding));
+    return absl::StrCat("X ", ShapeString(x()), " kernel ", ShapeString(kernel), " stride ", ShapeString(stride),
+                        " padding ", ShapeString(padding));
   }
 };
 
 OpTest Pool(const std::string& type, const Case& c, const std::vector<float>& x) {
-  OpTest t("pool2d",
-           {AttrS("type", type), AttrInts("kernel", c.kernel), AttrInts("stride", c.stride), AttrInts("padding", c.padding)});
+  OpTest t("pool2d", {AttrS("type", type), AttrInts("kernel", c.kernel), AttrInts("stride", c.stride),
+                      AttrInts("padding", c.padding)});
   t.Batched("X", c.x(), x);
   return t;
 }
@@ -130,11 +130,12 @@ TEST(Pool2dTest, TheGradientOfEqualElementsGoesToTheFirst) {
     OpTest t = Pool("max", {1, 1, 2, 4, kernel, kernel}, {3, 3, 3, 3, 3, 3, 3, 3});
     ASSERT_OK(t.Run());
     const int64_t windows = kernel[1] == 2 ? 2 : 1;
-    const auto dx =
-        t.Gradient("X", 0, {{"Out", Tensor::Of<float>({1, 1, 1, windows}, std::vector<float>(static_cast<size_t>(windows), 1))}});
+    const auto dx = t.Gradient(
+        "X", 0, {{"Out", Tensor::Of<float>({1, 1, 1, windows}, std::vector<float>(static_cast<size_t>(windows), 1))}});
     ASSERT_TRUE(dx.ok()) << dx.status();
     const float* values = std::get<Tensor>(*dx).data<float>();
-    EXPECT_EQ(std::vector<float>(values, values + 8), (std::vector<float>{1, 0, windows == 2 ? 1.0f : 0.0f, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(std::vector<float>(values, values + 8),
+              (std::vector<float>{1, 0, windows == 2 ? 1.0f : 0.0f, 0, 0, 0, 0, 0}));
   }
 }
 
@@ -158,10 +159,12 @@ TEST(Pool2dTest, WhatDoesNotFitIsRefusedByName) {
     return std::string(t.InferShapes().message());
   };
   EXPECT_THAT(refusal("least", {1, 1, 2, 2, {2, 2}, {2, 2}}), HasSubstr("type must be max or average, got 'least'"));
-  EXPECT_THAT(refusal("max", {1, 1, 2, 2, {3, 2}, {2, 2}}), HasSubstr("height: a kernel of 3 does not fit into 2 elements"));
+  EXPECT_THAT(refusal("max", {1, 1, 2, 2, {3, 2}, {2, 2}}),
+              HasSubstr("height: a kernel of 3 does not fit into 2 elements"));
   EXPECT_THAT(refusal("max", {1, 1, 2, 2, {2, 2}, {2, 2}, {2, 0}}),
               HasSubstr("height: padding must be at least 0 and below the kernel, 2, got 2"));
-  EXPECT_THAT(refusal("average", {1, 1, 2, 2, {2}, {2, 2}}), HasSubstr("kernel must be two numbers, of height and width, got 1"));
+  EXPECT_THAT(refusal("average", {1, 1, 2, 2, {2}, {2, 2}}),
+              HasSubstr("kernel must be two numbers, of height and width, got 1"));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ TEST(ReshapeTest, TakesNoExamples) {
 TEST(ReshapeTest, ExamplesKeepTheirSize) {
   OpTest t("reshape", {AttrInts("shape", {-1, 3})});
   t.Batched("X", {3, 2}, {1, 2, 3, 4, 5, 6});
-  EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("reshape: X has dims [-1, 2], which [-1, 3] cannot hold"));
+  EXPECT_THAT(std::string(t.InferShapes().message()),
+              HasSubstr("reshape: X has dims [-1, 2], which [-1, 3] cannot hold"));
 }
 
 TEST(ReshapeTest, OnlyTheFirstSizeMayBeOpen) {

@@ -26,13 +26,13 @@ OpTest Example(std::string_view type) {
 
 TEST(SequencePoolTest, ValuesByHand) {
   const float root = std::sqrt(3.0f);
-  for (const auto& [type, expected] : std::vector<std::pair<std::string, std::vector<float>>>{
-           {"sum", {6, 90, 0, 0, 7, 8}},
-           {"mean", {2, 30, 0, 0, 7, 8}},
-           {"sqrt_n", {6 / root, 90 / root, 0, 0, 7, 8}},
-           {"max", {3, 60, 0, 0, 7, 8}},
-           {"first", {1, 20, 0, 0, 7, 8}},
-           {"last", {2, 60, 0, 0, 7, 8}}}) {
+  for (const auto& [type, expected] :
+       std::vector<std::pair<std::string, std::vector<float>>>{{"sum", {6, 90, 0, 0, 7, 8}},
+                                                               {"mean", {2, 30, 0, 0, 7, 8}},
+                                                               {"sqrt_n", {6 / root, 90 / root, 0, 0, 7, 8}},
+                                                               {"max", {3, 60, 0, 0, 7, 8}},
+                                                               {"first", {1, 20, 0, 0, 7, 8}},
+                                                               {"last", {2, 60, 0, 0, 7, 8}}}) {
     OpTest t = Example(type);
     ASSERT_OK(t.Run());
     t.ExpectOutput("Out", {3, 2}, expected, 0);
@@ -41,11 +41,12 @@ TEST(SequencePoolTest, ValuesByHand) {
 
 TEST(SequencePoolTest, GradientsByHand) {
   const std::vector<std::pair<std::string, Tensor>> dout = {{"Out", Tensor::Of<float>({3, 2}, {3, 6, 100, 100, 1, 2})}};
-  for (const auto& [type, first] : std::vector<std::pair<std::string, std::vector<float>>>{{"sum", {3, 6, 3, 6, 3, 6}},
-                                                                                          {"mean", {1, 2, 1, 2, 1, 2}},
-                                                                                          {"max", {0, 0, 3, 0, 0, 6}},
-                                                                                          {"first", {3, 6, 0, 0, 0, 0}},
-                                                                                          {"last", {0, 0, 0, 0, 3, 6}}}) {
+  for (const auto& [type, first] :
+       std::vector<std::pair<std::string, std::vector<float>>>{{"sum", {3, 6, 3, 6, 3, 6}},
+                                                               {"mean", {1, 2, 1, 2, 1, 2}},
+                                                               {"max", {0, 0, 3, 0, 0, 6}},
+                                                               {"first", {3, 6, 0, 0, 0, 0}},
+                                                               {"last", {0, 0, 0, 0, 3, 6}}}) {
     OpTest t = Example(type);
     ASSERT_OK(t.Run());
     absl::StatusOr<Variable> dx = t.Gradient("X", 0, dout);

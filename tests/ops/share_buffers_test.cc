@@ -31,7 +31,8 @@ block 0 parent -1 {
   var d [-1, 4]
   var rows [-1, 4] kind: SELECTED_ROWS
   var w [4] persistable: true
-  share_buffers() )" + share + R"(
+  share_buffers() )" +
+         share + R"(
   Out=a <- scale(X=x) scale=2.0
   Out=b <- scale(X=a) scale=2.0
   Out=c <- scale(X=b) scale=2.0
@@ -100,7 +101,8 @@ TEST(SharedBuffersTest, WhatWouldChangeAResultIsRefusedWithOpAndNames) {
   EXPECT_THAT(Refusal("vars=[\"w\"] buffers=[0]"), HasSubstr("'w' is persistable"));
   EXPECT_THAT(Refusal("vars=[\"rows\"] buffers=[0]"), HasSubstr("'rows' is selected rows"));
   EXPECT_THAT(Refusal("vars=[\"d\"] buffers=[0]"), HasSubstr("'d' belongs to a loss"));
-  EXPECT_THAT(Refusal("vars=[\"x\", \"c\"] buffers=[0, 0]"), HasSubstr("op 1 (scale): reads 'x', which nothing has written"));
+  EXPECT_THAT(Refusal("vars=[\"x\", \"c\"] buffers=[0, 0]"),
+              HasSubstr("op 1 (scale): reads 'x', which nothing has written"));
   // Of a variable that the program does not declare nothing is said: an evaluation program has fewer.
   EXPECT_EQ(Refusal("vars=[\"a\", \"gone\"] buffers=[0, 0]"), "accepted");
 }
@@ -116,7 +118,8 @@ block 0 parent -1 {
   var d [2]
   var e [2]
   share_buffers() vars=["a", "b"] buffers=[7, 7]
-)" + ops + "}\n", "x.program");
+)" + ops + "}\n",
+                                    "x.program");
     EXPECT_TRUE(program.ok()) << program.status();
     const auto read = ReadSharedBuffers(*program, 0);
     return read.ok() ? "accepted" : std::string(read.status().message());
@@ -125,21 +128,25 @@ block 0 parent -1 {
   Out=a <- scale(X=x)
   Out=b <- scale(X=x)
   Out=c <- scale(X=a)
-)"), HasSubstr("op 3 (scale): reads 'a', but 'b' has taken its buffer 7"));
+)"),
+              HasSubstr("op 3 (scale): reads 'a', but 'b' has taken its buffer 7"));
   EXPECT_THAT(refusal(R"(
   Out=a <- scale(X=x)
   send(X=a) blocks=["p"] servers=[0] @RPC
   Out=b <- scale(X=x)
-)"), HasSubstr("op 3 (scale): writes 'b' into buffer 7, from which 'a' is being sent"));
+)"),
+              HasSubstr("op 3 (scale): writes 'b' into buffer 7, from which 'a' is being sent"));
   EXPECT_THAT(refusal(R"(
   Out=a <- scale(X=x)
   Out=[d, e] <- split_byref(X=a) sections=[2, 2] @DIST
   Out=b <- scale(X=a)
-)"), HasSubstr("writes 'b' into buffer 7, from which 'a' is being sent"));
+)"),
+              HasSubstr("writes 'b' into buffer 7, from which 'a' is being sent"));
   EXPECT_THAT(refusal(R"(
   Out=a <- scale(X=x)
   Out=b <- elementwise_add(X=x, Y=a)
-)"), HasSubstr("reads 'a' and writes 'b' in one buffer, 7"));
+)"),
+              HasSubstr("reads 'a' and writes 'b' in one buffer, 7"));
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ TEST(SigmoidCrossEntropyTest, ShapesAreNamed) {
               HasSubstr("sigmoid_cross_entropy_with_logits: X must be [B, 1], one number per example, got [-1, 2]"));
   OpTest label("sigmoid_cross_entropy_with_logits");
   label.Batched("X", {1, 1}, {0}).Batched("Label", {1}, {1});
-  EXPECT_THAT(std::string(label.InferShapes().message()), HasSubstr("Label must be [B, 1], one number per example, got [-1]"));
+  EXPECT_THAT(std::string(label.InferShapes().message()),
+              HasSubstr("Label must be [B, 1], one number per example, got [-1]"));
   OpTest weight("sigmoid_cross_entropy_with_logits");
   weight.Batched("X", {1, 1}, {0}).Batched("Label", {1, 1}, {1}).Batched("Weight", Tensor::Of<int64_t>({1, 1}, {1}));
   EXPECT_THAT(std::string(weight.InferShapes().message()), HasSubstr("Weight must be FLOAT32, got INT64"));

@@ -72,7 +72,8 @@ TEST(SoftmaxCrossEntropyTest, ALabelOutsideOfTheClassesIsNamed) {
 TEST(SoftmaxCrossEntropyTest, ShapesAreNamed) {
   OpTest t(kOp);
   t.Batched("Logits", {1, 2}, {0, 0}).Batched("Label", {1, 2}, {1, 0});
-  EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr("Label must be [-1, 1], one class per example, got [-1, 2]"));
+  EXPECT_THAT(std::string(t.InferShapes().message()),
+              HasSubstr("Label must be [-1, 1], one class per example, got [-1, 2]"));
 }
 
 }  // namespace

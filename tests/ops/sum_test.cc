@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 SelectedRows Rows(std::vector<int64_t> ids, std::vector<float> values) {
   SelectedRows rows;
   rows.height = 100;
-  rows.values = Tensor::Of<float>({static_cast<int64_t>(ids.size()), static_cast<int64_t>(values.size() / ids.size())}, values);
+  rows.values =
+      Tensor::Of<float>({static_cast<int64_t>(ids.size()), static_cast<int64_t>(values.size() / ids.size())}, values);
   rows.ids = std::move(ids);
   rows.present = true;
   return rows;

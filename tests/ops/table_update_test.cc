@@ -59,7 +59,8 @@ class Rates {
   std::map<std::string, Variable> vars_;
 };
 
-absl::StatusOr<TableUpdate> Make(const v1::VarDesc& table, const std::vector<v1::OpDesc>& ops, const Rates& rates = Rates({})) {
+absl::StatusOr<TableUpdate> Make(const v1::VarDesc& table, const std::vector<v1::OpDesc>& ops,
+                                 const Rates& rates = Rates({})) {
   std::vector<const v1::OpDesc*> pointers;
   for (const v1::OpDesc& op : ops) pointers.push_back(&op);
   return MakeTableUpdate(table, /*seed=*/3, pointers, rates.find());
@@ -75,8 +76,8 @@ std::vector<float> NewRow(const TableUpdate& update, int width, int64_t id) {
   update.rule->InitState(width, row.data() + width);
   return row;
 }
-void Step(const TableUpdate& update, int width, int64_t id, const std::vector<float>& grad, float divisor, std::vector<float>* row,
-          float rate = 0.5f) {
+void Step(const TableUpdate& update, int width, int64_t id, const std::vector<float>& grad, float divisor,
+          std::vector<float>* row, float rate = 0.5f) {
   float* rows[] = {row->data()};
   const float* grads[] = {grad.data()};
   update.rule->UpdateIds(&id, width, rate, divisor, 1, rows, grads);
@@ -102,7 +103,8 @@ TEST(TableUpdateTest, ABoundMayBeOnOneSide) {
 }
 
 TEST(TableUpdateTest, RowsWithABadGradientAreLeftAloneAndCounted) {
-  const auto update = Make(Table(2), {Op("drop_bad_rows", {}), Op("clip", {AttrF("min", -1), AttrF("max", 1)}), Op("adagrad", {})});
+  const auto update =
+      Make(Table(2), {Op("drop_bad_rows", {}), Op("clip", {AttrF("min", -1), AttrF("max", 1)}), Op("adagrad", {})});
   ASSERT_TRUE(update.ok()) << update.status();
   EXPECT_TRUE(update->rule->skips_rows());
   std::vector<std::vector<float>> rows(4, {1, 2, 0, 0});
@@ -125,18 +127,20 @@ TEST(TableUpdateTest, RowsWithABadGradientAreLeftAloneAndCounted) {
 
 TEST(TableUpdateTest, SegmentsAreRowsOfTheirOwn) {
   // One of width 1, one of 8, one of 3, against tables of these widths.
-  const std::vector<v1::OpDesc> ops = {
-      Op("decay", {AttrF("l2", 0.125), Cols(0, 1)}), Op("ftrl", {AttrF("l1", 0.01), Cols(0, 1)}, "r0"),
-      Op("adagrad", {AttrF("initial_accumulator", 0.1), Cols(1, 9)}, "r1"),
-      Op("clip", {AttrF("min", -0.2), AttrF("max", 0.2), Cols(9, 12)}), Op("adam", {Cols(9, 12)}, "r2"),
-      Op("bound", {AttrF("min", -0.3), AttrF("max", 0.3)})};
+  const std::vector<v1::OpDesc> ops = {Op("decay", {AttrF("l2", 0.125), Cols(0, 1)}),
+                                       Op("ftrl", {AttrF("l1", 0.01), Cols(0, 1)}, "r0"),
+                                       Op("adagrad", {AttrF("initial_accumulator", 0.1), Cols(1, 9)}, "r1"),
+                                       Op("clip", {AttrF("min", -0.2), AttrF("max", 0.2), Cols(9, 12)}),
+                                       Op("adam", {Cols(9, 12)}, "r2"),
+                                       Op("bound", {AttrF("min", -0.3), AttrF("max", 0.3)})};
   const Rates rates({{"r0", 0.5f}, {"r1", 0.25f}, {"r2", 0.125f}});
   const auto whole = Make(Table(12, -0.25, 0.25), ops, rates);
   ASSERT_TRUE(whole.ok()) << whole.status();
   std::vector<std::string> names;
-  for (const RowRule::State& state : whole->rule->states(12)) names.push_back(absl::StrCat(state.name, " ", state.width));
-  EXPECT_THAT(names, ElementsAre("0.squared_accumulator 1", "0.linear_accumulator 1", "1.moment 8", "2.moment1 3", "2.moment2 3",
-                                 "2.step 1"));
+  for (const RowRule::State& state : whole->rule->states(12))
+    names.push_back(absl::StrCat(state.name, " ", state.width));
+  EXPECT_THAT(names, ElementsAre("0.squared_accumulator 1", "0.linear_accumulator 1", "1.moment 8", "2.moment1 3",
+                                 "2.moment2 3", "2.step 1"));
   struct Part {
     int begin, width;
     float rate;
@@ -144,9 +148,10 @@ TEST(TableUpdateTest, SegmentsAreRowsOfTheirOwn) {
     std::vector<float> row = {};
   };
   const v1::OpDesc& bound = ops[5];
-  Part parts[] = {{0, 1, 0.5f, Make(Table(1), {Op("decay", {AttrF("l2", 0.125)}), Op("ftrl", {AttrF("l1", 0.01)}), bound})},
-                  {1, 8, 0.25f, Make(Table(8), {Op("adagrad", {AttrF("initial_accumulator", 0.1)}), bound})},
-                  {9, 3, 0.125f, Make(Table(3), {Op("clip", {AttrF("min", -0.2), AttrF("max", 0.2)}), Op("adam", {}), bound})}};
+  Part parts[] = {
+      {0, 1, 0.5f, Make(Table(1), {Op("decay", {AttrF("l2", 0.125)}), Op("ftrl", {AttrF("l1", 0.01)}), bound})},
+      {1, 8, 0.25f, Make(Table(8), {Op("adagrad", {AttrF("initial_accumulator", 0.1)}), bound})},
+      {9, 3, 0.125f, Make(Table(3), {Op("clip", {AttrF("min", -0.2), AttrF("max", 0.2)}), Op("adam", {}), bound})}};
   const int64_t id = -9;
   std::vector<float> row = NewRow(*whole, 12, id);
   for (Part& part : parts) {
@@ -160,7 +165,8 @@ TEST(TableUpdateTest, SegmentsAreRowsOfTheirOwn) {
     Step(*whole, 12, id, grad, 3, &row);
     size_t state = 12;
     for (Part& part : parts) {
-      Step(*part.update, part.width, id, {grad.begin() + part.begin, grad.begin() + part.begin + part.width}, 3, &part.row, part.rate);
+      Step(*part.update, part.width, id, {grad.begin() + part.begin, grad.begin() + part.begin + part.width}, 3,
+           &part.row, part.rate);
       EXPECT_EQ(std::memcmp(row.data() + part.begin, part.row.data(), static_cast<size_t>(part.width) * 4), 0) << step;
       const size_t floats = part.row.size() - static_cast<size_t>(part.width);
       EXPECT_EQ(std::memcmp(row.data() + state, part.row.data() + part.width, floats * 4), 0) << step;
@@ -190,8 +196,8 @@ TEST(TableUpdateTest, ASegmentMayBeginLater) {
   const v1::VarDesc table = Table(3, 0.5, 1);
   const Rates rates({{"wide", 1}, {"deep", 0.5f}});
   const auto update = Make(table,
-                           {Op("drop_bad_rows", {}), Op("sgd", {Cols(0, 1)}, "wide"), Op("adagrad", {Cols(1, 3), AttrI("after", 2)}, "deep"),
-                            Op("bound", {AttrF("min", -8)})},
+                           {Op("drop_bad_rows", {}), Op("sgd", {Cols(0, 1)}, "wide"),
+                            Op("adagrad", {Cols(1, 3), AttrI("after", 2)}, "deep"), Op("bound", {AttrF("min", -8)})},
                            rates);
   ASSERT_TRUE(update.ok()) << update.status();
   std::vector<float> initial(3);
@@ -214,7 +220,8 @@ TEST(TableUpdateTest, ASegmentMayBeginLater) {
 }
 
 TEST(TableUpdateTest, WithoutRatesStatesAreKnownAllTheSame) {
-  const v1::OpDesc wide = Op("ftrl", {Cols(0, 1)}, "a"), deep = Op("adagrad_per_row", {Cols(1, 9), AttrI("after", 5)}, "b");
+  const v1::OpDesc wide = Op("ftrl", {Cols(0, 1)}, "a"),
+                   deep = Op("adagrad_per_row", {Cols(1, 9), AttrI("after", 5)}, "b");
   const std::vector<const v1::OpDesc*> ops = {&wide, &deep};
   const auto update = MakeTableUpdate(Table(9), 1, ops, nullptr);
   ASSERT_TRUE(update.ok()) << update.status();
@@ -224,7 +231,8 @@ TEST(TableUpdateTest, WithoutRatesStatesAreKnownAllTheSame) {
 
 TEST(TableUpdateTest, WhatDoesNotFitIsRefused) {
   const Rates rates({{"r", 0.5f}});
-  EXPECT_EQ(ErrorOf(Table(4), {Op("sgd", {Cols(0, 2)}, "r")}, rates), "updates end at column 2 of 4; all columns must have one");
+  EXPECT_EQ(ErrorOf(Table(4), {Op("sgd", {Cols(0, 2)}, "r")}, rates),
+            "updates end at column 2 of 4; all columns must have one");
   EXPECT_EQ(ErrorOf(Table(4), {Op("sgd", {Cols(0, 2)}, "r"), Op("sgd", {Cols(3, 4)}, "r")}, rates),
             "operator 'sgd' has columns from 3; the next without an update is 2");
   EXPECT_EQ(ErrorOf(Table(4), {Op("sgd", {Cols(0, 5)}, "r")}, rates),

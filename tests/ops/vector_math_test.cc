@@ -26,8 +26,12 @@ double LargestError(F f, Exact exact, double from, double to) {
 }
 
 TEST(VectorMathTest, ExpIsWithinTwoUnits) {
-  EXPECT_LT(LargestError(Exp, [](double x) { return std::exp(x); }, -87.3, 88.7), 2);
-  EXPECT_LT(LargestError(Exp, [](double x) { return std::exp(x); }, -1, 1), 2);
+  EXPECT_LT(LargestError(
+                Exp, [](double x) { return std::exp(x); }, -87.3, 88.7),
+            2);
+  EXPECT_LT(LargestError(
+                Exp, [](double x) { return std::exp(x); }, -1, 1),
+            2);
 }
 
 TEST(VectorMathTest, ExpAtTheEnds) {
@@ -40,9 +44,15 @@ TEST(VectorMathTest, ExpAtTheEnds) {
 }
 
 TEST(VectorMathTest, LogIsWithinTwoUnits) {
-  EXPECT_LT(LargestError(Log, [](double x) { return std::log(x); }, 1e-30, 1e-28), 2);
-  EXPECT_LT(LargestError(Log, [](double x) { return std::log(x); }, 1e-3, 0.9), 2);
-  EXPECT_LT(LargestError(Log, [](double x) { return std::log(x); }, 1.1, 1e4), 2);
+  EXPECT_LT(LargestError(
+                Log, [](double x) { return std::log(x); }, 1e-30, 1e-28),
+            2);
+  EXPECT_LT(LargestError(
+                Log, [](double x) { return std::log(x); }, 1e-3, 0.9),
+            2);
+  EXPECT_LT(LargestError(
+                Log, [](double x) { return std::log(x); }, 1.1, 1e4),
+            2);
   EXPECT_NEAR(Log(1e-40f), std::log(1e-40f), 1e-5);
 }
 
@@ -55,15 +65,25 @@ TEST(VectorMathTest, LogAtTheEnds) {
 }
 
 TEST(VectorMathTest, Log1pIsGoodForSmallNumbers) {
-  EXPECT_LT(LargestError(Log1p, [](double x) { return std::log1p(x); }, 1e-12, 1e-10), 2);
-  EXPECT_LT(LargestError(Log1p, [](double x) { return std::log1p(x); }, 1e-4, 0.4), 3);
-  EXPECT_LT(LargestError(Log1p, [](double x) { return std::log1p(x); }, 0.4, 3), 3);
+  EXPECT_LT(LargestError(
+                Log1p, [](double x) { return std::log1p(x); }, 1e-12, 1e-10),
+            2);
+  EXPECT_LT(LargestError(
+                Log1p, [](double x) { return std::log1p(x); }, 1e-4, 0.4),
+            3);
+  EXPECT_LT(LargestError(
+                Log1p, [](double x) { return std::log1p(x); }, 0.4, 3),
+            3);
   EXPECT_EQ(Log1p(0), 0);
 }
 
 TEST(VectorMathTest, SigmoidAndTanh) {
-  EXPECT_LT(LargestError(Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -20, 20), 4);
-  EXPECT_LT(LargestError(Tanh, [](double x) { return std::tanh(x); }, 0.01, 10), 4);
+  EXPECT_LT(LargestError(
+                Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -20, 20),
+            4);
+  EXPECT_LT(LargestError(
+                Tanh, [](double x) { return std::tanh(x); }, 0.01, 10),
+            4);
   EXPECT_EQ(Tanh(-0.3f), -Tanh(0.3f));
   EXPECT_EQ(Tanh(kInf), 1);
   EXPECT_EQ(Tanh(-kInf), -1);

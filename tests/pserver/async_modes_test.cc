@@ -1,5 +1,5 @@
-// What the asynchronous modes promise, on servers and clients: staleness within its bound, every push applied exactly once,
-// gradients corrected for what has changed, tables that do not wait.
+// What the asynchronous modes promise, on servers and clients: staleness within its bound, every push applied exactly
+// once, gradients corrected for what has changed, tables that do not wait.
 
 #include <algorithm>
 #include <atomic>
@@ -157,7 +157,8 @@ void WaitForCalls(InProcessCluster& cluster, int64_t calls) {
   ASSERT_GE(cluster.faults().calls, calls);
 }
 
-// Step 2 may read when the other trainer has finished step 0: with rows pulled ahead of it no less than with its own pull.
+// Step 2 may read when the other trainer has finished step 0: with rows pulled ahead of it no less than with its own
+// pull.
 TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
   ClusterOptions options = QuickOptionsFor(job);
@@ -226,7 +227,8 @@ TEST(RowsAheadTest, OnlyRowsArePulled) {
   ParamChannel& ahead = *cluster->client(0).Ahead();
   EXPECT_EQ(ahead.FinishSends(0, v1::APPLY).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ahead.FinishReceives(nullptr).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ahead.Receive({.name = "b", .server = 0, .count = 5}, nullptr).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ahead.Receive({.name = "b", .server = 0, .count = 5}, nullptr).code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
@@ -250,7 +252,8 @@ TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses
   const HandMadeJob job{.servers = 2, .trainers = 2, .lanes = 16, .sync = false, .staleness = 2};
   ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_rpc_s(0.1);
-  options.faults = {.seed = 9, .drop_request = 0.03, .drop_reply = 0.03, .duplicate = 0.1, .max_delay = absl::Milliseconds(2)};
+  options.faults = {
+      .seed = 9, .drop_request = 0.03, .drop_reply = 0.03, .duplicate = 0.1, .max_delay = absl::Milliseconds(2)};
   auto cluster = MakeCluster(std::move(options));
   constexpr int kSteps = 12;
   const std::vector<int64_t> ids = {-3, 0, 1, 2, 3, 17, kRow};
@@ -290,7 +293,8 @@ TEST(AsyncTest, EveryPushIsAppliedExactlyOnceOverANetworkThatRepeatsAndLoses) {
   const HandMadeJob job{.servers = 2, .trainers = 3, .lanes = 16, .sync = false};
   ClusterOptions options = QuickOptionsFor(job);
   options.deadlines.set_rpc_s(0.1);
-  options.faults = {.seed = 5, .drop_request = 0.05, .drop_reply = 0.1, .duplicate = 0.2, .max_delay = absl::Milliseconds(2)};
+  options.faults = {
+      .seed = 5, .drop_request = 0.05, .drop_reply = 0.1, .duplicate = 0.2, .max_delay = absl::Milliseconds(2)};
   auto cluster = MakeCluster(std::move(options));
   constexpr int kSteps = 12;
   const absl::Status end = cluster->RunTrainers([&](int trainer) { return Steps(*cluster, job, trainer, 0, kSteps); });
@@ -416,7 +420,8 @@ TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
   const absl::Time end = absl::Now() + absl::Seconds(20);
   std::vector<float> after = rows_of(1);
   while (after == before && absl::Now() < end) after = rows_of(1);
-  EXPECT_EQ(std::vector<float>(after.begin(), after.begin() + 4), std::vector<float>(before.begin(), before.begin() + 4));
+  EXPECT_EQ(std::vector<float>(after.begin(), after.begin() + 4),
+            std::vector<float>(before.begin(), before.begin() + 4));
   // Adagrad's first step is lr * g / (|g| + epsilon), with the pusher's own samples.
   for (int j = 4; j < 8; ++j) EXPECT_NEAR(after[j], before[j] - 0.05, 1e-5) << j;
   EXPECT_EQ(cluster->servers().server(0).Version(), 0);

@@ -1,5 +1,5 @@
-// Clients and servers together, by threads and the real clock (short deadlines), through a seam that loses, repeats and kills at
-// named moments.
+// Clients and servers together, by threads and the real clock (short deadlines), through a seam that loses, repeats and
+// kills at named moments.
 #include "pserver/client/client.h"
 
 #include <atomic>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <memory>
 #include <set>
-#include <thread>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,17 +65,21 @@ absl::Status JoinAndTrain(InProcessCluster& cluster, const HandMadeJob& job, int
   return TrainSteps(cluster, job, trainer, 0, steps);
 }
 
-#define EXPECT_STATUS(expression, wanted, text)                                           \
-  do {                                                                                    \
-    const absl::Status status_ = (expression);                                            \
-    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_;                       \
-    EXPECT_THAT(std::string(status_.message()), HasSubstr(text));                         \
+#define EXPECT_STATUS(expression, wanted, text)                     \
+  do {                                                              \
+    const absl::Status status_ = (expression);                      \
+    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_; \
+    EXPECT_THAT(std::string(status_.message()), HasSubstr(text));   \
   } while (false)
 
 TEST(ClientTest, WrongIdsAndServerCountsAreRefusedAtOnce) {
   const HandMadeJob job{.servers = 2};
   auto cluster = MakeCluster(OptionsFor(job));
-  ClientOptions options{.plan = job.Plan(), .trainer_id = 1, .transport = &cluster->transport(0), .clock = Clock::Real(), .pool = cluster->pool()};
+  ClientOptions options{.plan = job.Plan(),
+                        .trainer_id = 1,
+                        .transport = &cluster->transport(0),
+                        .clock = Clock::Real(),
+                        .pool = cluster->pool()};
   EXPECT_STATUS(Client::Create(options).status(), kInvalidArgument, "trainers 0 to 0");
   options.trainer_id = 0;
   options.plan.set_servers(3);
@@ -157,7 +161,8 @@ TEST(ClientTest, ATrainerThatHasSleptBeyondItsLeaseOnOneServerEndsAloneInAsync) 
   auto cluster = MakeCluster(std::move(options));
   ASSERT_TRUE(cluster->client(0).Join().ok());
   bool lose = false;
-  cluster->transport(1).OnCall([&](const CallInfo& info) { return lose && info.server == 0 ? Fate::kDropRequest : Fate::kPass; });
+  cluster->transport(1).OnCall(
+      [&](const CallInfo& info) { return lose && info.server == 0 ? Fate::kDropRequest : Fate::kPass; });
   auto sleeper = cluster->MakeClient(1, "sleeper:7");
   ASSERT_TRUE(sleeper.ok() && (*sleeper)->Join().ok());
   (*sleeper)->Heartbeat();
@@ -204,13 +209,13 @@ TEST(ClientTest, ADeadServerIsNamedByEveryTrainerWithinTwoLeases) {
   const HandMadeJob job{.servers = 2, .trainers = 2};
   auto cluster = MakeCluster(ShortLeases(job));
   for (int t = 0; t < 2; ++t) {
-    cluster->transport(t).OnCall([](const CallInfo& info) {
-      return info.server == 1 && info.step == 3 ? Fate::kKillServer : Fate::kPass;
-    });
+    cluster->transport(t).OnCall(
+        [](const CallInfo& info) { return info.server == 1 && info.step == 3 ? Fate::kKillServer : Fate::kPass; });
   }
   std::vector<absl::Status> statuses(2);
   const absl::Time start = absl::Now();
-  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
+  (void)cluster->RunTrainers(
+      [&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
   // One may hear of it from server 0, to which the other has told it.
   for (const absl::Status& status : statuses) {
     EXPECT_STATUS(status, kUnavailable, "server 1");
@@ -243,7 +248,8 @@ TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {
     return info.method == Method::kPush && info.step == 2 && info.server == 1 ? Fate::kKillTrainer : Fate::kPass;
   });
   std::vector<absl::Status> statuses(3);
-  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
+  (void)cluster->RunTrainers(
+      [&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
   for (int t : {0, 2}) EXPECT_STATUS(statuses[static_cast<size_t>(t)], kUnavailable, "trainer 1 (host:2001) is dead");
   EXPECT_FALSE(statuses[1].ok());
   // The step that was cut in two has not taken effect where its part is missing.
@@ -388,7 +394,8 @@ TEST(ClientTest, AnErrorOfAServerReachesEveryTrainerWithServerStepAndTable) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .table_capacity = 60};
   auto cluster = MakeCluster(ShortLeases(job));
   std::vector<absl::Status> statuses(2);
-  (void)cluster->RunTrainers([&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 50); });
+  (void)cluster->RunTrainers(
+      [&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 50); });
   for (const absl::Status& status : statuses) {
     EXPECT_STATUS(status, kResourceExhausted, "is full");
     EXPECT_THAT(std::string(status.message()), HasSubstr(": step "));
@@ -757,7 +764,8 @@ TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun)
     EXPECT_EQ(manifest->values_digest(), at_five.values);
     EXPECT_EQ(manifest->state_digest(), at_five.state);
   }
-  for (const HandMadeJob& other : {HandMadeJob{.servers = 3, .trainers = 4}, HandMadeJob{.servers = 1, .trainers = 1}, job}) {
+  for (const HandMadeJob& other :
+       {HandMadeJob{.servers = 3, .trainers = 4}, HandMadeJob{.servers = 1, .trainers = 1}, job}) {
     auto second = MakeCluster(WithDirectory(other));
     const absl::Status status = second->RunTrainers([&](int t) -> absl::Status {
       RETURN_IF_ERROR(second->client(t).Join());

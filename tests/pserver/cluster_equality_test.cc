@@ -1,5 +1,5 @@
-// Sync training gives the same bits whatever the cluster and the network: the claim, its faults, and that the comparison would
-// notice if it were false.
+// Sync training gives the same bits whatever the cluster and the network: the claim, its faults, and that the
+// comparison would notice if it were false.
 #include <map>
 #include <memory>
 #include <string>
@@ -106,7 +106,8 @@ TEST(ClusterEqualityTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-// One trainer adds rows of eight of its sixteen lanes, two add those of all their eight: sums in one pass must be those of the tree.
+// One trainer adds rows of eight of its sixteen lanes, two add those of all their eight: sums in one pass must be those
+// of the tree.
 TEST(ClusterEqualityTest, RowsOfEightLanesAreAddedAsTheTreeSays) {
   InProcessCluster::Digest first;
   for (int trainers : {1, 2, 4, 16}) {

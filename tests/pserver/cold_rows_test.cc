@@ -213,7 +213,8 @@ TEST_F(ColdRowsTest, ADamagedFileIsDataLoss) {
   std::vector<int64_t> more = {100000};
   // Until the last buffer has been written.
   for (int i = 0; i < 4000; ++i) ASSERT_TRUE(rows->Put(more, std::string(1000, 'x').data()).ok());
-  // Files are merged in the background: what is damaged may be gone before it is read, so all of them are damaged until it is seen.
+  // Files are merged in the background: what is damaged may be gone before it is read, so all of them are damaged until
+  // it is seen.
   absl::Status status;
   for (int i = 0; i < 200 && status.ok(); ++i) {
     for (const fs::directory_entry& file : fs::directory_iterator(directory_)) {

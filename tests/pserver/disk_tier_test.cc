@@ -315,19 +315,17 @@ v1::Lifecycle Scored() {
 
 INSTANTIATE_TEST_SUITE_P(
     Lifecycles, DiskTierTest,
-    ::testing::Values(TableCase{.name = "Plain"},
-                      TableCase{.name = "AdmitExpire", .lifecycle = Lived(2, 40, v1::Lifecycle::REFUSE, true)},
-                      TableCase{.name = "Scores", .lifecycle = Scored()},
-                      TableCase{.name = "Float16", .values = v1::FLOAT16},
-                      TableCase{.name = "BFloat16Expire",
-                                .lifecycle = Lived(0, 40, v1::Lifecycle::REFUSE, true),
-                                .values = v1::BFLOAT16},
-                      TableCase{.name = "LeastRecent",
-                                .lifecycle = Lived(0, 0, v1::Lifecycle::EVICT_LEAST_RECENT, true),
-                                .capacity = 640},
-                      TableCase{.name = "AllTogether",
-                                .lifecycle = Lived(2, 60, v1::Lifecycle::EVICT_LEAST_FREQUENT, false),
-                                .capacity = 960}),
+    ::testing::Values(
+        TableCase{.name = "Plain"},
+        TableCase{.name = "AdmitExpire", .lifecycle = Lived(2, 40, v1::Lifecycle::REFUSE, true)},
+        TableCase{.name = "Scores", .lifecycle = Scored()}, TableCase{.name = "Float16", .values = v1::FLOAT16},
+        TableCase{
+            .name = "BFloat16Expire", .lifecycle = Lived(0, 40, v1::Lifecycle::REFUSE, true), .values = v1::BFLOAT16},
+        TableCase{
+            .name = "LeastRecent", .lifecycle = Lived(0, 0, v1::Lifecycle::EVICT_LEAST_RECENT, true), .capacity = 640},
+        TableCase{.name = "AllTogether",
+                  .lifecycle = Lived(2, 60, v1::Lifecycle::EVICT_LEAST_FREQUENT, false),
+                  .capacity = 960}),
     [](const auto& setup) { return setup.param.name; });
 
 #ifndef WEIR_TSAN  // which sees nothing of RocksDB's locks

@@ -34,7 +34,8 @@ class Servers : public ParamChannel {
       asked.insert(asked.end(), rows.ids->begin(), rows.ids->end());
       for (size_t r = 0; r < rows.ids->size(); ++r) {
         const float value = Value(rows.table, (*rows.ids)[r]);
-        for (int j = 0; j < rows.width; ++j) rows.rows[r * static_cast<size_t>(rows.width) + static_cast<size_t>(j)] = value;
+        for (int j = 0; j < rows.width; ++j)
+          rows.rows[r * static_cast<size_t>(rows.width) + static_cast<size_t>(j)] = value;
       }
     }
     return absl::OkStatus();
@@ -87,9 +88,9 @@ class Servers : public ParamChannel {
 class GeoChannelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const absl::StatusOr<Job> job =
-        ParseJob(kSlotJob, "job.textproto",
-                 {"distribute.sync=false", "distribute.geo.every_steps=2", "distribute.trainers=2", "distribute.servers=1"});
+    const absl::StatusOr<Job> job = ParseJob(
+        kSlotJob, "job.textproto",
+        {"distribute.sync=false", "distribute.geo.every_steps=2", "distribute.trainers=2", "distribute.servers=1"});
     ASSERT_TRUE(job.ok()) << job.status();
     absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
     ASSERT_TRUE(programs.ok()) << programs.status();

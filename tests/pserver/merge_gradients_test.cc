@@ -105,7 +105,8 @@ TEST(SumDenseTest, WhateverNodesAreThereItIsTheSumOfTheTreeToTheBit) {
     std::vector<float> sum(count);
     ASSERT_TRUE(SumDense(runs, static_cast<int>(lanes), absl::MakeSpan(sum)).ok());
     std::vector<std::vector<float>> model = leaves;
-    ASSERT_EQ(std::memcmp(sum.data(), TreeSum(model, 0, lanes)->data(), count * sizeof(float)), 0) << runs.size() << " of " << lanes;
+    ASSERT_EQ(std::memcmp(sum.data(), TreeSum(model, 0, lanes)->data(), count * sizeof(float)), 0)
+        << runs.size() << " of " << lanes;
   }
 }
 
@@ -133,7 +134,8 @@ TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
       if (shuffled) {
         std::shuffle(run.ids.begin(), run.ids.end(), random);
         for (size_t i = 0; i < run.ids.size(); ++i) run.order.push_back(static_cast<uint32_t>(i));
-        std::sort(run.order.begin(), run.order.end(), [&](uint32_t a, uint32_t b) { return ByMixedId(run.ids[a], run.ids[b]); });
+        std::sort(run.order.begin(), run.order.end(),
+                  [&](uint32_t a, uint32_t b) { return ByMixedId(run.ids[a], run.ids[b]); });
       }
       for (int64_t id : run.ids) {
         auto& leaves = model.try_emplace(id, lanes).first->second;
@@ -142,13 +144,15 @@ TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
           leaves[lane].push_back(run.values.back());
         }
       }
-      inputs.push_back({{static_cast<int>(lane), 1}, run.ids, run.values.data(), run.order.empty() ? nullptr : run.order.data()});
+      inputs.push_back(
+          {{static_cast<int>(lane), 1}, run.ids, run.values.data(), run.order.empty() ? nullptr : run.order.data()});
     }
     std::shuffle(inputs.begin(), inputs.end(), random);
     // In two halves of the order of ids, as two stripes would.
     const uint64_t middle = random();
     std::map<int64_t, std::vector<float>> got;
-    for (const auto& [first, last] : std::vector<std::pair<uint64_t, uint64_t>>{{0, middle}, {middle + 1, UINT64_MAX}}) {
+    for (const auto& [first, last] :
+         std::vector<std::pair<uint64_t, uint64_t>>{{0, middle}, {middle + 1, UINT64_MAX}}) {
       ASSERT_TRUE(MergeRows(inputs, static_cast<int>(lanes), width, first, last, &merged).ok());
       EXPECT_TRUE(std::is_sorted(merged.ids.begin(), merged.ids.end(), ByMixedId));
       for (size_t i = 0; i < merged.ids.size(); ++i) {
@@ -181,8 +185,9 @@ TEST(MergeRowsTest, AnIdTwiceInOneNodeIsRefused) {
   const std::vector<int64_t> ids = {7};
   const std::vector<float> values = {1};
   MergedRows merged;
-  EXPECT_EQ(MergeRows({{{0, 1}, ids, values.data()}, {{0, 1}, ids, values.data()}}, 2, 1, 0, UINT64_MAX, &merged).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      MergeRows({{{0, 1}, ids, values.data()}, {{0, 1}, ids, values.data()}}, 2, 1, 0, UINT64_MAX, &merged).code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ TEST(NormRoundsTest, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(std::string(rounds.Book(0, {}).message()), HasSubstr("0 norms have come, 1 sums were given out"));
   EXPECT_THAT(std::string(rounds.Book(0, Brought({{"b", 1}})).message()), HasSubstr("the norm of b"));
   EXPECT_EQ(rounds.Book(0, Brought({{"a", -1}})).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(rounds.Book(0, Brought({{"a", std::numeric_limits<double>::quiet_NaN()}})).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(rounds.Book(0, Brought({{"a", std::numeric_limits<double>::quiet_NaN()}})).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(rounds.Waiting());
 }
 
@@ -83,8 +84,12 @@ TEST(NormRoundsTest, ANormThatIsNoneIsNamedAndBytesThatAreNoSumAreDataLoss) {
 }
 
 v1::OpDesc Sum() { return MakeOp("sum_of_squares", {{"X", {"g"}}}, {{"Out", {"s"}}}); }
-v1::OpDesc Whole(const std::string& name) { return MakeOp("whole_norm", {{"X", {"s"}}}, {{"Out", {"n"}}}, {AttrS("name", name)}); }
-v1::OpDesc Clip() { return MakeOp("clip_by_norm", {{"X", {"g"}}, {"Norm", {"n"}}}, {{"Out", {"g"}}}, {AttrF("max_norm", 2)}); }
+v1::OpDesc Whole(const std::string& name) {
+  return MakeOp("whole_norm", {{"X", {"s"}}}, {{"Out", {"n"}}}, {AttrS("name", name)});
+}
+v1::OpDesc Clip() {
+  return MakeOp("clip_by_norm", {{"X", {"g"}}, {"Norm", {"n"}}}, {{"Out", {"g"}}}, {AttrF("max_norm", 2)});
+}
 
 TEST(NormCutsTest, NormsThatStandTogetherAreOneRound) {
   v1::BlockDesc block;

@@ -163,7 +163,8 @@ TEST(RowUnionTest, ARangeOfTheOrderHasTheRowsOfItsIds) {
       if (begin > end) continue;
       std::vector<int64_t> expected;
       for (size_t i = begin; i < end; ++i) {
-        if (std::binary_search(some.begin(), some.end(), static_cast<int32_t>(order[i]))) expected.push_back(ids[order[i]]);
+        if (std::binary_search(some.begin(), some.end(), static_cast<int32_t>(order[i])))
+          expected.push_back(ids[order[i]]);
       }
       const RowUnion::Range range = all.At(order, ids, begin, end);
       written.resize(range.size());
@@ -174,14 +175,15 @@ TEST(RowUnionTest, ARangeOfTheOrderHasTheRowsOfItsIds) {
 }
 
 // A row's sum in the tree of `leaves` lanes, as its definition says; null where none has it.
-std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, const float*>>& leaves, size_t begin, size_t size,
-                                            int32_t position, int width) {
+std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, const float*>>& leaves, size_t begin,
+                                            size_t size, int32_t position, int width) {
   if (size == 1) {
     const auto row = leaves[begin].find(position);
     if (row == leaves[begin].end()) return nullptr;
     return std::make_unique<std::vector<float>>(row->second, row->second + width);
   }
-  auto left = TreeSum(leaves, begin, size / 2, position, width), right = TreeSum(leaves, begin + size / 2, size / 2, position, width);
+  auto left = TreeSum(leaves, begin, size / 2, position, width),
+       right = TreeSum(leaves, begin + size / 2, size / 2, position, width);
   if (left == nullptr || right == nullptr) return left == nullptr ? std::move(right) : std::move(left);
   for (int j = 0; j < width; ++j) (*left)[static_cast<size_t>(j)] += (*right)[static_cast<size_t>(j)];
   return left;
@@ -210,7 +212,8 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
         of_lane[l].ids.assign(positions.begin(), positions.end());
         of_lane[l].values.Resize(v1::FLOAT32, {n, width});
         float* const values = of_lane[l].values.data<float>();
-        for (int64_t i = 0; i < n * width; ++i) values[i] = random() % 50 == 0 ? -0.0f : static_cast<float>(random() % 1000003) * 1e-3f;
+        for (int64_t i = 0; i < n * width; ++i)
+          values[i] = random() % 50 == 0 ? -0.0f : static_cast<float>(random() % 1000003) * 1e-3f;
         for (size_t i = 0; i < positions.size(); ++i) placed[l][positions[i]] = values + i * static_cast<size_t>(width);
         lanes.push_back({static_cast<int>(l), &of_lane[l]});
       }
@@ -225,7 +228,9 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
         const auto position = std::find(ids.begin(), ids.end(), written[i]) - ids.begin();
         const auto expected = TreeSum(placed, 0, leaves, static_cast<int32_t>(position), width);
         ASSERT_NE(expected, nullptr);
-        ASSERT_EQ(std::memcmp(sums.data() + i * static_cast<size_t>(width), expected->data(), expected->size() * sizeof(float)), 0)
+        ASSERT_EQ(std::memcmp(sums.data() + i * static_cast<size_t>(width), expected->data(),
+                              expected->size() * sizeof(float)),
+                  0)
             << "width " << width << ", " << leaves << " lanes";
       }
     }
@@ -260,8 +265,8 @@ TEST(StepUnionsTest, LanesThatBringTheSameRowsShareAndOthersDoNot) {
   order.Sort(ids, 4096, 1);
   const std::vector<LaneRange> nodes = {{0, 2}, {2, 1}};
   const SelectedRows a = Rows({2, 0}, 1), b = Rows({3, 2}, 100), again = Rows({2, 0}, 50), turned = Rows({0, 2}, 50);
-  const ParamChannel::LaneRows first[] = {{0, &a}, {2, &b}}, same[] = {{0, &again}, {2, &b}}, other[] = {{0, &turned}, {2, &b}},
-                               elsewhere[] = {{1, &a}, {2, &b}}, fewer[] = {{0, &a}};
+  const ParamChannel::LaneRows first[] = {{0, &a}, {2, &b}}, same[] = {{0, &again}, {2, &b}},
+                               other[] = {{0, &turned}, {2, &b}}, elsewhere[] = {{1, &a}, {2, &b}}, fewer[] = {{0, &a}};
   StepUnions unions;
   std::vector<RowUnion> own;
   const std::vector<RowUnion>* const made = unions.Of(nodes, first, order, ids, &own);
@@ -282,7 +287,8 @@ TEST(StepUnionsTest, LanesThatBringTheSameRowsShareAndOthersDoNot) {
     return by_position;
   };
   EXPECT_THAT(sums_of(*made, same), ElementsAre(52, -1, 102, 100));
-  for (const absl::Span<const ParamChannel::LaneRows> lanes : {absl::MakeConstSpan(other), absl::MakeConstSpan(elsewhere)}) {
+  for (const absl::Span<const ParamChannel::LaneRows> lanes :
+       {absl::MakeConstSpan(other), absl::MakeConstSpan(elsewhere)}) {
     EXPECT_EQ(unions.Of(nodes, lanes, order, ids, &own), &own);
   }
   EXPECT_EQ(unions.Of(nodes, other, order, ids, &own), &own);

@@ -60,8 +60,9 @@ TEST(RowStoreTest, BehavesAsAMapUnderInsertionsAndErasures) {
   }
 }
 
-// Ids whose home is one bucket fill it and those behind it, and then all they can reach; the same with ids that differ in the
-// highest bits or the lowest only. Erased in any order, each is found until it goes, and none is taken for another.
+// Ids whose home is one bucket fill it and those behind it, and then all they can reach; the same with ids that differ
+// in the highest bits or the lowest only. Erased in any order, each is found until it goes, and none is taken for
+// another.
 TEST(RowStoreTest, IdsMadeToCollideAreToldApart) {
   std::mt19937_64 random(7);
   for (const int prefix_bits : {0, 6, 20}) {

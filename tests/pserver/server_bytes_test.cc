@@ -19,8 +19,13 @@ class ServerBytesTest : public CoreByHand {};
 TEST_F(ServerBytesTest, PushesThatMakeNoSenseAreNamedAndLeaveNoTrace) {
   Start({.servers = 2});
   JoinAll();
-  const auto dense = [&] { return MakePush({.step = 0, .items = {{.name = "w.block0", .values = std::vector<float>(320, 1)}}}); };
-  const auto rows = [&] { return MakePush({.step = 0, .items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}}}); };
+  const auto dense = [&] {
+    return MakePush({.step = 0, .items = {{.name = "w.block0", .values = std::vector<float>(320, 1)}}});
+  };
+  const auto rows = [&] {
+    return MakePush(
+        {.step = 0, .items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}}});
+  };
   const auto wrong = [&](std::pair<v1::PushRequest, std::string> push, const std::function<void(v1::PushItem*)>& edit) {
     edit(push.first.mutable_items(0));
     return PushStatus(push.first, push.second);
@@ -56,8 +61,8 @@ TEST_F(ServerBytesTest, PushesThatMakeNoSenseAreNamedAndLeaveNoTrace) {
   auto [request, payload] = dense();
   request.set_checksum(1);
   Slices slices = {Slice::Own(payload)};
-  EXPECT_STATUS(PushReplyOf(Call(Method::kPush, Flatten(EncodeFrame(request.SerializeAsString(), slices)))).status(), kDataLoss,
-                "checksum");
+  EXPECT_STATUS(PushReplyOf(Call(Method::kPush, Flatten(EncodeFrame(request.SerializeAsString(), slices)))).status(),
+                kDataLoss, "checksum");
   // And the same step, sent rightly, is taken.
   EXPECT_TRUE(PushStep(0, 0, {}, 1).ok());
 }
@@ -74,10 +79,11 @@ TEST_F(ServerBytesTest, NoBytesCrashTheServer) {
   JoinAll();
   std::mt19937_64 random(3);
   std::vector<std::pair<Method, std::string>> seeds;
-  const auto [push, payload] = MakePush({.step = 0,
-                                         .items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4},
-                                                   {.values = {1, 1, 1, 1, 1}},
-                                                   {.name = "e", .values = {1, 1, 1}, .ids = {3}, .width = 3}}});
+  const auto [push, payload] =
+      MakePush({.step = 0,
+                .items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4},
+                          {.values = {1, 1, 1, 1, 1}},
+                          {.name = "e", .values = {1, 1, 1}, .ids = {3}, .width = 3}}});
   seeds.emplace_back(Method::kPush, Seal(push, payload));
   seeds.emplace_back(Method::kPull, PullBytes(0, 0, 0, "t", 2, {5, 6}, 4));
   seeds.emplace_back(Method::kPull, PullBytes(0, 0, 0, "b", 5));

@@ -445,7 +445,8 @@ TEST_F(ServerCoreTest, AFailureThatOneProcessReportsReachesAll) {
   EXPECT_TRUE(core_->Finished());
 }
 
-// ------------------------------------------------------------------------------------------------- exchange and control
+// ------------------------------------------------------------------------------------------------- exchange and
+// control
 
 TEST_F(ServerCoreTest, AnExchangeWaitsForAllAndNamesTheMissing) {
   Start({.trainers = 3});
@@ -530,13 +531,15 @@ TEST_F(ServerCoreTest, ExchangesThatMakeNoSenseAreRefused) {
   v1::ExchangeRequest request;
   *request.mutable_caller() = CallerOf(0);
   request.set_key("k");
-  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status(), kInvalidArgument, "server 0");
+  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status(), kInvalidArgument,
+                "server 0");
   Start({.trainers = 2});
   JoinAll();
   *request.mutable_caller() = CallerOf(0);
   request.set_contribution("x");
   request.set_chunks(100000);
-  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status(), kInvalidArgument, "chunk");
+  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status(), kInvalidArgument,
+                "chunk");
   request.set_chunks(2);
   ASSERT_TRUE(CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).ok());
   request.set_chunks(3);
@@ -579,7 +582,8 @@ TEST_F(ServerCoreTest, ControlWithoutADirectoryOrAtAnotherStepIsRefused) {
   JoinAll();
   v1::ControlRequest request;
   *request.mutable_caller() = CallerOf(0);
-  EXPECT_STATUS(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).status(), kInvalidArgument, "no action");
+  EXPECT_STATUS(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).status(), kInvalidArgument,
+                "no action");
   request.mutable_save()->set_name("step-000000000000.tmp");
   EXPECT_STATUS(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).status(), kFailedPrecondition,
                 "no checkpoint directory");
@@ -588,14 +592,19 @@ TEST_F(ServerCoreTest, ControlWithoutADirectoryOrAtAnotherStepIsRefused) {
                 "is at step 0, asked for step 3");
 }
 
-// ------------------------------------------------------------------------------------------------------------- programs
+// -------------------------------------------------------------------------------------------------------------
+// programs
 
 TEST(ServerProgramTest, ProgramsThatLackSomethingAreRefusedByName) {
   const HandMadeJob job{.servers = 2};
   FakeClock clock;
   ThreadPool pool("test", 0);
   const auto create = [&](v1::ProgramDesc main, v1::ProgramDesc startup, int id = 0) {
-    return ServerCore::Create({.server_id = id, .main = std::move(main), .startup = std::move(startup), .clock = &clock, .pool = &pool})
+    return ServerCore::Create({.server_id = id,
+                               .main = std::move(main),
+                               .startup = std::move(startup),
+                               .clock = &clock,
+                               .pool = &pool})
         .status();
   };
   EXPECT_TRUE(create(job.Main(0), job.Startup(0)).ok());

@@ -57,7 +57,8 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   // 320 floats each: the first answer is larger than the limit, which one may be.
   const auto first = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
   ASSERT_TRUE(first->has_value());
-  const auto second = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320)), third = Call(Method::kPull, PullBytes(0, 0, 1, "b", 5));
+  const auto second = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320)),
+             third = Call(Method::kPull, PullBytes(0, 0, 1, "b", 5));
   core_->Tick();
   EXPECT_FALSE(second->has_value());
   EXPECT_FALSE(third->has_value());
@@ -70,7 +71,8 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   const auto told = PulledOf(third);
   ASSERT_TRUE(told.ok()) << told.status();
   EXPECT_FALSE(told->header.ready());
-  EXPECT_THAT(told->header.waiting_for(), HasSubstr("trainer 0 (trainer:0) itself, which has 1280 bytes of answers to read"));
+  EXPECT_THAT(told->header.waiting_for(),
+              HasSubstr("trainer 0 (trainer:0) itself, which has 1280 bytes of answers to read"));
   // It reads, and the next answer comes.
   first->reset();
   core_->Tick();
@@ -117,7 +119,8 @@ TEST_F(ServerPullsTest, PullsThatPileUpBehindUnreadAnswersAreRefused) {
   const std::vector<int64_t> ids(60, 7);
   const auto waiting = Call(Method::kPull, PullBytes(0, 0, 5, "t", 60, ids, 4));
   EXPECT_FALSE(waiting->has_value());
-  const absl::Status refused = PulledOf(Call(Method::kPull, PullBytes(0, 0, 5, "t", 80, std::vector<int64_t>(80, 7), 4))).status();
+  const absl::Status refused =
+      PulledOf(Call(Method::kPull, PullBytes(0, 0, 5, "t", 80, std::vector<int64_t>(80, 7), 4))).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()),
               ::testing::ContainsRegex(
@@ -196,7 +199,8 @@ TEST_F(ServerPullsTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
     JoinAll();
     const auto exact = Pull(0, 0, "t", 3, ids, 4);
     ASSERT_TRUE(exact.ok()) << exact.status();
-    for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(got[i], exact->values[i], 0.01 * std::abs(exact->values[i]) + 0.01) << i;
+    for (size_t i = 0; i < 12; ++i)
+      EXPECT_NEAR(got[i], exact->values[i], 0.01 * std::abs(exact->values[i]) + 0.01) << i;
   }
 }
 
@@ -229,12 +233,13 @@ TEST_F(ServerPullsTest, AGradientInALossyFormatTakesEffectAsWhatItSays) {
 TEST_F(ServerPullsTest, BytesThatDoNotMakeALossyGradientAreRefused) {
   Start({.sync = false, .push = v1::WIRE_INT8});
   JoinAll();
-  auto [request, payload] = MakePush({.items = {{.name = "b", .values = {1, 2, 3, 4, 5}}}, .part_count = 1, .samples = 1});
+  auto [request, payload] =
+      MakePush({.items = {{.name = "b", .values = {1, 2, 3, 4, 5}}}, .part_count = 1, .samples = 1});
   request.mutable_items(0)->set_format(v1::WIRE_INT8);
   // A scale, and five bytes from 64 on: five more than there are.
   EXPECT_STATUS(PushStatus(request, payload), kInvalidArgument, "gradient of b: 5 floats do not fit in the 64 bytes");
-  auto [rows, row_payload] =
-      MakePush({.items = {{.name = "t", .values = {1, 2, 3, 4}, .ids = {1, 2}, .width = 4}}, .part_count = 1, .samples = 1});
+  auto [rows, row_payload] = MakePush(
+      {.items = {{.name = "t", .values = {1, 2, 3, 4}, .ids = {1, 2}, .width = 4}}, .part_count = 1, .samples = 1});
   rows.mutable_items(0)->set_format(v1::WIRE_INT8);
   EXPECT_STATUS(PushStatus(rows, row_payload), kInvalidArgument, "gradient of t: 2 rows of width 4 do not fit");
 }
@@ -242,7 +247,9 @@ TEST_F(ServerPullsTest, BytesThatDoNotMakeALossyGradientAreRefused) {
 TEST_F(ServerPullsTest, ShowsAndClicksComeWithTheRowsOfATableThatCountsThemAndWithNoOther) {
   // Two rows: ids up to 16, values from 64 to 96, counts from 128 to 144.
   const auto push = [&](size_t payload_bytes, float clicks) {
-    auto made = MakePush({.items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}}, .part_count = 1, .samples = 1});
+    auto made = MakePush({.items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}},
+                          .part_count = 1,
+                          .samples = 1});
     made.first.mutable_items(0)->set_shows_and_clicks(true);
     made.second.resize(std::max(payload_bytes, made.second.size()));
     const float counts[] = {2, clicks, 1, 0};
@@ -250,13 +257,17 @@ TEST_F(ServerPullsTest, ShowsAndClicksComeWithTheRowsOfATableThatCountsThemAndWi
     made.second.resize(payload_bytes);
     return made;
   };
-  const auto status = [&](const std::pair<v1::PushRequest, std::string>& made) { return PushStatus(made.first, made.second); };
+  const auto status = [&](const std::pair<v1::PushRequest, std::string>& made) {
+    return PushStatus(made.first, made.second);
+  };
   Start({.sync = false, .shows = true});
   JoinAll();
   auto without = push(144, 1);
   without.first.mutable_items(0)->clear_shows_and_clicks();
-  EXPECT_STATUS(status(without), kInvalidArgument, "gradient of t: comes without shows and clicks, which this table counts");
-  EXPECT_STATUS(status(push(140, 1)), kInvalidArgument, "gradient of t: shows and clicks of 2 rows do not fit in the 140 bytes");
+  EXPECT_STATUS(status(without), kInvalidArgument,
+                "gradient of t: comes without shows and clicks, which this table counts");
+  EXPECT_STATUS(status(push(140, 1)), kInvalidArgument,
+                "gradient of t: shows and clicks of 2 rows do not fit in the 140 bytes");
   EXPECT_STATUS(status(push(96, 1)), kInvalidArgument, "shows and clicks of 2 rows do not fit in the 96 bytes");
   EXPECT_STATUS(status(push(144, std::nanf(""))), kInvalidArgument, "gradient of t: shows or clicks are not finite");
   EXPECT_TRUE(status(push(144, 1)).ok());

@@ -87,8 +87,10 @@ TEST_F(ServerStepsTest, AStepAheadOfTheServerAndPartsBeyondTheLastAreRefused) {
   EXPECT_STATUS(Push({.step = 0, .part = 2}).status(), kInvalidArgument, "the step has 2 parts");
   EXPECT_STATUS(Push({.step = 0, .part = -1}).status(), kInvalidArgument, "parts run from 0");
   EXPECT_STATUS(Push({.step = -1, .part = 0}).status(), kInvalidArgument, "steps run from 0");
-  for (const int64_t version : {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
-    EXPECT_STATUS(Call(Method::kPull, PullBytes(0, version, 0, "b", 5))->value().status(), kInvalidArgument, "versions run from 0");
+  for (const int64_t version :
+       {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    EXPECT_STATUS(Call(Method::kPull, PullBytes(0, version, 0, "b", 5))->value().status(), kInvalidArgument,
+                  "versions run from 0");
   }
 }
 
@@ -96,8 +98,10 @@ TEST_F(ServerStepsTest, ALastPartThatContradictsEarlierOnesIsRefused) {
   Start({});
   JoinAll();
   ASSERT_TRUE(Push({.step = 0, .part = 5}).ok());
-  EXPECT_STATUS(Push({.step = 0, .part = 2, .part_count = 3, .samples = 1}).status(), kInvalidArgument, "last of 3 parts");
-  EXPECT_STATUS(Push({.step = 0, .part = 2, .part_count = 9, .samples = 1}).status(), kInvalidArgument, "last of 9 parts");
+  EXPECT_STATUS(Push({.step = 0, .part = 2, .part_count = 3, .samples = 1}).status(), kInvalidArgument,
+                "last of 3 parts");
+  EXPECT_STATUS(Push({.step = 0, .part = 2, .part_count = 9, .samples = 1}).status(), kInvalidArgument,
+                "last of 9 parts");
 }
 
 TEST_F(ServerStepsTest, OneSkipSkipsTheStepForAllAndTheVersionGoesOn) {
@@ -134,7 +138,8 @@ TEST_F(ServerStepsTest, AStepWithLessThanHalfOfStepZeroChangesNothingAndEndsTheR
   const std::vector<Item> left = {{.lane = 0, .lanes = 4, .values = {1, 1, 1, 1, 1}}};
   const auto push = [&](int64_t step, int64_t of_0, int64_t of_1) {
     ASSERT_TRUE(Push({.step = step, .items = left, .part_count = 1, .samples = of_0, .first_samples = 8}).ok());
-    ASSERT_TRUE(Push({.trainer = 1, .step = step, .items = {}, .part_count = 1, .samples = of_1, .first_samples = 3}).ok());
+    ASSERT_TRUE(
+        Push({.trainer = 1, .step = step, .items = {}, .part_count = 1, .samples = of_1, .first_samples = 3}).ok());
   };
   // 11 samples in step 0: 6 are enough, whoever has them, 5 are not.
   push(0, 8, 3);
@@ -171,7 +176,8 @@ TEST_F(ServerStepsTest, RowsOfAStepThatIsTooSmallForItsTrainerTakeNoEffectWithAs
 TEST_F(ServerStepsTest, SamplesOfStepZeroThatMakeNoSenseAreRefused) {
   Start({});
   JoinAll();
-  for (const int64_t samples : {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+  for (const int64_t samples :
+       {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     EXPECT_STATUS(Push({.step = 0, .items = {}, .part_count = 1, .samples = 1, .first_samples = samples}).status(),
                   kInvalidArgument, "samples in step 0");
   }
@@ -256,7 +262,8 @@ TEST_F(ServerStepsTest, EagerPartsTakeEffectOnArrivalOnceAndCannotBeSkipped) {
   EXPECT_FLOAT_EQ(Bias(0)[0], before[0] - 0.05f);
   ASSERT_TRUE(PushStatus(request, payload).ok());
   EXPECT_FLOAT_EQ(Bias(0)[0], before[0] - 0.05f);
-  EXPECT_STATUS(Push({.step = 0, .part = 1, .part_count = 2, .samples = 2, .verdict = v1::SKIP}).status(), kInvalidArgument, "EAGER");
+  EXPECT_STATUS(Push({.step = 0, .part = 1, .part_count = 2, .samples = 2, .verdict = v1::SKIP}).status(),
+                kInvalidArgument, "EAGER");
   ASSERT_TRUE(Push({.step = 0, .part = 1, .part_count = 2, .samples = 2}).ok());
   EXPECT_FLOAT_EQ(Bias(0)[0], before[0] - 0.05f);
 }

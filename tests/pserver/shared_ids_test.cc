@@ -1,5 +1,6 @@
-// Tables that a step reads by the same ids: a client puts those in order once, asks for both tables together and finds the rows of
-// all lanes once. What comes back, and what servers have then, is what it is when each table goes its own way.
+// Tables that a step reads by the same ids: a client puts those in order once, asks for both tables together and finds
+// the rows of all lanes once. What comes back, and what servers have then, is what it is when each table goes its own
+// way.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -66,7 +67,8 @@ SelectedRows GradientOf(const Lane& lane, int width, const std::vector<float>& r
   float* out = gradient.values.data<float>();
   for (const int32_t place : brought.places) {
     for (int j = 0; j < width; ++j) {
-      *out++ = static_cast<float>(place % 7 + j) * 0.25f - rows[static_cast<size_t>(place) * static_cast<size_t>(width)];
+      *out++ =
+          static_cast<float>(place % 7 + j) * 0.25f - rows[static_cast<size_t>(place) * static_cast<size_t>(width)];
     }
   }
   return gradient;
@@ -93,7 +95,8 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
   }
   const std::vector<int64_t> copy = ids, other = {5, 3, -7};
   std::vector<float> t(ids.size() * 4), u(ids.size()), rest(other.size() * 4);
-  ParamChannel::TableRows pull_t = {"t", 4, &ids, t.data()}, pull_u = {"u", 1, way.equal_vectors ? &copy : &ids, u.data()};
+  ParamChannel::TableRows pull_t = {"t", 4, &ids, t.data()},
+                          pull_u = {"u", 1, way.equal_vectors ? &copy : &ids, u.data()};
   std::vector<uint8_t> there(ids.size(), 0);
   if (way.some_there) {
     // As a cache of rows has them: what the servers say.

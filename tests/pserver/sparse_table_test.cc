@@ -221,8 +221,8 @@ TEST(SparseTableTest, ATableWithoutOptimizerReadsButIsNotUpdated) {
 }
 
 TEST(SparseTableTest, WrongSettingsAreRefused) {
-  for (const TableSetup& setup : {TableSetup{.width = 0}, TableSetup{.shards = 1000, .end = 1000}, TableSetup{.shards = 4, .end = 5},
-                             TableSetup{.capacity = -1}}) {
+  for (const TableSetup& setup : {TableSetup{.width = 0}, TableSetup{.shards = 1000, .end = 1000},
+                                  TableSetup{.shards = 4, .end = 5}, TableSetup{.capacity = -1}}) {
     EXPECT_EQ(SparseTable::Create({.name = "t",
                                    .width = setup.width,
                                    .logical_shards = setup.shards,
@@ -270,8 +270,9 @@ TEST(SparseTableTest, ChangesAddToValuesOfRowsThatExistAndLeaveTheirState) {
   ASSERT_TRUE(table->Pull(ids, /*create=*/false, values.data(), nullptr).ok());
   EXPECT_EQ(values, (std::vector<float>{11, 22, 3, 4, 5.5, 5}));
   for (int s = 0; s < table->stripes(); ++s) {
-    const absl::Status visited = table->VisitStripe(
-        s, [](int64_t id, const float* row) { EXPECT_EQ(row[2], id == kMax ? 9 : id == kMin ? 7 : 8); });
+    const absl::Status visited = table->VisitStripe(s, [](int64_t id, const float* row) {
+      EXPECT_EQ(row[2], id == kMax ? 9 : id == kMin ? 7 : 8);
+    });
     EXPECT_TRUE(visited.ok());
   }
   const absl::Status missing = table->AddToValues({12}, std::vector<float>{1, 1}.data());
@@ -317,7 +318,9 @@ TEST(SparseTableTest, BehavesAsAMapUnderRandomOperations) {
       for (int64_t& id : ids) {
         id = random() % 3 == 0 ? static_cast<int64_t>(random()) : static_cast<int64_t>(random() % 20000) - 10000;
       }
-      const auto by_hash = [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); };
+      const auto by_hash = [](int64_t a, int64_t b) {
+        return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b));
+      };
       if (random() % 2 == 0) std::sort(ids.begin(), ids.end(), by_hash);
       ThreadPool* const maybe_pool = random() % 2 == 0 ? &pool : nullptr;
       if (random() % 2 == 0) {

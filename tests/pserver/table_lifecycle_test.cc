@@ -75,9 +75,8 @@ std::pair<float, float> ShownIn(int64_t id, int64_t step) {
 
 // Reads every other id, in the order in which a client asks. The table remembers where rows were until its next update.
 void ReadSome(SparseTable& table, std::vector<int64_t> ids) {
-  std::sort(ids.begin(), ids.end(), [](int64_t a, int64_t b) {
-    return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b));
-  });
+  std::sort(ids.begin(), ids.end(),
+            [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); });
   size_t n = 0;
   for (size_t i = 0; i < ids.size(); i += 2) ids[n++] = ids[i];
   ids.resize(n);
@@ -103,7 +102,8 @@ void Step(SparseTable& table, const std::vector<int64_t>& ids, int64_t step) { S
 std::set<int64_t> Rows(const SparseTable& table) {
   std::set<int64_t> rows;
   for (int s = 0; s < table.stripes(); ++s) {
-    EXPECT_TRUE(table.VisitStripe(s, [&](int64_t id, const float*) { EXPECT_TRUE(rows.insert(id).second) << id; }).ok());
+    EXPECT_TRUE(
+        table.VisitStripe(s, [&](int64_t id, const float*) { EXPECT_TRUE(rows.insert(id).second) << id; }).ok());
   }
   return rows;
 }
@@ -369,7 +369,8 @@ struct Model {
     float value = 0, shows = 0, clicks = 0;
   };
   double Score(const Seen& seen) const {
-    return settings.show_coefficient() * (static_cast<double>(seen.shows) - seen.clicks) + settings.click_coefficient() * seen.clicks;
+    return settings.show_coefficient() * (static_cast<double>(seen.shows) - seen.clicks) +
+           settings.click_coefficient() * seen.clicks;
   }
   void Count(int64_t id, int64_t step, Seen* seen) const {
     ++seen->count;
@@ -390,7 +391,8 @@ struct Model {
         Seen& candidate = candidates[id];
         seen = candidate;
         Count(id, step, &candidate);
-        if (settings.has_admit_score() ? Score(candidate) < settings.admit_score() : candidate.count < settings.admit_after()) {
+        if (settings.has_admit_score() ? Score(candidate) < settings.admit_score()
+                                       : candidate.count < settings.admit_after()) {
           ++dropped;
           return;
         }
@@ -446,7 +448,7 @@ struct Model {
     for (const bool of_rows : {true, false}) {
       std::map<int64_t, std::set<std::tuple<double, int64_t, int64_t>>> by_shard;
       for (const auto& [id, seen] : of_rows ? rows : candidates) {
-        const double rank = !frequent               ? 0
+        const double rank = !frequent              ? 0
                             : settings.has_click() ? static_cast<double>(static_cast<float>(Score(seen)))
                                                    : static_cast<double>(seen.count);
         by_shard[Shard(id)].insert({rank, seen.step, id});
@@ -484,9 +486,11 @@ const TableSettings kSetups[] = {
     {.lifecycle = "click: \"c\" admit_score: 0.5"},
     {.lifecycle = "click: \"c\" decay_every_steps: 7 decay: 0.8 min_score: 0.3 tombstones: true"},
     {.lifecycle = "click: \"c\" admit_after: 2 decay_every_steps: 40 decay: 0.5 min_score: 0.4", .shards = 64},
-    {.lifecycle = "click: \"c\" show_coefficient: -0.5 when_full: EVICT_LEAST_FREQUENT tombstones: true", .capacity = 1500},
-    {.lifecycle = "click: \"c\" admit_score: 0.4 decay_every_steps: 3 decay: 0.9 min_score: 0.2 ttl_steps: 50 when_full: "
-                  "EVICT_LEAST_FREQUENT",
+    {.lifecycle = "click: \"c\" show_coefficient: -0.5 when_full: EVICT_LEAST_FREQUENT tombstones: true",
+     .capacity = 1500},
+    {.lifecycle =
+         "click: \"c\" admit_score: 0.4 decay_every_steps: 3 decay: 0.9 min_score: 0.2 ttl_steps: 50 when_full: "
+         "EVICT_LEAST_FREQUENT",
      .capacity = 900},
 };
 

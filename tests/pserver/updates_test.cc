@@ -359,13 +359,16 @@ void ExpectRows(const std::string& table, const RowSettings& settings, int64_t s
     }
     const std::vector<double> want = RowReference(settings, static_cast<int64_t>(row), start);
     for (int j = 0; j < kWidth; ++j) {
-      EXPECT_NEAR(final[row * kWidth + j], want[j], 1e-6 * std::max(1.0, std::abs(want[j]))) << "row " << row << " column " << j;
+      EXPECT_NEAR(final[row * kWidth + j], want[j], 1e-6 * std::max(1.0, std::abs(want[j])))
+          << "row " << row << " column " << j;
     }
   }
   const auto counted = one.counters.find("table.t.skipped_rows");
   EXPECT_EQ(counted == one.counters.end() ? 0 : counted->second, skipped);
   for (const std::vector<std::string>& cluster :
-       {std::vector<std::string>{"distribute.servers=2", "distribute.trainers=2"}, {"distribute.servers=3"}, {"distribute.trainers=2"}}) {
+       {std::vector<std::string>{"distribute.servers=2", "distribute.trainers=2"},
+        {"distribute.servers=3"},
+        {"distribute.trainers=2"}}) {
     const UpdateRun other = train(cluster);
     ExpectSame(other, one);
     EXPECT_EQ(other.plan.tables(0).state_width(), one.plan.tables(0).state_width());
@@ -389,7 +392,8 @@ TEST(RowUpdateTest, ASegmentMayBeginLater) {
   for (const int64_t after : {1, 3, 7}) {
     ExpectRows(absl::StrCat("max_value: 0.3 optimizer { ", kRowAdagrad, R"( }
         segment { width: 1 optimizer { ftrl { learning_rate: 0.05 l1: 0.01 l2: 0.1 initial_accumulator: 0.1 } } }
-        segment { width: 3 after: )", after, " initializer { constant { value: 0.25 } } }"),
+        segment { width: 3 after: )",
+                            after, " initializer { constant { value: 0.25 } } }"),
                {.wide = 1, .after = after, .max = 0.3});
   }
 }
@@ -410,10 +414,12 @@ TEST(RowUpdateTest, RowsWithABadGradientAreSkippedAndCounted) {
 TEST(RowUpdateTest, SegmentsMayHaveSchedulesOfTheirOwn) {
   // Both segments as one table with the same rule and schedule.
   const std::string scheduled =
-      "optimizer { adam { learning_rate: 0.02 } schedule { exponential { decay_steps: 5 decay_rate: 0.7 } } l2_decay: 0.03 }";
+      "optimizer { adam { learning_rate: 0.02 } schedule { exponential { decay_steps: 5 decay_rate: 0.7 } } l2_decay: "
+      "0.03 }";
   const UpdateRun whole = Train(UpdateJobText("sgd { learning_rate: 0.02 }", scheduled));
-  const UpdateRun parts = Train(UpdateJobText(
-      "sgd { learning_rate: 0.02 }", absl::StrCat("segment { width: 1 ", scheduled, " } segment { width: 3 ", scheduled, " }")));
+  const UpdateRun parts =
+      Train(UpdateJobText("sgd { learning_rate: 0.02 }",
+                          absl::StrCat("segment { width: 1 ", scheduled, " } segment { width: 3 ", scheduled, " }")));
   EXPECT_EQ(parts.final, whole.final);
 }
 

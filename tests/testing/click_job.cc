@@ -29,7 +29,8 @@ model {
   layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
   loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
 }
-table { name: "field_vectors" width: 8 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
+table { name: "field_vectors" width: 8 is_sparse: true is_distributed: true
+  optimizer { adagrad { learning_rate: 0.05 } } }
 table { name: "field_weights" width: 1 is_sparse: true is_distributed: true optimizer { ftrl {} } }
 optimizer { adam { learning_rate: 0.001 } }
 distribute { sync: true }

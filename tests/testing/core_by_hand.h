@@ -183,8 +183,14 @@ class CoreByHand : public ::testing::Test {
     return PushReplyOf(Call(Method::kPush, Seal(std::move(request), payload))).status();
   }
   // A whole step in one part.
-  absl::Status PushStep(int trainer, int64_t step, std::vector<Item> items, int64_t samples, v1::Verdict verdict = v1::APPLY) {
-    return Push({.trainer = trainer, .step = step, .items = std::move(items), .part_count = 1, .samples = samples, .verdict = verdict})
+  absl::Status PushStep(int trainer, int64_t step, std::vector<Item> items, int64_t samples,
+                        v1::Verdict verdict = v1::APPLY) {
+    return Push({.trainer = trainer,
+                 .step = step,
+                 .items = std::move(items),
+                 .part_count = 1,
+                 .samples = samples,
+                 .verdict = verdict})
         .status();
   }
 
@@ -205,7 +211,8 @@ class CoreByHand : public ::testing::Test {
       item->set_width(width);
     }
     Slices payload;
-    if (!ids.empty()) payload.push_back(Slice::Own(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8)));
+    if (!ids.empty())
+      payload.push_back(Slice::Own(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8)));
     return Flatten(EncodeFrame(request.SerializeAsString(), payload));
   }
   absl::StatusOr<Pulled> PulledOf(const std::shared_ptr<Answer>& answer) {
@@ -248,11 +255,11 @@ class CoreByHand : public ::testing::Test {
   std::unique_ptr<ServerCore> core_;
 };
 
-#define EXPECT_STATUS(expression, wanted, text)                                           \
-  do {                                                                                    \
-    const absl::Status status_ = (expression);                                            \
-    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_;                       \
-    EXPECT_THAT(std::string(status_.message()), ::testing::HasSubstr(text));                         \
+#define EXPECT_STATUS(expression, wanted, text)                              \
+  do {                                                                       \
+    const absl::Status status_ = (expression);                               \
+    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_;          \
+    EXPECT_THAT(std::string(status_.message()), ::testing::HasSubstr(text)); \
   } while (false)
 
 }  // namespace weir

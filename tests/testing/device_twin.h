@@ -58,7 +58,8 @@ class DeviceTwin {
   DeviceTwin(DeviceMemory* memory, std::vector<int64_t> batches);
 
   // Values are numbers in (-1, 1), or as given. kSpecial: NaN, infinities, -0, a denormal and one near the largest
-  // among them. kSomeNotFinite: now and then NaN or an infinity, for sums, whose order decides what becomes of the largest.
+  // among them. kSomeNotFinite: now and then NaN or an infinity, for sums, whose order decides what becomes of the
+  // largest.
   enum class Values { kPlain, kSpecial, kPositive, kBits, kSomeNotFinite };
   // [batch, row_dims..] in each lane.
   DeviceTwin& Batched(const std::string& name, absl::Span<const int64_t> row_dims, Values values = Values::kPlain);

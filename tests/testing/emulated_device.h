@@ -104,7 +104,7 @@ class EmulatedDevice : public DeviceRuntime {
   std::deque<Work> queues_[kDeviceQueues] ABSL_GUARDED_BY(mu_);
   std::shared_ptr<std::vector<std::function<void()>>> capturing_ ABSL_GUARDED_BY(mu_);
   std::thread::id capturing_thread_ ABSL_GUARDED_BY(mu_);
-  std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);  // offset, bytes
+  std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);         // offset, bytes
   std::map<const char*, size_t> pinned_ ABSL_GUARDED_BY(mu_);  // bytes by where they begin
   int64_t ran_ ABSL_GUARDED_BY(mu_) = 0;
   bool lost_ ABSL_GUARDED_BY(mu_) = false;

@@ -36,7 +36,8 @@ struct FaultyTransport::Pending {
   }
 };
 
-FaultyTransport::FaultyTransport(Transport* inner, Clock* clock, int trainer, FaultOptions options, FaultCounters* counters)
+FaultyTransport::FaultyTransport(Transport* inner, Clock* clock, int trainer, FaultOptions options,
+                                 FaultCounters* counters)
     : inner_(inner), clock_(clock), trainer_(trainer), options_(options), counters_(counters) {
   MutexLock lock(&mu_);
   dead_servers_.resize(static_cast<size_t>(inner_->servers()), false);
@@ -136,7 +137,8 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
     MutexLock lock(&mu_);
     pending->number = ++calls_;
     const uint64_t n = ++sequence_[{server, static_cast<int>(method)}];
-    dice = MixId(options_.seed * 1000003 + MixId(n * 64 + static_cast<uint64_t>(method) * 8 + static_cast<uint64_t>(server)) +
+    dice = MixId(options_.seed * 1000003 +
+                 MixId(n * 64 + static_cast<uint64_t>(method) * 8 + static_cast<uint64_t>(server)) +
                  static_cast<uint64_t>(trainer_) * 7919);
     info.tries = tries_[StableHash(pending->request)]++;
   }
@@ -202,7 +204,8 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
   At(clock_->Now() + timeout, [pending] { pending->Finish(absl::DeadlineExceededError("no answer in time")); });
   if (duplicate) {
     ++counters_->duplicates;
-    At(clock_->Now() + duplicate_delay, [this, pending] { Deliver(pending, /*drop_reply=*/true, absl::ZeroDuration()); });
+    At(clock_->Now() + duplicate_delay,
+       [this, pending] { Deliver(pending, /*drop_reply=*/true, absl::ZeroDuration()); });
   }
   if (drop_request) {
     ++counters_->dropped_requests;

@@ -1,5 +1,5 @@
-// A network that misbehaves on purpose: drops, repeats, delays and so reorders messages by a seed, and kills at moments that a
-// test names. Wraps any Transport. Thread-safe.
+// A network that misbehaves on purpose: drops, repeats, delays and so reorders messages by a seed, and kills at moments
+// that a test names. Wraps any Transport. Thread-safe.
 #ifndef WEIR_TESTS_TESTING_FAULTY_TRANSPORT_H_
 #define WEIR_TESTS_TESTING_FAULTY_TRANSPORT_H_
 

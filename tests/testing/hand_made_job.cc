@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t kRows = 40, kColumns = 16, kBias = 5, kEmbeddings = 30, kEmbeddingWidth = 3;
 
-v1::PlacedBlock Placed(const std::string& parameter, int block, bool cut, int server, int64_t begin, std::vector<int64_t> dims) {
+v1::PlacedBlock Placed(const std::string& parameter, int block, bool cut, int server, int64_t begin,
+                       std::vector<int64_t> dims) {
   v1::PlacedBlock placed;
   placed.set_name(cut ? absl::StrCat(parameter, ".block", block) : parameter);
   placed.set_parameter(parameter);
@@ -39,7 +40,8 @@ struct Updater {
 Updater UpdaterOf(const std::string& parameter) {
   if (parameter == "w") return {"adam", {"Moment1", "Moment2", "Step"}, {"moment1", "moment2", "step"}};
   if (parameter == "b") return {"momentum", {"Velocity"}, {"velocity"}};
-  if (parameter == "u") return {"ftrl", {"SquaredAccumulator", "LinearAccumulator"}, {"squared_accumulator", "linear_accumulator"}};
+  if (parameter == "u")
+    return {"ftrl", {"SquaredAccumulator", "LinearAccumulator"}, {"squared_accumulator", "linear_accumulator"}};
   return {"adagrad", {"Moment"}, {"moment"}};
 }
 
@@ -178,7 +180,8 @@ v1::ProgramDesc HandMadeJob::Main(int server) const {
       if (placed.sparse_gradient()) grad->set_kind(v1::SELECTED_ROWS);
     };
     add_gradient(placed.gradient());
-    for (int t = 0; average_by_trainers && t < trainers; ++t) add_gradient(absl::StrCat(placed.gradient(), ".trainer_", t));
+    for (int t = 0; average_by_trainers && t < trainers; ++t)
+      add_gradient(absl::StrCat(placed.gradient(), ".trainer_", t));
     add_block(placed.parameter(), placed.name(), false);
   }
   for (const v1::PlacedTable& table : plan.tables()) {
@@ -212,10 +215,10 @@ v1::ProgramDesc HandMadeJob::Startup(int server) const {
   for (const v1::PlacedBlock& placed : plan.blocks()) {
     if (placed.server() != server) continue;
     AddBlockVars(placed, block);
-    *block->add_ops() = MakeOp("uniform_random", {}, {{"Out", {placed.name()}}},
-                               {AttrInts("shape", Dims(placed)), AttrF("min", -1), AttrF("max", 1),
-                                AttrS("variable", placed.parameter()), AttrI("seed", 7),
-                                AttrI("element_begin", placed.element_begin())});
+    *block->add_ops() = MakeOp(
+        "uniform_random", {}, {{"Out", {placed.name()}}},
+        {AttrInts("shape", Dims(placed)), AttrF("min", -1), AttrF("max", 1), AttrS("variable", placed.parameter()),
+         AttrI("seed", 7), AttrI("element_begin", placed.element_begin())});
     for (const char* state : UpdaterOf(placed.parameter()).names) {
       const bool count = std::string(state) == "step";
       *block->add_ops() =
@@ -226,7 +229,8 @@ v1::ProgramDesc HandMadeJob::Startup(int server) const {
 }
 
 std::string HandMadeJob::PlanText() const {
-  return absl::StrCat("distribute.servers: ", servers, "\ndistribute.trainers: ", trainers, "\ntrain.lanes: ", lanes, "\n");
+  return absl::StrCat("distribute.servers: ", servers, "\ndistribute.trainers: ", trainers, "\ntrain.lanes: ", lanes,
+                      "\n");
 }
 
 absl::Status ReceiveHandMade(const HandMadeJob& job, ParamChannel* channel, HandMadeParams* params) {
@@ -235,7 +239,8 @@ absl::Status ReceiveHandMade(const HandMadeJob& job, ParamChannel* channel, Hand
   for (int i = 0; i < plan.blocks_size(); ++i) {
     const v1::PlacedBlock& placed = plan.blocks(i);
     tensors[static_cast<size_t>(i)].Resize(v1::FLOAT32, Dims(placed));
-    RETURN_IF_ERROR(channel->Receive({placed.name(), placed.server(), placed.element_count()}, &tensors[static_cast<size_t>(i)]));
+    RETURN_IF_ERROR(
+        channel->Receive({placed.name(), placed.server(), placed.element_count()}, &tensors[static_cast<size_t>(i)]));
   }
   RETURN_IF_ERROR(channel->FinishReceives(nullptr));
   params->w.assign(kRows * kColumns, 0);
@@ -283,7 +288,8 @@ absl::StatusOr<StepOutcome> RunHandMadeStep(const HandMadeJob& job, int trainer,
     }
   }
   std::vector<float> t_rows(step_ids.size() * 4), u_rows(step_ids.size());
-  const std::vector<ParamChannel::TableRows> pulls = {{"t", 4, &step_ids, t_rows.data()}, {"u", 1, &step_ids, u_rows.data()}};
+  const std::vector<ParamChannel::TableRows> pulls = {{"t", 4, &step_ids, t_rows.data()},
+                                                      {"u", 1, &step_ids, u_rows.data()}};
   RETURN_IF_ERROR(channel->PullRows(pulls));
 
   // Gradients depend on what was pulled and received, so wrong values spread. They live until FinishSends has returned.
@@ -291,7 +297,9 @@ absl::StatusOr<StepOutcome> RunHandMadeStep(const HandMadeJob& job, int trainer,
   std::list<std::vector<SelectedRows>> kept_rows;
   const size_t lanes = static_cast<size_t>(owned.count);
   for (const v1::PlacedBlock& placed : plan.blocks()) {
-    const std::vector<float>& whole = placed.parameter() == "w" ? params->w : placed.parameter() == "b" ? params->b : params->e;
+    const std::vector<float>& whole = placed.parameter() == "w"   ? params->w
+                                      : placed.parameter() == "b" ? params->b
+                                                                  : params->e;
     if (placed.sparse_gradient()) {
       std::vector<SelectedRows>& grads = kept_rows.emplace_back(lanes);
       std::vector<ParamChannel::LaneRows> sent;
@@ -311,7 +319,8 @@ absl::StatusOr<StepOutcome> RunHandMadeStep(const HandMadeJob& job, int trainer,
         sent.push_back({static_cast<int>(lane), &grads[i]});
       }
       if (!sent.empty()) {
-        RETURN_IF_ERROR(channel->SendRows({placed.name(), placed.server(), placed.element_count()}, kEmbeddingWidth, sent));
+        RETURN_IF_ERROR(
+            channel->SendRows({placed.name(), placed.server(), placed.element_count()}, kEmbeddingWidth, sent));
       }
       continue;
     }
@@ -363,7 +372,8 @@ absl::StatusOr<StepOutcome> RunHandMadeStep(const HandMadeJob& job, int trainer,
   for (int i = 0; i < plan.blocks_size(); ++i) {
     const v1::PlacedBlock& placed = plan.blocks(i);
     tensors[static_cast<size_t>(i)].Resize(v1::FLOAT32, Dims(placed));
-    RETURN_IF_ERROR(channel->Receive({placed.name(), placed.server(), placed.element_count()}, &tensors[static_cast<size_t>(i)]));
+    RETURN_IF_ERROR(
+        channel->Receive({placed.name(), placed.server(), placed.element_count()}, &tensors[static_cast<size_t>(i)]));
   }
   StepOutcome outcome;
   RETURN_IF_ERROR(channel->FinishReceives(&outcome));

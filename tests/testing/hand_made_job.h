@@ -1,5 +1,5 @@
-// A small job without transpiler or model: a plan and the programs of its servers, written by hand, and gradients that are a
-// function of the job alone. For tests of servers and clients.
+// A small job without transpiler or model: a plan and the programs of its servers, written by hand, and gradients that
+// are a function of the job alone. For tests of servers and clients.
 //
 //   w  [40, 16]  cut into one block per server, adam        b  [5]       momentum, on the last server
 //   e  [30, 3]   gradient as rows, adagrad, on server 0      t  width 4   distributed, adagrad
@@ -50,8 +50,8 @@ struct HandMadeParams {
   std::vector<float> w, b, e;
 };
 
-// Runs one step of a trainer: pulls rows, makes gradients from them, from the parameters and from (lane, step), sends, receives.
-// Some lanes have no samples in some steps, some gradients are absent. `samples` 0: an empty step.
+// Runs one step of a trainer: pulls rows, makes gradients from them, from the parameters and from (lane, step), sends,
+// receives. Some lanes have no samples in some steps, some gradients are absent. `samples` 0: an empty step.
 struct HandMadeStep {
   int64_t step = 0;
   bool skip = false;

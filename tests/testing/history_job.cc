@@ -33,7 +33,8 @@ void WriteLines(const std::string& file, uint64_t begin, uint64_t end) {
       alike += history[i - 1] % kGroups == item % kGroups;
     }
     const double logit = 6.0 * alike / (seen + 1) - 1.2 + x;
-    out << absl::StrFormat("1 %d 2 %.4f 0.5 1 %d %d", Uniform(6, n, 0) < 1 / (1 + std::exp(-logit)) ? 1 : 0, x, item, history.size());
+    out << absl::StrFormat("1 %d 2 %.4f 0.5 1 %d %d", Uniform(6, n, 0) < 1 / (1 + std::exp(-logit)) ? 1 : 0, x, item,
+                           history.size());
     for (const int64_t id : history) out << " " << id;
     out << "\n";
   }
@@ -59,7 +60,8 @@ model {
   layer { name: "target" embedding { ids: "item" table: "items" } }
   layer { name: "read" embedding { ids: "history" table: "items" sequence: 6 padding_id: -1 } }
   layer { name: "interest" attention_pool { query: "target" sequence: "read" sizes: 8 } }
-  layer { name: "look" attention_pool { query: "target" sequence: "read" sizes: [4, 3] activation: TANH softmax: true } }
+  layer { name: "look" attention_pool { query: "target" sequence: "read" sizes: [4, 3] activation: TANH
+    softmax: true } }
   layer { name: "mean" sequence_pool { input: "read" } }
   layer { name: "most" sequence_pool { input: "read" type: MAX } }
   layer { name: "latest" embedding { ids: "history" table: "codes" sequence: 3 padding_id: -1 } }
@@ -75,7 +77,8 @@ model {
   layer { name: "squares" dot_interaction { input: "last" input: "root" self_interaction: true } }
   layer {
     name: "input"
-    concat { input: "target" input: "interest" input: "look" input: "pairs" input: "squares" input: "all" input: "first" input: "x" input: "read.length" }
+    concat { input: "target" input: "interest" input: "look" input: "pairs" input: "squares" input: "all"
+             input: "first" input: "x" input: "read.length" }
   }
   layer { name: "crossed" cross { input: "input" } }
   layer { name: "low" cross { input: "crossed" layers: 1 rank: 3 } }

@@ -61,10 +61,11 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Create(Clust
                        .pool = &cluster->pool_,
                        .planted = o.planted});
   }
-  ASSIGN_OR_RETURN(cluster->servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/!o.fake_clock, /*check_payloads=*/true));
+  ASSIGN_OR_RETURN(cluster->servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/!o.fake_clock,
+                                                               /*check_payloads=*/true));
   for (int t = 0; t < o.plan.trainers(); ++t) {
-    cluster->transports_.push_back(std::make_unique<FaultyTransport>(cluster->servers_.get(), cluster->clock_, t, o.faults,
-                                                                     &cluster->counters_));
+    cluster->transports_.push_back(
+        std::make_unique<FaultyTransport>(cluster->servers_.get(), cluster->clock_, t, o.faults, &cluster->counters_));
     ASSIGN_OR_RETURN(std::unique_ptr<Client> client, cluster->MakeClient(t, absl::StrCat("host:", 2000 + t)));
     cluster->clients_.push_back(std::move(client));
     cluster->dead_.push_back(false);

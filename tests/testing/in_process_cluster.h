@@ -1,5 +1,5 @@
-// A whole cluster in one process: servers, and clients that reach them through a faulty seam. The handlers are those of the
-// real servers. With a fake clock nothing moves until Advance; with the real one a thread ticks.
+// A whole cluster in one process: servers, and clients that reach them through a faulty seam. The handlers are those of
+// the real servers. With a fake clock nothing moves until Advance; with the real one a thread ticks.
 #ifndef WEIR_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 #define WEIR_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 
@@ -50,7 +50,8 @@ class InProcessCluster {
   ThreadPool* pool() { return &pool_; }
   const FaultCounters& faults() const { return counters_; }
 
-  // Fake clock only: time passes in steps of 100 ms, with ticks of the servers and heart-beats of the clients that are alive.
+  // Fake clock only: time passes in steps of 100 ms, with ticks of the servers and heart-beats of the clients that are
+  // alive.
   void Advance(absl::Duration d);
   // A client that no longer lives: no heart-beats from Advance, nothing leaves it.
   void KillTrainer(int trainer);

@@ -53,7 +53,8 @@ Variable DeepCopy(const Variable& from) {
 bool SameBits(const Tensor& a, const Tensor& b) {
   if (a.initialized() != b.initialized()) return false;
   if (!a.initialized()) return true;
-  return a.dtype() == b.dtype() && a.dims() == b.dims() && (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+  return a.dtype() == b.dtype() && a.dims() == b.dims() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
 }
 
 bool SameBits(const Variable& a, const Variable& b) {
@@ -287,7 +288,8 @@ absl::Status OpTest::Infer(const v1::OpDesc& op, Descs* descs) const {
       return absl::InvalidArgumentError(absl::StrCat(op.type(), ": input ", slot.name, " is missing"));
     }
     if (count > 1 && !slot.variadic) {
-      return absl::InvalidArgumentError(absl::StrCat(op.type(), ": input ", slot.name, " takes one variable, got ", count));
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.type(), ": input ", slot.name, " takes one variable, got ", count));
     }
   }
   if (!def->shape) return absl::InternalError(absl::StrCat(op.type(), " has no shape rule"));
@@ -370,12 +372,13 @@ absl::Status OpTest::CheckShapes(const v1::OpDesc& op, const Descs& descs, const
         if (!tensor->initialized()) continue;  // absent: nothing to add
         bool same = desc.kind() == v1::DENSE && desc.dims_size() == tensor->rank() && desc.dtype() == tensor->dtype();
         for (int i = 0; same && i < tensor->rank(); ++i) {
-          same = tensor->dim(i) == desc.dims(i) || (desc.dims(i) == -1 && (i > 0 || batch_ < 0 || tensor->dim(i) == batch_));
+          same = tensor->dim(i) == desc.dims(i) ||
+                 (desc.dims(i) == -1 && (i > 0 || batch_ < 0 || tensor->dim(i) == batch_));
         }
         if (!same) {
-          return absl::InternalError(absl::StrCat(op.type(), ": ", name, " is inferred as ", v1::DType_Name(desc.dtype()), " ",
-                                                  inferred, ", the kernel made ", v1::DType_Name(tensor->dtype()), " ",
-                                                  ShapeString(tensor->dims())));
+          return absl::InternalError(absl::StrCat(op.type(), ": ", name, " is inferred as ",
+                                                  v1::DType_Name(desc.dtype()), " ", inferred, ", the kernel made ",
+                                                  v1::DType_Name(tensor->dtype()), " ", ShapeString(tensor->dims())));
         }
       } else if (const SelectedRows* rows = std::get_if<SelectedRows>(&var)) {
         if (!rows->present) continue;

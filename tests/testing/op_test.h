@@ -26,15 +26,15 @@
 #include "proto/program.pb.h"
 
 #ifndef ASSERT_OK
-#define ASSERT_OK(expr)                                    \
-  do {                                                     \
-    const absl::Status weir_assert_ok = (expr);            \
-    ASSERT_TRUE(weir_assert_ok.ok()) << weir_assert_ok;    \
+#define ASSERT_OK(expr)                                 \
+  do {                                                  \
+    const absl::Status weir_assert_ok = (expr);         \
+    ASSERT_TRUE(weir_assert_ok.ok()) << weir_assert_ok; \
   } while (false)
-#define EXPECT_OK(expr)                                    \
-  do {                                                     \
-    const absl::Status weir_expect_ok = (expr);            \
-    EXPECT_TRUE(weir_expect_ok.ok()) << weir_expect_ok;    \
+#define EXPECT_OK(expr)                                 \
+  do {                                                  \
+    const absl::Status weir_expect_ok = (expr);         \
+    EXPECT_TRUE(weir_expect_ok.ok()) << weir_expect_ok; \
   } while (false)
 #endif
 
@@ -44,8 +44,9 @@ class OpTest {
  public:
   explicit OpTest(std::string type, std::vector<v1::OpAttr> attrs = {});
 
-  // Inputs. A slot given again takes one more variable. Batched: dims[0] is the batch, declared as -1; the first batched
-  // input, or the first ids, say how many examples there are. Fixed: parameters, scalars, targets without batch.
+  // Inputs. A slot given again takes one more variable. Batched: dims[0] is the batch, declared as -1; the first
+  // batched input, or the first ids, say how many examples there are. Fixed: parameters, scalars, targets without
+  // batch.
   OpTest& Batched(std::string_view slot, absl::Span<const int64_t> dims, const std::vector<float>& values);
   OpTest& Batched(std::string_view slot, Tensor value);
   OpTest& Fixed(std::string_view slot, absl::Span<const int64_t> dims, const std::vector<float>& values);
@@ -67,8 +68,8 @@ class OpTest {
   void set_batch(int64_t batch) { batch_ = batch; }
   const v1::OpDesc& op() const { return op_; }
 
-  // Infers shapes and runs the kernel. Also fails when outputs do not have the inferred shape, or when running in place (as
-  // the op's in-place rules allow) gives other bits.
+  // Infers shapes and runs the kernel. Also fails when outputs do not have the inferred shape, or when running in place
+  // (as the op's in-place rules allow) gives other bits.
   absl::Status Run();
   // Only the shape rule: OK, or its message.
   absl::Status InferShapes();
@@ -85,22 +86,23 @@ class OpTest {
   struct GradientCheck {
     // Slots (all their variables).
     std::vector<std::string> inputs;
-    // Slots that have a gradient; empty means the first one. The gradients put in are fixed numbers between 0.5 and 1.5.
+    // Slots that have a gradient; empty means the first one. The gradients put in are fixed numbers between 0.5
+    // and 1.5.
     std::vector<std::string> outputs = {};
     // Step of the four-point difference; values near a kink must be further than twice this from it.
     double eps = 1e-2;
     // |analytic - numeric| <= tolerance * max(1, |numeric|).
     double tolerance = 2e-3;
   };
-  // Compares the registered gradient with numeric differences of the kernel (sums in double), and that the gradient of each
-  // input has the same bits when it alone is wanted. Gradients as selected rows are added up to a matrix first.
+  // Compares the registered gradient with numeric differences of the kernel (sums in double), and that the gradient of
+  // each input has the same bits when it alone is wanted. Gradients as selected rows are added up to a matrix first.
   void CheckGradient(const GradientCheck& check);
   // The gradient of an input, as computed for the output gradients given ("Out" -> values). For values by hand.
   absl::StatusOr<Variable> Gradient(std::string_view input_slot, int input_index,
                                     const std::vector<std::pair<std::string, Tensor>>& output_grads);
 
-  // Forward, and backward when there is a gradient rule, with no examples: no error, and shapes with 0 for the batch. Backward
-  // starts from the output slots given; empty means the first one.
+  // Forward, and backward when there is a gradient rule, with no examples: no error, and shapes with 0 for the batch.
+  // Backward starts from the output slots given; empty means the first one.
   void CheckBatchZero(std::vector<std::string> outputs = {});
 
  private:
@@ -113,9 +115,11 @@ class OpTest {
   absl::Status Infer(const v1::OpDesc& op, Descs* descs) const;
   absl::Status RunOp(const v1::OpDesc& op, const Descs& descs, Values_* values) const;
   absl::Status CheckShapes(const v1::OpDesc& op, const Descs& descs, const Values_& values) const;
-  absl::Status CheckInPlace(const v1::OpDesc& op, const Descs& descs, const Values_& before, const Values_& after) const;
+  absl::Status CheckInPlace(const v1::OpDesc& op, const Descs& descs, const Values_& before,
+                            const Values_& after) const;
   absl::StatusOr<Values_> Backward(const std::vector<std::string>& wanted,
-                                   const std::vector<std::pair<std::string, Tensor>>& output_grads, const Values_& forward);
+                                   const std::vector<std::pair<std::string, Tensor>>& output_grads,
+                                   const Values_& forward);
   std::vector<std::string> Vars(bool outputs, std::string_view slot) const;
 
   const OpDef* def_;

@@ -10,8 +10,8 @@ namespace weir {
 bool FashionMnistIsThere();
 
 // Writes DIR/data/*-ubyte with the first `train` and `eval` pictures; 0: all 60,000 and 10,000. Runs
-// examples/fashion_mnist/prepare, which a test must have among its data. False, and a failure of the test, when that does not
-// succeed.
+// examples/fashion_mnist/prepare, which a test must have among its data. False, and a failure of the test, when that
+// does not succeed.
 bool PrepareFashionMnist(const std::string& dir, int train = 0, int eval = 0);
 
 // A job file that the test has among its data.

@@ -7,8 +7,9 @@
 
 namespace weir {
 
-// Reads "train.txt" and "eval.txt": "label", four floats "x", and "cat" of the slots "a" (ids 0 to 49) and "b" (100 to 149),
-// which share an id space. Tables "vectors" (Adagrad) and "weights" (FTRL), a tower with Adam. 8 epochs of 63 steps.
+// Reads "train.txt" and "eval.txt": "label", four floats "x", and "cat" of the slots "a" (ids 0 to 49) and "b" (100 to
+// 149), which share an id space. Tables "vectors" (Adagrad) and "weights" (FTRL), a tower with Adam. 8 epochs of 63
+// steps.
 extern const char kSlotJob[];
 
 // AUC of eval.txt that every way of training must reach; its labels allow about 0.85, and ids carry most of it.

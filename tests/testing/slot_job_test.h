@@ -1,4 +1,5 @@
-// The slot job trained in this process: its data in a directory of the test suite, and what each such test asks of a run.
+// The slot job trained in this process: its data in a directory of the test suite, and what each such test asks of a
+// run.
 #ifndef WEIR_TESTS_TESTING_SLOT_JOB_TEST_H_
 #define WEIR_TESTS_TESTING_SLOT_JOB_TEST_H_
 
@@ -11,8 +12,8 @@
 
 namespace weir {
 
-// One suite at a time has the directory. A suite that writes more into it does so in a SetUpTestSuite of its own, behind
-// this one's.
+// One suite at a time has the directory. A suite that writes more into it does so in a SetUpTestSuite of its own,
+// behind this one's.
 class SlotJobTest : public ::testing::Test {
  protected:
   // Makes dir_, named like the suite, with WriteSlotData.

@@ -1,5 +1,5 @@
-// A job on two numbers of an example and their squares, and its data, in which numbers may be planted whose square is no
-// float.
+// A job on two numbers of an example and their squares, and its data, in which numbers may be planted whose square is
+// no float.
 #ifndef WEIR_TESTS_TESTING_SQUARE_JOB_H_
 #define WEIR_TESTS_TESTING_SQUARE_JOB_H_
 

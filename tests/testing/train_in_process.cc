@@ -38,8 +38,8 @@ std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
   return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
 }
 
-absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process, Transport* transport,
-                        const Work& work) {
+absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process,
+                        Transport* transport, const Work& work) {
   if (run.edit_trainer) run.edit_trainer(id, &job, &programs);
   ThreadPool pool("compute", run.threads - 1);
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
@@ -103,8 +103,9 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .pool = &pool,
                   .planted = run.planted};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, InProcessServers::Create(std::move(options), /*tick_thread=*/true,
-                                                                                    /*check_payloads=*/run.between != nullptr));
+  ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,
+                   InProcessServers::Create(std::move(options), /*tick_thread=*/true,
+                                            /*check_payloads=*/run.between != nullptr));
   std::vector<absl::Status> ends(run.trainers);
   std::vector<std::unique_ptr<Transport>> between(run.trainers);
   std::vector<std::thread> threads;

@@ -1,4 +1,5 @@
-// A whole cluster in one process: the real train loop, readers, clients and servers over direct calls, one thread per trainer.
+// A whole cluster in one process: the real train loop, readers, clients and servers over direct calls, one thread per
+// trainer.
 #ifndef WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 #define WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 
@@ -52,8 +53,8 @@ struct InProcessRun {
   std::vector<absl::Status>* server_ends = nullptr;
   // When trainer 0 ends with an error another process takes its place, as soon as servers let it.
   bool replace_trainer_0 = false;
-  // Put between each client and the servers; empty: nothing. Asked again for what takes the place of trainer 0. Owned by
-  // the run.
+  // Put between each client and the servers; empty: nothing. Asked again for what takes the place of trainer 0. Owned
+  // by the run.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
   std::function<std::string(int server)> checkpoint_dir = {};
@@ -71,8 +72,8 @@ struct InProcessResult {
   std::vector<std::string> digests;
   std::string output;  // all of the chief's lines
   v1::Plan plan;
-  std::vector<Client::Counters> counters;  // by trainer
-  std::vector<TrainSummary> summaries;     // by trainer
+  std::vector<Client::Counters> counters;                       // by trainer
+  std::vector<TrainSummary> summaries;                          // by trainer
   std::vector<std::map<std::string, int64_t>> server_counters;  // ServerCore::counters, by server
 };
 

@@ -109,7 +109,8 @@ absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int
     kept.push_back(RowsOf("t", 0, static_cast<int64_t>(UpdateTableIds().size()), /*table=*/true, step, lane));
     for (size_t i = 0; bad != nullptr && i < kept.back().ids.size(); ++i) {
       const int32_t row = kept.back().step_rows[i];
-      if (bad(step, lane, row)) kept.back().values.data<float>()[i * kTableWidth + static_cast<size_t>(row) % kTableWidth] = NAN;
+      if (bad(step, lane, row))
+        kept.back().values.data<float>()[i * kTableWidth + static_cast<size_t>(row) % kTableWidth] = NAN;
     }
     rows.push_back({lane, &kept.back()});
   }
@@ -215,7 +216,8 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps, const BadRow
   }));
   ASSIGN_OR_RETURN(run.digest, cluster->GetDigest());
   for (int s = 0; s < run.plan.servers(); ++s) {
-    for (const Counters::Entry& entry : cluster->servers().server(s).counters().Snapshot()) run.counters[entry.name] += entry.value;
+    for (const Counters::Entry& entry : cluster->servers().server(s).counters().Snapshot())
+      run.counters[entry.name] += entry.value;
   }
   RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).Done(); }));
   return run;

@@ -63,9 +63,8 @@ TEST(ThreadSafetyTest, AReadWithoutTheLockIsFound) {
 
 TEST(ThreadSafetyTest, EveryFileWithAGuardedFieldIsAnalysed) {
   const std::set<std::string> analysed = ReadReports().analysed;
-  const fs::path root = fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) /
-                                      std::getenv("TEST_WORKSPACE") / "WORKSPACE")
-                            .parent_path();
+  const fs::path root =
+      fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE").parent_path();
   std::vector<std::string> missed;
   for (const char* room : {"framework", "ops", "pserver", "trainer", "transpiler", "tools"}) {
     if (!fs::exists(root / room)) continue;

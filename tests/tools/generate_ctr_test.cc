@@ -77,8 +77,9 @@ TEST_F(GenerateCtrTest, ThePlantedModelSeparatesAndNoisierLabelsSeparateLess) {
   const double possible = Printed("possible_auc");
   EXPECT_GT(possible, 0.75);
   EXPECT_LT(possible, 0.95);
-  ASSERT_EQ(Run(absl::StrCat("--rows=100 --eval_rows=5000 --weight_scale=0 --vector_scale=0 --output=", dir_.path(), "/out")),
-            0);
+  ASSERT_EQ(
+      Run(absl::StrCat("--rows=100 --eval_rows=5000 --weight_scale=0 --vector_scale=0 --output=", dir_.path(), "/out")),
+      0);
   EXPECT_LT(Printed("possible_auc"), possible - 0.1);
 }
 
@@ -96,7 +97,8 @@ TEST_F(GenerateCtrTest, TheSameSeedGivesTheSameBytesAndAnotherSeedDoesNot) {
 TEST_F(GenerateCtrTest, TheNumberOfFilesDoesNotChangeTheRows) {
   ASSERT_EQ(Run(absl::StrCat("--rows=500 --eval_rows=100 --files=1 --output=", dir_.path(), "/a")), 0);
   ASSERT_EQ(Run(absl::StrCat("--rows=500 --eval_rows=100 --files=2 --output=", dir_.path(), "/b")), 0);
-  EXPECT_EQ(Read(dir_.path() + "/a/train-0.tsv"), Read(dir_.path() + "/b/train-0.tsv") + Read(dir_.path() + "/b/train-1.tsv"));
+  EXPECT_EQ(Read(dir_.path() + "/a/train-0.tsv"),
+            Read(dir_.path() + "/b/train-0.tsv") + Read(dir_.path() + "/b/train-1.tsv"));
 }
 
 TEST_F(GenerateCtrTest, FilesOfAnEarlierRunWithMoreOfThemAreGone) {
@@ -105,7 +107,8 @@ TEST_F(GenerateCtrTest, FilesOfAnEarlierRunWithMoreOfThemAreGone) {
   std::ofstream(dir_.path() + "/a/train-mine.tsv") << "not ours\n";
   ASSERT_EQ(Run(flags + "--files=2"), 0);
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(dir_.path() + "/a")) names.insert(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path() + "/a"))
+    names.insert(entry.path().filename().string());
   EXPECT_THAT(names, ::testing::ElementsAre("eval.tsv", "train-0.tsv", "train-1.tsv", "train-mine.tsv"));
 }
 
@@ -117,7 +120,8 @@ TEST_F(GenerateCtrTest, LibsvmHasTheSameRowsInOtherWords) {
   ASSERT_EQ(Run(flags + "/b --format=libsvm"), 0) << Log();
   EXPECT_EQ(Printed("possible_auc"), possible);
   const std::vector<std::string> criteo = absl::StrSplit(Read(dir_.path() + "/a/train-0.tsv"), '\n', absl::SkipEmpty());
-  const std::vector<std::string> libsvm = absl::StrSplit(Read(dir_.path() + "/b/train-0.libsvm"), '\n', absl::SkipEmpty());
+  const std::vector<std::string> libsvm =
+      absl::StrSplit(Read(dir_.path() + "/b/train-0.libsvm"), '\n', absl::SkipEmpty());
   ASSERT_EQ(criteo.size(), 400u);
   ASSERT_EQ(libsvm.size(), 400u);
   std::map<std::string, std::string> names;

@@ -224,8 +224,9 @@ TEST_F(LaunchTest, ARunWithFewerTrainersTruncatesTheLogsItUses) {
 }
 
 TEST_F(LaunchTest, TheChiefsDoneLineIsTheLastLineUnprefixed) {
-  const Result result = Run(2, 2, {{"FAKE_TRAINER_0", "out done steps=1 loss=9;out done steps=10 loss=0.5;out bye"},
-                                   {"FAKE_TRAINER_1", "out done steps=7"}});
+  const Result result = Run(2, 2,
+                            {{"FAKE_TRAINER_0", "out done steps=1 loss=9;out done steps=10 loss=0.5;out bye"},
+                             {"FAKE_TRAINER_1", "out done steps=7"}});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Lines(result.out).back(), "done steps=10 loss=0.5");
   EXPECT_THAT(Lines(result.out), Not(Contains("done steps=7")));
@@ -239,9 +240,10 @@ TEST_F(LaunchTest, WhatTheChiefPredictedIsTheLastLineUnprefixed) {
 TEST_F(LaunchTest, TheFirstFailureIsNamedWithItsCodeAndLastLines) {
   const std::string a = (directory_ / "a").string(), b = (directory_ / "b").string();
   const Result result =
-      Run(2, 3, {{"FAKE_TRAINER_0", "block;touch " + a + ";wait"},
-                 {"FAKE_TRAINER_1", "block;touch " + b + ";wait"},
-                 {"FAKE_TRAINER_2", "await " + a + ";await " + b + ";repeat 20 line;err no such file: train.tsv;exit 7"}});
+      Run(2, 3,
+          {{"FAKE_TRAINER_0", "block;touch " + a + ";wait"},
+           {"FAKE_TRAINER_1", "block;touch " + b + ";wait"},
+           {"FAKE_TRAINER_2", "await " + a + ";await " + b + ";repeat 20 line;err no such file: train.tsv;exit 7"}});
   EXPECT_EQ(result.code, 7);
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.2 failed: exit code 7; ending the others\n"));
   const std::string log = (logs_ / "trainer.2.log").string();
@@ -268,8 +270,9 @@ TEST_F(LaunchTest, AServerThatFailsIsNamed) {
 TEST_F(LaunchTest, TheBearerOfBadNewsIsNotBlamed) {
   // trainer.0 notices that trainer.1 is lost before trainer.1 has ended.
   const std::string news = (directory_ / "news").string();
-  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "touch " + news + ";exit 3"},
-                                   {"FAKE_TRAINER_1", "await " + news + ";err the culprit;exit 2"}});
+  const Result result = Run(1, 2,
+                            {{"FAKE_TRAINER_0", "touch " + news + ";exit 3"},
+                             {"FAKE_TRAINER_1", "await " + news + ";err the culprit;exit 2"}});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 2; the last lines"));
   EXPECT_THAT(result.err, HasSubstr("launch:   the culprit"));
@@ -283,16 +286,19 @@ TEST_F(LaunchTest, ALostPeerThatNobodyIsIsTheMessengersFailure) {
 
 TEST_F(LaunchTest, WhoDoesNotEndWithinTwoLeasesIsKilled) {
   const std::string ready = (directory_ / "ready").string();
-  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "block;child;touch " + ready + ";ignore"},
-                                   {"FAKE_TRAINER_1", "await " + ready + ";exit 5"}});
+  const Result result = Run(
+      1, 2,
+      {{"FAKE_TRAINER_0", "block;child;touch " + ready + ";ignore"}, {"FAKE_TRAINER_1", "await " + ready + ";exit 5"}});
   EXPECT_EQ(result.code, 5);
   EXPECT_THAT(result.err, HasSubstr("did not end within two leases"));
 }
 
 TEST_F(LaunchTest, KeepGoingLetsTheOthersFinish) {
   const std::string dead = (directory_ / "dead").string();
-  const Result result = Run(1, 2, {{"FAKE_TRAINER_0", "await " + dead + ";out done steps=3"},
-                                   {"FAKE_TRAINER_1", "touch " + dead + ";exit 6"}}, {"--keep_going"});
+  const Result result =
+      Run(1, 2,
+          {{"FAKE_TRAINER_0", "await " + dead + ";out done steps=3"}, {"FAKE_TRAINER_1", "touch " + dead + ";exit 6"}},
+          {"--keep_going"});
   EXPECT_EQ(result.code, 6);
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 6; the others go on"));
   EXPECT_EQ(Lines(result.out).back(), "done steps=3");
@@ -388,18 +394,19 @@ TEST_F(LaunchTest, EveryoneGetsTheSettingsAndOnlyTrainersTheRest) {
                             {"--set", "train.seed=7", "--set=name=\"a b\"", "--", "--role=predict", "--output=x"});
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* name : {"[pserver.0]", "[pserver.1]", "[trainer.0]", "[trainer.1]"}) {
-    for (const char* flag : {"--set=train.seed=7", "--set=name=\"a b\"", "--set=distribute.servers=2",
-                             "--set=distribute.trainers=2"}) {
+    for (const char* flag :
+         {"--set=train.seed=7", "--set=name=\"a b\"", "--set=distribute.servers=2", "--set=distribute.trainers=2"}) {
       EXPECT_THAT(Lines(result.out), Contains(absl::StrCat(name, " arg ", flag)));
     }
     EXPECT_THAT(Lines(result.out), Contains(absl::StrCat(name, " arg --job=", job_.string())));
   }
-  EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.1] arg --role=predict"), Contains("[trainer.1] arg --output=x"),
-                                       Contains("[trainer.1] arg --trainer_id=1"),
-                                       Contains(StartsWith("[trainer.1] arg --pservers=127.0.0.1:"))));
-  EXPECT_THAT(Lines(result.out), AllOf(Not(Contains("[pserver.1] arg --role=predict")),
-                                       Contains("[pserver.1] arg --server_id=1"),
-                                       Contains("[pserver.1] arg --endpoint=127.0.0.1:0")));
+  EXPECT_THAT(
+      Lines(result.out),
+      AllOf(Contains("[trainer.1] arg --role=predict"), Contains("[trainer.1] arg --output=x"),
+            Contains("[trainer.1] arg --trainer_id=1"), Contains(StartsWith("[trainer.1] arg --pservers=127.0.0.1:"))));
+  EXPECT_THAT(Lines(result.out),
+              AllOf(Not(Contains("[pserver.1] arg --role=predict")), Contains("[pserver.1] arg --server_id=1"),
+                    Contains("[pserver.1] arg --endpoint=127.0.0.1:0")));
 }
 
 TEST_F(LaunchTest, EveryoneGetsTheDirectoryOfTheCheckpointToScoreWith) {
@@ -420,17 +427,22 @@ TEST_F(LaunchTest, ChildrenSeeThisClustersVariablesAndNoOthers) {
   const std::string ask =
       "env TRAINING_ROLE;env PADDLE_TRAINING_ROLE;env PADDLE_TRAINER_ID;env PADDLE_TRAINERS_NUM;env LOCAL_RANK;"
       "env PADDLE_PSERVERS_IP_PORT_LIST;env POD_IP;env PADDLE_PORT;env PADDLE_CURRENT_ENDPOINT;env OTHER";
-  const Result result = Run(1, 2, {{"FAKE_TRAINER", ask}, {"FAKE_PSERVER", ask}, {"PADDLE_TRAINING_ROLE", "PSERVER"},
-                                   {"PADDLE_TRAINER_ID", "9"}, {"POD_IP", "10.0.0.1"}, {"PADDLE_PORT", "1"},
-                                   {"PADDLE_PSERVERS_IP_PORT_LIST", "x:1"}, {"PADDLE_CURRENT_ENDPOINT", "x:1"},
-                                   {"OTHER", "kept"}});
-  for (const char* line : {"[trainer.1] TRAINING_ROLE=TRAINER", "[trainer.1] PADDLE_TRAINER_ID=1",
-                           "[trainer.1] PADDLE_TRAINERS_NUM=2", "[trainer.1] LOCAL_RANK=1", "[trainer.1] OTHER=kept",
-                           "[trainer.1] PADDLE_TRAINING_ROLE unset", "[trainer.1] POD_IP unset",
-                           "[trainer.1] PADDLE_PORT unset", "[trainer.1] PADDLE_CURRENT_ENDPOINT unset",
-                           "[pserver.0] TRAINING_ROLE=PSERVER", "[pserver.0] PADDLE_TRAINER_ID unset",
-                           "[pserver.0] PADDLE_TRAINERS_NUM=2", "[pserver.0] LOCAL_RANK unset",
-                           "[pserver.0] PADDLE_PSERVERS_IP_PORT_LIST unset"}) {
+  const Result result = Run(1, 2,
+                            {{"FAKE_TRAINER", ask},
+                             {"FAKE_PSERVER", ask},
+                             {"PADDLE_TRAINING_ROLE", "PSERVER"},
+                             {"PADDLE_TRAINER_ID", "9"},
+                             {"POD_IP", "10.0.0.1"},
+                             {"PADDLE_PORT", "1"},
+                             {"PADDLE_PSERVERS_IP_PORT_LIST", "x:1"},
+                             {"PADDLE_CURRENT_ENDPOINT", "x:1"},
+                             {"OTHER", "kept"}});
+  for (const char* line :
+       {"[trainer.1] TRAINING_ROLE=TRAINER", "[trainer.1] PADDLE_TRAINER_ID=1", "[trainer.1] PADDLE_TRAINERS_NUM=2",
+        "[trainer.1] LOCAL_RANK=1", "[trainer.1] OTHER=kept", "[trainer.1] PADDLE_TRAINING_ROLE unset",
+        "[trainer.1] POD_IP unset", "[trainer.1] PADDLE_PORT unset", "[trainer.1] PADDLE_CURRENT_ENDPOINT unset",
+        "[pserver.0] TRAINING_ROLE=PSERVER", "[pserver.0] PADDLE_TRAINER_ID unset", "[pserver.0] PADDLE_TRAINERS_NUM=2",
+        "[pserver.0] LOCAL_RANK unset", "[pserver.0] PADDLE_PSERVERS_IP_PORT_LIST unset"}) {
     EXPECT_THAT(Lines(result.out), Contains(line));
   }
   EXPECT_THAT(Lines(result.out), Contains(StartsWith("[trainer.1] PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:")));
@@ -460,8 +472,9 @@ TEST_F(LaunchTest, AServerThatIsNeverReadyIsNamed) {
 }
 
 TEST_F(LaunchTest, AServerThatFailsAtStartStopsBeforeTheTrainers) {
-  const Result result = Run(2, 1, {{"FAKE_PSERVER_0", "unready"},
-                                   {"FAKE_PSERVER_1", "unready;err job.textproto:3:1: unknown field 'nam';exit 2"}});
+  const Result result = Run(
+      2, 1,
+      {{"FAKE_PSERVER_0", "unready"}, {"FAKE_PSERVER_1", "unready;err job.textproto:3:1: unknown field 'nam';exit 2"}});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("launch: pserver.1 failed: exit code 2; the last lines"));
   EXPECT_THAT(result.err, HasSubstr("launch:   job.textproto:3:1: unknown field 'nam'"));
@@ -517,7 +530,8 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
       {{job, "--set=train.sede=3"}, "sede"},
       {{job, "--servers=1", "--trainers=1", "--bin_dir=" + directory_.string()}, "no program pserver: looked for "},
       {{job, "--servers=1", "--trainers=1", "--log_dir=" + job_.string(),
-        "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()}, job_.string()},
+        "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()},
+       job_.string()},
   };
   for (const Case& c : cases) {
     const Result result = Launched(c.arguments, {}).Finish();

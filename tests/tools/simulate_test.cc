@@ -36,13 +36,16 @@ class SimulateTest : public ::testing::Test {
   Job JobOf(const std::vector<std::string>& overrides = {}, const std::string& segments = "") const {
     // One lane, so that a step is the next lines of the file.
     const std::string text = absl::StrCat(R"(name: "ids" data { train { files: ")", file_, R"(" } multi_slot {
-        slot { name: "label" type: FLOAT } slot { name: "id" } } ids { shared: "id" } shuffle: NO_SHUFFLE batch_size: )", kBatch, R"( }
+        slot { name: "label" type: FLOAT } slot { name: "id" } } ids { shared: "id" }
+          shuffle: NO_SHUFFLE batch_size: )",
+                                          kBatch, R"( }
       model {
         layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
         layer { name: "out" fc { input: "vector" size: 1 } }
         loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
       }
-      table { name: "vectors" width: 4 is_sparse: true is_distributed: true logical_shards: 16 )", segments, R"( }
+      table { name: "vectors" width: 4 is_sparse: true is_distributed: true logical_shards: 16 )",
+                                          segments, R"( }
       optimizer { adagrad {} }
       distribute { servers: 3 }
       train { lanes: 1 })");
@@ -65,14 +68,16 @@ class SimulateTest : public ::testing::Test {
 TEST_F(SimulateTest, ATableThatCountsClicksIsRefused) {
   const auto simulation = SimulateTables(JobOf({"table[0].lifecycle.click=label"}), kSteps, nullptr);
   EXPECT_EQ(simulation.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(simulation.status().message()), HasSubstr("table vectors counts shows and clicks (lifecycle.click)"));
+  EXPECT_THAT(std::string(simulation.status().message()),
+              HasSubstr("table vectors counts shows and clicks (lifecycle.click)"));
 }
 
 TEST_F(SimulateTest, RowsInSegmentsComeAndGoAsOthers) {
   const SimulatedTable plain = Simulate({"table[0].lifecycle.admit_after=2"});
-  const absl::StatusOr<Simulation> simulation = SimulateTables(
-      JobOf({"table[0].lifecycle.admit_after=2"}, "segment { width: 1 optimizer { ftrl {} } } segment { width: 3 after: 2 }"), kSteps,
-      nullptr);
+  const absl::StatusOr<Simulation> simulation =
+      SimulateTables(JobOf({"table[0].lifecycle.admit_after=2"},
+                           "segment { width: 1 optimizer { ftrl {} } } segment { width: 3 after: 2 }"),
+                     kSteps, nullptr);
   ASSERT_TRUE(simulation.ok()) << simulation.status();
   EXPECT_EQ(simulation->tables[0].rows, plain.rows);
 }
@@ -125,7 +130,8 @@ TEST_F(SimulateTest, RowsThatNobodyNamesGoAndAFullTableKeepsItsLimit) {
   EXPECT_EQ(expiring.rows, expiring.made - expiring.expired);
   EXPECT_LT(expiring.rows, all.rows / 2);
   EXPECT_GE(expiring.rows, 30);  // of the forty that come often
-  const SimulatedTable limited = Simulate({"table[0].dict_size=160", "table[0].lifecycle.when_full=EVICT_LEAST_RECENT"});
+  const SimulatedTable limited =
+      Simulate({"table[0].dict_size=160", "table[0].lifecycle.when_full=EVICT_LEAST_RECENT"});
   EXPECT_LE(limited.most_rows, 160);
   EXPECT_EQ(limited.rows, limited.made - limited.evicted);
   EXPECT_GT(limited.evicted, 0);

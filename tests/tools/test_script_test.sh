@@ -21,7 +21,8 @@ ends() {
   shift 2
   out=$(cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$@" 2>&1)
   status=$?
-  [ "$status" = 1 ] && [ "$(tail -n 1 <<<"$out")" = "0 passed, 1 failed, 0 skipped" ] && grep -q "$says" <<<"$out" && return
+  [ "$status" = 1 ] && [ "$(tail -n 1 <<<"$out")" = "0 passed, 1 failed, 0 skipped" ] &&
+    grep -q "$says" <<<"$out" && return
   echo "FAILED: $what: exit status $status of:"
   echo "$out"
   failures=$((failures + 1))

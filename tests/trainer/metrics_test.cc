@@ -145,9 +145,12 @@ TEST(MetricsTest, CountsThatNobodyCanHaveCountedAreDataLoss) {
   Metrics m = Binary();
   EXPECT_TRUE(m.MergeSerialized(bytes({1, 0, 0, 4, 2, 7, 3, 1})).ok());
   constexpr int64_t kMany = int64_t{1} << 62;
-  for (const std::vector<int64_t>& wrong :
-       {std::vector<int64_t>{1, 0, 0, kMany, 2}, {1, 0, 0, -1, 2}, {1, 0, 0, 4, kMany}, {1, 0, 0, 4, 2, 7, kMany, 1},
-        {1, 0, 0, 4, 2, 7, 3, -1}, {1, 0, 0, 4, 2, 7, 3, 1, 7, 3, 1}}) {
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{1, 0, 0, kMany, 2},
+                                            {1, 0, 0, -1, 2},
+                                            {1, 0, 0, 4, kMany},
+                                            {1, 0, 0, 4, 2, 7, kMany, 1},
+                                            {1, 0, 0, 4, 2, 7, 3, -1},
+                                            {1, 0, 0, 4, 2, 7, 3, 1, 7, 3, 1}}) {
     EXPECT_EQ(m.MergeSerialized(bytes(wrong)).code(), absl::StatusCode::kDataLoss) << wrong.size();
   }
   EXPECT_EQ(m.Result().samples, 4);

@@ -34,7 +34,8 @@ class Rows : public RowsChannel {
     for (const TableRows& table : tables) {
       for (size_t i = 0; i < table.ids->size(); ++i) {
         const int64_t id = (*table.ids)[i];
-        std::fill_n(table.rows + static_cast<int64_t>(i) * table.width, table.width, id == bad ? kNan : static_cast<float>(id));
+        std::fill_n(table.rows + static_cast<int64_t>(i) * table.width, table.width,
+                    id == bad ? kNan : static_cast<float>(id));
       }
     }
     return absl::OkStatus();
@@ -66,8 +67,8 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
     *scope_.FindOrCreate(name) = Tensor::Of<float>(dims, values);
   }
 
-  absl::StatusOr<std::unique_ptr<Executor>> Make(const v1::ProgramDesc& program, Scope* scope, DeviceScope* device_scope,
-                                                 const std::vector<std::string>& fetch) {
+  absl::StatusOr<std::unique_ptr<Executor>> Make(const v1::ProgramDesc& program, Scope* scope,
+                                                 DeviceScope* device_scope, const std::vector<std::string>& fetch) {
     if (!GetParam()) return Executor::Create(program, scope, {.lanes = 2, .fetch = fetch});
     return CreateDeviceExecutor(
         program, scope,
@@ -87,19 +88,19 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
     if (const absl::Status ran = (*executor)->Run(context, batch); !ran.ok()) return std::string(ran.message());
     std::unique_ptr<DeviceScope> device_scope;
     const std::vector<std::string> layers = {"head", "head.deep"};
-    const absl::StatusOr<std::string> where =
-        WhereNonFinite({.main = &program_,
-                        .columns = columns,
-                        .layers = layers,
-                        .executor = executor->get(),
-                        .scope = &scope_,
-                        .context = context,
-                        .batch = batch,
-                        .seen = seen,
-                        .make_executor = [&](const v1::ProgramDesc& program, Scope* scope, const std::vector<std::string>& fetch) {
-                          device_scope = std::make_unique<DeviceScope>(scope);
-                          return Make(program, scope, device_scope.get(), fetch);
-                        }});
+    const absl::StatusOr<std::string> where = WhereNonFinite(
+        {.main = &program_,
+         .columns = columns,
+         .layers = layers,
+         .executor = executor->get(),
+         .scope = &scope_,
+         .context = context,
+         .batch = batch,
+         .seen = seen,
+         .make_executor = [&](const v1::ProgramDesc& program, Scope* scope, const std::vector<std::string>& fetch) {
+           device_scope = std::make_unique<DeviceScope>(scope);
+           return Make(program, scope, device_scope.get(), fetch);
+         }});
     return where.ok() ? *where : std::string(where.status().message());
   }
   static std::function<void(Executor&)> Feed(std::map<std::string, std::vector<std::vector<float>>> values) {
@@ -183,7 +184,8 @@ TEST_P(NonFiniteTest, ADivisionByZeroBeforeOtherOperators) {
   Op(MakeOp("elementwise_sub", {{"X", {"head.deep.ratio"}}, {"Y", {"head.deep.ratio"}}}, {{"Out", {"head"}}}));
   Op(MakeOp("elementwise_add", {{"X", {"head"}}, {"Y", {"x"}}}, {{"Out", {"loss"}}}));
   EXPECT_EQ(Ask({"x", "y"}, "loss", Feed({{"x", {{1, 2}, {3, 4}}}, {"y", {{1, 0}, {1, 1}}}})),
-            "elementwise_div (op 0, layer 'head.deep') made it: 'head.deep.ratio' is inf in lane 4, element 1, from inputs that "
+            "elementwise_div (op 0, layer 'head.deep') made it: 'head.deep.ratio' is inf in lane 4, element 1, from "
+            "inputs that "
             "are finite");
 }
 

@@ -82,7 +82,8 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
               HasSubstr("distribute.sync true, the job says false"));
   for (const auto& [status, text] : wrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
-    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(text), HasSubstr("dir/step-1"), HasSubstr("without --resume")));
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(text), HasSubstr("dir/step-1"), HasSubstr("without --resume")));
   }
 }
 
@@ -91,8 +92,9 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   manifest.clear_stream_scheme();
   const absl::Status status = Check(kData, PlanOf(5, 8, 1), manifest);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("dir/step-1"), HasSubstr("streams by rule 1; this one has rule 2"),
-                                                   HasSubstr("without --resume")));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("dir/step-1"), HasSubstr("streams by rule 1; this one has rule 2"),
+                    HasSubstr("without --resume")));
   // Before the first step nothing has been read.
   manifest.set_step(0);
   EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());
@@ -123,7 +125,8 @@ TEST(ResumeCheckTest, FilesAreComparedByWhatIsInThemAndNotByTheirNames) {
 }
 
 TEST(ResumeCheckTest, WhatDoesNotMayChange) {
-  EXPECT_TRUE(Check(std::string(kData) + "prefetch_batches: 7 bad_line: SKIP eval { files: 'c' }", PlanOf(5, 8, 1)).ok());
+  EXPECT_TRUE(
+      Check(std::string(kData) + "prefetch_batches: 7 bad_line: SKIP eval { files: 'c' }", PlanOf(5, 8, 1)).ok());
   // The job of another build says things that this one does not know.
   v1::CheckpointManifest manifest = Manifest();
   manifest.mutable_job_text()->append("nothing_we_know: 3\n");

@@ -30,7 +30,8 @@ TEST(ScoresTest, BytesThatMakeNoSenseAreRefused) {
     return bytes;
   };
   // 2^62 + 1 numbers wrap to the record of one.
-  for (const int64_t width : {int64_t{-1}, int64_t{0}, int64_t{2}, (int64_t{1} << 62) + 1, std::numeric_limits<int64_t>::max()}) {
+  for (const int64_t width :
+       {int64_t{-1}, int64_t{0}, int64_t{2}, (int64_t{1} << 62) + 1, std::numeric_limits<int64_t>::max()}) {
     EXPECT_FALSE(Scores().Append(with(0, width)).ok()) << width;
   }
   for (const int64_t skipped : {int64_t{-1}, int64_t{3}, (int64_t{1} << 60) + 1}) {

@@ -1,5 +1,5 @@
-// The split set against the unsplit program with loss scaling: gradients that overflow are skipped by both, and both scales move
-// alike.
+// The split set against the unsplit program with loss scaling: gradients that overflow are skipped by both, and both
+// scales move alike.
 #include <fstream>
 #include <string>
 #include <vector>

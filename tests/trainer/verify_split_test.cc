@@ -1,4 +1,5 @@
-// --verify: the split set has the bits of the program that was never split, and whatever is planted in it is found and named.
+// --verify: the split set has the bits of the program that was never split, and whatever is planted in it is found and
+// named.
 
 #include "trainer/verify_split.h"
 
@@ -48,7 +49,8 @@ model {
 }
 table { name: "vectors" width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 } } }
 table { name: "codebook" width: 8 is_sparse: true dict_size: 4096 }
-optimizer { )" + optimizer + R"( }
+optimizer { )" +
+         optimizer + R"( }
 distribute { servers: 2 trainers: 2 }
 train { seed: 11 }
 )";
@@ -85,7 +87,8 @@ constexpr char kScheduled[] =
 
 TEST(VerifySplitTest, EveryClusterHasTheBitsOfTheUnsplitProgram) {
   for (const char* optimizer : {kSgd, kAdam, kScheduled}) {
-    for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}, std::tuple{2, 1, 1}}) {
+    for (const auto& [servers, trainers, lanes] :
+         {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}, std::tuple{2, 1, 1}}) {
       const VerifyReport report = Verify(JobOf(JobText(optimizer), {absl::StrCat("distribute.servers=", servers),
                                                                     absl::StrCat("distribute.trainers=", trainers),
                                                                     absl::StrCat("train.lanes=", lanes)}),
@@ -98,8 +101,9 @@ TEST(VerifySplitTest, EveryClusterHasTheBitsOfTheUnsplitProgram) {
 }
 
 TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
-  for (const char* setting : {"distribute.slice_var_up=false", "distribute.split_method=HASH_NAME", "distribute.memory_optimize=true",
-                              "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE", "train.accumulate_steps=3"}) {
+  for (const char* setting :
+       {"distribute.slice_var_up=false", "distribute.split_method=HASH_NAME", "distribute.memory_optimize=true",
+        "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE", "train.accumulate_steps=3"}) {
     const VerifyReport report = Verify(JobOf(JobText(kAdam), {setting}), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
   }
@@ -107,21 +111,23 @@ TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
 
 TEST(VerifySplitTest, SequencesAndTheirModelsToo) {
   for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}}) {
-    const VerifyReport report = Verify(JobOf(kHistoryJob, {absl::StrCat("distribute.servers=", servers),
-                                                           absl::StrCat("distribute.trainers=", trainers),
-                                                           absl::StrCat("train.lanes=", lanes)}),
-                                       {.steps = 4, .threads = 2});
+    const VerifyReport report = Verify(
+        JobOf(kHistoryJob, {absl::StrCat("distribute.servers=", servers),
+                            absl::StrCat("distribute.trainers=", trainers), absl::StrCat("train.lanes=", lanes)}),
+        {.steps = 4, .threads = 2});
     EXPECT_TRUE(report.equal) << servers << " " << trainers << ": " << report.text;
   }
 }
 
 TEST(VerifySplitTest, RowsInSegmentsToo) {
   const std::string text = TableJobText(R"(min_value: -0.5 max_value: 0.5 bad_gradient: SKIP_ROW
-      segment { width: 1 optimizer { ftrl { learning_rate: 0.1 } schedule { inverse_time { decay_steps: 2 decay_rate: 0.5 } } } }
+      segment { width: 1 optimizer { ftrl { learning_rate: 0.1 }
+        schedule { inverse_time { decay_steps: 2 decay_rate: 0.5 } } } }
       segment { width: 3 after: 2 initializer { gaussian { stddev: 0.1 } } })");
   for (const auto& [servers, trainers] : {std::tuple{1, 1}, std::tuple{2, 2}, std::tuple{3, 4}}) {
-    const VerifyReport report =
-        Verify(JobOf(text, {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)}), {.steps = 5});
+    const VerifyReport report = Verify(
+        JobOf(text, {absl::StrCat("distribute.servers=", servers), absl::StrCat("distribute.trainers=", trainers)}),
+        {.steps = 5});
     EXPECT_TRUE(report.equal) << servers << " " << trainers << ": " << report.text;
   }
 }
@@ -130,7 +136,8 @@ TEST(VerifySplitTest, RowsOf16BitsToo) {
   for (const char* more : {"", "min_value: -0.1 max_value: 0.1", "lifecycle { admit_probability: 0.5 ttl_steps: 2 }",
                            R"(bad_gradient: SKIP_ROW
            segment { width: 1 optimizer { ftrl { learning_rate: 0.1 } } }
-           segment { width: 3 after: 2 initializer { gaussian { stddev: 0.1 } } optimizer { adam {} l2_decay: 0.1 } })"}) {
+           segment { width: 3 after: 2 initializer { gaussian { stddev: 0.1 } } optimizer { adam {} l2_decay: 0.1 }
+             })"}) {
     for (const char* storage : {" storage: FLOAT16", " storage: BFLOAT16"}) {
       for (const auto& [servers, trainers] : {std::tuple{1, 1}, std::tuple{3, 4}}) {
         const VerifyReport report = Verify(
@@ -144,13 +151,16 @@ TEST(VerifySplitTest, RowsOf16BitsToo) {
 }
 
 TEST(VerifySplitTest, RowsThatComeAndGoToo) {
-  for (const char* lifecycle : {"admit_after: 2", "admit_probability: 0.5", "ttl_steps: 2 tombstones: true",
-                                "when_full: EVICT_LEAST_RECENT admit_after: 2", "when_full: EVICT_LEAST_FREQUENT ttl_steps: 3"}) {
-    const std::string text =
-        absl::StrReplaceAll(JobText(kSgd), {{"is_distributed: true", absl::StrCat("is_distributed: true dict_size: 16 logical_shards: 8 "
-                                                                                  "lifecycle { ", lifecycle, " }")}});
+  for (const char* lifecycle :
+       {"admit_after: 2", "admit_probability: 0.5", "ttl_steps: 2 tombstones: true",
+        "when_full: EVICT_LEAST_RECENT admit_after: 2", "when_full: EVICT_LEAST_FREQUENT ttl_steps: 3"}) {
+    const std::string text = absl::StrReplaceAll(
+        JobText(kSgd), {{"is_distributed: true", absl::StrCat("is_distributed: true dict_size: 16 logical_shards: 8 "
+                                                              "lifecycle { ",
+                                                              lifecycle, " }")}});
     const std::string fits = absl::StrReplaceAll(
-        text, {{absl::StrContains(lifecycle, "EVICT") ? "no such text" : "dict_size: 16 logical_shards", "logical_shards"}});
+        text,
+        {{absl::StrContains(lifecycle, "EVICT") ? "no such text" : "dict_size: 16 logical_shards", "logical_shards"}});
     const VerifyReport report = Verify(JobOf(fits, {"distribute.servers=3"}), {.steps = 8});
     EXPECT_TRUE(report.equal) << lifecycle << ": " << report.text;
   }
@@ -179,8 +189,8 @@ TEST(VerifySplitTest, AJobWhoseResultDependsOnItsClusterIsRefusedAtItsPlace) {
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("--verify needs sync"));
 }
 
-// Slot "b" is empty in the first 96 of 256 lines: in the first three steps nothing reads its table, which has no gradient then, is
-// not updated, and has no part in a norm.
+// Slot "b" is empty in the first 96 of 256 lines: in the first three steps nothing reads its table, which has no
+// gradient then, is not updated, and has no part in a norm.
 TEST(VerifySplitTest, AParameterWithoutAGradientInAStepIsLeftAsItIs) {
   const std::string file = ::testing::TempDir() + "/empty.txt";
   {
@@ -279,7 +289,8 @@ struct Expected {
   std::string text;
 };
 
-void ExpectFound(const char* optimizer, const Edit& edit, int places, const Expected& expected, VerifyOptions options = {}) {
+void ExpectFound(const char* optimizer, const Edit& edit, int places, const Expected& expected,
+                 VerifyOptions options = {}) {
   int planted = 0;
   options.edit = [&](int server, Programs* programs) {
     const std::string before = programs->main.SerializeAsString() + programs->startup.SerializeAsString();
@@ -295,52 +306,51 @@ void ExpectFound(const char* optimizer, const Edit& edit, int places, const Expe
 }
 
 TEST(PlantedDefectTest, MomentumInOneBlockOfSgd) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server < 0) return;
-        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
-               return o.type() == "sgd" && InputOf(o, "Param") == "deep.w.block1";
-             })) {
-          op->set_type("momentum");
-          const std::string velocity = "deep.w.block1.velocity";
-          for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
-            v1::OpSlot* slot = slots->Add();
-            slot->set_name(slots == op->mutable_inputs() ? "Velocity" : "VelocityOut");
-            slot->add_vars(velocity);
-          }
-          v1::VarDesc var = *FindVar(programs->main.blocks(0), "deep.w.block1");
-          var.set_name(velocity);
-          var.set_trainable(false);
-          *programs->main.mutable_blocks(0)->add_vars() = var;
-          *programs->startup.mutable_blocks(0)->add_vars() = var;
-          const std::vector<int64_t> dims(var.dims().begin(), var.dims().end());
-          *programs->startup.mutable_blocks(0)->add_ops() =
-              WithRole(MakeOp("fill_constant", {}, {{"Out", {velocity}}}, {AttrInts("shape", dims), AttrF("value", 0)}), v1::INIT);
-        }
-      },
-      1, {0, "deep.w", "optimizer state"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server < 0) return;
+                for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
+                       return o.type() == "sgd" && InputOf(o, "Param") == "deep.w.block1";
+                     })) {
+                  op->set_type("momentum");
+                  const std::string velocity = "deep.w.block1.velocity";
+                  for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
+                    v1::OpSlot* slot = slots->Add();
+                    slot->set_name(slots == op->mutable_inputs() ? "Velocity" : "VelocityOut");
+                    slot->add_vars(velocity);
+                  }
+                  v1::VarDesc var = *FindVar(programs->main.blocks(0), "deep.w.block1");
+                  var.set_name(velocity);
+                  var.set_trainable(false);
+                  *programs->main.mutable_blocks(0)->add_vars() = var;
+                  *programs->startup.mutable_blocks(0)->add_vars() = var;
+                  const std::vector<int64_t> dims(var.dims().begin(), var.dims().end());
+                  *programs->startup.mutable_blocks(0)->add_ops() = WithRole(
+                      MakeOp("fill_constant", {}, {{"Out", {velocity}}}, {AttrInts("shape", dims), AttrF("value", 0)}),
+                      v1::INIT);
+                }
+              },
+              1, {0, "deep.w", "optimizer state"});
 }
 
 TEST(PlantedDefectTest, AReceiveIsMissing) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server >= 0) return;
-        FilterOps(programs->main.mutable_blocks(0),
-                  [](const v1::OpDesc& op) { return op.type() != "recv" || OutputOf(op, "Out") != "out.w"; });
-      },
-      1, {1, "out.w", "values that trainer 0 has received, elements 0 to 135"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server >= 0) return;
+                FilterOps(programs->main.mutable_blocks(0),
+                          [](const v1::OpDesc& op) { return op.type() != "recv" || OutputOf(op, "Out") != "out.w"; });
+              },
+              1, {1, "out.w", "values that trainer 0 has received, elements 0 to 135"});
 }
 
 TEST(PlantedDefectTest, ASliceBeginsAtAnotherPlace) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server < 0) return;
-        if (v1::OpDesc* op = Maker(programs, "deep.w.block1")) Attr(op, "element_begin")->set_i(Attr(op, "element_begin")->i() + 128);
-      },
-      1, {0, "deep.w", "values on the servers, rows 68 to 135, 32 of 64 ranges"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server < 0) return;
+                if (v1::OpDesc* op = Maker(programs, "deep.w.block1"))
+                  Attr(op, "element_begin")->set_i(Attr(op, "element_begin")->i() + 128);
+              },
+              1, {0, "deep.w", "values on the servers, rows 68 to 135, 32 of 64 ranges"});
 }
 
 TEST(PlantedDefectTest, LanesAreAddedAsTheyCame) {
@@ -356,70 +366,66 @@ TEST(PlantedDefectTest, LanesAreAddedAsTheyCame) {
 
 TEST(PlantedDefectTest, OneOptimizerStateIsNotInitialised) {
   // Not at all: the server does not start.
-  ExpectFound(
-      kAdam,
-      [](int server, Programs* programs) {
-        if (server < 0) return;
-        FilterOps(programs->startup.mutable_blocks(0),
-                  [](const v1::OpDesc& op) { return OutputOf(op, "Out") != "deep.w.block1.moment2"; });
-      },
-      1, {0, "deep.w", "deep.w.block1.moment2) no value"});
+  ExpectFound(kAdam,
+              [](int server, Programs* programs) {
+                if (server < 0) return;
+                FilterOps(programs->startup.mutable_blocks(0),
+                          [](const v1::OpDesc& op) { return OutputOf(op, "Out") != "deep.w.block1.moment2"; });
+              },
+              1, {0, "deep.w", "deep.w.block1.moment2) no value"});
   // Or to another value.
-  ExpectFound(
-      kAdam,
-      [](int server, Programs* programs) {
-        if (server < 0) return;
-        if (v1::OpDesc* op = Maker(programs, "deep.w.block1.moment2")) Attr(op, "value")->set_f(1);
-      },
-      1, {0, "deep.w", "optimizer state"});
+  ExpectFound(kAdam,
+              [](int server, Programs* programs) {
+                if (server < 0) return;
+                if (v1::OpDesc* op = Maker(programs, "deep.w.block1.moment2")) Attr(op, "value")->set_f(1);
+              },
+              1, {0, "deep.w", "optimizer state"});
 }
 
 TEST(PlantedDefectTest, AGradientIsNotDividedBySamples) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server < 0) return;
-        for (v1::BlockDesc& block : *programs->main.mutable_blocks()) {
-          FilterOps(&block, [](const v1::OpDesc& op) { return op.type() != "merge" || InputOf(op, "X") != "deep.b@GRAD"; });
-        }
-      },
-      1, {1, "deep.b", "values on the servers, element"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server < 0) return;
+                for (v1::BlockDesc& block : *programs->main.mutable_blocks()) {
+                  FilterOps(&block, [](const v1::OpDesc& op) {
+                    return op.type() != "merge" || InputOf(op, "X") != "deep.b@GRAD";
+                  });
+                }
+              },
+              1, {1, "deep.b", "values on the servers, element"});
 }
 
 TEST(PlantedDefectTest, AGradientIsSentTwice) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server >= 0) return;
-        v1::BlockDesc* block = programs->main.mutable_blocks(0);
-        google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
-        for (const v1::OpDesc& op : block->ops()) {
-          *ops.Add() = op;
-          if (op.type() == "send" && InputOf(op, "X") == "out.w@GRAD") *ops.Add() = op;
-        }
-        block->mutable_ops()->Swap(&ops);
-      },
-      1, {1, "out.w", "out.w"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server >= 0) return;
+                v1::BlockDesc* block = programs->main.mutable_blocks(0);
+                google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+                for (const v1::OpDesc& op : block->ops()) {
+                  *ops.Add() = op;
+                  if (op.type() == "send" && InputOf(op, "X") == "out.w@GRAD") *ops.Add() = op;
+                }
+                block->mutable_ops()->Swap(&ops);
+              },
+              1, {1, "out.w", "out.w"});
 }
 
 TEST(PlantedDefectTest, OneServerHasAnotherLearningRate) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server != 1) return;
-        if (v1::OpDesc* op = Maker(programs, "learning_rate")) Attr(op, "value")->set_f(0.100001);
-      },
-      1, {1, "codebook", "values on the servers"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server != 1) return;
+                if (v1::OpDesc* op = Maker(programs, "learning_rate")) Attr(op, "value")->set_f(0.100001);
+              },
+              1, {1, "codebook", "values on the servers"});
 }
 
 TEST(PlantedDefectTest, ATableIsNotUpdatedOnOneServer) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server != 1) return;
-        if (v1::OpDesc* op = Maker(programs, "vectors.learning_rate")) Attr(op, "value")->set_f(0);
-      },
-      1, {1, "vectors", "values on the servers, shards 2048 to "});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server != 1) return;
+                if (v1::OpDesc* op = Maker(programs, "vectors.learning_rate")) Attr(op, "value")->set_f(0);
+              },
+              1, {1, "vectors", "values on the servers, shards 2048 to "});
   ExpectFound(
       kSgd,
       [](int server, Programs* programs) {
@@ -443,25 +449,26 @@ TEST(PlantedDefectTest, ReluBecomesTanh) {
       kSgd,
       [](int server, Programs* programs) {
         if (server >= 0) return;
-        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) { return o.type() == "fc" || o.type() == "fc_grad"; })) {
-          if (v1::OpAttr* activation = Attr(op, "activation"); activation != nullptr && activation->s() == "relu") activation->set_s("tanh");
+        for (v1::OpDesc* op :
+             Ops(&programs->main, [](const v1::OpDesc& o) { return o.type() == "fc" || o.type() == "fc_grad"; })) {
+          if (v1::OpAttr* activation = Attr(op, "activation"); activation != nullptr && activation->s() == "relu")
+            activation->set_s("tanh");
         }
       },
       1, {1, "codebook", "\n  deep.w: values on the servers"});
 }
 
 TEST(PlantedDefectTest, BlocksAreJoinedInTheWrongOrder) {
-  ExpectFound(
-      kSgd,
-      [](int server, Programs* programs) {
-        if (server >= 0) return;
-        for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
-               return o.type() == "concat" && o.role() == v1::DIST && OutputOf(o, "Out") == "deep.w";
-             })) {
-          op->mutable_inputs(0)->mutable_vars()->SwapElements(0, 1);
-        }
-      },
-      1, {1, "deep.w", "values that trainer 0 has received, rows 0 to 135"});
+  ExpectFound(kSgd,
+              [](int server, Programs* programs) {
+                if (server >= 0) return;
+                for (v1::OpDesc* op : Ops(&programs->main, [](const v1::OpDesc& o) {
+                       return o.type() == "concat" && o.role() == v1::DIST && OutputOf(o, "Out") == "deep.w";
+                     })) {
+                  op->mutable_inputs(0)->mutable_vars()->SwapElements(0, 1);
+                }
+              },
+              1, {1, "deep.w", "values that trainer 0 has received, rows 0 to 135"});
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ v1::OpDesc Of(const std::string& param, v1::OpDesc op) {
 void Add(const std::string& param, const std::string& name, std::vector<v1::OpDesc>* ops) {
   if (!name.empty()) {
     ops->push_back(Of(param, MakeOp("sum_of_squares", {{"X", {param + "@GRAD"}}}, {{"Out", {param + ".s"}}})));
-    ops->push_back(Of(param, MakeOp("whole_norm", {{"X", {param + ".s"}}}, {{"Out", {param + ".n"}}}, {AttrS("name", name)})));
+    ops->push_back(
+        Of(param, MakeOp("whole_norm", {{"X", {param + ".s"}}}, {{"Out", {param + ".n"}}}, {AttrS("name", name)})));
     ops->push_back(Of(param, MakeOp("clip_by_norm", {{"X", {param + "@GRAD"}}, {"Norm", {param + ".n"}}}, {})));
   }
   ops->push_back(Of(param, MakeOp("sgd", {{"Param", {param}}}, {})));
@@ -46,11 +47,14 @@ TEST(ArrangeNormsTest, WhatReadsTheNormOfAGroupStandsBehindAllItsSums) {
   Add("c", "own", &ops);
   Add("d", "group", &ops);
   ArrangeNorms(&ops);
-  EXPECT_THAT(Lines(ops), ElementsAre("sum_of_squares a", "sgd b", "sum_of_squares c", "whole_norm c", "clip_by_norm c", "sgd c",
-                                      "sum_of_squares d", "whole_norm a d", "clip_by_norm a", "sgd a", "clip_by_norm d", "sgd d"));
+  EXPECT_THAT(Lines(ops),
+              ElementsAre("sum_of_squares a", "sgd b", "sum_of_squares c", "whole_norm c", "clip_by_norm c", "sgd c",
+                          "sum_of_squares d", "whole_norm a d", "clip_by_norm a", "sgd a", "clip_by_norm d", "sgd d"));
   const v1::OpDesc& norm = ops[7];
-  EXPECT_THAT(std::vector<std::string>(norm.inputs(0).vars().begin(), norm.inputs(0).vars().end()), ElementsAre("a.s", "d.s"));
-  EXPECT_THAT(std::vector<std::string>(norm.outputs(0).vars().begin(), norm.outputs(0).vars().end()), ElementsAre("a.n", "d.n"));
+  EXPECT_THAT(std::vector<std::string>(norm.inputs(0).vars().begin(), norm.inputs(0).vars().end()),
+              ElementsAre("a.s", "d.s"));
+  EXPECT_THAT(std::vector<std::string>(norm.outputs(0).vars().begin(), norm.outputs(0).vars().end()),
+              ElementsAre("a.n", "d.n"));
   const std::vector<std::string> once = Lines(ops);
   ArrangeNorms(&ops);
   EXPECT_EQ(Lines(ops), once);
@@ -64,9 +68,9 @@ TEST(ArrangeNormsTest, TwoGroupsOfTheSameParametersDoNotGetInEachOthersWay) {
     Add(param, "second", &ops);
   }
   ArrangeNorms(&ops);
-  EXPECT_THAT(Lines(ops), ElementsAre("sum_of_squares a", "sum_of_squares b", "whole_norm a b", "clip_by_norm a", "sum_of_squares a",
-                                      "clip_by_norm b", "sum_of_squares b", "whole_norm a b", "clip_by_norm a", "sgd a",
-                                      "clip_by_norm b", "sgd b"));
+  EXPECT_THAT(Lines(ops), ElementsAre("sum_of_squares a", "sum_of_squares b", "whole_norm a b", "clip_by_norm a",
+                                      "sum_of_squares a", "clip_by_norm b", "sum_of_squares b", "whole_norm a b",
+                                      "clip_by_norm a", "sgd a", "clip_by_norm b", "sgd b"));
 }
 
 TEST(ArrangeNormsTest, WithoutGroupsNothingMoves) {

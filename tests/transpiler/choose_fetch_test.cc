@@ -135,7 +135,8 @@ TEST(ChooseFetchTest, AMatrixThatIsReadOtherwiseComesWhole) {
   ASSERT_TRUE(WriteProgramFile(path, *parsed).ok());
   std::string text(kJob);
   const size_t begin = text.find("model {"), end = text.find("table {");
-  text = Replaced(text.substr(0, begin) + "program: \"" + path + "\"\n" + text.substr(end), "optimizer { adam {} }\n", "");
+  text =
+      Replaced(text.substr(0, begin) + "program: \"" + path + "\"\n" + text.substr(end), "optimizer { adam {} }\n", "");
   EXPECT_THAT(Fetched({}, text), IsEmpty());
   const auto forced = Transpile(JobOf(text, {"table[0].fetch=ROWS"}));
   EXPECT_THAT(std::string(forced.status().message()),

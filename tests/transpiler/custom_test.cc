@@ -1,5 +1,5 @@
-// A layer, a loss, an optimizer with its operator, a reader and a dispatcher that are linked in from outside the rooms of the
-// tree.
+// A layer, a loss, an optimizer with its operator, a reader and a dispatcher that are linked in from outside the rooms
+// of the tree.
 #include <string>
 
 #include "framework/base/status_macros.h"
@@ -33,8 +33,8 @@ absl::Status BuildScaled(const custom::Scaled& m, ModelContext& ctx, v1::LossDes
   loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(m.input());
   loss->set_weight(loss->weight() * m.factor());
-  return AppendLoss(ctx,
-                    {.type = "square_error", .x_slot = "X", .x = m.input(), .x_field = "input", .label = m.label()}, loss);
+  return AppendLoss(
+      ctx, {.type = "square_error", .x_slot = "X", .x = m.input(), .x_field = "input", .label = m.label()}, loss);
 }
 REGISTER_CUSTOM_LOSS(scaled, custom::Scaled, BuildScaled);
 
@@ -65,7 +65,8 @@ REGISTER_CUSTOM_DISPATCHER(one_server, custom::OneServer, AllOnOne);
 
 absl::StatusOr<std::vector<v1::VarDesc>> ColumnsSchema(const custom::Columns& m, const Setting& at) {
   if (m.columns() < 1) return at.Error("columns", "must be at least 1");
-  return std::vector<v1::VarDesc>{DataVariable("features", v1::DENSE, m.columns()), DataVariable("label", v1::DENSE, 1)};
+  return std::vector<v1::VarDesc>{DataVariable("features", v1::DENSE, m.columns()),
+                                  DataVariable("label", v1::DENSE, 1)};
 }
 REGISTER_CUSTOM_DATA_SCHEMA(columns, custom::Columns, ColumnsSchema);
 
@@ -83,7 +84,8 @@ distribute { servers: 3 custom_dispatcher { [type.googleapis.com/custom.OneServe
 TEST(CustomTest, EveryKindOfExtensionTakesPart) {
   const Transpiled transpiled = TranspiledOf(JobOf(kJob));
   std::vector<std::string> placed;
-  for (const v1::PlacedBlock& block : transpiled.plan().blocks()) placed.push_back(absl::StrCat(block.name(), block.server()));
+  for (const v1::PlacedBlock& block : transpiled.plan().blocks())
+    placed.push_back(absl::StrCat(block.name(), block.server()));
   EXPECT_THAT(placed, ElementsAre("gated.w2", "out.b2", "out.w2"));
   const v1::ProgramDesc& main = transpiled.trainer().main;
   EXPECT_EQ(InputOf(OnlyOp(main, "elementwise_mul"), "X"), "features");
@@ -104,10 +106,12 @@ absl::Status StatusOf(const std::string& from, const std::string& to) {
 TEST(CustomTest, TheirErrorsStandAtTheirPlace) {
   EXPECT_THAT(std::string(StatusOf("learning_rate: 0.5", "learning_rate: -1").message()),
               HasSubstr("job.textproto:8:61: optimizer.custom.learning_rate must be positive, got -1"));
-  EXPECT_THAT(std::string(StatusOf("input: \"features\"", "input: \"feature\"").message()),
-              HasSubstr("job.textproto:4:70: layer 'gated': input 'feature' is neither a variable of the data nor a layer "
-                        "above (did you mean 'features'?)"));
-  EXPECT_THAT(std::string(StatusOf("columns: 7", "columns: 0").message()), HasSubstr("data.custom.columns must be at least 1"));
+  EXPECT_THAT(
+      std::string(StatusOf("input: \"features\"", "input: \"feature\"").message()),
+      HasSubstr("job.textproto:4:70: layer 'gated': input 'feature' is neither a variable of the data nor a layer "
+                "above (did you mean 'features'?)"));
+  EXPECT_THAT(std::string(StatusOf("columns: 7", "columns: 0").message()),
+              HasSubstr("data.custom.columns must be at least 1"));
 }
 
 TEST(CustomTest, ADispatcherCannotInventServers) {
@@ -116,14 +120,16 @@ TEST(CustomTest, ADispatcherCannotInventServers) {
 }
 
 TEST(CustomTest, AMessageWithoutARuleIsRefused) {
-  EXPECT_THAT(std::string(StatusOf("[type.googleapis.com/custom.Gate] { input: \"features\" }",
-                                   "[type.googleapis.com/custom.Unregistered] { }")
-                              .message()),
-              HasSubstr("model.layer[0].custom is no layer that is linked into this program; there are activation, add"));
+  EXPECT_THAT(
+      std::string(StatusOf("[type.googleapis.com/custom.Gate] { input: \"features\" }",
+                           "[type.googleapis.com/custom.Unregistered] { }")
+                      .message()),
+      HasSubstr("model.layer[0].custom is no layer that is linked into this program; there are activation, add"));
 }
 
 TEST(CustomTest, AnOptimizerWithoutARowFormCannotUpdateADistributedTable) {
-  const std::string text = Replaced(kDeepFm, "sgd { learning_rate: 0.1 }", "custom { [type.googleapis.com/custom.SignSgd] { } }");
+  const std::string text =
+      Replaced(kDeepFm, "sgd { learning_rate: 0.1 }", "custom { [type.googleapis.com/custom.SignSgd] { } }");
   const auto job = ParseJob(text, "job.textproto", {});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(std::string(Transpile(*job).status().message()), HasSubstr("job.textproto:18:1: table 'weights': "));

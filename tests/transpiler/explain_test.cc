@@ -1,5 +1,5 @@
-// --print=explain: what can be redone by hand is, the rest is held to the rules it is made from. Against the counters of a run:
-// tests/e2e/explain_test.cc.
+// --print=explain: what can be redone by hand is, the rest is held to the rules it is made from. Against the counters
+// of a run: tests/e2e/explain_test.cc.
 
 #include "transpiler/explain/explain.h"
 
@@ -54,7 +54,8 @@ TEST(ExplainTest, ADenseJobByHand) {
   const v1::Explanation e = ExplanationOf(JobOf(kDense));
   ASSERT_EQ(e.server_size(), 2);
   EXPECT_FALSE(e.at_most());
-  // Blocks in order of names: deep.b (200) to 0, deep.w.block0 (50 x 200) to 1, deep.w.block1 to 0, out.b (1) to 1, out.w (200) to 0.
+  // Blocks in order of names: deep.b (200) to 0, deep.w.block0 (50 x 200) to 1, deep.w.block1 to 0, out.b (1) to 1,
+  // out.w (200) to 0.
   EXPECT_EQ(e.server(0).parameters(), 200 + 10000 + 200);
   EXPECT_EQ(e.server(1).parameters(), 10000 + 1);
   // Adam keeps two more of each, a count of 4 bytes a block; a learning rate a server.
@@ -83,8 +84,8 @@ TEST(ExplainTest, ADenseJobByHand) {
   for (const v1::ExplainedServer& server : e.server()) to_servers += server.step().total().bytes_out();
   EXPECT_THAT(to_servers, DoubleNear(2 * trainer.step().total().bytes_out(), 1));
 
-  // Three products of [16, 100] by [100, 200] in each of two lanes (forward, and two backward less the one for data) and the small
-  // ones; the products weigh most.
+  // Three products of [16, 100] by [100, 200] in each of two lanes (forward, and two backward less the one for data)
+  // and the small ones; the products weigh most.
   EXPECT_GT(trainer.flops(), 2 * 2 * 2.0 * 16 * 100 * 200);
   EXPECT_LT(trainer.flops(), 2 * 3 * 2.0 * 16 * 100 * 200 * 1.2);
   // Parameters twice where they are cut: the whole, and the blocks that come.
@@ -196,7 +197,8 @@ TEST(ExplainTest, ASampleCountsDistinctIds) {
 TEST(ExplainTest, SparseParametersSayHowTheyAreFetchedAndWhy) {
   const std::string text =
       Replaced(kDeepFm, "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true dict_size: 500");
-  const v1::Explanation e = ExplanationOf(JobOf(Replaced(text, "batch_size: 64", "ids { shared: \"cat\" } batch_size: 64")));
+  const v1::Explanation e =
+      ExplanationOf(JobOf(Replaced(text, "batch_size: 64", "ids { shared: \"cat\" } batch_size: 64")));
   ASSERT_EQ(e.row_fetch_size(), 1);
   EXPECT_EQ(e.row_fetch(0).parameter(), "weights");
   EXPECT_THAT(e.row_fetch(0).why(), HasSubstr("500"));
@@ -204,15 +206,17 @@ TEST(ExplainTest, SparseParametersSayHowTheyAreFetchedAndWhy) {
 
 TEST(ExplainTest, RowsAheadOfTheirUseTakeRoomForTheNextBatch) {
   const v1::Explanation plain = ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false"}));
-  const v1::Explanation ahead = ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false", "distribute.prefetch_rows=true"}));
-  // A trainer's 32 examples of 30 slots: an id and its place in either table, an end of each slot in each of four lanes; rows of 4
-  // and of 1 float with their ids.
+  const v1::Explanation ahead =
+      ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false", "distribute.prefetch_rows=true"}));
+  // A trainer's 32 examples of 30 slots: an id and its place in either table, an end of each slot in each of four
+  // lanes; rows of 4 and of 1 float with their ids.
   const int64_t ids = 32 * 30;
   EXPECT_EQ(plain.trainer(0).memory().step(), ids * (8 + 16) + ids * (8 + 4));
   EXPECT_EQ(ahead.trainer(0).memory().step(), 2 * plain.trainer(0).memory().step() + ids * (8 + 8 + 2 * 4) + 4 * 8);
   EXPECT_EQ(ahead.trainer(0).memory().lanes(), plain.trainer(0).memory().lanes());
   EXPECT_EQ(ahead.trainer(0).step().total().messages(), plain.trainer(0).step().total().messages());
-  EXPECT_THAT(ExplanationText(ahead), HasSubstr("distribute.prefetch_rows: rows of the next batch are fetched while this one computes"));
+  EXPECT_THAT(ExplanationText(ahead),
+              HasSubstr("distribute.prefetch_rows: rows of the next batch are fetched while this one computes"));
   EXPECT_THAT(ExplanationText(plain), Not(HasSubstr("prefetch_rows")));
 }
 
@@ -279,7 +283,8 @@ TEST(ExplainTest, ThePageNeedsNothingButItself) {
   EXPECT_THAT(page, HasSubstr("&lt;deep &amp; &quot;fm&quot;&gt;"));
   // The placement and the programs are drawn.
   for (const v1::ExplainedServer& server : e.server()) {
-    for (const v1::ExplainedBlock& block : server.block()) EXPECT_THAT(page, HasSubstr("<title>" + block.name() + " ["));
+    for (const v1::ExplainedBlock& block : server.block())
+      EXPECT_THAT(page, HasSubstr("<title>" + block.name() + " ["));
   }
   EXPECT_THAT(page, HasSubstr("<b>prefetch</b>(cat, cat)"));
   EXPECT_THAT(page, HasSubstr("<b>listen_and_serv</b>"));

@@ -109,7 +109,8 @@ TEST(FuseLookupsTest, AFactorisationMachineReadsTheJoinedMatrix) {
   const std::vector<std::string> types = Types(both.after);
   for (const char* gone : {"concat", "concat_grad", "reshape", "reshape_grad", "sum"})
     EXPECT_THAT(types, Not(Contains(gone)));
-  for (const char* gone : {"fields", "input.flat0", "fields@GRAD", "fields@GRAD@0", "fields@GRAD@1", "input.flat0@GRAD"}) {
+  for (const char* gone :
+       {"fields", "input.flat0", "fields@GRAD", "fields@GRAD@0", "fields@GRAD@1", "input.flat0@GRAD"}) {
     EXPECT_TRUE(Declares(both.before, gone)) << gone;
     EXPECT_FALSE(Declares(both.after, gone)) << gone;
   }
@@ -117,13 +118,15 @@ TEST(FuseLookupsTest, AFactorisationMachineReadsTheJoinedMatrix) {
 
 TEST(FuseLookupsTest, FactorisationMachinesOfSeveralTables) {
   // The second machine's fields stand behind the dense values, and it reads them behind the concat.
-  std::string text = Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" } }\n",
-                              "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
-                              "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" input: \"more\" } }\n"
-                              "  layer { name: \"fm2\" fm_interaction { input: \"more\" } }\n");
+  std::string text =
+      Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" } }\n",
+               "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
+               "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" input: \"more\" } }\n"
+               "  layer { name: \"fm2\" fm_interaction { input: \"more\" } }\n");
   text = Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\" input: \"fm2\" input: \"fm\"");
-  text = Replaced(text, "table { name: \"weights\"",
-                  "table { name: \"others\" width: 3 is_sparse: true is_distributed: true }\ntable { name: \"weights\"");
+  text =
+      Replaced(text, "table { name: \"weights\"",
+               "table { name: \"others\" width: 3 is_sparse: true is_distributed: true }\ntable { name: \"weights\"");
   // Its look-up stands behind the first machine, which would read the matrix before it is joined.
   EXPECT_THAT(Types(Fused(JobOf(text)).after), Contains("sum"));
 

@@ -1,6 +1,7 @@
-// The programs of a small DeepFM, whole: what changes them is seen in review. A change that is meant: run this test with
-// --test_env=WEIR_GOLDEN_OUT=<directory> --strategy=TestRunner=local, look at the files it writes there, and copy them over
-// testdata.
+// The programs of a small DeepFM, whole: what changes them is seen in review. A change that is meant: run this test
+// with
+// --test_env=WEIR_GOLDEN_OUT=<directory> --strategy=TestRunner=local, look at the files it writes there, and copy them
+// over testdata.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>

@@ -91,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
               "initializer.uniform.min is -1e+39, too large"},
         Wrong{"DeviationBeyondFloats", "width: 4", "width: 4 initializer { gaussian { stddev: 1e39 } }",
               "initializer.gaussian.stddev is 1e+39, too large"},
-        Wrong{"TableBeyondAnyMemory", "width: 4 is_sparse: true is_distributed: true", "width: 16 dict_size: 100000000000000",
+        Wrong{"TableBeyondAnyMemory", "width: 4 is_sparse: true is_distributed: true",
+              "width: 16 dict_size: 100000000000000",
               "job.textproto:17:35: table[0].dict_size times width, 100000000000000 * 16, is more than 2^48 numbers"},
         Wrong{"LayerBeyondAnyMemory", "fc { input: \"deep\" size: 1 }",
               "fc { input: \"deep\" size: 2147483647 } } layer { name: \"out2\" fc { input: \"out\" size: 2147483647 }",
@@ -99,37 +100,50 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "", "the job has no optimizer"},
         Wrong{"EmptyOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
               "optimizer needs one of sgd, momentum, adagrad, adam, ftrl, "},
-        Wrong{"ScheduleWithoutSteps", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } schedule { cosine { } }",
+        Wrong{"ScheduleWithoutSteps", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } schedule { cosine { } }",
               "job.textproto:19:51: optimizer.schedule.cosine.decay_steps must be at least 1, got 0"},
         Wrong{"EmptySchedule", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } schedule { }",
               "optimizer.schedule needs one of constant, exponential, natural_exp"},
-        Wrong{"PiecewiseBesideARate", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } schedule { piecewise { values: 1 } }",
-              "job.textproto:19:19: optimizer.sgd.learning_rate is set, but optimizer.schedule.piecewise has the rates: leave one"},
-        Wrong{"WarmUpToNothing", "sgd { learning_rate: 0.1 }", "sgd { } schedule { piecewise { values: 1 } warm_up { steps: 2 } }",
+        Wrong{"PiecewiseBesideARate", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } schedule { piecewise { values: 1 } }",
+              "job.textproto:19:19: optimizer.sgd.learning_rate is set, but optimizer.schedule.piecewise has the "
+              "rates: leave one"},
+        Wrong{"WarmUpToNothing", "sgd { learning_rate: 0.1 }",
+              "sgd { } schedule { piecewise { values: 1 } warm_up { steps: 2 } }",
               "optimizer.schedule.warm_up needs end_learning_rate"},
-        Wrong{"PiecewiseWithoutAValue", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } schedule { piecewise { values: 1 boundaries: 5 } }",
+        Wrong{"PiecewiseWithoutAValue", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } schedule { piecewise { values: 1 boundaries: 5 } }",
               "optimizer.schedule.piecewise needs one value more than boundaries, got 1 values and 1 boundaries"},
         Wrong{"NegativeDecay", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } l2_decay: -1",
               "optimizer.l2_decay must not be negative, got -1"},
-        Wrong{"ClipUpsideDown", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } clip { by_value { min: 2 max: 1 } }",
+        Wrong{"ClipUpsideDown", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } clip { by_value { min: 2 max: 1 } }",
               "optimizer.clip.by_value.min leaves nothing between min, 2, and max, 1"},
-        Wrong{"ClipAndNoClip", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } parameter { name: \"out.w\" no_clip: true clip { by_value { max: 1 } } }",
+        Wrong{"ClipAndNoClip", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } parameter { name: \"out.w\" no_clip: true clip { by_value { max: 1 } } }",
               "optimizer.parameter[0].no_clip contradicts clip"},
-        Wrong{"ParameterThatThereIsNot", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } parameter { name: \"out.ww\" }",
-              "optimizer.parameter[0].name 'out.ww' matches no parameter that this optimizer updates (did you mean 'out.w'?)"},
-        Wrong{"ParameterOfAnotherOptimizer", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } parameter { name: \"vect*\" }",
+        Wrong{"ParameterThatThereIsNot", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } parameter { name: \"out.ww\" }",
+              "optimizer.parameter[0].name 'out.ww' matches no parameter that this optimizer updates (did you mean "
+              "'out.w'?)"},
+        Wrong{"ParameterOfAnotherOptimizer", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } parameter { name: \"vect*\" }",
               "optimizer.parameter[0].name 'vect*' matches no parameter that this optimizer updates"},
-        Wrong{"NegativeFactor", "sgd { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } parameter { name: \"*\" learning_rate_factor: -2 }",
+        Wrong{"NegativeFactor", "sgd { learning_rate: 0.1 }",
+              "sgd { learning_rate: 0.1 } parameter { name: \"*\" learning_rate_factor: -2 }",
               "optimizer.parameter[0].learning_rate_factor must not be negative, got -2"},
         Wrong{"NoLoss", "  loss { name: \"ctr\" sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n", "",
               "model.loss must have at least one loss"},
-        Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "", "data needs one of criteo, multi_slot, csv, lib_svm, idx, custom"},
+        Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "",
+              "data needs one of criteo, multi_slot, csv, lib_svm, idx, custom"},
         Wrong{"DistributedWithoutSparse", "width: 4 is_sparse: true", "width: 4",
               "job.textproto:17:34: table[0].is_distributed needs is_sparse: true"},
         Wrong{"DenseTableWithoutSize", "is_sparse: true is_distributed: true }", "is_sparse: true }",
               "table[1].dict_size is required for table 'weights'"},
         Wrong{"TableWithoutWidth", "width: 4 ", "", "table[0].width must be at least 1, got 0"},
-        Wrong{"TwoTablesOfOneName", "name: \"weights\"", "name: \"vectors\"", "'vectors' is the name of an earlier table"},
+        Wrong{"TwoTablesOfOneName", "name: \"weights\"", "name: \"vectors\"",
+              "'vectors' is the name of an earlier table"},
         Wrong{"UnknownTable", "table: \"vectors\"", "table: \"vektors\"",
               "layer 'fields': table 'vektors' is no table of the job (did you mean 'vectors'?)"},
         Wrong{"UnusedTable", "table: \"vectors\"", "table: \"weights\"", "no embedding reads table 'vectors'"},
@@ -146,11 +160,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"LayerWithoutName", "name: \"fm\" ", "", "model.layer[2].name is required"},
         Wrong{"TwoLayersOfOneName", "name: \"wide\"", "name: \"fields\"",
               "job.textproto:9:11: model.layer[1].name 'fields' is the name of layer[0] too"},
-        Wrong{"LayerNamedLikeData", "name: \"fm\"", "name: \"dense\"", "'dense' is the name of a variable of the data too"},
+        Wrong{"LayerNamedLikeData", "name: \"fm\"", "name: \"dense\"",
+              "'dense' is the name of a variable of the data too"},
         Wrong{"LayerNamedLikeATable", "name: \"fm\"", "name: \"vectors\"", "'vectors' is the name of a table too"},
-        Wrong{"LayerWithoutKind", "fm_interaction { input: \"fields\" }", "", "model.layer[2] needs one of embedding, fc"},
+        Wrong{"LayerWithoutKind", "fm_interaction { input: \"fields\" }", "",
+              "model.layer[2] needs one of embedding, fc"},
         Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
-              "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above (did "
+              "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above "
+              "(did "
               "you mean 'input'?)"},
         Wrong{"LayerFurtherDown", "input: \"fields\" }", "input: \"deep\" }",
               "layer 'fm': input 'deep' is a layer further down"},
@@ -163,14 +180,16 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ShapesDoNotFit", "input: \"wide\" input: \"fm\"", "input: \"fm\" input: \"deep\"", "[-1, 8]"},
         Wrong{"LossShapesDoNotFit", "logits: \"logit\"", "logits: \"deep\"", "loss 'ctr': "},
         Wrong{"UnknownLabel", "label: \"label\"", "label: \"lable\"", "loss 'ctr': label 'lable' is neither"},
-        Wrong{"TwoLossesOfOneName", "  loss {", "  loss { name: \"ctr\" square_error { input: \"logit\" label: \"label\" } }\n  loss {",
+        Wrong{"TwoLossesOfOneName", "  loss {",
+              "  loss { name: \"ctr\" square_error { input: \"logit\" label: \"label\" } }\n  loss {",
               "model.loss[1] has the name 'ctr' of an earlier loss"},
         Wrong{"NothingDependsOnALayer", "add { input: \"wide\" input: \"fm\" input: \"out\" }",
               "add { input: \"wide\" input: \"fm\" }", "no loss depends on parameter 'deep.0.b'"},
         Wrong{"BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",
               "job.textproto:5:3: data.batch_size must be a multiple of train.lanes, 8, got 100"},
         Wrong{"BatchZero", "batch_size: 64", "batch_size: 0", "data.batch_size must be at least 1, got 0"},
-        Wrong{"BatchBeyondAnyMachine", "batch_size: 64", "batch_size: 9000000000000", "must be at most 16777216, got 9000000000000"},
+        Wrong{"BatchBeyondAnyMachine", "batch_size: 64", "batch_size: 9000000000000",
+              "must be at most 16777216, got 9000000000000"},
         Wrong{"MoreColumnsThanAnyData", "categoricals: 30", "categoricals: 2000000000",
               "job.textproto:4:24: data.criteo.categoricals must be at most 1048576, got 2000000000"},
         Wrong{"ColumnsTimesBatchBeyondMemory", "categoricals: 30 }\n  batch_size: 64",
@@ -179,18 +198,17 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:5:18: data.shuffle_memory_mb must be at most 16777216, got 9000000000000"},
         Wrong{"ThreadsBeyondAnyMachine", "distribute {", "train { threads: 100000000 } distribute {",
               "job.textproto:20:9: train.threads must be at most 1024, got 100000000"},
-        Wrong{"WidthBeyondAMessage", "width: 4 ", "width: 2147483647 ", "table[0].width must be at most 1048576, got 2147483647"},
+        Wrong{"WidthBeyondAMessage", "width: 4 ", "width: 2147483647 ",
+              "table[0].width must be at most 1048576, got 2147483647"},
         Wrong{"SlotBeyondAnyData", "criteo { integers: 6 categoricals: 30 }",
               "multi_slot { slot { name: \"label\" type: FLOAT dim: 2147483647 } }",
               "data.multi_slot.slot[0].dim must be at most 1048576, got 2147483647"},
         Wrong{"SlotsTogetherBeyondAnyData", "criteo { integers: 6 categoricals: 30 }",
               "multi_slot { slot { name: \"label\" type: FLOAT dim: 1048576 } slot { name: \"x\" type: FLOAT } }",
               "data.multi_slot.slot[1].dim makes 1048577 floats of all slots together"},
-        Wrong{"CsvWithoutColumns", "criteo { integers: 6 categoricals: 30 }",
-              "csv {}",
+        Wrong{"CsvWithoutColumns", "criteo { integers: 6 categoricals: 30 }", "csv {}",
               "data.csv.column must name at least one column that is not skipped"},
-        Wrong{"CsvColumnWithoutName", "criteo { integers: 6 categoricals: 30 }",
-              "csv { column {} }",
+        Wrong{"CsvColumnWithoutName", "criteo { integers: 6 categoricals: 30 }", "csv { column {} }",
               "data.csv.column[0] needs a name"},
         Wrong{"CsvColumnTwice", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' } column { name: 'a' } }",
@@ -199,17 +217,13 @@ INSTANTIATE_TEST_SUITE_P(
               "csv { separator: ', ' column { name: 'a' } }",
               "job.textproto:4:9: data.csv.separator must be one character, got ', '"},
         Wrong{"CsvSeparatorIsAQuote", "criteo { integers: 6 categoricals: 30 }",
-              "csv { separator: '\"' column { name: 'a' } }",
-              "data.csv.separator must be no quote and no end of line"},
+              "csv { separator: '\"' column { name: 'a' } }", "data.csv.separator must be no quote and no end of line"},
         Wrong{"CsvListInNumbers", "criteo { integers: 6 categoricals: 30 }",
-              "csv { column { name: 'a' list: '.' dim: 2 } }",
-              "data.csv.column[0].list '.' may stand in a number"},
-        Wrong{"CsvDimWithoutAList", "criteo { integers: 6 categoricals: 30 }",
-              "csv { column { name: 'a' dim: 2 } }",
+              "csv { column { name: 'a' list: '.' dim: 2 } }", "data.csv.column[0].list '.' may stand in a number"},
+        Wrong{"CsvDimWithoutAList", "criteo { integers: 6 categoricals: 30 }", "csv { column { name: 'a' dim: 2 } }",
               "data.csv.column[0].dim is for a list; say which character separates its values"},
         Wrong{"CsvDimOfIds", "criteo { integers: 6 categoricals: 30 }",
-              "csv { column { name: 'a' type: ID list: '|' dim: 2 } }",
-              "data.csv.column[0].dim is for FLOAT columns"},
+              "csv { column { name: 'a' type: ID list: '|' dim: 2 } }", "data.csv.column[0].dim is for FLOAT columns"},
         Wrong{"CsvWeightOfAFloat", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' list: '|' weight: ':' } }",
               "data.csv.column[0].weight is for ID and TEXT columns"},
@@ -217,19 +231,16 @@ INSTANTIATE_TEST_SUITE_P(
               "csv { column { name: 'a' type: ID list: '|' weight: '.' } }",
               "data.csv.column[0].weight '.' may stand in a number"},
         Wrong{"CsvWeightWithoutAList", "criteo { integers: 6 categoricals: 30 }",
-              "csv { column { name: 'a' type: TEXT weight: ':' } }",
-              "data.csv.column[0].weight is for a list"},
+              "csv { column { name: 'a' type: TEXT weight: ':' } }", "data.csv.column[0].weight is for a list"},
         Wrong{"CsvWeightLikeTheList", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' type: TEXT list: '|' weight: '|' } }",
               "data.csv.column[0].weight must differ from list"},
         Wrong{"CsvOutputOfTwoKinds", "criteo { integers: 6 categoricals: 30 }",
               "csv { column { name: 'a' output: 'x' } column { name: 'b' type: ID output: 'x' } }",
               "data.csv.column[1] gives ids to 'x', which earlier columns fill with floats"},
-        Wrong{"LibSvmWithoutSlots", "criteo { integers: 6 categoricals: 30 }",
-              "lib_svm {}",
+        Wrong{"LibSvmWithoutSlots", "criteo { integers: 6 categoricals: 30 }", "lib_svm {}",
               "data.lib_svm.slot must name at least one slot"},
-        Wrong{"LibSvmLabelTwice", "criteo { integers: 6 categoricals: 30 }",
-              "lib_svm { slot { name: 'label' } }",
+        Wrong{"LibSvmLabelTwice", "criteo { integers: 6 categoricals: 30 }", "lib_svm { slot { name: 'label' } }",
               "data.lib_svm.slot[0] gives 'label', which the format itself does"},
         Wrong{"LibSvmUpsideDown", "criteo { integers: 6 categoricals: 30 }",
               "lib_svm { slot { name: 'a' first: 3 last: 2 } }",
@@ -255,7 +266,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoFiles", "files: \"train.tsv\"", "", "data.train names no files"},
         Wrong{"LanesNoPowerOfTwo", "distribute {", "train { lanes: 6 } distribute {",
               "train.lanes must be a power of two up to 65536, or 0"},
-        Wrong{"MoreTrainersThanLanes", "trainers: 2", "trainers: 9", "distribute.trainers is 9, more than train.lanes, 8"},
+        Wrong{"MoreTrainersThanLanes", "trainers: 2", "trainers: 9",
+              "distribute.trainers is 9, more than train.lanes, 8"},
         Wrong{"ServersZero", "servers: 2", "servers: 0", "distribute.servers must be at least 1, got 0"},
         Wrong{"TrainersZero", "trainers: 2", "trainers: 0", "distribute.trainers must be at least 1, got 0"},
         Wrong{"SmallBlocks", "trainers: 2", "trainers: 2 min_block_size: 8191",
@@ -264,12 +276,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"EagerWithVerdicts", "distribute { servers: 2",
               "train { nan_policy: SKIP_STEP } distribute { sync: false async_apply: EAGER servers: 2",
               "EAGER contradicts train.nan_policy SKIP_STEP"},
-        Wrong{"EagerWithAGlobalNorm", "sgd { learning_rate: 0.1 } }\ndistribute {",
-              "sgd {} clip { by_global_norm { max_norm: 1 } } }\ndistribute { sync: false async_apply: EAGER",
-              "job.textproto:20:26: distribute.async_apply EAGER applies parts on arrival; the norm of 'optimizer.clip'"},
+        Wrong{
+            "EagerWithAGlobalNorm", "sgd { learning_rate: 0.1 } }\ndistribute {",
+            "sgd {} clip { by_global_norm { max_norm: 1 } } }\ndistribute { sync: false async_apply: EAGER",
+            "job.textproto:20:26: distribute.async_apply EAGER applies parts on arrival; the norm of 'optimizer.clip'"},
         Wrong{"LambOfADistributedTable", "adagrad { learning_rate: 0.05 }", "lamb {}",
               "table 'vectors': operator 'lamb' cannot update rows of a table"},
-        Wrong{"ClipWithoutANorm", "sgd { learning_rate: 0.1 }", "sgd {} clip { by_norm {} }", "optimizer.clip.by_norm needs max_norm"},
+        Wrong{"ClipWithoutANorm", "sgd { learning_rate: 0.1 }", "sgd {} clip { by_norm {} }",
+              "optimizer.clip.by_norm needs max_norm"},
         Wrong{"ClipByANegativeNorm", "sgd { learning_rate: 0.1 }", "sgd {} clip { by_global_norm { max_norm: -1 } }",
               "optimizer.clip.by_global_norm.max_norm must be positive, got -1"},
         Wrong{"ByTrainersInAsync", "trainers: 2", "trainers: 2 sync: false average: BY_TRAINERS",
@@ -278,7 +292,8 @@ INSTANTIATE_TEST_SUITE_P(
               "set distribute.reproducible: false"},
         Wrong{"NoLanesIsNotReproducible", "distribute {", "train { lanes: 0 } distribute {",
               "train.lanes 0 makes the result depend on the number of trainers"},
-        Wrong{"DeadlineZero", "distribute {", "deadlines { rpc_s: 0 } distribute {", "deadlines.rpc_s must be positive, got 0"},
+        Wrong{"DeadlineZero", "distribute {", "deadlines { rpc_s: 0 } distribute {",
+              "deadlines.rpc_s must be positive, got 0"},
         Wrong{"HeartbeatAsLongAsLease", "distribute {", "deadlines { heartbeat_s: 10 } distribute {",
               "deadlines.heartbeat_s must be below lease_s, 10, got 10"},
         Wrong{"EvaluationWithoutData", "distribute {", "train { eval_every_steps: 5 } distribute {",
@@ -318,7 +333,8 @@ TEST(JobTest, NeitherModelNorProgramIsAnError) {
 TEST(JobTest, AMissingProgramFileIsNamed) {
   const auto job = ParseJob("name: \"a\" data { criteo {} } optimizer { sgd {} }\nprogram: \"nowhere.program\"",
                             "job.textproto", {});
-  EXPECT_THAT(std::string(job.status().message()), HasSubstr("job.textproto:2:1: cannot open nowhere.program: No such file"));
+  EXPECT_THAT(std::string(job.status().message()),
+              HasSubstr("job.textproto:2:1: cannot open nowhere.program: No such file"));
 }
 
 // A job whose program is this text, beside it.
@@ -348,9 +364,12 @@ block 0 {
   const auto message = [&](const std::string& from, const std::string& to) {
     return std::string(StatusOfProgram(Replaced(good, from, to)).message());
   };
-  EXPECT_THAT(message("var x [-1, 2] stop_gradient: true", "var x [-1, 2] persistable: true initializer { constant { value: 0 } }"),
-              HasSubstr("job.textproto:1:15: variable 'x' of given.program is persistable and has the name of a variable of the data"));
-  EXPECT_THAT(message("label: \"y\"", ""), HasSubstr("job.textproto:1:15: the first loss 'cost' (variable 'cost') names no label"));
+  EXPECT_THAT(message("var x [-1, 2] stop_gradient: true",
+                      "var x [-1, 2] persistable: true initializer { constant { value: 0 } }"),
+              HasSubstr("job.textproto:1:15: variable 'x' of given.program is persistable and has the name of a "
+                        "variable of the data"));
+  EXPECT_THAT(message("label: \"y\"", ""),
+              HasSubstr("job.textproto:1:15: the first loss 'cost' (variable 'cost') names no label"));
   EXPECT_THAT(message("prediction: \"out\"", ""), HasSubstr("names no prediction"));
   EXPECT_THAT(message("var y [-1, 1]", "var y [64, 1]"), HasSubstr("Label must be [-1, 1], got [64, 1]"));
 }
@@ -360,7 +379,8 @@ TEST(JobTest, TheThreadsFlagIsInRangeOrRefused) {
   EXPECT_EQ(*ThreadSetting(0, job.config), 3);
   EXPECT_EQ(*ThreadSetting(5, job.config), 5);
   for (const int flag : {-5, kMaxThreads + 1}) {
-    EXPECT_THAT(std::string(ThreadSetting(flag, job.config).status().message()), HasSubstr("--threads=" + std::to_string(flag)));
+    EXPECT_THAT(std::string(ThreadSetting(flag, job.config).status().message()),
+                HasSubstr("--threads=" + std::to_string(flag)));
   }
 }
 
@@ -384,9 +404,10 @@ TEST(JobTest, MultiSlotGivesOneVariablePerOutput) {
 }
 
 TEST(JobTest, SlotsOfTwoTypesCannotShareAnOutput) {
-  const std::string text = Replaced(kDeepFm, "criteo { integers: 6 categoricals: 30 }",
-                                    "multi_slot { slot { name: \"a\" type: FLOAT output: \"x\" } slot { name: \"b\" output: "
-                                    "\"x\" } }");
+  const std::string text =
+      Replaced(kDeepFm, "criteo { integers: 6 categoricals: 30 }",
+               "multi_slot { slot { name: \"a\" type: FLOAT output: \"x\" } slot { name: \"b\" output: "
+               "\"x\" } }");
   const auto job = ParseJob(text, "job.textproto", {});
   EXPECT_THAT(std::string(job.status().message()),
               HasSubstr("data.multi_slot.slot[1] gives ids to 'x', which earlier slots fill with floats"));

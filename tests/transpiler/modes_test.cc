@@ -73,7 +73,8 @@ TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
 TEST(ModesTest, RowsAheadWithoutRowsAreRefused) {
   std::vector<std::string> whole = {"distribute.sync=false", "data.ids.shared=[\"cat\"]"};
   for (const char* table : {"table[0]", "table[1]"}) {
-    for (const char* setting : {".is_distributed=false", ".dict_size=500", ".fetch=WHOLE"}) whole.push_back(absl::StrCat(table, setting));
+    for (const char* setting : {".is_distributed=false", ".dict_size=500", ".fetch=WHOLE"})
+      whole.push_back(absl::StrCat(table, setting));
   }
   EXPECT_TRUE(Transpile(JobOf(kDeepFm, whole)).ok()) << Transpile(JobOf(kDeepFm, whole)).status();
   whole.push_back("distribute.prefetch_rows=true");
@@ -117,7 +118,8 @@ TEST(ModesTest, GeoTrainersCarryTheUpdatesAndServersAddDifferences) {
   const TrainingMode mode = ModeOf(main);
   EXPECT_EQ(mode.geo_every_steps, 5);
   // One block for every parameter block and table of both servers.
-  EXPECT_EQ(static_cast<int>(mode.geo_blocks.size()), transpiled.plan().blocks_size() + transpiled.plan().tables_size());
+  EXPECT_EQ(static_cast<int>(mode.geo_blocks.size()),
+            transpiled.plan().blocks_size() + transpiled.plan().tables_size());
   EXPECT_EQ(main.blocks_size(), static_cast<int>(mode.geo_blocks.size()) + 1);
   for (const int32_t b : mode.geo_blocks) EXPECT_EQ(Types(main, b)[0], "merge");
   // Initial values of all of them, states too, stand in a block of their own, which the trainer does not run.
@@ -175,8 +177,8 @@ TEST(ModesTest, ProgramsOfEveryModeReadBackAndFitTheirJob) {
 TEST(ModesTest, TheModeIsPartOfTheFingerprint) {
   const Job plain = JobOf(kDeepFm, {"distribute.sync=false"});
   const Job bounded = JobOf(kDeepFm, {"distribute.sync=false", "distribute.bounded_staleness.steps=3"});
-  const std::string difference = FirstDifference(PlanText(plain, TranspiledOf(plain).plan()),
-                                                 PlanText(bounded, TranspiledOf(bounded).plan()));
+  const std::string difference =
+      FirstDifference(PlanText(plain, TranspiledOf(plain).plan()), PlanText(bounded, TranspiledOf(bounded).plan()));
   EXPECT_THAT(difference, HasSubstr("bounded_staleness"));
 }
 
@@ -200,21 +202,29 @@ TEST(ModesTest, SettingsThatContradictEachOtherAreRefusedAtTheirPlace) {
       {"sync: false geo { every_steps: 0 }", "", "job.textproto:20:55: distribute.geo.every_steps must be in [1, "},
       {"sync: false geo {} delay_compensation {}", "", "distribute.delay_compensation contradicts geo"},
       {"sync: false async_apply: EAGER geo {}", "", "distribute.geo contradicts async_apply: EAGER"},
-      {"sync: false async_apply: EAGER bounded_staleness {}", "", "distribute.bounded_staleness contradicts async_apply: EAGER"},
+      {"sync: false async_apply: EAGER bounded_staleness {}", "",
+       "distribute.bounded_staleness contradicts async_apply: EAGER"},
       {"sync: false bounded_staleness { steps: -1 }", "", "distribute.bounded_staleness.steps must be in [0, "},
-      {"sync: false delay_compensation { lambda: -0.5 }", "", "distribute.delay_compensation.lambda must be finite and not neg"},
-      {"prefetch_rows: true", "", "job.textproto:20:37: distribute.prefetch_rows contradicts sync: true, whose bits need rows of the "
-                                  "very step: one that is read a step ahead misses its updates; set sync: false, with "
-                                  "bounded_staleness if you like, or leave it out"},
-      {"prefetch_rows: true async_tables: true reproducible: false", "", "distribute.prefetch_rows contradicts sync: true"},
-      {"sync: false prefetch_rows: true geo {}", "", "job.textproto:20:49: distribute.prefetch_rows contradicts geo: its trainers "
-                                                     "read their own copies, and ask for a row once an exchange"},
+      {"sync: false delay_compensation { lambda: -0.5 }", "",
+       "distribute.delay_compensation.lambda must be finite and not neg"},
+      {"prefetch_rows: true", "",
+       "job.textproto:20:37: distribute.prefetch_rows contradicts sync: true, whose bits need rows of the "
+       "very step: one that is read a step ahead misses its updates; set sync: false, with "
+       "bounded_staleness if you like, or leave it out"},
+      {"prefetch_rows: true async_tables: true reproducible: false", "",
+       "distribute.prefetch_rows contradicts sync: true"},
+      {"sync: false prefetch_rows: true geo {}", "",
+       "job.textproto:20:49: distribute.prefetch_rows contradicts geo: its trainers "
+       "read their own copies, and ask for a row once an exchange"},
       {"sync: false prefetch_rows: true bounded_staleness { steps: 0 }", "",
-       "job.textproto:20:49: distribute.prefetch_rows contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one "
+       "job.textproto:20:49: distribute.prefetch_rows contradicts bounded_staleness.steps: 0, whose rows hold all "
+       "steps before: one "
        "that is read a step ahead misses the trainer's own; set steps to 1 or more, or leave it out"},
-      {"async_tables: true", "", "job.textproto:20:37: distribute.async_tables makes the result depend on who comes first"},
+      {"async_tables: true", "",
+       "job.textproto:20:37: distribute.async_tables makes the result depend on who comes first"},
       {"sync: false async_tables: true", "", "distribute.async_tables says nothing with sync: false"},
-      {"async_tables: true reproducible: false average: BY_TRAINERS", "", "async_tables contradicts average: BY_TRAINERS"},
+      {"async_tables: true reproducible: false average: BY_TRAINERS", "",
+       "async_tables contradicts average: BY_TRAINERS"},
   };
   for (const Wrong& each : wrong) {
     std::string text = Replaced(kDeepFm, "distribute { servers: 2 trainers: 2 }",

@@ -26,7 +26,8 @@ std::string Text(const std::string& rest) {
 
 constexpr char kAll[] =
     R"(schedule { cosine { decay_steps: 9 } warm_up { steps: 2 } } l2_decay: 0.5 clip { by_value { max: 1 } }
-  parameter { name: "deep.*" learning_rate_factor: 0.25 l2_decay: 0 } parameter { name: "out.w" no_clip: true l1_decay: 2 })";
+  parameter { name: "deep.*" learning_rate_factor: 0.25 l2_decay: 0 }
+    parameter { name: "out.w" no_clip: true l1_decay: 2 })";
 
 std::vector<std::string> OpsOf(const v1::BlockDesc& block, v1::OpRole role, const std::string& param = "") {
   std::vector<std::string> ops;
@@ -82,13 +83,17 @@ TEST(OptimizerSettingsTest, SegmentsOfATableAreUpdatesOfItsColumns) {
   ASSERT_TRUE(server.ok()) << server.status();
   const v1::BlockDesc* block = nullptr;
   for (const v1::BlockDesc& each : server->main.blocks()) {
-    if (each.index() > 0 && each.ops(0).param_grads_size() > 0 && each.ops(0).param_grads(0).param() == "vectors") block = &each;
+    if (each.index() > 0 && each.ops(0).param_grads_size() > 0 && each.ops(0).param_grads(0).param() == "vectors")
+      block = &each;
   }
   ASSERT_NE(block, nullptr);
   EXPECT_THAT(OpsOf(*block, v1::OPTIMIZE), ElementsAre("merge", "drop_bad_rows", "decay", "ftrl", "adagrad", "bound"));
   const std::string program = ProgramText(server->main);
-  EXPECT_THAT(program, HasSubstr("vectors@GRAD <- decay(Param=vectors, Grad=vectors@GRAD) l1=0.0 l2=0.25 columns=[0, 1] @OPTIMIZE"));
-  EXPECT_THAT(program, HasSubstr("vectors <- ftrl(Param=vectors, Grad=vectors@GRAD, LearningRate=vectors.0.learning_rate)"));
+  EXPECT_THAT(
+      program,
+      HasSubstr("vectors@GRAD <- decay(Param=vectors, Grad=vectors@GRAD) l1=0.0 l2=0.25 columns=[0, 1] @OPTIMIZE"));
+  EXPECT_THAT(program,
+              HasSubstr("vectors <- ftrl(Param=vectors, Grad=vectors@GRAD, LearningRate=vectors.0.learning_rate)"));
   EXPECT_THAT(program, HasSubstr("columns=[1, 4] after=6 initializer=initializer { gaussian { stddev: 0.125 } }"));
   EXPECT_THAT(program, HasSubstr("bound(Param=vectors) max=2.0"));
   // Two of ftrl, three of adagrad, the count of steps.
@@ -147,7 +152,9 @@ TEST(OptimizerSettingsTest, ShowsAndClicksAreCountedBehindTheGradientAndTravelWi
   EXPECT_TRUE(transpiled.plan().tables(0).shows_and_clicks());
   EXPECT_FALSE(transpiled.plan().tables(1).shows_and_clicks());
   const std::string program = ProgramText(transpiled.trainer().main);
-  EXPECT_THAT(program, HasSubstr("vectors@SHOWS <- shows(Grad=vectors@GRAD, Ids=cat, Index=cat@INDEX.vectors, Click=label) @DIST"));
+  EXPECT_THAT(
+      program,
+      HasSubstr("vectors@SHOWS <- shows(Grad=vectors@GRAD, Ids=cat, Index=cat@INDEX.vectors, Click=label) @DIST"));
   EXPECT_THAT(program, HasSubstr("send(X=vectors@GRAD, Counts=vectors@SHOWS) blocks=[\"vectors\"]"));
 }
 

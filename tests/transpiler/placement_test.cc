@@ -38,29 +38,30 @@ TEST_P(SliceTest, FollowsTheRule) {
   EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row, ElementCount(cut.dims));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fluid, SliceTest,
-    ::testing::Values(Cut{{1000}, 2, 8192, {1000}}, Cut{{1000, 1000}, 2, 8192, {500, 500}},
-                      Cut{{1000, 1000}, 2, 1048576, {1000}}, Cut{{1000, 1000}, 3, 8192, {334, 334, 332}},
-                      Cut{{1000, 64}, 2, 8192, {500, 500}}, Cut{{1000, 64}, 10, 8192, {143, 143, 143, 143, 143, 143, 142}},
-                      Cut{{1001, 64}, 2, 8192, {501, 500}}, Cut{{192, 2}, 2, 8192, {192}},
-                      Cut{{10000, 8}, 2, 8192, {5000, 5000}}, Cut{{10000, 1}, 2, 8192, {10000}},
-                      Cut{{1500, 128}, 2, 8192, {750, 750}}, Cut{{64, 32, 3, 3}, 4, 8192, {32, 32}},
-                      Cut{{7, 3000}, 4, 8192, {4, 3}}, Cut{{3, 100000}, 4, 8192, {1, 1, 1}},
-                      Cut{{5, 8000}, 8, 8192, {2, 2, 1}}, Cut{{10, 10000}, 8, 8192, {2, 2, 2, 2, 2}},
-                      Cut{{16383}, 2, 8192, {16383}}, Cut{{16384}, 2, 8192, {8192, 8192}},
-                      Cut{{16385}, 2, 8192, {8193, 8192}}));
+INSTANTIATE_TEST_SUITE_P(Fluid, SliceTest,
+                         ::testing::Values(Cut{{1000}, 2, 8192, {1000}}, Cut{{1000, 1000}, 2, 8192, {500, 500}},
+                                           Cut{{1000, 1000}, 2, 1048576, {1000}},
+                                           Cut{{1000, 1000}, 3, 8192, {334, 334, 332}},
+                                           Cut{{1000, 64}, 2, 8192, {500, 500}},
+                                           Cut{{1000, 64}, 10, 8192, {143, 143, 143, 143, 143, 143, 142}},
+                                           Cut{{1001, 64}, 2, 8192, {501, 500}}, Cut{{192, 2}, 2, 8192, {192}},
+                                           Cut{{10000, 8}, 2, 8192, {5000, 5000}}, Cut{{10000, 1}, 2, 8192, {10000}},
+                                           Cut{{1500, 128}, 2, 8192, {750, 750}},
+                                           Cut{{64, 32, 3, 3}, 4, 8192, {32, 32}}, Cut{{7, 3000}, 4, 8192, {4, 3}},
+                                           Cut{{3, 100000}, 4, 8192, {1, 1, 1}}, Cut{{5, 8000}, 8, 8192, {2, 2, 1}},
+                                           Cut{{10, 10000}, 8, 8192, {2, 2, 2, 2, 2}}, Cut{{16383}, 2, 8192, {16383}},
+                                           Cut{{16384}, 2, 8192, {8192, 8192}}, Cut{{16385}, 2, 8192, {8193, 8192}}));
 
-INSTANTIATE_TEST_SUITE_P(
-    Requirements, SliceTest,
-    ::testing::Values(Cut{{8192}, 2, 8192, {8192}}, Cut{{8193}, 2, 8192, {8193}}, Cut{{10000}, 2, 8192, {10000}},
-                      Cut{{16384}, 4, 8192, {8192, 8192}}, Cut{{100, 100}, 2, 8192, {100}},
-                      Cut{{3, 10000}, 4, 8192, {1, 1, 1}}, Cut{{5, 10000}, 3, 8192, {2, 2, 1}},
-                      Cut{{7, 10000}, 4, 8192, {2, 2, 2, 1}}, Cut{{2, 100000}, 4, 8192, {1, 1}},
-                      Cut{{1, 40000}, 4, 8192, {1}}, Cut{{1000003}, 4, 8192, {250001, 250001, 250001, 250000}},
-                      Cut{{784, 128}, 3, 8192, {262, 262, 260}},
-                      // The matrix of the equality job.
-                      Cut{{221, 256}, 5, 8192, {45, 45, 45, 45, 41}}));
+INSTANTIATE_TEST_SUITE_P(Requirements, SliceTest,
+                         ::testing::Values(Cut{{8192}, 2, 8192, {8192}}, Cut{{8193}, 2, 8192, {8193}},
+                                           Cut{{10000}, 2, 8192, {10000}}, Cut{{16384}, 4, 8192, {8192, 8192}},
+                                           Cut{{100, 100}, 2, 8192, {100}}, Cut{{3, 10000}, 4, 8192, {1, 1, 1}},
+                                           Cut{{5, 10000}, 3, 8192, {2, 2, 1}}, Cut{{7, 10000}, 4, 8192, {2, 2, 2, 1}},
+                                           Cut{{2, 100000}, 4, 8192, {1, 1}}, Cut{{1, 40000}, 4, 8192, {1}},
+                                           Cut{{1000003}, 4, 8192, {250001, 250001, 250001, 250000}},
+                                           Cut{{784, 128}, 3, 8192, {262, 262, 260}},
+                                           // The matrix of the equality job.
+                                           Cut{{221, 256}, 5, 8192, {45, 45, 45, 45, 41}}));
 
 std::vector<int> ServersOf(const v1::Plan& plan) {
   std::vector<int> servers;
@@ -82,14 +83,15 @@ TEST(PlacementTest, WithoutSlicingOrderAndCursorStay) {
 }
 
 TEST(PlacementTest, BlocksThatAreAssignedDoNotMoveTheCursor) {
-  const Transpiled transpiled = TranspiledOf(JobOf(
-      Replaced(kDeepFm, "distribute { servers: 2", "distribute { assign { parameter: \"deep.0.b\" server: 1 } servers: 2")));
+  const Transpiled transpiled = TranspiledOf(JobOf(Replaced(
+      kDeepFm, "distribute { servers: 2", "distribute { assign { parameter: \"deep.0.b\" server: 1 } servers: 2")));
   // deep.0.b is assigned; the first that is dealt, deep.0.w.block0, goes to server 0.
   EXPECT_THAT(ServersOf(transpiled.plan()), ElementsAre(1, 0, 1, 0, 1, 0, 1));
 }
 
 TEST(PlacementTest, HashNameIsTheHashOfTheBlockNameForEver) {
-  const Transpiled transpiled = TranspiledOf(JobOf(kDeepFm, {"distribute.split_method=HASH_NAME", "distribute.servers=3"}));
+  const Transpiled transpiled =
+      TranspiledOf(JobOf(kDeepFm, {"distribute.split_method=HASH_NAME", "distribute.servers=3"}));
   for (const v1::PlacedBlock& block : transpiled.plan().blocks()) {
     EXPECT_EQ(block.server(), static_cast<int>(StableHash(block.name()) % 3)) << block.name();
   }
@@ -113,7 +115,8 @@ TEST(PlacementTest, AGradientGoesWhereItsParameterIs) {
   }
 }
 
-// Every block of the plan and every table: sent once, received once (tables: prefetched), updated on one server (tables: on all).
+// Every block of the plan and every table: sent once, received once (tables: prefetched), updated on one server
+// (tables: on all).
 TEST(PlacementTest, EveryBlockIsOwnedSentAndReceivedOnce) {
   for (const int servers : {1, 2, 3, 5}) {
     for (const char* method : {"ROUND_ROBIN", "HASH_NAME"}) {

@@ -36,22 +36,24 @@ TEST(PlanTextTest, TheLastLineCountsWithoutALineEnd) {
 }
 
 TEST(PlanTextTest, FreeSettingsMayDiffer) {
-  EXPECT_EQ(FirstDifference(TextOf({}), TextOf({"train.threads=3", "train.log_every_seconds=1", "data.prefetch_batches=9",
-                                                "checkpoint.dir=elsewhere", "deadlines.rpc_s=7",
-                                                "cluster.pserver=[\"a:1\", \"b:2\"]"})),
+  EXPECT_EQ(FirstDifference(TextOf({}), TextOf({"train.threads=3", "train.log_every_seconds=1",
+                                                "data.prefetch_batches=9", "checkpoint.dir=elsewhere",
+                                                "deadlines.rpc_s=7", "cluster.pserver=[\"a:1\", \"b:2\"]"})),
             "");
 }
 
 TEST(PlanTextTest, ADefaultThatIsWrittenIsNoDifference) {
-  EXPECT_EQ(FirstDifference(TextOf({}), TextOf({"train.lanes=8", "data.dense.transform=NONE", "checkpoint.keep_last=3"})), "");
+  EXPECT_EQ(
+      FirstDifference(TextOf({}), TextOf({"train.lanes=8", "data.dense.transform=NONE", "checkpoint.keep_last=3"})),
+      "");
 }
 
 TEST(PlanTextTest, EverySettingOfTheTrainingCounts) {
   const std::string text = TextOf({});
   for (const char* setting :
        {"train.seed=2", "train.lanes=16", "train.epochs=2", "train.max_steps=3", "train.nan_policy=SKIP_STEP",
-        "train.arithmetic=AVX2", "data.batch_size=128", "data.shuffle=WINDOW", "data.drop_last=true", "data.ids.min_count=2",
-        "data.dense.transform=LOG1P", "distribute.sync=false", "distribute.slice_var_up=false",
+        "train.arithmetic=AVX2", "data.batch_size=128", "data.shuffle=WINDOW", "data.drop_last=true",
+        "data.ids.min_count=2", "data.dense.transform=LOG1P", "distribute.sync=false", "distribute.slice_var_up=false",
         "distribute.split_method=HASH_NAME", "distribute.trainers=4", "table[0].width=8", "deadlines.lease_s=5",
         "model.layer[4].mlp.activation=TANH", "name=other"}) {
     EXPECT_NE(FirstDifference(text, TextOf({setting})), "") << setting;
@@ -59,7 +61,9 @@ TEST(PlanTextTest, EverySettingOfTheTrainingCounts) {
 }
 
 TEST(PlanTextTest, ArithmeticIsFreeWhereNoBitsArePromised) {
-  EXPECT_EQ(FirstDifference(TextOf({"distribute.sync=false"}), TextOf({"distribute.sync=false", "train.arithmetic=AVX2"})), "");
+  EXPECT_EQ(
+      FirstDifference(TextOf({"distribute.sync=false"}), TextOf({"distribute.sync=false", "train.arithmetic=AVX2"})),
+      "");
 }
 
 TEST(PlanTextTest, TheFingerprintFollowsTheText) {
@@ -69,9 +73,9 @@ TEST(PlanTextTest, TheFingerprintFollowsTheText) {
 
 TEST(EvaluationProgramTest, IsTheForwardPart) {
   const v1::ProgramDesc evaluation = EvaluationProgram(TranspiledOf(JobOf(kDeepFm)).trainer().main);
-  EXPECT_THAT(Types(evaluation),
-              ::testing::ElementsAre("prefetch", "lookup_concat", "lookup_rows", "fm_interaction", "fc", "fc", "fc",
-                                     "elementwise_add", "elementwise_add", "sigmoid_cross_entropy_with_logits", "sigmoid"));
+  EXPECT_THAT(Types(evaluation), ::testing::ElementsAre("prefetch", "lookup_concat", "lookup_rows", "fm_interaction",
+                                                        "fc", "fc", "fc", "elementwise_add", "elementwise_add",
+                                                        "sigmoid_cross_entropy_with_logits", "sigmoid"));
   EXPECT_EQ(FindVar(evaluation.blocks(0), "deep.0.w@GRAD"), nullptr);
   EXPECT_EQ(FindVar(evaluation.blocks(0), "deep.0.w.block0"), nullptr);
   EXPECT_NE(FindVar(evaluation.blocks(0), "ctr.prediction"), nullptr);

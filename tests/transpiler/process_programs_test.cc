@@ -72,7 +72,8 @@ TEST(ProcessProgramsTest, AnEditedOperatorIsWhatRuns) {
 }
 
 TEST(ProcessProgramsTest, ALostRecvIsNamed) {
-  EXPECT_THAT(TrainerError(WithoutLine(TrainerText(), "Out=out.w <- recv")), HasSubstr("recv of block 'out.w' is missing"));
+  EXPECT_THAT(TrainerError(WithoutLine(TrainerText(), "Out=out.w <- recv")),
+              HasSubstr("recv of block 'out.w' is missing"));
 }
 
 TEST(ProcessProgramsTest, ALostSendIsNamed) {
@@ -91,8 +92,10 @@ TEST(ProcessProgramsTest, AnUnknownOperatorIsFoundByTheVerifier) {
 }
 
 TEST(ProcessProgramsTest, AProgramOfAnotherPlanIsRefused) {
-  const std::string other = ProgramText(TranspiledOf(JobOf(kDeepFm, {"distribute.split_method=HASH_NAME"})).trainer().main);
-  EXPECT_THAT(TrainerError(other), HasSubstr("its plan is not the job's ('here' is the file): plan.block deep.0.w.block0: server 0"));
+  const std::string other =
+      ProgramText(TranspiledOf(JobOf(kDeepFm, {"distribute.split_method=HASH_NAME"})).trainer().main);
+  EXPECT_THAT(TrainerError(other),
+              HasSubstr("its plan is not the job's ('here' is the file): plan.block deep.0.w.block0: server 0"));
 }
 
 TEST(ProcessProgramsTest, AProgramWithoutAPlanIsRefused) {
@@ -139,8 +142,9 @@ TEST(ProcessProgramsTest, ACycleOfWaitsIsNamed) {
   const std::string barrier = text.substr(at, end - at);
   text.erase(at, barrier.size());
   text.insert(text.rfind("}\n"), barrier);
-  EXPECT_THAT(TrainerError(text), HasSubstr("waits: server 0 waits for send_barrier of trainer 0 waits for fetch_barrier of "
-                                            "trainer 0 waits for server 0"));
+  EXPECT_THAT(TrainerError(text),
+              HasSubstr("waits: server 0 waits for send_barrier of trainer 0 waits for fetch_barrier of "
+                        "trainer 0 waits for server 0"));
 }
 
 TEST(ProcessProgramsTest, AMissingFileIsNamed) {
@@ -154,7 +158,8 @@ TEST(ProcessProgramsTest, ABroughtProgramMayHaveItsUpdates) {
   const std::string file = File("single.program", ProgramText(single.main));
   const std::string model(kDeepFm);
   const size_t begin = model.find("model {"), end = model.find("table {");
-  const std::string text = model.substr(0, begin) + "program: \"" + file + "\"\ndistribute { servers: 2 trainers: 2 }\n";
+  const std::string text =
+      model.substr(0, begin) + "program: \"" + file + "\"\ndistribute { servers: 2 trainers: 2 }\n";
   ASSERT_NE(end, std::string::npos);
   const Transpiled brought = TranspiledOf(JobOf(text));
   const Transpiled made = TranspiledOf(JobOf(kDeepFm));
@@ -173,15 +178,17 @@ TEST(ProcessProgramsTest, SettingsOfUpdatesThatABroughtProgramHasAreRefusedAtThe
     EXPECT_TRUE(job.ok()) << job.status();
     return std::string(Transpile(*job).status().message());
   };
-  EXPECT_EQ(message("optimizer { sgd {} }"),
-            "job.textproto:8:1: optimizer contradicts program: " + file +
-                " brings updates of its own, of 'deep.0.b' for one; leave this out, or bring a program without updates");
+  EXPECT_EQ(
+      message("optimizer { sgd {} }"),
+      "job.textproto:8:1: optimizer contradicts program: " + file +
+          " brings updates of its own, of 'deep.0.b' for one; leave this out, or bring a program without updates");
   EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true optimizer { sgd {} } }"),
               HasSubstr("table[0].optimizer contradicts program: "));
   EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true segment { width: 4 } }"),
               HasSubstr("table[0].segment contradicts program: "));
-  EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true bad_gradient: SKIP_ROW }"),
-              HasSubstr("table[0].bad_gradient contradicts program: "));
+  EXPECT_THAT(
+      message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true bad_gradient: SKIP_ROW }"),
+      HasSubstr("table[0].bad_gradient contradicts program: "));
   EXPECT_THAT(message("table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true storage: FLOAT16 }"),
               HasSubstr("table[0].storage contradicts program: " + file +
                         " has 'vectors' as table float32 [-1, 4]; leave this out"));

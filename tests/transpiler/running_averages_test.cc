@@ -29,8 +29,8 @@ distribute { servers: 2 trainers: 2 }
 )";
 
 std::string With(const std::string& optimizer, const std::string& distribute = "") {
-  return Replaced(Replaced(kJob, "adam { learning_rate: 0.1 }", "adam { learning_rate: 0.1 } " + optimizer), "trainers: 2",
-                  "trainers: 2 " + distribute);
+  return Replaced(Replaced(kJob, "adam { learning_rate: 0.1 }", "adam { learning_rate: 0.1 } " + optimizer),
+                  "trainers: 2", "trainers: 2 " + distribute);
 }
 
 std::string Error(const std::string& text) {
@@ -64,11 +64,14 @@ TEST(RunningAveragesTest, HaveAnUpdateOfTheirOwn) {
   const absl::StatusOr<Programs> single = BuildSingleMachine(JobOf(kJob));
   ASSERT_TRUE(single.ok()) << single.status();
   const std::string program = ProgramText(single->main);
-  EXPECT_THAT(program,
-              HasSubstr("a.mean <- running_average(Param=a.mean, Grad=a.mean@GRAD, LearningRate=running_average.x0.1) @OPTIMIZE"));
   EXPECT_THAT(
       program,
-      HasSubstr("b.variance <- running_average(Param=b.variance, Grad=b.variance@GRAD, LearningRate=running_average.x0.25)"));
+      HasSubstr(
+          "a.mean <- running_average(Param=a.mean, Grad=a.mean@GRAD, LearningRate=running_average.x0.1) @OPTIMIZE"));
+  EXPECT_THAT(
+      program,
+      HasSubstr(
+          "b.variance <- running_average(Param=b.variance, Grad=b.variance@GRAD, LearningRate=running_average.x0.25)"));
   EXPECT_THAT(UpdateOf(single->main, "a.scale"), ElementsAre("adam"));
   EXPECT_FLOAT_EQ(FindVar(single->main.blocks(0), "running_average.x0.1")->initializer().constant().value(), 0.1);
   // Without state.
@@ -79,9 +82,9 @@ TEST(RunningAveragesTest, HaveAnUpdateOfTheirOwn) {
 }
 
 TEST(RunningAveragesTest, NoSettingOfAnOptimizerConcernsThem) {
-  const Transpiled transpiled = TranspiledOf(
-      JobOf(With("l1_decay: 0.5 l2_decay: 0.5 clip { by_global_norm { max_norm: 1 } } schedule { cosine { decay_steps: 9 } } "
-                 "parameter { name: \"a.*\" learning_rate_factor: 0.5 }")));
+  const Transpiled transpiled = TranspiledOf(JobOf(
+      With("l1_decay: 0.5 l2_decay: 0.5 clip { by_global_norm { max_norm: 1 } } schedule { cosine { decay_steps: 9 } } "
+           "parameter { name: \"a.*\" learning_rate_factor: 0.5 }")));
   for (const std::string name : {"a.mean", "a.variance", "b.mean", "b.variance"}) {
     EXPECT_THAT(UpdateOf(OwnerOf(transpiled, name), name), ElementsAre("merge", "running_average")) << name;
   }
@@ -120,9 +123,9 @@ TEST(RunningAveragesTest, InGeoTrainersAverageAndServersAddDifferences) {
 TEST(RunningAveragesTest, AWireWithoutRoomForThemIsRefusedByName) {
   for (const std::string format : {"WIRE_FLOAT16", "WIRE_INT8"}) {
     for (const std::string way : {"push", "pull"}) {
-      EXPECT_THAT(
-          Error(With("", "reproducible: false wire { " + way + ": " + format + " }")),
-          HasSubstr("distribute.wire." + way + " " + format + " has no room for 'a.mean', a running average of batch_norm"));
+      EXPECT_THAT(Error(With("", "reproducible: false wire { " + way + ": " + format + " }")),
+                  HasSubstr("distribute.wire." + way + " " + format +
+                            " has no room for 'a.mean', a running average of batch_norm"));
     }
   }
   EXPECT_THAT(Error(With("", "reproducible: false wire { push: WIRE_BFLOAT16 pull: WIRE_BFLOAT16 }")), IsEmpty());

@@ -39,8 +39,8 @@ double Ratio(const Size& large, const Size& small) {
   return least_large / least_small;
 }
 
-// 100 layers are 200 parameters and 900 blocks on many servers; four times that costs four to six times as much, and up to
-// nine where others use the machine's caches. Work that grows with the square would cost sixteen times.
+// 100 layers are 200 parameters and 900 blocks on many servers; four times that costs four to six times as much, and up
+// to nine where others use the machine's caches. Work that grows with the square would cost sixteen times.
 TEST(ScaleTest, TimeGrowsWithParametersAndBlocks) { EXPECT_LT(Ratio({400, 100, 8}, {100, 100, 8}), 11); }
 
 // From 8 servers on there are no more blocks: ten and a hundred times as many servers hold the same.

@@ -50,8 +50,8 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
   std::set<std::string> sharing;
   for (const auto& [name, buffer] : *buffers) sharing.insert(name);
   // Views, of the data, of the loss, of the whole step, of another kind.
-  for (const char* name : {"deep.0.w@GRAD.block0", "dense", "label", "ctr.loss", "ctr.prediction", "vectors@ROWS", "vectors@GRAD",
-                           "cat@INDEX.vectors", "deep.0.w"}) {
+  for (const char* name : {"deep.0.w@GRAD.block0", "dense", "label", "ctr.loss", "ctr.prediction", "vectors@ROWS",
+                           "vectors@GRAD", "cat@INDEX.vectors", "deep.0.w"}) {
     EXPECT_THAT(sharing, Not(Contains(name)));
   }
   // No two live at once: from first write to last read.
@@ -71,7 +71,8 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
     for (const auto& [b, other] : *buffers) {
       if (a == b || buffer != other) continue;
       // An op in place may take over where the other ends.
-      EXPECT_TRUE(lives.at(a).second <= lives.at(b).first || lives.at(b).second <= lives.at(a).first) << a << " and " << b;
+      EXPECT_TRUE(lives.at(a).second <= lives.at(b).first || lives.at(b).second <= lives.at(a).first)
+          << a << " and " << b;
     }
   }
 }
@@ -120,8 +121,9 @@ TEST(ShareBuffersTest, ServersAreAsTheyWere) {
     EXPECT_EQ(with.Server(s)->startup.SerializeAsString(), without.Server(s)->startup.SerializeAsString());
   }
   // Yet all processes agree on it.
-  EXPECT_EQ(FirstDifference(PlanText(JobOf(kDeepFm, Optimized()), with.plan()), PlanText(JobOf(kDeepFm), without.plan())),
-            "distribute.memory_optimize: true here, false there");
+  EXPECT_EQ(
+      FirstDifference(PlanText(JobOf(kDeepFm, Optimized()), with.plan()), PlanText(JobOf(kDeepFm), without.plan())),
+      "distribute.memory_optimize: true here, false there");
 }
 
 TEST(ShareBuffersTest, EvaluationKeepsIt) {

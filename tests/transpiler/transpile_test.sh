@@ -7,10 +7,12 @@ fails=0
 fail() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
 # Two processes print the same bytes, for every process and in every format.
-for args in "--print=plan" "--print=agreement" "--print=single" "--role=trainer --trainer_id=1" "--role=trainer --print=startup" \
+for args in "--print=plan" "--print=agreement" "--print=single" \
+    "--role=trainer --trainer_id=1" "--role=trainer --print=startup" \
     "--role=pserver --server=1" "--role=pserver --server=1 --print=startup"; do
   for format in text textproto json; do
-    "$transpile" --job=$job $args --format=$format > "$TEST_TMPDIR/a" 2> "$TEST_TMPDIR/err" || fail "$args $format: $(cat "$TEST_TMPDIR/err")"
+    "$transpile" --job=$job $args --format=$format > "$TEST_TMPDIR/a" 2> "$TEST_TMPDIR/err" ||
+      fail "$args $format: $(cat "$TEST_TMPDIR/err")"
     "$transpile" --job=$job $args --format=$format --out="$TEST_TMPDIR/b" || fail "$args $format --out"
     [ -s "$TEST_TMPDIR/a" ] || fail "$args $format printed nothing"
     cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "$args $format: other bytes"
@@ -26,12 +28,14 @@ done
 "$transpile" --job=$job --print=explain --format=json | grep -q '"bytes_at_rest": "' || fail "explain: no JSON"
 
 # The split programs against the unsplit one; the job has no data files, so batches are made up.
-"$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" || fail "--verify: $(cat "$TEST_TMPDIR/err")"
-grep -q "^equal after each of 3 steps of made-up batches: " "$TEST_TMPDIR/out" || fail "--verify: $(cat "$TEST_TMPDIR/out")"
+"$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" ||
+  fail "--verify: $(cat "$TEST_TMPDIR/err")"
+grep -q "^equal after each of 3 steps of made-up batches: " "$TEST_TMPDIR/out" ||
+  fail "--verify: $(cat "$TEST_TMPDIR/out")"
 
 # --set may be given many times.
-"$transpile" --job=$job --print=plan --set distribute.servers=3 --set distribute.trainers=4 | grep -q "3 servers, 4 trainers" ||
-  fail "--set twice"
+"$transpile" --job=$job --print=plan --set distribute.servers=3 --set distribute.trainers=4 |
+  grep -q "3 servers, 4 trainers" || fail "--set twice"
 
 # After each pass a numbered dump; the last one is what runs.
 "$transpile" --job=$job --role=trainer --dump_dir="$TEST_TMPDIR/dump" > "$TEST_TMPDIR/a" || fail "--dump_dir"
@@ -41,10 +45,12 @@ for pass in $("$transpile" --print=passes); do
   [ -s "$TEST_TMPDIR/dump/$(printf %02d $n)_$pass.main.program" ] || fail "no dump of pass $n, $pass"
   # Stopping there prints the same bytes.
   "$transpile" --job=$job --stop_after=$pass > "$TEST_TMPDIR/b" || fail "--stop_after=$pass"
-  cmp -s "$TEST_TMPDIR/b" "$TEST_TMPDIR/dump/$(printf %02d $n)_$pass.main.program" || fail "--stop_after=$pass: other bytes"
+  cmp -s "$TEST_TMPDIR/b" "$TEST_TMPDIR/dump/$(printf %02d $n)_$pass.main.program" ||
+    fail "--stop_after=$pass: other bytes"
 done
 [ $n -ge 9 ] || fail "--print=passes lists $n"
-cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR"/dump/*_receive_parameters.main.program || fail "the dump of receive_parameters is not what runs"
+cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR"/dump/*_receive_parameters.main.program ||
+  fail "the dump of receive_parameters is not what runs"
 [ -s "$(echo "$TEST_TMPDIR"/dump/*_make_server_program.server1.startup.program)" ] || fail "no dump of server 1"
 
 # A front end's tool: a program file in, the programs of all processes out, in any format.
@@ -52,11 +58,14 @@ cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR"/dump/*_receive_parameters.main.program ||
 [ "$(wc -l < "$TEST_TMPDIR/names")" = 7 ] || fail "--out_dir printed $(cat "$TEST_TMPDIR/names")"
 for pass in build_forward append_backward append_optimizer; do
   for format in program textproto json; do
-    "$transpile" --job=$job --stop_after=$pass --format=${format/program/text} --out="$TEST_TMPDIR/given.$format" || fail "$pass $format"
+    "$transpile" --job=$job --stop_after=$pass --format=${format/program/text} --out="$TEST_TMPDIR/given.$format" ||
+      fail "$pass $format"
     rm -rf "$TEST_TMPDIR/again"
-    "$transpile" --job=$job --program="$TEST_TMPDIR/given.$format" --out_dir="$TEST_TMPDIR/again" > /dev/null || fail "--program from $pass, $format"
+    "$transpile" --job=$job --program="$TEST_TMPDIR/given.$format" --out_dir="$TEST_TMPDIR/again" > /dev/null ||
+      fail "--program from $pass, $format"
     for name in trainer.main trainer.startup server0.main server0.startup server1.main server1.startup; do
-      cmp -s "$TEST_TMPDIR/all/$name.program" "$TEST_TMPDIR/again/$name.program" || fail "$name of --program from $pass, $format, is another"
+      cmp -s "$TEST_TMPDIR/all/$name.program" "$TEST_TMPDIR/again/$name.program" ||
+        fail "$name of --program from $pass, $format, is another"
     done
   done
 done
@@ -79,10 +88,12 @@ expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2
 expect_error "there is no server 2; distribute.servers is 2" --job=$job --role=pserver --server=2
 expect_error "--print must be main" --job=$job --role=trainer --print=all
-expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " --job=$job --stop_after=slice_variable
+expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " \
+  --job=$job --stop_after=slice_variable
 expect_error "nowhere.program" --job=$job --program=nowhere.program --role=trainer
 expect_error "format" --job=$job --role=trainer --format=xml
-expect_error "--format must be text, json or html with --print=explain, got 'textproto'" --job=$job --print=explain --format=textproto
+expect_error "--format must be text, json or html with --print=explain, got 'textproto'" \
+  --job=$job --print=explain --format=textproto
 expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
 expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job

@@ -306,18 +306,19 @@ INSTANTIATE_TEST_SUITE_P(
                "shapes: prefetch takes 'vectors' for [-1, 4] into 'vectors@ROWS'; the plan has [-1, 5]"},
         Broken{"RowsAheadInSync", [](Set* s) { Ahead(&s->trainer.main); },
                "ahead: prefetch runs ahead, and the plan is of a sync job"},
-        Broken{"RowsAheadOfAnEarlierOp",
-               [](Set* s) {
-                 s->trainer.main.mutable_plan()->set_sync(false);
-                 Ahead(&s->trainer.main);
-                 v1::BlockDesc* const block = s->trainer.main.mutable_blocks(0);
-                 v1::VarDesc* const twice = block->add_vars();
-                 *twice = *FindVar(*block, "dense");
-                 twice->set_name("twice");
-                 *block->add_ops() = WithRole(MakeOp("scale", {{"X", {"dense"}}}, {{"Out", {"twice"}}}, {}), v1::FORWARD);
-                 for (int i = block->ops_size() - 1; i > 0; --i) block->mutable_ops()->SwapElements(i, i - 1);
-               },
-               "ahead: prefetch runs ahead, and stands behind scale; only share_buffers may be before it"},
+        Broken{
+            "RowsAheadOfAnEarlierOp",
+            [](Set* s) {
+              s->trainer.main.mutable_plan()->set_sync(false);
+              Ahead(&s->trainer.main);
+              v1::BlockDesc* const block = s->trainer.main.mutable_blocks(0);
+              v1::VarDesc* const twice = block->add_vars();
+              *twice = *FindVar(*block, "dense");
+              twice->set_name("twice");
+              *block->add_ops() = WithRole(MakeOp("scale", {{"X", {"dense"}}}, {{"Out", {"twice"}}}, {}), v1::FORWARD);
+              for (int i = block->ops_size() - 1; i > 0; --i) block->mutable_ops()->SwapElements(i, i - 1);
+            },
+            "ahead: prefetch runs ahead, and stands behind scale; only share_buffers may be before it"},
         Broken{"RowsAheadOfTheBoundZero",
                [](Set* s) {
                  s->trainer.main.mutable_plan()->set_sync(false);

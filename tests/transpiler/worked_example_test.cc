@@ -1,6 +1,6 @@
-// One fully connected layer, two servers, two trainers, sync, brought as a program: what Fluid made of it, op by op. Ours
-// differs where docs/program.md says so: reduce_sum and mean make a loss of each sample, fill_like_batch seeds backward, merge
-// stands for sum and scale.
+// One fully connected layer, two servers, two trainers, sync, brought as a program: what Fluid made of it, op by op.
+// Ours differs where docs/program.md says so: reduce_sum and mean make a loss of each sample, fill_like_batch seeds
+// backward, merge stands for sum and scale.
 #include <string>
 
 #include "gmock/gmock.h"
@@ -42,11 +42,11 @@ TEST(WorkedExampleTest, BlocksGoWhereFluidPutThem) {
 }
 
 TEST(WorkedExampleTest, TheTrainersOpsStandInFluidsOrder) {
-  EXPECT_THAT(Types(TranspiledOf(ExampleJob()).trainer().main),
-              ElementsAre("mul", "elementwise_add", "elementwise_sub", "square", "reduce_sum", "mean", "fill_like_batch",
-                          "mean_grad", "reduce_sum_grad", "square_grad", "elementwise_sub_grad", "elementwise_add_grad",
-                          "send", "mul_grad", "split_byref", "send", "send_barrier", "recv", "recv", "fetch_barrier",
-                          "concat"));
+  EXPECT_THAT(
+      Types(TranspiledOf(ExampleJob()).trainer().main),
+      ElementsAre("mul", "elementwise_add", "elementwise_sub", "square", "reduce_sum", "mean", "fill_like_batch",
+                  "mean_grad", "reduce_sum_grad", "square_grad", "elementwise_sub_grad", "elementwise_add_grad", "send",
+                  "mul_grad", "split_byref", "send", "send_barrier", "recv", "recv", "fetch_barrier", "concat"));
 }
 
 TEST(WorkedExampleTest, TheTrainerSendsAndReceivesBlocks) {
@@ -55,8 +55,10 @@ TEST(WorkedExampleTest, TheTrainerSendsAndReceivesBlocks) {
 send(X=fc_b@GRAD) blocks=["fc_b"] servers=[0] width=0 @RPC grads(fc_b=fc_b@GRAD)
 )"));
   EXPECT_THAT(ops, HasSubstr(R"(
-Out=[fc_w@GRAD.block0, fc_w@GRAD.block1] <- split_byref(X=fc_w@GRAD) sections=[500000, 500000] @DIST grads(fc_w=fc_w@GRAD)
-send(X=[fc_w@GRAD.block0, fc_w@GRAD.block1]) blocks=["fc_w.block0", "fc_w.block1"] servers=[1, 0] width=0 @RPC grads(fc_w=fc_w@GRAD)
+Out=[fc_w@GRAD.block0, fc_w@GRAD.block1] <- split_byref(X=fc_w@GRAD) sections=[500000, 500000] @DIST )"
+                             R"(grads(fc_w=fc_w@GRAD)
+send(X=[fc_w@GRAD.block0, fc_w@GRAD.block1]) blocks=["fc_w.block0", "fc_w.block1"] servers=[1, 0] width=0 )"
+                             R"(@RPC grads(fc_w=fc_w@GRAD)
 send_barrier(X=cost) nan_policy="stop" @RPC
 Out=fc_b <- recv() blocks=["fc_b"] servers=[0] @RPC grads(fc_b=fc_b@GRAD)
 Out=[fc_w.block0, fc_w.block1] <- recv() blocks=["fc_w.block0", "fc_w.block1"] servers=[1, 0] @RPC grads(fc_w=fc_w@GRAD)
@@ -76,15 +78,18 @@ TEST(WorkedExampleTest, AServerHasOneBlockPerOwnedBlock) {
   ASSERT_TRUE(server.ok()) << server.status();
   const v1::ProgramDesc& main = server->main;
   ASSERT_EQ(main.blocks_size(), 3);
-  EXPECT_EQ(Ops(main), "listen_and_serv() server_id=0 trainers=2 lanes=8 sync=true average=\"samples\" "
-                       "optimize_blocks=blocks[1, 2] @RPC\n");
-  EXPECT_EQ(Ops(main, 1), "Out=fc_b@GRAD <- merge(X=fc_b@GRAD) @OPTIMIZE grads(fc_b=fc_b@GRAD)\n"
-                          "ParamOut=fc_b <- sgd(Param=fc_b, Grad=fc_b@GRAD, LearningRate=learning_rate) @OPTIMIZE "
-                          "grads(fc_b=fc_b@GRAD)\n");
-  EXPECT_EQ(Ops(main, 2),
-            "Out=fc_w@GRAD.block1 <- merge(X=fc_w@GRAD.block1) @OPTIMIZE grads(fc_w.block1=fc_w@GRAD.block1)\n"
-            "ParamOut=fc_w.block1 <- sgd(Param=fc_w.block1, Grad=fc_w@GRAD.block1, LearningRate=learning_rate) @OPTIMIZE "
-            "grads(fc_w.block1=fc_w@GRAD.block1)\n");
+  EXPECT_EQ(Ops(main),
+            "listen_and_serv() server_id=0 trainers=2 lanes=8 sync=true average=\"samples\" "
+            "optimize_blocks=blocks[1, 2] @RPC\n");
+  EXPECT_EQ(Ops(main, 1),
+            "Out=fc_b@GRAD <- merge(X=fc_b@GRAD) @OPTIMIZE grads(fc_b=fc_b@GRAD)\n"
+            "ParamOut=fc_b <- sgd(Param=fc_b, Grad=fc_b@GRAD, LearningRate=learning_rate) @OPTIMIZE "
+            "grads(fc_b=fc_b@GRAD)\n");
+  EXPECT_EQ(
+      Ops(main, 2),
+      "Out=fc_w@GRAD.block1 <- merge(X=fc_w@GRAD.block1) @OPTIMIZE grads(fc_w.block1=fc_w@GRAD.block1)\n"
+      "ParamOut=fc_w.block1 <- sgd(Param=fc_w.block1, Grad=fc_w@GRAD.block1, LearningRate=learning_rate) @OPTIMIZE "
+      "grads(fc_w.block1=fc_w@GRAD.block1)\n");
   EXPECT_EQ(main.blocks(1).parent(), 0);
 }
 

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:11: model.layer[2].name 'vectors' is the name of a table too"},
         Wrong{"LayerWithoutKind", "fm_interaction { input: \"fields\" }", "",
               "job.textproto:10:3: model.layer[2] needs one of embedding, fc, mlp, concat, fm_interaction, add, sub, "
-              "mul, div, activation, dropout, reshape, split, scale, square, reduce_sum, mean, cast, cross, dot_interaction, "
+              "mul, div, activation, dropout, reshape, split, scale, square, reduce_sum, mean, cast, cross, "
+              "dot_interaction, "
               "sequence_pool, attention_pool, conv2d, pool2d, batch_norm, custom"},
         Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
               "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above "
@@ -111,10 +112,12 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"CrossWithoutLayers", "fm_interaction { input: \"fields\" }", "cross { input: \"dense\" layers: 0 }",
               "job.textproto:10:45: layer 'fm': layers must be at least 1, got 0"},
         Wrong{"CrossOfTooHighARank", "fm_interaction { input: \"fields\" }", "cross { input: \"dense\" rank: 7 }",
-              "job.textproto:10:45: layer 'fm': rank must be 0 (none) or in [1, 6], the values of an example of 'dense', got 7"},
+              "job.textproto:10:45: layer 'fm': rank must be 0 (none) or in [1, 6], the values of an example of "
+              "'dense', got 7"},
         Wrong{"PairsOfVectorsOfTwoWidths", "fm_interaction { input: \"fields\" }",
               "dot_interaction { input: \"fields\" input: \"dense\" }",
-              "job.textproto:10:22: layer 'fm': dot_interaction: X[1] (dense) has dims [-1, 6], X[0] [-1, 30, 4]; inputs are "
+              "job.textproto:10:22: layer 'fm': dot_interaction: X[1] (dense) has dims [-1, 6], X[0] [-1, 30, 4]; "
+              "inputs are "
               "[B, S, W] or [B, W] of one width"},
         Wrong{"PairsOfNothing", "fm_interaction { input: \"fields\" }", "dot_interaction { }",
               "job.textproto:10:22: layer 'fm': input is required"},
@@ -149,51 +152,64 @@ INSTANTIATE_TEST_SUITE_P(
             "rows are held, ids in [0, dict_size)"},
         Wrong{"NoWidth", "width: 4 ", "", "job.textproto:17:1: table[0].width must be at least 1, got 0"},
         Wrong{"CacheInSync", "name: \"weights\" width: 1", "name: \"weights\" cache { rows: 10 } width: 1",
-              "job.textproto:18:25: table[1].cache contradicts sync: true, where every row is that of the step: set sync: false, or "
+              "job.textproto:18:25: table[1].cache contradicts sync: true, where every row is that of the step: set "
+              "sync: false, or "
               "leave it out"},
         Wrong{"CacheOfRowsThatServeOneStep", kCluster,
-              "distribute { sync: false prefetch_rows: true }\ntable { name: \"more\" width: 1 is_sparse: true is_distributed: true "
+              "distribute { sync: false prefetch_rows: true }\ntable { name: \"more\" width: 1 is_sparse: true "
+              "is_distributed: true "
               "cache { rows: 9 max_steps: 1 } }",
-              "job.textproto:21:84: table[2].cache.max_steps is 1, and with distribute.prefetch_rows a row is read a step before the "
+              "job.textproto:21:84: table[2].cache.max_steps is 1, and with distribute.prefetch_rows a row is read a "
+              "step before the "
               "one that it is read for: it would serve no other; raise it to 2 or more"},
-        Wrong{"RowsForAHeldTable", "width: 1 is_sparse: true is_distributed: true", "width: 1 dict_size: 9 load: \"w.rows\"",
+        Wrong{"RowsForAHeldTable", "width: 1 is_sparse: true is_distributed: true",
+              "width: 1 dict_size: 9 load: \"w.rows\"",
               "job.textproto:18:47: table[1].load is for is_distributed: true: row files hold rows by id"},
         Wrong{"TwoOfOneName", "name: \"weights\" width", "name: \"vectors\" width",
               "job.textproto:18:9: table[1].name 'vectors' is the name of an earlier table"},
         Wrong{"LifecycleOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
               "name: \"weights\" lifecycle {} width: 1 dict_size: 9",
-              "job.textproto:18:25: table[1].lifecycle is for is_distributed: true: rows of other tables are all there from the "
+              "job.textproto:18:25: table[1].lifecycle is for is_distributed: true: rows of other tables are all there "
+              "from the "
               "start"},
         Wrong{"AdmitAfterNoStep", "width: 4", "width: 4 lifecycle { admit_after: 0 }",
               "job.textproto:17:46: table[0].lifecycle.admit_after must be at least 1, got 0"},
         Wrong{"AdmittedNever", "width: 4", "width: 4 lifecycle { admit_probability: 0 }",
               "job.textproto:17:46: table[0].lifecycle.admit_probability must be above 0 and at most 1, got 0"},
         Wrong{"ScoresOfNothing", "width: 4", "width: 4 lifecycle { admit_score: 2 }",
-              "job.textproto:17:46: table[0].lifecycle.admit_score needs lifecycle.click: scores are made of shows and clicks"},
+              "job.textproto:17:46: table[0].lifecycle.admit_score needs lifecycle.click: scores are made of shows and "
+              "clicks"},
         Wrong{"DecayOfNothing", "width: 4", "width: 4 lifecycle { decay_every_steps: 2 }",
-              "job.textproto:17:46: table[0].lifecycle.decay_every_steps needs lifecycle.click: scores are made of shows and clicks"},
+              "job.textproto:17:46: table[0].lifecycle.decay_every_steps needs lifecycle.click: scores are made of "
+              "shows and clicks"},
         Wrong{"ClicksThatAreNoFloat", "width: 4", "width: 4 lifecycle { click: \"cat\" }",
-              "job.textproto:17:46: table[0].lifecycle.click 'cat' is no float variable of one column of the data; there is label"},
+              "job.textproto:17:46: table[0].lifecycle.click 'cat' is no float variable of one column of the data; "
+              "there is label"},
         Wrong{"ScoresThatNeverFade", "width: 4", "width: 4 lifecycle { click: \"label\" min_score: 1 }",
-              "job.textproto:17:61: table[0].lifecycle.min_score is looked at when shows decay: set lifecycle.decay_every_steps"},
+              "job.textproto:17:61: table[0].lifecycle.min_score is looked at when shows decay: set "
+              "lifecycle.decay_every_steps"},
         Wrong{"DecayThatGrows", "width: 4", "width: 4 lifecycle { click: \"label\" decay_every_steps: 2 decay: 1.5 }",
               "job.textproto:17:82: table[0].lifecycle.decay must be in [0, 1], got 1.5"},
         Wrong{"NoScore", "width: 4", "width: 4 lifecycle { click: \"label\" admit_score: nan }",
               "job.textproto:17:61: table[0].lifecycle.admit_score must be finite, got nan"},
         Wrong{"TtlThatClocksDecide", "width: 4", "width: 4 lifecycle { ttl_seconds: 60 }",
-              "job.textproto:17:46: table[0].lifecycle.ttl_seconds makes the result depend on the servers' clocks: use ttl_steps, or "
+              "job.textproto:17:46: table[0].lifecycle.ttl_seconds makes the result depend on the servers' clocks: use "
+              "ttl_steps, or "
               "set distribute.reproducible: false to permit that"},
         Wrong{"TtlBeforeNow", "width: 4", "width: 4 lifecycle { ttl_steps: -1 }",
               "job.textproto:17:46: table[0].lifecycle.ttl_steps must be at least 0, got -1"},
         Wrong{"EvictionWithoutALimit", "width: 4", "width: 4 lifecycle { when_full: EVICT_LEAST_RECENT }",
-              "job.textproto:17:46: table[0].lifecycle.when_full EVICT_LEAST_RECENT needs dict_size: without it the table is never "
+              "job.textproto:17:46: table[0].lifecycle.when_full EVICT_LEAST_RECENT needs dict_size: without it the "
+              "table is never "
               "full"},
         Wrong{"LimitBelowShards", "width: 4", "width: 4 dict_size: 100 lifecycle { when_full: EVICT_LEAST_FREQUENT }",
-              "job.textproto:17:34: table[0].dict_size is 100, and each of the 4096 logical shards evicts from its own part of it: "
+              "job.textproto:17:34: table[0].dict_size is 100, and each of the 4096 logical shards evicts from its own "
+              "part of it: "
               "raise it to at least that, or lower logical_shards"},
-        Wrong{"DiskOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
-              "name: \"weights\" disk { dir: \"d\" } width: 1 dict_size: 9",
-              "job.textproto:18:25: table[1].disk is for is_distributed: true: other tables are no rows on the servers"},
+        Wrong{
+            "DiskOfAHeldTable", "name: \"weights\" width: 1 is_sparse: true is_distributed: true",
+            "name: \"weights\" disk { dir: \"d\" } width: 1 dict_size: 9",
+            "job.textproto:18:25: table[1].disk is for is_distributed: true: other tables are no rows on the servers"},
         Wrong{"DiskNowhere", "width: 4", "width: 4 disk { memory_mb: 100 }",
               "job.textproto:17:34: table[0].disk.dir is required: the directory for rows that memory has no room for"},
         Wrong{"DiskWithoutMemory", "width: 4", "width: 4 disk { dir: \"d\" memory_mb: 31 }",
@@ -224,16 +240,21 @@ INSTANTIATE_TEST_SUITE_P(
     RowUpdates, WrongJobTest,
     ::testing::Values(
         Wrong{"SegmentOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 segment { width: 1 }",
-              "job.textproto:18:63: table[1].segment is for is_distributed: true; table 'weights' is an ordinary parameter"},
+              "job.textproto:18:63: table[1].segment is for is_distributed: true; table 'weights' is an ordinary "
+              "parameter"},
         Wrong{"BoundOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 min_value: 0",
-              "job.textproto:18:63: table[1].min_value is for is_distributed: true; table 'weights' is an ordinary parameter"},
+              "job.textproto:18:63: table[1].min_value is for is_distributed: true; table 'weights' is an ordinary "
+              "parameter"},
         Wrong{"SkippedRowsOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 bad_gradient: SKIP_ROW",
-              "job.textproto:18:63: table[1].bad_gradient is for is_distributed: true; table 'weights' is an ordinary parameter"},
-        Wrong{"BoundOfAnUntrainedTable", "width: 4", "width: 4 trainable: false max_value: 1",
-              "job.textproto:17:51: table[0].max_value says how rows are updated, but table 'vectors' is not trainable"},
+              "job.textproto:18:63: table[1].bad_gradient is for is_distributed: true; table 'weights' is an ordinary "
+              "parameter"},
+        Wrong{
+            "BoundOfAnUntrainedTable", "width: 4", "width: 4 trainable: false max_value: 1",
+            "job.textproto:17:51: table[0].max_value says how rows are updated, but table 'vectors' is not trainable"},
         Wrong{"BoundsUpsideDown", "width: 4", "width: 4 min_value: 1 max_value: -1",
               "job.textproto:17:34: table[0].min_value must not be above max_value, -1, got 1"},
-        Wrong{"ABoundThatIsNone", "width: 4", "width: 4 max_value: nan", "job.textproto:17:34: table[0].max_value must be finite, got nan"},
+        Wrong{"ABoundThatIsNone", "width: 4", "width: 4 max_value: nan",
+              "job.textproto:17:34: table[0].max_value must be finite, got nan"},
         Wrong{"SegmentsTooNarrow", "width: 4", "width: 4 segment { width: 1 } segment { width: 2 }",
               "job.textproto:17:34: table[0].segment widths add up to 3; width of table 'vectors' is 4"},
         Wrong{"SegmentWithoutAWidth", "width: 4", "width: 4 segment {} segment { width: 4 }",
@@ -243,48 +264,67 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"SegmentAfterTooMuch", "width: 4", "width: 4 segment { width: 4 after: 16777217 }",
               "job.textproto:17:53: table[0].segment[0].after must be at most 16777216, got 16777217"},
         Wrong{"SegmentWithoutFans", "width: 4", "width: 4 segment { width: 4 initializer { xavier {} } }",
-              "job.textproto:17:67: table[0].segment[0].initializer.xavier needs fan_in and fan_out: a distributed table has "
+              "job.textproto:17:67: table[0].segment[0].initializer.xavier needs fan_in and fan_out: a distributed "
+              "table has "
               "no height to take them from"},
         Wrong{"RateOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { sgd { learning_rate: 0 } } }",
               "job.textproto:17:71: table[0].segment[0].optimizer.sgd.learning_rate must be positive, got 0"},
-        Wrong{"NormOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { sgd {} clip { by_norm { max_norm: 1 } } } }",
-              "job.textproto:17:72: table[0].segment[0].optimizer.clip by a norm is over whole rows, but table 'vectors' has segments: "
+        Wrong{"NormOfASegment", "width: 4",
+              "width: 4 segment { width: 4 optimizer { sgd {} clip { by_norm { max_norm: 1 } } } }",
+              "job.textproto:17:72: table[0].segment[0].optimizer.clip by a norm is over whole rows, but table "
+              "'vectors' has segments: "
               "use by_value"},
         Wrong{"SegmentsWithGeo",
-              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { servers: 2 "
+              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { "
+              "servers: 2 "
               "trainers: 2 }",
-              "width: 1 segment { width: 1 } is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\n"
+              "width: 1 segment { width: 1 } is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: "
+              "0.1 } }\n"
               "distribute { sync: false geo { every_steps: 2 } }",
-              "job.textproto:18:34: table[1].segment contradicts distribute.geo, whose servers add up differences and update no rows"},
+              "job.textproto:18:34: table[1].segment contradicts distribute.geo, whose servers add up differences and "
+              "update no rows"},
         Wrong{"StorageOfAHeldTable", kHeldWeights, "width: 1 is_sparse: true dict_size: 9 storage: FLOAT16",
-              "job.textproto:18:63: table[1].storage FLOAT16 is for is_distributed: true; table 'weights' is an ordinary parameter"},
+              "job.textproto:18:63: table[1].storage FLOAT16 is for is_distributed: true; table 'weights' is an "
+              "ordinary parameter"},
         Wrong{"StorageInIntegers", "width: 4", "width: 4 storage: UINT8",
               "job.textproto:17:34: table[0].storage must be FLOAT32, FLOAT16 or BFLOAT16, got UINT8"},
         Wrong{"StorageWithGeo",
-              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { servers: 2 "
+              "width: 1 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\ndistribute { "
+              "servers: 2 "
               "trainers: 2 }",
-              "width: 1 storage: BFLOAT16 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 } }\n"
+              "width: 1 storage: BFLOAT16 is_sparse: true is_distributed: true }\noptimizer { sgd { learning_rate: 0.1 "
+              "} }\n"
               "distribute { sync: false geo { every_steps: 2 } }",
-              "job.textproto:18:34: table[1].storage BFLOAT16 contradicts distribute.geo, whose trainers take what they have added to a "
+              "job.textproto:18:34: table[1].storage BFLOAT16 contradicts distribute.geo, whose trainers take what "
+              "they have added to a "
               "row for what the servers hold: leave it out, or use another mode"},
-        Wrong{"BoundsBetweenWhichNothingLies", "width: 4", "width: 4 storage: FLOAT16 min_value: 0.10001 max_value: 0.10002",
-              "job.textproto:17:51: table[0].min_value leaves no value of storage FLOAT16 to a row: the least not below min_value is "
+        Wrong{"BoundsBetweenWhichNothingLies", "width: 4",
+              "width: 4 storage: FLOAT16 min_value: 0.10001 max_value: 0.10002",
+              "job.textproto:17:51: table[0].min_value leaves no value of storage FLOAT16 to a row: the least not "
+              "below min_value is "
               "0.100037, the greatest not above max_value 0.0999756"},
         Wrong{"ABoundBeyondItsStorage", "width: 4", "width: 4 storage: FLOAT16 max_value: -70000",
-              "job.textproto:17:51: table[0].max_value leaves no value of storage FLOAT16 to a row: the least not below min_value is "
+              "job.textproto:17:51: table[0].max_value leaves no value of storage FLOAT16 to a row: the least not "
+              "below min_value is "
               "-65504, the greatest not above max_value -inf"},
         Wrong{"AWireThatLosesBitsOfItsStorage", "width: 4", "width: 4 storage: FLOAT16 wire { pull: WIRE_BFLOAT16 }",
-              "job.textproto:17:58: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number of trainers: set "
+              "job.textproto:17:58: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number "
+              "of trainers: set "
               "distribute.reproducible: false to permit that"},
         Wrong{"PerRowOfAMatrix", kSgd, "optimizer { adagrad { per_row: true } }",
-              "job.textproto:19:23: optimizer.adagrad.per_row is for distributed tables, but this optimizer updates 'deep.0.b' too: give "
+              "job.textproto:19:23: optimizer.adagrad.per_row is for distributed tables, but this optimizer updates "
+              "'deep.0.b' too: give "
               "the tables an optimizer of their own"},
         Wrong{"LambOfASegment", "width: 4", "width: 4 segment { width: 4 optimizer { lamb {} } }",
-              "job.textproto:17:1: table 'vectors': operator 'lamb' cannot update rows of a table; optimizers that can: adagrad, "
+              "job.textproto:17:1: table 'vectors': operator 'lamb' cannot update rows of a table; optimizers that "
+              "can: adagrad, "
               "adagrad_per_row, adam, adamax, adamw, decayed_adagrad, ftrl, momentum, rmsprop, rmsprop_centered, sgd"},
-        Wrong{"SkippedRowsWithANorm", "width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 }",
-              "width: 4 bad_gradient: SKIP_ROW is_sparse: true is_distributed: true optimizer { adagrad {} clip { by_norm { max_norm: 1 } }",
-              "job.textproto:17:34: table[0].bad_gradient SKIP_ROW contradicts a clip by norm, which one bad row decides: use by_value"}),
+        Wrong{"SkippedRowsWithANorm",
+              "width: 4 is_sparse: true is_distributed: true optimizer { adagrad { learning_rate: 0.05 }",
+              "width: 4 bad_gradient: SKIP_ROW is_sparse: true is_distributed: true optimizer { adagrad {} clip { "
+              "by_norm { max_norm: 1 } }",
+              "job.textproto:17:34: table[0].bad_gradient SKIP_ROW contradicts a clip by norm, which one bad row "
+              "decides: use by_value"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -329,14 +369,18 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:20:9: train.lanes 0 makes the result depend on the number of trainers and threads: set "
               "distribute.reproducible: false to permit that"},
         Wrong{"LossyWireInSync", kCluster, "distribute { wire { push: WIRE_FLOAT16 } }",
-              "job.textproto:20:21: distribute.wire.push WIRE_FLOAT16 loses bits, and which ones depends on the number of "
+              "job.textproto:20:21: distribute.wire.push WIRE_FLOAT16 loses bits, and which ones depends on the number "
+              "of "
               "trainers: set distribute.reproducible: false to permit that"},
         Wrong{"LossyWireInGeo", kCluster, "distribute { sync: false geo {} wire { pull: WIRE_INT8 } }",
-              "job.textproto:20:40: distribute.wire.pull WIRE_INT8 contradicts geo: a trainer takes what it reads for what "
+              "job.textproto:20:40: distribute.wire.pull WIRE_INT8 contradicts geo: a trainer takes what it reads for "
+              "what "
               "the servers have"},
-        Wrong{"LossyTableWire", "is_distributed: true optimizer", "is_distributed: true wire { pull: WIRE_BFLOAT16 } optimizer",
-              "job.textproto:17:78: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number of "
-              "trainers: set distribute.reproducible: false to permit that"},
+        Wrong{
+            "LossyTableWire", "is_distributed: true optimizer",
+            "is_distributed: true wire { pull: WIRE_BFLOAT16 } optimizer",
+            "job.textproto:17:78: table[0].wire.pull WIRE_BFLOAT16 loses bits, and which ones depends on the number of "
+            "trainers: set distribute.reproducible: false to permit that"},
         Wrong{"WireOfATableOnTrainers", "is_sparse: true is_distributed: true", "is_sparse: true dict_size: 10 wire {}",
               "job.textproto:17:64: table[0].wire is for tables with is_distributed: true; 'vectors' travels as "
               "distribute.wire says"},

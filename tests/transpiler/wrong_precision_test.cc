@@ -33,13 +33,16 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, WrongPrecisionTest,
     ::testing::Values(
         Wrong{"Tf32OnTheCpu", "train { precision: TF32 }",
-              "job.textproto:20:9: train.precision TF32 is for device: CUDA, on the CPU products are FP32: set train.device: "
+              "job.textproto:20:9: train.precision TF32 is for device: CUDA, on the CPU products are FP32: set "
+              "train.device: "
               "CUDA, or leave precision out"},
         Wrong{"Bf16OnTheCpu", "train { precision: BF16 }",
-              "job.textproto:20:9: train.precision BF16 is for device: CUDA, on the CPU products are FP32: set train.device: "
+              "job.textproto:20:9: train.precision BF16 is for device: CUDA, on the CPU products are FP32: set "
+              "train.device: "
               "CUDA, or leave precision out"},
         Wrong{"Fp16OnTheCpu", "train { device: CPU precision: FP16 loss_scaling {} }",
-              "job.textproto:20:21: train.precision FP16 is for device: CUDA, on the CPU products are FP32: set train.device: "
+              "job.textproto:20:21: train.precision FP16 is for device: CUDA, on the CPU products are FP32: set "
+              "train.device: "
               "CUDA, or leave precision out"},
         Wrong{"ScaleThatIsNoPowerOfTwo", "train { loss_scaling { initial: 1000 } }",
               "job.textproto:20:24: train.loss_scaling.initial must be a power of two from 1 to 16777216, got 1000"},
@@ -56,11 +59,13 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoGrowth", "train { loss_scaling { growth: 1 } }",
               "job.textproto:20:24: train.loss_scaling.growth must be a power of two from 2 to 65536, got 1"},
         Wrong{"BackoffThatGrows", "train { loss_scaling { backoff: 2 } }",
-              "job.textproto:20:24: train.loss_scaling.backoff must be a power of two from 1.52587890625e-05 to 0.5, got 2"},
+              "job.textproto:20:24: train.loss_scaling.backoff must be a power of two from 1.52587890625e-05 to 0.5, "
+              "got 2"},
         Wrong{"GrowthAtOnce", "train { loss_scaling { growth_every: 0 } }",
               "job.textproto:20:24: train.loss_scaling.growth_every must be at least 1, got 0"},
         Wrong{"EagerPushes", "distribute { sync: false async_apply: EAGER } train { loss_scaling {} }",
-              "job.textproto:20:26: distribute.async_apply EAGER contradicts train.loss_scaling: parts that have been applied "
+              "job.textproto:20:26: distribute.async_apply EAGER contradicts train.loss_scaling: parts that have been "
+              "applied "
               "cannot be taken back when a gradient overflows; leave one of the two out"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -94,8 +99,8 @@ TEST(LossScalingTest, SendsOfRunningAveragesAreMarked) {
                                     "layer { name: \"norm\" batch_norm { input: \"deep\" } }\n"
                                     "  layer { name: \"out\" fc { input: \"norm\" size: 1 } }");
   for (const bool scaled : {false, true}) {
-    const auto job = ParseJob(text, "job.textproto", scaled ? std::vector<std::string>{"train.loss_scaling={}"}
-                                                            : std::vector<std::string>{});
+    const auto job = ParseJob(text, "job.textproto",
+                              scaled ? std::vector<std::string>{"train.loss_scaling={}"} : std::vector<std::string>{});
     ASSERT_TRUE(job.ok()) << job.status();
     const auto programs = Transpile(*job);
     ASSERT_TRUE(programs.ok()) << programs.status();

@@ -88,7 +88,8 @@ TEST(FrameTest, RandomBytesDecodeExactlyWhenProtobufDecodesThem) {
   for (int round = 0; round < 200000; ++round) {
     std::string bytes(random() % 12, '\0');
     // Small values so that tags and lengths are met often; no groups, which protobuf would skip.
-    for (char& c : bytes) c = static_cast<char>(random() % 5 == 0 ? random() % 256 : "\x0a\x12\x1a\x00\x01\x02\x08\x15\x11"[random() % 9]);
+    for (char& c : bytes)
+      c = static_cast<char>(random() % 5 == 0 ? random() % 256 : "\x0a\x12\x1a\x00\x01\x02\x08\x15\x11"[random() % 9]);
     const auto decoded = DecodeFrame(Cut(bytes, 1 + random() % 4));
     v1::Frame message;
     const bool theirs = message.ParseFromString(bytes);
@@ -111,8 +112,9 @@ TEST(FrameTest, LengthsBeyondTheFrameAreRefused) {
 }
 
 TEST(FrameTest, TagsAndLengthsInMoreThanFiveBytesAreRefusedAsProtobufDoes) {
-  for (const std::string& bytes : {std::string("\x8a\x80\x80\x80\x80\x00\x01h", 8), std::string("\x0a\x81\x80\x80\x80\x80\x00h", 8),
-                                   std::string("\x8a\x80\x80\x80\x10\x01h", 7)}) {
+  for (const std::string& bytes :
+       {std::string("\x8a\x80\x80\x80\x80\x00\x01h", 8), std::string("\x0a\x81\x80\x80\x80\x80\x00h", 8),
+        std::string("\x8a\x80\x80\x80\x10\x01h", 7)}) {
     EXPECT_FALSE(DecodeFrame(Cut(bytes, 3)).ok());
   }
   const auto longest = DecodeFrame(Cut(std::string("\x8a\x80\x80\x80\x00\x81\x80\x80\x80\x00h", 11), 3));
@@ -186,7 +188,8 @@ TEST(PayloadReaderTest, RowsOfAnyWidthCutAnywhereComeWholeAndSummedUp) {
       std::string out(rows * row, '\0');
       reader.ReadRows(rows, row, [&](size_t i) { return out.data() + (rows - 1 - i) * row; });
       for (size_t i = 0; i < rows; ++i) {
-        ASSERT_EQ(out.substr((rows - 1 - i) * row, row), bytes.substr(5 + i * row, row)) << "row " << i << " of " << row << " bytes";
+        ASSERT_EQ(out.substr((rows - 1 - i) * row, row), bytes.substr(5 + i * row, row))
+            << "row " << i << " of " << row << " bytes";
       }
       reader.Skip(1);
       EXPECT_EQ(reader.left(), bytes.size() - 6 - rows * row);

@@ -27,7 +27,8 @@ for file in "${files[@]}"; do
   done < <(sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]+)".*/\\1/p' "$file")
   grep -qE 'ABSL_GUARDED_BY|ABSL_PT_GUARDED_BY|ABSL_EXCLUSIVE_LOCKS_REQUIRED|[^a-z_]Mutex' "${seen[@]}" || continue
   echo "analysed $file" >> "$report"
-  /usr/bin/clang++ -x c++ -fsyntax-only -Wno-everything -Wthread-safety -fno-caret-diagnostics "$@" "$file" 2>&1 | grep -v 'warnings* generated' >> "$report"
+  /usr/bin/clang++ -x c++ -fsyntax-only -Wno-everything -Wthread-safety -fno-caret-diagnostics "$@" "$file" 2>&1 |
+    grep -v 'warnings* generated' >> "$report"
   [ "${PIPESTATUS[0]}" = 0 ] || echo "$file: clang failed" >> "$report"
 done
 """

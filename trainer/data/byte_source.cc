@@ -56,7 +56,8 @@ absl::Status OsError(const DataFile& file, const char* what) {
 
 class File {
  public:
-  explicit File(const DataFile& file) : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  explicit File(const DataFile& file)
+      : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -247,11 +248,13 @@ class ZstdSource : public ByteSource {
  private:
   absl::Status Damaged(size_t result) const {
     if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
-      return absl::InvalidArgumentError(absl::StrCat(info_.name, ": was compressed with a window of more than 128 MiB, which every "
-                                                                 "stream would need; compress it again without --long or --ultra"));
+      return absl::InvalidArgumentError(absl::StrCat(info_.name,
+                                                     ": was compressed with a window of more than 128 MiB, which every "
+                                                     "stream would need; compress it again without --long or --ultra"));
     }
-    return absl::DataLossError(absl::StrCat(info_.name, ": damaged zstd at byte ", read_ - static_cast<int64_t>(in_.size - in_.pos),
-                                            ": ", ZSTD_getErrorName(result), "; get the file again"));
+    return absl::DataLossError(absl::StrCat(info_.name, ": damaged zstd at byte ",
+                                            read_ - static_cast<int64_t>(in_.size - in_.pos), ": ",
+                                            ZSTD_getErrorName(result), "; get the file again"));
   }
 
   const DataFile& info_;

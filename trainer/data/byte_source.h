@@ -15,7 +15,8 @@ namespace weir {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `size` bytes; 0 at the end. DataLoss names the file and the place; InvalidArgument: a window that is too large.
+  // Up to `size` bytes; 0 at the end. DataLoss names the file and the place; InvalidArgument: a window that is too
+  // large.
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
   // As many, and fewer only at the end.
   absl::StatusOr<size_t> ReadFully(char* out, size_t size);
@@ -23,7 +24,8 @@ class ByteSource {
   // From byte `begin` of a plain file; compressed from its start. `file` must outlive the source. NotFound, DataLoss.
   static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const DataFile& file, int64_t begin);
 
-  static constexpr size_t kBlock = 1 << 18;  // bytes read at once; fits into the second-level cache with what is made of it
+  static constexpr size_t kBlock =
+      1 << 18;  // bytes read at once; fits into the second-level cache with what is made of it
 };
 
 }  // namespace weir

@@ -1,7 +1,7 @@
 // The Criteo text layout: label, integers, hexadecimal categoricals, tab-separated, empty field = missing.
 //
-// Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short integer
-// takes a slower way and may be any finite decimal number.
+// Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short
+// integer takes a slower way and may be any finite decimal number.
 
 #include <charconv>
 #include <cmath>
@@ -53,8 +53,8 @@ inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
     const __m128i is_digit = _mm_cmplt_epi8(_mm_xor_si128(digit, sign), _mm_set1_epi8(-128 + 10));
     const __m128i is_letter = _mm_cmplt_epi8(_mm_xor_si128(letter, sign), _mm_set1_epi8(-128 + 6));
     valid = _mm_and_si128(valid, _mm_or_si128(is_digit, is_letter));
-    const __m128i nibbles = _mm_or_si128(_mm_and_si128(is_digit, digit),
-                                         _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
+    const __m128i nibbles =
+        _mm_or_si128(_mm_and_si128(is_digit, digit), _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
     // Two digits a byte, in every second one.
     return _mm_and_si128(_mm_or_si128(_mm_slli_epi16(nibbles, 4), _mm_srli_epi16(nibbles, 8)), _mm_set1_epi16(0xFF));
   };
@@ -74,8 +74,8 @@ inline int HexDigit(char c) {
 
 constexpr int kMostFields = 256;  // of a line whose fields are found before they are read
 
-// Where the tabs of a line of `size` bytes are, and then its end: `fields` of them in `ends`, which has room for 64 more; false when the
-// line has another number of fields.
+// Where the tabs of a line of `size` bytes are, and then its end: `fields` of them in `ends`, which has room for 64
+// more; false when the line has another number of fields.
 WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
   const __m512i tab = _mm512_set1_epi8('\t');
   int found = 0;
@@ -92,9 +92,11 @@ WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int
   return found + 1 == fields;
 }
 
-// Eight fields, of those in `there`: their first eight bytes and their sizes. ends[-1] is where the field before the first one ends.
+// Eight fields, of those in `there`: their first eight bytes and their sizes. ends[-1] is where the field before the
+// first one ends.
 WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
-  const __m512i begins = _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
+  const __m512i begins =
+      _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
   *sizes = _mm512_maskz_sub_epi64(there, _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends)), begins);
   return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), there, begins, line, 1);
 }
@@ -122,8 +124,8 @@ WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, fl
   return true;
 }
 
-// Hexadecimal numbers of up to eight digits: `ids` gets those that are there, and has room for seven more. Their number, or -1 when
-// one is none, or longer.
+// Hexadecimal numbers of up to eight digits: `ids` gets those that are there, and has room for seven more. Their
+// number, or -1 when one is none, or longer.
 WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
   const __m512i eight = _mm512_set1_epi64(8);
   const __m512i zeros = _mm512_set1_epi8('0');
@@ -133,7 +135,8 @@ WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, 
     __m512i sizes;
     const __m512i text = Fields8(line, ends + i, there, &sizes);
     if (_mm512_cmpgt_epi64_mask(sizes, eight) != 0) return -1;
-    const __m512i padded = _mm512_or_si512(_mm512_sllv_epi64(text, ShiftOf(sizes)), _mm512_srlv_epi64(zeros, _mm512_slli_epi64(sizes, 3)));
+    const __m512i padded =
+        _mm512_or_si512(_mm512_sllv_epi64(text, ShiftOf(sizes)), _mm512_srlv_epi64(zeros, _mm512_slli_epi64(sizes, 3)));
     const __m512i digits = _mm512_sub_epi8(padded, zeros);
     const __m512i letters = _mm512_sub_epi8(_mm512_or_si512(padded, _mm512_set1_epi8(0x20)), _mm512_set1_epi8('a'));
     const __mmask64 is_digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
@@ -155,7 +158,10 @@ WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, 
 class CriteoParser : public LineParser {
  public:
   CriteoParser(std::vector<Column> columns, int integers, int categoricals)
-      : LineParser(std::move(columns)), integers_(integers), categoricals_(categoricals), fields_(1 + integers + categoricals) {}
+      : LineParser(std::move(columns)),
+        integers_(integers),
+        categoricals_(categoricals),
+        fields_(1 + integers + categoricals) {}
 
   absl::Status Parse(std::string_view line, Example* example) const override {
     const bool fast = HasFields512() && fields_ <= kMostFields ? ParseAvx512(line, example) : ParseFast(line, example);
@@ -257,7 +263,8 @@ class CriteoParser : public LineParser {
     // Eight at a time, so up to seven more than there are.
     const size_t most = static_cast<size_t>(categoricals_) + 7;
     if (example->ids.size() < most) example->ids.resize(most);
-    const int found = HexNumbers(line.data(), ends + 1 + integers_, categoricals_, example->ids.data(), example->counts.data());
+    const int found =
+        HexNumbers(line.data(), ends + 1 + integers_, categoricals_, example->ids.data(), example->counts.data());
     if (found < 0) return false;
     example->ids.resize(static_cast<size_t>(found));
     example->weights.clear();

@@ -1,8 +1,8 @@
 // Text in columns with a separator, quotes, lists in a field, and a header line or none.
 //
-// A field in quotes ends at the next quote that is not doubled; behind it stands a separator or the end of the line. A quote that
-// does not begin a field is a character like others. An empty field is missing: NaN in a float column, no id in a slot; so is an
-// empty element of a list.
+// A field in quotes ends at the next quote that is not doubled; behind it stands a separator or the end of the line. A
+// quote that does not begin a field is a character like others. An empty field is missing: NaN in a float column, no id
+// in a slot; so is an empty element of a list.
 
 #include <algorithm>
 #include <limits>
@@ -61,8 +61,8 @@ absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char
     if (at < line.size() && line[at] == '"') {
       for (++at;; ++at) {
         if (at >= line.size()) {
-          return absl::InvalidArgumentError(absl::StrCat("field ", fields.size() + 1,
-                                                         ": its quote is not closed; an end of line cannot be in a field"));
+          return absl::InvalidArgumentError(absl::StrCat(
+              "field ", fields.size() + 1, ": its quote is not closed; an end of line cannot be in a field"));
         }
         if (line[at] != '"') {
           field += line[at];
@@ -163,7 +163,8 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
 }
 
 // A field that is no list, without its quotes. `ids`: how many the example has so far.
-WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
+WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids,
+                                    Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
   const ptrdiff_t size = end - p;
   if (column.slot.is_float) {
@@ -281,7 +282,8 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
 
 absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field, Example* example) {
   const size_t before = example->ids.size();
-  for (const std::string_view element : Elements(field, column.list)) RETURN_IF_ERROR(AddElement(column, element, example));
+  for (const std::string_view element : Elements(field, column.list))
+    RETURN_IF_ERROR(AddElement(column, element, example));
   const size_t count = example->ids.size() - before;
   if (count > Example::kMaxSlotIds) {
     return absl::InvalidArgumentError(
@@ -344,8 +346,8 @@ absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string
     if (slot.skip) continue;
     const auto found = std::find(names.begin(), names.end(), slot.name);
     if (found == names.end()) {
-      const bool may = slot.is_float &&
-                       std::find(may_be_absent.begin(), may_be_absent.end(), slot.position) != may_be_absent.end();
+      const bool may =
+          slot.is_float && std::find(may_be_absent.begin(), may_be_absent.end(), slot.position) != may_be_absent.end();
       if (may) continue;
       std::string known = absl::StrJoin(names, ", ");
       if (known.size() > kShownNames) known = absl::StrCat(known.substr(0, kShownNames), " ...");
@@ -366,15 +368,16 @@ absl::StatusOr<std::optional<char>> Character(const std::string& text, bool besi
   constexpr std::string_view kNever = "\"\r\n", kInNumbers = "0123456789+-.eE";
   if (text.size() > 1 || kNever.find(text[0]) != std::string_view::npos ||
       (beside_numbers && kInNumbers.find(text[0]) != std::string_view::npos)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": must be one character, no quote, no end of line, nothing that numbers hold; got '",
-                                                   text, "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, ": must be one character, no quote, no end of line, nothing that numbers hold; got '", text, "'"));
   }
   return text[0];
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config) {
   auto made = std::make_shared<Config>();
-  ASSIGN_OR_RETURN(const std::optional<char> separator, Character(config.separator(), /*beside_numbers=*/true, "data.csv.separator"));
+  ASSIGN_OR_RETURN(const std::optional<char> separator,
+                   Character(config.separator(), /*beside_numbers=*/true, "data.csv.separator"));
   if (!separator.has_value()) return absl::InvalidArgumentError("data.csv.separator: must be one character");
   made->separator = *separator;
   std::vector<DataSlot> slots;

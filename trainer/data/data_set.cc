@@ -98,8 +98,10 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
     return absl::InvalidArgumentError(absl::StrCat(name, ": is a directory; name the files in it: \"", name, "/*\""));
   }
   if (!regular) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": is no regular file; data is read at many places at once and in "
-                                                   "several passes, so a pipe or a device must be copied into a file first"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name,
+                     ": is no regular file; data is read at many places at once and in "
+                     "several passes, so a pipe or a device must be copied into a file first"));
   }
   file.bytes = info.st_size;
   file.compression = CompressionOf(magic, got);
@@ -144,7 +146,8 @@ absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrFi
 
 }  // namespace
 
-absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_view directory, std::string_view field) {
+absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_view directory,
+                                      std::string_view field) {
   const std::string where(field);
   if (source.files_size() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": no files; write files: \"data/train-*.tsv\""));
@@ -166,8 +169,8 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
   if (source.labels_size() > 0) {
     ASSIGN_OR_RETURN(labels, Find(source.labels(), directory, where + ".labels"));
     if (labels.size() != set.files_.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ".labels: are ", labels.size(), " files; ", where, ".files are ",
-                                                     set.files_.size(), ", and each needs one"));
+      return absl::InvalidArgumentError(absl::StrCat(where, ".labels: are ", labels.size(), " files; ", where,
+                                                     ".files are ", set.files_.size(), ", and each needs one"));
     }
   }
   for (size_t i = 0; i < set.files_.size(); ++i) {

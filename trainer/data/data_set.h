@@ -39,14 +39,14 @@ struct IdxFile {
   int64_t labels_header_bytes = 0;
 };
 
-// Part of one file that belongs to a stream: lines that begin in bytes [begin, end), or examples [begin, end) of an IDX file. A
-// compressed file is always read from its start to its end.
+// Part of one file that belongs to a stream: lines that begin in bytes [begin, end), or examples [begin, end) of an IDX
+// file. A compressed file is always read from its start to its end.
 struct Segment {
   int64_t file = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  // Above 1: records are dealt in turn. Of the records of all such segments, in the order of the files and without headers, the
-  // stream has those with number mod modulus == remainder.
+  // Above 1: records are dealt in turn. Of the records of all such segments, in the order of the files and without
+  // headers, the stream has those with number mod modulus == remainder.
   int64_t modulus = 1;
   int64_t remainder = 0;
 };
@@ -54,10 +54,11 @@ struct Segment {
 class DataSet {
  public:
   // Expands the patterns of `source` (relative to `directory`), sorts the files by name and looks at their first bytes.
-  // `field` names the source in messages ("data.train"). NotFound: a pattern without a match. InvalidArgument: no patterns;
-  // a file named .gz or .zst that is not compressed so; something that is no regular file.
+  // `field` names the source in messages ("data.train"). NotFound: a pattern without a match. InvalidArgument: no
+  // patterns; a file named .gz or .zst that is not compressed so; something that is no regular file.
   static absl::StatusOr<DataSet> Open(const v1::DataSource& source, std::string_view directory, std::string_view field);
-  // The same for the reader of `data`: IDX files are found with their labels, and their headers looked at (trainer/data/idx_source.h).
+  // The same for the reader of `data`: IDX files are found with their labels, and their headers looked at
+  // (trainer/data/idx_source.h).
   static absl::StatusOr<DataSet> Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field);
 

@@ -35,8 +35,8 @@ struct DataSpec {
   int lanes = 8;  // 0: one stream per trainer
   int trainers = 1;
   int64_t epochs = 1;
-  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses, or what the
-  // program makes them of.
+  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses, or what
+  // the program makes them of.
   std::vector<std::string> never_transformed;
   // The same without data.dense.except: an example without one is a bad line.
   std::vector<std::string> required;
@@ -54,8 +54,8 @@ struct DataSpec {
   int64_t StreamBatch(int stream) const;
 };
 
-// `program`: whose losses say what is label and sample weight. One that is made of data alone (cast, scaled, joined) stands
-// for that data; one that a parameter takes part in, for itself.
+// `program`: whose losses say what is label and sample weight. One that is made of data alone (cast, scaled, joined)
+// stands for that data; one that a parameter takes part in, for itself.
 DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
 
 }  // namespace weir

@@ -99,10 +99,10 @@ absl::Status ExampleStream::OpenSegment() {
     parser_ = below->second.get();
   }
   if (options_.ahead != nullptr && file.compressed() && file.idx == nullptr) {
-    ASSIGN_OR_RETURN(source_, options_.ahead->Open(file, {.file = segment.file,
-                                                          .lane = options_.lane,
-                                                          .round = round_,
-                                                          .shared = segment.modulus > 1}));
+    ASSIGN_OR_RETURN(
+        source_,
+        options_.ahead->Open(
+            file, {.file = segment.file, .lane = options_.lane, .round = round_, .shared = segment.modulus > 1}));
   } else {
     ASSIGN_OR_RETURN(source_, RecordSource::Open(file, segment));
   }
@@ -126,7 +126,8 @@ bool ExampleStream::NextLine(std::string_view* line) {
       if (!status_.ok()) return false;
     }
     if (SkipToOwn(segment) && source_->Next(line, &position_.offset)) {
-      if (options_.cancelled != nullptr && (++lines_ & 1023) == 0 && options_.cancelled->load(std::memory_order_relaxed)) {
+      if (options_.cancelled != nullptr && (++lines_ & 1023) == 0 &&
+          options_.cancelled->load(std::memory_order_relaxed)) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
@@ -146,11 +147,13 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   if (!status_.ok()) return false;
   std::string_view line;
   while (NextLine(&line)) {
-    absl::Status parsed = line.empty() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
+    absl::Status parsed =
+        line.empty() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
     for (const auto& [place, name] : options_.required) {
       if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
         const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-        parsed = absl::InvalidArgumentError(absl::StrCat("'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
+        parsed = absl::InvalidArgumentError(absl::StrCat(
+            "'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
       }
     }
     for (const auto& [place, range] : options_.label_ranges) {

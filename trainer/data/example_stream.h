@@ -45,7 +45,8 @@ class ExampleStream {
     std::function<void(const InputPosition&)> on_skipped = {};
     // Set by others to end reading with Cancelled. May be null.
     const std::atomic<bool>* cancelled = nullptr;
-    // Decompresses lines for this stream and others, of which it is number `lane`. May be null: then the stream does it itself.
+    // Decompresses lines for this stream and others, of which it is number `lane`. May be null: then the stream does it
+    // itself.
     LinesAhead* ahead = nullptr;
     int lane = 0;
   };
@@ -76,11 +77,11 @@ class ExampleStream {
   const std::vector<Segment> segments_;
   size_t segment_ = 0;
   std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
-  const LineParser* parser_;            // of its lines
+  const LineParser* parser_;              // of its lines
   // By file, of formats whose files have headers.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
-  int64_t dealt_records_ = 0;       // of segments whose records are dealt in turn, passed so far
-  int64_t round_ = 0;               // times that it was rewound
+  int64_t dealt_records_ = 0;  // of segments whose records are dealt in turn, passed so far
+  int64_t round_ = 0;          // times that it was rewound
   int64_t lines_ = 0;
   InputPosition position_;
   absl::Status status_;

@@ -41,8 +41,9 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& field, const std::vector<Column>& columns,
-                       const std::vector<std::string>& never, std::vector<Features::Float>* floats) {
+absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& field,
+                       const std::vector<Column>& columns, const std::vector<std::string>& never,
+                       std::vector<Features::Float>* floats) {
   ASSIGN_OR_RETURN(const Place place, Find(columns, in.variable(), v1::DENSE, absl::StrCat(field, ".variable")));
   if (in.index() < 0 || in.index() >= place.column->width) {
     return absl::InvalidArgumentError(absl::StrCat(field, ".index: '", in.variable(), "' has columns 0 to ",
@@ -56,8 +57,8 @@ absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& 
   }
   const bool bucketize = in.transform() == v1::DenseTransform::BUCKETIZE;
   if (bucketize != (in.boundaries_size() > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ".boundaries: ", bucketize ? "BUCKETIZE needs at least one"
-                                                                                      : "only BUCKETIZE has boundaries"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, ".boundaries: ", bucketize ? "BUCKETIZE needs at least one" : "only BUCKETIZE has boundaries"));
   }
   std::vector<double> boundaries(in.boundaries().begin(), in.boundaries().end());
   for (size_t i = 1; i < boundaries.size(); ++i) {
@@ -227,7 +228,8 @@ void Features::AddFloats(size_t begin, size_t width, bool plain, const char* in,
 }
 
 // The ids of one slot, of which the record's `*id`-th is the first.
-void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const {
+void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics,
+                       IdBatch* out) const {
   const uint16_t count = view.counts == nullptr ? 1 : Load<uint16_t>(view.counts + slot * sizeof(uint16_t));
   if (view.weights != nullptr && out->weights.empty()) out->weights.assign(out->values.size(), 1.0f);
   for (uint16_t i = 0; i < count; ++i, ++*id) {
@@ -262,16 +264,17 @@ bool Features::OneValueEach(size_t begin, size_t width, const Record::View& view
 size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const {
   const char* const ids = view.ids + id * (view.wide ? 8 : 4);
   if (view.counts != nullptr) {
-    return SaltIdsOrMissing(salts_.data() + begin, missing_ids_.data() + begin, view.counts + begin * sizeof(uint16_t), ids, view.wide, width,
-                            values);
+    return SaltIdsOrMissing(salts_.data() + begin, missing_ids_.data() + begin, view.counts + begin * sizeof(uint16_t),
+                            ids, view.wide, width, values);
   }
   SaltIds(salts_.data() + begin, ids, view.wide, width, values);
   return width;
 }
 
-// The common case, a whole column: a value in every slot, and nothing to do but to salt it. False, with nothing made, when it is not so.
-// next: as in MakeIds.
-bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const {
+// The common case, a whole column: a value in every slot, and nothing to do but to salt it. False, with nothing made,
+// when it is not so. next: as in MakeIds.
+bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width,
+                                std::vector<size_t>* next, IdBatch* out) const {
   for (const Record& record : records) {
     if (!OneValueEach(slot, width, record.Look(floats_.size(), slots_.size()))) return false;
   }
@@ -289,8 +292,8 @@ bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot,
 }
 
 // A column of any records. next[r]: the first of its ids in record r, then the one behind them.
-void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted, const DataStatistics* statistics,
-                       std::vector<size_t>* next, IdBatch* out) const {
+void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
+                       const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const {
   out->values.clear();
   out->offsets.clear();
   out->values.reserve(records.size() * width);
@@ -310,7 +313,8 @@ void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t w
   }
 }
 
-void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const {
+void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics,
+                         std::vector<Variable>* vars) const {
   vars->resize(columns_.size());
   const bool counts_ids = statistics != nullptr && statistics->min_count() > 1;
   std::vector<size_t> next(slots_.empty() ? 0 : records.size(), 0);
@@ -341,7 +345,8 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
       ids.offsets.clear();
     } else {
       const bool salted = plain_[c] && !counts_ids;
-      if (!salted || !MakeOneValueEach(records, slot, width, &next, &ids)) MakeIds(records, slot, width, salted, statistics, &next, &ids);
+      if (!salted || !MakeOneValueEach(records, slot, width, &next, &ids))
+        MakeIds(records, slot, width, salted, statistics, &next, &ids);
     }
     slot += width;
   }

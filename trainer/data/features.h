@@ -30,7 +30,8 @@ class Features {
     std::vector<int64_t> padding = {};  // raw
   };
 
-  // InvalidArgument names a variable or column of the job that the reader does not give, or a setting that makes no sense.
+  // InvalidArgument names a variable or column of the job that the reader does not give, or a setting that makes no
+  // sense.
   static absl::StatusOr<Features> Create(const DataSpec& spec, const LineParser& parser);
 
   const std::vector<Column>& columns() const { return columns_; }
@@ -43,14 +44,17 @@ class Features {
   bool standardizes() const { return standardizes_; }
 
   // Fills one Variable per column with the examples of `records`. `statistics` where the job needs them, else null.
-  void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics, std::vector<Variable>* vars) const;
+  void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics,
+                 std::vector<Variable>* vars) const;
 
  private:
   void FindPlainColumns();
-  void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics, float* out) const;
-  bool MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next, IdBatch* out) const;
-  void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted, const DataStatistics* statistics,
-               std::vector<size_t>* next, IdBatch* out) const;
+  void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics,
+                 float* out) const;
+  bool MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next,
+                        IdBatch* out) const;
+  void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
+               const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const;
   bool OneValueEach(size_t begin, size_t width, const Record::View& view) const;
   size_t SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;

@@ -1,4 +1,5 @@
-// What parsers share that read eight fields of a line at a time, on a processor with AVX-512 that packs bytes: Ice Lake, Zen 4 and later.
+// What parsers share that read eight fields of a line at a time, on a processor with AVX-512 that packs bytes: Ice
+// Lake, Zen 4 and later.
 #ifndef WEIR_TRAINER_DATA_FIELDS512_H_
 #define WEIR_TRAINER_DATA_FIELDS512_H_
 
@@ -6,8 +7,7 @@
 
 #include <cstdint>
 
-#define WEIR_FOR_FIELDS512 \
-  __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi2,bmi2")))
+#define WEIR_FOR_FIELDS512 __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi2,bmi2")))
 
 namespace weir {
 
@@ -19,11 +19,13 @@ inline bool HasFields512() {
   return has;
 }
 
-// Adds the places of `marks` in the 64 bytes at `at` to places[0, their number); what stands in the 64 behind them is overwritten.
+// Adds the places of `marks` in the 64 bytes at `at` to places[0, their number); what stands in the 64 behind them is
+// overwritten.
 WEIR_FOR_FIELDS512 inline void AddPlaces(uint64_t marks, int32_t at, int32_t* places) {
-  const __m512i place = _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41, 40, 39,
-                                        38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14,
-                                        13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i place =
+      _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41, 40,
+                      39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+                      15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i found = _mm512_maskz_compress_epi8(marks, place);
   const __m512i base = _mm512_set1_epi32(at);
   const int count = __builtin_popcountll(marks);

@@ -27,7 +27,8 @@ class IdxParser : public LineParser {
 
   absl::Status Parse(std::string_view record, Example* example) const override {
     if (record.size() != values_ && record.size() != values_ + 1) {
-      return absl::InternalError(absl::StrCat("an example of ", record.size(), " bytes where ", values_, " are values"));
+      return absl::InternalError(
+          absl::StrCat("an example of ", record.size(), " bytes where ", values_, " are values"));
     }
     example->ids.clear();
     example->weights.clear();
@@ -44,9 +45,11 @@ class IdxParser : public LineParser {
 };
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeIdxParser(const v1::Idx& config) {
-  if (config.values() < 1) return absl::InvalidArgumentError(absl::StrCat("data.idx.values must be at least 1, got ", config.values()));
+  if (config.values() < 1)
+    return absl::InvalidArgumentError(absl::StrCat("data.idx.values must be at least 1, got ", config.values()));
   if (config.output().empty() || config.output() == "label") {
-    return absl::InvalidArgumentError(absl::StrCat("data.idx.output must be a name other than 'label', got '", config.output(), "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.idx.output must be a name other than 'label', got '", config.output(), "'"));
   }
   std::vector<Column> columns = {{.name = "label"}, {.name = config.output(), .width = config.values()}};
   return std::make_unique<IdxParser>(std::move(columns), config.values());

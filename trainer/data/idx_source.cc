@@ -22,7 +22,8 @@ struct Header {
 };
 
 absl::Status CutHeader(const DataFile& file) {
-  return absl::DataLossError(absl::StrCat(file.name, ": cut: it ends in the middle of its IDX header; get the file again"));
+  return absl::DataLossError(
+      absl::StrCat(file.name, ": cut: it ends in the middle of its IDX header; get the file again"));
 }
 
 absl::StatusOr<Header> ReadHeader(const DataFile& file) {
@@ -31,8 +32,10 @@ absl::StatusOr<Header> ReadHeader(const DataFile& file) {
   ASSIGN_OR_RETURN(const size_t got, source->ReadFully(reinterpret_cast<char*>(magic), sizeof(magic)));
   if (got < sizeof(magic)) return CutHeader(file);
   if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(file.name, ": is no IDX file: one begins with two zero bytes, a type and a number of "
-                                                              "dimensions from 1 on"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name,
+                     ": is no IDX file: one begins with two zero bytes, a type and a number of "
+                     "dimensions from 1 on"));
   }
   if (magic[2] != kUnsignedBytes) {
     return absl::InvalidArgumentError(absl::StrCat(file.name, ": holds values of IDX type ", static_cast<int>(magic[2]),
@@ -55,8 +58,8 @@ absl::StatusOr<Header> ReadHeader(const DataFile& file) {
   if (file.compression != Compression::kNone) return header;
   const int64_t promised = header.bytes + header.examples * header.values;
   if (file.bytes == promised) return header;
-  const std::string text = absl::StrCat(file.name, ": has ", file.bytes, " bytes; its IDX header promises ", header.examples, " x ",
-                                        header.values, ", so ", promised);
+  const std::string text = absl::StrCat(file.name, ": has ", file.bytes, " bytes; its IDX header promises ",
+                                        header.examples, " x ", header.values, ", so ", promised);
   if (file.bytes < promised) return absl::DataLossError(absl::StrCat(text, "; get the file again"));
   return absl::InvalidArgumentError(text);
 }
@@ -67,7 +70,8 @@ absl::Status LookAtIdx(int64_t values, const DataFile* labels, DataFile* file) {
   auto idx = std::make_shared<IdxFile>();
   ASSIGN_OR_RETURN(const Header header, ReadHeader(*file));
   if (header.values != values) {
-    return absl::InvalidArgumentError(absl::StrCat(file->name, ": its examples have ", header.values, " values; data.idx.values is ", values));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file->name, ": its examples have ", header.values, " values; data.idx.values is ", values));
   }
   idx->examples = header.examples;
   idx->values = values;
@@ -75,12 +79,12 @@ absl::Status LookAtIdx(int64_t values, const DataFile* labels, DataFile* file) {
   if (labels != nullptr) {
     ASSIGN_OR_RETURN(const Header of_labels, ReadHeader(*labels));
     if (of_labels.values != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(labels->name, ": holds ", of_labels.values, " values for each example; labels are one byte each"));
+      return absl::InvalidArgumentError(absl::StrCat(labels->name, ": holds ", of_labels.values,
+                                                     " values for each example; labels are one byte each"));
     }
     if (of_labels.examples != header.examples) {
-      return absl::InvalidArgumentError(absl::StrCat(labels->name, ": has ", of_labels.examples, " labels; ", file->name, " has ",
-                                                     header.examples, " examples"));
+      return absl::InvalidArgumentError(absl::StrCat(labels->name, ": has ", of_labels.examples, " labels; ",
+                                                     file->name, " has ", header.examples, " examples"));
     }
     idx->labels = std::make_shared<const DataFile>(*labels);
     idx->labels_header_bytes = of_labels.bytes;
@@ -107,7 +111,8 @@ absl::StatusOr<const char*> IdxSource::Part::Next(int64_t at, int64_t examples) 
     ASSIGN_OR_RETURN(filled_, bytes_->ReadFully(buffer_.data(), wanted));
     begin_ = 0;
     if (filled_ < wanted) {
-      return absl::DataLossError(absl::StrCat(file_.name, ": ends in example ", at + static_cast<int64_t>(filled_ / size_),
+      return absl::DataLossError(absl::StrCat(file_.name, ": ends in example ",
+                                              at + static_cast<int64_t>(filled_ / size_),
                                               " from 0; its IDX header promises ", examples, "; get the file again"));
     }
   }
@@ -121,7 +126,8 @@ absl::Status IdxSource::Part::ExpectEnd() {
   char byte;
   ASSIGN_OR_RETURN(const size_t got, bytes_->Read(&byte, 1));
   if (got == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(file_.name, ": goes on behind the last example that its IDX header promises"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(file_.name, ": goes on behind the last example that its IDX header promises"));
 }
 
 IdxSource::IdxSource(const DataFile& file, int64_t begin, int64_t end)
@@ -142,7 +148,8 @@ absl::StatusOr<std::unique_ptr<RecordSource>> IdxSource::Open(const DataFile& fi
   // Labels may be compressed where values are not: then those in front of the range are passed by.
   const bool plain_labels = file.idx->labels->compression == Compression::kNone;
   RETURN_IF_ERROR(source->labels_->Open(file.idx->labels_header_bytes, plain_labels ? begin : 0));
-  for (int64_t i = 0; i < begin && !plain_labels; ++i) RETURN_IF_ERROR(source->labels_->Next(i, file.idx->examples).status());
+  for (int64_t i = 0; i < begin && !plain_labels; ++i)
+    RETURN_IF_ERROR(source->labels_->Next(i, file.idx->examples).status());
   return source;
 }
 

@@ -1,8 +1,8 @@
 // IDX files: a header, then unsigned bytes, example after example; and labels, one byte each, in a file beside.
 //
-// The header is the bytes 0, 0, 8 (unsigned bytes) and the number of dimensions, then each of them as a big-endian 32-bit number. The
-// first dimension counts examples. Nothing of it is trusted: it must be of as many values as the job says, and the file as long as
-// the header promises.
+// The header is the bytes 0, 0, 8 (unsigned bytes) and the number of dimensions, then each of them as a big-endian
+// 32-bit number. The first dimension counts examples. Nothing of it is trusted: it must be of as many values as the job
+// says, and the file as long as the header promises.
 #ifndef WEIR_TRAINER_DATA_IDX_SOURCE_H_
 #define WEIR_TRAINER_DATA_IDX_SOURCE_H_
 
@@ -18,13 +18,13 @@
 
 namespace weir {
 
-// Reads the headers of `file` and of its labels (null: it has none) and sets file->idx. `values`: of one example. DataLoss: shorter
-// than a header promises (of a compressed file only the header can be seen). InvalidArgument: no IDX file of unsigned bytes,
-// longer than the header promises, another number of values, another number of labels.
+// Reads the headers of `file` and of its labels (null: it has none) and sets file->idx. `values`: of one example.
+// DataLoss: shorter than a header promises (of a compressed file only the header can be seen). InvalidArgument: no IDX
+// file of unsigned bytes, longer than the header promises, another number of values, another number of labels.
 absl::Status LookAtIdx(int64_t values, const DataFile* labels, DataFile* file);
 
-// Records are the values of one example and, where the file has labels, the label behind them. Errors of what LookAtIdx could not see
-// of compressed files come at the end of them.
+// Records are the values of one example and, where the file has labels, the label behind them. Errors of what LookAtIdx
+// could not see of compressed files come at the end of them.
 class IdxSource : public RecordSource {
  public:
   // Examples of the range of `segment` (plain), or all (compressed). `file` was looked at.

@@ -43,20 +43,16 @@ struct Shared {
   Features features;
   DataStatistics statistics;
   bool has_statistics = false;
-  std::unique_ptr<LinesAhead> ahead;    // null: no lines are compressed
-  std::atomic<bool> cancelled{false};   // a flag to look at between lines; the lock of the reader orders everything else
+  std::unique_ptr<LinesAhead> ahead;   // null: no lines are compressed
+  std::atomic<bool> cancelled{false};  // a flag to look at between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that nobody waits for
   mutable Mutex skipped_mu;
   std::vector<InputPosition> skipped ABSL_GUARDED_BY(skipped_mu);  // with_positions only
 
   int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
   bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
-  bool shuffles() const {
-    return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE;
-  }
-  int64_t shuffle_bytes() const {
-    return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams();
-  }
+  bool shuffles() const { return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE; }
+  int64_t shuffle_bytes() const { return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams(); }
 };
 
 // Makes the batches of one stream. Belongs to whichever reader thread has the lane.
@@ -67,8 +63,8 @@ class Lane {
   // Passes `batches` batches before the first one that is made. Before the first Work.
   void SkipTo(int64_t batches) { skip_ = batches; }
 
-  // A piece of the work on the next batch: true when it is made, with examples 0 and ended when there is none. Work comes in pieces so
-  // that lanes which read one compressed file stay close together.
+  // A piece of the work on the next batch: true when it is made, with examples 0 and ended when there is none. Work
+  // comes in pieces so that lanes which read one compressed file stay close together.
   absl::StatusOr<bool> Work(LaneBatch* batch) {
     const bool prepared = records_.Prepare(kPiece);
     RETURN_IF_ERROR(records_.status());
@@ -102,12 +98,12 @@ class Lane {
   int64_t buffered() const { return records_.most_examples(); }
   std::string Describe() const {
     if (!shared_.shuffles()) return absl::StrCat("stream ", stream_, ": file order");
-    return absl::StrFormat("stream %d: %s, %d examples in the buffer, %.1f of %.1f MiB%s", stream_,
-                           records_.window() ? "WINDOW" : "ALL", records_.most_examples(),
-                           static_cast<double>(records_.most_bytes()) / kMiB,
-                           static_cast<double>(shared_.shuffle_bytes()) / kMiB,
-                           records_.epoch_examples() < 0 ? std::string()
-                                                         : absl::StrCat(", ", records_.epoch_examples(), " examples an epoch"));
+    return absl::StrFormat(
+        "stream %d: %s, %d examples in the buffer, %.1f of %.1f MiB%s", stream_, records_.window() ? "WINDOW" : "ALL",
+        records_.most_examples(), static_cast<double>(records_.most_bytes()) / kMiB,
+        static_cast<double>(shared_.shuffle_bytes()) / kMiB,
+        records_.epoch_examples() < 0 ? std::string()
+                                      : absl::StrCat(", ", records_.epoch_examples(), " examples an epoch"));
   }
 
  private:
@@ -171,7 +167,8 @@ class Lane {
     return absl::OkStatus();
   }
 
-  // Goes to the epoch in which the first batch lies that is wanted, if it is a later one, and says what is to be passed in it.
+  // Goes to the epoch in which the first batch lies that is wanted, if it is a later one, and says what is to be passed
+  // in it.
   bool Jump() {
     const int64_t size = BatchSize(), examples = records_.epoch_examples();
     const int64_t last = shared_.epochs() - 1;
@@ -193,7 +190,8 @@ class Lane {
       epoch = static_cast<int64_t>(std::min<__int128>(records / examples, last));
       if (epoch <= records_.epoch()) return false;
       // Beyond the end is the end.
-      skip_records_ = static_cast<int64_t>(std::min<__int128>(records - static_cast<__int128>(epoch) * examples, examples + 1));
+      skip_records_ =
+          static_cast<int64_t>(std::min<__int128>(records - static_cast<__int128>(epoch) * examples, examples + 1));
       passed_ += skip_;
       skip_ = 0;
     }
@@ -208,8 +206,8 @@ class Lane {
     return there;
   }
 
-  // Collects the records of the next batch in batch_: true when it is whole or the last, with none when the stream has ended. False when
-  // the stream has begun another epoch: come again.
+  // Collects the records of the next batch in batch_: true when it is whole or the last, with none when the stream has
+  // ended. False when the stream has begun another epoch: come again.
   absl::StatusOr<bool> Gather(std::vector<InputPosition>* positions) {
     if (batch_.empty() && positions != nullptr) positions->clear();
     if (ended_) return true;
@@ -255,13 +253,14 @@ class Lane {
 
   int64_t BatchSize() const { return shared_.options.spec.StreamBatch(stream_); }
 
-  static constexpr int64_t kPiece = 2048;  // records: half a megabyte of text, far below what a lane may be ahead of others
+  static constexpr int64_t kPiece =
+      2048;  // records: half a megabyte of text, far below what a lane may be ahead of others
 
   Shared& shared_;
   const int stream_;
   ShuffledStream records_;
-  int64_t skip_ = 0;          // batches to pass
-  int64_t skip_records_ = 0;  // records to pass, behind those
+  int64_t skip_ = 0;           // batches to pass
+  int64_t skip_records_ = 0;   // records to pass, behind those
   std::vector<Record> batch_;  // their memory is in records_
   int64_t passed_ = 0;         // batches given or skipped
   int64_t in_epoch_ = 0;       // records of this epoch given or skipped
@@ -269,8 +268,8 @@ class Lane {
   bool ended_ = false;
 };
 
-// What the threads of a reader work on. They own it together with the Reader in front of it: one that is stuck in a read of a
-// disk that does not answer keeps what it needs, and nobody else.
+// What the threads of a reader work on. They own it together with the Reader in front of it: one that is stuck in a
+// read of a disk that does not answer keeps what it needs, and nobody else.
 class Machine : public std::enable_shared_from_this<Machine> {
  public:
   explicit Machine(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
@@ -329,11 +328,11 @@ class Machine : public std::enable_shared_from_this<Machine> {
     bool window = false;
     int64_t buffered = 0;  // examples in the shuffle buffer
     int64_t made = 0;
-    LaneBatch begun;           // what the next batch is made in
-    bool has_begun = false;    // work on it has begun
-    int64_t read = 0;          // examples, of all epochs
-    bool busy = false;         // a thread works on the lane's next batch
-    bool done = false;         // ended or failed: nothing more to make
+    LaneBatch begun;         // what the next batch is made in
+    bool has_begun = false;  // work on it has begun
+    int64_t read = 0;        // examples, of all epochs
+    bool busy = false;       // a thread works on the lane's next batch
+    bool done = false;       // ended or failed: nothing more to make
   };
 
   void StartThreads();
@@ -374,7 +373,8 @@ void Machine::Close() {
     }
     left = left_;
     for (size_t i = 0; i < queues_.size(); ++i) {
-      if (queues_[i].busy) stuck.push_back(absl::StrCat("stream ", shared_->options.streams.begin + static_cast<int>(i)));
+      if (queues_[i].busy)
+        stuck.push_back(absl::StrCat("stream ", shared_->options.streams.begin + static_cast<int>(i)));
     }
   }
   for (size_t i = 0; i < threads_.size(); ++i) {
@@ -385,8 +385,8 @@ void Machine::Close() {
     }
   }
   if (std::find(left.begin(), left.end(), false) != left.end()) {
-    LOG(WARNING) << "reading has not ended within " << absl::FormatDuration(kLeave) << " and is left to itself: "
-                 << absl::StrJoin(stuck, ", ");
+    LOG(WARNING) << "reading has not ended within " << absl::FormatDuration(kLeave)
+                 << " and is left to itself: " << absl::StrJoin(stuck, ", ");
   }
   threads_.clear();
 }
@@ -434,7 +434,8 @@ void Machine::Work(int thread) {
     const int64_t made = queue.made;
     mu_.Unlock();
     Lane& lane = *lanes_[static_cast<size_t>(picked)];
-    if (begins && shared_->options.before_batch) shared_->options.before_batch(shared_->options.streams.begin + picked, made);
+    if (begins && shared_->options.before_batch)
+      shared_->options.before_batch(shared_->options.streams.begin + picked, made);
     const int64_t epoch = lane.epoch();
     absl::StatusOr<bool> whole = false;
     {
@@ -477,8 +478,8 @@ void Machine::Deliver(int lane, absl::Status status, LaneBatch batch) {
     queue.done = batch.ended;
     queue.ready.push_back(std::move(batch));
   }
-  // Waking somebody costs as much as a few dozen examples. Next has nothing to do before every lane has something, and what work there
-  // may be now is this thread's, which looks for it next.
+  // Waking somebody costs as much as a few dozen examples. Next has nothing to do before every lane has something, and
+  // what work there may be now is this thread's, which looks for it next.
   if (AllReady()) ready_.SignalAll();
 }
 
@@ -491,7 +492,8 @@ std::string Machine::ShuffleSummary() const {
   }
   std::string text = absl::StrCat("data: shuffle ", windows.empty() ? "ALL" : "WINDOW", ": ", buffered, " examples of ",
                                   queues_.size(), " streams in memory");
-  if (!windows.empty()) absl::StrAppend(&text, "; too long to be shuffled as a whole: streams ", absl::StrJoin(windows, ", "));
+  if (!windows.empty())
+    absl::StrAppend(&text, "; too long to be shuffled as a whole: streams ", absl::StrJoin(windows, ", "));
   return text;
 }
 
@@ -561,7 +563,9 @@ class Reader : public LaneReader {
   const std::vector<Column>& columns() const override { return machine_->columns(); }
   int lanes() const override { return machine_->lanes(); }
   void SkipTo(int64_t step) override { machine_->SkipTo(step); }
-  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override { return machine_->Next(timeout, batches); }
+  absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override {
+    return machine_->Next(timeout, batches);
+  }
   bool ended() const override { return machine_->ended(); }
   int64_t given() const override { return machine_->given(); }
   void Cancel() override { machine_->Cancel(); }
@@ -577,7 +581,8 @@ absl::Status CheckStatistics(const Shared& shared) {
   const DataSpec& spec = shared.options.spec;
   if (!NeedsStatistics(spec)) return absl::OkStatus();
   if (!shared.has_statistics) {
-    return absl::FailedPreconditionError("the job standardises columns or has a min_count: data statistics are needed first");
+    return absl::FailedPreconditionError(
+        "the job standardises columns or has a min_count: data statistics are needed first");
   }
   if (shared.features.standardizes() && shared.statistics.moments().size() != shared.features.floats().size()) {
     return absl::InvalidArgumentError(absl::StrCat("data statistics are of ", shared.statistics.moments().size(),

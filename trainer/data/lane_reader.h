@@ -1,14 +1,15 @@
 // Batches of the lanes of one process, made ahead by threads of its own.
 //
-// Stream l gives batches of its own, of `StreamBatch(l)` examples. A batch goes on with the first examples of the next epoch where an epoch
-// ends; only the very last one may be short. A stream with fewer examples than a batch gives all of them once an epoch. With drop_last
-// a batch holds examples of one epoch, and what is left of an epoch is dropped. After the last epoch a stream has ended and gives no
-// examples. Streams do not wait for each other: a shorter one begins its next epoch earlier. So the sum of examples over streams never
-// grows from one step to the next. What stream l gives as its t-th batch is a function of (job, data, seed, t) alone.
+// Stream l gives batches of its own, of `StreamBatch(l)` examples. A batch goes on with the first examples of the next
+// epoch where an epoch ends; only the very last one may be short. A stream with fewer examples than a batch gives all
+// of them once an epoch. With drop_last a batch holds examples of one epoch, and what is left of an epoch is dropped.
+// After the last epoch a stream has ended and gives no examples. Streams do not wait for each other: a shorter one
+// begins its next epoch earlier. So the sum of examples over streams never grows from one step to the next. What stream
+// l gives as its t-th batch is a function of (job, data, seed, t) alone.
 //
-// Shuffling is one algorithm: a buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples); an
-// element of it, chosen by Philox(seed, epoch, stream, draw), is emitted and the next of the stream takes its place. While a
-// stream fits into the buffer that is a permutation of the whole stream (ALL), otherwise of a window (WINDOW).
+// Shuffling is one algorithm: a buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples);
+// an element of it, chosen by Philox(seed, epoch, stream, draw), is emitted and the next of the stream takes its place.
+// While a stream fits into the buffer that is a permutation of the whole stream (ALL), otherwise of a window (WINDOW).
 #ifndef WEIR_TRAINER_DATA_LANE_READER_H_
 #define WEIR_TRAINER_DATA_LANE_READER_H_
 
@@ -40,8 +41,8 @@ struct LaneBatch {
   std::vector<Variable> vars;
   // One per example, when asked for.
   std::vector<InputPosition> positions;
-  // Share of the stream's run, all epochs, that has been given with this batch; 0 while nobody can tell (a first epoch in
-  // WINDOW or in file order).
+  // Share of the stream's run, all epochs, that has been given with this batch; 0 while nobody can tell (a first epoch
+  // in WINDOW or in file order).
   double fraction = 0;
 };
 
@@ -56,7 +57,8 @@ struct LaneReaderOptions {
   bool with_positions = false;
   // Prediction: a label that is missing, or none that the loss could use, is 0, not a bad line.
   bool labels_may_be_missing = false;
-  // For tests of readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` of a stream, from 0.
+  // For tests of readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` of a
+  // stream, from 0.
   std::function<void(int stream, int64_t batch)> before_batch = {};
   // Batches of a stream in a step of the job.
   int64_t first_batches = 1;
@@ -69,19 +71,19 @@ class LaneReader {
  public:
   // Starts no thread yet. FailedPrecondition without statistics where they are needed.
   static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
-  // Cancels and joins. A thread that does not come back from the disk within two seconds is left behind, with a line in the log:
-  // the message of what went wrong matters more. It keeps what it works on, and ends when it comes back.
+  // Cancels and joins. A thread that does not come back from the disk within two seconds is left behind, with a line in
+  // the log: the message of what went wrong matters more. It keeps what it works on, and ends when it comes back.
   virtual ~LaneReader() = default;
 
   virtual const std::vector<Column>& columns() const = 0;
   virtual int lanes() const = 0;
 
-  // Goes to where every stream has given `step` batches: what Next gives afterwards is what it would have given then. Before
-  // the first Next. Reads the first epoch and part of the last, on the reader's threads: errors come from Next.
+  // Goes to where every stream has given `step` batches: what Next gives afterwards is what it would have given then.
+  // Before the first Next. Reads the first epoch and part of the last, on the reader's threads: errors come from Next.
   virtual void SkipTo(int64_t step) = 0;
 
-  // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled, so hand
-  // in the ones of the step before; variables may be swapped with those of an executor. Waits for the readers:
+  // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled,
+  // so hand in the ones of the step before; variables may be swapped with those of an executor. Waits for the readers:
   // DeadlineExceeded after `timeout`, naming the lanes it waits for and what they do; nothing is lost, call again.
   // Cancelled after Cancel. Anything else is an error of a stream and final: InvalidArgument
   // "data/train.tsv:17: expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.

@@ -1,7 +1,7 @@
 // libsvm and libffm text: "label index:value ..." or "label field:index:value ...", separated by blanks or tabs.
 //
-// A slot takes the indexes of a range (and of a field). An index is any unsigned 64-bit number and the id of the same bits; a value
-// other than 1 is its weight. A line without a label begins with a pair; its label is missing.
+// A slot takes the indexes of a range (and of a field). An index is any unsigned 64-bit number and the id of the same
+// bits; a value other than 1 is its weight. A line without a label begins with a pair; its label is missing.
 
 #include <algorithm>
 #include <limits>
@@ -67,13 +67,13 @@ struct Pair {
   float value = 1;
 };
 
-// Lines whose pairs are found before they are read, eight at a time: "label index:value index:value ..." with one blank or tab between,
-// and no more than eight characters in a number.
+// Lines whose pairs are found before they are read, eight at a time: "label index:value index:value ..." with one blank
+// or tab between, and no more than eight characters in a number.
 constexpr int kMostPairs = 512;
 constexpr int kNearRanges = 4;  // one in twenty features is missing in logs of clicks
 
-// Where the fields of such a line end: ends[0] for the label, ends[2i + 1] and ends[2i + 2] for the two of pair i. `ends` has room for
-// 64 more than 2 * kMostPairs + 1. The number of pairs, or -1 for another line.
+// Where the fields of such a line end: ends[0] for the label, ends[2i + 1] and ends[2i + 2] for the two of pair i.
+// `ends` has room for 64 more than 2 * kMostPairs + 1. The number of pairs, or -1 for another line.
 WEIR_FOR_FIELDS512 int PairEnds(const char* line, size_t size, int32_t* ends) {
   const __m512i blank = _mm512_set1_epi8(' '), tab = _mm512_set1_epi8('\t'), colon = _mm512_set1_epi8(':');
   int found = 0;
@@ -103,7 +103,8 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
     const __mmask8 there = static_cast<__mmask8>(pairs - i >= 8 ? 0xFF : (1 << (pairs - i)) - 1);
     // The end before the index, and its own in the upper half.
     const __m512i around = _mm512_maskz_loadu_epi64(there, ends + 2 * i);
-    const __m512i begins = _mm512_add_epi64(_mm512_and_si512(around, low), one), index_ends = _mm512_srli_epi64(around, 32);
+    const __m512i begins = _mm512_add_epi64(_mm512_and_si512(around, low), one),
+                  index_ends = _mm512_srli_epi64(around, 32);
     const __m512i value_begins = _mm512_add_epi64(index_ends, one);
     const __m512i value_ends = _mm512_and_si512(_mm512_maskz_loadu_epi64(there, ends + 2 * i + 2), low);
     const __m512i index_sizes = _mm512_sub_epi64(index_ends, begins);
@@ -118,7 +119,8 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
     _mm512_storeu_si512(indexes + i, CombineDigits(index_digits));
 
     __m512i text = _mm512_mask_i64gather_epi64(zeros, there, value_begins, line, 1);
-    const __mmask8 negative = _mm512_mask_cmpeq_epi64_mask(there, _mm512_and_si512(text, _mm512_set1_epi64(0xFF)), _mm512_set1_epi64('-'));
+    const __mmask8 negative =
+        _mm512_mask_cmpeq_epi64_mask(there, _mm512_and_si512(text, _mm512_set1_epi64(0xFF)), _mm512_set1_epi64('-'));
     if (negative != 0) {
       sizes = _mm512_mask_sub_epi64(sizes, negative, sizes, one);
       text = _mm512_mask_srli_epi64(text, negative, text, 8);
@@ -136,7 +138,8 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
       const __m512i until = _mm512_or_si512(_mm512_slli_epi64(before, 8), _mm512_set1_epi64(0xFF));
       digits = _mm512_mask_or_epi64(digits, pointed, _mm512_slli_epi64(_mm512_and_si512(digits, before), 8),
                                     _mm512_andnot_si512(until, digits));
-      const __m256i behind_point = _mm512_cvtepi64_epi32(_mm512_srli_epi64(_mm512_maskz_lzcnt_epi64(pointed, lowest), 3));
+      const __m256i behind_point =
+          _mm512_cvtepi64_epi32(_mm512_srli_epi64(_mm512_maskz_lzcnt_epi64(pointed, lowest), 3));
       power = _mm256_permutevar8x32_ps(powers, behind_point);
     }
     if (_mm512_cmpgt_epu8_mask(digits, nine) != 0) return false;
@@ -357,7 +360,8 @@ absl::Status LibSvmParser::ParsePair(std::string_view word, Pair* pair) const {
   if (fields_) {
     const size_t colon = rest.find(':');
     if (colon == std::string_view::npos) return error(form);
-    if (!ParseWhole(rest.substr(0, colon), &pair->field) || pair->field < 0) return error("has a field that is no whole number from 0 on");
+    if (!ParseWhole(rest.substr(0, colon), &pair->field) || pair->field < 0)
+      return error("has a field that is no whole number from 0 on");
     rest.remove_prefix(colon + 1);
   }
   const size_t colon = rest.find(':');
@@ -418,8 +422,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLibSvmParser(const v1::LibSvm& c
   for (int i = 0; i < config.slot_size(); ++i) {
     const v1::LibSvm::Slot& in = config.slot(i);
     const bool is_float = in.type() == v1::LibSvm::Slot::FLOAT;
-    if (in.last() < in.first() || (is_float && in.last() - in.first() >= static_cast<uint64_t>(std::numeric_limits<int>::max()))) {
-      return absl::InvalidArgumentError(absl::StrCat("data.lib_svm.slot[", i, "]: has indexes from ", in.first(), " to ", in.last()));
+    if (in.last() < in.first() ||
+        (is_float && in.last() - in.first() >= static_cast<uint64_t>(std::numeric_limits<int>::max()))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data.lib_svm.slot[", i, "]: has indexes from ", in.first(), " to ", in.last()));
     }
     slots.push_back({.name = in.name(),
                      .output = in.output(),

@@ -35,9 +35,9 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCustom(const google::protobuf::A
   const google::protobuf::Descriptor* descriptor =
       google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type);
   if (descriptor == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.custom: this program knows no message ", type.empty() ? "without a name" : type,
-                     "; link the library that registers its reader"));
+    return absl::InvalidArgumentError(absl::StrCat("data.custom: this program knows no message ",
+                                                   type.empty() ? "without a name" : type,
+                                                   "; link the library that registers its reader"));
   }
   const std::unique_ptr<google::protobuf::Message> config(
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor)->New());
@@ -87,7 +87,9 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data)
     case v1::Data::READER_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { ... }, idx { ... } or custom { ... }");
+  return absl::InvalidArgumentError(
+      "data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { ... }, idx { ... } or custom { ... "
+      "}");
 }
 
 }  // namespace weir

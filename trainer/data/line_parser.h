@@ -1,5 +1,5 @@
-// Text lines to examples. A format is one file that registers a parser for its configuration message, and one BUILD word:
-// `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and whatever message data.custom holds.
+// Text lines to examples. A format is one file that registers a parser for its configuration message, and one BUILD
+// word: `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and whatever message data.custom holds.
 #ifndef WEIR_TRAINER_DATA_LINE_PARSER_H_
 #define WEIR_TRAINER_DATA_LINE_PARSER_H_
 
@@ -27,17 +27,18 @@ class LineParser {
   int64_t slots() const { return slots_; }    // slots of all id columns
 
   // `line` has no end-of-line characters; at least kPadding bytes behind it can be read (not: mean anything). Sizes of
-  // example->floats and counts are floats() and slots() before and after. InvalidArgument says what is wrong with the line;
-  // the caller puts file and line before it.
+  // example->floats and counts are floats() and slots() before and after. InvalidArgument says what is wrong with the
+  // line; the caller puts file and line before it.
   virtual absl::Status Parse(std::string_view line, Example* example) const = 0;
 
   // The same, plainly: what Parse, which may be made for speed, is tested against.
   virtual absl::Status ParsePlain(std::string_view line, Example* example) const { return Parse(line, example); }
 
-  // Whether the first line of every file names its columns. Lines are then for what ForHeader gives, not for this parser.
+  // Whether the first line of every file names its columns. Lines are then for what ForHeader gives, not for this
+  // parser.
   virtual bool has_header() const { return false; }
-  // A parser, with the same columns, of the lines below `header`. Float positions in `may_be_absent` are missing when the header
-  // does not name their column. InvalidArgument: it does not name another one.
+  // A parser, with the same columns, of the lines below `header`. Float positions in `may_be_absent` are missing when
+  // the header does not name their column. InvalidArgument: it does not name another one.
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
@@ -52,11 +53,10 @@ class LineParser {
   int64_t slots_ = 0;
 };
 
-using LineParserFactory =
-    std::function<absl::StatusOr<std::unique_ptr<LineParser>>(const google::protobuf::Message&)>;
+using LineParserFactory = std::function<absl::StatusOr<std::unique_ptr<LineParser>>(const google::protobuf::Message&)>;
 
-// Adds a format; `type` is the full name of its configuration message ("weir.v1.Criteo"). CHECK-fails on a second of one
-// name. For static initializers.
+// Adds a format; `type` is the full name of its configuration message ("weir.v1.Criteo"). CHECK-fails on a second of
+// one name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
 // The parser of the job's reader. InvalidArgument when there is none, naming what is registered.
@@ -67,10 +67,9 @@ template <typename Config>
 struct LineParserRegistration {
   template <typename Make>
   explicit LineParserRegistration(Make make) {
-    RegisterLineParser(std::string(Config::descriptor()->full_name()),
-                       [make](const google::protobuf::Message& config) {
-                         return make(static_cast<const Config&>(config));
-                       });
+    RegisterLineParser(std::string(Config::descriptor()->full_name()), [make](const google::protobuf::Message& config) {
+      return make(static_cast<const Config&>(config));
+    });
   }
 };
 }  // namespace internal

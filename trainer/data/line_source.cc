@@ -16,8 +16,8 @@ namespace {
 // Behind a part: room for the rest of its last line, as a rule.
 constexpr int64_t kTail = 1024;
 
-// Bytes to read at once of a file in which the lines up to `end` are wanted, from `offset` on: a small part of a file takes little memory,
-// and what other streams read is not read here.
+// Bytes to read at once of a file in which the lines up to `end` are wanted, from `offset` on: a small part of a file
+// takes little memory, and what other streams read is not read here.
 size_t BlockFor(int64_t offset, int64_t end) {
   return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock - kTail, std::max<int64_t>(end - offset, 0)) + kTail);
 }
@@ -34,8 +34,7 @@ LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
   if (file.compressed()) {
     ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, 0));
-    return std::unique_ptr<LineSource>(
-        new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
+    return std::unique_ptr<LineSource>(new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
   }
   // A line begins at 0 or behind a newline: whether one begins at `begin` shows in the byte before it.
   const int64_t from = std::max<int64_t>(segment.begin - 1, 0);
@@ -58,8 +57,8 @@ bool LineSource::Fill() {
   }
   if (filled_ + LineParser::kPadding == buffer_.size()) {
     if (static_cast<int64_t>(filled_) >= kMaxLine) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(file_.name, ": the line at byte ", offset_, " is longer than ",
-                                                        kMaxLine, " bytes"));
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat(file_.name, ": the line at byte ", offset_, " is longer than ", kMaxLine, " bytes"));
       return false;
     }
     buffer_.resize(2 * filled_ + LineParser::kPadding);

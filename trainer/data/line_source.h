@@ -39,7 +39,8 @@ class LineSource : public RecordSource {
   bool at_end_ = false;  // of the file
 };
 
-// Number, from 1, of the line that holds byte `offset` of the uncompressed file. Reads the file up to there: for messages.
+// Number, from 1, of the line that holds byte `offset` of the uncompressed file. Reads the file up to there: for
+// messages.
 absl::StatusOr<int64_t> LineNumber(const DataFile& file, int64_t offset);
 
 }  // namespace weir

@@ -1,7 +1,7 @@
 // MultiSlot text: per line, for each slot in order, a count n and n values, separated by blanks or tabs.
 //
-// Ids are any int64; an unsigned one from 2^63 on stands for the int64 of the same bits. An id may carry ":weight". A FLOAT
-// slot has `dim` values, or 0: missing.
+// Ids are any int64; an unsigned one from 2^63 on stands for the int64 of the same bits. An id may carry ":weight". A
+// FLOAT slot has `dim` values, or 0: missing.
 
 #include <algorithm>
 #include <limits>
@@ -64,19 +64,22 @@ class MultiSlotParser : public LineParser {
       const std::string_view word = words.Next();
       if (word.empty()) return Error(slot, "the line ends before its count");
       int64_t count;
-      if (!ParseWhole(word, &count) || count < 0) return Error(slot, "count '", word, "' is not a whole number from 0 on");
-      RETURN_IF_ERROR(slot.is_float ? ParseFloats(slot, count, &words, example) : ParseIds(slot, count, &words, example));
+      if (!ParseWhole(word, &count) || count < 0)
+        return Error(slot, "count '", word, "' is not a whole number from 0 on");
+      RETURN_IF_ERROR(slot.is_float ? ParseFloats(slot, count, &words, example)
+                                    : ParseIds(slot, count, &words, example));
     }
     if (const std::string_view word = words.Next(); !word.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", Shown(word), "' is left over behind the last of ", in_.size(), " slots"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", Shown(word), "' is left over behind the last of ", in_.size(), " slots"));
     }
     if (!ids_in_order_) OrderIds(order_, example);
     return absl::OkStatus();
   }
 
  private:
-  // The words of a line, each of one blank behind the one before. An empty one stands for what is left to ParsePlain, too: the end
-  // of the line, or several blanks.
+  // The words of a line, each of one blank behind the one before. An empty one stands for what is left to ParsePlain,
+  // too: the end of the line, or several blanks.
   class ShortWords {
    public:
     explicit ShortWords(std::string_view line)
@@ -168,13 +171,14 @@ class MultiSlotParser : public LineParser {
     return absl::InvalidArgumentError(absl::StrCat("slot '", slot.name, "': ", before, Shown(word), after...));
   }
   static absl::Status Ends(const DataSlot& slot, int64_t count, int64_t got) {
-    return Error(slot, "", "", "expected ", count, count == 1 ? " value, the line ends after " : " values, the line ends after ",
-                 got);
+    return Error(slot, "", "", "expected ", count,
+                 count == 1 ? " value, the line ends after " : " values, the line ends after ", got);
   }
 
   static absl::Status ParseFloats(const DataSlot& slot, int64_t count, Words* words, Example* example) {
     if (count != slot.dim && count != 0) {
-      return Error(slot, "", "", "expected ", slot.dim, slot.dim == 1 ? " value" : " values", ", or 0 for missing, got ", count);
+      return Error(slot, "", "", "expected ", slot.dim, slot.dim == 1 ? " value" : " values",
+                   ", or 0 for missing, got ", count);
     }
     for (int i = 0; i < slot.dim; ++i) {
       float value = std::numeric_limits<float>::quiet_NaN();
@@ -203,7 +207,8 @@ class MultiSlotParser : public LineParser {
         return Error(slot, "the weight in '", word, "' is not a finite number");
       }
       if (slot.skip) continue;
-      if (colon != std::string_view::npos && example->weights.empty()) example->weights.resize(example->ids.size(), 1.0f);
+      if (colon != std::string_view::npos && example->weights.empty())
+        example->weights.resize(example->ids.size(), 1.0f);
       example->ids.push_back(id);
       if (colon != std::string_view::npos || !example->weights.empty()) example->weights.push_back(weight);
     }
@@ -212,7 +217,7 @@ class MultiSlotParser : public LineParser {
   }
 
   const std::vector<DataSlot> in_;  // in order of the line
-  std::vector<int> order_;                // of slots of ids, as a line has them
+  std::vector<int> order_;          // of slots of ids, as a line has them
   bool ids_in_order_ = true;
 };
 

@@ -1,8 +1,8 @@
 // Numbers in text, for the fast ways of parsers: eight bytes at a time, and only what is common.
 //
-// A function reads from p and returns where the number ends, or null for what it leaves to the plain way of its caller: no number,
-// one that ends beyond `end`, or one that is too long or too rare to be worth it. What it reads is what std::from_chars
-// reads from the same bytes, bit by bit. At least LineParser::kPadding bytes behind `end` can be read.
+// A function reads from p and returns where the number ends, or null for what it leaves to the plain way of its caller:
+// no number, one that ends beyond `end`, or one that is too long or too rare to be worth it. What it reads is what
+// std::from_chars reads from the same bytes, bit by bit. At least LineParser::kPadding bytes behind `end` can be read.
 #ifndef WEIR_TRAINER_DATA_NUMBERS_H_
 #define WEIR_TRAINER_DATA_NUMBERS_H_
 
@@ -30,7 +30,9 @@ bool ParseWhole(std::string_view word, T* value) {
   return error == std::errc() && stop == word.data() + word.size();
 }
 
-inline bool ParseFinite(std::string_view word, float* value) { return ParseWhole(word, value) && std::isfinite(*value); }
+inline bool ParseFinite(std::string_view word, float* value) {
+  return ParseWhole(word, value) && std::isfinite(*value);
+}
 
 // Any int64; an unsigned number from 2^63 on stands for the int64 of the same bits.
 inline bool ParseId(std::string_view word, int64_t* id) {
@@ -70,8 +72,8 @@ inline uint64_t Combine8(uint64_t values) {
 
 inline constexpr uint64_t kPowers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-// Appends the digits at p to *value and returns where they end: at most 24 of them, and *value is right up to 19. What stands
-// beyond `end` may count, so that the place returned is beyond it, too.
+// Appends the digits at p to *value and returns where they end: at most 24 of them, and *value is right up to 19. What
+// stands beyond `end` may count, so that the place returned is beyond it, too.
 WEIR_INLINE const char* Digits(const char* p, const char* end, uint64_t* value) {
   for (int i = 0; i < 3 && p <= end; ++i) {
     const uint64_t values = DigitValues(Load8(p));
@@ -101,8 +103,8 @@ WEIR_INLINE bool Shift(uint64_t digits, int64_t behind_point, float* magnitude) 
     return true;
   }
   if (digits > (1ULL << 53)) return false;
-  // The quotient in double is the nearest to the number, and far from both ends of what floats can be. Rounding it again is
-  // right, unless it is the middle between two floats, which the number itself may not be.
+  // The quotient in double is the nearest to the number, and far from both ends of what floats can be. Rounding it
+  // again is right, unless it is the middle between two floats, which the number itself may not be.
   const double quotient = static_cast<double>(digits) / kDoublePowers[behind_point];
   constexpr uint64_t kBelow = (1ULL << 29) - 1;  // bits of a double that a float lacks
   *magnitude = static_cast<float>(quotient);
@@ -166,8 +168,8 @@ inline const char* FindByte(const char* p, const char* end, char c) {
   return p < end ? p : end;
 }
 
-// The places of a character, or of one of three, in a line, in order: sixty-four bytes are searched at once, so that where a field ends
-// is known before it is read.
+// The places of a character, or of one of three, in a line, in order: sixty-four bytes are searched at once, so that
+// where a field ends is known before it is read.
 class Marks {
  public:
   Marks(const char* begin, const char* end, char a) : Marks(begin, end, a, a, a) {}
@@ -191,13 +193,15 @@ class Marks {
  private:
   WEIR_INLINE_MEMBER uint64_t SearchSixteen(const char* p) const {
     const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m128i found = _mm_or_si128(_mm_cmpeq_epi8(x, a_), _mm_or_si128(_mm_cmpeq_epi8(x, b_), _mm_cmpeq_epi8(x, c_)));
+    const __m128i found =
+        _mm_or_si128(_mm_cmpeq_epi8(x, a_), _mm_or_si128(_mm_cmpeq_epi8(x, b_), _mm_cmpeq_epi8(x, c_)));
     return static_cast<uint32_t>(_mm_movemask_epi8(found));
   }
   WEIR_INLINE_MEMBER void Search() {
     const ptrdiff_t left = end_ - block_;
     if (left >= 64) {
-      mask_ = SearchSixteen(block_) | SearchSixteen(block_ + 16) << 16 | SearchSixteen(block_ + 32) << 32 | SearchSixteen(block_ + 48) << 48;
+      mask_ = SearchSixteen(block_) | SearchSixteen(block_ + 16) << 16 | SearchSixteen(block_ + 32) << 32 |
+              SearchSixteen(block_ + 48) << 48;
       return;
     }
     mask_ = 0;

@@ -11,7 +11,8 @@
 namespace weir {
 namespace {
 
-// Before the floats, the counts unless every slot has one id, the ids (4 or 8 bytes each) and, with weights, the weights.
+// Before the floats, the counts unless every slot has one id, the ids (4 or 8 bytes each) and, with weights, the
+// weights.
 struct Header {
   uint32_t ids;
   uint8_t wide;
@@ -92,8 +93,8 @@ Record::Record(const Example& example, RecordPool* pool) : pool_(pool) {
   const size_t ids = example.ids.size();
   const size_t counts = example.counts.size() * sizeof(uint16_t);
   const bool one_each = ids == example.counts.size() && OneEach(example.counts);
-  const size_t bytes =
-      sizeof(Header) + example.floats.size() * sizeof(float) + counts + ids * (wide ? 8 : 4) + example.weights.size() * sizeof(float);
+  const size_t bytes = sizeof(Header) + example.floats.size() * sizeof(float) + counts + ids * (wide ? 8 : 4) +
+                       example.weights.size() * sizeof(float);
   CHECK_LE(bytes, std::numeric_limits<uint32_t>::max());  // a line has at most 16 MiB
   bytes_ = static_cast<uint32_t>(bytes);
   size_ = static_cast<uint32_t>(one_each ? bytes - counts : bytes);

@@ -12,8 +12,8 @@
 
 namespace weir {
 
-// Memory of records, given again without a search: the records of a stream are many and of few sizes. Memory goes back with the pool,
-// so it must outlive its records. One thread at a time.
+// Memory of records, given again without a search: the records of a stream are many and of few sizes. Memory goes back
+// with the pool, so it must outlive its records. One thread at a time.
 class RecordPool {
  public:
   RecordPool() = default;
@@ -24,8 +24,8 @@ class RecordPool {
   void Give(char* data, size_t bytes);
 
  private:
-  static constexpr size_t kGrain = 32;           // sizes are multiples of it
-  static constexpr size_t kLargest = 4096;       // larger ones are the system's
+  static constexpr size_t kGrain = 32;      // sizes are multiples of it
+  static constexpr size_t kLargest = 4096;  // larger ones are the system's
   static constexpr size_t kFirstChunk = size_t{1} << 16;
   static constexpr size_t kPage = size_t{1} << 21;  // a large page; chunks double up to it
 

@@ -17,8 +17,9 @@ class RecordSource {
  public:
   virtual ~RecordSource() = default;
 
-  // False at the end and on an error; then look at status(). `record` lives until the next call and has LineParser::kPadding
-  // readable bytes behind it. `offset` says where it is in the file: a line its first byte, an example its number.
+  // False at the end and on an error; then look at status(). `record` lives until the next call and has
+  // LineParser::kPadding readable bytes behind it. `offset` says where it is in the file: a line its first byte, an
+  // example its number.
   virtual bool Next(std::string_view* record, int64_t* offset) = 0;
   // Passes up to `records` by. How many there were: fewer as Next gives false.
   virtual int64_t Skip(int64_t records);

@@ -7,15 +7,17 @@
 
 namespace weir {
 
-// out[i] = SaltId(salts[i], ids[i]), of n ids that stand at `ids`, not aligned: int64_t each, or uint32_t where not `wide`.
+// out[i] = SaltId(salts[i], ids[i]), of n ids that stand at `ids`, not aligned: int64_t each, or uint32_t where not
+// `wide`.
 void SaltIds(const uint64_t* salts, const char* ids, bool wide, size_t n, int64_t* out);
-// The same where slots may be empty: slot i takes the next of the ids when counts[i] is 1, and missing[i] when it is 0. `counts` are n
-// uint16_t, not aligned, none above 1. How many ids were taken.
-size_t SaltIdsOrMissing(const uint64_t* salts, const int64_t* missing, const char* counts, const char* ids, bool wide, size_t n, int64_t* out);
+// The same where slots may be empty: slot i takes the next of the ids when counts[i] is 1, and missing[i] when it is 0.
+// `counts` are n uint16_t, not aligned, none above 1. How many ids were taken.
+size_t SaltIdsOrMissing(const uint64_t* salts, const int64_t* missing, const char* counts, const char* ids, bool wide,
+                        size_t n, int64_t* out);
 // Both without vectors: the reference.
 void SaltIdsPlainly(const uint64_t* salts, const char* ids, bool wide, size_t n, int64_t* out);
-size_t SaltIdsOrMissingPlainly(const uint64_t* salts, const int64_t* missing, const char* counts, const char* ids, bool wide, size_t n,
-                               int64_t* out);
+size_t SaltIdsOrMissingPlainly(const uint64_t* salts, const int64_t* missing, const char* counts, const char* ids,
+                               bool wide, size_t n, int64_t* out);
 
 }  // namespace weir
 

@@ -55,15 +55,17 @@ uint64_t ShuffledStream::Random(uint64_t draw) const {
 }
 
 uint64_t ShuffledStream::Draw(uint64_t n) {
-  const auto choose = [](uint64_t bits, uint64_t of) { return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * of >> 64); };
+  const auto choose = [](uint64_t bits, uint64_t of) {
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * of >> 64);
+  };
   if (draws_ == 0) {
     for (uint64_t i = 0; i < kAhead; ++i) ahead_[i] = Random(i);
   }
   const uint64_t chosen = choose(ahead_[draws_ % kAhead], n);
   ahead_[draws_ % kAhead] = Random(draws_ + kAhead);
   ++draws_;
-  // Where later draws will look, as far as can be told; nothing depends on it. The buffer shrinks by one a draw once the stream has
-  // ended.
+  // Where later draws will look, as far as can be told; nothing depends on it. The buffer shrinks by one a draw once
+  // the stream has ended.
   const auto fetched = [&](uint64_t ahead) -> Record* {
     const uint64_t size = has_waiting_ ? n : n > ahead ? n - ahead : 0;
     return size == 0 ? nullptr : &buffer_[choose(ahead_[(draws_ + ahead - 1) % kAhead], size)];

@@ -27,8 +27,8 @@ class ShuffledStream {
   // The records that it gives have their memory in it: they go first.
   explicit ShuffledStream(Options options);
 
-  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. False when it wants more.
-  // Next does not ask for it.
+  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. False when
+  // it wants more. Next does not ask for it.
   bool Prepare(int64_t records);
   // The next record of the epoch. False at its end and on an error; then look at status(). `position` may be null; with
   // shuffling it is not set.
@@ -43,10 +43,9 @@ class ShuffledStream {
   // Examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
   // The same as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
-  int64_t expected_examples() const {
-    return epoch_examples_ < 0 && filled_ && !window_ ? read_ : epoch_examples_;
-  }
-  // Whether the buffer has had to give up elements before the end of the stream: known from the first Next of an epoch on.
+  int64_t expected_examples() const { return epoch_examples_ < 0 && filled_ && !window_ ? read_ : epoch_examples_; }
+  // Whether the buffer has had to give up elements before the end of the stream: known from the first Next of an epoch
+  // on.
   bool window() const { return window_; }
   // The most examples and bytes that the buffer has held.
   int64_t most_examples() const { return most_examples_; }
@@ -75,8 +74,8 @@ class ShuffledStream {
   int64_t epoch_ = 0;
   uint64_t draws_ = 0;
   uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), of draws from draws_ on
-  int64_t buffered_bytes_ = 0;  // while it is being filled
-  int64_t read_ = 0;            // in this epoch
+  int64_t buffered_bytes_ = 0;   // while it is being filled
+  int64_t read_ = 0;             // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
   int64_t most_examples_ = 0;

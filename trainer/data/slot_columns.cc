@@ -22,7 +22,8 @@ absl::Status CheckSlot(const DataSlot& slot, const std::string& where, std::set<
 
 }  // namespace
 
-absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before, std::vector<DataSlot>* slots) {
+absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before,
+                                                std::vector<DataSlot>* slots) {
   std::vector<Column> columns = std::move(before);
   std::vector<std::vector<DataSlot*>> members(columns.size());  // slots of each column
   const size_t own = columns.size();
@@ -37,7 +38,8 @@ absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vec
     size_t c = 0;
     while (c < columns.size() && columns[c].name != output) ++c;
     if (c < own) {
-      return absl::InvalidArgumentError(absl::StrCat(where, "'", output, "' is a variable of the format itself; give it another output"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "'", output, "' is a variable of the format itself; give it another output"));
     }
     if (c == columns.size()) {
       columns.push_back({.name = output, .kind = kind, .width = 0});
@@ -52,8 +54,9 @@ absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vec
     members[c].push_back(&slot);
   }
   if (columns.size() == own) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(std::string(field.substr(0, field.rfind('.'))), ": no ", std::string(field.substr(field.rfind('.') + 1)), " that is not skipped"));
+    return absl::InvalidArgumentError(absl::StrCat(std::string(field.substr(0, field.rfind('.'))), ": no ",
+                                                   std::string(field.substr(field.rfind('.') + 1)),
+                                                   " that is not skipped"));
   }
   int floats = 0;
   int ids = 0;
@@ -84,7 +87,8 @@ void OrderIds(const std::vector<int>& order, Example* example) {
     const auto from = static_cast<ptrdiff_t>(begin[s]), to = from + example->counts[s];
     example->ids.insert(example->ids.end(), example->scratch_ids.begin() + from, example->scratch_ids.begin() + to);
     if (example->scratch_weights.empty()) continue;
-    example->weights.insert(example->weights.end(), example->scratch_weights.begin() + from, example->scratch_weights.begin() + to);
+    example->weights.insert(example->weights.end(), example->scratch_weights.begin() + from,
+                            example->scratch_weights.begin() + to);
   }
 }
 

@@ -21,15 +21,18 @@ struct DataSlot {
   int position = 0;  // set by LayOutSlots: first float in Example.floats, or slot in Example.counts
 };
 
-// The columns of slots, in order of the first slot of each; slots with one output stand side by side. `before`: columns of the
-// format itself. `field` names the slots in messages ("data.multi_slot.slot"). InvalidArgument: a name that is empty or there
-// twice, a dim that makes no sense, an output of floats and of ids, no slot that is not skipped.
-absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before, std::vector<DataSlot>* slots);
+// The columns of slots, in order of the first slot of each; slots with one output stand side by side. `before`: columns
+// of the format itself. `field` names the slots in messages ("data.multi_slot.slot"). InvalidArgument: a name that is
+// empty or there twice, a dim that makes no sense, an output of floats and of ids, no slot that is not skipped.
+absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before,
+                                                std::vector<DataSlot>* slots);
 
-// Brings ids (and weights) that were read slot by slot in `order` into the order of Example.counts. `order` holds every slot once.
+// Brings ids (and weights) that were read slot by slot in `order` into the order of Example.counts. `order` holds every
+// slot once.
 void OrderIds(const std::vector<int>& order, Example* example);
 
-// Brings ids into the order of their slots; ids of one slot keep theirs. slots[i] is the slot of example->ids[i]; counts are set.
+// Brings ids into the order of their slots; ids of one slot keep theirs. slots[i] is the slot of example->ids[i];
+// counts are set.
 void SortIds(const std::vector<uint32_t>& slots, Example* example);
 
 }  // namespace weir

@@ -49,7 +49,8 @@ class Writer {
   std::string bytes_;
 };
 
-// Whether a column of floats can have such moments. Sums of a few thousand of them stay far from the ends of their types.
+// Whether a column of floats can have such moments. Sums of a few thousand of them stay far from the ends of their
+// types.
 bool CanBe(const Moments& m) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   constexpr double kMostExamples = int64_t{1} << 48;
@@ -149,7 +150,8 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
   ExampleStream::Prepare(pass.parser, &example);
   InputPosition position;
   for (int64_t n = 0; examples.Next(&example, &position); ++n) {
-    if (n % 4096 == 0 && pass.cancelled && pass.cancelled()) return absl::CancelledError("the data statistics were cancelled");
+    if (n % 4096 == 0 && pass.cancelled && pass.cancelled())
+      return absl::CancelledError("the data statistics were cancelled");
     for (const size_t i : standardized) {
       if (!std::isnan(example.floats[i])) result.moments[i].Add(example.floats[i]);
     }
@@ -168,7 +170,8 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
 }
 
 // Adds counts of equal keys; both sorted.
-void AddCounts(const std::vector<std::pair<uint64_t, uint64_t>>& other, std::vector<std::pair<uint64_t, uint64_t>>* counts) {
+void AddCounts(const std::vector<std::pair<uint64_t, uint64_t>>& other,
+               std::vector<std::pair<uint64_t, uint64_t>>* counts) {
   std::vector<std::pair<uint64_t, uint64_t>> sum;
   sum.reserve(counts->size() + other.size());
   std::merge(counts->begin(), counts->end(), other.begin(), other.end(), std::back_inserter(sum));
@@ -272,7 +275,8 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(spec.config));
   ASSIGN_OR_RETURN(const Features features, Features::Create(spec, *parser));
   const int threads = std::min(streams.count, pool != nullptr ? pool->threads() + 1 : 1);
-  Pass pass = {spec, train, *parser, features, cancelled, LinesAhead::For(train, streams.count, threads), streams.begin};
+  Pass pass = {spec,         train, *parser, features, cancelled, LinesAhead::For(train, streams.count, threads),
+               streams.begin};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
                                                           absl::UnknownError("not collected"));
   const auto collect = [&](int64_t i) {
@@ -322,7 +326,8 @@ absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::
       std::vector<Moments> of_stream(in.GetCount(24));
       for (Moments& m : of_stream) m = in.GetMoments();
       if (!in.ok() || stream >= streams) return Damaged();
-      if (there[stream]) return absl::DataLossError(absl::StrCat("data statistics: stream ", stream, " is there twice"));
+      if (there[stream])
+        return absl::DataLossError(absl::StrCat("data statistics: stream ", stream, " is there twice"));
       there[stream] = true;
       moments[stream] = std::move(of_stream);
     }

@@ -1,6 +1,6 @@
 // What one pass over the training files learns: mean and deviation of float columns, and which id values occur at least
-// min_count times. The same bits for any number of trainers: moments are taken per stream in double and in file order, and
-// added in the lane tree; counts are integers.
+// min_count times. The same bits for any number of trainers: moments are taken per stream in double and in file order,
+// and added in the lane tree; counts are integers.
 //
 //   if (NeedsStatistics(spec.config)) {
 //     every trainer:  mine = CollectStatistics(spec, train, spec.StreamsOf(id), pool)   // bytes

@@ -24,7 +24,9 @@ bool Seekable(const DataFile& file) {
 // Text is cut by bytes, IDX files by examples.
 int64_t Units(const DataFile& file) { return file.idx != nullptr ? file.idx->examples : file.bytes; }
 
-Segment Whole(const DataFile& file, size_t index) { return {.file = static_cast<int64_t>(index), .begin = 0, .end = Units(file)}; }
+Segment Whole(const DataFile& file, size_t index) {
+  return {.file = static_cast<int64_t>(index), .begin = 0, .end = Units(file)};
+}
 
 Segment Dealt(const DataFile& file, size_t index, int stream, int streams) {
   Segment segment = Whole(file, index);
@@ -34,7 +36,8 @@ Segment Dealt(const DataFile& file, size_t index, int stream, int streams) {
 }
 
 // The parts of plain files that round r deals to `stream`, for all r.
-void AddParts(absl::Span<const DataFile> files, int64_t bytes, int stream, int streams, std::vector<Segment>* segments) {
+void AddParts(absl::Span<const DataFile> files, int64_t bytes, int stream, int streams,
+              std::vector<Segment>* segments) {
   int64_t units = 0;
   for (const DataFile& file : files) units += Seekable(file) ? Units(file) : 0;
   const int64_t rounds = std::clamp(bytes / (streams * kLeastPart), kLeastRounds, kMostRounds);
@@ -95,7 +98,8 @@ std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int
     if (Seekable(files[i]) ? parts : owner[i] >= 0 && owner[i] != stream) continue;
     segments.push_back(owner[i] == stream ? Whole(files[i], i) : Dealt(files[i], i, stream, streams));
   }
-  std::stable_sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) { return a.file < b.file; });
+  std::stable_sort(segments.begin(), segments.end(),
+                   [](const Segment& a, const Segment& b) { return a.file < b.file; });
   return segments;
 }
 

@@ -1,19 +1,22 @@
-// The rule that cuts the files of a data set into streams: a function of the files (their order, sizes and kinds) and of the
-// number of streams alone. It reads no data, and every stream sees all regions of it.
+// The rule that cuts the files of a data set into streams: a function of the files (their order, sizes and kinds) and
+// of the number of streams alone. It reads no data, and every stream sees all regions of it.
 //
 // Text:
 //
 //   plain, up to 16 MiB in all    Line i belongs to stream i mod n.
 //   plain, more                   The bytes of all plain files, one after the other, are cut into n * R equal parts,
-//                                 R = bytes / (n * 4 KiB), at least 2 and at most 256. Round r deals n parts: forth (part r * n + s
-//                                 to stream s) when r is even, back when it is odd. A line belongs to the part it begins in.
+//                                 R = bytes / (n * 4 KiB), at least 2 and at most 256. Round r deals n parts: forth
+//                                 (part r * n + s to stream s) when r is even, back when it is odd. A line belongs to
+//                                 the part it begins in.
 //   compressed, up to 16 MiB      Line i belongs to stream i mod n.
-//   compressed, more              Largest first, a file goes whole to the stream that has the fewest bytes so far, as long as
-//                                 that stream then has at most 1 % more than the mean of all. The lines of the other files are dealt in
-//                                 turn: line i belongs to stream i mod n.
+//   compressed, more              Largest first, a file goes whole to the stream that has the fewest bytes so far, as
+//   long as
+//                                 that stream then has at most 1 % more than the mean of all. The lines of the other
+//                                 files are dealt in turn: line i belongs to stream i mod n.
 //
-// Lines that are dealt in turn are counted over all such files, headers left out. IDX files: the same with examples for lines;
-// a plain one whose labels are compressed counts as compressed. A stream reads what it has in the order of the files.
+// Lines that are dealt in turn are counted over all such files, headers left out. IDX files: the same with examples for
+// lines; a plain one whose labels are compressed counts as compressed. A stream reads what it has in the order of the
+// files.
 //
 // Streams are as even as that allows, not equal: docs/data.md says what happens to what is left at the end of a run.
 #ifndef WEIR_TRAINER_DATA_STREAM_RULE_H_
@@ -27,8 +30,8 @@
 
 namespace weir {
 
-// Stands in checkpoints: a run goes on only by the rule that it began with. 1 (or absent): one range of bytes for each stream, batches that
-// end with the epoch.
+// Stands in checkpoints: a run goes on only by the rule that it began with. 1 (or absent): one range of bytes for each
+// stream, batches that end with the epoch.
 inline constexpr int kStreamScheme = 2;
 
 // Plain files of at most so many bytes in all are dealt line by line, and compressed ones too.

@@ -62,8 +62,9 @@ absl::Status WaitForResult(const PassWatch& watch, State& state) {
                                              absl::FormatDuration(absl::Floor(now - since, absl::Milliseconds(100))));
     if (now - since >= watch.progress_deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat(silence, "; look at the disk or the network file system that holds the files, or raise "
-                                "deadlines.progress_deadline_s"));
+          absl::StrCat(silence,
+                       "; look at the disk or the network file system that holds the files, or raise "
+                       "deadlines.progress_deadline_s"));
     }
     if (now - warned >= watch.slow_warning) {
       LOG(WARNING) << silence;
@@ -90,7 +91,8 @@ absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass) {
   absl::Status end = WaitForResult(watch, *state);
   state->cancelled = true;
   if (!state->Wait(end.ok() ? absl::ZeroDuration() : kLeave)) {
-    LOG(WARNING) << watch.what << ": reading has not ended within " << absl::FormatDuration(kLeave) << " and is left to itself";
+    LOG(WARNING) << watch.what << ": reading has not ended within " << absl::FormatDuration(kLeave)
+                 << " and is left to itself";
     thread.detach();
     return end;
   }

@@ -22,11 +22,13 @@ struct PassWatch {
   std::function<absl::Status()> keep_waiting;
 };
 
-// The pass. It asks `cancelled` now and then: each question is a sign of life, and true says that nobody waits any more.
+// The pass. It asks `cancelled` now and then: each question is a sign of life, and true says that nobody waits any
+// more.
 using DataPass = std::function<absl::StatusOr<std::string>(const std::function<bool()>& cancelled)>;
 
-// Runs `pass` in a thread of its own and returns what it returns. DeadlineExceeded: no sign of life for progress_deadline. In that
-// case, and when keep_waiting ends it, the thread is left to itself after a moment: `pass` owns everything that it uses.
+// Runs `pass` in a thread of its own and returns what it returns. DeadlineExceeded: no sign of life for
+// progress_deadline. In that case, and when keep_waiting ends it, the thread is left to itself after a moment: `pass`
+// owns everything that it uses.
 absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass);
 
 }  // namespace weir

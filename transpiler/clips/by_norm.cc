@@ -1,5 +1,5 @@
-// by_norm and by_global_norm: sum_of_squares, whole_norm, clip_by_norm. They differ in what goes by one name: the gradient of
-// one parameter, or those of a group (transpiler/arrange_norms.h brings the group's whole_norms together).
+// by_norm and by_global_norm: sum_of_squares, whole_norm, clip_by_norm. They differ in what goes by one name: the
+// gradient of one parameter, or those of a group (transpiler/arrange_norms.h brings the group's whole_norms together).
 #include <cmath>
 
 #include "framework/base/status_macros.h"
@@ -22,7 +22,8 @@ absl::StatusOr<ClipOps> Clip(bool has_max_norm, double max_norm, bool global, co
     RETURN_IF_ERROR(target.declare(WholeNormVar(norm)));
     return std::vector<v1::OpDesc>{
         MakeOp("sum_of_squares", {{"X", {grad}}}, {{"Out", {squares}}}),
-        MakeOp("whole_norm", {{"X", {squares}}}, {{"Out", {norm}}}, {AttrS("name", global ? target.group : grad + ".clip")}),
+        MakeOp("whole_norm", {{"X", {squares}}}, {{"Out", {norm}}},
+               {AttrS("name", global ? target.group : grad + ".clip")}),
         MakeOp("clip_by_norm", {{"X", {grad}}, {"Norm", {norm}}}, {{"Out", {grad}}}, {AttrF("max_norm", max_norm)})};
   });
 }

@@ -1,5 +1,6 @@
 // Which server gets which block. One file per rule; a user's own is a message of his own and
-//   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher, [](const my::Dispatcher&, absl::Span<const v1::PlacedBlock> blocks,
+//   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher, [](const my::Dispatcher&, absl::Span<const v1::PlacedBlock>
+//   blocks,
 //                                                       int servers) -> absl::StatusOr<std::vector<int>> {...});
 // or, when it wants to know what a block weighs or which blocks distribute.assign has placed,
 //   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher, [](const my::Dispatcher&, const Placement& placement)
@@ -37,16 +38,17 @@ struct Placement {
   int servers = 1;
 };
 
-// A server in [0, servers) for every block, in their order; called once with all blocks of the job, cut or not. A gradient
-// follows its parameter. What it says of an assigned block counts for nothing. The same input gives the same answer in every
-// process: no clock, no environment, no salted hash.
-using DispatcherRule =
-    std::function<absl::StatusOr<std::vector<int>>(const google::protobuf::Message& message, const Placement& placement)>;
+// A server in [0, servers) for every block, in their order; called once with all blocks of the job, cut or not. A
+// gradient follows its parameter. What it says of an assigned block counts for nothing. The same input gives the same
+// answer in every process: no clock, no environment, no salted hash.
+using DispatcherRule = std::function<absl::StatusOr<std::vector<int>>(const google::protobuf::Message& message,
+                                                                      const Placement& placement)>;
 // By the name of a v1::Distribute::SplitMethod, or by the message type of distribute.custom_dispatcher.
 KindRegistry<DispatcherRule>& DispatcherRegistry();
 
-// Largest weight first (of equals the earlier block), each to the server with the smallest sum so far (of equals the lower
-// one); assigned blocks count from the beginning. The greedy rule: the fullest server holds at most 4/3 of the best possible.
+// Largest weight first (of equals the earlier block), each to the server with the smallest sum so far (of equals the
+// lower one); assigned blocks count from the beginning. The greedy rule: the fullest server holds at most 4/3 of the
+// best possible.
 std::vector<int> PlaceLargestFirst(const Placement& placement, absl::Span<const int64_t> weights);
 
 template <typename M>
@@ -67,8 +69,9 @@ struct DispatcherRegistrar {
 // At namespace scope. `name`: of the split method; the rule is given v1::Distribute.
 #define REGISTER_DISPATCHER(name, ...) \
   static const ::weir::DispatcherRegistrar<::weir::v1::Distribute> weir_dispatcher_##name(#name, __VA_ARGS__)
-#define REGISTER_CUSTOM_DISPATCHER(name, Message, ...) \
-  static const ::weir::DispatcherRegistrar<Message> weir_dispatcher_##name(Message::descriptor()->full_name(), __VA_ARGS__)
+#define REGISTER_CUSTOM_DISPATCHER(name, Message, ...)                                                         \
+  static const ::weir::DispatcherRegistrar<Message> weir_dispatcher_##name(Message::descriptor()->full_name(), \
+                                                                           __VA_ARGS__)
 
 }  // namespace weir
 

@@ -5,7 +5,8 @@
 namespace weir {
 namespace {
 
-absl::StatusOr<std::vector<int>> HashName(const v1::Distribute&, absl::Span<const v1::PlacedBlock> blocks, int servers) {
+absl::StatusOr<std::vector<int>> HashName(const v1::Distribute&, absl::Span<const v1::PlacedBlock> blocks,
+                                          int servers) {
   std::vector<int> placed;
   for (const v1::PlacedBlock& block : blocks) {
     placed.push_back(static_cast<int>(StableHash(block.name()) % static_cast<uint64_t>(servers)));

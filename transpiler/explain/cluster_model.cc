@@ -36,8 +36,8 @@ Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string
       batch);
 }
 
-// The output of an op that can give a view of what it reads, and of what an op wrote in memory of its own (an executor looks
-// closer).
+// The output of an op that can give a view of what it reads, and of what an op wrote in memory of its own (an executor
+// looks closer).
 bool GivesView(const v1::OpDesc& op, const OpDef& def, const std::set<std::string>& written,
                const std::map<std::string, int64_t, std::less<>>& shared) {
   if (!CanGiveViews(def)) return false;
@@ -118,7 +118,8 @@ void ClusterModel::AddStep(const StepInput* input) {
         TargetRows& peak = group.peak[name];
         peak.distinct = std::max(peak.distinct, of.distinct);
         peak.lane_rows.resize(of.lane_rows.size(), 0);
-        for (size_t l = 0; l < of.lane_rows.size(); ++l) peak.lane_rows[l] = std::max(peak.lane_rows[l], of.lane_rows[l]);
+        for (size_t l = 0; l < of.lane_rows.size(); ++l)
+          peak.lane_rows[l] = std::max(peak.lane_rows[l], of.lane_rows[l]);
       }
       if (input == nullptr) continue;
       const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
@@ -201,7 +202,8 @@ ClusterModel::BlockState ClusterModel::UpdatesOf(const std::string& parameter, a
     state.touched += cost.bytes * share;
     if (!merged && !grad.empty()) {
       merged = true;
-      const double elements = grad_rows >= 0 ? grad_rows * static_cast<double>(width) : static_cast<double>(Elements(dims));
+      const double elements =
+          grad_rows >= 0 ? grad_rows * static_cast<double>(width) : static_cast<double>(Elements(dims));
       state.flops += elements;  // the division by the samples
       state.touched += 2 * kFloatBytes * elements;
     }
@@ -241,13 +243,15 @@ std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
       // Blocks of one parameter on one server share its rows by size.
       int64_t on_server = 0;
       for (const v1::PlacedBlock& other : plan().blocks()) {
-        if (other.parameter() == placed.parameter() && other.server() == placed.server()) on_server += other.element_count();
+        if (other.parameter() == placed.parameter() && other.server() == placed.server())
+          on_server += other.element_count();
       }
       grad_rows = updated_.at(placed.parameter())[s] / steps * static_cast<double>(placed.element_count()) /
                   static_cast<double>(std::max<int64_t>(1, on_server));
     }
-    const BlockState state = UpdatesOf(
-        placed.parameter(), absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size())), grad_rows);
+    const BlockState state =
+        UpdatesOf(placed.parameter(),
+                  absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size())), grad_rows);
     v1::ExplainedBlock* block = server.add_block();
     block->set_name(placed.name());
     block->set_parameter(placed.parameter());
@@ -291,7 +295,8 @@ v1::Balance ClusterModel::BalanceOf(const std::vector<v1::ExplainedServer>& serv
   int idle = 0;
   for (const v1::ExplainedServer& server : servers) {
     bytes.push_back(static_cast<double>(server.bytes_at_rest()));
-    load.push_back(server.step().total().bytes_out() + server.step().total().bytes_in() + server.update_bytes() + server.flops());
+    load.push_back(server.step().total().bytes_out() + server.step().total().bytes_in() + server.update_bytes() +
+                   server.flops());
     idle += server.block().empty() ? 1 : 0;
   }
   v1::Balance balance;
@@ -377,7 +382,8 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
               for (size_t b = 0; part == 0 && b < target.blocks.size(); ++b) {
                 const SparseTarget::Block& of = target.blocks[b];
                 if (name == target.gradient + of.name.substr(std::min(of.name.size(), target.parameter.size()))) {
-                  part = static_cast<double>(of.row_end - of.row_begin) / static_cast<double>(std::max<int64_t>(1, target.rows));
+                  part = static_cast<double>(of.row_end - of.row_begin) /
+                         static_cast<double>(std::max<int64_t>(1, target.rows));
                 }
               }
               if (part == 0) continue;
@@ -386,7 +392,8 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
               if (peak != group.peak.end()) {
                 for (const double lane : peak->second.lane_rows) rows += lane;
               }
-              bytes += std::llround(part * rows * static_cast<double>(8 + (target.with_step_rows ? 4 : 0) + kFloatBytes * target.width));
+              bytes += std::llround(
+                  part * rows * static_cast<double>(8 + (target.with_step_rows ? 4 : 0) + kFloatBytes * target.width));
             }
           } else if (const auto buffer = shared.find(name); buffer != shared.end()) {
             buffers[buffer->second] = std::max(buffers[buffer->second], group.lanes * DenseBytes(*var, batch));
@@ -417,7 +424,9 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
             if (seen.insert(name).second) parameters += DenseBytes(*var, 1);
             continue;
           }
-          if (def == nullptr || def->scope != OpScope::kStep || slots != &op.outputs() || var->kind() != v1::SELECTED_ROWS) continue;
+          if (def == nullptr || def->scope != OpScope::kStep || slots != &op.outputs() ||
+              var->kind() != v1::SELECTED_ROWS)
+            continue;
           for (const SparseTarget& target : traffic_.targets()) {
             if (name != target.parameter + "@ROWS" || !seen.insert(name).second) continue;
             const auto peak = group.peak.find(target.parameter);
@@ -478,7 +487,8 @@ FlowSum ClusterModel::Norms() const {
   for (const auto& rounds : names) {
     // One call brings the norms of the round before and takes the sums of its own; the last one only brings.
     for (size_t r = 0; !rounds.empty() && r <= rounds.size(); ++r) {
-      // As proto/parameter_server.proto packs them: caller, step, round and wait; a name and a double; a name and 21 words.
+      // As proto/parameter_server.proto packs them: caller, step, round and wait; a name and a double; a name and 21
+      // words.
       sum.messages += 1;
       sum.bytes_out += 29.5 + static_cast<double>(job_.name().size());  // a session takes 9 bytes or 10
       sum.bytes_in += 2;

@@ -45,8 +45,8 @@ class ClusterModel {
     int first = 0;
     int count = 0;
     int lanes = 0;
-    ServerFlows flows;  // sums over steps and trainers
-    StepRows peak;      // of the rows of any of its trainers
+    ServerFlows flows;                        // sums over steps and trainers
+    StepRows peak;                            // of the rows of any of its trainers
     std::map<std::string, int64_t> id_bytes;  // of an ids variable, all lanes; empty: of one id per slot
   };
   struct Update {

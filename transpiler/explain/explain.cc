@@ -45,7 +45,8 @@ Figures FiguresOf(const ClusterModel& model) {
   Figures figures;
   const std::vector<v1::ExplainedServer> servers = model.Servers();
   figures.balance = model.BalanceOf(servers);
-  for (const v1::ExplainedServer& server : servers) figures.most_bytes = std::max(figures.most_bytes, server.bytes_at_rest());
+  for (const v1::ExplainedServer& server : servers)
+    figures.most_bytes = std::max(figures.most_bytes, server.bytes_at_rest());
   for (const v1::ExplainedTrainer& trainer : model.Trainers()) {
     figures.messages = std::max(figures.messages, trainer.step().total().messages());
     figures.memory = std::max(figures.memory, trainer.memory().total());
@@ -55,7 +56,8 @@ Figures FiguresOf(const ClusterModel& model) {
 
 bool Differs(double a, double b, double by) { return std::abs(a - b) > by; }
 
-// "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty when nothing would change.
+// "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty when nothing would
+// change.
 std::string Comparison(const std::string& what, const Figures& other, const Figures& now) {
   std::vector<std::string> parts;
   const auto ratio = [&](const char* by, double a, double b) {
@@ -102,10 +104,12 @@ std::vector<Choice> Choices(const v1::Distribute& now) {
       const auto method = static_cast<v1::Distribute::SplitMethod>(m);
       if (method == now.split_method() || now.has_custom_dispatcher()) continue;
       const std::string name = v1::Distribute::SplitMethod_Name(method);
-      choices.push_back({name, absl::StrCat("distribute.split_method=", name), [method](v1::Distribute* d) { d->set_split_method(method); }});
+      choices.push_back({name, absl::StrCat("distribute.split_method=", name),
+                         [method](v1::Distribute* d) { d->set_split_method(method); }});
     }
     const bool slice = !now.slice_var_up();
-    choices.push_back({slice ? "with slicing" : "without slicing", absl::StrCat("distribute.slice_var_up=", slice ? "true" : "false"),
+    choices.push_back({slice ? "with slicing" : "without slicing",
+                       absl::StrCat("distribute.slice_var_up=", slice ? "true" : "false"),
                        [slice](v1::Distribute* d) { d->set_slice_var_up(slice); }});
   }
   const bool optimize = !now.memory_optimize();
@@ -198,16 +202,19 @@ class ExplainerImpl : public Explainer {
     const v1::Distribute& distribute = job_.config.distribute();
     const v1::Train& train = job_.config.train();
     if (train.accumulate_steps() > 1) {
-      e->add_note(absl::StrCat("train.accumulate_steps: a step is ", train.accumulate_steps(), " batches; rows are fetched for each, ",
-                               "gradients and parameters pass once"));
+      e->add_note(absl::StrCat("train.accumulate_steps: a step is ", train.accumulate_steps(),
+                               " batches; rows are fetched for each, ", "gradients and parameters pass once"));
     }
     if (distribute.has_half_async()) {
-      e->add_note(absl::StrCat("distribute.half_async: each of ", train.workers(), " threads of a trainer has a batch of its own and ",
+      e->add_note(absl::StrCat("distribute.half_async: each of ", train.workers(),
+                               " threads of a trainer has a batch of its own and ",
                                "fetches its rows; the numbers are those of one thread"));
     }
     if (distribute.prefetch_rows()) {
-      e->add_note("distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; they may miss the "
-                  "trainer's own push, and a trainer has room for two batches' rows");
+      e->add_note(
+          "distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; they may "
+          "miss the "
+          "trainer's own push, and a trainer has room for two batches' rows");
     }
     if (distribute.has_geo()) {
       e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),
@@ -215,11 +222,13 @@ class ExplainerImpl : public Explainer {
     }
     for (const v1::Table& table : job_.config.table()) {
       if (!table.has_disk()) continue;
-      e->add_note(absl::StrCat("table '", table.name(), "': of its rows ", table.disk().memory_mb(), " MiB are in the servers' memory, ",
+      e->add_note(absl::StrCat("table '", table.name(), "': of its rows ", table.disk().memory_mb(),
+                               " MiB are in the servers' memory, ",
                                "the others on their disks; the numbers above do not tell one from the other"));
     }
     if (distribute.async_tables()) {
-      e->add_note("distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
+      e->add_note(
+          "distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
     }
   }
 
@@ -233,7 +242,8 @@ class ExplainerImpl : public Explainer {
       to->set_logical_shards(table.logical_shards());
       for (int s = 0; s < plan.servers(); ++s) to->add_shards(0);
       for (int shard = 0; shard < table.logical_shards(); ++shard) {
-        const int server = ShardServer(static_cast<uint32_t>(shard), static_cast<uint32_t>(table.logical_shards()), plan.servers());
+        const int server =
+            ShardServer(static_cast<uint32_t>(shard), static_cast<uint32_t>(table.logical_shards()), plan.servers());
         to->set_shards(server, to->shards(server) + 1);
       }
       const v1::VarDesc* const var = FindVar(model_->trainer().main.blocks(0), table.name());
@@ -253,9 +263,10 @@ class ExplainerImpl : public Explainer {
       v1::RowFetch* to = e->add_row_fetch();
       to->set_parameter(fetched.parameter());
       to->set_by_row(true);
-      to->set_why(fetched.forced() ? absl::StrCat("table.fetch says so; a step names at most ", fetched.most_rows(), " rows, of ",
-                                                  fetched.rows())
-                                   : absl::StrCat("a step names at most ", fetched.most_rows(), " rows, of ", fetched.rows()));
+      to->set_why(fetched.forced()
+                      ? absl::StrCat("table.fetch says so; a step names at most ", fetched.most_rows(), " rows, of ",
+                                     fetched.rows())
+                      : absl::StrCat("a step names at most ", fetched.most_rows(), " rows, of ", fetched.rows()));
     }
     for (const SparseTarget& target : model_->traffic().targets()) {
       if (target.table || !target.pulled_by.empty()) continue;
@@ -264,7 +275,8 @@ class ExplainerImpl : public Explainer {
       v1::RowFetch* to = e->add_row_fetch();
       to->set_parameter(target.parameter);
       to->set_by_row(false);
-      to->set_why(absl::StrCat("received whole, ", target.rows, " rows; a step names at most ", std::min(named, target.rows)));
+      to->set_why(
+          absl::StrCat("received whole, ", target.rows, " rows; a step names at most ", std::min(named, target.rows)));
     }
   }
 
@@ -360,7 +372,8 @@ std::string HumanCount(double count) {
     count /= 1000;
     ++unit;
   }
-  return unit == 0 && count == std::floor(count) ? absl::StrFormat("%.0f", count) : absl::StrFormat("%.1f%s", count, units[unit]);
+  return unit == 0 && count == std::floor(count) ? absl::StrFormat("%.0f", count)
+                                                 : absl::StrFormat("%.1f%s", count, units[unit]);
 }
 
 }  // namespace weir

@@ -20,7 +20,8 @@ class Explainer {
   static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job);
   virtual ~Explainer() = default;
 
-  // One step of the job's data, all lanes, as many batches as train.accumulate_steps says. Traffic becomes the mean of the steps given, memory the maximum.
+  // One step of the job's data, all lanes, as many batches as train.accumulate_steps says. Traffic becomes the mean of
+  // the steps given, memory the maximum.
   virtual void AddStep(const StepInput& step) = 0;
 
   // Without any AddStep what depends on distinct ids is a bound.

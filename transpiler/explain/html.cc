@@ -18,12 +18,16 @@ namespace {
 constexpr int kDrawnOps = 400;
 
 constexpr char kStyle[] = R"css(
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1100px; padding: 0 1rem; color: #1c2530; background: #fff }
-h1 { font-size: 1.5rem; margin: 0 0 .2rem } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem } h3 { font-size: 1rem; margin: 1rem 0 .3rem }
+body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1100px; padding: 0 1rem; color: #1c2530;
+  background: #fff }
+h1 { font-size: 1.5rem; margin: 0 0 .2rem } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem }
+  h3 { font-size: 1rem; margin: 1rem 0 .3rem }
 p { margin: .3rem 0 } .dim { color: #5c6b7a }
-table { border-collapse: collapse; margin: .4rem 0 1rem } th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e3e8ee }
+table { border-collapse: collapse; margin: .4rem 0 1rem }
+  th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e3e8ee }
 th { font-weight: 600; background: #f4f6f8 } th:first-child, td:first-child { text-align: left }
-svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #1c2530 } svg .small { font-size: 10px; fill: #5c6b7a }
+svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #1c2530 }
+  svg .small { font-size: 10px; fill: #5c6b7a }
 details { margin: .4rem 0 } summary { cursor: pointer; font-weight: 600 }
 ol.ops { list-style: none; margin: .4rem 0; padding: 0; font: 12px/1.5 ui-monospace, monospace }
 ol.ops li { border-left: 6px solid #aaa; padding: .05rem .6rem; margin: 1px 0; overflow-wrap: anywhere }
@@ -37,8 +41,8 @@ std::string Escaped(std::string_view text) {
 
 std::string Colour(const std::string& role) {
   static const auto* const colours = new std::map<std::string, std::string>{
-      {"FORWARD", "#4c8bf5"}, {"BACKWARD", "#8e6cc9"}, {"OPTIMIZE", "#2f9e6e"}, {"RPC", "#e0762b"},
-      {"DIST", "#c9a227"},    {"LR_SCHEDULE", "#5f8a8b"}, {"LOSS", "#d64550"},  {"INIT", "#7a8794"}};
+      {"FORWARD", "#4c8bf5"}, {"BACKWARD", "#8e6cc9"},    {"OPTIMIZE", "#2f9e6e"}, {"RPC", "#e0762b"},
+      {"DIST", "#c9a227"},    {"LR_SCHEDULE", "#5f8a8b"}, {"LOSS", "#d64550"},     {"INIT", "#7a8794"}};
   const auto found = colours->find(role);
   return found == colours->end() ? "#aaaaaa" : found->second;
 }
@@ -67,8 +71,8 @@ std::string FlowsTable(const v1::Flows& flows, const std::string& rows_title) {
          FlowRow("together", flows.total()) + "</table>\n";
 }
 
-// Servers as columns of their blocks, heights by bytes at rest; tables as a band below, shares by shards; trainers underneath with
-// what passes between them and each server.
+// Servers as columns of their blocks, heights by bytes at rest; tables as a band below, shares by shards; trainers
+// underneath with what passes between them and each server.
 std::string Placement(const v1::Explanation& e) {
   constexpr int kColumn = 190, kGap = 26, kTop = 34, kHeight = 260, kBand = 18;
   constexpr int kMost = 32;
@@ -81,51 +85,59 @@ std::string Placement(const v1::Explanation& e) {
   }
   const int bands = e.table_size() * (kBand + 4);
   const int width = shown * (kColumn + kGap) + kGap, wire = kTop + kHeight + bands + 14, height = wire + 120;
-  std::string svg = absl::StrFormat("<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"placement\">\n",
-                                    width, height, width, height);
+  std::string svg =
+      absl::StrFormat("<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"placement\">\n",
+                      width, height, width, height);
   for (int s = 0; s < shown; ++s) {
     const v1::ExplainedServer& server = e.server(s);
     const int x = kGap + s * (kColumn + kGap);
-    absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"14\">server %d</text><text class=\"small\" x=\"%d\" y=\"27\">%s at rest</text>\n", x,
-                          server.index(), x, HumanBytes(static_cast<double>(server.bytes_at_rest())));
-    absl::StrAppendFormat(&svg, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f4f6f8\" stroke=\"#ccd4dc\"/>\n", x, kTop,
-                          kColumn, kHeight);
+    absl::StrAppendFormat(
+        &svg, "<text x=\"%d\" y=\"14\">server %d</text><text class=\"small\" x=\"%d\" y=\"27\">%s at rest</text>\n", x,
+        server.index(), x, HumanBytes(static_cast<double>(server.bytes_at_rest())));
+    absl::StrAppendFormat(&svg,
+                          "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f4f6f8\" stroke=\"#ccd4dc\"/>\n",
+                          x, kTop, kColumn, kHeight);
     double y = kTop + kHeight;
     for (const v1::ExplainedBlock& block : server.block()) {
       const double tall = kHeight * static_cast<double>(block.bytes() + block.state_bytes()) / most;
       y -= tall;
-      absl::StrAppendFormat(&svg,
-                            "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\">"
-                            "<title>%s [%s], %s and %s state</title></rect>\n",
-                            x, y, kColumn, std::max(0.3, tall), Hue(hue.at(block.parameter())), Escaped(block.name()),
-                            absl::StrJoin(block.dims(), ", "), HumanBytes(static_cast<double>(block.bytes())),
-                            HumanBytes(static_cast<double>(block.state_bytes())));
+      absl::StrAppendFormat(
+          &svg,
+          "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\">"
+          "<title>%s [%s], %s and %s state</title></rect>\n",
+          x, y, kColumn, std::max(0.3, tall), Hue(hue.at(block.parameter())), Escaped(block.name()),
+          absl::StrJoin(block.dims(), ", "), HumanBytes(static_cast<double>(block.bytes())),
+          HumanBytes(static_cast<double>(block.state_bytes())));
       if (tall >= 13) {
-        absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%.2f\">%s</text>\n", x + 5, y + tall / 2 + 4, Escaped(block.name().substr(0, 22)));
+        absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%.2f\">%s</text>\n", x + 5, y + tall / 2 + 4,
+                              Escaped(block.name().substr(0, 22)));
       }
     }
     for (int t = 0; t < e.table_size(); ++t) {
       const int at = kTop + kHeight + 4 + t * (kBand + 4);
-      absl::StrAppendFormat(&svg,
-                            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"#fff\" stroke=\"#e0762b\"/>"
-                            "<text x=\"%d\" y=\"%d\">%s: %d shards</text>\n",
-                            x, at, kColumn, kBand, x + 5, at + 13, Escaped(e.table(t).name().substr(0, 14)), e.table(t).shards(s));
+      absl::StrAppendFormat(
+          &svg,
+          "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"#fff\" stroke=\"#e0762b\"/>"
+          "<text x=\"%d\" y=\"%d\">%s: %d shards</text>\n",
+          x, at, kColumn, kBand, x + 5, at + 13, Escaped(e.table(t).name().substr(0, 14)), e.table(t).shards(s));
     }
     const v1::Flow& flow = server.step().total();
     const int middle = x + kColumn / 2;
-    absl::StrAppendFormat(&svg,
-                          "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#e0762b\" stroke-width=\"2\"/>"
-                          "<text class=\"small\" x=\"%d\" y=\"%d\">up %s</text><text class=\"small\" x=\"%d\" y=\"%d\">down %s</text>"
-                          "<text class=\"small\" x=\"%d\" y=\"%d\">%s messages</text>\n",
-                          middle, wire, middle, wire + 62, middle + 6, wire + 18, HumanBytes(flow.bytes_out()), middle + 6, wire + 32,
-                          HumanBytes(flow.bytes_in()), middle + 6, wire + 46, HumanCount(flow.messages()));
+    absl::StrAppendFormat(
+        &svg,
+        "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#e0762b\" stroke-width=\"2\"/>"
+        "<text class=\"small\" x=\"%d\" y=\"%d\">up %s</text><text class=\"small\" x=\"%d\" y=\"%d\">down %s</text>"
+        "<text class=\"small\" x=\"%d\" y=\"%d\">%s messages</text>\n",
+        middle, wire, middle, wire + 62, middle + 6, wire + 18, HumanBytes(flow.bytes_out()), middle + 6, wire + 32,
+        HumanBytes(flow.bytes_in()), middle + 6, wire + 46, HumanCount(flow.messages()));
   }
-  absl::StrAppendFormat(&svg, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"40\" rx=\"4\" fill=\"#e9f0fd\" stroke=\"#4c8bf5\"/>", kGap,
-                        wire + 62, width - 2 * kGap);
+  absl::StrAppendFormat(
+      &svg, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"40\" rx=\"4\" fill=\"#e9f0fd\" stroke=\"#4c8bf5\"/>", kGap,
+      wire + 62, width - 2 * kGap);
   std::vector<std::string> trainers;
   for (const v1::ExplainedTrainer& trainer : e.trainer()) {
-    trainers.push_back(absl::StrCat(trainer.count(), trainer.count() == 1 ? " trainer with " : " trainers with ", trainer.lanes(),
-                                    trainer.lanes() == 1 ? " lane" : " lanes"));
+    trainers.push_back(absl::StrCat(trainer.count(), trainer.count() == 1 ? " trainer with " : " trainers with ",
+                                    trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes"));
   }
   absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\">%s</text>\n</svg>\n", kGap + 10, wire + 87,
                         Escaped(absl::StrJoin(trainers, ", ")));
@@ -136,8 +148,9 @@ std::string Placement(const v1::Explanation& e) {
 }
 
 std::string Program(const v1::DrawnProgram& program) {
-  std::string out = absl::StrCat("<details", program.op_size() <= 60 ? " open" : "", "><summary>", Escaped(program.name()), ", ",
-                                 program.op_size(), " operators</summary>\n<ol class=\"ops\">\n");
+  std::string out =
+      absl::StrCat("<details", program.op_size() <= 60 ? " open" : "", "><summary>", Escaped(program.name()), ", ",
+                   program.op_size(), " operators</summary>\n<ol class=\"ops\">\n");
   int block = 0;
   for (int i = 0; i < std::min(kDrawnOps, program.op_size()); ++i) {
     const v1::DrawnOp& op = program.op(i);
@@ -152,17 +165,21 @@ std::string Program(const v1::DrawnProgram& program) {
     if (op.flops() > 0) absl::StrAppend(&out, " <span class=\"dim\">", HumanFlops(op.flops()), "</span>");
     out += "</li>\n";
   }
-  if (program.op_size() > kDrawnOps) absl::StrAppend(&out, "<li class=\"dim\">and ", program.op_size() - kDrawnOps, " more</li>\n");
+  if (program.op_size() > kDrawnOps)
+    absl::StrAppend(&out, "<li class=\"dim\">and ", program.op_size() - kDrawnOps, " more</li>\n");
   return out + "</ol>\n</details>\n";
 }
 
 std::string Servers(const v1::Explanation& e) {
-  std::string table = "<table>\n" + Cells({"server", "parameters", "blocks", "at rest", "to it", "from it", "messages", "updates"}, "th");
+  std::string table =
+      "<table>\n" +
+      Cells({"server", "parameters", "blocks", "at rest", "to it", "from it", "messages", "updates"}, "th");
   for (const v1::ExplainedServer& server : e.server()) {
     const v1::Flow& flow = server.step().total();
-    table += Cells({absl::StrCat(server.index()), HumanCount(static_cast<double>(server.parameters())), absl::StrCat(server.block_size()),
-                    HumanBytes(static_cast<double>(server.bytes_at_rest())), HumanBytes(flow.bytes_out()), HumanBytes(flow.bytes_in()),
-                    HumanCount(flow.messages()), HumanFlops(server.flops())},
+    table += Cells({absl::StrCat(server.index()), HumanCount(static_cast<double>(server.parameters())),
+                    absl::StrCat(server.block_size()), HumanBytes(static_cast<double>(server.bytes_at_rest())),
+                    HumanBytes(flow.bytes_out()), HumanBytes(flow.bytes_in()), HumanCount(flow.messages()),
+                    HumanFlops(server.flops())},
                    "td");
   }
   return table + "</table>\n";
@@ -170,14 +187,15 @@ std::string Servers(const v1::Explanation& e) {
 
 std::string Trainer(const v1::ExplainedTrainer& trainer, const std::string& rows_title) {
   const v1::TrainerMemory& memory = trainer.memory();
-  const std::string who = trainer.count() == 1
-                              ? absl::StrCat("Trainer ", trainer.first())
-                              : absl::StrCat("Trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1, ", each");
+  const std::string who = trainer.count() == 1 ? absl::StrCat("Trainer ", trainer.first())
+                                               : absl::StrCat("Trainers ", trainer.first(), " to ",
+                                                              trainer.first() + trainer.count() - 1, ", each");
   return absl::StrCat(
-      "<h3>", who, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(), " examples</h3>\n",
-      FlowsTable(trainer.step(), rows_title), "<p>", HumanFlops(trainer.flops()), " a step. Variables: ",
-      HumanBytes(static_cast<double>(memory.total())), ", of it lanes ", HumanBytes(static_cast<double>(memory.lanes())), ", rows ",
-      HumanBytes(static_cast<double>(memory.step())), ", parameters ", HumanBytes(static_cast<double>(memory.parameters())), "; lanes are ",
+      "<h3>", who, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
+      " examples</h3>\n", FlowsTable(trainer.step(), rows_title), "<p>", HumanFlops(trainer.flops()),
+      " a step. Variables: ", HumanBytes(static_cast<double>(memory.total())), ", of it lanes ",
+      HumanBytes(static_cast<double>(memory.lanes())), ", rows ", HumanBytes(static_cast<double>(memory.step())),
+      ", parameters ", HumanBytes(static_cast<double>(memory.parameters())), "; lanes are ",
       HumanBytes(static_cast<double>(memory.lanes_apart())), " without <code>memory_optimize</code> and ",
       HumanBytes(static_cast<double>(memory.lanes_shared())), " with it.</p>\n");
 }
@@ -186,21 +204,26 @@ std::string Trainer(const v1::ExplainedTrainer& trainer, const std::string& rows
 
 std::string ExplanationHtml(const v1::Explanation& e) {
   const std::string rows_title = e.at_most() ? "rows, at most" : "rows";
-  std::string page = absl::StrCat("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>", Escaped(e.job()),
-                                  ": what it will cost</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>", Escaped(e.job()),
-                                  "</h1>\n<p class=\"dim\">", e.servers(), " servers, ", e.trainers(), " trainers, ", e.lanes(), " lanes, ",
-                                  e.sync() ? "sync" : "async", ", ", e.batch_size(), " examples a step, plan ", e.fingerprint(), "</p>\n");
+  std::string page = absl::StrCat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>", Escaped(e.job()),
+      ": what it will cost</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>", Escaped(e.job()),
+      "</h1>\n<p class=\"dim\">", e.servers(), " servers, ", e.trainers(), " trainers, ", e.lanes(), " lanes, ",
+      e.sync() ? "sync" : "async", ", ", e.batch_size(), " examples a step, plan ", e.fingerprint(), "</p>\n");
   if (e.sampled_steps() > 0) {
     absl::StrAppend(&page, "<p>Traffic is the mean of ", e.sampled_steps(), " steps of the job's data.</p>\n");
   } else if (e.at_most()) {
-    page += "<p>Where traffic depends on distinct ids, numbers are bounds: as if each slot had one id and no two were the same. "
-            "<code>--sample=N</code> reads N batches and predicts.</p>\n";
+    page +=
+        "<p>Where traffic depends on distinct ids, numbers are bounds: as if each slot had one id and no two were the "
+        "same. "
+        "<code>--sample=N</code> reads N batches and predicts.</p>\n";
   }
   for (const std::string& note : e.note()) absl::StrAppend(&page, "<p>", Escaped(note), "</p>\n");
-  absl::StrAppend(&page, "<h2>Placement</h2>\n", Placement(e),
-                  absl::StrFormat("<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
-                                  e.balance().bytes(), e.balance().load()),
-                  Servers(e));
+  absl::StrAppend(
+      &page, "<h2>Placement</h2>\n", Placement(e),
+      absl::StrFormat(
+          "<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
+          e.balance().bytes(), e.balance().load()),
+      Servers(e));
   page += "<h2>Trainers</h2>\n";
   for (const v1::ExplainedTrainer& trainer : e.trainer()) page += Trainer(trainer, rows_title);
   if (e.has_norms()) {
@@ -209,7 +232,8 @@ std::string ExplanationHtml(const v1::Explanation& e) {
                     HumanBytes(e.norms().bytes_in()), " in.</p>\n");
   }
   if (e.table_size() + e.row_fetch_size() > 0) {
-    page += "<h2>Tables</h2>\n<table>\n" + Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
+    page += "<h2>Tables</h2>\n<table>\n" +
+            Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
     for (const v1::ExplainedTable& table : e.table()) {
       page += Cells(
           {table.name(), absl::StrCat(table.width(), table.value_bytes() == 4 ? "" : " of 16 bits"),
@@ -218,12 +242,15 @@ std::string ExplanationHtml(const v1::Explanation& e) {
           "td");
     }
     for (const v1::RowFetch& fetch : e.row_fetch()) {
-      page += Cells({fetch.parameter(), "", "", "", "", absl::StrCat(fetch.by_row() ? "by row: " : "whole: ", fetch.why())}, "td");
+      page +=
+          Cells({fetch.parameter(), "", "", "", "", absl::StrCat(fetch.by_row() ? "by row: " : "whole: ", fetch.why())},
+                "td");
     }
     page += "</table>\n";
   }
   if (e.alternative_size() > 0) {
-    page += "<h2>Other choices</h2>\n<table>\n" + Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th");
+    page += "<h2>Other choices</h2>\n<table>\n" +
+            Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th");
     double messages = 0;
     int64_t most_bytes = 0, memory = 0;
     for (const v1::ExplainedServer& server : e.server()) most_bytes = std::max(most_bytes, server.bytes_at_rest());
@@ -231,14 +258,16 @@ std::string ExplanationHtml(const v1::Explanation& e) {
       messages = std::max(messages, trainer.step().total().messages());
       memory = std::max(memory, trainer.memory().total());
     }
-    page += Cells({"this job", absl::StrFormat("%.2f", e.balance().bytes()), absl::StrFormat("%.2f", e.balance().load()),
-                   HumanCount(messages), HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(memory))},
-                  "td");
+    page += Cells(
+        {"this job", absl::StrFormat("%.2f", e.balance().bytes()), absl::StrFormat("%.2f", e.balance().load()),
+         HumanCount(messages), HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(memory))},
+        "td");
     for (const v1::Alternative& a : e.alternative()) {
-      page += Cells({a.change(), absl::StrFormat("%.2f", a.balance().bytes()), absl::StrFormat("%.2f", a.balance().load()),
-                     HumanCount(a.messages()), HumanBytes(static_cast<double>(a.most_bytes())),
-                     HumanBytes(static_cast<double>(a.trainer_memory()))},
-                    "td");
+      page +=
+          Cells({a.change(), absl::StrFormat("%.2f", a.balance().bytes()), absl::StrFormat("%.2f", a.balance().load()),
+                 HumanCount(a.messages()), HumanBytes(static_cast<double>(a.most_bytes())),
+                 HumanBytes(static_cast<double>(a.trainer_memory()))},
+                "td");
     }
     page += "</table>\n";
   }

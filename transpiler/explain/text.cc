@@ -21,21 +21,24 @@ std::string FlowText(const char* what, const v1::Flow& flow, const char* most) {
 std::string FlowsText(const v1::Flows& flows, const char* most) {
   const bool rows = flows.pull_rows().messages() > 0 || flows.push().rows() > 0;
   return absl::StrCat(FlowText("rows", flows.pull_rows(), most), FlowText("gradients", flows.push(), most),
-                      FlowText("parameters", flows.pull_blocks(), most), FlowText("together", flows.total(), rows ? most : ""));
+                      FlowText("parameters", flows.pull_blocks(), most),
+                      FlowText("together", flows.total(), rows ? most : ""));
 }
 
 std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation& e, const char* most) {
-  std::string text = absl::StrCat("server ", server.index(), ": ", HumanCount(static_cast<double>(server.parameters())),
-                                  " parameters in ", server.block_size(), server.block_size() == 1 ? " block, " : " blocks, ",
-                                  HumanBytes(static_cast<double>(server.bytes_at_rest())), " at rest with optimizer state\n");
+  std::string text =
+      absl::StrCat("server ", server.index(), ": ", HumanCount(static_cast<double>(server.parameters())),
+                   " parameters in ", server.block_size(), server.block_size() == 1 ? " block, " : " blocks, ",
+                   HumanBytes(static_cast<double>(server.bytes_at_rest())), " at rest with optimizer state\n");
   for (const v1::ExplainedBlock& block : server.block()) {
     absl::StrAppend(&text, "    ", block.name(), " [", absl::StrJoin(block.dims(), ", "), "] ",
-                    HumanBytes(static_cast<double>(block.bytes())), " + ", HumanBytes(static_cast<double>(block.state_bytes())),
-                    " state", block.sparse_gradient() ? ", gradient by rows" : "", "\n");
+                    HumanBytes(static_cast<double>(block.bytes())), " + ",
+                    HumanBytes(static_cast<double>(block.state_bytes())), " state",
+                    block.sparse_gradient() ? ", gradient by rows" : "", "\n");
   }
   for (const v1::ExplainedTable& table : e.table()) {
-    absl::StrAppend(&text, "    table ", table.name(), ", ", table.shards(server.index()), " of ", table.logical_shards(),
-                    " shards, ", table.row_bytes(), " bytes a row\n");
+    absl::StrAppend(&text, "    table ", table.name(), ", ", table.shards(server.index()), " of ",
+                    table.logical_shards(), " shards, ", table.row_bytes(), " bytes a row\n");
   }
   absl::StrAppend(&text, "  a step, all trainers:\n", FlowsText(server.step(), most));
   absl::StrAppend(&text, "    updates      ", HumanFlops(server.flops()));
@@ -44,8 +47,9 @@ std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation&
 }
 
 std::string TrainerText(const v1::ExplainedTrainer& trainer, const char* most) {
-  std::string text = trainer.count() == 1 ? absl::StrCat("trainer ", trainer.first())
-                                          : absl::StrCat("trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1);
+  std::string text = trainer.count() == 1
+                         ? absl::StrCat("trainer ", trainer.first())
+                         : absl::StrCat("trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1);
   absl::StrAppend(&text, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
                   " examples", trainer.count() == 1 ? "" : " each", "\n  a step:\n", FlowsText(trainer.step(), most));
   const v1::TrainerMemory& memory = trainer.memory();
@@ -64,14 +68,17 @@ std::string TrainerText(const v1::ExplainedTrainer& trainer, const char* most) {
 
 std::string ExplanationText(const v1::Explanation& e) {
   const char* const most = e.at_most() ? "at most " : "";
-  std::string text = absl::StrCat(e.job(), ": ", e.servers(), e.servers() == 1 ? " server, " : " servers, ", e.trainers(),
-                                  e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ",
-                                  e.sync() ? "sync" : "async", ", batch ", e.batch_size(), ", plan ", e.fingerprint(), "\n");
+  std::string text =
+      absl::StrCat(e.job(), ": ", e.servers(), e.servers() == 1 ? " server, " : " servers, ", e.trainers(),
+                   e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ", e.sync() ? "sync" : "async",
+                   ", batch ", e.batch_size(), ", plan ", e.fingerprint(), "\n");
   if (e.sampled_steps() > 0) {
     absl::StrAppend(&text, "traffic: mean of ", e.sampled_steps(), " steps of the job's data\n");
   } else if (e.at_most()) {
-    absl::StrAppend(&text, "traffic: \"at most\" stands where it depends on distinct ids, as if each slot had one id and no two were "
-                           "the same; --sample=N reads N batches and predicts\n");
+    absl::StrAppend(
+        &text,
+        "traffic: \"at most\" stands where it depends on distinct ids, as if each slot had one id and no two were "
+        "the same; --sample=N reads N batches and predicts\n");
   }
   text += "\n";
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
@@ -89,10 +96,11 @@ std::string ExplanationText(const v1::Explanation& e) {
         "; fetched by row: it is distributed\n");
   }
   for (const v1::RowFetch& fetch : e.row_fetch()) {
-    absl::StrAppend(&text, "table ", fetch.parameter(), ": fetched ", fetch.by_row() ? "by row: " : "whole: ", fetch.why(), "\n");
+    absl::StrAppend(&text, "table ", fetch.parameter(), ": fetched ",
+                    fetch.by_row() ? "by row: " : "whole: ", fetch.why(), "\n");
   }
-  absl::StrAppend(&text, absl::StrFormat("balance of servers, max/mean: %.2f by bytes at rest, %.2f by load of a step", e.balance().bytes(),
-                                         e.balance().load()));
+  absl::StrAppend(&text, absl::StrFormat("balance of servers, max/mean: %.2f by bytes at rest, %.2f by load of a step",
+                                         e.balance().bytes(), e.balance().load()));
   if (e.balance().idle() > 0) absl::StrAppend(&text, "; ", e.balance().idle(), " without a block of a dense parameter");
   text += "\n";
   for (const std::string& note : e.note()) absl::StrAppend(&text, note, "\n");

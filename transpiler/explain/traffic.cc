@@ -25,11 +25,13 @@ size_t Rounded(double rows) { return static_cast<size_t>(std::llround(std::max(0
 
 std::vector<std::string> Strings(const v1::OpDesc& op, std::string_view name) {
   const v1::OpAttr* attr = FindAttr(op, name);
-  return attr == nullptr ? std::vector<std::string>() : std::vector<std::string>(attr->strings().v().begin(), attr->strings().v().end());
+  return attr == nullptr ? std::vector<std::string>()
+                         : std::vector<std::string>(attr->strings().v().begin(), attr->strings().v().end());
 }
 std::vector<int64_t> Ints(const v1::OpDesc& op, std::string_view name) {
   const v1::OpAttr* attr = FindAttr(op, name);
-  return attr == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(attr->ints().v().begin(), attr->ints().v().end());
+  return attr == nullptr ? std::vector<int64_t>()
+                         : std::vector<int64_t>(attr->ints().v().begin(), attr->ints().v().end());
 }
 
 size_t FrameBytes(const google::protobuf::MessageLite& header, size_t payload) {
@@ -134,8 +136,8 @@ class Pulls {
     header_.set_wait_s(1);
   }
 
-  // What one call asks for: bytes of its tensors as floats, of each in the answer, and of the ids in the request that they have
-  // in common.
+  // What one call asks for: bytes of its tensors as floats, of each in the answer, and of the ids in the request that
+  // they have in common.
   struct Tensor {
     v1::PullItem item;
     size_t in;
@@ -201,11 +203,13 @@ size_t Places(const SparseTarget& target, int servers) {
 double Share(const SparseTarget& target, int servers, size_t place) {
   if (!target.table) {
     const SparseTarget::Block& block = target.blocks[place];
-    return target.rows == 0 ? 0 : static_cast<double>(block.row_end - block.row_begin) / static_cast<double>(target.rows);
+    return target.rows == 0 ? 0
+                            : static_cast<double>(block.row_end - block.row_begin) / static_cast<double>(target.rows);
   }
   // Shards s with ShardServer(s) == place.
   const auto begin = [&](size_t server) {
-    return (static_cast<uint64_t>(server) * target.shards + static_cast<uint64_t>(servers) - 1) / static_cast<uint64_t>(servers);
+    return (static_cast<uint64_t>(server) * target.shards + static_cast<uint64_t>(servers) - 1) /
+           static_cast<uint64_t>(servers);
   };
   return static_cast<double>(begin(place + 1) - begin(place)) / target.shards;
 }
@@ -217,7 +221,8 @@ double Limit(const SparseTarget& target, double rows) {
 }
 
 // Look-ups whose gradients flow into `gradient`.
-void TraceSources(const v1::BlockDesc& block, const std::string& gradient, std::set<std::string>* seen, SparseTarget* target) {
+void TraceSources(const v1::BlockDesc& block, const std::string& gradient, std::set<std::string>* seen,
+                  SparseTarget* target) {
   if (!seen->insert(gradient).second) return;
   for (const v1::OpDesc& op : block.ops()) {
     if (!Writes(op, gradient)) continue;
@@ -316,9 +321,10 @@ void Traffic::FindTargets() {
         for (int i = 0; slot.name() == "Ids" && i < slot.vars_size() && i < static_cast<int>(tables.size()); ++i) {
           const v1::VarDesc* ids = FindVar(block, slot.vars(i));
           target_of(tables[static_cast<size_t>(i)])
-              .pulled_by.push_back({.ids = slot.vars(i),
-                                    .slots = ids != nullptr && ids->dims_size() > 1 ? ids->dims(1) : 1,
-                                    .sequence = i < static_cast<int>(sequences.size()) ? sequences[static_cast<size_t>(i)] : 0});
+              .pulled_by.push_back(
+                  {.ids = slot.vars(i),
+                   .slots = ids != nullptr && ids->dims_size() > 1 ? ids->dims(1) : 1,
+                   .sequence = i < static_cast<int>(sequences.size()) ? sequences[static_cast<size_t>(i)] : 0});
         }
       }
     }
@@ -373,7 +379,8 @@ StepRows Traffic::RowsAtMost(int trainer) const {
       of.pushed.emplace_back();
       for (const LaneRange& node : nodes) of.pushed.back().push_back(Limit(target, lane_pushed * node.count) * share);
     }
-    of.lane_rows.assign(static_cast<size_t>(lanes.count), Limit(target, static_cast<double>(LaneIds(target.pushed_by))));
+    of.lane_rows.assign(static_cast<size_t>(lanes.count),
+                        Limit(target, static_cast<double>(LaneIds(target.pushed_by))));
   }
   return rows;
 }
@@ -426,7 +433,9 @@ StepRows Traffic::RowsOf(int trainer, const StepInput& step) const {
 std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepInput* step) const {
   const int servers = plan_.servers();
   std::vector<double> updated(static_cast<size_t>(servers), 0);
-  const auto server_of = [&](size_t place) { return target.table ? place : static_cast<size_t>(target.blocks[place].server); };
+  const auto server_of = [&](size_t place) {
+    return target.table ? place : static_cast<size_t>(target.blocks[place].server);
+  };
   if (step == nullptr) {
     const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());
     const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes * batches());
@@ -459,8 +468,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
   }
 
   // Rows of one block, or of tables that are asked for the same ids.
-  const auto pull = [&](const std::vector<std::pair<const SparseTarget*, std::string>>& from, size_t count, Pulls* pulls,
-                        ServerFlows* flow) {
+  const auto pull = [&](const std::vector<std::pair<const SparseTarget*, std::string>>& from, size_t count,
+                        Pulls* pulls, ServerFlows* flow) {
     size_t row_bytes = 0;
     for (const auto& [target, name] : from) row_bytes += static_cast<size_t>(target->width) * sizeof(float);
     const size_t per_call = RowsPerCall(count, row_bytes, kRowBytesPerCall);
@@ -494,8 +503,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
           std::vector<std::pair<const SparseTarget*, std::string>> together = {{&target, table}};
           for (const std::string& other : tables) {
             const SparseTarget& with = *sparse.at(other);
-            if (asked.contains(other) || !with.table || with.shards != target.shards || with.pulled_by != target.pulled_by ||
-                Rounded(rows.at(other).pulled[batch][s]) != Rounded(pulled[s])) {
+            if (asked.contains(other) || !with.table || with.shards != target.shards ||
+                with.pulled_by != target.pulled_by || Rounded(rows.at(other).pulled[batch][s]) != Rounded(pulled[s])) {
               continue;
             }
             asked.insert(other);
@@ -506,7 +515,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
         }
         for (size_t place = 0; place < pulled.size(); ++place) {
           const SparseTarget::Block& block = target.blocks[place];
-          if (static_cast<size_t>(block.server) == s) pull({{&target, block.name}}, Rounded(pulled[place]), &pulls, &flows[s]);
+          if (static_cast<size_t>(block.server) == s)
+            pull({{&target, block.name}}, Rounded(pulled[place]), &pulls, &flows[s]);
         }
       }
       if (!pulls.empty()) pulls.Send();
@@ -522,7 +532,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
   const auto send_dense = [&](const std::string& name, size_t server) {
     const auto found = placed.find(name);
     if (found == placed.end()) return;
-    const int64_t piece = static_cast<int64_t>(kBytesOfOneTensor / nodes.size() / kAlignment * kAlignment / sizeof(float));
+    const int64_t piece =
+        static_cast<int64_t>(kBytesOfOneTensor / nodes.size() / kAlignment * kAlignment / sizeof(float));
     for (int64_t begin = 0; begin < found->second->element_count(); begin += piece) {
       const int64_t n = std::min(piece, found->second->element_count() - begin);
       std::vector<Parts::Tensor> tensors;
@@ -567,7 +578,8 @@ std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const 
 
   for (const v1::OpDesc& op : main_.blocks(0).ops()) {
     // Of each batch by itself; sums of gradients leave once.
-    for (size_t batch = 0; op.type() == "prefetch" && batch < static_cast<size_t>(batches()); ++batch) pull_rows(op, batch);
+    for (size_t batch = 0; op.type() == "prefetch" && batch < static_cast<size_t>(batches()); ++batch)
+      pull_rows(op, batch);
     if (op.type() == "send") {
       const std::vector<std::string> names = Strings(op, "blocks");
       const std::vector<int64_t> to = Ints(op, "servers");

@@ -1,5 +1,5 @@
-// What a step moves between one trainer and every server, counted as pserver/client/client.h cuts and packs it: the same messages are
-// made, without their payloads, and weighed.
+// What a step moves between one trainer and every server, counted as pserver/client/client.h cuts and packs it: the
+// same messages are made, without their payloads, and weighed.
 #ifndef WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 
@@ -27,15 +27,16 @@ using BatchInput = std::vector<LaneInput>;
 // One batch, or train.accumulate_steps of them.
 using StepInput = std::vector<BatchInput>;
 
-// A matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several blocks.
+// A matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several
+// blocks.
 struct SparseTarget {
   std::string parameter;
   std::string gradient;
   int64_t width = 1;
   bool table = false;
-  uint32_t shards = 1;     // of a table
-  int64_t capacity = 0;    // of a table; 0: no limit
-  int64_t rows = 0;        // of a parameter
+  uint32_t shards = 1;   // of a table
+  int64_t capacity = 0;  // of a table; 0: no limit
+  int64_t rows = 0;      // of a parameter
   // Blocks in order of their rows; empty for a table.
   struct Block {
     std::string name;
@@ -89,8 +90,8 @@ class Traffic {
 
   const std::vector<SparseTarget>& targets() const { return targets_; }
 
-  // As if every slot had one id (a sequence as many as it takes) and no two were the same, as far as the matrix has rows; tables spread
-  // evenly.
+  // As if every slot had one id (a sequence as many as it takes) and no two were the same, as far as the matrix has
+  // rows; tables spread evenly.
   StepRows RowsAtMost(int trainer) const;
   // Of these very ids.
   StepRows RowsOf(int trainer, const StepInput& step) const;

@@ -1,5 +1,6 @@
-// attention_pool: the weighted sum of a sequence [B, T, W], its elements weighed against a query [B, W] by an mlp (DIN). The mlp reads
-// [q, k, q - k, q * k] of each element. Its layers are "<name>.0", "<name>.1", ..., the last one of size 1.
+// attention_pool: the weighted sum of a sequence [B, T, W], its elements weighed against a query [B, W] by an mlp
+// (DIN). The mlp reads [q, k, q - k, q * k] of each element. Its layers are "<name>.0", "<name>.1", ..., the last one
+// of size 1.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -14,12 +15,14 @@ namespace {
 absl::Status BuildAttentionPool(const v1::AttentionPool& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(v1::VarDesc query, ctx.DenseInput("query", m.query()));
   ASSIGN_OR_RETURN(const std::string length, SequenceLength(ctx, "sequence", m.sequence(), m.length()));
-  if (m.activation() == v1::SOFTMAX) return ctx.Error("activation", "SOFTMAX is none between the layers of the mlp; see `softmax`");
+  if (m.activation() == v1::SOFTMAX)
+    return ctx.Error("activation", "SOFTMAX is none between the layers of the mlp; see `softmax`");
   // One slot that is not pooled is [B, 1, W].
   ASSIGN_OR_RETURN(query, Flatten(ctx, "query", query, ctx.name() + ".query"));
   std::string x = ctx.name() + ".pairs";
   RETURN_IF_ERROR(ctx.Append(MakeOp("attention_pairs",
-                                    {{"Query", {query.name()}}, {"Sequence", {m.sequence()}}, {"Length", {length}}}, {{"Out", {x}}})));
+                                    {{"Query", {query.name()}}, {"Sequence", {m.sequence()}}, {"Length", {length}}},
+                                    {{"Out", {x}}})));
   for (int i = 0; i <= m.sizes_size(); ++i) {
     const bool last = i == m.sizes_size();
     if (!last && m.sizes(i) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(i)));
@@ -33,7 +36,8 @@ absl::Status BuildAttentionPool(const v1::AttentionPool& m, ModelContext& ctx) {
     x = output;
   }
   return ctx.Append(MakeOp("attention_pool", {{"Score", {x}}, {"Sequence", {m.sequence()}}, {"Length", {length}}},
-                           {{"Out", {ctx.name()}}, {"Weight", {ctx.name() + ".weight"}}}, {AttrB("softmax", m.softmax())}));
+                           {{"Out", {ctx.name()}}, {"Weight", {ctx.name() + ".weight"}}},
+                           {AttrB("softmax", m.softmax())}));
 }
 REGISTER_LAYER(attention_pool, v1::AttentionPool, BuildAttentionPool);
 

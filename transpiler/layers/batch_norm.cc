@@ -1,4 +1,5 @@
-// batch_norm: [B, C, ..] -> the same, by channel with mean 0 and variance 1, scaled and shifted. Parameters "<layer>.scale" and
+// batch_norm: [B, C, ..] -> the same, by channel with mean 0 and variance 1, scaled and shifted. Parameters
+// "<layer>.scale" and
 // "<layer>.shift" [C]; "<layer>.mean" and "<layer>.variance" [C] are running averages, which no optimizer moves.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
@@ -29,10 +30,13 @@ absl::Status BuildBatchNorm(const v1::BatchNorm& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const std::string shift, channels("shift", 0));
   ASSIGN_OR_RETURN(const std::string mean, channels("mean", 0));
   ASSIGN_OR_RETURN(const std::string variance, channels("variance", 1));
-  return ctx.Append(MakeOp(
-      "batch_norm", {{"X", {m.input()}}, {"Scale", {scale}}, {"Shift", {shift}}, {"Mean", {mean}}, {"Variance", {variance}}},
-      {{"Out", {ctx.name()}}, {"BatchMean", {ctx.name() + ".batch_mean"}}, {"BatchVariance", {ctx.name() + ".batch_variance"}}},
-      {AttrF("epsilon", m.epsilon()), AttrF("momentum", m.momentum()), AttrS("activation", activation)}));
+  return ctx.Append(
+      MakeOp("batch_norm",
+             {{"X", {m.input()}}, {"Scale", {scale}}, {"Shift", {shift}}, {"Mean", {mean}}, {"Variance", {variance}}},
+             {{"Out", {ctx.name()}},
+              {"BatchMean", {ctx.name() + ".batch_mean"}},
+              {"BatchVariance", {ctx.name() + ".batch_variance"}}},
+             {AttrF("epsilon", m.epsilon()), AttrF("momentum", m.momentum()), AttrS("activation", activation)}));
 }
 REGISTER_LAYER(batch_norm, v1::BatchNorm, BuildBatchNorm);
 

@@ -1,4 +1,5 @@
-// concat: inputs side by side along the last axis, or the axis given. Inputs of different ranks are flattened to [B, K] first.
+// concat: inputs side by side along the last axis, or the axis given. Inputs of different ranks are flattened to [B, K]
+// first.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/layer.h"

@@ -1,5 +1,6 @@
-// cross: a cross network (DCN-v2), x[l+1] = x[0] * (x[l] W + b) + x[l], `layers` times: [B, K] -> [B, K]. Step l is the operator fc
-// and the operator cross. Parameters "<name>.<l>.w" [K, K] and "<name>.<l>.b"; with a rank "<name>.<l>.u" [K, rank] and
+// cross: a cross network (DCN-v2), x[l+1] = x[0] * (x[l] W + b) + x[l], `layers` times: [B, K] -> [B, K]. Step l is the
+// operator fc and the operator cross. Parameters "<name>.<l>.w" [K, K] and "<name>.<l>.b"; with a rank "<name>.<l>.u"
+// [K, rank] and
 // "<name>.<l>.v" [rank, K] in place of w.
 #include <string>
 
@@ -12,8 +13,8 @@ namespace weir {
 namespace {
 
 // product = x W + b.
-absl::Status AppendStep(const v1::Cross& m, ModelContext& ctx, int64_t width, const std::string& part, const std::string& x,
-                        const std::string& product) {
+absl::Status AppendStep(const v1::Cross& m, ModelContext& ctx, int64_t width, const std::string& part,
+                        const std::string& x, const std::string& product) {
   const v1::Initializer& initializer = m.has_weight_initializer() ? m.weight_initializer() : DefaultWeight();
   const auto weight = [&](const char* suffix, int64_t rows, int64_t columns) {
     return ctx.Parameter(absl::StrCat(part, ".", suffix), {rows, columns}, initializer);
@@ -36,8 +37,8 @@ absl::Status BuildCross(const v1::Cross& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const int64_t width, ctx.FlatWidth("input", x0));
   if (m.layers() < 1) return ctx.Error("layers", absl::StrCat("must be at least 1, got ", m.layers()));
   if (m.rank() < 0 || m.rank() > width) {
-    return ctx.Error("rank", absl::StrCat("must be 0 (none) or in [1, ", width, "], the values of an example of '", m.input(),
-                                          "', got ", m.rank()));
+    return ctx.Error("rank", absl::StrCat("must be 0 (none) or in [1, ", width, "], the values of an example of '",
+                                          m.input(), "', got ", m.rank()));
   }
   ASSIGN_OR_RETURN(x0, Flatten(ctx, "input", x0, ctx.name() + ".flat"));
   std::string x = x0.name();

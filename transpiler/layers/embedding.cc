@@ -1,6 +1,6 @@
 // embedding: rows of a table by ids. NONE: [B, slots, width]; with a pooling [B, width], or [B, slots, width] per_slot.
-// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example. A sequence of one
-// slot's ids is [B, sequence, width], and "<name>.length" says how many there are.
+// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example. A
+// sequence of one slot's ids is [B, sequence, width], and "<name>.length" says how many there are.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -54,7 +54,8 @@ absl::Status CheckSequence(const v1::Embedding& m, const v1::VarDesc& ids, Model
                                               " out, or pool the sequence with a sequence_pool"));
   }
   if (m.ids_size() > 1 || ids.dims(1) != 1) {
-    return ctx.Error("sequence", absl::StrCat("is of one slot, got ", m.ids_size(), " ids variables, the first with ", ids.dims(1)));
+    return ctx.Error(
+        "sequence", absl::StrCat("is of one slot, got ", m.ids_size(), " ids variables, the first with ", ids.dims(1)));
   }
   return absl::OkStatus();
 }
@@ -84,9 +85,10 @@ absl::Status BuildEmbedding(const v1::Embedding& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const v1::Table* table, ctx.UseTable("table", m.table()));
   const bool whole = m.pooling() != v1::Embedding::NONE && !m.per_slot();
   if (m.ids_size() > 1 && whole && m.pooling() != v1::Embedding::SUM) {
-    return ctx.Error("pooling", absl::StrCat(v1::Embedding::Pooling_Name(m.pooling()), " over ", m.ids_size(),
-                                             " ids variables is not defined: use SUM or per_slot: true, or give their slots "
-                                             "one output in data.multi_slot"));
+    return ctx.Error("pooling",
+                     absl::StrCat(v1::Embedding::Pooling_Name(m.pooling()), " over ", m.ids_size(),
+                                  " ids variables is not defined: use SUM or per_slot: true, or give their slots "
+                                  "one output in data.multi_slot"));
   }
   std::vector<std::string> outputs;
   for (int i = 0; i < m.ids_size(); ++i) {

@@ -1,5 +1,5 @@
-// fc: out [B, size] = activation(input * w + b). One input is the fused operator `fc`; several are products added from left
-// to right.
+// fc: out [B, size] = activation(input * w + b). One input is the fused operator `fc`; several are products added from
+// left to right.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/fc_parts.h"

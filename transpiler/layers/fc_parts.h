@@ -27,8 +27,8 @@ struct FcParts {
   int row_dims = 1;
 };
 
-// output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters "<layer>.<part>.w" ("w1", "w2" for further
-// inputs) and "<layer>.<part>.b".
+// output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters "<layer>.<part>.w" ("w1", "w2" for
+// further inputs) and "<layer>.<part>.b".
 absl::Status AppendFc(ModelContext& ctx, const FcParts& parts);
 
 // Xavier, uniform; and 0.

@@ -24,8 +24,9 @@ absl::Status BuildMlp(const v1::Mlp& m, ModelContext& ctx) {
                                    .part = absl::StrCat(i),
                                    .output = dense}));
     if (m.dropout() > 0) {
-      RETURN_IF_ERROR(ctx.Append(MakeOp("dropout", {{"X", {dense}}}, {{"Out", {output}}, {"Mask", {output + ".mask"}}},
-                                        {AttrF("rate", m.dropout()), AttrS("layer", absl::StrCat(ctx.name(), ".", i))})));
+      RETURN_IF_ERROR(
+          ctx.Append(MakeOp("dropout", {{"X", {dense}}}, {{"Out", {output}}, {"Mask", {output + ".mask"}}},
+                            {AttrF("rate", m.dropout()), AttrS("layer", absl::StrCat(ctx.name(), ".", i))})));
     }
     x = output;
   }

@@ -35,11 +35,13 @@ absl::Status CheckWindows(const ModelContext& ctx, const v1::VarDesc& picture, c
     const char* const axis = i == 0 ? "height" : "width";
     const int64_t size = picture.dims(2 + static_cast<int>(i));
     if (padding[i] >= kernel[i]) {
-      return ctx.Error("padding", absl::StrCat("must be below the kernel's ", axis, " of ", kernel[i], ", got ", padding[i]));
+      return ctx.Error("padding",
+                       absl::StrCat("must be below the kernel's ", axis, " of ", kernel[i], ", got ", padding[i]));
     }
     if (kernel[i] - padding[i] > size + padding[i]) {
-      return ctx.Error("kernel", absl::StrCat("of ", axis, " ", kernel[i], " does not fit into '", picture.name(), "' [",
-                                              absl::StrJoin(picture.dims(), ", "), "] with a padding of ", padding[i]));
+      return ctx.Error("kernel",
+                       absl::StrCat("of ", axis, " ", kernel[i], " does not fit into '", picture.name(), "' [",
+                                    absl::StrJoin(picture.dims(), ", "), "] with a padding of ", padding[i]));
     }
   }
   return absl::OkStatus();
@@ -58,8 +60,9 @@ absl::StatusOr<std::string> ActivationOfElements(const ModelContext& ctx, v1::Ac
     case v1::SOFTMAX:
       break;
   }
-  return ctx.Error("activation",
-                   "SOFTMAX is over the classes of an example [B, classes]; this output has none: use an activation layer");
+  return ctx.Error(
+      "activation",
+      "SOFTMAX is over the classes of an example [B, classes]; this output has none: use an activation layer");
 }
 
 }  // namespace weir

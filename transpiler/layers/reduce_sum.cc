@@ -11,9 +11,9 @@ absl::Status BuildReduceSum(const v1::ReduceSum& m, ModelContext& ctx) {
   for (const int axis : m.axis()) {
     if (axis < 1) return ctx.Error("axis", absl::StrCat("must be at least 1: axis 0 is the batch, got ", axis));
   }
-  return ctx.Append(MakeOp("reduce_sum", {{"X", {m.input()}}}, {{"Out", {ctx.name()}}},
-                           {AttrInts("dims", std::vector<int64_t>(m.axis().begin(), m.axis().end())),
-                            AttrB("keep_dim", m.keep_dim())}));
+  return ctx.Append(MakeOp(
+      "reduce_sum", {{"X", {m.input()}}}, {{"Out", {ctx.name()}}},
+      {AttrInts("dims", std::vector<int64_t>(m.axis().begin(), m.axis().end())), AttrB("keep_dim", m.keep_dim())}));
 }
 REGISTER_LAYER(reduce_sum, v1::ReduceSum, BuildReduceSum);
 

@@ -10,8 +10,8 @@
 
 namespace weir {
 
-// The variable with the lengths of a sequence: the one `given` by the layer's field `length`, else "<sequence>.length". Errors: the
-// sequence, which the field named `field` names, is not [B, T, W]; there is no such length.
+// The variable with the lengths of a sequence: the one `given` by the layer's field `length`, else "<sequence>.length".
+// Errors: the sequence, which the field named `field` names, is not [B, T, W]; there is no such length.
 absl::StatusOr<std::string> SequenceLength(ModelContext& ctx, std::string_view field, const std::string& sequence,
                                            const std::string& given);
 

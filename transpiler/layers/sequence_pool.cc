@@ -38,8 +38,10 @@ absl::StatusOr<std::string> SequenceLength(ModelContext& ctx, std::string_view f
                                            const std::string& given) {
   ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput(field, sequence));
   if (x.dims_size() != 3) {
-    return ctx.Error(field, absl::StrCat("'", sequence, "' has dims ", ShapeString(absl::MakeConstSpan(x.dims().data(), x.dims_size())),
-                                         "; a sequence is [batch, elements, width], as an embedding with `sequence` gives it"));
+    return ctx.Error(
+        field,
+        absl::StrCat("'", sequence, "' has dims ", ShapeString(absl::MakeConstSpan(x.dims().data(), x.dims_size())),
+                     "; a sequence is [batch, elements, width], as an embedding with `sequence` gives it"));
   }
   if (!given.empty()) {
     RETURN_IF_ERROR(ctx.DenseInput("length", given).status());

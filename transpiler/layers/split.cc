@@ -15,8 +15,9 @@ absl::Status BuildSplit(const v1::Split& m, ModelContext& ctx) {
     outputs.push_back(absl::StrCat(ctx.name(), ".", i));
   }
   if (m.axis() < 1) return ctx.Error("axis", absl::StrCat("must be at least 1: axis 0 is the batch, got ", m.axis()));
-  return ctx.Append(MakeOp("split", {{"X", {m.input()}}}, {{"Out", outputs}},
-                           {AttrI("axis", m.axis()), AttrInts("sections", std::vector<int64_t>(m.sizes().begin(), m.sizes().end()))}));
+  return ctx.Append(MakeOp(
+      "split", {{"X", {m.input()}}}, {{"Out", outputs}},
+      {AttrI("axis", m.axis()), AttrInts("sections", std::vector<int64_t>(m.sizes().begin(), m.sizes().end()))}));
 }
 REGISTER_LAYER(split, v1::Split, BuildSplit);
 

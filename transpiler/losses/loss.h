@@ -12,8 +12,9 @@
 
 namespace weir {
 
-// Appends the loss's operators and says in `loss` what they give: var [B, 1] (ctx.name() + ".loss" by custom), prediction,
-// label, sample_weight, kind. name and weight are set. Operators of role LOSS are those that compute the loss itself.
+// Appends the loss's operators and says in `loss` what they give: var [B, 1] (ctx.name() + ".loss" by custom),
+// prediction, label, sample_weight, kind. name and weight are set. Operators of role LOSS are those that compute the
+// loss itself.
 using LossRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&, v1::LossDesc* loss)>;
 KindRegistry<LossRule>& LossRegistry();
 
@@ -21,10 +22,10 @@ template <typename M>
 struct LossRegistrar {
   using Function = absl::Status (*)(const M&, ModelContext&, v1::LossDesc*);
   LossRegistrar(const std::string& key, Function rule) {
-    LossRegistry().Register(
-        key, [rule](const google::protobuf::Message& message, ModelContext& ctx, v1::LossDesc* loss) {
-          return rule(static_cast<const M&>(message), ctx, loss);
-        });
+    LossRegistry().Register(key,
+                            [rule](const google::protobuf::Message& message, ModelContext& ctx, v1::LossDesc* loss) {
+                              return rule(static_cast<const M&>(message), ctx, loss);
+                            });
   }
 };
 // At namespace scope. `name`: the member of v1::Loss.kind.

@@ -10,10 +10,9 @@ absl::StatusOr<UpdateRule> AdamRule(const v1::Adam& m, const Setting& at) {
   RETURN_IF_ERROR(CheckDecay(at, "beta1", m.beta1()));
   RETURN_IF_ERROR(CheckDecay(at, "beta2", m.beta2()));
   RETURN_IF_ERROR(CheckPositive(at, "epsilon", m.epsilon()));
-  return UpdateRule{
-      .op_type = "adam",
-      .attrs = {AttrF("beta1", m.beta1()), AttrF("beta2", m.beta2()), AttrF("epsilon", m.epsilon())},
-      .learning_rate = m.learning_rate()};
+  return UpdateRule{.op_type = "adam",
+                    .attrs = {AttrF("beta1", m.beta1()), AttrF("beta2", m.beta2()), AttrF("epsilon", m.epsilon())},
+                    .learning_rate = m.learning_rate()};
 }
 
 REGISTER_OPTIMIZER(adam, v1::Adam, AdamRule);

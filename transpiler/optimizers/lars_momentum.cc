@@ -11,11 +11,12 @@ absl::StatusOr<UpdateRule> LarsMomentumRule(const v1::LarsMomentum& m, const Set
   RETURN_IF_ERROR(CheckPositive(at, "lars_coeff", m.lars_coeff()));
   RETURN_IF_ERROR(CheckNotNegative(at, "lars_weight_decay", m.lars_weight_decay()));
   RETURN_IF_ERROR(CheckNotNegative(at, "epsilon", m.epsilon()));
-  return UpdateRule{.op_type = "lars_momentum",
-                    .attrs = {AttrF("mu", m.mu()), AttrF("lars_coeff", m.lars_coeff()),
-                              AttrF("lars_weight_decay", m.lars_weight_decay()), AttrF("epsilon", m.epsilon())},
-                    .learning_rate = m.learning_rate(),
-                    .norms = {{.slot = "ParamNorm", .of = NormInput::kParameter}, {.slot = "GradNorm", .of = NormInput::kGradient}}};
+  return UpdateRule{
+      .op_type = "lars_momentum",
+      .attrs = {AttrF("mu", m.mu()), AttrF("lars_coeff", m.lars_coeff()),
+                AttrF("lars_weight_decay", m.lars_weight_decay()), AttrF("epsilon", m.epsilon())},
+      .learning_rate = m.learning_rate(),
+      .norms = {{.slot = "ParamNorm", .of = NormInput::kParameter}, {.slot = "GradNorm", .of = NormInput::kGradient}}};
 }
 
 REGISTER_OPTIMIZER(lars_momentum, v1::LarsMomentum, LarsMomentumRule);

@@ -1,7 +1,8 @@
 // Optimizers of the job, by message: what becomes of `optimizer { adam { ... } }`.
 //
 // One file per optimizer. A user's own is a message of his own, an operator registered with is_optimizer, and
-//   REGISTER_CUSTOM_OPTIMIZER(my_rule, my::Rule, [](const my::Rule& m, const Setting& at) -> absl::StatusOr<UpdateRule> {...});
+//   REGISTER_CUSTOM_OPTIMIZER(my_rule, my::Rule, [](const my::Rule& m, const Setting& at) -> absl::StatusOr<UpdateRule>
+//   {...});
 #ifndef WEIR_TRANSPILER_OPTIMIZERS_OPTIMIZER_H_
 #define WEIR_TRANSPILER_OPTIMIZERS_OPTIMIZER_H_
 
@@ -20,8 +21,8 @@ namespace weir {
 struct NormInput {
   std::string slot;
   enum Of { kParameter, kGradient, kDirection } of = kParameter;
-  // kDirection: of the output Out of this operator, whose inputs are those of the update without LearningRate and norms, and
-  // whose attributes are the update's.
+  // kDirection: of the output Out of this operator, whose inputs are those of the update without LearningRate and
+  // norms, and whose attributes are the update's.
   std::string direction_op = "";
 };
 
@@ -62,8 +63,9 @@ struct OptimizerRegistrar {
 // At namespace scope. `name`: the member of v1::Optimizer.kind.
 #define REGISTER_OPTIMIZER(name, Message, ...) \
   static const ::weir::OptimizerRegistrar<Message> weir_optimizer_##name(#name, __VA_ARGS__)
-#define REGISTER_CUSTOM_OPTIMIZER(name, Message, ...) \
-  static const ::weir::OptimizerRegistrar<Message> weir_optimizer_##name(Message::descriptor()->full_name(), __VA_ARGS__)
+#define REGISTER_CUSTOM_OPTIMIZER(name, Message, ...)                                                        \
+  static const ::weir::OptimizerRegistrar<Message> weir_optimizer_##name(Message::descriptor()->full_name(), \
+                                                                         __VA_ARGS__)
 
 }  // namespace weir
 

@@ -13,13 +13,15 @@ absl::StatusOr<ScheduleOp> Piecewise(const v1::PiecewiseDecay& m, const Setting&
   }
   for (int i = 0; i < m.boundaries_size(); ++i) {
     if (m.boundaries(i) < 1 || (i > 0 && m.boundaries(i) <= m.boundaries(i - 1))) {
-      return at.Error("boundaries", absl::StrCat("must be at least 1 and ascend, got ", absl::StrJoin(m.boundaries(), ", ")));
+      return at.Error("boundaries",
+                      absl::StrCat("must be at least 1 and ascend, got ", absl::StrJoin(m.boundaries(), ", ")));
     }
   }
   for (const double value : m.values()) RETURN_IF_ERROR(CheckRateNotNegative(at, "values", value));
   return ScheduleOp{
       .type = "lr_piecewise",
-      .attrs = {AttrInts("boundaries", absl::MakeConstSpan(m.boundaries().data(), static_cast<size_t>(m.boundaries_size()))),
+      .attrs = {AttrInts("boundaries",
+                         absl::MakeConstSpan(m.boundaries().data(), static_cast<size_t>(m.boundaries_size()))),
                 AttrFloats("values", absl::MakeConstSpan(m.values().data(), static_cast<size_t>(m.values_size())))},
       .uses_learning_rate = false};
 }

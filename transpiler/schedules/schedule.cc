@@ -14,8 +14,10 @@ absl::Status CheckRateIsNotSet(const Setting& optimizer, const Setting& schedule
   ASSIGN_OR_RETURN(const Kind kind, KindOf(optimizer, "kind"));
   const google::protobuf::Message& message = kind.setting.message();
   const google::protobuf::FieldDescriptor* field = message.GetDescriptor()->FindFieldByName("learning_rate");
-  if (field == nullptr || field->is_repeated() || !message.GetReflection()->HasField(message, field)) return absl::OkStatus();
-  return kind.setting.Error("learning_rate", absl::StrCat("is set, but ", schedule.path(), " has the rates: leave one out"));
+  if (field == nullptr || field->is_repeated() || !message.GetReflection()->HasField(message, field))
+    return absl::OkStatus();
+  return kind.setting.Error("learning_rate",
+                            absl::StrCat("is set, but ", schedule.path(), " has the rates: leave one out"));
 }
 
 absl::StatusOr<ScheduleOp> MakeWarmUp(const Setting& at, const ScheduleOp& behind, double learning_rate) {

@@ -1,7 +1,7 @@
 // Learning-rate schedules of the job, by message: what becomes of `schedule { cosine { ... } }`.
 //
-// One file per schedule. A schedule is one operator: input Step (int64 [1], t: updates made before this one), output Out
-// (float64 [1], the rate). A user's own is a message of his own, such an operator, and
+// One file per schedule. A schedule is one operator: input Step (int64 [1], t: updates made before this one), output
+// Out (float64 [1], the rate). A user's own is a message of his own, such an operator, and
 //   REGISTER_CUSTOM_SCHEDULE(mine, my::Schedule, [](const my::Schedule& m, const Setting& at,
 //                                                   double learning_rate) -> absl::StatusOr<ScheduleOp> {...});
 #ifndef WEIR_TRANSPILER_SCHEDULES_SCHEDULE_H_
@@ -31,8 +31,8 @@ using ScheduleRule =
     std::function<absl::StatusOr<ScheduleOp>(const google::protobuf::Message&, const Setting&, double learning_rate)>;
 KindRegistry<ScheduleRule>& ScheduleRegistry();
 
-// The schedule of `optimizer`, a v1::Optimizer and its path; each op after the first also reads the rate of the one before in
-// slot X. Empty: the learning rate stays.
+// The schedule of `optimizer`, a v1::Optimizer and its path; each op after the first also reads the rate of the one
+// before in slot X. Empty: the learning rate stays.
 absl::StatusOr<std::vector<ScheduleOp>> MakeSchedule(const Setting& optimizer, double learning_rate);
 
 // For rules: at least 1; finite and above zero; finite and not below zero.
@@ -44,10 +44,10 @@ template <typename M>
 struct ScheduleRegistrar {
   using Function = absl::StatusOr<ScheduleOp> (*)(const M&, const Setting&, double learning_rate);
   ScheduleRegistrar(const std::string& key, Function rule) {
-    ScheduleRegistry().Register(key,
-                                [rule](const google::protobuf::Message& message, const Setting& at, double learning_rate) {
-                                  return rule(static_cast<const M&>(message), at, learning_rate);
-                                });
+    ScheduleRegistry().Register(
+        key, [rule](const google::protobuf::Message& message, const Setting& at, double learning_rate) {
+          return rule(static_cast<const M&>(message), at, learning_rate);
+        });
   }
 };
 // At namespace scope. `name`: the member of v1::Schedule.kind.

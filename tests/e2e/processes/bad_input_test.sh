@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a user can get wrong about a cluster, on real processes: each is refused soon, by name, with exit code 2 (3 when the
-# fault is a peer that is not there), and nothing hangs.
+# What a user can get wrong about a cluster, on real processes: each is refused soon, by name, with exit code 2 (3 when
+# the fault is a peer that is not there), and nothing hangs.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -19,8 +19,10 @@ refuse 2 '--trainer_id' "$trainer" --job="$job" --trainer_id=-1 --pservers=a:1,b
 refuse 2 '--trainer_id' "$trainer" --job="$job" --pservers=a:1,b:2
 refuse 2 '--server_id' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=2
 refuse 2 '--server_id|--endpoint' "$pserver" --job="$job"
-refuse 2 'server_id' "$pserver" --job="$job" --endpoint=127.0.0.1:6171 --server_id=1 --pservers=127.0.0.1:6171,127.0.0.1:6172
-refuse 2 'not in|not one of|is not' "$pserver" --job="$job" --endpoint=127.0.0.1:6173 --pservers=127.0.0.1:6171,127.0.0.1:6172
+refuse 2 'server_id' \
+  "$pserver" --job="$job" --endpoint=127.0.0.1:6171 --server_id=1 --pservers=127.0.0.1:6171,127.0.0.1:6172
+refuse 2 'not in|not one of|is not' \
+  "$pserver" --job="$job" --endpoint=127.0.0.1:6173 --pservers=127.0.0.1:6171,127.0.0.1:6172
 
 scene "a wrong role for the binary"
 refuse 2 'role' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 --role=trainer
@@ -45,15 +47,17 @@ refuse 2 'nowhere.textproto' "$pserver" --job="$work/nowhere.textproto" --endpoi
 sed 's/learning_rate: 0.001/learnig_rate: 0.001/' "$job" > "$work/typo.textproto"
 for program in "$pserver --endpoint=127.0.0.1:0 --server_id=0" "$trainer --trainer_id=0 --pservers=a:1,b:2"; do
   # shellcheck disable=SC2086
-  refuse 2 "typo.textproto:[0-9]+:[0-9]+: .*learnig_rate.*did you mean .?learning_rate" $program --job="$work/typo.textproto"
+  refuse 2 "typo.textproto:[0-9]+:[0-9]+: .*learnig_rate.*did you mean .?learning_rate" \
+    $program --job="$work/typo.textproto"
   # shellcheck disable=SC2086
   refuse 2 "unknown flag --jbo \(did you mean --job\?\)" $program --jbo="$job"
   # shellcheck disable=SC2086
-  refuse 2 "WEIR_FAULT_POINT='nonsense': expected <kill\|stop\|stall>" env WEIR_FAULT_POINT=nonsense $program --job="$job"
+  refuse 2 "WEIR_FAULT_POINT='nonsense': expected <kill\|stop\|stall>" \
+    env WEIR_FAULT_POINT=nonsense $program --job="$job"
 done
 # With a GPU, too: there are not so many.
-refuse 2 'device: CUDA: (no CUDA device|the NVIDIA driver is too old|there is no CUDA device 1000)' "$trainer" --job="$job" --role=local \
-  --set train.device=CUDA --set train.device_id=1000
+refuse 2 'device: CUDA: (no CUDA device|the NVIDIA driver is too old|there is no CUDA device 1000)' \
+  "$trainer" --job="$job" --role=local --set train.device=CUDA --set train.device_id=1000
 refuse 2 'learning_rate.*-0.1|-0.1.*learning_rate' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 \
   --set optimizer.adam.learning_rate=-0.1
 
@@ -61,7 +65,8 @@ scene "a port in use"
 start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
 start_server 1 "${two[@]}" --set deadlines.connect_deadline_s=60
 wait_ready 2
-refuse 2 'cannot listen on 127.0.0.1:[0-9]+: Address already in use' "$pserver" --job="$job" --endpoint="${pservers%,*}" --server_id=0
+refuse 2 'cannot listen on 127.0.0.1:[0-9]+: Address already in use' \
+  "$pserver" --job="$job" --endpoint="${pservers%,*}" --server_id=0
 
 scene "trainers that do not belong"
 start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
@@ -70,13 +75,16 @@ wait_ready 2
 swapped=${pservers#*,},${pservers%,*}
 refuse 2 'this is server 1 .*expects server 0 at this address|this is server 0 .*expects server 1 at this address' \
   "$trainer" --job="$job" --trainer_id=0 --pservers="$swapped"
-refuse 2 'runs job e2e, .*belongs to job another' "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set name=another
+refuse 2 'runs job e2e, .*belongs to job another' \
+  "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set name=another
 refuse 2 'is not that of server [01].*learning_rate' \
   "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set optimizer.adam.learning_rate=0.002
-refuse 2 'is not that of server [01].*seed' "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set train.seed=2
+refuse 2 'is not that of server [01].*seed' \
+  "$trainer" --job="$job" --trainer_id=0 --pservers="$pservers" --set train.seed=2
 # Somebody who does not even speak the language.
 for endpoint in ${pservers//,/ }; do
-  for bytes in "head -c 100000 /dev/urandom" "printf GET\\x20/\\x20HTTP/1.1\\r\\n\\r\\n" "printf PRI\\x20*\\x20HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n%0999d 7"; do
+  for bytes in "head -c 100000 /dev/urandom" "printf GET\\x20/\\x20HTTP/1.1\\r\\n\\r\\n" \
+      "printf PRI\\x20*\\x20HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n%0999d 7"; do
     (exec 3<> "/dev/tcp/${endpoint%:*}/${endpoint#*:}" && $bytes >&3) 2>/dev/null
   done
 done

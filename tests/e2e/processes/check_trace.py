@@ -1,7 +1,8 @@
 """Looks at a trace of --profile: check_trace.py FILE BEGIN:END[:MOST] PROCESS... ("trainer.0", "server.1").
 
-The file is JSON for Chrome's trace viewer, of exactly these processes and the steps from BEGIN to END - 1, or of a job that failed
-up to MOST - 1; what stands on a thread is nested; arrows have two ends; every process shows what it must. Prints what is wrong; ends with 1 then.
+The file is JSON for Chrome's trace viewer, of exactly these processes and the steps from BEGIN to END - 1, or of a job
+that failed up to MOST - 1; what stands on a thread is nested; arrows have two ends; every process shows what it must.
+Prints what is wrong; ends with 1 then.
 """
 
 import collections
@@ -40,7 +41,8 @@ def check_process(name, events, steps, most):
     expect(spans, name + " shows nothing")
     for e in spans:
         expect(e["dur"] >= 0, "%s: %s takes %s" % (name, e["name"], e["dur"]))
-        expect(steps.start <= int(e["args"]["step"]) < most, "%s: %s is of step %s" % (name, e["name"], e["args"]["step"]))
+        step = e["args"]["step"]
+        expect(steps.start <= int(step) < most, "%s: %s is of step %s" % (name, e["name"], step))
     threads = collections.defaultdict(list)
     for e in spans:
         if e["cat"] not in ("call", "handler") and "call" not in e["args"]:
@@ -50,7 +52,8 @@ def check_process(name, events, steps, most):
         expect(of is not None, "%s: spans of thread %s cross" % (name, tid))
     named = {e["tid"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     expect({e["tid"] for e in spans} <= named, name + " has rows without a name")
-    must = {"trainer": "step operator exchange threads client call wait data read", "server": "handler serve update operator wait"}
+    must = {"trainer": "step operator exchange threads client call wait data read",
+            "server": "handler serve update operator wait"}
     for kind in must[name.split()[0]].split():
         expect(kinds[kind] > 0, "%s has no %s" % (name, kind))
     for e in spans:
@@ -87,7 +90,8 @@ def main():
     events = trace["traceEvents"]
     processes = {p["pid"]: p["name"] for p in trace["otherData"]["processes"]}
     expect(sorted(processes.values()) == sorted(wanted), "processes are %s" % sorted(processes.values()))
-    expect(all(p["clockOffsetUs"] == 0 for p in trace["otherData"]["processes"]), "processes of one machine share its clock")
+    expect(all(p["clockOffsetUs"] == 0 for p in trace["otherData"]["processes"]),
+           "processes of one machine share its clock")
     by_pid = collections.defaultdict(list)
     for e in events:
         by_pid[e["pid"]].append(e)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checkpoints of real clusters: damaged ones are refused by name and the newest good one is used; a directory that is not shared is
-# refused at join; a fresh run loses nothing of an earlier one.
+# Checkpoints of real clusters: damaged ones are refused by name and the newest good one is used; a directory that is
+# not shared is refused at join; a fresh run loses nothing of an earlier one.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -39,7 +39,9 @@ start_trainer 1
 job=$given
 wait_end 60 "${all[@]}"
 expect_rc 2 "${all[@]}"
-for name in trainer.0 trainer.1; do expect_log $name "trainer 1 sees other data than trainer 0: data.train: 'train.txt' has [0-9]+ bytes here"; done
+for name in trainer.0 trainer.1; do
+  expect_log $name "trainer 1 sees other data than trainer 0: data.train: 'train.txt' has [0-9]+ bytes here"
+done
 
 # damaged <what is said of it> <command that damages the newest checkpoint, run in its directory>
 damaged() {

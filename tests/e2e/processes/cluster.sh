@@ -1,8 +1,8 @@
-# Real processes for tests: a small job, servers and trainers by name, what they said and how they ended. Sourced by the tests
-# beside it; Bazel starts them in the runfiles' root.
+# Real processes for tests: a small job, servers and trainers by name, what they said and how they ended. Sourced by the
+# tests beside it; Bazel starts them in the runfiles' root.
 #
-# Processes are named server.0, trainer.1, ...; each has $work/<name>.log (stdout and stderr), and its exit code in rc[<name>]
-# once it was waited for. Faults come from WEIR_FAULT_POINT (pserver/fault_point.h).
+# Processes are named server.0, trainer.1, ...; each has $work/<name>.log (stdout and stderr), and its exit code in
+# rc[<name>] once it was waited for. Faults come from WEIR_FAULT_POINT (pserver/fault_point.h).
 
 set -u
 shopt -s extglob
@@ -73,7 +73,8 @@ make_data() {
   }' > "$1"
 }
 
-# The job that all tests train: rows on every server, a parameter cut in two (3 * 4 + 2 = 14 inputs, 14 x 1200 = 16,800).
+# The job that all tests train: rows on every server, a parameter cut in two
+# (3 * 4 + 2 = 14 inputs, 14 x 1200 = 16,800).
 make_job() {
   cat > "$1" <<END
 name: "e2e"
@@ -113,7 +114,8 @@ start_server() {
   local i=$1
   shift
   rm -f "$work/server.$i.port"
-  start "server.$i" "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id="$i" --port_file="$work/server.$i.port" "$@"
+  start "server.$i" "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id="$i" \
+    --port_file="$work/server.$i.port" "$@"
 }
 
 # wait_ready <n>: servers 0 to n-1 listen; $pservers has their endpoints
@@ -151,7 +153,8 @@ cluster() {
   for ((i = 0; i < trainers; ++i)); do start_trainer "$i" "${sizes[@]}" "$@" "${trainer_flags[@]}"; done
 }
 
-# wait_end <seconds> <name...>: they end by themselves; rc[<name>] is set. Those that do not are killed, which is a failure.
+# wait_end <seconds> <name...>: they end by themselves; rc[<name>] is set.
+# Those that do not are killed, which is a failure.
 wait_end() {
   local seconds=$1 since name code
   shift
@@ -214,7 +217,9 @@ refuse() {
 
 # Digest of the newest complete checkpoint: "values=... state=..."
 digest() { "$checkpoint" digest "$work/checkpoints" 2>/dev/null | tail -n 1; }
-newest() { "$checkpoint" digest "$work/checkpoints" > /dev/null 2>&1 && ls "$work/checkpoints" | grep '^step-' | tail -n 1; }
+newest() {
+  "$checkpoint" digest "$work/checkpoints" > /dev/null 2>&1 && ls "$work/checkpoints" | grep '^step-' | tail -n 1
+}
 
 expect_digest() {
   local got

@@ -1,6 +1,7 @@
 #!/bin/bash
-# One job, many clusters, real processes: sync training ends with the same bits on any number of servers and trainers, with any
-# placement, slicing and thread count, in one process, and from dumped programs; what does change the arithmetic changes them.
+# One job, many clusters, real processes: sync training ends with the same bits on any number of servers and trainers,
+# with any placement, slicing and thread count, in one process, and from dumped programs; what does change the
+# arithmetic changes them.
 source tests/e2e/processes/cluster.sh
 
 transpile=$root/transpiler/transpile
@@ -26,7 +27,8 @@ rows_of() {
   local rows
   rows=$(awk '/^shards \{/ { ++n; sum[n] = 0 } /^    row_count: / { sum[n] += $2 }
               END { for (i = 1; i <= n; ++i) printf "%d ", sum[i] }' "$work/checkpoints/$(newest)/MANIFEST")
-  [ "$(wc -w <<<"$rows")" = "$1" ] && ! grep -qw 0 <<<"$rows" || fail "rows by server: '$rows', expected some on each of $1"
+  [ "$(wc -w <<<"$rows")" = "$1" ] && ! grep -qw 0 <<<"$rows" ||
+    fail "rows by server: '$rows', expected some on each of $1"
 }
 
 same() {
@@ -44,7 +46,8 @@ reference=$got
 expect_log trainer.0 '^digest step=20 values=[0-9a-f]{16} state=[0-9a-f]{16}'
 rows_of 2
 # The cut parameter really lies on both servers.
-grep -c 'variable: "tower.0.w"$' "$work"/checkpoints/step-*60/MANIFEST | grep -qx 2 || fail "tower.0.w is not cut in two"
+grep -c 'variable: "tower.0.w"$' "$work"/checkpoints/step-*60/MANIFEST | grep -qx 2 ||
+  fail "tower.0.w is not cut in two"
 
 same 1 1
 same 2 4
@@ -109,11 +112,16 @@ sed -i 's/"relu"/"tanh"/; s/"relu_grad"/"tanh_grad"/' "$work/trainer.main.textpr
 cmp -s "$work/trainer.main.textproto" "$work/whole" && fail "the program has no relu to edit"
 from_files
 expect_rc 0 trainer.0 trainer.1 server.0 server.1
-[ -n "$got" ] && [ "$got" != "$reference" ] || fail "an edited program ended with digest '$got', the job with '$reference'"
+[ -n "$got" ] && [ "$got" != "$reference" ] ||
+  fail "an edited program ended with digest '$got', the job with '$reference'"
 
 scene "a program with a recv removed is refused"
 awk '/^  ops \{$/ { op = $0; inside = 1; next }
-     inside { op = op "\n" $0; if ($0 == "  }") { inside = 0; if (gone || op !~ /type: "recv"/) print op; else gone = 1 } next }
+     inside {
+       op = op "\n" $0
+       if ($0 == "  }") { inside = 0; if (gone || op !~ /type: "recv"/) print op; else gone = 1 }
+       next
+     }
      { print }' "$work/whole" > "$work/trainer.main.textproto"
 cmp -s "$work/trainer.main.textproto" "$work/whole" && fail "the program has no recv to remove"
 from_files

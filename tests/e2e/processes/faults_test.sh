@@ -1,7 +1,8 @@
 #!/bin/bash
-# Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes, how long it
-# took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends with the bits of a run
-# that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, cold, frozen, reader, stopped, async.
+# Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes,
+# how long it took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends
+# with the bits of a run that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, cold, frozen, reader,
+# stopped, async.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -35,8 +36,8 @@ resume() {
   expect_digest "$reference"
 }
 
-# killed <fault> <victim> <the others' pattern> <step of the newest checkpoint> [seconds, else two leases]: the victim dies, all
-# others end with 3 and name it
+# killed <fault> <victim> <the others' pattern> <step of the newest checkpoint> [seconds, else two leases]: the victim
+# dies, all others end with 3 and name it
 killed() {
   local fault=$1 victim=$2 pattern=$3 step=$4 limit=${5:-$((2 * lease))} others=() name died
   scene "$fault"
@@ -86,7 +87,8 @@ part_killed() {
   killed kill:trainer.1:first_part:0 trainer.1 'trainer 1' none
 }
 
-# Rows that the servers' memory has no room for: what a killed server leaves on its disk counts for nothing, the checkpoint for all.
+# Rows that the servers' memory has no room for: what a killed server leaves on its disk counts for nothing, the
+# checkpoint for all.
 part_cold() {
   sed -i -e 's/width: 4 /width: 8000 /' -e 's/\[1200, 8\]/[4]/' "$job"
   # Megabytes a step: who notices when is the other parts' matter.
@@ -146,7 +148,8 @@ part_frozen() {
   resume 2 2
 }
 
-# A trainer whose data does not come: named slow with its streams, then an error, and its process ends though the read never does.
+# A trainer whose data does not come: named slow with its streams, then an error, and its process ends though the read
+# never does.
 part_reader() {
   undisturbed
   scene "a reader that stalls"
@@ -162,7 +165,8 @@ part_reader() {
   resume 2 2
 }
 
-# SIGTERM or SIGHUP to any process: one common step border, a checkpoint, every exit code 0; resumed, the bits are the same.
+# SIGTERM or SIGHUP to any process: one common step border, a checkpoint, every exit code 0;
+# resumed, the bits are the same.
 part_stopped() {
   undisturbed
   local victim signal step
@@ -236,7 +240,9 @@ part_async() {
   # The newest checkpoint is of the end: it holds every step of trainer 1.
   local steps
   steps=$(sed -n 's/^done steps=\([0-9]*\) .*/\1/p' "$work/trainer.1.log")
-  [ -n "$steps" ] && [ "$(sed -n '/^data {/,/^}/p' "$work/checkpoints/$(newest)/MANIFEST" | grep trainer_steps | sed -n 2p)" = "  trainer_steps: $steps" ] ||
+  [ -n "$steps" ] &&
+    [ "$(sed -n '/^data {/,/^}/p' "$work/checkpoints/$(newest)/MANIFEST" | grep trainer_steps | sed -n 2p)" = \
+      "  trainer_steps: $steps" ] ||
     fail "the newest checkpoint, $(newest), does not hold the $steps steps of trainer 1"
   "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "a checkpoint does not verify"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# launch with the real pserver and trainer: a whole job, a clean stop and its resume, a process that dies, one that cannot start.
+# launch with the real pserver and trainer: a whole job, a clean stop and its resume,
+# a process that dies, one that cannot start.
 source tests/e2e/processes/cluster.sh
 
 launch=$root/tools/launch
@@ -108,7 +109,8 @@ scene "a job that is wrong"
 sed 's/learning_rate: 0.001/learnig_rate: 0.001/' "$job" > "$work/typo.textproto"
 refuse 2 'launch: .*typo.textproto:[0-9]+:[0-9]+: unknown field .learnig_rate. \(did you mean .learning_rate.\?\)' \
   "$launch" --job="$work/typo.textproto" --servers=1 --trainers=1 --log_dir="$logs"
-refuse 2 'launch: pserver.[01] failed: exit code 2; the last lines' "$launch" "${flags[@]}" --set optimizer.adam.learning_rate=-1
+refuse 2 'launch: pserver.[01] failed: exit code 2; the last lines' \
+  "$launch" "${flags[@]}" --set optimizer.adam.learning_rate=-1
 
 scene "trainers that cannot start"
 refuse 2 'launch: trainer.[01] failed: exit code 2; the last lines' "$launch" "${flags[@]}" -- --nonsense

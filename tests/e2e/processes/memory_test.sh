@@ -1,6 +1,7 @@
 #!/bin/bash
-# Rows live on the servers only: a table that grows makes servers larger and trainers not. Peak memory of real processes, with few
-# ids and with 40,000 different ones, rows of 512 floats (2 KiB, and as much for Adagrad: 160 MB in all).
+# Rows live on the servers only: a table that grows makes servers larger and trainers not. Peak memory of real
+# processes, with few ids and with 40,000 different ones, rows of 512 floats (2 KiB, and as much for Adagrad:
+# 160 MB in all).
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -26,7 +27,8 @@ END
 
 # data <ids>: every example has one id, of so many in turn
 data() {
-  awk -v n=$examples -v ids="$1" 'BEGIN { for (i = 0; i < n; ++i) printf "%d\t%d\t%x\n", i % 3 == 0, i % 7, i % ids }' > "$work/train.txt"
+  awk -v n=$examples -v ids="$1" \
+    'BEGIN { for (i = 0; i < n; ++i) printf "%d\t%d\t%x\n", i % 3 == 0, i % 7, i % ids }' > "$work/train.txt"
 }
 
 # watch <name...>: peak[name] in kilobytes until they have ended, from the kernel's high-water mark
@@ -63,8 +65,10 @@ measure 50
 few_servers=$servers_kb few_trainers=$trainers_kb
 measure $examples
 # Half of 40,000 rows of 4 KiB lie on each server: 80 MB.
-[ $((servers_kb - few_servers)) -ge 60000 ] || fail "servers grew by $((servers_kb - few_servers)) kB only: the rows are not there"
+[ $((servers_kb - few_servers)) -ge 60000 ] ||
+  fail "servers grew by $((servers_kb - few_servers)) kB only: the rows are not there"
 # A step of a trainer has at most 256 examples: 512 KiB of rows, in a few places at once.
-[ $((trainers_kb - few_trainers)) -le 15000 ] || fail "a trainer grew by $((trainers_kb - few_trainers)) kB with the table"
+[ $((trainers_kb - few_trainers)) -le 15000 ] ||
+  fail "a trainer grew by $((trainers_kb - few_trainers)) kB with the table"
 
 conclude

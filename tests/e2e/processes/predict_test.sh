@@ -1,6 +1,6 @@
 #!/bin/bash
-# Scoring files on real processes: every input once, in input order, the same bytes from one process, from clusters of any size,
-# and from a checkpoint that another number of servers wrote.
+# Scoring files on real processes: every input once, in input order, the same bytes from one process, from clusters of
+# any size, and from a checkpoint that another number of servers wrote.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -15,7 +15,8 @@ expect_rc 0 trainer.0 trainer.1 server.0 server.1
 
 # alone <input> <output>: one process, whatever the cluster of the job
 alone() {
-  "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$1" --output="$2" > "$work/alone.log" 2>&1 ||
+  "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$1" --output="$2" \
+    > "$work/alone.log" 2>&1 ||
     fail "prediction in one process ends with $?"
 }
 
@@ -40,7 +41,8 @@ cmp "$work/scores" "$work/unlabelled.scores" || fail "scores depend on labels"
 
 for size in "2 2" "3 4" "1 3"; do
   scene "a cluster of $size"
-  trainer_flags=(--role=predict --checkpoint="$work/checkpoints" --input="$work/input.txt" --output="$work/cluster.scores")
+  trainer_flags=(--role=predict --checkpoint="$work/checkpoints" --input="$work/input.txt"
+    --output="$work/cluster.scores")
   rm -f "$work/cluster.scores"
   # shellcheck disable=SC2086
   cluster $size
@@ -63,12 +65,13 @@ expect_rc 2 trainer.0 server.0 server.1
 # Whoever joins when the job has failed already is told so, and ends with 3.
 [ "${rc[trainer.1]}" = 2 ] || expect_rc 3 trainer.1
 expect_log trainer.1 'trainer 0 .*has another one at'
-expect_log trainer.0 "the checkpoint is $work/other/$(newest), and server [01], .* has another one at $work/checkpoints/"
+expect_log trainer.0 \
+  "the checkpoint is $work/other/$(newest), and server [01], .* has another one at $work/checkpoints/"
 [ ! -e "$work/wrong.scores" ] || fail "scores of another checkpoint were written"
 
 scene "launch tells the servers where the checkpoint is"
-"$trainer" --job="$job" --role=predict --checkpoint="$work/other" --input="$work/input.txt" --output="$work/other.scores" \
-  > "$work/alone.log" 2>&1 || fail "prediction in one process"
+"$trainer" --job="$job" --role=predict --checkpoint="$work/other" --input="$work/input.txt" \
+  --output="$work/other.scores" > "$work/alone.log" 2>&1 || fail "prediction in one process"
 (cd "$work" && "$root/tools/launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" -- --role=predict \
   --checkpoint=other/ --input="$work/input.txt" --output="$work/launched.scores") > "$work/launch.log" 2>&1 ||
   fail "prediction by launch ends with $?"
@@ -78,11 +81,12 @@ cmp -s "$work/scores" "$work/launched.scores" && fail "the two checkpoints give 
 scene "a line that does not parse is nan where it stands"
 awk 'NR == 100 { print "no line of this format" } { print }' "$work/input.txt" > "$work/gap.txt"
 echo >> "$work/gap.txt"
-"$trainer" --job="$job" --role=predict --set data.bad_line=SKIP --checkpoint="$work/checkpoints" --input="$work/gap.txt" \
-  --output="$work/gap.scores" > "$work/gap.log" 2>&1 || fail "prediction with bad lines"
+"$trainer" --job="$job" --role=predict --set data.bad_line=SKIP --checkpoint="$work/checkpoints" \
+  --input="$work/gap.txt" --output="$work/gap.scores" > "$work/gap.log" 2>&1 || fail "prediction with bad lines"
 expect_log gap '^predicted examples=777 '
 expect_log gap '2 lines did not parse .*: they are nan in '
-[ "$(grep -n nan "$work/gap.scores" | tr '\n' ' ')" = "100:nan 779:nan " ] || fail "nan stands elsewhere: $(grep -n nan "$work/gap.scores")"
+[ "$(grep -n nan "$work/gap.scores" | tr '\n' ' ')" = "100:nan 779:nan " ] ||
+  fail "nan stands elsewhere: $(grep -n nan "$work/gap.scores")"
 paste "$work/scores" <(grep -v nan "$work/gap.scores") | awk '{ d = $1 - $2; if (d > 1e-6 || d < -1e-6) exit 1 }' ||
   fail "bad lines change the scores of good ones"
 trainer_flags=(--role=predict --checkpoint="$work/checkpoints" --input="$work/gap.txt" --output="$work/cluster.scores")
@@ -95,10 +99,11 @@ cmp "$work/gap.scores" "$work/cluster.scores" || fail "a cluster writes other sc
 
 scene "what is wrong is refused and replaces nothing"
 cp "$work/scores" "$work/kept"
-refuse 2 'nowhere' "$trainer" --job="$job" --role=predict --checkpoint="$work/nowhere" --input="$work/input.txt" --output="$work/kept"
-(cat "$work/input.txt"; echo "no line of this format") > "$work/bad.txt"
-refuse 2 'bad.txt:778: ' "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$work/bad.txt" \
+refuse 2 'nowhere' "$trainer" --job="$job" --role=predict --checkpoint="$work/nowhere" --input="$work/input.txt" \
   --output="$work/kept"
+(cat "$work/input.txt"; echo "no line of this format") > "$work/bad.txt"
+refuse 2 'bad.txt:778: ' "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" \
+  --input="$work/bad.txt" --output="$work/kept"
 refuse 2 '--checkpoint=DIR and --output=FILE' "$trainer" --job="$job" --role=predict --output="$work/kept"
 cmp "$work/scores" "$work/kept" || fail "a failed prediction has changed the file of an earlier one"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# --profile with real processes: traces and tables of a launch and of processes started by hand, the same bits as without, nothing
-# without the flag, and what is left when a process is killed.
+# --profile with real processes: traces and tables of a launch and of processes started by hand, the same bits as
+# without, nothing without the flag, and what is left when a process is killed.
 source tests/e2e/processes/cluster.sh
 
 launch=$root/tools/launch
@@ -47,7 +47,8 @@ rm -f "$trace"
 
 scene "in one process"
 rm -rf "$work/checkpoints"
-"$trainer" --job="$job" --role=local --profile="$trace" --profile_steps=10:30 > "$work/local.log" 2>&1 || fail "local training fails"
+"$trainer" --job="$job" --role=local --profile="$trace" --profile_steps=10:30 > "$work/local.log" 2>&1 ||
+  fail "local training fails"
 expect_digest "$plain"
 expect_log local '^trainer 0: 20 steps of'
 expect_log local 'the server in this process'
@@ -63,7 +64,8 @@ wait_end 60 server.0 server.1 trainer.0 trainer.1
 expect_rc 0 server.0 server.1 trainer.0 trainer.1
 expect_log trainer.1 '^trainer 1: 20 steps of'
 expect_log server.1 "^servers' work"
-"$merge" --output="$trace" "$work"/{server,trainer}.{0,1}.json > "$work/merge.log" || fail "the traces cannot be put together"
+"$merge" --output="$trace" "$work"/{server,trainer}.{0,1}.json > "$work/merge.log" ||
+  fail "the traces cannot be put together"
 check_trace "$trace" 10:30 trainer.0 trainer.1 server.0 server.1
 expect_log merge '^trainer 1: 20 steps of'
 refuse 4 'no trace of --profile' "$merge" --output="$trace" "$work/train.txt"
@@ -71,7 +73,8 @@ refuse 2 'two traces are of server 0' "$merge" --output="$trace" "$work/server.0
 
 scene "a window that is not reached"
 rm -rf "$work/checkpoints"
-"$trainer" --job="$job" --role=local --profile="$trace" --profile_steps=5000:5001 > "$work/local.log" 2>&1 || fail "local training fails"
+"$trainer" --job="$job" --role=local --profile="$trace" --profile_steps=5000:5001 > "$work/local.log" 2>&1 ||
+  fail "local training fails"
 expect_log local 'trainer 0: nothing was recorded: it ran none of the steps 5000:5001; see --profile_steps'
 
 # The others end because of it; what they have done is shown.

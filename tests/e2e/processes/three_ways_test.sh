@@ -6,7 +6,8 @@ source tests/e2e/processes/cluster.sh
 mkdir -p "$work/examples/multi_host"
 cp -L examples/multi_host/start examples/multi_host/job.textproto "$work/examples/multi_host/"
 job=$work/examples/multi_host/job.textproto
-"$root/tools/generate_ctr" --output="$work/examples/synthetic_ctr/data" --rows=8000 --eval_rows=1000 --ids=100 > /dev/null ||
+"$root/tools/generate_ctr" --output="$work/examples/synthetic_ctr/data" --rows=8000 --eval_rows=1000 --ids=100 \
+  > /dev/null ||
   fail "no data"
 
 # A port that nobody has now, out of the range from which the system takes its own.
@@ -32,8 +33,10 @@ run_in() {
   local more=(--set "checkpoint.dir=$work/checkpoints" --set train.max_steps=12 --set train.threads=1
     --set deadlines.connect_deadline_s=20)
   for i in 0 1; do
-    start "server.$i" env BIN="$root" SERVERS="$a,$b" "$work/examples/multi_host/start" "$how" server "$i" "${more[@]}"
-    start "trainer.$i" env BIN="$root" SERVERS="$a,$b" "$work/examples/multi_host/start" "$how" trainer "$i" "${more[@]}"
+    start "server.$i" env BIN="$root" SERVERS="$a,$b" \
+      "$work/examples/multi_host/start" "$how" server "$i" "${more[@]}"
+    start "trainer.$i" env BIN="$root" SERVERS="$a,$b" \
+      "$work/examples/multi_host/start" "$how" trainer "$i" "${more[@]}"
   done
   wait_end 60 trainer.0 trainer.1 server.0 server.1
   expect_rc 0 trainer.0 trainer.1 server.0 server.1

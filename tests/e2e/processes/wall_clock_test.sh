@@ -1,6 +1,6 @@
 #!/bin/bash
-# A wall clock that is set back and forth by an hour while a job runs (tests/testing/wall_clock_shim.c): nobody is taken for dead, no
-# deadline passes early or late, and the bits are those of a run that nothing disturbed.
+# A wall clock that is set back and forth by an hour while a job runs (tests/testing/wall_clock_shim.c): nobody is taken
+# for dead, no deadline passes early or late, and the bits are those of a run that nothing disturbed.
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -20,7 +20,8 @@ set_clock 0
 for program in pserver trainer; do
   cat > "$work/$program" <<END
 #!/bin/bash
-exec env LD_PRELOAD="$root/tests/testing/libwall_clock_shim.so" WEIR_TEST_WALL_CLOCK="$clock" "$root/$program/$program" "\$@"
+exec env LD_PRELOAD="$root/tests/testing/libwall_clock_shim.so" WEIR_TEST_WALL_CLOCK="$clock" \
+  "$root/$program/$program" "\$@"
 END
   chmod +x "$work/$program"
 done

@@ -193,7 +193,8 @@ TEST(ExactSumTest, AnyOrderAndAnySplitGiveTheSameBytes) {
     std::vector<std::string> pieces;
     for (size_t at = 0; at < values.size();) {
       const size_t n = std::min<size_t>(values.size() - at, random() % 900);
-      pieces.push_back(BytesOfSquares(Floats(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + n))));
+      pieces.push_back(BytesOfSquares(
+          Floats(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + n))));
       at += n;
     }
     std::shuffle(pieces.begin(), pieces.end(), random);

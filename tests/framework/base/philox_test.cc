@@ -34,7 +34,8 @@ TEST(StableHashTest, NeverChanges) {
   EXPECT_EQ(StableHash("fc_0.w"), StableHash("fc_0.w", 6));
   EXPECT_NE(StableHash("fc_0.w", 6, 1), StableHash("fc_0.w", 6));
   EXPECT_EQ(MixId(0), 0xe220a8397b1dcdafu);  // splitmix64's first output from seed 0
-  for (const uint64_t id : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{0x0123456789abcdef}}) EXPECT_EQ(UnmixId(MixId(id)), id);
+  for (const uint64_t id : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{0x0123456789abcdef}})
+    EXPECT_EQ(UnmixId(MixId(id)), id);
 }
 
 TEST(StableHashTest, ShardsCoverServersInRuns) {

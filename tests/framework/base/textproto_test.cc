@@ -105,7 +105,8 @@ TEST(TextProtoTest, UnknownFieldUnlikeAnyOtherListsThoseThereAre) {
 TEST(TextProtoTest, WrongEnumNamesTheNearestValue) {
   EXPECT_EQ(ErrorOf("split_method: ROUNDROBIN"),
             "job.textproto:1:15: 'ROUNDROBIN' is no value of 'split_method' (did you mean 'ROUND_ROBIN'?)");
-  EXPECT_EQ(ErrorOf("split_method: 7"), "job.textproto:1:15: 'split_method' takes one of ROUND_ROBIN, HASH_NAME, got '7'");
+  EXPECT_EQ(ErrorOf("split_method: 7"),
+            "job.textproto:1:15: 'split_method' takes one of ROUND_ROBIN, HASH_NAME, got '7'");
 }
 
 TEST(TextProtoTest, WrongTypesSayWhatTheFieldTakes) {
@@ -125,13 +126,15 @@ TEST(TextProtoTest, MissingBraceNamesWhatIsOpen) {
   EXPECT_EQ(ErrorOf("\n  inner {\n width: 1\n"),
             "job.textproto:4:1: expected '}' to close 'inner' opened at job.textproto:2:9, got the end of the text");
   EXPECT_EQ(ErrorOf("inner { } }"), "job.textproto:1:11: expected a field name, got '}'");
-  EXPECT_EQ(ErrorOf("sizes: [1, 2"), "job.textproto:1:13: expected ',' or ']' in the list of 'sizes', got the end of the text");
+  EXPECT_EQ(ErrorOf("sizes: [1, 2"),
+            "job.textproto:1:13: expected ',' or ']' in the list of 'sizes', got the end of the text");
 }
 
 TEST(TextProtoTest, WrittenTwiceIsAnErrorNotALastValue) {
   EXPECT_EQ(ErrorOf("sync: true\nsync: false"),
             "job.textproto:2:1: 'sync' is written twice, first at job.textproto:1:1");
-  EXPECT_EQ(ErrorOf("adam { }\nsgd { }"), "job.textproto:2:1: 'sgd' excludes 'adam', which is written at job.textproto:1:1");
+  EXPECT_EQ(ErrorOf("adam { }\nsgd { }"),
+            "job.textproto:2:1: 'sgd' excludes 'adam', which is written at job.textproto:1:1");
   // Each entry of a repeated message is a message of its own.
   EXPECT_EQ(ErrorOf("table { width: 1 } table { width: 2 }"), "no error");
 }
@@ -214,7 +217,8 @@ TEST(OverrideTest, ValuesAreTextLiterals) {
 }
 
 TEST(OverrideTest, MessagesAreThoseOfAFile) {
-  EXPECT_EQ(OverrideError("learnig_rate=1"), "--set learnig_rate: unknown field 'learnig_rate' (did you mean 'learning_rate'?)");
+  EXPECT_EQ(OverrideError("learnig_rate=1"),
+            "--set learnig_rate: unknown field 'learnig_rate' (did you mean 'learning_rate'?)");
   EXPECT_EQ(OverrideError("servers=many"), "--set servers: 'servers' takes an integer, got 'many'");
   EXPECT_EQ(OverrideError("servers=3 4"), "--set servers: expected the end of the value, got '4'");
   EXPECT_EQ(OverrideError("servers"), "--set servers: expected 'path.to.field=value', got no '='");

@@ -30,20 +30,24 @@ expect 0 '^step-000000000042 step=42 job=toy shards=3 .*eval_auc=0.75$' list "$w
 expect 0 '^step-000000000042 OK ' verify "$work/ckpt"
 expect 0 '^step-000000000042 OK ' verify "$good"
 expect 0 '^w values=[0-9a-f]{16} state=[0-9a-f]{16}$' digest "$work/ckpt"
-[ "$("$tool" digest "$good" | tail -1)" = "values=e668949ec9d4ffdb state=f86ef3c561bdffed" ] || { echo "FAILED: last line of digest"; failures=$((failures + 1)); }
+[ "$("$tool" digest "$good" | tail -1)" = "values=e668949ec9d4ffdb state=f86ef3c561bdffed" ] ||
+  { echo "FAILED: last line of digest"; failures=$((failures + 1)); }
 expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/a.npz"
 grep -q 't.ids.npy' "$work/a.npz" || { echo "FAILED: the export has no t.ids"; failures=$((failures + 1)); }
-grep -q 'w.moment1.npy' "$work/a.npz" && { echo "FAILED: the export has state that nobody asked for"; failures=$((failures + 1)); }
+grep -q 'w.moment1.npy' "$work/a.npz" &&
+  { echo "FAILED: the export has state that nobody asked for"; failures=$((failures + 1)); }
 expect 0 'step 42' export "$good" --output="$work/s.npz" --state
 grep -q 'w.moment1.npy' "$work/s.npz" || { echo "FAILED: --state exports no state"; failures=$((failures + 1)); }
 
 # One table as a row file, and back.
-expect 0 't.rows: table=t job=toy step=42 rows=6 removed=0 width=2 values=[0-9a-f]{16}$' export "$good" --table=t --output="$work/t.rows"
+expect 0 't.rows: table=t job=toy step=42 rows=6 removed=0 width=2 values=[0-9a-f]{16}$' \
+  export "$good" --table=t --output="$work/t.rows"
 expect 0 't.rows: OK table=t .* rows=6 ' rows "$work/t.rows"
 expect 0 ' moment=2 values=' export "$good" --table=t --output="$work/state.rows" --state
 expect 0 'OK table=t' rows "$work/state.rows" --output="$work/rows.npz"
 expect 0 'step 42' export "$good" --table=t --state --output="$work/table.npz"
-cmp -s "$work/rows.npz" "$work/table.npz" || { echo "FAILED: a row file and its table are different arrays"; failures=$((failures + 1)); }
+cmp -s "$work/rows.npz" "$work/table.npz" ||
+  { echo "FAILED: a row file and its table are different arrays"; failures=$((failures + 1)); }
 expect 0 'since=42 rows=0 removed=0' export "$work/ckpt" --table=t --since=42 --output="$work/none.rows"
 expect 0 'since=42 rows=0 removed=0' export "$work/ckpt" --table=t --since="$good" --output="$work/none.rows"
 expect 2 "has no table 'u'; it has t" export "$good" --table=u --output="$work/u.rows"
@@ -74,15 +78,34 @@ expect 2 'unknown flag --outptu \(did you mean --output\?\)' export "$work/ckpt"
 expect 0 'checkpoint verify DIR' --help
 
 # Two logs of digests that part at step 100, in ranges 3 and 4 of one variable.
-line() { printf 'step=%s variable=%s values=%s state=%016x ranges=' "$1" "$2" "$3" 7; for i in $(seq 0 63); do printf '%s%016x' "$([ "$i" = 0 ] || echo ,)" "$([[ " ${4:-} " == *" $i "* ]] && echo 1 || echo 0)"; done; echo; }
-{ line 50 w 000000000000000a; line 50 b 000000000000000b; line 100 w 000000000000000c; line 100 b 000000000000000d; } > "$work/a.log"
-{ line 50 w 000000000000000a; line 50 b 000000000000000b; line 100 w 00000000000000ff "3 4"; line 100 b 000000000000000d; line 150 w 00000000000000ee; } > "$work/b.log"
+line() {
+  printf 'step=%s variable=%s values=%s state=%016x ranges=' "$1" "$2" "$3" 7
+  for i in $(seq 0 63); do
+    printf '%s%016x' "$([ "$i" = 0 ] || echo ,)" "$([[ " ${4:-} " == *" $i "* ]] && echo 1 || echo 0)"
+  done
+  echo
+}
+{
+  line 50 w 000000000000000a
+  line 50 b 000000000000000b
+  line 100 w 000000000000000c
+  line 100 b 000000000000000d
+} > "$work/a.log"
+{
+  line 50 w 000000000000000a
+  line 50 b 000000000000000b
+  line 100 w 00000000000000ff "3 4"
+  line 100 b 000000000000000d
+  line 150 w 00000000000000ee
+} > "$work/b.log"
 expect 0 '^equal at 2 steps, 50 to 100$' compare "$work/a.log" "$work/a.log"
 expect 1 '^first difference at step 100 \(equal until step 50\):$' compare "$work/a.log" "$work/b.log"
 expect 1 '^  w: values differ in ranges 3-4 of 64$' compare "$work/a.log" "$work/b.log"
 # A log that knows how large its variables are is answered in rows.
-sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/a.log" > "$work/sized_a.log"
-sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/b.log" > "$work/sized_b.log"
+sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/a.log" \
+  > "$work/sized_a.log"
+sed 's/variable=w/variable=w elements=1280 row=8/; s/variable=b/variable=b shards=4096/' "$work/b.log" \
+  > "$work/sized_b.log"
 expect 1 '^  w: values differ in ranges 3-4 of 64 \(rows 7 to 12\)$' compare "$work/sized_a.log" "$work/sized_b.log"
 head -1 "$work/a.log" | cut -c1-60 > "$work/cut.log"
 expect 2 'cut.log:1: expected step=' compare "$work/a.log" "$work/cut.log"

@@ -47,9 +47,11 @@ TEST_F(DigestLogTest, AVariableOfOneLogIsNamedWithThatLog) {
 }
 
 TEST_F(DigestLogTest, TheFirstStepThatDiffersIsNamedWithWhatDiffers) {
-  const std::vector<std::string> a = {DigestLogLine(50, "w", Sum(1, 2)), DigestLogLine(100, "w", Sum(3, 4), {.elements = 64}),
+  const std::vector<std::string> a = {DigestLogLine(50, "w", Sum(1, 2)),
+                                      DigestLogLine(100, "w", Sum(3, 4), {.elements = 64}),
                                       DigestLogLine(150, "w", Sum(5, 6), {.elements = 64})};
-  const std::vector<std::string> b = {a[0], DigestLogLine(100, "w", Sum(7, 4), {.elements = 64}), DigestLogLine(150, "w", Sum(5, 7), {.elements = 64})};
+  const std::vector<std::string> b = {a[0], DigestLogLine(100, "w", Sum(7, 4), {.elements = 64}),
+                                      DigestLogLine(150, "w", Sum(5, 7), {.elements = 64})};
   const std::string text = Difference(a, b);
   EXPECT_THAT(text, HasSubstr("first difference at step 100 (equal until step 50):"));
   EXPECT_THAT(text, HasSubstr("w: values differ in ranges 63 of 64 (element 63)"));

@@ -27,8 +27,8 @@ std::vector<int64_t> Steps(const std::string& dir) {
 TEST(DirectoryTest, NamesOfStepsAreReadBackAndNothingElseIs) {
   EXPECT_EQ(StepDirectoryName(120), "step-000000000120");
   EXPECT_EQ(ParseStepDirectoryName("step-000000000120"), 120);
-  for (const char* other : {"step-120", "tmp-step-000000000120-ab", "step-00000000012x", "step-", "", "step-0000000000120",
-                            "step-99999999999999999999"}) {
+  for (const char* other : {"step-120", "tmp-step-000000000120-ab", "step-00000000012x", "step-", "",
+                            "step-0000000000120", "step-99999999999999999999"}) {
     EXPECT_EQ(ParseStepDirectoryName(other), std::nullopt) << other;
   }
 }
@@ -75,8 +75,8 @@ TEST(DirectoryTest, ANewerFormatIsRefusedWithBothNumbers) {
   std::string text = *ReadWholeFile(*path + "/MANIFEST");
   text = text.substr(text.find('\n') + 1);
   text.replace(text.find("format_version: 1"), 17, "format_version: 9\nfield_of_tomorrow: 3");
-  ASSERT_OK(WriteFileAtomically(*path + "/MANIFEST",
-                                absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
+  ASSERT_OK(WriteFileAtomically(
+      *path + "/MANIFEST", absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
   const absl::Status status = ReadManifest(*path).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 1"));
@@ -90,7 +90,8 @@ TEST(DirectoryTest, StepsBeyondAllRunsAreReportedAsDataLoss) {
   for (const int64_t step : {int64_t{-1}, (int64_t{1} << 60) + 1, INT64_MIN, INT64_MAX}) {
     const auto read = [&](const v1::CheckpointManifest& manifest) {
       const std::string text = manifest.DebugString();
-      EXPECT_TRUE(WriteFileAtomically(*path + "/MANIFEST", absl::StrCat(head, DigestHex(StableHash(text)), "\n", text)).ok());
+      EXPECT_TRUE(
+          WriteFileAtomically(*path + "/MANIFEST", absl::StrCat(head, DigestHex(StableHash(text)), "\n", text)).ok());
       return ReadManifest(*path).status();
     };
     std::vector<v1::CheckpointManifest> bad(4, good);
@@ -212,7 +213,8 @@ TEST(DirectoryTest, ReadersNeverSeeHalfACheckpointWhileOthersArePublishedAndPrun
   EXPECT_GT(looks, 0);
 }
 
-// The moves of PublishCheckpoint where two directories cannot be exchanged: the name is away for a moment, and comes back.
+// The moves of PublishCheckpoint where two directories cannot be exchanged: the name is away for a moment, and comes
+// back.
 TEST(DirectoryTest, ReadersOutlastAReplacementByTwoMoves) {
   const std::string dir = FreshDir("moves");
   const std::string other = FreshDir("moves_other");

@@ -23,9 +23,9 @@
 
 namespace weir {
 
-#define ASSERT_OK(expr)                                \
-  do {                                                 \
-    const absl::Status weir_test_status = (expr);      \
+#define ASSERT_OK(expr)                                     \
+  do {                                                      \
+    const absl::Status weir_test_status = (expr);           \
     ASSERT_TRUE(weir_test_status.ok()) << weir_test_status; \
   } while (false)
 
@@ -68,7 +68,11 @@ struct ToyModel {
 
   static TableLayout Layout() { return {.table = "t", .width = 2, .states = {{"moment", 2}}, .logical_shards = 16}; }
   static DensePiece W(int64_t begin, std::string state = "", bool scalar = false) {
-    return {.variable = "w", .whole_dims = {6, 4}, .element_begin = begin, .state_name = std::move(state), .scalar = scalar};
+    return {.variable = "w",
+            .whole_dims = {6, 4},
+            .element_begin = begin,
+            .state_name = std::move(state),
+            .scalar = scalar};
   }
   static DensePiece B() { return {.variable = "b", .whole_dims = {3}}; }
 
@@ -108,8 +112,8 @@ struct ToyModel {
   }
 
   // What server `server` of `servers` finds in a checkpoint, written into `into` (sized like Make()).
-  static absl::Status LoadShare(const std::string& path, const v1::CheckpointManifest& manifest, int server, int servers,
-                                ToyModel* into) {
+  static absl::Status LoadShare(const std::string& path, const v1::CheckpointManifest& manifest, int server,
+                                int servers, ToyModel* into) {
     const auto [first, last] = RowsOf(server, servers);
     LoadPlan plan;
     if (last > first) {
@@ -121,15 +125,17 @@ struct ToyModel {
       plan.dense.push_back({W(first * 4, "step", true), absl::MakeSpan(&into->step, 1)});
     }
     if (server == servers - 1) plan.dense.push_back({B(), absl::MakeSpan(into->b)});
-    plan.tables.push_back({.layout = Layout(),
-                           .wants = [server, servers](uint32_t shard) { return ShardServer(shard, 16, servers) == server; },
-                           .add = [into](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
-                             for (size_t i = 0; i < ids.size(); ++i) {
-                               if (into->rows.count(ids[i]) != 0) return absl::InternalError("a row came twice");
-                               into->rows[ids[i]] = {rows.begin() + 4 * i, rows.begin() + 4 * (i + 1)};
-                             }
-                             return absl::OkStatus();
-                           }});
+    plan.tables.push_back(
+        {.layout = Layout(),
+         .wants = [server, servers](uint32_t shard) { return ShardServer(shard, 16, servers) == server; },
+         .add =
+             [into](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
+               for (size_t i = 0; i < ids.size(); ++i) {
+                 if (into->rows.count(ids[i]) != 0) return absl::InternalError("a row came twice");
+                 into->rows[ids[i]] = {rows.begin() + 4 * i, rows.begin() + 4 * (i + 1)};
+               }
+               return absl::OkStatus();
+             }});
     return LoadCheckpoint(path, manifest, plan);
   }
 

@@ -1,4 +1,5 @@
-// A checkpoint written by the first version. It must load for ever: when this test fails, the code is wrong, not the file.
+// A checkpoint written by the first version. It must load for ever: when this test fails, the code is wrong, not the
+// file.
 
 #include "tests/framework/checkpoint/fixture.h"
 
@@ -22,7 +23,8 @@ v1::CheckpointManifest GoldenManifest() {
 }
 
 TEST(GoldenCheckpointTest, LoadsForEver) {
-  if (const char* where = getenv("WEIR_WRITE_GOLDEN")) ASSERT_OK(ToyModel::Make().Save(where, 42, 3, GoldenManifest()).status());
+  if (const char* where = getenv("WEIR_WRITE_GOLDEN"))
+    ASSERT_OK(ToyModel::Make().Save(where, 42, 3, GoldenManifest()).status());
   const auto manifest = VerifyCheckpoint(kGolden);
   ASSERT_OK(manifest.status());
   EXPECT_EQ(manifest->format_version(), 1u);

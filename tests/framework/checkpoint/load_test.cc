@@ -58,7 +58,8 @@ TEST_F(LoadMismatchTest, AnUnknownVariableIsRefusedWithThoseThatExist) {
 }
 
 TEST_F(LoadMismatchTest, StateOfAnotherOptimizerIsRefusedBothWays) {
-  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)}, {ToyModel::W(0, "velocity"), absl::MakeSpan(out_)},
+  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)},
+                                 {ToyModel::W(0, "velocity"), absl::MakeSpan(out_)},
                                  {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
                                  {ToyModel::W(0, "step", true), absl::MakeSpan(out_).first(1)}}}),
               HasSubstr("has no state 'velocity' of 'w': it was written with another optimizer"));
@@ -76,14 +77,16 @@ TEST_F(LoadMismatchTest, AnotherTableWidthIsRefusedWithBoth) {
 
 TEST_F(LoadMismatchTest, ElementsThatNoShardHoldsAreNamed) {
   manifest_.mutable_shards()->DeleteSubrange(1, 1);
-  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)}, {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
+  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)},
+                                 {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
                                  {ToyModel::W(0, "step", true), absl::MakeSpan(out_).first(1)}}}),
               HasSubstr("has no elements [12, 24) of 'w'"));
 }
 
 TEST_F(LoadMismatchTest, ElementsThatAreMissingInFrontOfOthersAreNamed) {
   manifest_.mutable_shards()->DeleteSubrange(0, 1);
-  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)}, {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
+  EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)},
+                                 {ToyModel::W(0, "moment1"), absl::MakeSpan(out_)},
                                  {ToyModel::W(0, "step", true), absl::MakeSpan(out_).first(1)}}}),
               HasSubstr("has no elements [0, 24) of 'w'"));
 }

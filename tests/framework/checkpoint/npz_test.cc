@@ -69,9 +69,10 @@ TEST(NpzTest, NumPyReadsItBack) {
   if (Python("import numpy; print(1)") != "1\n") GTEST_SKIP() << "no NumPy on this machine";
   const std::string path = FreshDir("npz_numpy") + "/a.npz";
   ASSERT_OK(WriteSample(path));
-  EXPECT_EQ(Python(absl::StrCat("import numpy as n; a = n.load('", path,
-                                "'); print(sorted(a.files), a['fc_0.w'].tolist(), a['table.ids'].tolist(), float(a['scalar']), "
-                                "a['none'].shape, a['fc_0.w'].dtype, a['table.ids'].dtype)")),
+  EXPECT_EQ(Python(absl::StrCat(
+                "import numpy as n; a = n.load('", path,
+                "'); print(sorted(a.files), a['fc_0.w'].tolist(), a['table.ids'].tolist(), float(a['scalar']), "
+                "a['none'].shape, a['fc_0.w'].dtype, a['table.ids'].dtype)")),
             "['fc_0.w', 'none', 'scalar', 'table.ids'] [[1.0, 2.0, 3.0], [4.0, 5.0, -6.5]] "
             "[-9223372036854775808, 9223372036854775807] 0.25 (0, 4) float32 int64\n");
 }

@@ -237,7 +237,8 @@ TEST_F(RowFileTest, AnUnfinishedFileLeavesTheOldOneAlone) {
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_THAT(all->ids, ::testing::ElementsAre(1));
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(path_).parent_path())) files += entry.exists();
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(path_).parent_path()))
+    files += entry.exists();
   EXPECT_EQ(files, 1);
 }
 

@@ -188,12 +188,14 @@ TEST(AutodiffTest, TermsWithoutDataAreAllowedInAWeightedSum) {
 
 TEST(AutodiffTest, OtherLossesAreRefusedByName) {
   const std::string rest = "; a loss is [B, 1], the mean of one, or a weighted sum of such";
-  EXPECT_EQ(Differentiate("loss name: \"ctr\" var: \"x\"", "").error, "loss 'ctr': variable 'x' is float32 [-1, 4]" + rest);
+  EXPECT_EQ(Differentiate("loss name: \"ctr\" var: \"x\"", "").error,
+            "loss 'ctr': variable 'x' is float32 [-1, 4]" + rest);
   EXPECT_EQ(Differentiate("loss var: \"s\"", R"(
   Out=l <- dot(X=x, W=w)
   Out=m <- average(X=l)
   Out=s <- times(X=m, Y=m)
-)").error,
+)")
+                .error,
             "loss 's': scalar 's' is made by block 0, op 2 (times)" + rest);
   EXPECT_EQ(Differentiate("loss var: \"m\"", "  Out=m <- average(X=x)\n").error,
             "loss 'm': scalar 'm' is made by block 0, op 0 (average) from 'x', float32 [-1, 4]" + rest);
@@ -204,19 +206,22 @@ TEST(AutodiffTest, OtherLossesAreRefusedByName) {
 }
 
 TEST(AutodiffTest, AnOpWithoutGradientOnTheWayIsRefusedByName) {
-  EXPECT_EQ(Differentiate("loss var: \"l\"", R"(
+  EXPECT_EQ(
+      Differentiate("loss var: \"l\"", R"(
   Out=a <- dot(X=x, W=w)
   Out=l <- half(X=a)
-)").error,
-            "block 0, op 1 (half): this op has no gradient, and a loss depends on a parameter through it; set stop_gradient "
-            "on its output");
+)")
+          .error,
+      "block 0, op 1 (half): this op has no gradient, and a loss depends on a parameter through it; set stop_gradient "
+      "on its output");
 }
 
 TEST(AutodiffTest, AVariableWrittenTwiceIsRefused) {
   EXPECT_EQ(Differentiate("loss var: \"l\"", R"(
   Out=l <- dot(X=x, W=w)
   Out=l <- dot(X=x, W=v)
-)").error,
+)")
+                .error,
             "block 0, op 1 (dot): variable 'l' is written by 2 ops; a gradient needs one");
 }
 

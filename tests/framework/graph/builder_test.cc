@@ -53,7 +53,8 @@ TEST(ProgramBuilderTest, AWrongOpIsRefusedWithItsPlaceAndChangesNothing) {
   const std::string before = ProgramText(program);
   EXPECT_EQ(builder.AddOp(MakeOp("dot", {{"X", {"x"}}, {"W", {"w"}}}, {{"Out", {"y"}}})).message(),
             "block 0, op 0 (dot): dot: X is [-1, 5] and W is [4, 1]");
-  EXPECT_EQ(builder.AddOp(MakeOp("doot", {}, {})).message(), "block 0, op 0 (doot): unknown operator 'doot' (did you mean 'dot'?)");
+  EXPECT_EQ(builder.AddOp(MakeOp("doot", {}, {})).message(),
+            "block 0, op 0 (doot): unknown operator 'doot' (did you mean 'dot'?)");
   EXPECT_EQ(builder.AddOp(MakeOp("copy", {{"X", {"x"}}}, {{"Out", {"w"}}})).message(),
             "block 0, op 0 (copy): output 'w' is declared as float32 [4, 1]; the op gives float32 [-1, 5]");
   EXPECT_EQ(ProgramText(program), before);

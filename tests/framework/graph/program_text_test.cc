@@ -55,11 +55,13 @@ class Scrambler {
 
  private:
   std::string Text() {
-    static const char* const some[] = {"fc_0.w@GRAD", "", "a b", "q\"uote", "line\nbreak", "\xff\x01", "~", "grads", "7", "ä", "-x", "}"};
+    static const char* const some[] = {"fc_0.w@GRAD", "",      "a b", "q\"uote", "line\nbreak", "\xff\x01",
+                                       "~",           "grads", "7",   "ä",       "-x",          "}"};
     return some[random_() % (sizeof(some) / sizeof(some[0]))];
   }
   double Float() {
-    static const double some[] = {0.0, -0.0, 1.0, 0.1, -1e300, 5e-324, 1e22, std::numeric_limits<double>::infinity(), 3.0, 1e6};
+    static const double some[] = {0.0, -0.0, 1.0, 0.1, -1e300, 5e-324, 1e22, std::numeric_limits<double>::infinity(),
+                                  3.0, 1e6};
     return some[random_() % (sizeof(some) / sizeof(some[0]))];
   }
   int64_t Int() {
@@ -67,19 +69,30 @@ class Scrambler {
     return some[random_() % (sizeof(some) / sizeof(some[0]))];
   }
 
-#define WEIR_KINDS(verb)                                                                                          \
-  switch (field->cpp_type()) {                                                                                    \
-    case FieldDescriptor::CPPTYPE_INT32: return r->verb##Int32(m, field, static_cast<int32_t>(Int()));            \
-    case FieldDescriptor::CPPTYPE_INT64: return r->verb##Int64(m, field, Int());                                  \
-    case FieldDescriptor::CPPTYPE_UINT32: return r->verb##UInt32(m, field, static_cast<uint32_t>(random_() % 2)); \
-    case FieldDescriptor::CPPTYPE_UINT64: return r->verb##UInt64(m, field, static_cast<uint64_t>(Int()));         \
-    case FieldDescriptor::CPPTYPE_DOUBLE: return r->verb##Double(m, field, Float());                              \
-    case FieldDescriptor::CPPTYPE_FLOAT: return r->verb##Float(m, field, 0.5f);                                   \
-    case FieldDescriptor::CPPTYPE_BOOL: return r->verb##Bool(m, field, random_() % 2 == 0);                       \
-    case FieldDescriptor::CPPTYPE_ENUM:                                                                           \
-      return r->verb##Enum(m, field, field->enum_type()->value(static_cast<int>(random_() % static_cast<uint64_t>(field->enum_type()->value_count())))); \
-    case FieldDescriptor::CPPTYPE_STRING: return r->verb##String(m, field, Text());                               \
-    case FieldDescriptor::CPPTYPE_MESSAGE: break;                                                                 \
+#define WEIR_KINDS(verb)                                                                                \
+  switch (field->cpp_type()) {                                                                          \
+    case FieldDescriptor::CPPTYPE_INT32:                                                                \
+      return r->verb##Int32(m, field, static_cast<int32_t>(Int()));                                     \
+    case FieldDescriptor::CPPTYPE_INT64:                                                                \
+      return r->verb##Int64(m, field, Int());                                                           \
+    case FieldDescriptor::CPPTYPE_UINT32:                                                               \
+      return r->verb##UInt32(m, field, static_cast<uint32_t>(random_() % 2));                           \
+    case FieldDescriptor::CPPTYPE_UINT64:                                                               \
+      return r->verb##UInt64(m, field, static_cast<uint64_t>(Int()));                                   \
+    case FieldDescriptor::CPPTYPE_DOUBLE:                                                               \
+      return r->verb##Double(m, field, Float());                                                        \
+    case FieldDescriptor::CPPTYPE_FLOAT:                                                                \
+      return r->verb##Float(m, field, 0.5f);                                                            \
+    case FieldDescriptor::CPPTYPE_BOOL:                                                                 \
+      return r->verb##Bool(m, field, random_() % 2 == 0);                                               \
+    case FieldDescriptor::CPPTYPE_ENUM:                                                                 \
+      return r->verb##Enum(m, field,                                                                    \
+                           field->enum_type()->value(static_cast<int>(                                  \
+                               random_() % static_cast<uint64_t>(field->enum_type()->value_count())))); \
+    case FieldDescriptor::CPPTYPE_STRING:                                                               \
+      return r->verb##String(m, field, Text());                                                         \
+    case FieldDescriptor::CPPTYPE_MESSAGE:                                                              \
+      break;                                                                                            \
   }
   void Add(Message* m, const google::protobuf::Reflection* r, const FieldDescriptor* field, int depth) {
     WEIR_KINDS(Add);
@@ -121,7 +134,8 @@ TEST(ProgramTextTest, TheOtherFormatsLoseNothingEither) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(Difference(program, *back), "") << name;
   }
-  EXPECT_THAT(std::string(WriteProgramFile(JoinPath(dir, "p.txt"), program).message()), HasSubstr(".program, .textproto"));
+  EXPECT_THAT(std::string(WriteProgramFile(JoinPath(dir, "p.txt"), program).message()),
+              HasSubstr(".program, .textproto"));
   EXPECT_EQ(ReadProgramFile(JoinPath(dir, "none.program")).status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(WriteFileAtomically(JoinPath(dir, "wrong.json"), R"({"blocks": [{"ops": [{"tpye": "fc"}]}]})").ok());
   EXPECT_THAT(std::string(ReadProgramFile(JoinPath(dir, "wrong.json")).status().message()),
@@ -134,15 +148,16 @@ TEST(ProgramTextTest, TheOtherFormatsLoseNothingEither) {
 TEST(ProgramTextTest, AnOpIsOneLine) {
   v1::OpDesc op = MakeOp("fc", {{"X", {"input"}}, {"W", {"deep.0.w"}}, {"Bias", {}}}, {{"Out", {"deep.0"}}},
                          {AttrS("activation", "relu"), AttrF("rate", 1), AttrI("axis", -1), AttrInts("shape", {1, 2}),
-                          AttrFloats("f", {0.5, 2}), AttrStrings("names", {}), AttrB("flag", true), AttrBlock("body", 1),
-                          AttrBlocks("all", {1, 2}), AttrType("to", v1::INT64)});
+                          AttrFloats("f", {0.5, 2}), AttrStrings("names", {}), AttrB("flag", true),
+                          AttrBlock("body", 1), AttrBlocks("all", {1, 2}), AttrType("to", v1::INT64)});
   op.set_role(v1::BACKWARD);
   v1::ParamGrad* pair = op.add_param_grads();
   pair->set_param("w");
   pair->set_grad("w@GRAD");
-  EXPECT_EQ(OpText(op),
-            "Out=deep.0 <- fc(X=input, W=deep.0.w, Bias=[]) activation=\"relu\" rate=1.0 axis=-1 shape=[1, 2] f=[0.5, 2.0] "
-            "names=strings[] flag=true body=block(1) all=blocks[1, 2] to=dtype(INT64) @BACKWARD grads(w=w@GRAD)");
+  EXPECT_EQ(
+      OpText(op),
+      "Out=deep.0 <- fc(X=input, W=deep.0.w, Bias=[]) activation=\"relu\" rate=1.0 axis=-1 shape=[1, 2] f=[0.5, 2.0] "
+      "names=strings[] flag=true body=block(1) all=blocks[1, 2] to=dtype(INT64) @BACKWARD grads(w=w@GRAD)");
   EXPECT_EQ(OpText(MakeOp("send", {{"X", {"a", "odd name"}}}, {})), "send(X=[a, \"odd name\"])");
 }
 
@@ -174,18 +189,21 @@ TEST(ProgramTextTest, ErrorsNameTheirPlace) {
   EXPECT_EQ(ErrorOf("hello"), "x.program:1:1: expected 'weir program', got 'hello'");
   EXPECT_EQ(ErrorOf("weir program 2\n"),
             "x.program:1:1: program format version 2 is newer than 1, the newest that this build reads");
-  EXPECT_EQ(ErrorOf("weir program 1\nblok 0 {"), "x.program:2:1: expected name, seed, loss, plan or block, got 'blok 0 {'");
+  EXPECT_EQ(ErrorOf("weir program 1\nblok 0 {"),
+            "x.program:2:1: expected name, seed, loss, plan or block, got 'blok 0 {'");
   EXPECT_EQ(ErrorOf(head), "x.program:2:10: a block without its '}'");
   EXPECT_EQ(ErrorOf(head + "  Out=y <- relu\n}"), "x.program:3:16: expected '(' after 'relu', got the end of the line");
   EXPECT_EQ(ErrorOf(head + "  Out=y <- relu(X=)\n}"), "x.program:3:19: expected a name, got ')'");
   EXPECT_EQ(ErrorOf(head + "  relu(X=x) rate=\n}"), "x.program:3:18: expected a value, got the end of the line");
-  EXPECT_EQ(ErrorOf(head + "  relu(X=x) dims=[]\n}"), "x.program:3:20: an empty list says of what: ints[], strings[], ...");
+  EXPECT_EQ(ErrorOf(head + "  relu(X=x) dims=[]\n}"),
+            "x.program:3:20: an empty list says of what: ints[], strings[], ...");
   EXPECT_EQ(ErrorOf(head + "  relu(X=x) @FORWORD\n}"),
             "x.program:3:14: expected a role (FORWARD, BACKWARD, OPTIMIZE, RPC, ...), got 'FORWORD'");
   EXPECT_EQ(ErrorOf(head + "  relu(X=x) note=\"open\n}"), "x.program:3:18: a string without its closing quote");
-  EXPECT_EQ(ErrorOf(head + "  var x float31 [1]\n}"),
-            "x.program:3:9: expected a kind (dense, selected_rows, ids, table), a dtype (float32, ...) or dims in brackets, "
-            "got 'float31 [1]'");
+  EXPECT_EQ(
+      ErrorOf(head + "  var x float31 [1]\n}"),
+      "x.program:3:9: expected a kind (dense, selected_rows, ids, table), a dtype (float32, ...) or dims in brackets, "
+      "got 'float31 [1]'");
   EXPECT_EQ(ErrorOf(head + "  var x [1] persistible: true\n}"),
             "x.program:3:13: unknown field 'persistible' (did you mean 'persistable'?)");
   EXPECT_EQ(ErrorOf("weir program 1\nplan {\n  servres: 2\n}\n"),

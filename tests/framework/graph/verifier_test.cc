@@ -110,7 +110,8 @@ TEST(VerifierTest, OperatorsSlotsAndKinds) {
   EXPECT_EQ(With("plus(X=guess, Y=", "plus(X=guess, Z="), "block 0, op 1 (plus): no input slot 'Z'; it has X, Y");
   EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess)"), "block 0, op 1 (plus): input slot 'Y' is missing");
   EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, Y=[])"), "block 0, op 1 (plus): input slot 'Y' is missing");
-  EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, X=label)"), "block 0, op 1 (plus): input slot 'X' is given twice");
+  EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, X=label)"),
+            "block 0, op 1 (plus): input slot 'X' is given twice");
   EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, Y=[label, x])"),
             "block 0, op 1 (plus): input slot 'Y' takes one variable, got 2");
   EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, Y=ids)"),
@@ -120,9 +121,12 @@ TEST(VerifierTest, OperatorsSlotsAndKinds) {
 
 TEST(VerifierTest, Attributes) {
   EXPECT_EQ(With("value=1.0", "valeu=1.0"),
-            "block 0, op 2 (fill_like_batch): no attribute 'valeu' (did you mean 'value'?); it has value, scalar_times_batch");
-  EXPECT_EQ(With("value=1.0", "value=1"), "block 0, op 2 (fill_like_batch): attribute 'value' takes float, got integer");
-  EXPECT_EQ(With("value=1.0", "value=1.0 value=2.0"), "block 0, op 2 (fill_like_batch): attribute 'value' is given twice");
+            "block 0, op 2 (fill_like_batch): no attribute 'valeu' (did you mean 'value'?); it has value, "
+            "scalar_times_batch");
+  EXPECT_EQ(With("value=1.0", "value=1"),
+            "block 0, op 2 (fill_like_batch): attribute 'value' takes float, got integer");
+  EXPECT_EQ(With("value=1.0", "value=1.0 value=2.0"),
+            "block 0, op 2 (fill_like_batch): attribute 'value' is given twice");
   EXPECT_EQ(With(" note=\"n\"", ""), "block 0, op 4 (post): attribute 'note' is missing");
   EXPECT_EQ(With("blocks[1]", "blocks[2]"),
             "block 0, op 6 (mark): attribute 'blocks' names block 2; blocks inside block 0 are 1 to 1");
@@ -140,10 +144,13 @@ TEST(VerifierTest, VariablesAreDeclared) {
 TEST(VerifierTest, VariablesAreDefinedBeforeTheyAreRead) {
   EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, Y=g)"),
             "block 0, op 1 (plus): input Y: variable 'g' is read before it is written");
-  EXPECT_EQ(With("plus(X=guess, Y=label)", "plus(X=guess, Y=copied)"),
-            "block 0, op 1 (plus): input Y: variable 'copied' is read and nothing writes it; what is fed has stop_gradient");
+  EXPECT_EQ(
+      With("plus(X=guess, Y=label)", "plus(X=guess, Y=copied)"),
+      "block 0, op 1 (plus): input Y: variable 'copied' is read and nothing writes it; what is fed has stop_gradient");
   // A fed variable may be rewritten by an op that reads it, as servers do with gradients.
-  EXPECT_EQ(With("Out=cost <- plus(X=guess, Y=label)", "Out=label <- copy(X=label)\n  Out=cost <- plus(X=guess, Y=label)"), "");
+  EXPECT_EQ(
+      With("Out=cost <- plus(X=guess, Y=label)", "Out=label <- copy(X=label)\n  Out=cost <- plus(X=guess, Y=label)"),
+      "");
 }
 
 TEST(VerifierTest, ShapesAgree) {
@@ -163,9 +170,11 @@ TEST(VerifierTest, NoLaneReadsWhatAGateWrites) {
 }
 
 TEST(VerifierTest, NoLaneWritesWhatAGateMayStillRead) {
-  const std::string post = "  post(X=w@GRAD) note=\"n\" @RPC\n", again = "  W@GRAD=w@GRAD <- dot_grad(X=x, W=w, Out@GRAD=g) @BACKWARD\n";
+  const std::string post = "  post(X=w@GRAD) note=\"n\" @RPC\n",
+                    again = "  W@GRAD=w@GRAD <- dot_grad(X=x, W=w, Out@GRAD=g) @BACKWARD\n";
   EXPECT_EQ(With(post, post + again),
-            "block 0, op 5 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 4, for which no lane waits: it may still "
+            "block 0, op 5 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 4, for which no lane waits: it "
+            "may still "
             "be reading; write another variable");
   // A step op waits for the gate.
   EXPECT_EQ(With(post, post + "  mark() blocks=blocks[1]\n" + again), "");
@@ -176,7 +185,8 @@ TEST(VerifierTest, NoLaneWritesWhatAGateMayStillRead) {
     return Verify(absl::StrReplaceAll(kGood, {{"  var sum [1]\n", piece}, {post, ops}}));
   };
   EXPECT_EQ(with_piece(cut + posts_piece), "");
-  EXPECT_THAT(with_piece(cut + posts_piece + again), HasSubstr("op 6 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 5"));
+  EXPECT_THAT(with_piece(cut + posts_piece + again),
+              HasSubstr("op 6 (dot_grad): output W@GRAD: variable 'w@GRAD' is read by op 5"));
   EXPECT_EQ(with_piece(cut + again + posts_piece), "");
 }
 
@@ -187,7 +197,8 @@ TEST(VerifierTest, OnlyTensorsAndTablesArePersistable) {
 
 TEST(VerifierTest, UpdatesAgreeWithTheirParameters) {
   EXPECT_EQ(With("ParamOut=w,", "ParamOut=pace,"), "block 1, op 0 (descend): ParamOut is 'pace'; it is Param, 'w'");
-  EXPECT_EQ(With("PaceOut=pace <-", "PaceOut=rate <-"), "block 1, op 0 (descend): PaceOut is 'rate'; it is Pace, 'pace'");
+  EXPECT_EQ(With("PaceOut=pace <-", "PaceOut=rate <-"),
+            "block 1, op 0 (descend): PaceOut is 'rate'; it is Pace, 'pace'");
   EXPECT_EQ(With("var pace [4, 1]", "var pace [4, 2]"),
             "block 1, op 0 (descend): state Pace 'pace' is float32 [4, 2]; Param 'w' is float32 [4, 1]");
   EXPECT_EQ(With("var pace [4, 1] persistable: true", "var pace [4, 1]"),
@@ -221,15 +232,18 @@ TEST(VerifierTest, ParameterGradientPairs) {
 
 TEST(VerifierTest, LossesAreDeclared) {
   EXPECT_EQ(With("var: \"cost\"", "var: \"costs\""), "loss 'cost' names variable 'costs', which is not declared");
-  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" label: \"l\""), "loss 'cost' names variable 'l', which is not declared");
+  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" label: \"l\""),
+            "loss 'cost' names variable 'l', which is not declared");
 }
 
 TEST(VerifierTest, LossesNameBatchesThatOpsTouch) {
   EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"guess\" label: \"label\""), "");
-  EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" label: \"ids\""),
-            "loss 'cost' names variable 'ids' as its label; it is ids int64 [-1, 2], expected a batch of float32 or int64");
+  EXPECT_EQ(
+      With("var: \"cost\"", "var: \"cost\" label: \"ids\""),
+      "loss 'cost' names variable 'ids' as its label; it is ids int64 [-1, 2], expected a batch of float32 or int64");
   EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"w\""),
-            "loss 'cost' names variable 'w' as its prediction; it is persistable float32 [4, 1], expected a batch of float32");
+            "loss 'cost' names variable 'w' as its prediction; it is persistable float32 [4, 1], expected a batch of "
+            "float32");
   EXPECT_EQ(With("var: \"cost\"", "var: \"cost\" prediction: \"copied\""),
             "loss 'cost' names variable 'copied' as its prediction, which no op reads or writes");
 }

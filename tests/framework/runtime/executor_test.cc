@@ -26,8 +26,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
 using testing::ToyLog;
+using ::testing::UnorderedElementsAre;
 
 v1::ProgramDesc Program(const std::string& block) {
   auto program = ParseProgramText("weir program\nblock 0 parent -1 {" + block + "}", "x.program");
@@ -163,10 +163,12 @@ TEST(ExecutorTest, EveryRunOfAKernelIsRecordedForAStepThatIsProfiled) {
     for (const ProfileEvent& event : thread.events) {
       EXPECT_EQ(event.step, 20);
       EXPECT_LE(event.begin_ns, event.end_ns);
-      seen.push_back(absl::StrCat(recorded.names[event.name.id()], " ", recorded.names[event.detail.id()], " ", event.lane));
+      seen.push_back(
+          absl::StrCat(recorded.names[event.name.id()], " ", recorded.names[event.detail.id()], " ", event.lane));
     }
   }
-  EXPECT_THAT(seen, UnorderedElementsAre("times y 4", "times y 5", "times y 6", "post y -1", "total t -1", "lanes  -1"));
+  EXPECT_THAT(seen,
+              UnorderedElementsAre("times y 4", "times y 5", "times y 6", "post y -1", "total t -1", "lanes  -1"));
 }
 
 TEST(ExecutorTest, KernelsKnowStepLaneOfTheJobAndBatch) {
@@ -184,7 +186,8 @@ TEST(ExecutorTest, KernelsKnowStepLaneOfTheJobAndBatch) {
 }
 
 TEST(ExecutorTest, AnyNumberOfThreadsGivesTheSameBits) {
-  std::string block = "\n  var x [-1] stop_gradient: true\n  var w [-1] persistable: true\n  var v0 [-1]\n  var t [1]\n";
+  std::string block =
+      "\n  var x [-1] stop_gradient: true\n  var w [-1] persistable: true\n  var v0 [-1]\n  var t [1]\n";
   std::string ops = "  Out=v0 <- times(X=x, Y=w)\n";
   for (int i = 1; i < 30; ++i) {
     block += absl::StrCat("  var v", i, " [-1]\n");
@@ -293,7 +296,8 @@ TEST(ExecutorTest, AGraphOfOpsGivesTheBitsOfOneAfterTheOther) {
     std::string ops;
     for (int i = 0; i < 60; ++i) {
       const std::string to = absl::StrCat("v", i < vars ? i : static_cast<int>(random() % vars));
-      absl::StrAppend(&ops, "  Out=", to, " <- ", random() % 3 == 0 ? "times" : "plus", "(X=", any(), ", Y=", any(), ")\n");
+      absl::StrAppend(&ops, "  Out=", to, " <- ", random() % 3 == 0 ? "times" : "plus", "(X=", any(), ", Y=", any(),
+                      ")\n");
       if (std::find(there.begin(), there.end(), to) == there.end()) there.push_back(to);
     }
     // Gates read what no op writes behind them.
@@ -315,7 +319,8 @@ TEST(ExecutorTest, AGraphOfOpsGivesTheBitsOfOneAfterTheOther) {
         for (size_t k = 0; k < want.size(); ++k) {
           // Their bits: some are infinite, or no number.
           ASSERT_EQ(got[k].size(), 1u);
-          EXPECT_EQ(std::bit_cast<uint32_t>(got[k][0]), std::bit_cast<uint32_t>(want[k][0])) << seed << " " << threads << " " << k;
+          EXPECT_EQ(std::bit_cast<uint32_t>(got[k][0]), std::bit_cast<uint32_t>(want[k][0]))
+              << seed << " " << threads << " " << k;
         }
       }
     }
@@ -404,7 +409,8 @@ block 1 parent 0 {
 TEST(ExecutorTest, WhatCannotRunIsRefusedWhenItIsPrepared) {
   Scope scope;
   const auto create = [&](const std::string& ops) {
-    auto program = ParseProgramText("weir program\nblock 0 parent -1 {\n  var x [1] stop_gradient: true\n  var y [1]\n" + ops + "}", "x");
+    auto program = ParseProgramText(
+        "weir program\nblock 0 parent -1 {\n  var x [1] stop_gradient: true\n  var y [1]\n" + ops + "}", "x");
     return Executor::Create(*program, &scope, {}).status();
   };
   const absl::Status no_kernel = create("  Out=y <- half(X=x)\n");

@@ -33,7 +33,8 @@ v1::Initializer Gaussian(double mean, double stddev) {
   return init;
 }
 
-std::vector<float> Elements(const v1::Initializer& init, uint64_t seed, std::string_view name, int64_t begin, int64_t n) {
+std::vector<float> Elements(const v1::Initializer& init, uint64_t seed, std::string_view name, int64_t begin,
+                            int64_t n) {
   std::vector<float> out(static_cast<size_t>(n));
   const absl::Status status = InitialElements(init, seed, name, {1000, 1000}, begin, absl::MakeSpan(out));
   EXPECT_TRUE(status.ok()) << status;
@@ -140,13 +141,12 @@ TEST(InitialElementsTest, AnEmptyIntervalIsRefused) {
               HasSubstr("min 2 must be at most max 1"));
 }
 
-TEST(InitialElementsTest, NoKindIsZero) {
-  EXPECT_THAT(Elements(v1::Initializer(), 1, "w", 0, 5), Each(0));
-}
+TEST(InitialElementsTest, NoKindIsZero) { EXPECT_THAT(Elements(v1::Initializer(), 1, "w", 0, 5), Each(0)); }
 
 TEST(RowInitializerTest, ARowIsAFunctionOfTableSeedAndId) {
   const RowInitializer rows(Uniform(-1, 1), 5, "t"), again(Uniform(-1, 1), 5, "t"), other(Uniform(-1, 1), 5, "u");
-  for (int64_t id : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+  for (int64_t id :
+       {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
     std::vector<float> a(9), b(9), c(9), narrow(4);
     rows.Fill(id, absl::MakeSpan(a));
     again.Fill(id, absl::MakeSpan(b));
@@ -170,7 +170,8 @@ float PlainUniform(uint64_t key, uint64_t high, int64_t element, float min, floa
   return v < min + width || width == 0 ? v : std::nextafter(min + width, min);
 }
 
-// Intervals: common, with its maximum often reached before it is moved down, of one value, of zeros with a sign, very wide.
+// Intervals: common, with its maximum often reached before it is moved down, of one value, of zeros with a sign, very
+// wide.
 const std::pair<float, float> kIntervals[] = {{-1.0f, 1.0f},  {1.0f, 1.0000002f}, {3.0f, 3.0f},
                                               {-0.0f, -0.0f}, {-0.0f, 1e-40f},    {-1e38f, 2e38f}};
 
@@ -185,9 +186,12 @@ TEST(RowInitializerTest, UniformRowsHaveTheBitsOfTheDefinition) {
           std::vector<float> row(width + 16, 123.0f);
           rows.FillColumns(id, begin, absl::MakeSpan(row).first(width));
           for (size_t i = 0; i < row.size(); ++i) {
-            const float expected = i < width ? PlainUniform(key, static_cast<uint64_t>(id), begin + static_cast<int64_t>(i), min, max) : 123.0f;
+            const float expected =
+                i < width ? PlainUniform(key, static_cast<uint64_t>(id), begin + static_cast<int64_t>(i), min, max)
+                          : 123.0f;
             ASSERT_EQ(std::bit_cast<uint32_t>(row[i]), std::bit_cast<uint32_t>(expected))
-                << "element " << i << " of " << width << " from " << begin << ", id " << id << ", from " << min << " to " << max;
+                << "element " << i << " of " << width << " from " << begin << ", id " << id << ", from " << min
+                << " to " << max;
           }
         }
       }
@@ -199,7 +203,8 @@ TEST(InitialElementsTest, UniformElementsHaveTheBitsOfTheDefinition) {
   const uint64_t key = StableHash("w", 1, 9);
   for (const auto& [min, max] : kIntervals) {
     // Where the lower half of the block's number, and all of it, is about to overflow too.
-    for (int64_t begin : {int64_t{0}, int64_t{3}, int64_t{1001}, (int64_t{1} << 34) - 9, std::numeric_limits<int64_t>::max() - 60}) {
+    for (int64_t begin :
+         {int64_t{0}, int64_t{3}, int64_t{1001}, (int64_t{1} << 34) - 9, std::numeric_limits<int64_t>::max() - 60}) {
       const std::vector<float> values = Elements(Uniform(min, max), 9, "w", begin, 53);
       for (size_t i = 0; i < values.size(); ++i) {
         const float expected = PlainUniform(key, 0, begin + static_cast<int64_t>(i), min, max);
@@ -219,7 +224,8 @@ TEST(RowInitializerTest, UniformColumnsOfManyInitializersHaveTheBitsOfTheDefinit
   rows.Fill(-3, absl::MakeSpan(row));
   for (size_t i = 0; i < row.size(); ++i) {
     const float min = i < 5 ? -1.0f : i == 5 ? 0.0f : -2.0f;
-    EXPECT_EQ(row[i], PlainUniform(key, static_cast<uint64_t>(int64_t{-3}), static_cast<int64_t>(i), min, min + 2)) << i;
+    EXPECT_EQ(row[i], PlainUniform(key, static_cast<uint64_t>(int64_t{-3}), static_cast<int64_t>(i), min, min + 2))
+        << i;
   }
 }
 

@@ -71,7 +71,8 @@ std::string Sum(std::vector<std::string> terms, const std::vector<LaneRange>& pr
   return terms.empty() ? "" : terms[0];
 }
 
-// The same sum over single lanes [begin, begin + count) of which `has` says who is there: by the definition of the tree.
+// The same sum over single lanes [begin, begin + count) of which `has` says who is there: by the definition of the
+// tree.
 std::string Definition(int begin, int count, const std::vector<bool>& has) {
   if (count == 1) return has[static_cast<size_t>(begin)] ? absl::StrCat(begin) : "";
   const std::string left = Definition(begin, count / 2, has);
@@ -80,8 +81,8 @@ std::string Definition(int begin, int count, const std::vector<bool>& has) {
   return absl::StrCat("(", left, "+", right, ")");
 }
 
-// The heart of reproducibility: trainers add their nodes, the server adds the rest, and every number of trainers gives the
-// same brackets, whichever lanes are absent.
+// The heart of reproducibility: trainers add their nodes, the server adds the rest, and every number of trainers gives
+// the same brackets, whichever lanes are absent.
 TEST(LaneTreeTest, AnyNumberOfTrainersAddsInTheSameOrder) {
   for (int lanes : {1, 2, 4, 8}) {
     for (int absent = 0; absent < (1 << lanes); ++absent) {
@@ -105,7 +106,8 @@ TEST(LaneTreeTest, AnyNumberOfTrainersAddsInTheSameOrder) {
             sums.push_back(Sum(names, leaves, lanes));
           }
         }
-        ASSERT_EQ(Sum(sums, nodes, lanes), expected) << lanes << " lanes, " << trainers << " trainers, absent " << absent;
+        ASSERT_EQ(Sum(sums, nodes, lanes), expected)
+            << lanes << " lanes, " << trainers << " trainers, absent " << absent;
       }
     }
   }

@@ -23,7 +23,8 @@ using ::testing::Not;
 
 class ProfileRunTest : public ::testing::Test {
  protected:
-  ProfileRunTest() : directory_(::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  ProfileRunTest()
+      : directory_(::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
     absl::SetFlag(&FLAGS_profile, directory_ + "/trace.json");
@@ -106,7 +107,8 @@ TEST_F(ProfileRunTest, WrongFlagsAreRefused) {
   }
   absl::SetFlag(&FLAGS_profile_steps, "0:5");
   absl::SetFlag(&FLAGS_profile, directory_ + "/nowhere/trace.json");
-  EXPECT_THAT(std::string(ReadProfileFlags().status().message()), HasSubstr("nowhere is no directory that can be written"));
+  EXPECT_THAT(std::string(ReadProfileFlags().status().message()),
+              HasSubstr("nowhere is no directory that can be written"));
   absl::SetFlag(&FLAGS_profile, directory_);
   EXPECT_THAT(std::string(ReadProfileFlags().status().message()), HasSubstr("is a directory; a file is wanted"));
 }

@@ -104,7 +104,8 @@ TEST_F(ProfilerTest, WhatThreadsRecordIsCollectedWhileTheyGoOn) {
     while (!done.load()) {
       const std::vector<ProfileEvent> now = AllEvents();
       EXPECT_GE(now.size(), before);
-      for (const ProfileEvent& event : now) EXPECT_EQ(event.bytes_out, event.bytes_in + 1) << "an event is whole or not there";
+      for (const ProfileEvent& event : now)
+        EXPECT_EQ(event.bytes_out, event.bytes_in + 1) << "an event is whole or not there";
       before = now.size();
     }
   });

@@ -22,8 +22,9 @@ class Halving : public RowRule {
   void Update(int, float, float, int64_t, float* const*, const float* const*) const override {}
 };
 
-REGISTER_ROW_RULE(descend,
-                  [](const AttrReader&) -> absl::StatusOr<std::unique_ptr<RowRule>> { return std::make_unique<Halving>(); });
+REGISTER_ROW_RULE(descend, [](const AttrReader&) -> absl::StatusOr<std::unique_ptr<RowRule>> {
+  return std::make_unique<Halving>();
+});
 
 TEST(KernelRegistryTest, KernelsAreFoundByTypeAndDevice) {
   EXPECT_NE(KernelRegistry::Global().Find("copy", Device::kCpu), nullptr);

@@ -75,10 +75,11 @@ std::vector<v1::TraceEvent> Spans(const v1::Trace& trace, const std::string& nam
 }
 
 TEST(TraceTest, AFileReadsBackAsItWasWritten) {
-  const v1::Trace trace = Recording()
-                              .Thread("main", {{ProfileKind::kOperator, "fc \"quoted\\ \n\xc3\xa9", 10, 30, 0, -1, "w\x01"},
-                                               {ProfileKind::kCall, "Push", 12, 20, 0xabcdef0123456789, 1}})
-                              .Trace("trainer 0");
+  const v1::Trace trace =
+      Recording()
+          .Thread("main", {{ProfileKind::kOperator, "fc \"quoted\\ \n\xc3\xa9", 10, 30, 0, -1, "w\x01"},
+                           {ProfileKind::kCall, "Push", 12, 20, 0xabcdef0123456789, 1}})
+          .Trace("trainer 0");
   const std::string file = ::testing::TempDir() + "/trace.json";
   ASSERT_TRUE(WriteTrace(file, trace).ok());
   const auto text = ReadWholeFile(file);
@@ -135,22 +136,25 @@ TEST(TraceTest, ProcessesOfOneMachineKeepTheirTimes) {
   const v1::Trace server = Recording().Thread("grpc", {{ProfileKind::kHandler, "Push", 11, 12, 7}}).Trace("server 0");
   const auto merged = MergeTraces({trainer, server});
   ASSERT_TRUE(merged.ok());
-  for (const v1::TraceProcess& process : merged->other_data().processes()) EXPECT_DOUBLE_EQ(process.clock_offset_us(), 0);
+  for (const v1::TraceProcess& process : merged->other_data().processes())
+    EXPECT_DOUBLE_EQ(process.clock_offset_us(), 0);
   EXPECT_DOUBLE_EQ(Spans(*merged, "Push")[1].ts(), 11);
 }
 
-// The server's clock is 1000 ahead. The quickest call takes 4 there and 4 back; another was held up on its way back, which must
-// not count. Trainer 1 runs on a third machine whose clock is 500 behind that of the server.
+// The server's clock is 1000 ahead. The quickest call takes 4 there and 4 back; another was held up on its way back,
+// which must not count. Trainer 1 runs on a third machine whose clock is 500 behind that of the server.
 TEST(TraceTest, ClocksOfOtherMachinesAreSetByTheQuickestCalls) {
-  const v1::Trace trainer = Recording()
-                                .Thread("main", {{ProfileKind::kCall, "Push", 10, 30, 1}, {ProfileKind::kCall, "Push", 40, 90, 2}})
-                                .Trace("trainer 0", "one");
+  const v1::Trace trainer =
+      Recording()
+          .Thread("main", {{ProfileKind::kCall, "Push", 10, 30, 1}, {ProfileKind::kCall, "Push", 40, 90, 2}})
+          .Trace("trainer 0", "one");
   const v1::Trace server = Recording()
                                .Thread("grpc", {{ProfileKind::kHandler, "taken", 1014, 1026, 1},
                                                 {ProfileKind::kHandler, "late", 1044, 1050, 2},
                                                 {ProfileKind::kHandler, "of the third", 2003, 2007, 3}})
                                .Trace("server 0", "two");
-  const v1::Trace third = Recording().Thread("main", {{ProfileKind::kCall, "asked", 1500, 1510, 3}}).Trace("trainer 1", "three");
+  const v1::Trace third =
+      Recording().Thread("main", {{ProfileKind::kCall, "asked", 1500, 1510, 3}}).Trace("trainer 1", "three");
   const auto merged = MergeTraces({trainer, server, third});
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_DOUBLE_EQ(Spans(*merged, "taken")[0].ts(), 14);
@@ -166,8 +170,8 @@ TEST(TraceTest, TwoTracesOfOneProcessAreRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("two traces are of trainer 0"));
 }
 
-// A step of 100 us in which the thread computes for 40 (10 of them inside another span), waits for rows for 20, for data for 10,
-// and for another thread for 15; a reader does what it does beside it.
+// A step of 100 us in which the thread computes for 40 (10 of them inside another span), waits for rows for 20, for
+// data for 10, and for another thread for 15; a reader does what it does beside it.
 v1::Trace AStep() {
   return Recording()
       .Thread("trainer", {{ProfileKind::kStep, "step", 0, 100},
@@ -200,7 +204,8 @@ TEST(ProfileTableTest, TimesOfAStepAddUpToIt) {
 
 TEST(ProfileTableTest, TheDearestComesFirst) {
   const std::string table = ProfileTable(AStep());
-  const size_t computing = table.find("computing"), servers = table.find("waiting for servers"), data = table.find("waiting for data");
+  const size_t computing = table.find("computing"), servers = table.find("waiting for servers"),
+               data = table.find("waiting for data");
   ASSERT_NE(data, std::string::npos) << table;
   EXPECT_LT(computing, servers);
   EXPECT_LT(servers, data);
@@ -209,20 +214,21 @@ TEST(ProfileTableTest, TheDearestComesFirst) {
   EXPECT_THAT(table, HasSubstr("trainer 55 % busy 45 % waiting"));
   EXPECT_THAT(table, HasSubstr("weir-reader-0 50 % busy"));
   size_t longest = 0;
-  for (size_t at = 0; at < table.size(); at = table.find('\n', at) + 1) longest = std::max(longest, table.find('\n', at) - at);
+  for (size_t at = 0; at < table.size(); at = table.find('\n', at) + 1)
+    longest = std::max(longest, table.find('\n', at) - at);
   EXPECT_LE(longest, 110u) << table;
 }
 
 TEST(ProfileTableTest, ACallIsDividedIntoWhatItsServerDidWaitedAndTheWay) {
-  const v1::Trace trainer = Recording()
-                                .Thread("main", {{ProfileKind::kStep, "step", 0, 9000}, {ProfileKind::kCall, "Pull rows", 1000, 8000, 7, 0}})
-                                .Trace("trainer 0");
-  const v1::Trace server =
+  const v1::Trace trainer =
       Recording()
-          .Thread("grpc", {{ProfileKind::kHandler, "Pull rows", 2000, 7000, 7, 0},
-                           {ProfileKind::kWait, "its turn", 2500, 5500, 7, 0, "trainer 1"},
-                           {ProfileKind::kServe, "copy rows for pulls", 5500, 6500, 0, 0}})
-          .Trace("server 0");
+          .Thread("main", {{ProfileKind::kStep, "step", 0, 9000}, {ProfileKind::kCall, "Pull rows", 1000, 8000, 7, 0}})
+          .Trace("trainer 0");
+  const v1::Trace server = Recording()
+                               .Thread("grpc", {{ProfileKind::kHandler, "Pull rows", 2000, 7000, 7, 0},
+                                                {ProfileKind::kWait, "its turn", 2500, 5500, 7, 0, "trainer 1"},
+                                                {ProfileKind::kServe, "copy rows for pulls", 5500, 6500, 0, 0}})
+                               .Trace("server 0");
   const auto merged = MergeTraces({trainer, server});
   ASSERT_TRUE(merged.ok());
   const std::string table = ProfileTable(*merged);

@@ -275,7 +275,8 @@ TEST(DeviceTransfersTest, PinnedPiecesAreCopiedFromWhereTheyLie) {
     const std::vector<float> got = Arrived(**out, 10 * 3 * kRows);
     for (size_t i = 0; i < got.size(); ++i) {
       const size_t step = i / (3 * kRows), piece = i / kRows % 3;
-      ASSERT_EQ(got[i], static_cast<float>(piece == 2 - step % 3 ? step : 100 + step)) << "seed " << seed << " at " << i;
+      ASSERT_EQ(got[i], static_cast<float>(piece == 2 - step % 3 ? step : 100 + step))
+          << "seed " << seed << " at " << i;
     }
     EXPECT_EQ(transfers.bytes_in(), static_cast<int64_t>(30 * kBytes));
     EXPECT_EQ(transfers.bytes_staged(), static_cast<int64_t>(20 * kBytes));

@@ -50,174 +50,189 @@ absl::StatusOr<std::vector<v1::OpDesc>> CopyToInputs(GradContext& c) {
   return ops;
 }
 
-REGISTER_OP(copy)({.type = "copy", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX, .gradient = CopyToInputs});
+REGISTER_OP(copy)
+({.type = "copy", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX, .gradient = CopyToInputs});
 
-REGISTER_OP(plus)({.type = "plus",
-                   .inputs = {{"X"}, {"Y"}},
-                   .outputs = {{"Out"}},
-                   .shape = SameAsXAndY,
-                   .gradient = CopyToInputs,
-                   .loss_form = LossForm::kWeightedSum});
+REGISTER_OP(plus)
+({.type = "plus",
+  .inputs = {{"X"}, {"Y"}},
+  .outputs = {{"Out"}},
+  .shape = SameAsXAndY,
+  .gradient = CopyToInputs,
+  .loss_form = LossForm::kWeightedSum});
 
-REGISTER_OP(times)({.type = "times",
-                    .inputs = {{"X"}, {"Y"}},
-                    .outputs = {{"Out"}},
-                    .shape = SameAsXAndY,
-                    .gradient =
-                        [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
-                      std::vector<v1::OpDesc> ops;
-                      for (const auto& [slot, other] : {std::pair("X", "Y"), std::pair("Y", "X")}) {
-                        const std::string grad = c.InputGrad(slot);
-                        if (grad.empty()) continue;
-                        std::string factor;
-                        for (const v1::OpSlot& s : c.op().inputs()) {
-                          if (s.name() == other) factor = s.vars(0);
-                        }
-                        ops.push_back(MakeOp("times", {{"X", {c.OutputGrad("Out")}}, {"Y", {factor}}}, {{"Out", {grad}}}));
-                      }
-                      return ops;
-                    },
-                    .cost =
-                        [](InferContext& c) {
-                          return Cost{.flops = static_cast<double>(ElementCount(c.InputShape("X"))), .bytes = 0};
-                        }});
+REGISTER_OP(times)
+({.type = "times",
+  .inputs = {{"X"}, {"Y"}},
+  .outputs = {{"Out"}},
+  .shape = SameAsXAndY,
+  .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
+    std::vector<v1::OpDesc> ops;
+    for (const auto& [slot, other] : {std::pair("X", "Y"), std::pair("Y", "X")}) {
+      const std::string grad = c.InputGrad(slot);
+      if (grad.empty()) continue;
+      std::string factor;
+      for (const v1::OpSlot& s : c.op().inputs()) {
+        if (s.name() == other) factor = s.vars(0);
+      }
+      ops.push_back(MakeOp("times", {{"X", {c.OutputGrad("Out")}}, {"Y", {factor}}}, {{"Out", {grad}}}));
+    }
+    return ops;
+  },
+  .cost =
+      [](InferContext& c) { return Cost{.flops = static_cast<double>(ElementCount(c.InputShape("X"))), .bytes = 0}; }});
 
 REGISTER_OP(half)({.type = "half", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX});
 
-REGISTER_OP(average)({.type = "average",
-                      .inputs = {{"X"}},
-                      .outputs = {{"Out"}},
-                      .shape =
-                          [](InferContext& c) {
-                            c.SetOutput("Out", {});
-                            return absl::OkStatus();
-                          },
-                      .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
-                        return std::vector<v1::OpDesc>{MakeOp(
-                            "average_grad", {{"X", {c.op().inputs(0).vars(0)}}, {"Out@GRAD", {c.OutputGrad("Out")}}},
-                            {{"Out", {c.InputGrad("X")}}})};
-                      },
-                      .loss_form = LossForm::kMean});
+REGISTER_OP(average)
+({.type = "average",
+  .inputs = {{"X"}},
+  .outputs = {{"Out"}},
+  .shape =
+      [](InferContext& c) {
+        c.SetOutput("Out", {});
+        return absl::OkStatus();
+      },
+  .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
+    return std::vector<v1::OpDesc>{MakeOp("average_grad",
+                                          {{"X", {c.op().inputs(0).vars(0)}}, {"Out@GRAD", {c.OutputGrad("Out")}}},
+                                          {{"Out", {c.InputGrad("X")}}})};
+  },
+  .loss_form = LossForm::kMean});
 REGISTER_OP(average_grad)
 ({.type = "average_grad", .inputs = {{"X"}, {"Out@GRAD"}}, .outputs = {{"Out"}}, .shape = SameAsX});
 
-REGISTER_OP(dot)({.type = "dot",
-                  .inputs = {{"X"}, {"W"}},
-                  .outputs = {{"Out"}},
-                  .shape =
-                      [](InferContext& c) {
-                        if (c.InputShape("X").size() != 2 || c.InputShape("X")[1] != c.InputShape("W")[0]) {
-                          return c.Error(absl::StrCat("X is ", ShapeString(c.InputShape("X")), " and W is ",
-                                                      ShapeString(c.InputShape("W"))));
-                        }
-                        c.SetOutput("Out", {c.InputShape("X")[0], 1});
-                        return absl::OkStatus();
-                      },
-                  .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
-                    std::vector<std::pair<std::string, std::vector<std::string>>> outputs;
-                    if (const std::string g = c.InputGrad("X"); !g.empty()) outputs.push_back({"X@GRAD", {g}});
-                    if (const std::string g = c.InputGrad("W"); !g.empty()) outputs.push_back({"W@GRAD", {g}});
-                    return std::vector<v1::OpDesc>{MakeOp("dot_grad",
-                                                          {{"X", {c.op().inputs(0).vars(0)}},
-                                                           {"W", {c.op().inputs(1).vars(0)}},
-                                                           {"Out@GRAD", {c.OutputGrad("Out")}}},
-                                                          outputs)};
-                  }});
+REGISTER_OP(dot)
+({.type = "dot",
+  .inputs = {{"X"}, {"W"}},
+  .outputs = {{"Out"}},
+  .shape =
+      [](InferContext& c) {
+        if (c.InputShape("X").size() != 2 || c.InputShape("X")[1] != c.InputShape("W")[0]) {
+          return c.Error(
+              absl::StrCat("X is ", ShapeString(c.InputShape("X")), " and W is ", ShapeString(c.InputShape("W"))));
+        }
+        c.SetOutput("Out", {c.InputShape("X")[0], 1});
+        return absl::OkStatus();
+      },
+  .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
+    std::vector<std::pair<std::string, std::vector<std::string>>> outputs;
+    if (const std::string g = c.InputGrad("X"); !g.empty()) outputs.push_back({"X@GRAD", {g}});
+    if (const std::string g = c.InputGrad("W"); !g.empty()) outputs.push_back({"W@GRAD", {g}});
+    return std::vector<v1::OpDesc>{MakeOp(
+        "dot_grad",
+        {{"X", {c.op().inputs(0).vars(0)}}, {"W", {c.op().inputs(1).vars(0)}}, {"Out@GRAD", {c.OutputGrad("Out")}}},
+        outputs)};
+  }});
 REGISTER_OP(dot_grad)
 ({.type = "dot_grad",
   .inputs = {{"X"}, {"W"}, {"Out@GRAD"}},
   .outputs = {{.name = "X@GRAD", .optional = true}, {.name = "W@GRAD", .optional = true}}});
 
-REGISTER_OP(gather)({.type = "gather",
-                     .inputs = {{"Ids", {v1::IDS}}, {"W"}},
-                     .outputs = {{"Out"}},
-                     .shape =
-                         [](InferContext& c) {
-                           c.SetOutput("Out", {-1, c.InputShape("W")[1]});
-                           return absl::OkStatus();
-                         },
-                     .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
-                       return std::vector<v1::OpDesc>{MakeOp(
-                           "gather_grad", {{"Ids", {c.op().inputs(0).vars(0)}}, {"Out@GRAD", {c.OutputGrad("Out")}}},
-                           {{"W@GRAD", {c.InputGrad("W")}}})};
-                     }});
-REGISTER_OP(gather_grad)({.type = "gather_grad",
-                          .inputs = {{"Ids", {v1::IDS}}, {"Out@GRAD"}},
-                          .outputs = {{"W@GRAD", {v1::SELECTED_ROWS}}},
-                          .shape = [](InferContext& c) {
-                            c.Output("W@GRAD")->set_kind(v1::SELECTED_ROWS);
-                            return absl::OkStatus();
-                          }});
+REGISTER_OP(gather)
+({.type = "gather",
+  .inputs = {{"Ids", {v1::IDS}}, {"W"}},
+  .outputs = {{"Out"}},
+  .shape =
+      [](InferContext& c) {
+        c.SetOutput("Out", {-1, c.InputShape("W")[1]});
+        return absl::OkStatus();
+      },
+  .gradient = [](GradContext& c) -> absl::StatusOr<std::vector<v1::OpDesc>> {
+    return std::vector<v1::OpDesc>{MakeOp("gather_grad",
+                                          {{"Ids", {c.op().inputs(0).vars(0)}}, {"Out@GRAD", {c.OutputGrad("Out")}}},
+                                          {{"W@GRAD", {c.InputGrad("W")}}})};
+  }});
+REGISTER_OP(gather_grad)
+({.type = "gather_grad",
+  .inputs = {{"Ids", {v1::IDS}}, {"Out@GRAD"}},
+  .outputs = {{"W@GRAD", {v1::SELECTED_ROWS}}},
+  .shape = [](InferContext& c) {
+    c.Output("W@GRAD")->set_kind(v1::SELECTED_ROWS);
+    return absl::OkStatus();
+  }});
 
-REGISTER_OP(sum)({.type = "sum",
-                  .inputs = {{.name = "X", .kinds = kDenseOrRows, .variadic = true}},
-                  .outputs = {{"Out", kDenseOrRows}},
-                  .shape = [](InferContext& c) {
-                    for (int i = 1; i < c.InputCount("X"); ++i) {
-                      if (c.Input("X", i).kind() != c.Input("X", 0).kind()) return c.Error("rows and dense");
-                    }
-                    c.SetOutput("Out", c.InputShape("X"));
-                    c.Output("Out")->set_kind(c.Input("X").kind());
-                    return absl::OkStatus();
-                  }});
+REGISTER_OP(sum)
+({.type = "sum",
+  .inputs = {{.name = "X", .kinds = kDenseOrRows, .variadic = true}},
+  .outputs = {{"Out", kDenseOrRows}},
+  .shape = [](InferContext& c) {
+    for (int i = 1; i < c.InputCount("X"); ++i) {
+      if (c.Input("X", i).kind() != c.Input("X", 0).kind()) return c.Error("rows and dense");
+    }
+    c.SetOutput("Out", c.InputShape("X"));
+    c.Output("Out")->set_kind(c.Input("X").kind());
+    return absl::OkStatus();
+  }});
 
-REGISTER_OP(fill_like_batch)({.type = "fill_like_batch",
-                              .inputs = {{"X"}},
-                              .outputs = {{"Out"}},
-                              .attrs = {FloatAttr("value", 1), BoolAttr("scalar_times_batch", false)},
-                              .shape = SameAsX});
+REGISTER_OP(fill_like_batch)
+({.type = "fill_like_batch",
+  .inputs = {{"X"}},
+  .outputs = {{"Out"}},
+  .attrs = {FloatAttr("value", 1), BoolAttr("scalar_times_batch", false)},
+  .shape = SameAsX});
 
-REGISTER_OP(fail)({.type = "fail",
-                   .inputs = {{"X"}},
-                   .outputs = {{"Out"}},
-                   .attrs = {IntAttr("step", -1), IntAttr("lane", -1)},
-                   .shape = SameAsX});
+REGISTER_OP(fail)
+({.type = "fail",
+  .inputs = {{"X"}},
+  .outputs = {{"Out"}},
+  .attrs = {IntAttr("step", -1), IntAttr("lane", -1)},
+  .shape = SameAsX});
 
 REGISTER_OP(meet)({.type = "meet", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = SameAsX});
 
-REGISTER_OP(pair)({.type = "pair",
-                   .inputs = {{"X"}},
-                   .outputs = {{.name = "Left", .optional = true}, {.name = "Right", .optional = true}},
-                   .shape =
-                       [](InferContext& c) {
-                         for (const char* slot : {"Left", "Right"}) {
-                           if (c.OutputCount(slot) > 0) c.SetOutput(slot, c.InputShape("X"));
-                         }
-                         return absl::OkStatus();
-                       },
-                   .apart = "Right"});
+REGISTER_OP(pair)
+({.type = "pair",
+  .inputs = {{"X"}},
+  .outputs = {{.name = "Left", .optional = true}, {.name = "Right", .optional = true}},
+  .shape =
+      [](InferContext& c) {
+        for (const char* slot : {"Left", "Right"}) {
+          if (c.OutputCount(slot) > 0) c.SetOutput(slot, c.InputShape("X"));
+        }
+        return absl::OkStatus();
+      },
+  .apart = "Right"});
 
-REGISTER_OP(stamp)({.type = "stamp", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = [](InferContext& c) {
-                      c.SetOutput("Out", {1});
-                      return absl::OkStatus();
-                    }});
+REGISTER_OP(stamp)
+({.type = "stamp", .inputs = {{"X"}}, .outputs = {{"Out"}}, .shape = [](InferContext& c) {
+    c.SetOutput("Out", {1});
+    return absl::OkStatus();
+  }});
 
-REGISTER_OP(post)({.type = "post",
-                   .inputs = {{.name = "X", .variadic = true}},
-                   .attrs = {Required(StringAttr("note", ""))},
-                   .scope = OpScope::kGate});
+REGISTER_OP(post)
+({.type = "post",
+  .inputs = {{.name = "X", .variadic = true}},
+  .attrs = {Required(StringAttr("note", ""))},
+  .scope = OpScope::kGate});
 
 REGISTER_OP(gate_copy)
 ({.type = "gate_copy", .inputs = {{"X"}}, .outputs = {{"Out"}}, .scope = OpScope::kGate, .shape = SameAsX});
 
-REGISTER_OP(total)({.type = "total",
-                    .inputs = {{.name = "X", .variadic = true}},
-                    .outputs = {{"Out"}},
-                    .scope = OpScope::kStep,
-                    .shape = [](InferContext& c) {
-                      c.SetOutput("Out", {1});
-                      return absl::OkStatus();
-                    }});
+REGISTER_OP(total)
+({.type = "total",
+  .inputs = {{.name = "X", .variadic = true}},
+  .outputs = {{"Out"}},
+  .scope = OpScope::kStep,
+  .shape = [](InferContext& c) {
+    c.SetOutput("Out", {1});
+    return absl::OkStatus();
+  }});
 
 REGISTER_OP(mark)
-({.type = "mark", .inputs = {}, .outputs = {}, .attrs = {StringAttr("note", ""), BlocksAttr("blocks")}, .scope = OpScope::kStep});
+({.type = "mark",
+  .inputs = {},
+  .outputs = {},
+  .attrs = {StringAttr("note", ""), BlocksAttr("blocks")},
+  .scope = OpScope::kStep});
 
-REGISTER_OP(descend)({.type = "descend",
-                      .inputs = {{"Param"}, {"Grad", kDenseOrRows}, {"LearningRate"}, {"Pace"}},
-                      .outputs = {{"ParamOut"}, {"PaceOut"}},
-                      .scope = OpScope::kStep,
-                      .is_optimizer = true,
-                      .state = {{.slot = "Pace", .like = StateDef::kParameter}}});
+REGISTER_OP(descend)
+({.type = "descend",
+  .inputs = {{"Param"}, {"Grad", kDenseOrRows}, {"LearningRate"}, {"Pace"}},
+  .outputs = {{"ParamOut"}, {"PaceOut"}},
+  .scope = OpScope::kStep,
+  .is_optimizer = true,
+  .state = {{.slot = "Pace", .like = StateDef::kParameter}}});
 
 // Kernels. Slots by position, as registered above.
 

@@ -2,12 +2,12 @@
 //
 //   lane   copy(X -> Out), plus(X, Y -> Out), times(X, Y -> Out), half(X -> Out, no gradient), average(X -> Out []),
 //          dot(X [B, K], W [K, 1] -> Out [B, 1]), gather(Ids, W -> Out; gradient of W as selected rows),
-//          sum(X* -> Out), fill_like_batch(X -> Out), fail(X -> Out; errors when `step` is the step), stamp(X -> Out [1]),
-//          meet(X -> Out; waits until another one runs, an error when none comes),
-//          pair(X -> Left = X + 1?, Right = X + 2?; one without the other meets one that makes the other)
+//          sum(X* -> Out), fill_like_batch(X -> Out), fail(X -> Out; errors when `step` is the step), stamp(X -> Out
+//          [1]), meet(X -> Out; waits until another one runs, an error when none comes), pair(X -> Left = X + 1?, Right
+//          = X + 2?; one without the other meets one that makes the other)
 //   gate   post(X*): appends "post <note> [lanes]" to the log
-//   step   total(X* -> Out [1]): sum over lanes and elements, lane by lane; mark(note): appends "mark <note>" to the log
-//   update descend(Param, Grad, LearningRate, Pace -> ParamOut, PaceOut)
+//   step   total(X* -> Out [1]): sum over lanes and elements, lane by lane; mark(note): appends "mark <note>" to the
+//   log update descend(Param, Grad, LearningRate, Pace -> ParamOut, PaceOut)
 #ifndef WEIR_TESTS_FRAMEWORK_TESTING_TOY_OPS_H_
 #define WEIR_TESTS_FRAMEWORK_TESTING_TOY_OPS_H_
 

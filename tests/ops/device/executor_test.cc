@@ -124,14 +124,16 @@ TEST_F(DeviceExecutorTest, AReshapeCopiesNothing) {
   EXPECT_EQ(kernels(true) - kernels(false), 2);
 }
 
-// What is fed lies in memory that the next batch's copy has, too: who writes it in place gets other memory, and reads this.
+// What is fed lies in memory that the next batch's copy has, too: who writes it in place gets other memory, and reads
+// this.
 TEST_F(DeviceExecutorTest, DataThatIsChangedInPlaceIsReadFirst) {
   const std::vector<v1::OpDesc> in_place = {
       MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"x"}}}),
       MakeOp("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}, {AttrF("scale", 2)}),
       MakeOp("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}, {AttrF("scale", 2), AttrF("bias", 1)}),
       MakeOp("softmax", {{"X", {"x"}}}, {{"Out", {"x"}}}),
-      MakeOp("dropout", {{"X", {"x"}}}, {{"Out", {"x"}}, {"Mask", {"mask"}}}, {AttrF("rate", 0.5), AttrS("layer", "d")}),
+      MakeOp("dropout", {{"X", {"x"}}}, {{"Out", {"x"}}, {"Mask", {"mask"}}},
+             {AttrF("rate", 0.5), AttrS("layer", "d")}),
       MakeOp("elementwise_add", {{"X", {"x"}}, {"Y", {"x"}}}, {{"Out", {"x"}}}),
       MakeOp("sum", {{"X", {"x", "x"}}}, {{"Out", {"x"}}}),
   };

@@ -171,8 +171,7 @@ class RoundedProductTest : public DeviceTest {
       declare("db", {n}, false);
       const std::vector<v1::OpAttr> attrs = {AttrS("activation", "relu")};
       add(MakeOp("fc", {{"X", {"x"}}, {"W", {"w"}}, {"Bias", {"b"}}}, {{"Out", {"out"}}}, attrs));
-      add(MakeOp("fc_grad",
-                 {{"X", {"x"}}, {"W", {"w"}}, {"Bias", {"b"}}, {"Out", {"out"}}, {"Out@GRAD", {"dout"}}},
+      add(MakeOp("fc_grad", {{"X", {"x"}}, {"W", {"w"}}, {"Bias", {"b"}}, {"Out", {"out"}}, {"Out@GRAD", {"dout"}}},
                  {{"X@GRAD", {"dx"}}, {"W@GRAD", {"dw"}}, {"Bias@GRAD", {"db"}}}, attrs));
     } else {
       add(MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}}));

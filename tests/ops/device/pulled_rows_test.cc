@@ -55,11 +55,12 @@ v1::ProgramDesc Program() {
   AddVar(block, "rows", v1::SELECTED_ROWS, {-1, kWidth});
   AddVar(block, "out", v1::DENSE, {-1, kWidth});
   const std::vector<std::string> table = {"t"};
-  *block->add_ops() = MakeOp("prefetch", {{"Ids", {"ids"}}}, {{"Rows", {"rows"}}, {"Index", {"index"}}},
-                             {AttrStrings("tables", table), AttrStrings("row_tables", table), AttrInts("widths", {kWidth})});
+  *block->add_ops() =
+      MakeOp("prefetch", {{"Ids", {"ids"}}}, {{"Rows", {"rows"}}, {"Index", {"index"}}},
+             {AttrStrings("tables", table), AttrStrings("row_tables", table), AttrInts("widths", {kWidth})});
   block->mutable_ops(0)->set_role(v1::RPC);
-  *block->add_ops() = MakeOp("lookup_rows", {{"Ids", {"ids"}}, {"Index", {"index"}}, {"Rows", {"rows"}}}, {{"Out", {"out"}}},
-                             {AttrS("pooling", "sum")});
+  *block->add_ops() = MakeOp("lookup_rows", {{"Ids", {"ids"}}, {"Index", {"index"}}, {"Rows", {"rows"}}},
+                             {{"Out", {"out"}}}, {AttrS("pooling", "sum")});
   return program;
 }
 

@@ -46,9 +46,12 @@ void Train(const char* variable, int trainer) {
 
 TEST(FaultPointTest, TheNamedProcessDiesAtTheNamedMoment) {
   EXPECT_EXIT(Train("kill:trainer.1:connecting", 1), testing::KilledBySignal(SIGKILL), "");
-  EXPECT_EXIT(Train("kill:trainer.1:first_part:1", 1), testing::KilledBySignal(SIGKILL), "last0;W[^;]*the fault point is reached");
-  EXPECT_EXIT(Train("kill:trainer.1:between_parts:0", 1), testing::KilledBySignal(SIGKILL), "joined;W[^;]*the fault point is reached");
-  EXPECT_EXIT(Train("kill:trainer.1:last_part:2", 1), testing::KilledBySignal(SIGKILL), "part2;W[^;]*the fault point is reached");
+  EXPECT_EXIT(Train("kill:trainer.1:first_part:1", 1), testing::KilledBySignal(SIGKILL),
+              "last0;W[^;]*the fault point is reached");
+  EXPECT_EXIT(Train("kill:trainer.1:between_parts:0", 1), testing::KilledBySignal(SIGKILL),
+              "joined;W[^;]*the fault point is reached");
+  EXPECT_EXIT(Train("kill:trainer.1:last_part:2", 1), testing::KilledBySignal(SIGKILL),
+              "part2;W[^;]*the fault point is reached");
 }
 
 TEST(FaultPointTest, EveryOtherProcessGoesOn) {
@@ -71,10 +74,10 @@ TEST(FaultPointTest, AReaderIsOfTheTrainerThatIsNamed) {
 }
 
 TEST(FaultPointTest, WhatCannotBeReadIsRefusedWithTheForm) {
-  for (const char* text : {"kill", "kill:trainer.1", "burn:trainer.1:last_part:2", "kill:worker.1:last_part:2",
-                           "kill:trainer:last_part:2", "kill:trainer.x:last_part:2", "kill:trainer.1:lunch:2",
-                           "kill:trainer.1:last_part", "kill:trainer.1:last_part:x", "kill:trainer.1:connecting:2",
-                           "kill:server.1:reader:2"}) {
+  for (const char* text :
+       {"kill", "kill:trainer.1", "burn:trainer.1:last_part:2", "kill:worker.1:last_part:2", "kill:trainer:last_part:2",
+        "kill:trainer.x:last_part:2", "kill:trainer.1:lunch:2", "kill:trainer.1:last_part",
+        "kill:trainer.1:last_part:x", "kill:trainer.1:connecting:2", "kill:server.1:reader:2"}) {
     const auto point = ParseFaultPoint(text);
     EXPECT_TRUE(absl::IsInvalidArgument(point.status())) << text;
     EXPECT_THAT(std::string(point.status().message()), HasSubstr("expected <kill|stop|stall>")) << text;

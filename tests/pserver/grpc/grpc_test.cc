@@ -106,7 +106,8 @@ class GrpcTest : public testing::Test {
     transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
   }
 
-  std::future<absl::StatusOr<std::string>> Start(Method method, Slices request, absl::Duration timeout = absl::Seconds(30)) {
+  std::future<absl::StatusOr<std::string>> Start(Method method, Slices request,
+                                                 absl::Duration timeout = absl::Seconds(30)) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<std::string>>>();
     transport_->Call(0, method, std::move(request), timeout, [promise](absl::StatusOr<Slices> reply) {
       if (reply.ok()) {
@@ -127,9 +128,8 @@ class GrpcTest : public testing::Test {
 };
 
 TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
-  for (const Method method :
-       {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange, Method::kControl,
-        Method::kNorms}) {
+  for (const Method method : {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange,
+                              Method::kControl, Method::kNorms}) {
     const auto reply = Ask("echo", method);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(*reply, std::string(MethodName(method)) + " echo");
@@ -162,10 +162,10 @@ TEST_F(GrpcTest, AMessageOfTheLargestSizeGoesBothWays) {
 TEST_F(GrpcTest, PiecesArriveInOrderAndTheirOwnersAreLetGo) {
   auto owner = std::make_shared<const std::string>(5000, 'a');
   std::string borrowed(300, 'b');
-  const auto reply = Start(Method::kPush, {{owner->data(), owner->size(), owner},
-                                           Slice::Borrow(borrowed.data(), borrowed.size()),
-                                           Slice::Own("end")})
-                         .get();
+  const auto reply =
+      Start(Method::kPush,
+            {{owner->data(), owner->size(), owner}, Slice::Borrow(borrowed.data(), borrowed.size()), Slice::Own("end")})
+          .get();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(*reply, *owner + borrowed + "end");
   transport_ = nullptr;
@@ -290,14 +290,15 @@ TEST_F(GrpcTest, NobodyListeningIsUnavailableSoonAndAServerThatComesBackIsFound)
 
 TEST_F(GrpcTest, APortInUseIsRefusedWithItsReason) {
   const auto second = GrpcServer::Start({.endpoint = server_->endpoint(), .core = &core_});
-  EXPECT_EQ(second.status(), absl::FailedPreconditionError("cannot listen on " + server_->endpoint() +
-                                                           ": Address already in use"));
+  EXPECT_EQ(second.status(),
+            absl::FailedPreconditionError("cannot listen on " + server_->endpoint() + ": Address already in use"));
 }
 
 TEST_F(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
   const auto server = GrpcServer::Start({.endpoint = "192.0.2.1:0", .core = &core_});
   EXPECT_TRUE(absl::IsFailedPrecondition(server.status())) << server.status();
-  EXPECT_THAT(std::string(server.status().message()), HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
+  EXPECT_THAT(std::string(server.status().message()),
+              HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
 }
 
 // Connections that this machine's processes have accepted on the socket.
@@ -391,7 +392,8 @@ TEST(UnixSocketPathTest, SocketsOfProcessesThatAreGoneAreRemovedAndOthersStay) {
   const std::string directory = std::filesystem::path(*path).parent_path();
   EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms::owner_all);
   // Process numbers end at 2^22.
-  const std::string gone = directory + "/99999999-0.sock", serving = directory + "/99999998-0.sock", other = directory + "/file";
+  const std::string gone = directory + "/99999999-0.sock", serving = directory + "/99999998-0.sock",
+                    other = directory + "/file";
   ::close(BindAt(gone));
   const int fd = BindAt(serving);
   std::ofstream(other) << "x";
@@ -409,14 +411,14 @@ TEST(UnixSocketPathTest, ADirectoryOfOthersOrANameTooLongIsRefused) {
   const std::string parent = ShortDirectory();
   std::filesystem::create_directories(parent + "/weir-" + std::to_string(::geteuid()));
   std::filesystem::permissions(parent + "/weir-" + std::to_string(::geteuid()), std::filesystem::perms::all);
-  EXPECT_THAT(std::string(NewUnixSocketPath(parent).status().message()), HasSubstr("not a directory of this user alone"));
-  EXPECT_THAT(std::string(NewUnixSocketPath("/tmp/" + std::string(100, 'x')).status().message()), HasSubstr("at most 107 bytes"));
+  EXPECT_THAT(std::string(NewUnixSocketPath(parent).status().message()),
+              HasSubstr("not a directory of this user alone"));
+  EXPECT_THAT(std::string(NewUnixSocketPath("/tmp/" + std::string(100, 'x')).status().message()),
+              HasSubstr("at most 107 bytes"));
   EXPECT_THAT(std::string(NewUnixSocketPath("/nowhere").status().message()), HasSubstr("cannot make /nowhere/weir-"));
 }
 
-TEST(GrpcTransportTest, NoEndpointsAreRefused) {
-  EXPECT_TRUE(absl::IsInvalidArgument(MakeGrpcTransport({}).status()));
-}
+TEST(GrpcTransportTest, NoEndpointsAreRefused) { EXPECT_TRUE(absl::IsInvalidArgument(MakeGrpcTransport({}).status())); }
 
 }  // namespace
 }  // namespace weir

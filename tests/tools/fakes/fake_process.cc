@@ -191,8 +191,7 @@ int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   TakeHeldSignals();
   const bool server = !Flag("--server_id").empty();
-  const std::string variable =
-      server ? "FAKE_PSERVER_" + Flag("--server_id") : "FAKE_TRAINER_" + Flag("--trainer_id");
+  const std::string variable = server ? "FAKE_PSERVER_" + Flag("--server_id") : "FAKE_TRAINER_" + Flag("--trainer_id");
   const char* script = getenv(variable.c_str());
   if (script == nullptr) script = getenv(server ? "FAKE_PSERVER" : "FAKE_TRAINER");
   const std::string text = script == nullptr ? "" : script;

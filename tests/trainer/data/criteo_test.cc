@@ -29,9 +29,7 @@ std::unique_ptr<LineParser> Parser(const std::string& reader) {
 
 class CriteoTest : public ::testing::Test {
  protected:
-  absl::Status Parse(const std::string& line) {
-    return ParseBothWays(*parser_, line, &example_);
-  }
+  absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
 
   void SetUp() override { ExampleStream::Prepare(*parser_, &example_); }
 
@@ -138,7 +136,8 @@ TEST_F(CriteoTest, WhateverStandsInALineItIsParsedOrRefused) {
 
 // As many fields as have a way of their own, and more.
 TEST(CriteoConfigTest, LinesOfAnyNumberOfFieldsAreParsedAlike) {
-  for (const auto& [integers, categoricals] : {std::pair(13, 26), std::pair(0, 1), std::pair(1, 0), std::pair(7, 8), std::pair(130, 125), std::pair(200, 100)}) {
+  for (const auto& [integers, categoricals] : {std::pair(13, 26), std::pair(0, 1), std::pair(1, 0), std::pair(7, 8),
+                                               std::pair(130, 125), std::pair(200, 100)}) {
     const auto parser = Parser(absl::StrCat("criteo { integers: ", integers, " categoricals: ", categoricals, " }"));
     Example example;
     ExampleStream::Prepare(*parser, &example);

@@ -51,7 +51,9 @@ class CsvTest : public ::testing::Test {
   }
   void SetUp() override { Configure(absl::StrCat("header: false ", kColumns)); }
   absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
-  static absl::Status Refusal(const std::string& config) { return MakeLineParser(ParseData("csv { " + config + " }")).status(); }
+  static absl::Status Refusal(const std::string& config) {
+    return MakeLineParser(ParseData("csv { " + config + " }")).status();
+  }
 
   std::unique_ptr<LineParser> parser_;
   Example example_;
@@ -76,8 +78,8 @@ TEST_F(CsvTest, FieldsOfALineArriveInTheirColumns) {
 
 TEST_F(CsvTest, WhatIsEmptyIsMissing) {
   ASSERT_TRUE(Parse(",,,,,,,").ok());
-  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan),
-                                           NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan),
+                                           NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan)));
   EXPECT_THAT(example_.ids, IsEmpty());
   EXPECT_THAT(example_.counts, ElementsAre(0, 0, 0, 0));
   ASSERT_TRUE(Parse("\"\",\"\",\"\",\"\",1;,\"\",|a||b|,\"\"").ok());
@@ -157,7 +159,9 @@ TEST_F(CsvTest, AHeaderSaysWhereColumnsAre) {
 
 TEST_F(CsvTest, AHeaderMayBeginWithAByteOrderMark) {
   Configure("column { name: 'a' }");
-  Below("\xEF\xBB\xBF" "a,b");
+  Below(
+      "\xEF\xBB\xBF"
+      "a,b");
   ASSERT_TRUE(Parse("1,2").ok());
   EXPECT_THAT(example_.floats, ElementsAre(1));
 }
@@ -166,7 +170,8 @@ TEST_F(CsvTest, AHeaderWithoutAColumnIsRefused) {
   Configure("column { name: 'a' } column { name: 'b' type: TEXT }");
   EXPECT_THAT(parser_->ForHeader("b,c", {}).status(), Invalid("the header has no column 'a'; its 2 are b, c"));
   EXPECT_THAT(parser_->ForHeader("a,b,a", {}).status(), Invalid("the header has two columns 'a'"));
-  EXPECT_THAT(parser_->ForHeader("a,\"b", {}).status(), Invalid("field 2: its quote is not closed; an end of line cannot be in a field"));
+  EXPECT_THAT(parser_->ForHeader("a,\"b", {}).status(),
+              Invalid("field 2: its quote is not closed; an end of line cannot be in a field"));
   EXPECT_THAT(parser_->ForHeader("a," + std::string(1000, 'x'), {}).status(), StatusIs(kInvalid, HasSubstr("x ...")));
   // A label of lines to be predicted.
   Below("b,c", {0});
@@ -176,7 +181,8 @@ TEST_F(CsvTest, AHeaderWithoutAColumnIsRefused) {
 
 TEST_F(CsvTest, WhateverStandsInALineBothWaysAgree) {
   const std::string good = "1,-7,\"a,\"\"b\",Oslo,0.5;-2.25,39,Action|Drama,11|12:0.5";
-  const int refused = RefusedOfChanged(good, "0123,;|:\"-.e\xff", [this](const std::string& line) { return Parse(line); });
+  const int refused =
+      RefusedOfChanged(good, "0123,;|:\"-.e\xff", [this](const std::string& line) { return Parse(line); });
   EXPECT_GT(refused, 5000);
   EXPECT_LT(refused, 19500);
 }
@@ -212,20 +218,26 @@ TEST_F(CsvTest, BadConfigurationsAreRefused) {
   EXPECT_THAT(Refusal(""), Invalid("data.csv: no column that is not skipped"));
   EXPECT_THAT(Refusal("column {}"), Invalid("data.csv.column[0]: name is empty"));
   EXPECT_THAT(Refusal("separator: '' column { name: 'a' }"), Invalid("data.csv.separator: must be one character"));
-  EXPECT_THAT(Refusal("separator: '1' column { name: 'a' }"), StatusIs(kInvalid, HasSubstr("data.csv.separator: must be one character, no quote")));
-  EXPECT_THAT(Refusal("column { name: 'a' list: 'ab' dim: 2 }"), StatusIs(kInvalid, HasSubstr("data.csv.column[0].list: must be one character")));
-  EXPECT_THAT(Refusal("column { name: 'a' dim: 2 }"), Invalid("data.csv.column[0].dim: is for a column with a list, got 2"));
+  EXPECT_THAT(Refusal("separator: '1' column { name: 'a' }"),
+              StatusIs(kInvalid, HasSubstr("data.csv.separator: must be one character, no quote")));
+  EXPECT_THAT(Refusal("column { name: 'a' list: 'ab' dim: 2 }"),
+              StatusIs(kInvalid, HasSubstr("data.csv.column[0].list: must be one character")));
+  EXPECT_THAT(Refusal("column { name: 'a' dim: 2 }"),
+              Invalid("data.csv.column[0].dim: is for a column with a list, got 2"));
 }
 
-// ------------------------------------------------------------------------------------------------------- files and streams
+// ------------------------------------------------------------------------------------------------------- files and
+// streams
 
 // All values of column "x" in the order of streams.
-absl::StatusOr<std::vector<std::vector<float>>> ReadStreams(const TempDir& dir, const std::string& data, int lanes, bool predicting = false) {
+absl::StatusOr<std::vector<std::vector<float>>> ReadStreams(const TempDir& dir, const std::string& data, int lanes,
+                                                            bool predicting = false) {
   DataSpec spec = MakeSpec(data, dir);
   spec.lanes = lanes;
   if (predicting) spec.required = {"y"};
-  auto numbers = ReadNumbers({.spec = spec, .streams = {0, lanes}, .one_pass_in_order = true, .labels_may_be_missing = predicting},
-                             OpenTrain(spec));
+  auto numbers =
+      ReadNumbers({.spec = spec, .streams = {0, lanes}, .one_pass_in_order = true, .labels_may_be_missing = predicting},
+                  OpenTrain(spec));
   if (!numbers.ok()) return numbers.status();
   std::vector<std::vector<float>> streams;
   for (const auto& stream : *numbers) {
@@ -244,7 +256,8 @@ TEST(CsvFilesTest, TheHeaderOfEveryFileIsSkippedByWhoeverHasIt) {
       float next = 0;
       for (int f = 0; f < 3; ++f) {
         std::string text = f == 1 ? "a,x\n" : "x,a long name, of a column\n";
-        for (int i = 0; i < 40; ++i, ++next) absl::StrAppend(&text, f == 1 ? absl::StrCat("7,", next) : absl::StrCat(next, ",7,7"), "\n");
+        for (int i = 0; i < 40; ++i, ++next)
+          absl::StrAppend(&text, f == 1 ? absl::StrCat("7,", next) : absl::StrCat(next, ",7,7"), "\n");
         dir.Write(absl::StrCat("f", f), compressed ? Gzip(text) : text);
       }
       const auto streams = ReadStreams(dir, kX, lanes);
@@ -255,7 +268,8 @@ TEST(CsvFilesTest, TheHeaderOfEveryFileIsSkippedByWhoeverHasIt) {
       // Headers are no lines: line i of the files is dealt to stream i mod lanes.
       for (int s = 0; s < lanes; ++s) {
         const std::vector<float>& stream = (*streams)[static_cast<size_t>(s)];
-        for (size_t i = 0; i < stream.size(); ++i) ASSERT_EQ(stream[i], static_cast<float>(s) + static_cast<float>(i) * static_cast<float>(lanes));
+        for (size_t i = 0; i < stream.size(); ++i)
+          ASSERT_EQ(stream[i], static_cast<float>(s) + static_cast<float>(i) * static_cast<float>(lanes));
       }
     }
   }

@@ -258,10 +258,10 @@ TEST_F(DataSetTest, AFileThatOnlyOneSideHasIsNamed) {
 }
 
 TEST_F(DataSetTest, AMissingFileIsReportedWithWhereItWasLookedFor) {
-  EXPECT_THAT(Open({"train-*.tsv"}).status(),
-              StatusIs(absl::StatusCode::kNotFound,
-                       absl::StrCat("data.train.files: no file matches 'train-*.tsv' (looked for ", dir_.path(),
-                                    "/train-*.tsv)")));
+  EXPECT_THAT(
+      Open({"train-*.tsv"}).status(),
+      StatusIs(absl::StatusCode::kNotFound, absl::StrCat("data.train.files: no file matches 'train-*.tsv' (looked for ",
+                                                         dir_.path(), "/train-*.tsv)")));
   // So is one in a directory that is not there.
   EXPECT_THAT(Open({"nowhere/train-*.tsv"}).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no file matches 'nowhere/train-*.tsv'")));
@@ -289,8 +289,7 @@ TEST_F(DataSetTest, ANameThatPromisesGzipMustKeepIt) {
   EXPECT_THAT(Open({"f.tsv.gz"}).status(),
               StatusIs(kInvalid, "f.tsv.gz: is not gzip though its name says so; rename it if it is plain"));
   dir_.Write("g.gz", "");
-  EXPECT_THAT(Open({"g.gz"}).status(),
-              StatusIs(kDataLoss, "g.gz: cut: 0 bytes are no gzip file; get the file again"));
+  EXPECT_THAT(Open({"g.gz"}).status(), StatusIs(kDataLoss, "g.gz: cut: 0 bytes are no gzip file; get the file again"));
 }
 
 TEST_F(DataSetTest, ACutGzipFileIsDataLossWithTheOffset) {
@@ -308,8 +307,8 @@ TEST_F(DataSetTest, AFlippedBitInAGzipFileIsDataLoss) {
   std::string bytes = Gzip(NumberLines(0, 5000));
   bytes[bytes.size() / 2] ^= 0x10;
   dir_.Write("f.gz", bytes);
-  EXPECT_THAT(ReadAll(Open({"f.gz"})), StatusIs(kDataLoss, AllOf(StartsWith("f.gz: damaged gzip at byte "),
-                                                                 HasSubstr("get the file again"))));
+  EXPECT_THAT(ReadAll(Open({"f.gz"})),
+              StatusIs(kDataLoss, AllOf(StartsWith("f.gz: damaged gzip at byte "), HasSubstr("get the file again"))));
 }
 
 TEST_F(DataSetTest, EveryDamageOfAGzipFileIsSeen) {
@@ -361,7 +360,8 @@ TEST_F(DataSetTest, ANameThatPromisesZstdMustKeepIt) {
   EXPECT_THAT(Open({"f.zst"}).status(),
               StatusIs(kInvalid, "f.zst: is not zstd though its name says so; rename it if it is plain"));
   dir_.Write("g.zst", "\x28\xb5");
-  EXPECT_THAT(Open({"g.zst"}).status(), StatusIs(kDataLoss, "g.zst: cut: 2 bytes are no zstd file; get the file again"));
+  EXPECT_THAT(Open({"g.zst"}).status(),
+              StatusIs(kDataLoss, "g.zst: cut: 2 bytes are no zstd file; get the file again"));
 }
 
 TEST_F(DataSetTest, EveryDamageOfAZstdFileIsSeen) {
@@ -384,7 +384,8 @@ TEST_F(DataSetTest, EveryDamageOfAZstdFileIsSeen) {
 
 TEST_F(DataSetTest, AZstdWindowBeyondReasonIsRefused) {
   dir_.Write("f", Zstd("a\n", /*window_log=*/28));
-  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kInvalid, HasSubstr("f: was compressed with a window of more than 128 MiB")));
+  EXPECT_THAT(ReadAll(Open({"f"})),
+              StatusIs(kInvalid, HasSubstr("f: was compressed with a window of more than 128 MiB")));
 }
 
 TEST_F(DataSetTest, AFileThatShrinksIsDataLoss) {
@@ -409,8 +410,7 @@ TEST_F(DataSetTest, AFileThatVanishesIsNotFound) {
   const auto set = Open({"f"});
   ASSERT_TRUE(set.ok());
   std::filesystem::remove(dir_.path() + "/f");
-  EXPECT_THAT(ReadAll(set),
-              StatusIs(absl::StatusCode::kNotFound, "f: cannot open: No such file or directory"));
+  EXPECT_THAT(ReadAll(set), StatusIs(absl::StatusCode::kNotFound, "f: cannot open: No such file or directory"));
 }
 
 TEST_F(DataSetTest, LineNumbersCountFromOne) {

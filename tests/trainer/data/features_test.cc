@@ -60,7 +60,8 @@ class FeaturesTest : public ::testing::Test {
     DataSpec spec = MakeSpec(absl::StrCat(R"(
         train { files: "f" }
         multi_slot { slot { name: "click" type: FLOAT } slot { name: "x" type: FLOAT dim: 2 }
-                     slot { name: "a" output: "ids" } slot { name: "b" output: "ids" } slot { name: "c" } } )", settings),
+                     slot { name: "a" output: "ids" } slot { name: "b" output: "ids" } slot { name: "c" } } )",
+                                          settings),
                              dir_);
     spec.required = {"click"};
     spec.never_transformed = {"click"};
@@ -115,8 +116,7 @@ TEST_F(FeaturesTest, Log1pHasTheBitsOfTheLibraryRoundedOnce) {
 
 TEST_F(FeaturesTest, StandardizeUsesMeanAndDeviationOfWhatIsThere) {
   // Column 0: 1, 3 and missing: mean 2, deviation 1. Column 1 is constant.
-  const LaneBatch batch =
-      Read("1 1 2 1 7 0 0 0\n1 0 2 3 7 0 0 0\n1 0 0 0 0 0\n", "dense { transform: STANDARDIZE }");
+  const LaneBatch batch = Read("1 1 2 1 7 0 0 0\n1 0 2 3 7 0 0 0\n1 0 0 0 0 0\n", "dense { transform: STANDARDIZE }");
   EXPECT_THAT(Floats(batch, 1), ElementsAre(-1, 0, 1, 0, 0, 0));
   EXPECT_THAT(Floats(batch, 0), ElementsAre(1, 0, 0));
 }
@@ -172,20 +172,24 @@ TEST_F(FeaturesTest, AnEmptySlotHasItsOwnMissingId) {
 }
 
 TEST_F(FeaturesTest, SlotsWithNoneOneAndSeveralIdsStandSideBySide) {
-  const auto salted = [](const char* variable, const char* slot, int64_t id) { return SaltId(SlotSalt(variable, slot), id); };
+  const auto salted = [](const char* variable, const char* slot, int64_t id) {
+    return SaltId(SlotSalt(variable, slot), id);
+  };
   const auto missing = [](const char* variable, const char* slot) { return MissingId(SlotSalt(variable, slot)); };
   // In "ids" no slot has more than one id, in "c" the second example has two.
-  const std::string some = "1 1 2 0 0 0 1 5 1 7\n", several = "1 1 2 0 0 1 6 0 2 8 9\n", all = "1 1 2 0 0 1 1 1 2 1 3\n";
+  const std::string some = "1 1 2 0 0 0 1 5 1 7\n", several = "1 1 2 0 0 1 6 0 2 8 9\n",
+                    all = "1 1 2 0 0 1 1 1 2 1 3\n";
   const LaneBatch batch = Read(some + several + all, "");
-  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(missing("ids", "a"), salted("ids", "b", 5), salted("ids", "a", 6), missing("ids", "b"),
-                                                salted("ids", "a", 1), salted("ids", "b", 2)));
+  EXPECT_THAT(Ids(batch, 2).values, ElementsAre(missing("ids", "a"), salted("ids", "b", 5), salted("ids", "a", 6),
+                                                missing("ids", "b"), salted("ids", "a", 1), salted("ids", "b", 2)));
   EXPECT_THAT(Ids(batch, 2).offsets, ElementsAre(0, 1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(Ids(batch, 3).values, ElementsAre(salted("c", "c", 7), salted("c", "c", 8), salted("c", "c", 9), salted("c", "c", 3)));
+  EXPECT_THAT(Ids(batch, 3).values,
+              ElementsAre(salted("c", "c", 7), salted("c", "c", 8), salted("c", "c", 9), salted("c", "c", 3)));
   EXPECT_THAT(Ids(batch, 3).offsets, ElementsAre(0, 1, 3, 4));
   // Several in the first variable, none or one in the other.
   const LaneBatch other = Read("1 1 2 0 0 2 1 2 0 1 3\n" + some, "");
-  EXPECT_THAT(Ids(other, 2).values, ElementsAre(salted("ids", "a", 1), salted("ids", "a", 2), missing("ids", "b"), missing("ids", "a"),
-                                                salted("ids", "b", 5)));
+  EXPECT_THAT(Ids(other, 2).values, ElementsAre(salted("ids", "a", 1), salted("ids", "a", 2), missing("ids", "b"),
+                                                missing("ids", "a"), salted("ids", "b", 5)));
   EXPECT_THAT(Ids(other, 2).offsets, ElementsAre(0, 2, 3, 4, 5));
   EXPECT_THAT(Ids(other, 3).values, ElementsAre(salted("c", "c", 3), salted("c", "c", 7)));
 }
@@ -269,8 +273,9 @@ TEST_F(FeaturesTest, BytesThatAreNoTextDoNotReachTheTerminal) {
 TEST_F(FeaturesTest, SettingsThatMakeNoSenseAreRefusedByName) {
   EXPECT_THAT(Refusal("dense { transform: BUCKETIZE }"),
               StatusIs(kInvalid, "data.dense.transform: BUCKETIZE needs boundaries; set it per data.dense.column"));
-  EXPECT_THAT(Refusal("dense { column { index: 0 } }"),
-              StatusIs(kInvalid, "data.dense.column[0].variable: the data has no float variable 'dense'; it has click, x"));
+  EXPECT_THAT(
+      Refusal("dense { column { index: 0 } }"),
+      StatusIs(kInvalid, "data.dense.column[0].variable: the data has no float variable 'dense'; it has click, x"));
   EXPECT_THAT(Refusal("dense { column { variable: 'x' index: 2 } }"),
               StatusIs(kInvalid, "data.dense.column[0].index: 'x' has columns 0 to 1, got 2"));
   EXPECT_THAT(Refusal("dense { column { variable: 'click' index: 0 transform: LOG1P } }"),
@@ -294,7 +299,8 @@ TEST(DataSpecTest, LabelsAndPaddingComeFromTheJob) {
       model { layer { name: "e" embedding { ids: "cat" ids: "more" table: "t" padding_id: -3 } }
               layer { name: "f" embedding { ids: "cat" table: "t" padding_id: 0 } }
               layer { name: "g" embedding { ids: "cat" table: "t" } } }
-      train { seed: 5 lanes: 4 epochs: 3 } distribute { trainers: 2 })", &job));
+      train { seed: 5 lanes: 4 epochs: 3 } distribute { trainers: 2 })",
+                                                            &job));
   v1::ProgramDesc program;
   program.add_losses()->set_label("label");
   program.mutable_losses(0)->set_sample_weight("weight");

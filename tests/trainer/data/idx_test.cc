@@ -63,7 +63,8 @@ class IdxTest : public ::testing::Test {
       if (!status.ok()) return status;
       if ((*reader)->ended()) return streams;
       for (size_t lane = 0; lane < batches.size(); ++lane) {
-        const Tensor &labels = std::get<Tensor>(batches[lane].vars[0]), &pictures = std::get<Tensor>(batches[lane].vars[1]);
+        const Tensor &labels = std::get<Tensor>(batches[lane].vars[0]),
+                     &pictures = std::get<Tensor>(batches[lane].vars[1]);
         for (int64_t i = 0; i < batches[lane].examples; ++i) {
           const int label = static_cast<int>(labels.data<float>()[i]);
           streams[lane].push_back(label);
@@ -73,7 +74,9 @@ class IdxTest : public ::testing::Test {
       }
     }
   }
-  absl::Status ReadAll(const std::string& source = "files: 'x*' labels: 'y*'", int lanes = 1) { return Read(source, lanes).status(); }
+  absl::Status ReadAll(const std::string& source = "files: 'x*' labels: 'y*'", int lanes = 1) {
+    return Read(source, lanes).status();
+  }
 
   TempDir dir_;
   DataSpec spec_;
@@ -114,7 +117,8 @@ TEST_F(IdxTest, ExamplesOfFewCompressedFilesAreDealtInTurn) {
   dir_.Write("y1", Gzip(Labels(5, 8)));
   const auto streams = Read("files: 'x*' labels: 'y*'", 4);
   ASSERT_TRUE(streams.ok()) << streams.status();
-  EXPECT_THAT(*streams, ElementsAre(ElementsAre(200, 196), ElementsAre(199, 195), ElementsAre(198, 194), ElementsAre(197, 193)));
+  EXPECT_THAT(*streams,
+              ElementsAre(ElementsAre(200, 196), ElementsAre(199, 195), ElementsAre(198, 194), ElementsAre(197, 193)));
 }
 
 TEST_F(IdxTest, CompressedFilesGoWholeAndTheExamplesOfTheLastInTurn) {
@@ -160,7 +164,8 @@ TEST_F(IdxTest, WithoutLabelsTheyAreMissing) {
   ASSERT_TRUE(set.ok());
   spec_.lanes = 1;
   // Prediction: 0 stands for it.
-  const auto numbers = ReadNumbers({.spec = spec_, .streams = {0, 1}, .one_pass_in_order = true, .labels_may_be_missing = true}, *set);
+  const auto numbers =
+      ReadNumbers({.spec = spec_, .streams = {0, 1}, .one_pass_in_order = true, .labels_may_be_missing = true}, *set);
   ASSERT_TRUE(numbers.ok()) << numbers.status();
   EXPECT_THAT(*numbers, ElementsAre(ElementsAre(ElementsAre(0, 0))));
 }
@@ -195,19 +200,24 @@ TEST_F(IdxTest, AWrongHeaderIsRefused) {
   };
   EXPECT_THAT(open("label,a\n1,2\n"), StatusIs(kInvalid, HasSubstr("x: is no IDX file")));
   EXPECT_THAT(open(Header({})), StatusIs(kInvalid, HasSubstr("x: is no IDX file")));
-  EXPECT_THAT(open(Header({2, 2, 2}, 13)), StatusIs(kInvalid, "x: holds values of IDX type 13; only unsigned bytes, type 8, are read"));
-  EXPECT_THAT(open(Header({2, 3}) + "abcdef"), StatusIs(kInvalid, "x: its examples have 3 values; data.idx.values is 4"));
+  EXPECT_THAT(open(Header({2, 2, 2}, 13)),
+              StatusIs(kInvalid, "x: holds values of IDX type 13; only unsigned bytes, type 8, are read"));
+  EXPECT_THAT(open(Header({2, 3}) + "abcdef"),
+              StatusIs(kInvalid, "x: its examples have 3 values; data.idx.values is 4"));
   EXPECT_THAT(open(Header({2, 0})), StatusIs(kInvalid, "x: its examples have 0 values; data.idx.values is 4"));
   EXPECT_THAT(open(Header({4294967295u, 4294967295u, 4294967295u, 4294967295u, 4})),
               StatusIs(kInvalid, "x: its IDX header promises more than 2^60 bytes"));
-  EXPECT_THAT(open(std::string("\0\0", 2)), StatusIs(kDataLoss, HasSubstr("x: cut: it ends in the middle of its IDX header")));
-  EXPECT_THAT(open(Pictures(0, 2).substr(0, 15)), StatusIs(kDataLoss, HasSubstr("x: cut: it ends in the middle of its IDX header")));
+  EXPECT_THAT(open(std::string("\0\0", 2)),
+              StatusIs(kDataLoss, HasSubstr("x: cut: it ends in the middle of its IDX header")));
+  EXPECT_THAT(open(Pictures(0, 2).substr(0, 15)),
+              StatusIs(kDataLoss, HasSubstr("x: cut: it ends in the middle of its IDX header")));
 }
 
 TEST_F(IdxTest, APlainFileIsAsLongAsItsHeaderPromises) {
   dir_.Write("y", Labels(0, 2));
   dir_.Write("x", Pictures(0, 2).substr(0, 23));
-  EXPECT_THAT(ReadAll(), StatusIs(kDataLoss, "x: has 23 bytes; its IDX header promises 2 x 4, so 24; get the file again"));
+  EXPECT_THAT(ReadAll(),
+              StatusIs(kDataLoss, "x: has 23 bytes; its IDX header promises 2 x 4, so 24; get the file again"));
   dir_.Write("x", Pictures(0, 2) + "a");
   EXPECT_THAT(ReadAll(), StatusIs(kInvalid, "x: has 25 bytes; its IDX header promises 2 x 4, so 24"));
 }
@@ -224,7 +234,8 @@ TEST_F(IdxTest, ACompressedFileIsAsLongAsItsHeaderPromises) {
   }
   dir_.Write("x", Pictures(0, 2));
   dir_.Write("y", Gzip(Labels(0, 2).substr(0, 9)));
-  EXPECT_THAT(ReadAll(), StatusIs(kDataLoss, "y: ends in example 1 from 0; its IDX header promises 2; get the file again"));
+  EXPECT_THAT(ReadAll(),
+              StatusIs(kDataLoss, "y: ends in example 1 from 0; its IDX header promises 2; get the file again"));
   const std::string whole = Gzip(Labels(0, 2));
   dir_.Write("y", whole.substr(0, whole.size() - 4));
   EXPECT_THAT(ReadAll(), StatusIs(kDataLoss, HasSubstr("y: cut: the compressed data ends")));
@@ -241,7 +252,8 @@ TEST_F(IdxTest, AFileThatShrinksIsDataLoss) {
 }
 
 TEST(IdxParserTest, BadConfigurationsAreRefused) {
-  EXPECT_THAT(MakeLineParser(ParseData("idx {}")).status(), StatusIs(kInvalid, "data.idx.values must be at least 1, got 0"));
+  EXPECT_THAT(MakeLineParser(ParseData("idx {}")).status(),
+              StatusIs(kInvalid, "data.idx.values must be at least 1, got 0"));
   EXPECT_THAT(MakeLineParser(ParseData("idx { values: 1 output: 'label' }")).status(),
               StatusIs(kInvalid, "data.idx.output must be a name other than 'label', got 'label'"));
 }

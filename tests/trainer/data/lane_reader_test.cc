@@ -60,7 +60,9 @@ class LaneReaderTest : public ::testing::Test {
     CHECK(numbers.ok()) << numbers.status();
     return *numbers;
   }
-  absl::Status Error(const LaneReaderOptions& options) { return ReadNumbers(options, OpenTrain(options.spec)).status(); }
+  absl::Status Error(const LaneReaderOptions& options) {
+    return ReadNumbers(options, OpenTrain(options.spec)).status();
+  }
 
   TempDir dir_;
 };
@@ -81,7 +83,8 @@ TEST_F(LaneReaderTest, DropLastDropsTheShortBatchOfEveryEpoch) {
 TEST_F(LaneReaderTest, ABatchGoesOnWithTheNextEpoch) {
   dir_.Write("f", NumberLines(10, 13));
   const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 2", 1, 3));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12, 10), ElementsAre(11, 12), ElementsAre(10, 11), ElementsAre(12)));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 11), ElementsAre(12, 10), ElementsAre(11, 12), ElementsAre(10, 11),
+                                ElementsAre(12)));
 }
 
 TEST_F(LaneReaderTest, EachEpochOfLessThanABatchIsABatch) {
@@ -422,7 +425,9 @@ class GatedParser : public LineParser {
   }
 };
 
-absl::StatusOr<std::unique_ptr<LineParser>> MakeGatedParser(const v1::Input&) { return std::make_unique<GatedParser>(); }
+absl::StatusOr<std::unique_ptr<LineParser>> MakeGatedParser(const v1::Input&) {
+  return std::make_unique<GatedParser>();
+}
 WEIR_REGISTER_LINE_PARSER(v1::Input, MakeGatedParser);
 
 TEST_F(LaneReaderTest, AWaitForDataEndsAtItsDeadlineAndNamesTheStreams) {
@@ -492,7 +497,8 @@ TEST_F(LaneReaderTest, AReadThatNeverComesBackIsLeftBehind) {
     auto reader = LaneReader::Create(OpenTrain(options.spec), options);
     ASSERT_TRUE(reader.ok());
     std::vector<LaneBatch> batches;
-    EXPECT_THAT((*reader)->Next(absl::Milliseconds(20), &batches), StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
+    EXPECT_THAT((*reader)->Next(absl::Milliseconds(20), &batches),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
   }
   // The reader has gone while its thread stands at the gate; what the thread works on is still there when it goes on.
   TheGate().Open();
@@ -519,7 +525,8 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   const DataStatistics none;
   options.statistics = &none;
   EXPECT_THAT(LaneReader::Create(data, options).status(),
-              StatusIs(kInvalid, "data statistics are of 0 float columns, the data has 1; they were taken with another reader"));
+              StatusIs(kInvalid,
+                       "data statistics are of 0 float columns, the data has 1; they were taken with another reader"));
   options.spec.config.clear_dense();
   options.spec.config.mutable_ids()->set_min_count(3);
   EXPECT_THAT(LaneReader::Create(data, options).status(),

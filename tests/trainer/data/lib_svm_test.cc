@@ -39,7 +39,9 @@ class LibSvmTest : public ::testing::Test {
                  slot { name: "rest" first: 1000 })");
   }
   absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
-  static absl::Status Refusal(const std::string& config) { return MakeLineParser(ParseData("lib_svm { " + config + " }")).status(); }
+  static absl::Status Refusal(const std::string& config) {
+    return MakeLineParser(ParseData("lib_svm { " + config + " }")).status();
+  }
 
   std::unique_ptr<LineParser> parser_;
   Example example_;
@@ -82,12 +84,15 @@ TEST_F(LibSvmTest, IndexesThatNoSlotTakesAreSkipped) {
 }
 
 TEST_F(LibSvmTest, AnIndexIsAnyUnsigned64Bits) {
-  Configure("slot { name: 'low' last: 281474976710655 } slot { name: 'group7' first: 1970324836974592 last: 2251799813685247 } "
-            "slot { name: 'top' first: 18446744073709551615 }");
+  Configure(
+      "slot { name: 'low' last: 281474976710655 } slot { name: 'group7' first: 1970324836974592 last: 2251799813685247 "
+      "} "
+      "slot { name: 'top' first: 18446744073709551615 }");
   ASSERT_TRUE(Parse("1 5:1 1970324836974592:1 2251799813685247:1 18446744073709551615:1").ok());
   EXPECT_THAT(example_.ids, ElementsAre(5, 1970324836974592, 2251799813685247, -1));
   EXPECT_THAT(example_.counts, ElementsAre(1, 2, 1));
-  EXPECT_THAT(Parse("1 18446744073709551616:1"), Invalid("'18446744073709551616:1' has an index that is no unsigned 64-bit number"));
+  EXPECT_THAT(Parse("1 18446744073709551616:1"),
+              Invalid("'18446744073709551616:1' has an index that is no unsigned 64-bit number"));
 }
 
 TEST_F(LibSvmTest, LabelsMayHaveASignOrBeAbsent) {
@@ -101,7 +106,9 @@ TEST_F(LibSvmTest, LabelsMayHaveASignOrBeAbsent) {
 }
 
 TEST_F(LibSvmTest, FieldsOfLibffmChooseTheSlot) {
-  Configure(R"(fields: true slot { name: "x" type: FLOAT field: 0 last: 1 } slot { name: "b" field: 2 } slot { name: "a" field: 1 })");
+  Configure(
+      R"(fields: true slot { name: "x" type: FLOAT field: 0 last: 1 } slot { name: "b" field: 2 }
+        slot { name: "a" field: 1 })");
   ASSERT_TRUE(Parse("1 0:0:0.5 0:1:2 1:77:1 2:77:1 2:5:0.5 3:77:1").ok());
   EXPECT_THAT(example_.floats, ElementsAre(1, 0.5, 2));
   EXPECT_THAT(example_.ids, ElementsAre(77, 5, 77));
@@ -113,7 +120,9 @@ TEST_F(LibSvmTest, FieldsOfLibffmChooseTheSlot) {
 }
 
 TEST_F(LibSvmTest, ASlotWithoutAFieldTakesEveryField) {
-  Configure(R"(fields: true slot { name: "all" last: 99 } slot { name: "b" field: 2 first: 100 } slot { name: "c" field: 3 first: 100 })");
+  Configure(
+      R"(fields: true slot { name: "all" last: 99 } slot { name: "b" field: 2 first: 100 }
+        slot { name: "c" field: 3 first: 100 })");
   ASSERT_TRUE(Parse("1 7:99:1 3:100:1 2:100:1 0:0:1 4:100:1").ok());
   EXPECT_THAT(example_.ids, ElementsAre(99, 0, 100, 100));
   EXPECT_THAT(example_.counts, ElementsAre(2, 1, 1));
@@ -135,7 +144,8 @@ TEST_F(LibSvmTest, BadLinesAreExplained) {
 
 TEST_F(LibSvmTest, WhateverStandsInALineBothWaysAgree) {
   const std::string good = "+1 1:0.5 2:-1e2 10:1 25:3 1000:1 18446744073709551615:0.25";
-  const int refused = RefusedOfChanged(good, "0123 :-+.e\t\xff", [this](const std::string& line) { return Parse(line); });
+  const int refused =
+      RefusedOfChanged(good, "0123 :-+.e\t\xff", [this](const std::string& line) { return Parse(line); });
   EXPECT_GT(refused, 3000);
   EXPECT_LT(refused, 19500);
 }
@@ -172,8 +182,10 @@ TEST_F(LibSvmTest, NumbersOfUpToEightCharactersAreReadAsPlainly) {
 TEST_F(LibSvmTest, LinesOfAnyLengthAreReadAsPlainly) {
   Configure(
       R"(slot { name: "dense" type: FLOAT first: 1 last: 40 } slot { name: "late" first: 5000 last: 5999 output: "cat" }
-               slot { name: "a" first: 100 last: 199 output: "cat" } slot { name: "b" first: 200 last: 200 output: "cat" }
-               slot { name: "more" type: FLOAT first: 300 last: 900 } slot { name: "rest" first: 10000 last: 99999999 })");
+               slot { name: "a" first: 100 last: 199 output: "cat" }
+                 slot { name: "b" first: 200 last: 200 output: "cat" }
+               slot { name: "more" type: FLOAT first: 300 last: 900 }
+                 slot { name: "rest" first: 10000 last: 99999999 })");
   int accepted = 0;
   for (uint64_t n = 0; n < 6000; ++n) {
     const PhiloxBlock how = Philox(3, n, 0);
@@ -200,7 +212,8 @@ TEST_F(LibSvmTest, BadConfigurationsAreRefused) {
   EXPECT_THAT(Refusal("slot { name: 'a' output: 'label' }"),
               Invalid("data.lib_svm.slot[0]: 'label' is a variable of the format itself; give it another output"));
   EXPECT_THAT(Refusal("slot { name: 'a' first: 3 last: 2 }"), Invalid("data.lib_svm.slot[0]: has indexes from 3 to 2"));
-  EXPECT_THAT(Refusal("slot { name: 'a' type: FLOAT }"), StatusIs(kInvalid, HasSubstr("has indexes from 0 to 1844674407370955161")));
+  EXPECT_THAT(Refusal("slot { name: 'a' type: FLOAT }"),
+              StatusIs(kInvalid, HasSubstr("has indexes from 0 to 1844674407370955161")));
   EXPECT_THAT(Refusal("slot { name: 'a' last: 7 } slot { name: 'b' first: 7 }"),
               Invalid("data.lib_svm.slot[1]: takes indexes that slot[0] takes, too"));
   EXPECT_THAT(Refusal("slot { name: 'a' field: 1 }"),

@@ -127,7 +127,8 @@ TEST_F(MultiSlotTest, ASkippedSlotIsParsedAndThrownAway) {
 
 TEST_F(MultiSlotTest, WhateverStandsInALineBothWaysAgree) {
   const std::string good = "1 1 3 10 20:0.5 10 2 0.5 -1e2 1 7";
-  const int refused = RefusedOfChanged(good, "0123 :-.e\t\xff", [this](const std::string& line) { return Parse(line); });
+  const int refused =
+      RefusedOfChanged(good, "0123 :-.e\t\xff", [this](const std::string& line) { return Parse(line); });
   EXPECT_GT(refused, 5000);
   EXPECT_LT(refused, 19500);
 }
@@ -176,8 +177,8 @@ TEST(CustomReaderTest, AFormatFromOutsideIsFoundByItsMessage) {
 
 TEST(CustomReaderTest, AnUnknownFormatIsRefusedByName) {
   v1::Data data;
-  EXPECT_THAT(MakeLineParser(data).status(),
-              Invalid("data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { ... }, idx { ... } or custom { ... }"));
+  EXPECT_THAT(MakeLineParser(data).status(), Invalid("data: no reader; write criteo {}, multi_slot { ... }, csv { ... "
+                                                     "}, lib_svm { ... }, idx { ... } or custom { ... }"));
   data.mutable_custom()->PackFrom(v1::Scale());
   EXPECT_THAT(MakeLineParser(data).status(),
               Invalid("data: no reader is registered for weir.v1.Scale; there are weir.v1.Criteo, weir.v1.Csv, "

@@ -43,9 +43,34 @@ bool FloatIsRight(const std::string& number, char behind) {
 }
 
 TEST(ReadFloatTest, CommonNumbersAreTakenAndRight) {
-  for (const char* number : {"0", "-0", "1", "-1", "7", "42", "0.5", "-0.25", ".5", "5.", "-.5", "3.14159", "16777216", "33554433",
-                             "33554435.25", "0.1", "0.2", "0.3", "123456.789", "-122.23", "452600.0", "0.000001",
-                             "9007199254740991", "99999999", "100000000", "123456789012345", "1.17549435", "0000000001",
+  for (const char* number : {"0",
+                             "-0",
+                             "1",
+                             "-1",
+                             "7",
+                             "42",
+                             "0.5",
+                             "-0.25",
+                             ".5",
+                             "5.",
+                             "-.5",
+                             "3.14159",
+                             "16777216",
+                             "33554433",
+                             "33554435.25",
+                             "0.1",
+                             "0.2",
+                             "0.3",
+                             "123456.789",
+                             "-122.23",
+                             "452600.0",
+                             "0.000001",
+                             "9007199254740991",
+                             "99999999",
+                             "100000000",
+                             "123456789012345",
+                             "1.17549435",
+                             "0000000001",
                              "0.0000000000001"}) {
     EXPECT_TRUE(FloatIsRight(number, ' ')) << number;
   }
@@ -80,8 +105,8 @@ TEST(ReadFloatTest, MiddlesBetweenTwoFloatsAreRight) {
 }
 
 TEST(ReadFloatTest, RareNumbersAndNoNumbersAreLeft) {
-  for (const char* number : {"", "-", ".", "-.", "+1", "e5", "1e5", "1E5", "nan", "inf", "x", " 1", "12345678901234567890",
-                             "0.12345678901234567890", "9007199254740993"}) {
+  for (const char* number : {"", "-", ".", "-.", "+1", "e5", "1e5", "1E5", "nan", "inf", "x", " 1",
+                             "12345678901234567890", "0.12345678901234567890", "9007199254740993"}) {
     EXPECT_FALSE(FloatIsRight(number, ' ')) << number;
   }
 }
@@ -124,11 +149,14 @@ bool ShortIsRight(const std::string& field) {
 }
 
 TEST(ShortFloatTest, CommonNumbersAreTakenAndRight) {
-  for (const char* field : {"0", "-0", "1", "-1", "42", "0.5", "-0.25", ".5", "5.", "-.5", "-5.", "3.14159", "12345678", "1234567.",
-                            ".1234567", "-1234567", "-122.23", "452600.0", "0.000001", "00000001", "0.000000", "99999999"}) {
+  for (const char* field :
+       {"0",       "-0",       "1",        "-1",       "42",       "0.5",      "-0.25",    ".5",
+        "5.",      "-.5",      "-5.",      "3.14159",  "12345678", "1234567.", ".1234567", "-1234567",
+        "-122.23", "452600.0", "0.000001", "00000001", "0.000000", "99999999"}) {
     EXPECT_TRUE(ShortIsRight(field)) << field;
   }
-  for (const char* field : {"-", ".", "-.", "1..2", "1.2.3", "+1", "1e5", "nan", "inf", "1 ", " 1", "1,5", "--1", "1-", "0x12", "/", ":"}) {
+  for (const char* field :
+       {"-", ".", "-.", "1..2", "1.2.3", "+1", "1e5", "nan", "inf", "1 ", " 1", "1,5", "--1", "1-", "0x12", "/", ":"}) {
     EXPECT_FALSE(ShortIsRight(field)) << field;
   }
 }
@@ -203,7 +231,8 @@ TEST(ReadUnsignedTest, EveryByteThatIsNoDigitEndsTheNumber) {
   for (int place = 0; place <= 9; ++place) {
     for (int c = 0; c < 256; ++c) {
       if (c >= '0' && c <= '9') continue;
-      const std::string text = std::string(static_cast<size_t>(place), '7') + static_cast<char>(c) + std::string(24, '8');
+      const std::string text =
+          std::string(static_cast<size_t>(place), '7') + static_cast<char>(c) + std::string(24, '8');
       uint64_t value = 0;
       const char* const stop = ReadUnsigned(text.data(), text.data() + 20, &value);
       ASSERT_EQ(stop, place == 0 ? nullptr : text.data() + place) << place << " " << c;

@@ -62,7 +62,8 @@ TEST(ProgramContractTest, ThePaddingIdOfALookUpIsTheOneThatTheReaderGives) {
   dir.Write("f", "1 1 1 -7 1 -7\n");
   const Job job = Parse(R"(
       name: "padding"
-      data { train { files: "f" } multi_slot { slot { name: "y" type: FLOAT } slot { name: "salted" } slot { name: "raw" } }
+      data { train { files: "f" } multi_slot { slot { name: "y" type: FLOAT } slot { name: "salted" }
+        slot { name: "raw" } }
              ids { shared: "raw" } batch_size: 8 }
       model {
         layer { name: "a" embedding { ids: "salted" ids: "raw" table: "t" pooling: SUM padding_id: -7 } }

@@ -67,7 +67,9 @@ TEST(SaltIdsTest, EmptySlotsGetTheirMissingIdEachWay) {
     for (const auto salt : {SaltIdsOrMissing, SaltIdsOrMissingPlainly}) {
       for (const bool is_wide : {true, false}) {
         std::vector<int64_t> out(n + 1, 77);
-        EXPECT_EQ(salt(salts.data(), missing.data(), counts.data() + 1, (is_wide ? wide : narrow).data() + 1, is_wide, n, out.data()), ids);
+        EXPECT_EQ(salt(salts.data(), missing.data(), counts.data() + 1, (is_wide ? wide : narrow).data() + 1, is_wide,
+                       n, out.data()),
+                  ids);
         EXPECT_EQ(out.back(), 77);
         out.pop_back();
         EXPECT_EQ(out, expected) << n;

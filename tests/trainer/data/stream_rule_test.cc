@@ -126,7 +126,8 @@ TEST(StreamRuleTest, EveryStreamSeesEveryHundredthOfThePlainText) {
 TEST(StreamRuleTest, SmallCompressedFilesAreDealtLineByLine) {
   EXPECT_THAT(Text(CutStream({Packed(8 * kMiB), Packed(8 * kMiB)}, 1, 2)),
               ElementsAre(absl::StrCat("0:0-", 8 * kMiB, "/2"), absl::StrCat("1:0-", 8 * kMiB, "/2")));
-  EXPECT_THAT(Text(CutStream({Packed(8 * kMiB), Packed(8 * kMiB + 1)}, 1, 2)), ElementsAre(absl::StrCat("0:0-", 8 * kMiB)));
+  EXPECT_THAT(Text(CutStream({Packed(8 * kMiB), Packed(8 * kMiB + 1)}, 1, 2)),
+              ElementsAre(absl::StrCat("0:0-", 8 * kMiB)));
   // Plain bytes beside them count for themselves.
   EXPECT_THAT(Text(CutStream({Packed(8 * kMiB), Plain(16 * kMiB)}, 0, 2)),
               ElementsAre(absl::StrCat("0:0-", 8 * kMiB, "/2"), absl::StrCat("1:0-", 16 * kMiB, "/2")));
@@ -135,8 +136,10 @@ TEST(StreamRuleTest, SmallCompressedFilesAreDealtLineByLine) {
 TEST(StreamRuleTest, CompressedFilesGoWholeLargestFirstToTheLightestStream) {
   // 60 to stream 0, 50 to stream 1, 30 to stream 1, 20 to stream 0.
   const std::vector<DataFile> files = {Packed(20 * kMiB), Packed(30 * kMiB), Packed(50 * kMiB), Packed(60 * kMiB)};
-  EXPECT_THAT(Text(CutStream(files, 0, 2)), ElementsAre(absl::StrCat("0:0-", 20 * kMiB), absl::StrCat("3:0-", 60 * kMiB)));
-  EXPECT_THAT(Text(CutStream(files, 1, 2)), ElementsAre(absl::StrCat("1:0-", 30 * kMiB), absl::StrCat("2:0-", 50 * kMiB)));
+  EXPECT_THAT(Text(CutStream(files, 0, 2)),
+              ElementsAre(absl::StrCat("0:0-", 20 * kMiB), absl::StrCat("3:0-", 60 * kMiB)));
+  EXPECT_THAT(Text(CutStream(files, 1, 2)),
+              ElementsAre(absl::StrCat("1:0-", 30 * kMiB), absl::StrCat("2:0-", 50 * kMiB)));
 }
 
 TEST(StreamRuleTest, ACompressedFileAboveTheMeanIsDealtLineByLine) {
@@ -148,7 +151,8 @@ TEST(StreamRuleTest, ACompressedFileAboveTheMeanIsDealtLineByLine) {
 }
 
 TEST(StreamRuleTest, CompressedFilesOfLikeSizeGoWhole) {
-  const std::vector<DataFile> files = {Packed(1003 * kMiB), Packed(997 * kMiB), Packed(1001 * kMiB), Packed(999 * kMiB)};
+  const std::vector<DataFile> files = {Packed(1003 * kMiB), Packed(997 * kMiB), Packed(1001 * kMiB),
+                                       Packed(999 * kMiB)};
   for (int s = 0; s < 4; ++s) {
     const std::vector<Segment> segments = CutStream(files, s, 4);
     ASSERT_EQ(segments.size(), 1u);
