@@ -1,5 +1,5 @@
-// Arithmetic of relu, sigmoid, tanh and square, for CPU and CUDA. Gradients from the output, where the output says
-// enough.
+// Arithmetic of relu, sigmoid, tanh and square, for CPU and CUDA. Gradients are computed from the output where it
+// suffices, else from the input.
 #ifndef WEIR_OPS_ACTIVATION_MATH_H_
 #define WEIR_OPS_ACTIVATION_MATH_H_
 

@@ -1,5 +1,5 @@
-// adagrad_per_row: a += mean of g^2 over the row;  w -= lr / (sqrt(a) + epsilon) g. CPU; form of a rule with one state
-// for a row (PerRow in ops/update_loops.h).
+// adagrad_per_row: a += mean of g^2 over the row; w -= lr / (sqrt(a) + epsilon) g. CPU only; a rule with one state per
+// row (PerRow in ops/update_loops.h).
 #ifndef WEIR_OPS_ADAGRAD_PER_ROW_MATH_H_
 #define WEIR_OPS_ADAGRAD_PER_ROW_MATH_H_
 

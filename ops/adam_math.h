@@ -12,7 +12,7 @@ struct AdamMath {
   static constexpr int kStates = 2;
   static constexpr bool kCounts = true;
 
-  // What depends on t alone; powers in double.
+  // Factors that depend only on t; powers are computed in double.
   struct Bias {
     float rate;  // r / (1 - b1^t)
     float root;  // r
@@ -24,8 +24,7 @@ struct AdamMath {
 
   double beta1, beta2;
   float epsilon;
-  // BiasAt(beta1, beta2, i) for i in [1, known): rows would pay two powers each otherwise. May be empty
-  // (ops/known_biases.h).
+  // BiasAt(beta1, beta2, i) for i in [1, known): saves two powers per row. May be empty (ops/known_biases.h).
   const Bias* biases = nullptr;
   int known = 0;
 

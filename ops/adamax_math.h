@@ -11,14 +11,14 @@ namespace weir {
 struct AdamaxMath {
   static constexpr int kStates = 2;
   static constexpr bool kCounts = true;
-  // rate: 1 / (1 - b1^t); root is not used.
+  // Bias with rate = 1 / (1 - b1^t); root is not used.
   WEIR_MATH static AdamMath::Bias BiasAt(double beta1, double /*beta2*/, double t) {
     return {static_cast<float>(1.0 / (1.0 - pow(beta1, t))), 1};
   }
 
   double beta1, beta2;
   float epsilon;
-  const AdamMath::Bias* biases = nullptr;  // as AdamMath's
+  const AdamMath::Bias* biases = nullptr;  // see AdamMath::biases
   int known = 0;
 
   struct Step {

@@ -1,4 +1,4 @@
-// adamw: adam, and besides w -= lr weight_decay w. CPU and CUDA; form as in ops/sgd_math.h.
+// adamw: adam, and in addition w -= lr weight_decay w. CPU and CUDA; form as in ops/sgd_math.h.
 #ifndef WEIR_OPS_ADAMW_MATH_H_
 #define WEIR_OPS_ADAMW_MATH_H_
 

@@ -1,5 +1,5 @@
-// How the elements of a smaller tensor Y stand against those of X, for loops over X. Dimensions that behave alike are
-// joined: what is left is a few outer loops and one inner run in which Y either moves with X or stands still.
+// Maps the elements of X to those of a smaller tensor Y, for loops over X. Adjacent dimensions with equal behaviour are
+// merged, which leaves a few outer loops and one inner run in which Y either advances with X or stays at one element.
 #ifndef WEIR_OPS_BROADCAST_H_
 #define WEIR_OPS_BROADCAST_H_
 
@@ -13,10 +13,10 @@ namespace weir {
 
 class Broadcast {
  public:
-  // `y` has the rank of `x`, each dim equal to X's or 1. Sizes may be 0.
+  // `y` must have the rank of `x`, with each dim equal to X's or 1. Sizes may be 0.
   Broadcast(absl::Span<const int64_t> x, absl::Span<const int64_t> y);
 
-  // Length of the inner run, and whether Y moves in it (else one element of Y stands for the whole run).
+  // Length of the inner run, and true if Y advances in it (else one element of Y is used for the whole run).
   int64_t inner() const { return inner_; }
   bool inner_moves() const { return inner_moves_; }
 
@@ -46,8 +46,8 @@ class Broadcast {
   bool inner_moves_ = true;
 };
 
-// Dims of Y as seen from X: Y's dims stand from `axis` of X on (-1: at the end), with 1 everywhere else.
-// InvalidArgument when they do not fit; -1 (the batch) fits only -1 or 1.
+// Returns the dims of Y extended to the rank of X: Y's dims from `axis` of X on (-1: at the end), and 1 elsewhere.
+// InvalidArgument if they do not fit; -1 (the batch) fits only -1 or 1.
 absl::StatusOr<Shape> AlignDims(absl::Span<const int64_t> x, absl::Span<const int64_t> y, int64_t axis);
 
 }  // namespace weir

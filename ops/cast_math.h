@@ -1,5 +1,5 @@
-// Arithmetic of cast, for CPU and CUDA: fractions are cut off towards 0, what the new type cannot hold becomes its
-// nearest value, NaN becomes 0 of a whole number.
+// Arithmetic of cast, for CPU and CUDA: fractions are truncated towards 0, values outside the new type's range become
+// its nearest value, NaN becomes 0 in integer types.
 #ifndef WEIR_OPS_CAST_MATH_H_
 #define WEIR_OPS_CAST_MATH_H_
 

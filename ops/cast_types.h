@@ -1,4 +1,4 @@
-// Types that cast knows.
+// Types supported by cast.
 #ifndef WEIR_OPS_CAST_TYPES_H_
 #define WEIR_OPS_CAST_TYPES_H_
 
@@ -8,7 +8,7 @@
 
 namespace weir {
 
-// Calls f with a zero of the C++ type of dtype; false when there is none.
+// Calls f with a zero of the C++ type of dtype; returns false if there is none.
 template <typename F>
 bool WithCastType(DType dtype, F f) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// What the ops that move variables share.
+// Helpers of the ops that move variables between trainers and servers.
 #ifndef WEIR_OPS_CHANNEL_OP_H_
 #define WEIR_OPS_CHANNEL_OP_H_
 
@@ -14,14 +14,14 @@
 
 namespace weir {
 
-// FailedPrecondition in a process without servers.
+// Returns the channel of the step. FailedPrecondition in a process without servers.
 absl::StatusOr<ParamChannel*> ChannelOf(const KernelContext& ctx);
 
-// The variables of a slot, in order; empty when the op does not have it.
+// Return the variables of a slot, in order; empty if the op does not have it.
 std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot);
 std::vector<std::string> VarsOfOutput(const v1::OpDesc& op, std::string_view slot);
 
-// Attributes blocks and servers, one of each for every one of `count` variables.
+// Checks that the attributes blocks and servers have one entry for each of `count` variables.
 absl::Status CheckBlocks(const InferContext& ctx, int count);
 std::vector<BlockRef> BlocksOf(const AttrReader& attrs);
 

@@ -1,4 +1,4 @@
-// The kernels of a loss of one number per example, made of two loops; weights are applied here.
+// Kernels of a loss with one number per example, built from two loops; applies the weights.
 #ifndef WEIR_OPS_COLUMN_LOSS_H_
 #define WEIR_OPS_COLUMN_LOSS_H_
 
@@ -9,10 +9,10 @@
 
 namespace weir {
 
-// Label, Weight and the gradient of the output (where the op has them: null otherwise) have the dims of X.
+// Checks that Label, Weight and the gradient of the output (null if the op does not have them) have the dims of X.
 absl::Status CheckColumnLoss(const Tensor& x, const Tensor& label, const Tensor* weight, const Tensor* out_grad);
 
-// values[i] *= weight[i]. CheckColumnLoss has passed.
+// Computes values[i] *= weight[i]. CheckColumnLoss must have passed.
 void Weigh(const Tensor& weight, Tensor* values);
 
 // Slots X, Label, Weight? -> Out. `Loops` has the constructor Loops(KernelInit) and

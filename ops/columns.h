@@ -1,5 +1,5 @@
 // Attribute `columns` of ops that work on part of each row of a table (framework/runtime/table_update.h): [begin, end),
-// none for all. Only the row forms know it.
+// empty for all. Used only by the row forms.
 #ifndef WEIR_OPS_COLUMNS_H_
 #define WEIR_OPS_COLUMNS_H_
 
@@ -13,7 +13,7 @@ namespace weir {
 
 inline AttrDef ColumnsAttr() { return IntsAttr("columns"); }
 
-// `rows_of_table`: whether the op can have them here. `width`: of a row.
+// `rows_of_table`: true if the op may have the attribute here. `width`: floats per row.
 inline absl::Status CheckColumns(InferContext& ctx, bool rows_of_table, int64_t width) {
   const std::vector<int64_t> columns = ctx.attrs().Ints("columns");
   if (columns.empty()) return absl::OkStatus();
@@ -22,7 +22,7 @@ inline absl::Status CheckColumns(InferContext& ctx, bool rows_of_table, int64_t 
   return ctx.Error(std::string(absl::StrCat("columns must be [begin, end) of the ", width, " of a row, none for all")));
 }
 
-// Part of the elements of `shape` that the op works on.
+// Returns the fraction of the elements of `shape` that the op works on.
 inline double ColumnsShare(InferContext& ctx, const Shape& shape) {
   const std::vector<int64_t> columns = ctx.attrs().Ints("columns");
   if (columns.size() != 2 || shape.empty()) return 1;

@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// Pairs of n vectors; equally the place of the pair (n, 0).
+// Returns the number of pairs of n vectors, which is also the index of the pair (n, 0).
 WEIR_MATH int64_t PairCount(int64_t n, bool self) { return self ? n * (n + 1) / 2 : n * (n - 1) / 2; }
 
 // Pairs (i, j) have j in [0, PairEnd(i)).

@@ -6,7 +6,7 @@
 
 namespace weir {
 
-// A binary function with its partial derivatives times dout.
+// Binary function with its partial derivatives times dout.
 struct AddMath {
   static WEIR_HOST_DEVICE float Out(float x, float y) { return x + y; }
   static WEIR_HOST_DEVICE float Dx(float, float, float dout) { return dout; }

@@ -1,4 +1,4 @@
-// Whether all numbers are finite: one pass at memory speed.
+// Tests that all numbers are finite, in one pass at memory speed.
 #ifndef WEIR_OPS_FINITE_H_
 #define WEIR_OPS_FINITE_H_
 
@@ -7,7 +7,7 @@
 namespace weir {
 
 bool AllFinite(const float* x, int64_t n);
-// The same, and out = factor * x.
+// Also computes out = factor * x in that pass.
 bool AllFiniteScaled(const float* x, int64_t n, float factor, float* out);
 
 }  // namespace weir

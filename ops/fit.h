@@ -1,8 +1,7 @@
-// Whether the inputs of an operator belong together: in its shape rule by their descriptions, and once more in its
-// kernel by what is there. Gradient ops stand in files that people edit, so none may take for granted what autodiff
-// would have made.
+// Checks that the inputs of an operator fit each other: in its shape rule by their descriptions, and again in its
+// kernel by the tensors. Users edit programs with gradient ops, so no op may assume inputs made by autodiff.
 //
-// In descriptions -1 is a number that is known only when the op runs; it equals -1 and nothing else.
+// In descriptions -1 is a number known only when the op runs; it equals only -1.
 #ifndef WEIR_OPS_FIT_H_
 #define WEIR_OPS_FIT_H_
 
@@ -17,20 +16,22 @@
 
 namespace weir {
 
-// The inputs given for these slots are dense float32 and have the dims of the first. Slots without a variable are
-// passed over.
+// Returns OK if the inputs of these slots are dense float32 and have the dims of the first. Skips slots without a
+// variable.
 absl::Status ExpectAlike(const InferContext& ctx, const std::vector<std::string>& slots);
 
-// The input is dense float32 of these dims. "relu_grad: Out@GRAD must be [-1, 4], got [-1, 5] (variable h@GRAD)"
+// Returns OK if the input is dense float32 of these dims. "relu_grad: Out@GRAD must be [-1, 4], got [-1, 5] (variable
+// h@GRAD)"
 absl::Status ExpectDims(const InferContext& ctx, std::string_view slot, absl::Span<const int64_t> want);
 
-// ExpectAlike; the output is like the first of them.
+// Returns a shape rule that applies ExpectAlike and gives the output the description of the first input.
 ShapeRule AlikeRule(std::vector<std::string> inputs, std::string output);
 
-// For kernels, by the slot's name. InvalidArgument when the tensor has no value, another type or other dims.
+// Checks a kernel's input; errors name the slot. InvalidArgument if the tensor has no value, another type or other
+// dims.
 absl::Status CheckTensor(std::string_view slot, const Tensor& tensor, absl::Span<const int64_t> want,
                          DType dtype = v1::FLOAT32);
-// The same for a number of dims.
+// Checks type and number of dims, but not the dims.
 absl::Status CheckRank(std::string_view slot, const Tensor& tensor, int rank, DType dtype = v1::FLOAT32);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Sums of neighbouring elements in one order at every vector width: 16 partial sums (element i goes to sum i mod 16),
+// Sums adjacent elements in one order at every vector width: 16 partial sums (element i is added to sum i mod 16),
 // added in a binary tree. Inline, for use inside WEIR_VECTORIZED functions.
 #ifndef WEIR_OPS_FIXED_SUM_H_
 #define WEIR_OPS_FIXED_SUM_H_
@@ -16,7 +16,7 @@ inline float AddPartialSums(float* part) {
   return part[0];
 }
 
-// Sum of term(i), i in [0, n).
+// Returns the sum of term(i), i in [0, n).
 template <typename Term>
 inline __attribute__((always_inline)) float FixedSum(int64_t n, Term term) {
   float part[kPartialSums] = {};

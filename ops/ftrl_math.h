@@ -1,7 +1,7 @@
 // ftrl (proximal): n' = n + g^2;  z += g - (n'^-p - n^-p) / lr * w,  p = lr_power;
 //                  w = 0 if |z| <= l1, else (sign(z) l1 - z) / (n'^-p / lr + 2 l2)
-// With lr 0 nothing changes: the formula has no meaning there, and a schedule may come to it. CPU and CUDA; form as in
-// ops/sgd_math.h.
+// With lr 0, which a schedule may reach and for which the formula is undefined, nothing changes. CPU and CUDA; form as
+// in ops/sgd_math.h.
 #ifndef WEIR_OPS_FTRL_MATH_H_
 #define WEIR_OPS_FTRL_MATH_H_
 
@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// kSquareRoot: lr_power is -0.5. Other powers are taken in double.
+// kSquareRoot: lr_power is -0.5. Other powers are computed in double.
 template <bool kSquareRoot>
 struct FtrlMath {
   static constexpr int kStates = 2;

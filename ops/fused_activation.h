@@ -11,13 +11,13 @@ namespace weir {
 
 enum class FusedActivation { kIdentity, kRelu, kSigmoid, kTanh };
 
-// "identity", "relu", "sigmoid", "tanh": the attribute `activation`.
+// Parses the attribute `activation`: "identity", "relu", "sigmoid", "tanh".
 absl::StatusOr<FusedActivation> ParseFusedActivation(std::string_view name);
 
-// y[i] = f(x[i] + add). y may be x.
+// Computes y[i] = f(x[i] + add). y may be x.
 void AddAndActivate(FusedActivation f, int64_t n, float add, const float* x, float* y);
 
-// dpre[i] = dout[i] * f', taken from out[i]. dpre may be dout.
+// Computes dpre[i] = dout[i] * f', with f' from out[i]. dpre may be dout.
 void BackThroughActivation(FusedActivation f, int64_t n, const float* out, const float* dout, float* dpre);
 
 }  // namespace weir

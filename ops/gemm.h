@@ -1,4 +1,4 @@
-// Products of matrices: row-major, float32, on the calling thread only.
+// Multiplies matrices: row-major, float32, on the calling thread only.
 //
 // Uses oneDNN's sgemm, held to the instructions of ops/arithmetic.h. Measured on one core of an Intel Xeon with AVX-512
 // (GFLOP/s; forward, weight gradient, input gradient):
@@ -18,9 +18,9 @@
 
 namespace weir {
 
-// c [m, n] = alpha * op(a) [m, k] * op(b) [k, n] + beta * c, op being the transpose when asked for. lda, ldb and ldc
-// are the lengths of the rows as stored: a is [m, k] or, transposed, [k, m]. With beta 0, c need not be initialised.
-// Sizes may be 0. The bits depend on sizes, operands and ResolvedArithmetic() alone. Thread-safe.
+// Computes c [m, n] = alpha * op(a) [m, k] * op(b) [k, n] + beta * c, where op transposes if the option is set. lda,
+// ldb and ldc are the lengths of the rows as stored: a is [m, k] or, transposed, [k, m]. With beta 0, c need not be
+// initialised. Sizes may be 0. The bits depend on sizes, operands and ResolvedArithmetic() alone. Thread-safe.
 struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -30,7 +30,7 @@ struct GemmOptions {
 void Gemm(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
           int64_t ldc, const GemmOptions& options);
 
-// The same for matrices without gaps between rows.
+// Computes the product of matrices without gaps between rows.
 void Gemm(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c, const GemmOptions& options);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Arithmetic on averaged gradients in front of the update. CPU and CUDA.
+// Arithmetic on averaged gradients before the update. CPU and CUDA.
 #ifndef WEIR_OPS_GRADIENT_MATH_H_
 #define WEIR_OPS_GRADIENT_MATH_H_
 
@@ -12,10 +12,10 @@ WEIR_MATH float ClipToRange(float g, float min, float max) {
   return above > max ? max : above;
 }
 
-// -1, 1, or x itself: 0 and NaN.
+// Returns -1 or 1, or x itself for 0 and NaN.
 WEIR_MATH float SignOf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 
-// g + l1 sign(w) + l2 w
+// Returns g + l1 sign(w) + l2 w.
 WEIR_MATH float AddDecay(float g, float w, float l1, float l2) { return g + (l1 * SignOf(w) + l2 * w); }
 
 }  // namespace weir

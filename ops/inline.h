@@ -1,5 +1,5 @@
-// For arithmetic that CPU and CUDA share (ops/<name>_math.h): functions that the caller's loop absorbs, so that a loop
-// compiled for AVX2 is AVX2 throughout.
+// Macros for arithmetic shared by CPU and CUDA (ops/<name>_math.h): functions are inlined into the caller's loop, so
+// that a loop compiled for AVX2 uses AVX2 throughout.
 #ifndef WEIR_OPS_INLINE_H_
 #define WEIR_OPS_INLINE_H_
 
@@ -13,7 +13,8 @@
 
 namespace weir {
 
-// Correctly rounded on every machine. Files that include this are compiled with -fno-math-errno, or it is a call.
+// Returns the square root, correctly rounded on every machine. Compile files that include this with -fno-math-errno;
+// otherwise it is a library call.
 WEIR_MATH float SquareRoot(float x) {
 #ifdef __CUDA_ARCH__
   return __fsqrt_rn(x);

@@ -1,5 +1,5 @@
-// Rules of Adam's family: kernels and row rules that keep a table of what depends on the count of updates alone, so
-// that rows do not pay for powers. Rows with more updates than the table has do.
+// Kernels and row rules of Adam's family that keep a table of the factors that depend only on the count of updates,
+// which saves the powers for rows with fewer updates than table entries.
 //
 // Math: in the form of ops/adam_math.h, with Bias BiasAt(beta1, beta2, count). kMake: Math (*)(const AttrReader&, const
 // AdamMath::Bias*, int known).
@@ -15,7 +15,7 @@
 
 namespace weir {
 
-// 32 KiB: stays in the first-level cache beside the rows.
+// 32 KiB, which stays in the first-level cache beside the rows.
 inline constexpr int kKnownBiases = 4096;
 
 template <typename Math>

@@ -1,4 +1,4 @@
-// What look-ups share (lookup_table, lookup_rows, lookup_concat): shape, pooling, and the gradient by occurrence.
+// Shared code of look-ups (lookup_table, lookup_rows, lookup_concat): shape, pooling, and the gradient by occurrence.
 //
 // Ids of one lane in S slots; rows [*, W]. With pooling none every slot has exactly one id and
 //   out [B, S, W]: row of the id, times its weight.
@@ -27,11 +27,11 @@
 
 namespace weir {
 
-// More would be a mistake; and a length is exact as float32.
+// Longest sequence; a longer one is taken for a mistake. Lengths are exact as float32.
 constexpr int64_t kLongestSequence = 1 << 20;
 
 enum class Pooling { kNone, kSum, kMean, kSqrtN };
-// "none", "sum", "mean", "sqrt_n". InvalidArgument for another name.
+// Parses "none", "sum", "mean", "sqrt_n". InvalidArgument for another name.
 absl::StatusOr<Pooling> PoolingOf(std::string_view name);
 std::string_view PoolingName(Pooling pooling);
 
@@ -44,70 +44,71 @@ struct LookupAttrs {
 
   IdSelection selection() const { return {.has_padding = has_padding, .padding_id = padding_id, .sequence = sequence}; }
 };
-// InvalidArgument for an unknown pooling, and for a sequence that is pooled or of no known length.
+// Reads the attributes. InvalidArgument for an unknown pooling, and for a sequence that is pooled or has an invalid
+// length.
 absl::StatusOr<LookupAttrs> ReadLookupAttrs(const AttrReader& attrs);
-// pooling, per_slot, has_padding, padding_id, sequence.
+// Returns the attributes pooling, per_slot, has_padding, padding_id, sequence.
 std::vector<AttrDef> LookupAttrDefs();
 
 // Sets Out from Ids [-1, S] and the width.
 absl::Status InferLookup(InferContext& ctx, int64_t width);
 Cost LookupCost(InferContext& ctx, int64_t width);
 
-// InvalidArgument when offsets, values and weights do not belong together, pooling none meets a slot without exactly
-// one id (names example and slot), or a sequence several slots.
+// Checks ids. InvalidArgument if offsets, values and weights do not fit each other, if a slot with pooling none does
+// not have exactly one id (names example and slot), or if a sequence has several slots.
 absl::Status CheckIds(const IdBatch& ids, const LookupAttrs& attrs);
 
-// InvalidArgument when an id is not in [0, rows) and no padding (names id, example and slot).
+// Checks that ids are in [0, rows) or padding. InvalidArgument names id, example and slot.
 absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows);
 
-// Floats that out has of each example.
+// Returns the floats per example in out.
 int64_t OutWidth(const LookupAttrs& attrs, int64_t slots, int64_t width);
 
-// out from rows; row[i] is the row of value i. Ids must have passed CheckIds.
+// Computes out from rows; row[i] is the row of value i. Ids must have passed CheckIds.
 template <typename Index>
 void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
               Tensor* out);
-// The same into part of a matrix: what is of example b begins at out + b * stride.
+// Writes into columns of a matrix: the result of example b begins at out + b * stride.
 template <typename Index>
 void PoolRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* rows, int64_t width,
               float* out, int64_t stride);
 
-// Adds the gradient of every id to grad[place[i]]; place[i] < 0 is left out (padding). `fresh`: places are numbered in
-// order of first appearance and the first gradient of a place is stored, not added; otherwise grad holds numbers
-// already. What is of example b begins at out_grad + b * stride.
+// Adds the gradient of every id to grad[place[i]]; skips place[i] < 0 (padding). `fresh`: places are numbered in order
+// of first appearance and the first gradient of a place is stored, not added; otherwise grad must be initialised. The
+// gradient of example b begins at out_grad + b * stride.
 template <typename Index>
 void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
                      const float* out_grad, int64_t stride, int64_t width, float* grad);
-// The same from a gradient of its own, which has passed CheckOutGrad.
+// Adds the gradient from a whole tensor out_grad, which has passed CheckOutGrad.
 template <typename Index>
 void ScatterGradient(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
                      const Tensor& out_grad, int64_t width, float* grad);
 
-// InvalidArgument when Out@GRAD does not have the shape that forward gave Out.
+// Returns InvalidArgument if Out@GRAD does not have the shape of Out.
 absl::Status CheckOutGrad(const LookupAttrs& attrs, const IdBatch& ids, int64_t width, const Tensor& out_grad);
 
 // Look-ups in the rows that prefetch brought for the step.
 
-// Ids, Index and the ids of Rows of a run belong together, and where padding stands. InvalidArgument names the slot.
+// Checks that Ids, Index and the ids of Rows of a run fit each other, padding included. InvalidArgument names the slot.
 absl::Status CheckStepIndex(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index,
                             const SelectedRows& rows);
-// The same, and Rows has values of that width.
+// Also checks that Rows has values of that width.
 absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                            int64_t width);
 
-// The gradient of Rows: merged rows of the lane in order of first appearance, with step_rows. What passed
-// CheckStepRows; the gradient of example b begins at out_grad + b * stride.
+// Computes the gradient of Rows: merged rows of the lane in order of first appearance, with step_rows. The inputs have
+// passed CheckStepRows; the gradient of example b begins at out_grad + b * stride.
 void StepRowsGradient(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                       int64_t width, const float* out_grad, int64_t stride, SelectedRows* grad);
 
-// What the attributes of lookup_concat and lookup_concat_grad say, for their kernels on every device.
+// Attributes of lookup_concat and lookup_concat_grad, for their kernels on every device.
 
-// One look-up of several, as it is described.
+// Description of one of several look-ups.
 struct LookupPiece {
   LookupAttrs attrs;
   int64_t width = 0;
   int64_t slots = 0;
-  // Of the gradient: its first column in Out@GRAD.
+  // First column of the look-up in Out@GRAD; only for the gradient op.
   int64_t begin = 0;
 };
 

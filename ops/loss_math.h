@@ -9,9 +9,9 @@
 
 namespace weir {
 
-// log(1 + e^-|x|): the bits of Log1p(Exp(-Abs(x))), which are also its definition, without what Exp and Log do for
-// arguments that they do not get here: numbers above 0, and others than those from 1 to 2 and NaN. Of the whole ones
-// compilers make twice the instructions.
+// log(1 + e^-|x|), with the bits of Log1p(Exp(-Abs(x))), its definition. Omits the cases of Exp and Log that cannot
+// occur here (arguments of Exp above 0; arguments of Log outside [1, 2] other than NaN), which would double the number
+// of instructions.
 WEIR_MATH float Log1pExpMinusAbs(float x) {
   const float t = -Abs(x);
   uint32_t n;
@@ -19,7 +19,7 @@ WEIR_MATH float Log1pExpMinusAbs(float x) {
   // n is at least -126, so that 2^n is one factor.
   const float e = t < -87.33654f ? 0.0f : fraction * PowerOfTwo(n);
   const float u = 1.0f + e;
-  // What rounding took from e, to first order.
+  // Rounding error of u with respect to e, to first order.
   const float lost = e - (u - 1.0f);
   const bool halved = u >= 1.41421354f;
   return LogOfParts(halved ? 1.0f : 0.0f, halved ? 0.5f * u : u) + lost / u;

@@ -1,4 +1,4 @@
-// What losses of one number per example have in common.
+// Shape rules of losses with one number per example.
 #ifndef WEIR_OPS_LOSS_SHAPE_H_
 #define WEIR_OPS_LOSS_SHAPE_H_
 
@@ -10,14 +10,14 @@
 
 namespace weir {
 
-// The input is dense f32 [B, 1]; says what a loss needs when it is not.
+// Returns OK if the input is dense f32 [B, 1]; else an error that explains the input of a loss.
 absl::Status ExpectColumn(const InferContext& ctx, std::string_view slot);
 
-// X (slot `x`), Label and, if given, Weight are [B, 1]; the output is too.
+// Shape rule: X (slot `x`), Label and, if given, Weight are [B, 1], and so is the output.
 absl::Status ColumnLossShape(InferContext& ctx, std::string_view x, std::string_view out);
 
-// The rule of its gradient: X, Label, Weight? and the gradient of the output are [B, 1]; the output is like X. Slots:
-// `x`, Label, Weight, "<out>@GRAD" -> "<x>@GRAD".
+// Returns the shape rule of the gradient op: X, Label, Weight? and the gradient of the output are [B, 1]; the output is
+// like X. Slots: `x`, Label, Weight, "<out>@GRAD" -> "<x>@GRAD".
 ShapeRule ColumnLossGradRule(std::string x, std::string out);
 
 }  // namespace weir

@@ -1,11 +1,11 @@
-// What the operators of learning-rate schedules share: signature, shape rule, kernel. Role LR_SCHEDULE; they run on
-// servers, once before the updates of a step.
+// Shared code of the learning-rate schedule operators: signature, shape rule, kernel. They have role LR_SCHEDULE and
+// run on servers, once before the updates of a step.
 //
 //   Step  int64 [1]    t: updates made before this one
-//   X     float64 [1]  only behind another schedule: its rate
+//   X     float64 [1]  only after another schedule: its rate
 //   Out   float64 [1]  the rate
 //
-// In double from t alone, so the rate of a step is a function of the step.
+// Rates are computed in double from t alone, so the rate of a step is a function of the step.
 #ifndef WEIR_OPS_LR_SCHEDULE_OP_H_
 #define WEIR_OPS_LR_SCHEDULE_OP_H_
 
@@ -21,26 +21,26 @@
 
 namespace weir {
 
-// The rate at step t; x: of the schedule before, 0 when there is none.
+// Returns the rate at step t; x is the rate of the preceding schedule, 0 if there is none.
 using RateFunction = std::function<double(int64_t t, double x)>;
 
 struct ScheduleOpOptions {
   std::string type;
   std::string summary;
   std::vector<AttrDef> attrs;
-  // Has the slot X.
+  // True if the op has the slot X.
   bool behind_another = false;
-  // Refuses attributes, beyond their types; empty: none.
+  // Checks attributes beyond their types; may be empty.
   std::function<absl::Status(InferContext&)> check = {};
 };
 OpDef MakeScheduleOp(ScheduleOpOptions options);
 
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeScheduleKernel(RateFunction rate);
 
-// OK when the variable of a slot is dense, of the type and has one element.
+// Returns OK if the variable of a slot is dense, has the type and one element.
 absl::Status ExpectOne(const InferContext& ctx, std::string_view slot, DType dtype);
-// For kernels: FailedPrecondition when an input has no value, InvalidArgument when it is not one element of the type (a
-// startup program may give it anything).
+// Checks a kernel's input: FailedPrecondition if it has no value, InvalidArgument if it is not one element of the type
+// (a startup program may produce any value).
 absl::Status CheckOne(const Tensor& x, std::string_view what, DType dtype);
 
 }  // namespace weir

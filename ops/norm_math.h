@@ -1,5 +1,5 @@
-// What becomes of the norm of a whole parameter, gradient or direction. CPU and CUDA. Norms are doubles, rounded once
-// from an exact sum (framework/base/exact_sum.h), so they do not depend on slices.
+// Arithmetic of updates that use the norm of a whole parameter, gradient or direction, for CPU and CUDA. Norms are
+// doubles, rounded once from an exact sum (framework/base/exact_sum.h), so they do not depend on slices.
 #ifndef WEIR_OPS_NORM_MATH_H_
 #define WEIR_OPS_NORM_MATH_H_
 
@@ -7,7 +7,7 @@
 
 namespace weir {
 
-// max_norm / max(max_norm, norm): 1 up to max_norm.
+// Returns max_norm / max(max_norm, norm), which is 1 for norms up to max_norm.
 WEIR_MATH float ClipFactor(double norm, double max_norm) {
   return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
 }
@@ -19,7 +19,7 @@ struct LarsMath {
   struct Step {
     float mu, rate, decay;
   };
-  // lr coeff |w| / (|g| + decay |w| + epsilon), lr when either norm is 0.
+  // Returns lr coeff |w| / (|g| + decay |w| + epsilon); lr if either norm is 0.
   WEIR_MATH static float Rate(float lr, double coeff, double decay, double epsilon, double param_norm,
                               double grad_norm) {
     if (param_norm == 0 || grad_norm == 0) return lr;
@@ -41,7 +41,7 @@ struct LambMath {
   };
   double beta1, beta2, epsilon, decay;
 
-  // `rate`: lr |w| / |r|. `count`: updates with this one.
+  // `rate`: lr |w| / |r|. `count`: number of updates including this one.
   WEIR_MATH Step At(float rate, float count) const {
     return {static_cast<float>(beta1),
             static_cast<float>(beta2),
@@ -57,7 +57,7 @@ struct LambMath {
     if (param_norm == 0 || direction_norm == 0) return lr;
     return static_cast<float>(lr * param_norm / direction_norm);
   }
-  // r, with the moments after this step.
+  // Updates the moments and returns r.
   WEIR_MATH static float Direction(const Step& c, float g, float w, float& moment1, float& moment2) {
     const float m = c.beta1 * moment1 + c.rest1 * g;
     const float v = c.beta2 * moment2 + c.rest2 * (g * g);

@@ -1,6 +1,6 @@
-// Update ops whose step depends on norms of the whole parameter (lars_momentum, lamb): their norm inputs, and the two
-// forms of their loops. Tables have no row form: the norm of a table whose rows come into being one by one is not a
-// thing that can be had.
+// Shared code of update ops whose step depends on norms of the whole parameter (lars_momentum, lamb): their norm
+// inputs, and the two forms of their loops. They have no row form, because the norm of a table whose rows are created
+// on use is not defined.
 #ifndef WEIR_OPS_NORM_UPDATE_H_
 #define WEIR_OPS_NORM_UPDATE_H_
 
@@ -12,7 +12,7 @@
 
 namespace weir {
 
-// Adds required inputs [1] float64 behind the states.
+// Adds required inputs [1] float64 after the states.
 inline OpDef WithNorms(OpDef def, std::vector<std::string> norms) {
   for (const std::string& norm : norms) def.inputs.push_back({.name = norm});
   def.shape = [shape = std::move(def.shape), norms = std::move(norms)](InferContext& ctx) -> absl::Status {
@@ -29,7 +29,7 @@ inline OpDef WithNorms(OpDef def, std::vector<std::string> norms) {
   return def;
 }
 
-// The norm in an input slot; FailedPrecondition when nothing has made it.
+// Returns the norm in an input slot; FailedPrecondition if it has not been computed.
 inline absl::StatusOr<double> ReadNorm(const KernelContext& ctx, int slot, std::string_view name) {
   const Tensor& norm = ctx.input(slot);
   if (!norm.initialized() || norm.dtype() != v1::FLOAT64 || norm.size() != 1) {
@@ -38,8 +38,8 @@ inline absl::StatusOr<double> ReadNorm(const KernelContext& ctx, int slot, std::
   return norm.data<double>()[0];
 }
 
-// Runs fn(begin, elements, row or -1) over what an update changes: elements [begin, begin + elements) of Param in
-// pieces when the gradient is dense, one row after the other (row: its place in the gradient) when it is rows.
+// Runs fn(begin, elements, row or -1) over the elements that an update changes: [begin, begin + elements) of Param in
+// pieces if the gradient is dense, row by row (row: its index in the gradient) if it is selected rows.
 template <typename Fn>
 void ForUpdated(const UpdateArgs& a, ThreadPool* pool, const Fn& fn) {
   constexpr int64_t kPiece = int64_t{1} << 15;

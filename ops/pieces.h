@@ -9,15 +9,15 @@
 
 namespace weir {
 
-// Axis in [0, rank); negative ones count from the end. -1 when outside.
+// Returns the axis in [0, rank); a negative `axis` counts from the end. -1 if it is out of range.
 inline int64_t NormalAxis(int64_t axis, size_t rank) {
   const int64_t r = static_cast<int64_t>(rank);
   const int64_t normal = axis < 0 ? axis + r : axis;
   return normal >= 0 && normal < r ? normal : -1;
 }
 
-// The piece [begin, begin + size) along `axis` of a tensor of dims `whole` is `outer` stretches of `length` floats,
-// `stride` apart, the first at `first`.
+// Layout of the piece [begin, begin + size) along `axis` of a tensor of dims `whole`: `outer` stretches of `length`
+// floats, `stride` apart, the first at `first`.
 struct PieceLayout {
   int64_t outer = 1, stride = 1, first = 0, length = 1;
   PieceLayout(absl::Span<const int64_t> whole, int64_t axis, int64_t begin, int64_t size) {

@@ -7,7 +7,7 @@
 
 namespace weir {
 
-// What both forms have in common.
+// Settings of both forms.
 struct RmspropSettings {
   double rho;
   float mu, epsilon;
@@ -37,7 +37,7 @@ struct CenteredRmspropMath : RmspropSettings {
   WEIR_MATH static void Element(const Step& c, float g, float& w, float& mean_square, float& mean_grad, float& moment) {
     const float r = c.rho * mean_square + c.rest * (g * g);
     const float s = c.rho * mean_grad + c.rest * g;
-    // A variance; rounding takes it below 0 when gradients hardly differ.
+    // Variance; rounding can make it negative if gradients hardly differ.
     const float difference = r - s * s;
     const float variance = difference < 0 ? 0.0f : difference;
     const float v = c.mu * moment + c.lr * g / SquareRoot(variance + c.epsilon);

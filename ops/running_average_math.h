@@ -1,5 +1,4 @@
-// running_average: w = (1 - rate) w + rate g, rate being one minus the momentum. CPU and CUDA. Form as in
-// ops/sgd_math.h.
+// running_average: w = (1 - rate) w + rate g, where rate is 1 - momentum. CPU and CUDA. Form as in ops/sgd_math.h.
 #ifndef WEIR_OPS_RUNNING_AVERAGE_MATH_H_
 #define WEIR_OPS_RUNNING_AVERAGE_MATH_H_
 

@@ -1,4 +1,4 @@
-// Memory that a kernel needs only while it runs. Kernels run on several lanes at once, so it belongs to the thread.
+// Temporary memory of a kernel. Kernels run on several lanes at once, so it is owned by the thread.
 #ifndef WEIR_OPS_SCRATCH_H_
 #define WEIR_OPS_SCRATCH_H_
 
@@ -6,7 +6,7 @@
 
 namespace weir {
 
-// At least n floats, aligned to 64 bytes, contents undefined; good until the next call on this thread.
+// Returns at least n floats, aligned to 64 bytes, contents undefined; valid until the next call on this thread.
 float* Scratch(int64_t n);
 
 }  // namespace weir

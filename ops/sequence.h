@@ -1,5 +1,5 @@
-// Sequences of a batch: elements [B, T, W], of which example b has the first Length[b], a whole number in [0, T]; what
-// stands behind them is not read.
+// Checks sequences of a batch: elements [B, T, W], of which example b has the first Length[b], an integer in [0, T];
+// the elements after them are not read.
 #ifndef WEIR_OPS_SEQUENCE_H_
 #define WEIR_OPS_SEQUENCE_H_
 
@@ -13,13 +13,13 @@
 
 namespace weir {
 
-// For shape rules. The input `slot` is [B, T, W] with T and W known, the input Length [B, 1].
+// Shape rule: the input `slot` is [B, T, W] with T and W known, the input Length is [B, 1].
 absl::Status ExpectSequence(const InferContext& ctx, std::string_view slot);
 
-// For kernels, of X and Length. InvalidArgument: the tensors are no sequences, or the length of an example (named) is
-// none.
+// Checks X and Length in a kernel. InvalidArgument if the tensors are not sequences, or if the length of an example
+// (named) is invalid.
 absl::Status CheckSequence(std::string_view slot, const Tensor& x, const Tensor& length);
-// The same of Length alone, X having these three dims.
+// Checks only Length, for an X of these three dims.
 absl::Status CheckLengths(std::string_view slot, absl::Span<const int64_t> x, const Tensor& length);
 
 inline int64_t LengthOf(const Tensor& length, int64_t example) {

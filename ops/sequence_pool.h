@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// InvalidArgument lists the names.
+// Parses the attribute; InvalidArgument lists the names.
 absl::StatusOr<SequencePooling> ParseSequencePooling(const std::string& name);
 
 }  // namespace weir

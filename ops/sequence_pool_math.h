@@ -8,15 +8,15 @@ namespace weir {
 
 enum class SequencePooling { kSum, kMean, kSqrtN, kMax, kFirst, kLast };
 
-// What the sum of a sequence of so many elements, at least one, is divided by.
+// Returns the divisor of the sum of a sequence of `length` elements, at least one.
 WEIR_MATH float SequenceDivisor(SequencePooling pooling, float length) {
   return pooling == SequencePooling::kMean ? length : pooling == SequencePooling::kSqrtN ? SquareRoot(length) : 1.0f;
 }
 
-// The largest of the elements so far, and x. NaN is passed over unless it comes first.
+// Returns the larger of the elements so far and x. A NaN is skipped unless it comes first.
 WEIR_MATH float LargerOf(float largest, float x) { return x > largest ? x : largest; }
 
-// The gradient of an element x, and what is left of it for those behind: all goes to the first that is the largest.
+// Gradient of an element x, and the rest of the gradient for later elements: the first largest element gets all of it.
 WEIR_MATH float GradientOfLargest(float x, float largest, float left) { return x == largest ? left : 0.0f; }
 WEIR_MATH float LeftOfGradient(float x, float largest, float left) { return x == largest ? 0.0f : left; }
 

@@ -1,8 +1,8 @@
 // sgd: w -= lr * g. CPU and CUDA.
 //
-// The form of every <optimizer>_math.h. kStates: floats of state per element. kCounts: the rule knows how often a
-// parameter (dense) or a row was updated. Step: what is the same for all elements of one update; At(lr, count) makes
-// it, count being the number of updates with this one. Element: the update of one element by its gradient g.
+// Defines the form of every <optimizer>_math.h. kStates: floats of state per element. kCounts: true if the rule uses
+// the number of updates of a parameter (dense) or row. Step: values common to all elements of one update; At(lr, count)
+// computes it, where count is the number of updates including this one. Element: updates one element by its gradient g.
 #ifndef WEIR_OPS_SGD_MATH_H_
 #define WEIR_OPS_SGD_MATH_H_
 

@@ -1,4 +1,4 @@
-// The loops around an optimizer's arithmetic (ops/<name>_math.h), compiled three times (ops/vector_unit.h).
+// Loops around an optimizer's arithmetic (ops/<name>_math.h), compiled three times (ops/vector_unit.h).
 //
 // Every element is computed by itself, so a dense parameter, a row of one and a row of a table get the same bits from
 // the same values, on every vector unit.
@@ -16,14 +16,14 @@
 
 namespace weir {
 
-// A rule with one state for a whole row: At(lr, state, mean of g^2) changes the state and makes the row's Step. No
-// other state.
+// Rule with one state for a whole row: At(lr, state, mean of g^2) updates the state and returns the row's Step. It has
+// no other state.
 template <typename Math>
 concept PerRow = requires(const Math& math, float& state) {
   { math.At(1.0f, state, 1.0f) } -> std::same_as<typename Math::Step>;
 };
 
-// Rows touched ahead of time: their lines are far apart.
+// Rows prefetched ahead: their cache lines are scattered.
 inline constexpr int64_t kRowsAhead = 8;
 
 // Updates elements [0, n). kWidth: n when it is a constant, else 0. kDivide: the gradient is g / divisor. state[s]: the
@@ -63,7 +63,7 @@ WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float div
     UpdateElements<Math, 0, true>(math.At(lr, *state, sum / static_cast<float>(width)), divisor, width, g, w, state,
                                   state, state);
   } else {
-    // The same sums, without the empty ones and with the gradient divided once.
+    // Adds in the order of FixedSum, without empty partial sums, and divides the gradient once.
     constexpr int kSums = kWidth < kPartialSums ? kWidth : kPartialSums;
     float gradient[kWidth], sum[kSums];
     for (int j = 0; j < kWidth; ++j) gradient[j] = g[j] / divisor;
@@ -79,7 +79,8 @@ WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float div
   }
 }
 
-// Rows w, and `state_at` floats behind their begin [state0 | state1 | state2 | count], as far as the rule has them.
+// Updates rows w whose state [state0 | state1 | state2 | count], as far as the rule has them, begins `state_at` floats
+// after the begin of w.
 template <typename Math, int kWidth>
 WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
                                float* const* rows, const float* const* grads) {

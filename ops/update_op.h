@@ -1,10 +1,10 @@
-// What all optimizers share: signature, shape rule, and the three forms of one arithmetic (form in ops/sgd_math.h).
+// Shared code of all optimizers: signature, shape rule, and the three forms of one arithmetic (form in ops/sgd_math.h).
 //
 //   dense          Param, Grad, states of one shape; every element changes.
 //   selected rows  Param, states [rows, ...]; Grad merged rows: only those rows change. A count is one per row.
 //   table rows     RowRule (framework/runtime/row_rule.h): rows [values | state | count].
 //
-// The same values give the same bits in all three. An absent gradient changes nothing.
+// Equal values give equal bits in all three. An absent gradient changes nothing.
 #ifndef WEIR_OPS_UPDATE_OP_H_
 #define WEIR_OPS_UPDATE_OP_H_
 
@@ -24,8 +24,8 @@
 
 namespace weir {
 
-// The definition of an update op: slots from `state`, shape, cost and in-place rules. `flops`: per element. Besides
-// `attrs` it has what rows of tables may say (framework/runtime/table_update.h): columns [begin, end), after,
+// Returns the definition of an update op: slots from `state`, shape, cost and in-place rules. `flops` are per element.
+// Adds the attributes of table rows (framework/runtime/table_update.h) to `attrs`: columns [begin, end), after,
 // initializer.
 OpDef MakeUpdateOp(std::string type, std::string summary, std::vector<AttrDef> attrs, std::vector<StateDef> state,
                    double flops);
@@ -33,7 +33,7 @@ OpDef MakeUpdateOp(std::string type, std::string summary, std::vector<AttrDef> a
 // "Moment1" -> "moment1", "SquaredAccumulator" -> "squared_accumulator".
 std::string SnakeCase(std::string_view slot);
 
-// Variables of one run, checked: what the dense and the selected-rows form have in common.
+// Checked variables of one run, for the dense and the selected-rows form.
 struct UpdateArgs {
   float lr = 0;
   float* param = nullptr;
@@ -46,8 +46,8 @@ struct UpdateArgs {
   const SelectedRows* selected = nullptr;
   bool absent = false;
 };
-// Makes each output its input when they are different variables, so that the update runs in place. Slots by the order
-// of MakeUpdateOp: Param, Grad, LearningRate, states, then the count.
+// Checks the variables of a run. Copies each input to its output if they are different variables, so that the update
+// runs in place. Slots by the order of MakeUpdateOp: Param, Grad, LearningRate, states, then the count.
 absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool counts);
 
 // Runs fn(begin, end) over [0, n) in pieces on the pool.
@@ -106,7 +106,7 @@ class UpdateKernel : public OpKernel {
 template <typename Math>
 class MathRowRule : public RowRule {
  public:
-  // `state` as in the OpDef; initial[s] is the initial value of its s-th.
+  // `state` is that of the OpDef; initial[s] is the initial value of state s.
   MathRowRule(Math math, std::vector<StateDef> state, std::vector<float> initial)
       : math_(math), state_(std::move(state)), initial_(std::move(initial)) {
     CHECK_EQ(state_.size(), static_cast<size_t>(Math::kStates + (Math::kCounts || PerRow<Math> ? 1 : 0)));
@@ -141,7 +141,7 @@ class MathRowRule : public RowRule {
   const std::vector<float> initial_;
 };
 
-// Initial values of the states of `type`, from its attributes.
+// Returns the initial values of the states of `type`, from its attributes.
 std::vector<float> InitialStates(std::string_view type, const AttrReader& attrs);
 
 template <typename Math>

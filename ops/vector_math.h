@@ -1,5 +1,5 @@
-// exp, log and what is made of them, in float32, from additions, multiplications and divisions only: the same bits on
-// every machine, in vectors and scalars, whatever the version of the C library. Branch-free, so that loops vectorise.
+// exp, log and functions built on them, in float32, from additions, multiplications and divisions only: bits are equal
+// on every machine, in vectors and scalars, with every version of the C library. Branch-free, so that loops vectorise.
 // Host and device. Errors are at most 2 units in the last place (tests/ops/vector_math_test.cc) unless said otherwise.
 #ifndef WEIR_OPS_VECTOR_MATH_H_
 #define WEIR_OPS_VECTOR_MATH_H_
@@ -23,7 +23,7 @@ WEIR_HOST_DEVICE inline float BitsFloat(int32_t bits) {
   return x;
 }
 
-// e^x / 2^n for the whole n nearest to x / ln 2, whose lowest bits are those of *n; numbers that Exp has an answer for.
+// Returns e^x / 2^n for the integer n nearest to x / ln 2, and the low bits of n in *n. x must be in the range of Exp.
 WEIR_HOST_DEVICE inline float ExpFraction(float x, uint32_t* n) {
   // x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves round(x / ln 2) in the low bits.
   const float shifted = x * 1.44269504088896341f + 12582912.0f;
@@ -97,7 +97,7 @@ WEIR_HOST_DEVICE inline float Log(float x) {
 // log(1 + x) for x >= 0, accurate for small x.
 WEIR_HOST_DEVICE inline float Log1p(float x) {
   const float u = 1.0f + x;
-  // What rounding took from x, to first order.
+  // Rounding error of u with respect to x, to first order.
   const float lost = x - (u - 1.0f);
   const float y = Log(u) + lost / u;
   return x == __builtin_inff() ? x : y;

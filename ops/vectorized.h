@@ -1,4 +1,4 @@
-// Loops that run at the width of the machine and give the same bits at every width.
+// Macros for loops that run at the vector width of the machine and give equal bits at every width.
 //
 //   WEIR_VECTORIZED void ReluForward(int64_t n, const float* x, float* y) {
 //     WEIR_INDEPENDENT
@@ -8,8 +8,8 @@
 // The compiler makes a copy of the function for the base instruction set, AVX2 and AVX-512, and the loader takes the
 // best one that the processor has. The bits are the same in all of them, in vector body and tail, because ops/ is
 // compiled without contraction of a * b + c (-ffp-contract=off) and without reassociation (no -ffast-math): each
-// element sees the same IEEE operations in the same order. So such a function must not add up neighbouring elements,
-// except in an order that it spells out; and what it calls must be inline.
+// element sees the same IEEE operations in the same order. Such a function must therefore not add up adjacent elements,
+// except in an explicit order, and all functions that it calls must be inline.
 //
 // Products of matrices, where a fused multiply-add is worth having, are in ops/gemm.h.
 #ifndef WEIR_OPS_VECTORIZED_H_
@@ -23,7 +23,7 @@
 #define WEIR_VECTORIZED
 #endif
 
-// Before a loop whose iterations touch only their own element of each array; an output may be the same array as an
+// Precedes a loop whose iterations access only their own element of each array; an output may be the same array as an
 // input.
 #if defined(__clang__)
 #define WEIR_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")

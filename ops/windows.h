@@ -1,5 +1,5 @@
-// Windows over pictures, as conv2d and pool2d lay them: along an axis of `size` elements with `padding` more at either
-// end, window i begins at element i * stride - padding and has `kernel` elements.
+// Windows of conv2d and pool2d over pictures: along an axis of `size` elements with `padding` more at either end,
+// window i begins at element i * stride - padding and has `kernel` elements.
 #ifndef WEIR_OPS_WINDOWS_H_
 #define WEIR_OPS_WINDOWS_H_
 
@@ -14,16 +14,16 @@ namespace weir {
 
 class AttrReader;
 
-// One axis of a picture, checked.
+// One axis of a picture, with checked sizes.
 struct WindowAxis {
   int64_t size = 1;
   int64_t kernel = 1;
   int64_t stride = 1;
   int64_t padding = 0;
-  // Windows: (size + 2 padding - kernel) / stride + 1.
+  // Number of windows: (size + 2 padding - kernel) / stride + 1.
   int64_t count = 1;
 
-  // Elements of window i that are there are [Begin, End): at least one.
+  // Elements [Begin, End) of window i that are not padding: at least one.
   int64_t Begin(int64_t i) const {
     const int64_t begin = i * stride - padding;
     return begin < 0 ? 0 : begin;
@@ -32,7 +32,7 @@ struct WindowAxis {
     const int64_t end = i * stride - padding + kernel;
     return end > size ? size : end;
   }
-  // Windows whose element k is there are [First, Last).
+  // Windows [First, Last) whose element k is not padding.
   int64_t First(int64_t k) const { return k >= padding ? 0 : (padding - k + stride - 1) / stride; }
   int64_t Last(int64_t k) const {
     const int64_t last = size - 1 + padding - k;
@@ -46,7 +46,7 @@ struct WindowAxis {
 absl::StatusOr<WindowAxis> MakeWindowAxis(std::string_view axis, int64_t size, int64_t kernel, int64_t stride,
                                           int64_t padding);
 
-// Height and width from attributes of two numbers each.
+// Reads height and width from attributes of two numbers each.
 struct WindowSettings {
   std::vector<int64_t> stride;
   std::vector<int64_t> padding;
@@ -69,8 +69,8 @@ struct ConvSizes {
 
   int64_t windows() const { return height.count * width.count; }
 };
-// From dims, four each; the batch may be -1. InvalidArgument when they do not fit each other, or what one example has
-// of filters and windows, or one row of windows covers, is beyond any number that is worked with.
+// From dims, four each; the batch may be -1. InvalidArgument if they do not fit each other, or if the filters and
+// windows of one example, or the elements under one row of windows, exceed the limit.
 absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w,
                                         const WindowSettings& settings);
 

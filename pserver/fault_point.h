@@ -1,15 +1,15 @@
-// A process that dies, freezes or stalls at a named moment, so that tests can show what the others do. Off unless the
-// environment variable WEIR_FAULT_POINT asks for it:
+// Planted process faults: a process dies, freezes or stalls at a named moment, so that tests can observe the others.
+// Off unless the environment variable WEIR_FAULT_POINT asks for it:
 //
 //   WEIR_FAULT_POINT=<action>:<role>.<id>:<point>[:<step>]      kill:server.1:last_part:20
 //
-// All processes of a job may have the same variable; the one that is named obeys, once.
+// All processes of a job may have the same variable; the process it names obeys, once.
 //
-//   actions        kill            SIGKILL to itself
-//                  stop            SIGSTOP to itself; somebody else continues it, or not
-//                  stall           the thread that came by never goes on; heart-beats do (but those that come to a
-//                  server whose
-//                                  joins stall: both are one thread's)
+//   actions
+//   kill           sends SIGKILL to itself
+//   stop           sends SIGSTOP to itself; another process may continue it
+//   stall          the thread that reaches the point never goes on; heart-beats do, except to a server whose joins
+//                  stall: one thread serves both
 //
 //   points         of a trainer                                      of a server
 //   connecting     its first join is about to be sent                a join has come, not answered
@@ -44,14 +44,14 @@ struct FaultPoint {
   int64_t step = 0;
 };
 
-// InvalidArgument says what was expected.
+// Parses the value of WEIR_FAULT_POINT. InvalidArgument says what was expected.
 absl::StatusOr<FaultPoint> ParseFaultPoint(std::string_view text);
 
-// Wraps when the environment names this process and returns what it was given otherwise. InvalidArgument for a variable
-// that cannot be read.
+// Wraps the core, or the transport, if the environment names this process; else returns it unchanged. InvalidArgument
+// if the variable cannot be parsed.
 absl::StatusOr<std::unique_ptr<ServerCore>> WithFaultPoint(std::unique_ptr<ServerCore> core, int server);
 absl::StatusOr<std::unique_ptr<Transport>> WithFaultPoint(std::unique_ptr<Transport> transport, int trainer);
-// For LaneReaderOptions.before_batch. Empty when the environment does not name this trainer's reader.
+// Returns a function for LaneReaderOptions.before_batch; empty if the environment does not name this trainer's reader.
 absl::StatusOr<std::function<void(int stream, int64_t batch)>> ReaderFaultPoint(int trainer);
 
 }  // namespace weir

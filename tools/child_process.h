@@ -19,38 +19,38 @@
 namespace weir {
 
 struct ChildOptions {
-  // "trainer.0", for messages.
+  // Name in messages: "trainer.0".
   std::string name;
   std::vector<std::string> command;
-  // Over this process's own; nullopt removes a variable.
+  // Variables set over this process's own; nullopt removes a variable.
   std::map<std::string, std::optional<std::string>> environment;
-  // Both outputs go here, line by line. The directory exists.
+  // File that receives both outputs, line by line. Its directory must exist.
   std::string log_file;
 };
 
-// How a process ended, as waitpid says.
+// Ending of a process, as reported by waitpid.
 class Ending {
  public:
   explicit Ending(int wait_status) : status_(wait_status) {}
   bool ok() const;
-  // The exit code, or 128 + signal.
+  // Returns the exit code, or 128 + signal.
   int code() const;
-  // "exit code 2", "killed by signal 9 (Killed)".
+  // Returns "exit code 2" or "killed by signal 9 (Killed)".
   std::string ToString() const;
 
  private:
   int status_;
 };
 
-// Used by one thread, which must be the one that started it: the child is killed when that thread ends, in whatever
-// way.
+// Child process. Used by one thread, which must be the one that started it: the child is killed when that thread ends,
+// for whatever reason.
 class ChildProcess {
  public:
-  // line: of stdout (else stderr), without its newline; what is longer than 64 KiB arrives in pieces.
+  // line: a line of stdout (else of stderr), without its newline; one longer than 64 KiB arrives in pieces.
   using OnLine = std::function<void(const ChildProcess& child, bool is_stdout, std::string_view line)>;
 
-  // In a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the program or the
-  // file.
+  // Starts the child in a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the
+  // program or the file.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
   // Kills what is left of its group.
   ~ChildProcess();
@@ -61,20 +61,20 @@ class ChildProcess {
   const std::string& log_file() const { return options_.log_file; }
   pid_t pid() const { return pid_; }
 
-  // Descriptors to poll; -1 when closed.
+  // Returns the descriptor to poll; -1 when closed.
   int output(bool is_stdout) const { return is_stdout ? stdout_.fd : stderr_.fd; }
-  // Reads what is there now.
+  // Reads the output that is available now.
   void ReadOutput();
 
-  // To the whole group.
+  // Sends the signal to the whole group.
   void Signal(int signal);
 
-  // For one that has ended (waitid with WNOWAIT): ends what is left of its group, reaps it, reads the rest of its
+  // Reaps a child that has ended (waitid with WNOWAIT): kills what is left of its group, and reads the rest of its
   // output.
   void Reap();
   const std::optional<Ending>& ending() const { return ending_; }
 
-  // The last lines of both outputs, at most kLastLines.
+  // Returns the last lines of both outputs, at most kLastLines.
   const std::deque<std::string>& last_lines() const { return last_lines_; }
   static constexpr size_t kLastLines = 10;
 

@@ -1,6 +1,7 @@
-// Lines for a terminal or a pipe that may be slow, gone or stopped, without ever waiting for it.
+// Output of lines to a terminal or a pipe that may be slow, gone or stopped, without ever waiting for it.
 //
-// What cannot be shown in time is dropped by whole lines, counted, and said so; log files have it all. One thread.
+// Lines that cannot be written in time are dropped whole and counted, and the number is reported; log files have all
+// lines. One thread.
 #ifndef WEIR_TOOLS_CONSOLE_H_
 #define WEIR_TOOLS_CONSOLE_H_
 
@@ -18,7 +19,7 @@ class Console {
   // fd is borrowed; SIGPIPE must be ignored. At most `limit` bytes wait to be written.
   explicit Console(int fd, size_t limit = size_t{4} << 20) : fd_(fd), limit_(limit) {}
 
-  // Adds a newline. Writes what can be written at once.
+  // Adds a line with its newline. Writes what can be written at once.
   void Line(std::string_view text);
   // Writes what can be written at once.
   void Flush();
@@ -26,7 +27,7 @@ class Console {
   void Drain(absl::Duration timeout);
 
   int fd() const { return fd_; }
-  // Poll for POLLOUT and call Flush while this is true.
+  // Returns true while output is waiting: poll for POLLOUT and call Flush.
   bool pending() const { return !buffer_.empty() && !broken_; }
 
  private:
@@ -34,7 +35,7 @@ class Console {
   const size_t limit_;
   std::string buffer_;
   int64_t dropped_ = 0;
-  // The reader is gone.
+  // True when the reader is gone.
   bool broken_ = false;
 };
 

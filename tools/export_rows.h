@@ -1,4 +1,4 @@
-// Rows of tables out of checkpoints: as a row file (framework/checkpoint/row_file.h) or as arrays for NumPy.
+// Export of table rows from checkpoints: as a row file (framework/checkpoint/row_file.h) or as arrays for NumPy.
 #ifndef WEIR_TOOLS_EXPORT_ROWS_H_
 #define WEIR_TOOLS_EXPORT_ROWS_H_
 
@@ -16,18 +16,18 @@ namespace weir {
 
 struct RowExport {
   NewestCheckpoint now;
-  // Rows that differ from these only, and the ids that are gone since; nullopt: all rows.
+  // If set, exports only the rows that differ from this checkpoint, and the ids removed since; nullopt: all rows.
   std::optional<NewestCheckpoint> since;
   bool state = false;
 };
 
-// <table>.ids [n] and <table>.values [n, width] in order of id; with `state` <table>.state; with `since`
-// <table>.removed.
+// Writes <table>.ids [n] and <table>.values [n, width] in order of id; with `state` also <table>.state; with `since`
+// also <table>.removed.
 absl::Status ExportToNpz(const RowExport& what, const std::string& table, NpzWriter* npz);
-// A row file.
+// Writes a row file.
 absl::StatusOr<v1::RowFile> ExportToRowFile(const RowExport& what, const std::string& table, const std::string& output);
 
-// Reads every byte of a row file; `output` not empty: writes it as ExportToNpz would.
+// Reads every byte of a row file. If `output` is not empty, writes the rows there as ExportToNpz would.
 absl::StatusOr<v1::RowFile> ReadRowFile(const std::string& path, const std::string& output);
 
 }  // namespace weir

@@ -1,8 +1,9 @@
-// Gradient accumulation: a step is a cycle of batches, their gradients are added up and leave in one push.
+// Gradient accumulation: a step is a cycle of batches whose gradients are added up and leave in one push.
 //
-// Between a program and its servers. The program runs once per batch of the cycle, from BeginStep to FinishReceives;
-// parameters stay as they are within the cycle, rows of tables are fetched for each batch, and the sums leave with the
-// last batch, divided by the samples of all. A verdict SKIP of one batch is that of the step.
+// The channel lies between a program and its servers. The program runs once per batch of the cycle, from BeginStep to
+// FinishReceives. Parameters stay unchanged within the cycle, rows of tables are fetched for each batch, and the sums
+// leave with the last batch, divided by the samples of all batches. A verdict SKIP of one batch is the verdict of the
+// step.
 #ifndef WEIR_TRAINER_ACCUMULATE_H_
 #define WEIR_TRAINER_ACCUMULATE_H_
 
@@ -18,7 +19,7 @@ class AccumulatingChannel : public ParamChannel {
   // `inner` is borrowed. batches >= 1.
   AccumulatingChannel(ParamChannel* inner, int batches) : inner_(inner), batches_(batches) {}
 
-  // The same step again is its next batch.
+  // Begins the step, or its next batch if called again with the same step.
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override;
   absl::Status PullRows(absl::Span<const TableRows> tables) override { return inner_->PullRows(tables); }

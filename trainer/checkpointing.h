@@ -1,14 +1,14 @@
-// What the chief does with checkpoints: finds the one to go on from, has the servers write and read theirs,
+// Checkpoint duties of the chief: finds the checkpoint to resume from, has the servers write and read theirs,
 // publishes, prunes. With checkpoint.per_host every server publishes in its own directory, and prunes there when all
-// have published; the chief goes on from the newest checkpoint that all of them have. Called at step borders, when in
-// sync no server changes anything.
+// have published; the chief resumes from the newest checkpoint that all of them have. Called at step borders, at which
+// no server of a sync job changes anything.
 //
-// A directory belongs to one run at a time (framework/checkpoint/owner.h): nothing in it is looked at for a resume,
-// moved, removed or written before it is this run's, in per_host on every host. While the mark of a run on another host
-// is watched, that takes up to its lease.
+// A directory belongs to one run at a time (framework/checkpoint/owner.h): before it is this run's, nothing in it is
+// read for a resume, moved, removed or written; in per_host on every host. While another run on another host may hold
+// it, taking ownership waits up to that run's lease.
 //
-// The highest number in a directory is that of the newest checkpoint: what has a higher one than the checkpoint that a
-// run goes on from, or has just published, is set aside. (In async a run may go on at a lower step than that of its
+// The newest checkpoint has the highest number in a directory: checkpoints with a higher number than the one that a run
+// resumes from, or has just published, are set aside. (In async a run may go on at a lower step than the number of its
 // checkpoint.)
 #ifndef WEIR_TRAINER_CHECKPOINTING_H_
 #define WEIR_TRAINER_CHECKPOINTING_H_
@@ -32,71 +32,73 @@
 namespace weir {
 
 struct ResumePoint {
-  // Steps that have taken effect; async: of each trainer.
+  // Number of steps that have taken effect; trainer_steps: async, for each trainer.
   int64_t step = 0;
   std::vector<int64_t> trainer_steps;
   // DataStatistics::Serialize(), or "".
   std::string statistics;
-  // The file with the residuals of the trainers that wrote it, or "".
+  // File with the residuals of the trainers that wrote it, or "".
   std::string residuals;
   std::optional<v1::LossScale> loss_scale;
-  // Sync; 0 if nobody knows.
+  // Sync: number of examples in step 0; 0 if unknown.
   int64_t first_step_examples = 0;
 };
 
-// What trainers have in a checkpoint: files, of which "" is none, and what stands in the manifest.
+// State of the trainers for a checkpoint: contents of files ("": no such file) and fields of the manifest.
 struct TrainerState {
   std::string statistics;
-  // Gives out everyone's residuals piece by piece (Client::GatherResiduals); null: there are none.
+  // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
   std::function<absl::Status(const Client::Take&)> residuals;
   std::optional<v1::LossScale> loss_scale;
-  // Sync; 0: no step was made.
+  // Sync: number of examples in step 0; 0: no step was made.
   int64_t first_step_examples = 0;
 };
 
 class Checkpointing {
  public:
-  // `dir` absolute. train_data: DataSet::Description of data.train. Everything borrowed outlives this.
+  // `dir`: absolute path. train_data: DataSet::Description of data.train. Borrowed arguments must outlive this object.
   Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
                 Client* client);
 
-  // Loads the newest complete checkpoint into the servers; refused newer ones are logged with the reason and set aside.
-  // nullopt: the directory holds none. DataLoss: it holds some, none of them complete. FailedPrecondition: it is of a
-  // job that this one cannot go on with (trainer/resume_check.h), or the directory is that of a run that lives.
+  // Loads the newest complete checkpoint into the servers. Newer ones that are refused are logged with the reason and
+  // set aside. nullopt: the directory holds none. DataLoss: it holds some, none of them complete. FailedPrecondition:
+  // the checkpoint is of a job that this one cannot continue (trainer/resume_check.h), or the directory belongs to a
+  // run that is alive.
   absl::StatusOr<std::optional<ResumePoint>> Resume();
-  // A fresh run: checkpoints of an earlier one are moved aside, with a line in the log.
+  // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
-  // Has every server write its shard and publishes. version: what the servers must be at (in sync; else not looked at).
-  // `eval` is that of this very step, if there was one. Returns the path. An error names the step that is lost and the
-  // newest one that is there; FailedPrecondition when a disk is full or read-only.
+  // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at
+  // (sync only). `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
+  // newest saved one; FailedPrecondition when a disk is full or read-only.
   absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
                                    const std::optional<MetricResult>& eval);
-  // Adds the figures of an evaluation at the step of the last Save to the manifest of that checkpoint, which is on disk
-  // whatever comes of this, and prunes by them.
+  // Adds the figures of an evaluation at the step of the last Save to the manifest of that checkpoint, and prunes by
+  // them. The checkpoint stays on disk even if this fails.
   absl::Status RecordEvaluation(const MetricResult& eval);
-  // Steps of each trainer that the checkpoint of the last Save holds.
+  // Returns the number of steps of each trainer in the checkpoint of the last Save.
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }
 
  private:
-  // A checkpoint that can be loaded: its name in every directory, and why newer ones were refused.
+  // A checkpoint that can be loaded: its name, equal in every directory, and the reasons why newer ones were refused.
   struct Found {
     std::string name;
     std::vector<std::string> refused;
   };
-  // nullopt, DataLoss: as Resume.
+  // Find the newest checkpoint that can be loaded. nullopt and DataLoss as in Resume.
   absl::StatusOr<std::optional<Found>> FindShared();
   absl::StatusOr<std::optional<Found>> FindOnAllHosts();
-  // The servers hold what the checkpoint says: rows that none of them has read would go unnoticed.
+  // Checks that the servers hold the state that the checkpoint describes; rows that no server has read would otherwise
+  // go unnoticed.
   absl::Status CheckLoadedDigest(const v1::CheckpointManifest& manifest);
   absl::StatusOr<std::string> WriteAndPublish(int64_t step, int64_t version, const TrainerState& trainers,
                                               const std::optional<MetricResult>& eval);
-  // Makes every directory this run's, if it is not yet; waits for what that takes.
+  // Makes every directory this run's unless it is already; waits as long as that takes.
   absl::Status Own();
-  // Moves what has a higher number than `above` aside, in every directory.
+  // Moves checkpoints with a higher number than `above` aside, in every directory.
   absl::Status SetAside(int64_t above);
   absl::Status PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed);
-  // What follows a publication. What cannot be removed stays, with a line in the log.
+  // Removes old checkpoints after a publication. Those that cannot be removed stay, with a line in the log.
   void Prune(const v1::CheckpointManifest& sealed);
   absl::StatusOr<v1::CheckpointManifest> WriteFiles(const std::string& name, int64_t version,
                                                     const TrainerState& trainers);
@@ -109,7 +111,7 @@ class Checkpointing {
   Client* const client_;
   const bool per_host_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
-  // What the last Save has published.
+  // Checkpoint published by the last Save.
   struct Published {
     std::string temporary;
     v1::CheckpointManifest manifest;
@@ -118,12 +120,12 @@ class Checkpointing {
   std::vector<int64_t> saved_trainer_steps_;
 };
 
-// Has every server of `client` read the checkpoint of the name of `path` in its own directory. FailedPrecondition when
-// that is another one than `manifest`, which stands at `path`, an absolute one.
+// Has every server of `client` read the checkpoint with the name of `path` from its own directory. FailedPrecondition
+// if that is another checkpoint than `manifest`, which was read at the absolute path `path`.
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest);
-// Reads a file from its beginning to its end.
+// Passes the contents of a file to `take`, in pieces.
 absl::Status ReadInPieces(const std::string& path, const Client::Take& take);
-// The statistics file of a checkpoint, "" when it has none.
+// Returns the statistics file of a checkpoint, "" if it has none.
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest);
 
 }  // namespace weir

@@ -1,8 +1,8 @@
-// Gradients of several batches, added up lane by lane before they leave: gradient accumulation, and threads of one
-// trainer.
+// Sums of the gradients of several batches, lane by lane, to be pushed once: for gradient accumulation, and for the
+// threads of one trainer.
 //
 // A lane's gradients are added in the order in which they are given; an absent one is skipped, never added as zero.
-// Rows are merged by id. So what leaves is a function of the batches and their order alone.
+// Rows are merged by id. So the sums are a function only of the batches and their order.
 #ifndef WEIR_TRAINER_GRADIENT_SUMS_H_
 #define WEIR_TRAINER_GRADIENT_SUMS_H_
 
@@ -22,31 +22,31 @@
 
 namespace weir {
 
-// Thread-safe for different blocks; one block is given, or sent, by one thread at a time.
+// Thread-safe for different blocks; one block is added to, or sent, by one thread at a time.
 class GradientSums {
  public:
-  // Forgets everything. What was sent must not be read any more.
+  // Forgets everything. Sums that were sent must no longer be read.
   void Clear();
 
   // Adds one batch's gradient of a block or table. InvalidArgument when it does not have the size of an earlier one.
   absl::Status AddDense(const BlockRef& block, absl::Span<const ParamChannel::LaneTensor> lanes);
   absl::Status AddRows(const BlockRef& block, int width, absl::Span<const ParamChannel::LaneRows> lanes);
 
-  // Something has been added for this block, and has not been sent.
+  // Returns true if something has been added for this block and has not been sent.
   bool Has(const BlockRef& block);
-  // Hands the sums of one block over. They stay until Clear.
+  // Sends the sums of one block to the channel. They stay until Clear.
   absl::Status Send(const BlockRef& block, ParamChannel* channel);
-  // Hands over whatever has not been, in order of names and servers.
+  // Sends the sums of all other blocks, in order of names and servers.
   absl::Status SendRest(ParamChannel* channel);
 
  private:
-  // Sum of a lane's rows, by order of first appearance.
+  // Sum of a lane's rows, in order of first appearance.
   struct Rows {
     std::vector<int64_t> ids;
     std::vector<float> values;                      // [ids, width]
     std::vector<float> counts;                      // [ids, 2], of tables that count shows and clicks
-    absl::flat_hash_map<int64_t, size_t> place_of;  // in ids
-    SelectedRows out;                               // made when it is sent
+    absl::flat_hash_map<int64_t, size_t> place_of;  // positions in ids
+    SelectedRows out;                               // made when the sum is sent
     Tensor out_counts;
   };
   struct Block {
@@ -63,7 +63,7 @@ class GradientSums {
   static absl::Status SendBlock(Block* block, ParamChannel* channel);
 
   Mutex mu_;
-  // Blocks never move; their contents belong to whoever adds to them.
+  // Blocks never move; their contents belong to the thread that adds to them.
   std::map<Key, std::unique_ptr<Block>> blocks_ ABSL_GUARDED_BY(mu_);
 };
 

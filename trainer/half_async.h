@@ -1,10 +1,9 @@
-// Threads of one trainer in step with each other, each on a batch of its own: what they push is merged before it
-// leaves.
+// Threads of one trainer that step together, each on a batch of its own: their pushes are merged into one.
 //
-// Between their programs and the servers: one channel per thread. Gradients of a lane are added in order of the
-// threads, so the sum is that of the same batches run one after the other; sample counts are added, a verdict SKIP of
-// one is that of the step. Thread 0 pushes and receives, the others take its values. Every wait has a deadline and
-// names the thread.
+// A WorkerGroup lies between their programs and the servers, with one channel per thread. Gradients of a lane are added
+// in order of the threads, so the sum is that of the same batches run one after the other. Sample counts are added, and
+// a verdict SKIP of one thread is that of the step. Thread 0 pushes and receives; the others take its values. Every
+// wait has a deadline and names the thread.
 #ifndef WEIR_TRAINER_HALF_ASYNC_H_
 #define WEIR_TRAINER_HALF_ASYNC_H_
 
@@ -37,12 +36,12 @@ class WorkerGroup {
   explicit WorkerGroup(Options options);
   ~WorkerGroup();
 
-  // The channel of a thread, 0 <= worker < workers. A read-only step goes straight through and concerns no other
-  // thread; it must not run beside a step.
+  // Returns the channel of a thread, 0 <= worker < workers. A read-only step passes straight through and concerns no
+  // other thread; it must not run beside a step.
   ParamChannel* channel(int worker);
 
-  // Runs fn(worker) on a thread each (worker 0 on the calling one, the others named "weir-worker") and waits for all.
-  // The first error by worker; it ends the waits of the others.
+  // Runs fn(worker) on one thread each (worker 0 on the calling thread, the others named "weir-worker") and waits for
+  // all. Returns the error of the lowest worker that failed; an error ends the waits of the others.
   absl::Status Run(const std::function<absl::Status(int)>& fn);
 
  private:
@@ -60,28 +59,28 @@ class WorkerGroup {
   absl::Status MergeAndSend();
   absl::Status FinishReceives(int worker, StepOutcome* outcome);
   void Abort(const absl::Status& status);
-  // Until `ready`; `what` names what is waited for.
+  // Waits until `ready`; `what` names the awaited threads or values in messages.
   template <typename Ready, typename What>
   absl::Status WaitFor(const Ready& ready, const What& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   std::vector<std::unique_ptr<Port>> ports_;
-  GradientSums sums_;  // of the thread that merges
-  // One call of the channel at a time; held across it, as the channel asks of its one caller. Never taken under mu_.
+  GradientSums sums_;  // used by the thread that merges
+  // Serializes calls of the channel, which allows one caller at a time; held across the call. Never taken under mu_.
   Mutex inner_mu_;
 
   Mutex mu_;
   CondVar changed_;
   int64_t step_ ABSL_GUARDED_BY(mu_) = -1;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // at the end of its sends
+  std::vector<bool> arrived_ ABSL_GUARDED_BY(mu_);  // by worker: has reached the end of its sends
   int64_t samples_ ABSL_GUARDED_BY(mu_) = 0;
   v1::Verdict verdict_ ABSL_GUARDED_BY(mu_) = v1::APPLY;
-  // By worker: what it pushes. The tensors are its own and stay until its step ends.
+  // Gradients that each worker pushes, by worker. The tensors belong to the worker and stay until its step ends.
   std::vector<std::map<Key, Gradient>> gradients_ ABSL_GUARDED_BY(mu_);
   bool received_ ABSL_GUARDED_BY(mu_) = false;
   StepOutcome outcome_ ABSL_GUARDED_BY(mu_);
-  // Where thread 0 has its values, by block.
+  // Values that thread 0 has received, by block.
   std::map<std::string, const Tensor*> values_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,5 +1,4 @@
-// Whole steps of a job, all lanes in one process: what `transpile --sample` counts and `transpile --verify` computes
-// with.
+// Whole steps of a job, all lanes in one process, for `transpile --sample` and `transpile --verify`.
 #ifndef WEIR_TRAINER_JOB_STEPS_H_
 #define WEIR_TRAINER_JOB_STEPS_H_
 
@@ -19,26 +18,26 @@ namespace weir {
 // Not thread-safe.
 class JobSteps {
  public:
-  // Of data.train, from its beginning: the very batches that the trainers of the job are given. `main`: a program of
-  // the job, for its losses. `pool`, borrowed for the call, learns statistics where the job needs them. Errors as those
-  // of readers; NotFound when there are no files.
+  // Returns the steps of data.train from its beginning, with the very batches that the trainers of the job are given.
+  // `main`: a program of the job, for its losses. `pool` is borrowed for the call, to compute statistics if the job
+  // needs them. Errors are those of readers; NotFound when there are no files.
   static absl::StatusOr<std::unique_ptr<JobSteps>> OfData(const Job& job, const v1::ProgramDesc& main,
                                                           ThreadPool* pool);
 
-  // Made up, the same ones every time: for each variable that the program reads and nothing writes, floats in [-1, 1),
-  // labels that fit their loss, one id per slot, few enough that some come again, and in range where a matrix of known
-  // height is read by them. Never ends. `main`: of a single machine or a trainer.
+  // Returns made-up steps, identical each time, for each variable that the program reads and nothing writes: floats in
+  // [-1, 1), labels that fit their loss, and one id per slot; ids are few enough that some repeat, and in range where
+  // they index a matrix of known height. Never ends. `main`: a program of a single machine or a trainer.
   static absl::StatusOr<std::unique_ptr<JobSteps>> MadeUp(const Job& job, const v1::ProgramDesc& main);
 
   virtual ~JobSteps() = default;
 
-  // One batch per lane of the job (per trainer where lanes are off). What `batches` held is recycled. All have ended
-  // when the data has.
+  // Reads one batch per lane of the job (per trainer if lanes are off) and recycles what `batches` held. All batches
+  // are marked as ended when the data has ended.
   virtual absl::Status Next(std::vector<LaneBatch>* batches) = 0;
   virtual const std::vector<Column>& columns() const = 0;
 };
 
-// The ids of one batch of a step, for transpiler/explain. Borrows the batches.
+// Returns the ids of one batch of a step, for transpiler/explain. Borrows the batches.
 BatchInput BatchInputOf(const std::vector<LaneBatch>& batches, const std::vector<Column>& columns);
 
 }  // namespace weir

@@ -1,7 +1,7 @@
-// Dynamic loss scaling (train.loss_scaling): what backward is seeded with, step after step.
+// Dynamic loss scaling (train.loss_scaling): determines, step by step, the factor that backward starts with.
 //
-// The scale is a function of the job and of which steps were skipped alone. In sync a step is skipped by all trainers
-// or by none, so all of them have the same scale without a word about it. Without train.loss_scaling it is 1 and stays.
+// The scale is a function only of the job and of the steps that were skipped. In sync a step is skipped by all trainers
+// or by none, so all have the same scale without communication. Without train.loss_scaling the scale is 1 and stays.
 #ifndef WEIR_TRAINER_LOSS_SCALER_H_
 #define WEIR_TRAINER_LOSS_SCALER_H_
 
@@ -17,21 +17,21 @@ class LossScaler {
   explicit LossScaler(const v1::Train& train);
 
   bool on() const { return on_; }
-  // Of the next step. A power of two.
+  // Returns the scale of the next step, a power of two.
   float scale() const { return static_cast<float>(scale_); }
 
-  // A step has ended.
+  // Updates the scale at the end of a step.
   void StepDone(bool skipped);
 
   v1::LossScale State() const;
-  // Of a checkpoint, whose job may have had other settings.
+  // Restores the state of a checkpoint, which may come from a job with other settings.
   void Restore(const v1::LossScale& state);
 
  private:
   const bool on_;
   const v1::LossScaling settings_;
   double scale_ = 1;
-  // In a row, at this scale.
+  // Consecutive steps that took effect at this scale.
   int64_t good_steps_ = 0;
 };
 

@@ -1,9 +1,8 @@
-// What a model is judged by, over all trainers and exactly mergeable: whoever adds up the pieces, in whatever order,
-// gets the same bits.
+// Quality measures of a model over all trainers. Merging is exact: the order in which pieces are added changes no bit.
 //
-// AUC counts positives (labels of one half and more) and negatives in 65536 equal buckets of the prediction; counts are
-// integers, so trainers add up without rounding. Pairs within one bucket count half; auc_error bounds what that can
-// hide. Losses are summed per lane in double, in order of the examples, and lanes are added in the lane tree.
+// AUC counts positives (labels of one half and more) and negatives in 65536 equal buckets of the prediction. Counts are
+// integers, so trainers add up without rounding. Pairs within one bucket count half; auc_error bounds the resulting
+// error. Losses are summed per lane in double, in order of the examples, and lanes are added in the lane tree.
 #ifndef WEIR_TRAINER_METRICS_H_
 #define WEIR_TRAINER_METRICS_H_
 
@@ -27,32 +26,33 @@ struct MetricResult {
   double auc = 0;
   // BINARY: examples of the class 1.
   int64_t positives = 0;
-  // |auc - true AUC of the predictions| is at most this.
+  // Upper bound of |auc - true AUC of the predictions|.
   double auc_error = 0;
-  // MULTI_CLASS.
+  // Set for MULTI_CLASS.
   double accuracy = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
 
-  // "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with what the kind has. What is undefined has no figure, and words
-  // behind them: "loss=0.4613 (auc is undefined: no example has label 1)".
+  // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with the measures that the kind has. An undefined measure has
+  // no figure but a note at the end: "loss=0.4613 (auc is undefined: no example has label 1)".
   std::string ToString() const;
 };
 
-// The examples that one process has seen. Not thread-safe.
+// Measures over the examples that one process has seen. Not thread-safe.
 class Metrics {
  public:
   static constexpr int kBuckets = 65536;
 
   explicit Metrics(v1::LossDesc::Kind kind) : kind_(kind) {}
 
-  // Examples of one lane of the job: loss [B, 1] or [], their mean, prediction [B, 1] or [B, C], label [B, 1] float32
-  // or int64. InvalidArgument when sizes differ.
+  // Adds the examples of one lane of the job: loss [B, 1], or [] with their mean; prediction [B, 1] or [B, C]; label
+  // [B, 1] float32 or int64. InvalidArgument when sizes differ.
   absl::Status Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
   void Clear();
 
-  // Only what is not zero.
+  // Serializes what is not zero.
   std::string Serialize() const;
-  // DataLoss when the bytes make no sense; *this is then unchanged. A lane may be in one process only.
+  // Adds serialized pieces. DataLoss when the bytes are malformed; *this is then unchanged. A lane may be in one
+  // process only.
   absl::Status MergeSerialized(std::string_view bytes);
   MetricResult Result() const;
 

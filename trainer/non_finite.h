@@ -1,9 +1,8 @@
-// Where a number that is not finite came from: the operator that made it, or the data, the parameter or the row that
-// held it.
+// Origin of a number that is not finite: the operator that made it, or the data, the parameter or the row that held it.
 //
-// A step that stops the job, or whose verdict is SKIP, has changed nothing. So its operators of lanes are run once more
-// on the same data, rows and parameters, this time each variable in memory of its own, and the number is followed from
-// where it was seen back to where it began. A step in which all is well pays nothing for this.
+// A step that stops the job, or whose verdict is SKIP, has changed nothing. So its lane operators are run once more on
+// the same data, rows and parameters, this time with memory of its own for each variable, and the number is followed
+// back from where it was seen. A step without such a number pays nothing for this.
 #ifndef WEIR_TRAINER_NON_FINITE_H_
 #define WEIR_TRAINER_NON_FINITE_H_
 
@@ -22,29 +21,30 @@
 
 namespace weir {
 
-// All borrowed for the call.
+// Description of the step. All pointers are borrowed for the call.
 struct NonFiniteStep {
   const v1::ProgramDesc* main = nullptr;
   // Variables that the data feeds.
   std::vector<std::string> columns;
-  // Names that the job gives its layers; may be empty.
+  // Layer names from the job; may be empty.
   absl::Span<const std::string> layers;
-  // Has just run the step: holds its data and rows.
+  // Executor that has just run the step: holds its data and rows.
   Executor* executor = nullptr;
   // Persistable variables, as the step has read them.
   Scope* scope = nullptr;
-  // Of the step.
+  // Context and batch sizes of the step.
   StepContext context;
   absl::Span<const int64_t> batch;
-  // The variable in which the step has seen it, if no loss shows it.
+  // Variable in which the step has seen the number, if no loss shows it.
   std::string seen;
-  // An executor for lanes as that of the step, on another scope.
+  // Makes an executor for lanes like that of the step, on another scope.
   std::function<absl::StatusOr<std::unique_ptr<Executor>>(const v1::ProgramDesc& program, Scope* scope,
                                                           const std::vector<std::string>& fetch)>
       make_executor;
 };
 
-// "log_loss (op 7, layer 'head') made it: 'head.out' is inf in lane 3, from inputs that are finite".
+// Returns a sentence such as "log_loss (op 7, layer 'head') made it: 'head.out' is inf in lane 3, from inputs that are
+// finite".
 absl::StatusOr<std::string> WhereNonFinite(const NonFiniteStep& step);
 
 }  // namespace weir

@@ -21,21 +21,21 @@ struct PredictOptions {
   Client* client = nullptr;  // joined
   ThreadPool* pool = nullptr;
   int trainer_id = 0;
-  // Where lanes compute; null: on the CPU.
+  // Device that computes lanes; null: the CPU.
   DeviceMemory* device = nullptr;
   int reader_threads = 0;
-  // A checkpoint directory (newest complete one) or a step's directory. The servers read theirs,
-  // <checkpoint.dir>/<step>, and refuse when that is another one.
+  // A checkpoint directory (its newest complete checkpoint is used) or a step's directory. The servers read their own
+  // <checkpoint.dir>/<step>, and refuse if that is another checkpoint.
   std::string checkpoint;
-  // Files to score, as a pattern relative to the working directory; empty: data.eval of the job. Labels may be empty.
+  // Pattern of the files to score, relative to the working directory; empty: data.eval of the job. Labels may be empty.
   std::string input;
-  // Written by the chief, whole or not at all. A line holds the prediction of the first loss: one number, or one per
-  // class separated by blanks; nine significant digits, so that float32 comes back to the bit. A line of the input that
-  // does not parse (data.bad_line: SKIP; else it is an error) has nan for each.
+  // Output file, written by the chief, whole or not at all. A line holds the prediction of the first loss: one number,
+  // or one per class separated by blanks, with nine significant digits, so that float32 values are restored to the bit.
+  // An input line that does not parse (data.bad_line: SKIP; else it is an error) has nan for each value.
   std::string output;
 };
 
-// Number of examples scored, over all trainers. Every trainer of the job calls it.
+// Returns the number of examples scored, over all trainers. Every trainer of the job must call it.
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// How a run shows itself: on a terminal one live line, otherwise one `key=value` line per interval.
+// Progress display of a run: one live line on a terminal, otherwise one `key=value` line per interval.
 #ifndef WEIR_TRAINER_PROGRESS_H_
 #define WEIR_TRAINER_PROGRESS_H_
 
@@ -12,7 +12,7 @@
 
 namespace weir {
 
-// What a step adds.
+// Figures that a step adds.
 struct StepProgress {
   int64_t step = 0;      // steps done
   int64_t examples = 0;  // of the whole cluster where known, in this step
@@ -23,7 +23,7 @@ struct StepProgress {
   double loss_scale = 0;      // of the next step; 0 without train.loss_scaling
 };
 
-// "1h02m", "3m07s", "12s".
+// Formats a duration: "1h02m", "3m07s", "12s".
 std::string ShortDuration(absl::Duration d);
 
 // Not thread-safe.
@@ -33,19 +33,19 @@ class Progress {
   Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock);
   ~Progress();
 
-  // Adds a step; prints when an interval has passed. `auc` over the examples trained on since the last line, NaN when
-  // unknown: called only when a line is due.
+  // Adds a step; prints when an interval has passed. `auc` returns the AUC over the examples trained on since the last
+  // line, NaN when unknown; it is called only when a line is due.
   template <typename AucFn>
   void Step(const StepProgress& step, AucFn auc) {
     Add(step);
     if (Due()) Print(auc());
   }
-  // A line of its own, past the live one.
+  // Prints `line` as a line of its own, in place of the live one.
   void Say(const std::string& line);
 
   int64_t examples() const { return examples_; }
   absl::Duration elapsed() const { return clock_->Now() - start_; }
-  // Mean loss since the start.
+  // Returns the mean loss since the start.
   double mean_loss() const { return all_loss_examples_ == 0 ? 0 : all_loss_sum_ / all_loss_examples_; }
 
  private:

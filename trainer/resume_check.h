@@ -1,5 +1,5 @@
-// Whether a job may go on from a checkpoint: what the order of examples and the bits of every step depend on must be as
-// it was.
+// Checks whether a job may resume from a checkpoint: the settings that determine the order of examples and the bits of
+// every step must be unchanged.
 #ifndef WEIR_TRAINER_RESUME_CHECK_H_
 #define WEIR_TRAINER_RESUME_CHECK_H_
 
@@ -13,18 +13,18 @@
 
 namespace weir {
 
-// FailedPrecondition names the first of these that differs, with both values: seed, lanes, scheme of placement,
-// accumulate_steps, workers, whether the job is sync, geo or has async_tables, every setting of data but those of
-// data.eval, and the training files themselves, by `train_data` (DataSet::Description; names may differ). A manifest
-// without that has the patterns compared. data.bad_line may change: every line up to the place where the run goes on
-// parses, or the new run names it. Everything else may change from run to run: servers, trainers, learning rates,
-// deadlines, epochs, max_steps; parameters, tables and optimizer states are compared when they are loaded. `path`: of
-// the checkpoint, for messages.
+// Compares the job with a checkpoint. FailedPrecondition names the first of these that differs, with both values: seed,
+// lanes, scheme of placement, accumulate_steps, workers, whether the job is sync, geo or has async_tables, every
+// setting of data but those of data.eval, and the training files themselves, by `train_data` (DataSet::Description;
+// names may differ). If the manifest has no such description, the patterns are compared instead. data.bad_line may
+// change: every line up to the place where the run goes on parses, or the new run names it. Everything else may change
+// from run to run: servers, trainers, learning rates, deadlines, epochs, max_steps. Parameters, tables and optimizer
+// states are compared when they are loaded. `path`: path of the checkpoint, for messages.
 absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job,
                             const v1::Plan& plan, std::string_view train_data);
 
-// For a prediction: checkpoints of geo hold no optimizer state, for which the servers of any other job look.
-// FailedPrecondition says so.
+// Checks a checkpoint for a prediction. FailedPrecondition if it is of a geo job and `job` is not geo: it then holds no
+// optimizer state, which the servers of `job` look for.
 absl::Status CheckSameGeo(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job);
 
 }  // namespace weir

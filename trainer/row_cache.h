@@ -1,10 +1,10 @@
-// Rows that a trainer keeps between steps (table.cache): those that every batch names are asked for once in so many
-// steps.
+// Cache of rows that a trainer keeps between steps (table.cache), so that rows used by every batch are pulled only once
+// in several steps.
 //
-// Between a trainer's program and its servers. A row that was read at step r of this trainer serves its steps up to r +
-// max_steps; what others, and the trainer itself, have pushed since is not in it. Everything else goes through.
-// Evaluation reads past the cache. Rows that are pulled ahead of their step were read in the step before it. Threads as
-// ParamChannel.
+// The channel lies between a trainer's program and its servers. A row that was read at step r of this trainer serves
+// its steps up to r + max_steps; it misses what any trainer, this one included, has pushed since. All other calls pass
+// through. Evaluation bypasses the cache. Rows that are pulled ahead of their step count as read in the step before it.
+// Threads as ParamChannel.
 #ifndef WEIR_TRAINER_ROW_CACHE_H_
 #define WEIR_TRAINER_ROW_CACHE_H_
 
@@ -23,15 +23,15 @@
 
 namespace weir {
 
-// Rows of one table. Not thread-safe.
+// Cached rows of one table. Not thread-safe.
 class CachedRows {
  public:
   CachedRows(const v1::RowCache& settings, int width);
 
-  // Copies the row to `out` when it is there and was read at `step` - max_steps or later.
+  // Copies the row to `out` and returns true if it is cached and was read at `step` - max_steps or later.
   bool Take(int64_t id, int64_t step, float* out);
-  // A row for `step`, as read at `read` (at most `step`). When there is no room, one goes that no step has used for
-  // longest of those looked at; when all of them serve this very step, the new one is not kept.
+  // Stores a row for `step` that was read at step `read` (at most `step`). If there is no room, examines some slots and
+  // replaces the one that no step has used for longest; if all of them serve this very step, the new row is not stored.
   void Keep(int64_t id, int64_t step, int64_t read, const float* row);
 
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
@@ -42,7 +42,7 @@ class CachedRows {
   const int64_t capacity_;
   const int64_t max_steps_;
   const size_t width_;
-  // By slot; slots are dealt in order until there are `capacity_`, then given anew.
+  // Indexed by slot. Slots are allocated in order until there are `capacity_`, then reused.
   std::vector<int64_t> ids_;
   std::vector<int64_t> read_, used_;  // steps
   std::vector<float> rows_;
@@ -52,7 +52,7 @@ class CachedRows {
 
 class RowCacheChannel : public ParamChannel {
  public:
-  // Settings by table. `servers` is borrowed. ahead: rows for a step are pulled in the one before.
+  // `settings`: by table. `servers` is borrowed. ahead: true if rows for a step are pulled in the step before.
   RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers, bool ahead);
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
@@ -78,7 +78,7 @@ class RowCacheChannel : public ParamChannel {
   bool read_only_ = false;
   std::map<std::string, CachedRows> tables_;
   std::vector<std::vector<uint8_t>> there_;  // by table of a call; its memory is kept from call to call
-  // Of the process.
+  // Counters of the process.
   Counter* const hits_;
   Counter* const misses_;
 };

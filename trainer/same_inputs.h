@@ -1,5 +1,5 @@
-// What the trainers of a job only assume to be equal, compared before anything is made of it: each cuts the data into
-// streams by its own listing of the files, and runs its own copy of the program.
+// Check that inputs which the trainers of a job assume to be equal are equal, before they are used: each trainer cuts
+// the data into streams by its own listing of the files, and runs its own copy of the program.
 #ifndef WEIR_TRAINER_SAME_INPUTS_H_
 #define WEIR_TRAINER_SAME_INPUTS_H_
 
@@ -21,14 +21,14 @@ struct Input {
   bool is_data = false;  // DataSet::Description, which may differ in names
 };
 
-// "data.train" and so on of a listing.
+// Returns the input for a listing; `field`: "data.train" and so on.
 Input DataInput(const std::string& field, const DataSet& data);
-// The programs that a trainer runs.
+// Returns the inputs for the programs that a trainer runs.
 std::vector<Input> ProgramInputs(const Programs& programs);
 
-// FailedPrecondition, at all trainers alike, names two trainers and the first difference of the first input that
-// differs between them. Every trainer of the job calls this with as many inputs, once. A trainer that takes the place
-// of a dead one is compared with what was said at the start.
+// Compares the inputs over all trainers. FailedPrecondition, equal on all trainers, names two trainers and the first
+// difference of the first input that differs. Every trainer of the job calls this once, with the same number of inputs.
+// A trainer that takes the place of a dead one is compared with the inputs given at the start.
 absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Span<const Input> inputs);
 
 }  // namespace weir

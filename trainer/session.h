@@ -1,7 +1,7 @@
-// One trainer's programs on one trainer's data: the scope, the executors, and what a step, an evaluation and a
-// prediction are. The loop that strings them together is trainer/train_loop.h.
+// Programs of one trainer and the data they run on: the scope, the executors, and the definition of a step, an
+// evaluation and a prediction. The loop around them is trainer/train_loop.h.
 //
-// Not thread-safe; runs its lanes on the pool given.
+// Not thread-safe; runs its lanes on the given pool.
 #ifndef WEIR_TRAINER_SESSION_H_
 #define WEIR_TRAINER_SESSION_H_
 
@@ -34,30 +34,30 @@
 namespace weir {
 
 struct SessionOptions {
-  // A trainer's programs; main.plan() says lanes, trainers, sync.
+  // Programs of a trainer; main.plan() has lanes, trainers, sync.
   v1::ProgramDesc main;
   v1::ProgramDesc startup;
   int trainer_id = 0;
-  // Where lanes compute; null: on the CPU. Borrowed.
+  // Device that computes lanes; null: the CPU. Borrowed.
   DeviceMemory* device = nullptr;
   // With a device: train.cpu_ops and train.precision.
   std::vector<std::string> cpu_ops = {};
   ProductPrecision precision = ProductPrecision::kFp32;
-  // What the readers give.
+  // Columns that the readers give.
   std::vector<Column> columns;
-  // Names that the job gives its layers, for messages.
+  // Layer names from the job, for messages.
   std::vector<std::string> layers = {};
-  // A wait for data that lasts this long is reported, ...
+  // Duration after which a wait for data is reported ...
   absl::Duration slow_warning = absl::Seconds(10);
-  // ... and one that lasts this long is an error.
+  // ... and after which it is an error.
   absl::Duration progress_deadline = absl::Minutes(30);
   // Borrowed.
   ParamChannel* channel = nullptr;
   ThreadPool* pool = nullptr;
-  // Of a program whose rows are pulled ahead (mode().prefetch_rows): what they are pulled with. Borrowed. null: each
-  // step pulls its own when it begins.
+  // Channel for a program whose rows are pulled ahead (mode().prefetch_rows). Borrowed. null: each step pulls its own
+  // rows when it begins.
   ParamChannel* ahead = nullptr;
-  // Place among the threads of this trainer (train.workers).
+  // Index among the threads of this trainer (train.workers).
   int worker = 0;
 };
 
@@ -65,69 +65,70 @@ ProductPrecision PrecisionOf(const v1::Train& train);
 
 struct StepResult {
   StepOutcome outcome;
-  // Of this process's lanes.
+  // Sums over this process's lanes.
   int64_t examples = 0;
   double loss_sum = 0;
 };
 
 class Session {
  public:
-  // InvalidArgument when the first loss lacks var, prediction or label, or the data is not what the program is fed
-  // with.
+  // Creates a session. InvalidArgument when the first loss lacks var, prediction or label, or the data does not match
+  // the variables that the program is fed.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
 
   // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a
   // value.
   absl::Status Start(int64_t step);
 
-  // Waits for the next batches. `keep_waiting` (may be empty) is asked every second; its error ends the wait.
+  // Waits for the next batches. `keep_waiting` (may be empty) is called every second; its error ends the wait.
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
-  // With SessionOptions.ahead, for each batch of the training: pulls its rows, as rows of step `step`. `batches` is as
-  // it was afterwards. One thread may do this while another runs Train for the batch before.
+  // Pulls the rows of a training batch, for step `step`; called for each batch if SessionOptions.ahead is set.
+  // `batches` is unchanged on return. One thread may call this while another runs Train for the batch before.
   absl::Status PullAhead(int64_t step, std::vector<LaneBatch>* batches);
-  // Makes the rows of the last PullAhead, which has ended, those of the next Train.
+  // Makes the rows of the last PullAhead, which must have ended, those of the next Train.
   void TakeAhead();
 
-  // Of the steps to come (train.loss_scaling).
+  // Sets the scale of the following steps (train.loss_scaling).
   void SetLossScale(float scale) { loss_scale_ = scale; }
 
-  // One batch per lane of this process: batch `batch` of those that make the step (mode().accumulate); it takes effect
-  // with the last, and outcome is that of the step then. The batches' memory is swapped with that of the one before.
+  // Runs one batch per lane of this process: batch `batch` of those that make the step (mode().accumulate). The step
+  // takes effect with the last batch, and outcome is then that of the step. Swaps the batches' memory with that of the
+  // batch before.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
   // Adds the predictions of the last Train to `metrics`, unless a value in it was not finite.
   absl::Status AddTrainMetrics(Metrics* metrics);
 
-  // Forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader` has
-  // ended. Calls `use` after each batch, with the executor to read predictions from.
+  // Runs forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader`
+  // has ended. Calls `use` after each batch, with the executor to read predictions from.
   using Use = std::function<absl::Status(Executor&, const std::vector<LaneBatch>&)>;
   absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                        const Use& use);
 
-  // Forward over everything `reader` gives, into metrics of the first loss.
+  // Runs forward over everything `reader` gives, and adds the results for the first loss to metrics.
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         Metrics* metrics);
 
-  // What a lane's variable holds after Train: gradients and activations as far as they keep their memory, received
-  // parameters in every lane. nullptr when the program has no such variable.
+  // Returns a lane's variable after Train: gradients and activations if they keep their memory, received parameters in
+  // every lane. nullptr if the program has no such variable.
   const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
-  // Of the training program's variables, those for rows pulled ahead aside. With them it is
-  // "trainer.<id>.variables.bytes" in the counters of the process.
+  // Returns the memory of the training program's variables, without those for rows pulled ahead. The counter
+  // "trainer.<id>.variables.bytes" of the process includes them.
   VariableBytes bytes() const { return train_->bytes(); }
 
   LaneRange lanes() const { return lanes_; }
   const TrainingMode& mode() const { return mode_; }
-  // The loss that evaluation and prediction are about: the first.
+  // Returns the loss of evaluation and prediction: the first.
   const v1::LossDesc& loss() const { return loss_; }
 
  private:
   explicit Session(SessionOptions options);
   absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(const v1::ProgramDesc& program,
                                                          const std::vector<std::string>& fetch);
-  // What is known of a value that was not finite in the step that has just run, as StepContext.step `run`.
+  // Describes the origin of a value that was not finite in the step that has just run, with StepContext.step `run`.
   std::string ExplainNonFinite(int64_t run);
-  // Prepares what PullAhead runs.
+  // Prepares the executor that PullAhead runs.
   absl::Status PrepareAhead();
   StepContext Context(int64_t step, bool training);
   // Swaps the batches' variables with the executor's.
@@ -141,26 +142,25 @@ class Session {
   LaneRange lanes_;
   v1::LossDesc loss_;
   Scope scope_;
-  // Of a session on a device.
+  // Set in a session on a device.
   std::unique_ptr<DeviceTransfers> transfers_;
   std::unique_ptr<DeviceScope> device_scope_;
   StepHealth health_;
   StepOutcome outcome_;
   float loss_scale_ = 1;
-  // A step of which ExplainNonFinite has spoken; others that are skipped are only counted.
+  // True after ExplainNonFinite has described a skipped step; later ones are only counted.
   bool explained_ = false;
   std::unique_ptr<Executor> startup_, train_, forward_;
-  // The prefetch ops of the training program, [begin, end) of its ops, on variables of their own; null: rows are not
-  // pulled ahead.
+  // Prefetch ops [begin, end) of the training program, on variables of their own; null: rows are not pulled ahead.
   struct Ahead {
     int begin = 0, end = 0;
     Scope scope;
     std::unique_ptr<Executor> executor;
-    std::vector<size_t> columns;      // ids of the data that they read
-    std::vector<std::string> rows;    // written for all lanes, ...
+    std::vector<size_t> columns;      // data columns with the ids that they read
+    std::vector<std::string> rows;    // variables written for all lanes, ...
     std::vector<std::string> places;  // ... and for each
     std::vector<int64_t> batch_sizes;
-    int64_t bytes = 0;  // as of the last TakeAhead
+    int64_t bytes = 0;  // at the last TakeAhead
   };
   std::unique_ptr<Ahead> ahead_;
   std::vector<int64_t> batch_sizes_;

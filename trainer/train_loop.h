@@ -1,4 +1,4 @@
-// The life of a trainer after it has joined: statistics, resume, steps, evaluations, digests, checkpoints, the end.
+// Main loop of a trainer after it has joined: statistics, resume, steps, evaluations, digests, checkpoints, the end.
 #ifndef WEIR_TRAINER_TRAIN_LOOP_H_
 #define WEIR_TRAINER_TRAIN_LOOP_H_
 
@@ -28,49 +28,50 @@ struct TrainOptions {
   ThreadPool* pool = nullptr;
   Clock* clock = nullptr;
   int trainer_id = 0;
-  // Where lanes compute; null: on the CPU.
+  // Device that computes lanes; null: the CPU.
   DeviceMemory* device = nullptr;
-  // Threads that read and parse; 0 = the reader's choice.
+  // Number of threads that read and parse; 0 = the reader's choice.
   int reader_threads = 0;
-  // LaneReaderOptions.before_batch of the training data's reader.
+  // Passed to the training data's reader as LaneReaderOptions.before_batch.
   std::function<void(int stream, int64_t batch)> before_batch = {};
-  // Called behind each step of the training, with the number of steps done.
+  // Called after each training step, with the number of steps done.
   std::function<void(int64_t steps)> after_step = {};
   bool resume = false;
-  // Progress lines; only the chief's say the whole.
+  // Destination of progress lines; only the chief prints those about the whole job.
   std::FILE* out = nullptr;
   bool live = false;
-  // Digest lines with ranges go here besides, if not empty.
+  // File that also receives digest lines, with ranges, if not empty.
   std::string digest_log;
 };
 
 struct TrainSummary {
   int64_t steps = 0;
-  // Of the whole cluster in sync; of this trainer in async.
+  // Examples of the whole cluster in sync; of this trainer in async.
   int64_t examples = 0;
-  // Steps among them that took no effect, because a value of some trainer was not finite (nan_policy SKIP_STEP,
+  // Number of these steps that took no effect because a value of some trainer was not finite (nan_policy SKIP_STEP,
   // loss_scaling).
   int64_t skipped_steps = 0;
-  // Examples of the whole cluster that no step was made of, because streams had ended and the rest was less than half a
-  // step (docs/data.md). Not those that drop_last drops. 0 when max_steps or a stop ended the run.
+  // Number of examples of the whole cluster that no step used, because streams had ended and the rest was less than
+  // half a step (docs/data.md). Examples that drop_last drops are not counted. 0 when max_steps or a stop ended the
+  // run.
   int64_t left_out = 0;
-  // There are more than that.
+  // True if more examples than left_out were left.
   bool left_out_more = false;
-  // Of the step that would come next; 0 without train.loss_scaling.
+  // Loss scale of the next step; 0 without train.loss_scaling.
   double loss_scale = 0;
   double seconds = 0;
   double train_loss = 0;
-  // The evaluation at the end, if the job has eval data and was not stopped.
+  // Result of the evaluation at the end, if the job has eval data and was not stopped.
   std::optional<MetricResult> eval;
   bool stopped = false;
 
-  // "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", " skipped_steps=…" and " left_out=…" if there
-  // are any, and " loss_scale=…" with train.loss_scaling
+  // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…" and
+  // " left_out=…" if there are any, and " loss_scale=…" with train.loss_scaling.
   std::string DoneLine() const;
 };
 
-// Runs to the end of the data, train.max_steps, or a stop request. Errors name what failed; the caller reports them to
-// the servers.
+// Trains to the end of the data, train.max_steps, or a stop request. Errors name what failed; the caller reports them
+// to the servers.
 absl::StatusOr<TrainSummary> RunTraining(const TrainOptions& options);
 
 }  // namespace weir

@@ -1,9 +1,9 @@
-// A job as if it had never been split: the single-machine program, computed in one process without servers, clients,
-// plan or wire. What the whole split set must equal to the bit.
+// Unsplit run of a job: its single-machine program, computed in one process without servers, clients, plan or wire. The
+// whole split set must equal it to the bit.
 //
-// The arithmetic is the contract's (docs/consistency.md), written here a second time in its plainest form: each lane by
-// itself, lanes added in the one tree, one division by the samples of the step, then the program's own update ops. Rows
-// of distributed tables live in a map and are changed by the row form of their update op.
+// The arithmetic is that of the contract (docs/consistency.md), implemented a second time in its plainest form: each
+// lane by itself, lanes added in the one tree, one division by the samples of the step, then the program's own update
+// ops. Rows of distributed tables live in a map and are changed by the row form of their update op.
 #ifndef WEIR_TRAINER_UNSPLIT_RUN_H_
 #define WEIR_TRAINER_UNSPLIT_RUN_H_
 
@@ -27,24 +27,24 @@ namespace weir {
 // Not thread-safe.
 class UnsplitRun {
  public:
-  // Runs the startup program. `pool` is borrowed. The job is sync and averages by samples.
+  // Creates the run and runs the startup program. `pool` is borrowed. The job must be sync and average by samples.
   static absl::StatusOr<std::unique_ptr<UnsplitRun>> Create(const Job& job, ThreadPool* pool);
   virtual ~UnsplitRun() = default;
 
-  // One step on the batches that make it (train.accumulate_steps of them), each with one batch per lane of the job;
-  // columns as the batches have them. The batches are only read.
+  // Runs one step on its batches (train.accumulate_steps of them), each with one batch per lane of the job, and columns
+  // as the batches have them. The batches are only read.
   virtual absl::Status Step(const std::vector<std::vector<LaneBatch>>& batches, const std::vector<Column>& columns) = 0;
 
-  // Of every updated parameter and table: names and sums as servers give them.
+  // Returns digests of every updated parameter and table, with names and sums as servers give them.
   virtual DigestTable Digests() const = 0;
-  // Dense parameters that are updated, sorted by name.
+  // Returns the names of the updated dense parameters, sorted.
   virtual std::vector<std::string> Parameters() const = 0;
-  // Of one of them; elements, and floats in a row of it.
+  // Values returns the elements of one of them, RowElements the number of floats in a row of it.
   virtual absl::Span<const float> Values(std::string_view parameter) const = 0;
   virtual int64_t RowElements(std::string_view parameter) const = 0;
-  // Elements of a dense parameter; -1 for a table.
+  // Returns the number of elements of a dense parameter; -1 for a table.
   virtual int64_t Elements(std::string_view variable) const = 0;
-  // Logical shards of a table.
+  // Returns the number of logical shards of a table.
   virtual int64_t Shards(std::string_view table) const = 0;
 };
 

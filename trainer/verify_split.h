@@ -1,7 +1,8 @@
-// `transpile --verify`: the unsplit program and the whole split set side by side in one process, on the same batches.
+// Implementation of `transpile --verify`: runs the unsplit program and the whole split set side by side in one process,
+// on the same batches.
 //
-// The split set is what a cluster runs: every server's and every trainer's programs, the real servers and clients, over
-// direct calls instead of a network. After each step every parameter, its optimizer state and every table on the
+// The split set is what a cluster runs: the programs of every server and every trainer, the real servers and clients,
+// over direct calls instead of a network. After each step every parameter, its optimizer state and every table on the
 // servers, and every parameter that a trainer has received, must have the bits of the unsplit run
 // (trainer/unsplit_run.h).
 #ifndef WEIR_TRAINER_VERIFY_SPLIT_H_
@@ -20,31 +21,33 @@ namespace weir {
 
 struct VerifyOptions {
   int64_t steps = 10;
-  // Batches made up even where the job has data.
+  // Uses made-up batches even if the job has data.
   bool made_up = false;
-  // Threads of the whole.
+  // Total number of threads.
   int threads = 1;
-  // Tests plant defects: called with each server's programs, and with the trainers' and server -1, before they run.
+  // Lets tests plant defects: called before the run with each server's programs, and with the trainers' programs and
+  // server -1.
   std::function<void(int server, Programs* programs)> edit = {};
   PlantedFaults planted = {};
 };
 
 struct VerifyReport {
   bool equal = false;
-  // Steps compared.
+  // Number of steps compared.
   int64_t steps = 0;
   // "made-up batches" or "the job's data".
   std::string data;
-  // Of the first difference: the step after which it was seen (0: before the first) and the variable; "" when the split
-  // set stopped with an error that names none.
+  // First difference: the step after which it was seen (0: before the first step) and the variable, "" if the split set
+  // stopped with an error that names none.
   int64_t step = 0;
   std::string variable;
-  // For people, one line or more: "equal after each of 10 steps ...", or the step, every variable that differs, and the
-  // rows.
+  // Text for the user, one line or more: "equal after each of 10 steps ...", or the step, every variable that differs,
+  // and the rows.
   std::string text;
 };
 
-// InvalidArgument for a job whose result depends on its cluster: not sync, average BY_TRAINERS, async_tables.
+// Compares the two runs. InvalidArgument for a job whose result depends on its cluster: not sync, average BY_TRAINERS,
+// async_tables.
 absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& options);
 
 }  // namespace weir

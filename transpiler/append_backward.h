@@ -1,4 +1,4 @@
-// Gradients of every trainable parameter.
+// Pass: adds the gradients of every trainable parameter.
 #ifndef WEIR_TRANSPILER_APPEND_BACKWARD_H_
 #define WEIR_TRANSPILER_APPEND_BACKWARD_H_
 
@@ -9,8 +9,8 @@
 namespace weir {
 
 // Before: forward and losses. After: backward behind them (framework/graph/autodiff.h). Errors: a loss of a form that
-// has no gradient per sample; a trainable parameter that no loss depends on, at the place of its layer or table. false
-// when the program has backward ops already.
+// has no gradient per sample; a trainable parameter that no loss depends on, at the place of its layer or table.
+// Returns false if the program already has backward ops.
 absl::StatusOr<bool> AppendGradients(const Job& job, Programs* programs);
 
 }  // namespace weir

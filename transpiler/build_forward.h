@@ -1,4 +1,4 @@
-// A job's model as a forward program; or the program the user has brought.
+// Pass: builds a job's model as a forward program, or takes the program the user has brought.
 #ifndef WEIR_TRANSPILER_BUILD_FORWARD_H_
 #define WEIR_TRANSPILER_BUILD_FORWARD_H_
 
@@ -10,8 +10,8 @@ namespace weir {
 
 // Before: an empty main program. After: data variables that are read, parameters, tables, layers in order, losses and
 // predictions, ProgramDesc.losses; or the contents of the job's `program` file, verified. Errors: unknown inputs and
-// tables, shapes that do not fit (with the layer's place in the job), tables that nobody reads. false when main has
-// blocks already.
+// tables, shapes that do not fit (with the layer's place in the job), tables that nothing reads. Returns false if main
+// already has blocks.
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs);
 
 }  // namespace weir

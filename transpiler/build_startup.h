@@ -1,4 +1,4 @@
-// Initial values of what a process holds.
+// Pass: builds the startup program, which gives initial values to the variables that a process holds.
 #ifndef WEIR_TRANSPILER_BUILD_STARTUP_H_
 #define WEIR_TRANSPILER_BUILD_STARTUP_H_
 
@@ -9,10 +9,10 @@
 namespace weir {
 
 // Before: a main program whose persistable variables carry initializers. After: a startup program with one INIT op per
-// persistable dense variable of block 0: first what is no parameter (learning rates, then state), then parameters.
-// Pieces (block_of) get the values of their place in the whole variable. Tables have none: their rows are made on first
-// use. InvalidArgument: a persistable variable without an initializer. false when the startup program has blocks
-// already.
+// persistable dense variable of block 0: first variables that are no parameters (learning rates, then state), then
+// parameters. Pieces (block_of) get the values of their place in the whole variable. Tables have no INIT op: their rows
+// are made on first use. InvalidArgument: a persistable variable without an initializer. Returns false if the startup
+// program already has blocks.
 absl::StatusOr<bool> BuildStartup(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Which ways for trainers to relate go together.
+// Checks that the modes in which trainers cooperate are compatible.
 #ifndef WEIR_TRANSPILER_CHECK_MODES_H_
 #define WEIR_TRANSPILER_CHECK_MODES_H_
 
@@ -7,8 +7,8 @@
 
 namespace weir {
 
-// distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range, and
-// none that contradicts another. InvalidArgument with file:line:column.
+// Checks distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range,
+// and none that contradicts another. InvalidArgument with file:line:column.
 absl::Status CheckModes(const Job& job);
 
 }  // namespace weir

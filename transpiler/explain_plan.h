@@ -1,4 +1,4 @@
-// The plan for people: who owns what, bytes at rest, messages and bytes of a step.
+// Readable text of the plan: owners of blocks and tables, bytes at rest, messages and bytes of a step.
 #ifndef WEIR_TRANSPILER_EXPLAIN_PLAN_H_
 #define WEIR_TRANSPILER_EXPLAIN_PLAN_H_
 
@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// `main` of a trainer, with its plan.
+// Returns the text. `main`: a trainer's main program, with its plan.
 std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main);
 
 }  // namespace weir

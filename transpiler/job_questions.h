@@ -1,5 +1,5 @@
-// What `transpile` answers about a job with the job's own data, trainers, servers and kernels at hand: --print=explain
-// and --verify, and where operators run. For transpile_main.cc; the rest of this room knows none of them.
+// Answers of `transpile` that need the job's own data, trainers, servers and kernels: --print=explain and --verify, and
+// the placement of operators on devices. For transpile_main.cc; the rest of this room does not depend on them.
 #ifndef WEIR_TRANSPILER_JOB_QUESTIONS_H_
 #define WEIR_TRANSPILER_JOB_QUESTIONS_H_
 
@@ -13,11 +13,11 @@
 
 namespace weir {
 
-// format: text, json or html. sample: steps of the job's data to read; 0: none.
+// Returns the explanation. format: text, json or html. sample: number of steps of the job's data to read; 0: none.
 absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample);
 
-// With train.device: CUDA, a line for each operator of the trainers' program that needs something copied in each step
-// because of where it runs, or the operators that the trainer refuses. Nothing on the CPU.
+// Returns, with train.device: CUDA, one line for each operator of the trainers' program whose placement makes each step
+// copy something, or the operators that the trainer refuses. Empty on the CPU.
 std::vector<std::string> DeviceNotes(const Job& job, const v1::ProgramDesc& main);
 
 struct Verdict {

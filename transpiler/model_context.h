@@ -1,4 +1,4 @@
-// What a layer or a loss builds with: names, shapes, parameters and operators of the program that grows.
+// Tools by which a layer or a loss adds names, shapes, parameters and operators to the program being built.
 #ifndef WEIR_TRANSPILER_MODEL_CONTEXT_H_
 #define WEIR_TRANSPILER_MODEL_CONTEXT_H_
 
@@ -21,47 +21,47 @@
 
 namespace weir {
 
-// The program being built, shared by the contexts of all layers and losses.
+// Program being built, shared by the contexts of all layers and losses.
 struct ModelState {
   const Job* job = nullptr;
   std::vector<v1::VarDesc> schema;  // variables the data can give; declared in the program when first read
   v1::ProgramDesc program;
-  // Variables of the program by name; keys live in the descriptions. Whoever adds one puts it here.
+  // Variables of the program by name; keys live in the descriptions. Code that adds a variable must add it here.
   std::unordered_map<std::string_view, const v1::VarDesc*> vars = {};
   std::set<std::string> tables_used;
 };
 
 class ModelContext {
  public:
-  // `what`: "layer 'deep'", `name`: of the layer or loss. Borrows the state. `at`: the kind's message and place.
+  // `what`: "layer 'deep'"; `name`: name of the layer or loss. Borrows the state. `at`: the kind's message and place.
   ModelContext(ModelState* state, std::string what, std::string name, Setting at)
       : state_(state), what_(std::move(what)), name_(std::move(name)), at_(std::move(at)) {}
 
-  // Name of the layer: its output's name and what its parameters begin with.
+  // Returns the name of the layer, which is its output's name and the prefix of its parameters.
   const std::string& name() const { return name_; }
   const v1::JobConfig& job() const { return state_->job->config; }
 
-  // InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
+  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
   absl::Status Error(std::string_view field, std::string_view text) const;
 
-  // The variable that a field names: of the data or an earlier layer's output. Unknown names are an error that proposes
-  // the nearest one. The description is a copy.
+  // Returns a copy of the description of the variable that a field names: a data variable or an earlier layer's output.
+  // An unknown name is an error that proposes the nearest one.
   absl::StatusOr<v1::VarDesc> Input(std::string_view field, const std::string& variable);
-  // The same; anything but a dense variable is an error.
+  // Likewise; anything but a dense variable is an error.
   absl::StatusOr<v1::VarDesc> DenseInput(std::string_view field, const std::string& variable);
-  // Product of dims[1:], all of which must be known.
+  // Returns the product of dims[1:], all of which must be known.
   absl::StatusOr<int64_t> FlatWidth(std::string_view field, const v1::VarDesc& var);
 
-  // "<layer>.<suffix>": float32, trainable. Fans of a xavier initializer are filled in. Returns the name.
+  // Adds parameter "<layer>.<suffix>", float32 and trainable, and returns its name. Sets the fans of a xavier
+  // initializer.
   absl::StatusOr<std::string> Parameter(std::string_view suffix, absl::Span<const int64_t> dims,
                                         const v1::Initializer& initializer);
-  // Declares the variable of a Table of the job on its first use and returns the table.
+  // Returns the Table of the job; declares its variable on first use.
   absl::StatusOr<const v1::Table*> UseTable(std::string_view field, const std::string& table);
 
-  // Appends an operator; its outputs are declared with the shapes of its rule. Errors of the rule carry this layer's
-  // place.
+  // Appends an operator; declares its outputs with the shapes of its rule. Errors of the rule carry this layer's place.
   absl::Status Append(v1::OpDesc op);
-  // Appends and gives the description of the first output.
+  // Appends an operator and returns the description of the first output.
   absl::StatusOr<v1::VarDesc> AppendFor(v1::OpDesc op);
 
  private:
@@ -73,11 +73,11 @@ class ModelContext {
   const Setting at_;
 };
 
-// x [B, ...] as [B, K]: itself, or reshaped into a variable of this name.
+// Returns x [B, ...] as [B, K]: x itself, or a variable `name` into which it is reshaped.
 absl::StatusOr<v1::VarDesc> Flatten(ModelContext& ctx, std::string_view field, const v1::VarDesc& x,
                                     const std::string& name);
 
-// name = activation(x). IDENTITY has no operator: calling with it is our own mistake.
+// Appends name = activation(x). IDENTITY has no operator; calling with it is a programming error.
 absl::Status AppendActivation(ModelContext& ctx, v1::Activation activation, const std::string& x,
                               const std::string& name);
 

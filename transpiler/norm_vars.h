@@ -18,11 +18,12 @@ inline v1::VarDesc DenseVar(const std::string& name, v1::DType dtype, int64_t el
   return var;
 }
 
-// An exact sum, and the norm that comes of it.
+// Variables for an exact sum, and for the norm computed from it.
 inline v1::VarDesc SumOfSquaresVar(const std::string& name) { return DenseVar(name, v1::INT64, ExactSum::kWords); }
 inline v1::VarDesc WholeNormVar(const std::string& name) { return DenseVar(name, v1::FLOAT64, 1); }
 
-// On a table's gradient the server itself does what they say (pserver/protocol/norm_cuts.h).
+// Returns true for the ops of a norm or clip. For a table's gradient the server does their work itself
+// (pserver/protocol/norm_cuts.h).
 inline bool IsNormOp(const v1::OpDesc& op) {
   return op.type() == "sum_of_squares" || op.type() == "whole_norm" || op.type() == "clip_by_norm";
 }

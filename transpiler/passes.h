@@ -1,6 +1,6 @@
-// The transpiler's passes, in the order in which they run. A pass is a function of the job and the programs so far; it
-// says whether it changed anything, and a second run changes nothing. Adding one means adding its file and a line to
-// these lists.
+// Passes of the transpiler, in the order in which they run. A pass is a function of the job and the programs so far; it
+// returns whether it changed anything, and a second run changes nothing. To add one, add its file and a line to these
+// lists.
 #ifndef WEIR_TRANSPILER_PASSES_H_
 #define WEIR_TRANSPILER_PASSES_H_
 
@@ -20,34 +20,35 @@ struct Pass {
   absl::StatusOr<bool> (*run)(const Job& job, Programs* programs);
 };
 
-// Model to the program of a single machine: forward, backward, update ops, startup.
+// From the model to the program of a single machine: forward, backward, update ops, startup.
 const std::vector<Pass>& SingleMachinePasses();
-// Cuts and places; adds the plan.
+// Cutting and placing; adds the plan.
 const std::vector<Pass>& PlacementPasses();
-// A placed program to that of a trainer.
+// From a placed program to that of a trainer.
 const std::vector<Pass>& TrainerPasses();
 
-// How to follow the passes of one transpilation through all lists.
+// Options and state for following the passes of one transpilation through all lists.
 struct PassTrace {
-  // Not empty: after each pass the programs are written there (the directory is made), as
+  // If not empty: the directory (made if missing) to which the programs are written after each pass, as
   // "<number>_<pass>.main.program" and "<number>_<pass>.startup.program", numbers from 01.
   std::string dump_dir = {};
-  // Not empty: nothing runs behind the pass of this name.
+  // If not empty: no pass runs after the one of this name.
   std::string stop_after = {};
-  // Passes that have run, and whether stop_after was among them.
+  // Number of passes that have run, and whether stop_after was among them.
   int passes = 0;
   bool stopped = false;
 };
 
-// Runs them one after the other and verifies the programs after each that has changed something: each by itself
-// (framework/graph/verifier.h), and what there is of the split (transpiler/verify_plan.h). An Internal error when they
-// do not verify: that is the pass's mistake, and it is named.
+// Runs the passes in order. After each that has changed something, verifies the programs: each by itself
+// (framework/graph/verifier.h), and the split as far as it exists (transpiler/verify_plan.h). A failed verification is
+// a mistake of the pass: Internal, with the pass's name.
 absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs, PassTrace* trace = nullptr);
 
-// The names of all passes, in their order.
+// Returns the names of all passes, in order.
 std::vector<std::string> PassNames();
 
-// Writes "<number>_<what>.main.program" and "...startup.program" as PassTrace says; nothing without a dump_dir.
+// Writes "<number>_<what>.main.program" and "...startup.program" as described at PassTrace; does nothing without a
+// dump_dir.
 absl::Status DumpPrograms(const std::string& what, const Programs& programs, PassTrace* trace);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Gives every block its server and every table its shards.
+// Pass: gives every block its server and every table its shards.
 #ifndef WEIR_TRANSPILER_PLACE_BLOCKS_H_
 #define WEIR_TRANSPILER_PLACE_BLOCKS_H_
 
@@ -11,8 +11,8 @@ namespace weir {
 // Before: a plan with blocks (SliceVariables). After: every block has a server, by distribute.assign, else by
 // distribute.custom_dispatcher or split_method, and plan.tables holds the distributed tables in order of their
 // variables. Errors: a dispatcher that answers for another number of blocks or names a server that does not exist; a
-// row of assign that names no parameter, block or server that there is, or places what another row has placed. false
-// when every block has a server already.
+// row of assign that names a parameter, block or server that does not exist, or that places something another row has
+// placed. Returns false if every block already has a server.
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// New values of the parameters come from their servers.
+// Pass: makes trainers receive the new values of parameters from their servers.
 #ifndef WEIR_TRANSPILER_RECEIVE_PARAMETERS_H_
 #define WEIR_TRANSPILER_RECEIVE_PARAMETERS_H_
 
@@ -10,8 +10,8 @@ namespace weir {
 
 // Before: a trainer's main program up to send_barrier, and the startup program of the single machine. After: both end
 // with a recv per dense parameter in placement order (none for plan.fetched_rows), a fetch_barrier, and a concat per
-// parameter that is cut; the startup program keeps the initialisers of what no server holds. Variables that nothing
-// names any more are gone. false when main has a fetch_barrier.
+// parameter that is cut; the startup program keeps the initialisers of variables that no server holds. Variables that
+// nothing names any more are removed. Returns false if main has a fetch_barrier.
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs);
 
 }  // namespace weir

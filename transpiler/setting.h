@@ -1,4 +1,4 @@
-// A message of the job and where it stands; and registries that resolve the oneofs which users extend.
+// Message of the job with its place in the file; and registries that resolve the oneofs which users extend.
 #ifndef WEIR_TRANSPILER_SETTING_H_
 #define WEIR_TRANSPILER_SETTING_H_
 
@@ -19,7 +19,7 @@
 
 namespace weir {
 
-// Borrows the message and the positions; both live as long as the job.
+// A message of the job with its path. Borrows the message and the positions; both must live as long as the job.
 class Setting {
  public:
   Setting(const google::protobuf::Message* message, std::string path, const TextPositions* positions)
@@ -28,7 +28,7 @@ class Setting {
   Setting(std::shared_ptr<const google::protobuf::Message> unpacked, std::string path, const TextPositions* positions)
       : message_(unpacked.get()), unpacked_(std::move(unpacked)), path_(std::move(path)), positions_(positions) {}
 
-  // A message of the same job.
+  // Returns the setting for another message of the same job.
   Setting Member(const google::protobuf::Message* message, std::string path) const {
     return Setting(message, std::move(path), positions_);
   }
@@ -37,11 +37,11 @@ class Setting {
   }
 
   const google::protobuf::Message& message() const { return *message_; }
-  // "model.layer[2].fc"
+  // Returns the path: "model.layer[2].fc".
   const std::string& path() const { return path_; }
-  // InvalidArgument "job.textproto:5:3: <path>.<field> <text>"; without a field about the message itself.
+  // Returns InvalidArgument "job.textproto:5:3: <path>.<field> <text>"; without a field about the message itself.
   absl::Status Error(std::string_view field, std::string_view text) const;
-  // InvalidArgument "job.textproto:5:3: <text>", at the place of the field.
+  // Returns InvalidArgument "job.textproto:5:3: <text>", at the place of the field.
   absl::Status Place(std::string_view field, std::string_view text) const;
 
  private:
@@ -59,25 +59,25 @@ struct Kind {
   Setting setting;
 };
 
-// InvalidArgument when no member is set (lists them), or when the Any holds a type that is not linked in or bytes that
-// are not a message of it.
+// Returns the kind. InvalidArgument if no member is set (lists them), or if the Any holds a type that is not linked in,
+// or bytes that are not a message of that type.
 absl::StatusOr<Kind> KindOf(const Setting& parent, std::string_view oneof);
-// The message in an Any field that is set.
+// Returns the message in an Any field that is set.
 absl::StatusOr<Kind> CustomKind(const Setting& parent, std::string_view any_field);
 
 // Rules by kind. Filled before main, read-only afterwards.
 template <typename Rule>
 class KindRegistry {
  public:
-  // `what` is for messages: "layer".
+  // `what` is the name in messages: "layer".
   explicit KindRegistry(std::string what) : what_(std::move(what)) {}
 
-  // The same kind twice is our own mistake.
+  // CHECK-fails if the kind is already registered.
   void Register(const std::string& key, Rule rule) {
     CHECK(rules_.emplace(key, std::move(rule)).second) << what_ << " " << key << " is registered twice";
   }
 
-  // InvalidArgument lists what is linked in.
+  // Returns the rule of a kind. InvalidArgument lists the kinds that are linked in.
   absl::StatusOr<const Rule*> Find(const Kind& kind) const {
     const auto found = rules_.find(kind.key);
     if (found != rules_.end()) return &found->second;

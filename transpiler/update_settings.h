@@ -1,4 +1,4 @@
-// Everything that one optimizer of the job says: its rule, its schedule, and how single parameters differ.
+// Settings of one optimizer of the job: its rule, its schedule, and exceptions for single parameters.
 #ifndef WEIR_TRANSPILER_UPDATE_SETTINGS_H_
 #define WEIR_TRANSPILER_UPDATE_SETTINGS_H_
 
@@ -15,12 +15,12 @@
 
 namespace weir {
 
-// How the gradient of one parameter becomes its update.
+// Settings of the update of one parameter.
 struct ParameterUpdate {
   double learning_rate_factor = 1;
   double l1_decay = 0;
   double l2_decay = 0;
-  // Null: none. Lives as long as the settings.
+  // Null: no clip. Valid as long as the settings.
   const ClipOps* clip = nullptr;
   std::string clip_group;  // ClipTarget::group
 };
@@ -31,12 +31,13 @@ class UpdateSettings {
   static absl::StatusOr<UpdateSettings> Make(const Setting& optimizer);
 
   const UpdateRule& rule() const { return rule_; }
-  // In order; empty: the learning rate stays.
+  // Returns the schedule's ops in order; empty: the learning rate is constant.
   const std::vector<ScheduleOp>& schedule() const { return schedule_; }
-  // By the first entry of Optimizer.parameter that matches, and the optimizer's own settings.
+  // Returns the settings of a parameter: those of the first entry of Optimizer.parameter that matches, combined with
+  // the optimizer's own.
   ParameterUpdate Of(std::string_view parameter) const;
-  // InvalidArgument for an entry of Optimizer.parameter that matches none of them; whether it names one of `averages`,
-  // which no optimizer moves, is said.
+  // Returns InvalidArgument for an entry of Optimizer.parameter that matches none of `parameters`; the message says so
+  // if the entry matches one of `averages`, which no optimizer moves.
   absl::Status CheckMatches(const std::vector<std::string>& parameters, const std::vector<std::string>& averages) const;
 
  private:
@@ -58,7 +59,7 @@ class UpdateSettings {
   std::vector<std::unique_ptr<ClipOps>> clips_;
 };
 
-// `*` stands for any characters, also none.
+// Returns true if the name matches; `*` stands for any characters, or none.
 bool MatchesPattern(std::string_view pattern, std::string_view name);
 
 }  // namespace weir

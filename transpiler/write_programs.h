@@ -1,4 +1,4 @@
-// All that a job's processes run, as files.
+// Files with all programs that a job's processes run.
 #ifndef WEIR_TRANSPILER_WRITE_PROGRAMS_H_
 #define WEIR_TRANSPILER_WRITE_PROGRAMS_H_
 
@@ -12,8 +12,8 @@
 namespace weir {
 
 // Writes trainer.main, trainer.startup, server<i>.main and server<i>.startup into `directory`, which is made, with the
-// ending of `format` ("text": .program, "textproto", "json"), and what processes agree on as agreement.txt. The same
-// job gives the same bytes. Returns the paths, one a line. InvalidArgument for another format or a directory that
+// extension of `format` ("text": .program, "textproto", "json"), and the text that processes agree on as agreement.txt.
+// Equal jobs give equal bytes. Returns the paths, one per line. InvalidArgument for another format or a directory that
 // cannot be written.
 absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled,
                                                  const std::string& directory, std::string_view format);

@@ -1,7 +1,8 @@
-// Files and directories that exist whole or not at all. Thread-safe: no state of its own.
+// Writes files and publishes directories atomically: a name holds the whole content or does not exist. The free
+// functions are thread-safe.
 //
-// A file is written under a temporary name in its own directory, brought to disk, renamed, and the directory is brought
-// to disk: after a crash at any moment the name holds the old content or the new one. Errors name the path and the
+// A file is written under a temporary name in its own directory, synced (fsync) and renamed, and the directory is
+// synced: after a crash at any moment the name holds the old content or the new one. Errors name the path and the
 // system's reason, with the code that absl::ErrnoToStatus gives it (NotFound, PermissionDenied, ResourceExhausted,
 // ...).
 #ifndef WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
@@ -18,7 +19,7 @@
 
 namespace weir {
 
-// A file being written. One thread at a time. Destroyed before Commit, it leaves nothing behind.
+// File being written. Used by one thread at a time. Destruction before Commit removes the temporary file.
 class AtomicFile {
  public:
   // Opens a temporary file beside `path`.
@@ -30,7 +31,7 @@ class AtomicFile {
   absl::Status Append(std::string_view data);
   // Bytes appended so far.
   uint64_t size() const { return size_; }
-  // The content takes the name. FailedPrecondition the second time.
+  // Gives the content its final name. FailedPrecondition the second time.
   absl::Status Commit();
 
  private:
@@ -45,26 +46,26 @@ class AtomicFile {
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view data);
 
-// The whole file. ResourceExhausted when it is larger than max_bytes.
+// Returns the whole file. ResourceExhausted if it is larger than max_bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
 
 // Like mkdir -p.
 absl::Status CreateDirectories(const std::string& path);
 
-// Makes a directory `parent`/<prefix><unique> that nobody else has, and returns its path. `parent` exists.
+// Creates a new directory `parent`/<prefix><unique> and returns its path. `parent` must exist.
 absl::StatusOr<std::string> CreateUniqueDirectory(const std::string& parent, std::string_view prefix);
 
-// Gives a finished directory its name in one step: its files and itself are brought to disk, then it is renamed and the
-// parent is brought to disk. AlreadyExists when `to` exists; `from` is then untouched. Both in one file system.
+// Gives a finished directory its name in one step: syncs its files and the directory itself, renames it, and syncs the
+// parent. AlreadyExists if `to` exists; `from` is then untouched. Both paths must be in one file system.
 absl::Status PublishDirectory(const std::string& from, const std::string& to);
 
-// Names in a directory, without "." and "..", sorted.
+// Returns the names in a directory, without "." and "..", sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
 
-// Brings a file or a directory to disk.
+// Syncs a file or a directory to disk.
 absl::Status SyncPath(const std::string& path);
 
-// A file, or a directory with all below it. Ok when there is none.
+// Removes a file, or a directory and everything below it. OK if there is none.
 absl::Status RemoveTree(const std::string& path);
 
 bool PathExists(const std::string& path);

@@ -1,4 +1,4 @@
-// Time for everything that has a deadline, so that tests can turn the hands themselves. Thread-safe.
+// Source of time for code with deadlines; tests replace it by a clock that they advance. Thread-safe.
 #ifndef WEIR_FRAMEWORK_BASE_CLOCK_H_
 #define WEIR_FRAMEWORK_BASE_CLOCK_H_
 
@@ -16,13 +16,13 @@ namespace weir {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Never goes back within a process.
+  // Returns the current time, which never goes back within a process.
   virtual absl::Time Now() = 0;
-  // The machine's clock; lives for ever.
+  // Returns the machine's clock, which is never destroyed.
   static Clock* Real();
 };
 
-// Stands still until told. For single-threaded tests of leases and deadlines.
+// Clock that moves only by Advance. For single-threaded tests of leases and deadlines.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1'000'000'000)) : now_(start) {}

@@ -1,9 +1,8 @@
-// The counters of a process: name, unit, value. One place for the progress line, explain's check and tests.
-// Thread-safe.
+// Counters of a process: name, unit, value. Read by the progress line, explain's check and tests. Thread-safe.
 //
-// Names are dotted and lower case, "send.bytes", "prefetch.rows"; units plain words: "bytes", "rows", "messages",
-// "microseconds". Adding is one relaxed atomic operation: a snapshot taken while others add holds each counter at some
-// moment, not all at the same.
+// Names are dotted and lower case, "send.bytes", "prefetch.rows"; units are plain words: "bytes", "rows", "messages",
+// "microseconds". Adding is one relaxed atomic operation: a snapshot taken while other threads add may hold different
+// counters at different moments.
 #ifndef WEIR_FRAMEWORK_BASE_COUNTERS_H_
 #define WEIR_FRAMEWORK_BASE_COUNTERS_H_
 
@@ -31,13 +30,14 @@ class Counter {
 
 class Counters {
  public:
-  // Of this process; lives for ever. Servers and trainers inside one test process have their own.
+  // Returns the counters of this process, which are never destroyed. Servers and trainers inside one test process have
+  // their own.
   static Counters& Process();
 
-  // Finds or makes. The pointer lives as long as this: look it up once, not in a loop. CHECK-fails on another unit than
-  // the first time.
+  // Finds or creates a counter. The pointer is valid as long as this object: look it up once, not in a loop.
+  // CHECK-fails if `unit` differs from the first call's.
   Counter* Get(std::string_view name, std::string_view unit);
-  // 0 when there is none.
+  // Returns 0 if there is no such counter.
   int64_t Value(std::string_view name) const;
 
   struct Entry {
@@ -45,7 +45,7 @@ class Counters {
     std::string unit;
     int64_t value = 0;
   };
-  // Sorted by name.
+  // Returns all counters, sorted by name.
   std::vector<Entry> Snapshot() const;
   // "prefetch.rows=120 rows, send.bytes=4096 bytes", sorted by name.
   std::string ToString() const;

@@ -1,12 +1,12 @@
-// The exact sum of products of two float32 values: any order of adding and any way of splitting the terms give the same
+// Exact sum of products of two float32 values: any order of adding and any way of splitting the terms give the same
 // bits.
 //
-// A fixed-point number with a place for every bit that such a product can have: 20 limbs of 32 bits, the lowest worth
-// 2^-298 (the square of the smallest subnormal). Nothing is rounded but the result, once. Up to 2^50 terms. Not
-// thread-safe.
+// The sum is a fixed-point number with a place for every bit that such a product can have: 20 limbs of 32 bits, the
+// lowest worth 2^-298 (the square of the smallest subnormal). Only the result is rounded, once. Holds up to 2^50 terms.
+// Not thread-safe.
 //
-// Sums over slices, rows and servers are made with it: each part adds up what it has, the sums are added, and the total
-// does not depend on the cut.
+// Used for sums over slices, rows and servers: each part adds up its own terms, the sums are added, and the total does
+// not depend on the partition.
 #ifndef WEIR_FRAMEWORK_BASE_EXACT_SUM_H_
 #define WEIR_FRAMEWORK_BASE_EXACT_SUM_H_
 
@@ -22,22 +22,23 @@ namespace weir {
 class ExactSum {
  public:
   static constexpr int kLimbs = 20;
-  // A sum as integers: the limbs, lowest first, then flags.
+  // Length of a sum as integers: the limbs, lowest first, then flags.
   static constexpr int kWords = kLimbs + 1;
 
   void AddProduct(float a, float b);
-  // The square of each value. Long spans are fastest.
+  // Adds the square of each value. Long spans are fastest.
   void AddSquares(absl::Span<const float> values);
   void Add(const ExactSum& other);
 
-  // The nearest double, ties to even. NaN once a NaN was added, or both infinities; an infinity once one was.
+  // Returns the nearest double, ties to even. Returns NaN once a NaN or both infinities were added, and an infinity
+  // once one was.
   double Rounded() const;
 
-  // Equal sums have equal words, however they came about. words [kWords].
+  // Writes the sum into words [kWords]. Equal sums have equal words, whatever their terms were.
   void ToWords(int64_t* words) const;
-  // InvalidArgument: not what ToWords gives.
+  // InvalidArgument if `words` is not a result of ToWords.
   static absl::StatusOr<ExactSum> FromWords(absl::Span<const int64_t> words);
-  // The words as little-endian bytes.
+  // Returns the words as little-endian bytes.
   std::string ToBytes() const;
   static absl::StatusOr<ExactSum> FromBytes(std::string_view bytes);
 

@@ -1,4 +1,4 @@
-// Exit codes of every binary: a script can tell what to do without reading the text. See docs/errors.md.
+// Exit codes of every binary, so that a script can decide without reading the text. See docs/errors.md.
 #ifndef WEIR_FRAMEWORK_BASE_EXIT_CODE_H_
 #define WEIR_FRAMEWORK_BASE_EXIT_CODE_H_
 
@@ -8,12 +8,12 @@ namespace weir {
 
 enum ExitCode : int {
   kExitOk = 0,
-  // Anything not below.
+  // Any failure not listed below.
   kExitFailure = 1,
-  // The user's input is at fault: job, flags, data, a join that was refused. Running again changes nothing.
+  // The user's input is wrong: job, flags, data, a join that was refused. Running again changes nothing.
   kExitBadInput = 2,
-  // A peer is lost. Running again with --resume goes on. (A job that failed elsewhere ends every process with the code
-  // of the cause.)
+  // A peer is lost. Running again with --resume continues the job. (A job that failed elsewhere ends every process with
+  // the code of the cause.)
   kExitPeerLost = 3,
   // Bytes on disk are damaged.
   kExitDataLoss = 4,

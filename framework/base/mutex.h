@@ -1,8 +1,8 @@
-// The one lock of the project: Mutex, MutexLock, CondVar. Annotated for clang's -Wthread-safety.
+// Locks of the project: Mutex, MutexLock, CondVar. Annotated for clang's -Wthread-safety.
 //
-// The standard library's, not Abseil's: absl::CondVar of Debian 12 sleeps until a time of the wall clock, so a clock
-// that is set back by an hour makes a wait of a second last an hour. These waits are measured by the monotonic clock.
-// And ThreadSanitizer sees them, which it does not see of locks inside the uninstrumented Abseil of the system.
+// They wrap the standard library's locks instead of Abseil's: absl::CondVar of Debian 12 sleeps until a time of the
+// wall clock, so a wait of a second lasts an hour if the clock is set back by an hour. These waits use the monotonic
+// clock. ThreadSanitizer also sees these locks, but not those inside the uninstrumented Abseil of the system.
 #ifndef WEIR_FRAMEWORK_BASE_MUTEX_H_
 #define WEIR_FRAMEWORK_BASE_MUTEX_H_
 
@@ -27,7 +27,7 @@ class ABSL_LOCKABLE Mutex {
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
-  // Tells the lock analysis, inside a lambda, what it cannot see: whoever calls it holds the lock. Checks nothing.
+  // Tells the lock analysis, inside a lambda, that the caller holds the lock. Checks nothing.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -46,8 +46,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;
 };
 
-// Waits in real time, by the monotonic clock. May wake without a reason: wait in a loop. Code that must run under a
-// fake clock waits through Clock (framework/base/clock.h).
+// Waits in real time, by the monotonic clock. Wake-ups may be spurious: wait in a loop. Code that must run under a fake
+// clock waits through Clock (framework/base/clock.h).
 class CondVar {
  public:
   CondVar() = default;
@@ -59,7 +59,7 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // True if it timed out.
+  // Returns true if it timed out.
   bool WaitWithTimeout(Mutex* mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     // wait_for would add an infinite timeout to the present time.

@@ -1,6 +1,6 @@
 // Philox4x32-10: a counter-based random generator. The value at a counter is a pure function of (key, counter), so
-// initial values, dropout masks and shuffles do not depend on order, slices or threads. Host and device. Source: Salmon
-// et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// initial values, dropout masks and shuffles do not depend on order, slices or threads. Runs on host and device.
+// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #ifndef WEIR_FRAMEWORK_BASE_PHILOX_H_
 #define WEIR_FRAMEWORK_BASE_PHILOX_H_
 
@@ -37,7 +37,7 @@ WEIR_HOST_DEVICE inline PhiloxBlock Philox(uint64_t key, uint64_t counter_low, u
   return PhiloxBlock{{c0, c1, c2, c3}};
 }
 
-// Uniform in [0, 1): 24 bits, exact in float32.
+// Returns a value uniform in [0, 1): 24 bits, exact in float32.
 WEIR_HOST_DEVICE inline float UniformFloat(uint32_t bits) {
   return static_cast<float>(bits >> 8) * (1.0f / 16777216.0f);
 }

@@ -1,5 +1,5 @@
-// Hashes that decide where things live and what bytes mean: xxHash3 with fixed seeds, the same on every machine and for
-// ever. absl::Hash and std::hash are salted per process and must never be used for that.
+// Hashes that determine placement and the meaning of stored bytes: xxHash3 with fixed seeds, equal on every machine and
+// in every version. absl::Hash and std::hash are salted per process and must never be used for that.
 #ifndef WEIR_FRAMEWORK_BASE_STABLE_HASH_H_
 #define WEIR_FRAMEWORK_BASE_STABLE_HASH_H_
 
@@ -21,19 +21,19 @@ inline uint64_t MixId(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
-// The id of a mixed value.
+// Returns the id of a mixed value: the inverse of MixId.
 inline uint64_t UnmixId(uint64_t x) {
   x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3ULL;
   x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089ULL;
   return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15ULL;
 }
 
-// Logical shard of an id: the top bits of its mixed value. `shards` is a power of two.
+// Returns the logical shard of an id: the top bits of its mixed value. `shards` is a power of two.
 inline uint32_t LogicalShard(int64_t id, uint32_t shards) {
   return static_cast<uint32_t>((MixId(static_cast<uint64_t>(id)) >> 32) * shards >> 32);
 }
 
-// Server of a logical shard: shards in runs as even as possible.
+// Returns the server of a logical shard: servers own consecutive shards, in runs as even as possible.
 inline int ShardServer(uint32_t shard, uint32_t shards, int servers) {
   return static_cast<int>(static_cast<uint64_t>(shard) * static_cast<uint64_t>(servers) / shards);
 }

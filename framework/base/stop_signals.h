@@ -1,11 +1,11 @@
-// SIGTERM, SIGINT and SIGHUP: the first asks for an orderly end, a second SIGTERM or SIGINT ends the process at once. A
-// SIGHUP that the process was told to ignore (nohup) stays ignored; a second one says nothing new.
+// Handles SIGTERM, SIGINT and SIGHUP: the first requests an orderly end, a second SIGTERM or SIGINT ends the process at
+// once. A SIGHUP that the process was told to ignore (nohup) stays ignored; a second one has no effect.
 //
-// A program that uses this file holds the signals back before its libraries' constructors run, and `launch` starts it
-// so: one that comes early waits until it is asked for.
+// A program that uses this file blocks the signals before its libraries' constructors run, and `launch` starts it that
+// way: a signal that arrives early stays pending until the process waits for signals.
 //
-// Make one in main before any other thread starts: later threads inherit that the signals are blocked, and a thread
-// named "weir-signals" waits for them. So the callback is ordinary code and may lock.
+// Create one in main before any other thread starts: later threads inherit the blocked signals, and a thread named
+// "weir-signals" waits for them. The callback is therefore ordinary code and may lock.
 #ifndef WEIR_FRAMEWORK_BASE_STOP_SIGNALS_H_
 #define WEIR_FRAMEWORK_BASE_STOP_SIGNALS_H_
 
@@ -20,8 +20,8 @@
 
 namespace weir {
 
-// Those that ask this process to end: SIGTERM, SIGINT, and SIGHUP unless it is ignored. For programs that wait for
-// signals themselves.
+// Returns the signals that ask this process to end: SIGTERM, SIGINT, and SIGHUP unless it is ignored. For programs that
+// wait for signals themselves.
 sigset_t StopSignalSet();
 
 class StopSignals {
@@ -32,19 +32,20 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // What the first signal does; runs on the signal thread, at once if the signal has come already. Given an empty
-  // function, returns when no callback runs any more, so that what it uses may be destroyed.
+  // Sets the callback of the first signal. It runs on the signal thread, or, if the signal has arrived already, on the
+  // calling thread before OnStop returns. With an empty function, OnStop returns when no callback is running, so that
+  // the objects it uses may be destroyed.
   void OnStop(std::function<void()> on_stop);
   bool requested();
 
-  // From now on the process ends with `code` after `limit`, unless it has ended before or was given another limit, and
-  // says `why`. For the last part of main: what cannot be trusted to return (a library that got no memory or threads)
-  // must not keep the process.
+  // Ends the process with `code` after `limit`, and reports `why`, unless it has ended before or a later call sets
+  // another limit. For the last part of main: a library that may not return (because it got no memory or threads) must
+  // not keep the process alive.
   void EndWithin(absl::Duration limit, int code, std::string why);
 
  private:
   void Wait();
-  // Until the process must have ended.
+  // Returns the time until the process must have ended.
   absl::Duration Left();
 
   Mutex mu_;

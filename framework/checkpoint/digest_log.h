@@ -1,6 +1,6 @@
-// Logs of digests, and where two of them part: the first step, the variables, the ranges of elements.
+// Writes logs of digests and compares two of them: the first step that differs, its variables and ranges of elements.
 //
-// One line per variable and step; the size is there since a reader wants rows, and may be left out:
+// One line per variable and step. The extent lets a reader convert ranges to rows, and may be left out:
 //   step=50 variable=fc_0.w elements=1280 row=8 values=<hex> state=<hex> ranges=<hex>,<hex>,... (64)
 //   step=50 variable=vectors shards=4096 values=...
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_DIGEST_LOG_H_
@@ -15,32 +15,32 @@
 
 namespace weir {
 
-// What the 64 ranges of a variable are ranges of. All 0: not known.
+// Extent of a variable, which the 64 ranges divide. Unknown if `elements` and `shards` are 0.
 struct DigestExtent {
-  // Of a parameter: its elements, and those of a row of it.
+  // Elements of a parameter, and elements per row.
   int64_t elements = 0;
   int64_t row = 1;
-  // Of a table: its logical shards.
+  // Logical shards of a table.
   int64_t shards = 0;
   bool operator==(const DigestExtent&) const = default;
 };
 
-// Without a newline.
+// Returns one line of the log, without a newline.
 std::string DigestLogLine(int64_t step, std::string_view variable, const VariableDigestSum& sum,
                           const DigestExtent& extent = {});
 
-// "rows 20 to 39" of a parameter, "shards 128 to 255" of a table: ranges [first, last] of the 64. "" when the extent is
-// not known.
+// Describes ranges [first, last] of the 64: "rows 20 to 39" for a parameter, "shards 128 to 255" for a table; "" if the
+// extent is unknown.
 std::string DigestRangeText(const DigestExtent& extent, int first, int last);
 
 struct DigestComparison {
   bool equal = true;
-  // For people: "equal at 4 steps, 50 to 200", or the first step that differs, with every variable and range that does,
-  // and the rows that those ranges are.
+  // Text for users: "equal at 4 steps, 50 to 200", or the first step that differs, with every variable and range that
+  // differs, and the rows of those ranges.
   std::string text;
 };
-// Compares the steps that both logs have. InvalidArgument names file and line of what cannot be read, or says that no
-// step is in both.
+// Compares the steps that both logs have. InvalidArgument names the file and line that cannot be parsed, or says that
+// no step is in both.
 absl::StatusOr<DigestComparison> CompareDigestLogs(const std::string& file_a, const std::string& file_b);
 
 }  // namespace weir

@@ -1,8 +1,7 @@
-// A directory of checkpoints: "step-000000000120" holds MANIFEST and shard files.
+// Manages a directory of checkpoints: "step-000000000120" holds MANIFEST and shard files.
 //
-// A checkpoint is written under a temporary name and renamed when all of it is on disk, so it exists whole or not at
-// all, and readers may look at any time. One job owns a directory; one process of it (the chief) begins, publishes and
-// prunes.
+// A checkpoint is written under a temporary name and renamed when all of it is on disk, so it is complete or absent,
+// and may be read at any time. One job owns a directory; one process of it (the chief) begins, publishes and prunes.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_H_
 
@@ -21,9 +20,9 @@ namespace weir {
 // Largest format that this build reads, and the one it writes.
 inline constexpr uint32_t kCheckpointFormat = 1;
 
-// "step-000000000120"
+// Returns "step-000000000120".
 std::string StepDirectoryName(int64_t step);
-// nullopt for anything else.
+// Returns the step of such a name; nullopt for any other name.
 std::optional<int64_t> ParseStepDirectoryName(std::string_view name);
 
 struct CheckpointPath {
@@ -31,81 +30,85 @@ struct CheckpointPath {
   std::string name;
   std::string path;
 };
-// Published ones, oldest first; not verified. Empty when the directory does not exist. Unavailable when it cannot be
-// read.
+// Returns the published checkpoints, oldest first, without verifying them. Empty if the directory does not exist.
+// Errors of ListDirectory if it cannot be read.
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir);
 
-// MANIFEST of a step's directory. DataLoss when it is missing, cut or changed; FailedPrecondition for a newer format.
+// Reads MANIFEST of a step's directory. DataLoss if it is missing, truncated or changed; FailedPrecondition for a newer
+// format.
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path);
-// Reads the manifest and, for every file, size and (unless sizes_only) checksum.
+// Reads the manifest and checks size and (unless sizes_only) checksum of every file.
 absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path, bool sizes_only = false);
 
 struct NewestCheckpoint {
   CheckpointPath found;
   v1::CheckpointManifest manifest;
-  // Newer ones that were refused, with reasons: "step-000000000140: shard-00001 has 511 bytes, the manifest says 640".
+  // Newer checkpoints that were refused, with reasons: "step-000000000140: shard-00001 has 511 bytes, the manifest says
+  // 640".
   std::vector<std::string> refused;
 };
-// The newest one that verifies (and, unless `job` is empty, belongs to that job). NotFound, with all reasons, when
-// there is none.
+// Finds the newest checkpoint that verifies (and, unless `job` is empty, belongs to that job). NotFound, with all
+// reasons, if there is none.
 absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job);
-// `path` is a directory of checkpoints (the newest complete one is taken) or a step's directory (it must verify).
+// Opens a checkpoint. `path` is a directory of checkpoints (selects the newest complete one) or a step's directory (it
+// must verify).
 absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path);
 
-// Makes `dir` and its parents if they are not there. Messages name the field checkpoint.dir.
+// Creates `dir` and its parents if missing. Messages name the field checkpoint.dir.
 absl::Status MakeCheckpointDirectory(const std::string& dir);
-// Makes `dir` (parents too) and in it a fresh temporary directory for a step; what dead runs left half-written is
-// removed. Returns its name, to be given to the servers.
+// Creates `dir` (parents too) and in it a new temporary directory for a step; removes unfinished checkpoints of dead
+// runs. Returns the name of the temporary directory, which the servers need.
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& dir, int64_t step);
-// Writes MANIFEST into the temporary directory, syncs, renames it to the step's name, syncs `dir`. A checkpoint of the
-// same step that is there already is replaced in one move. Sums of the digests are filled in from the shards. Returns
-// the new path.
+// Writes MANIFEST into the temporary directory, syncs, renames it to the step's name, syncs `dir`. An existing
+// checkpoint of that step is replaced in one rename. The sums of the digests are filled in from the shards. Returns the
+// new path.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& dir, const std::string& temporary,
                                               v1::CheckpointManifest manifest);
-// What it fills in before it writes: format, and the sums of the shards' digests.
+// Fills in the format version and the sums of the shards' digests, which PublishCheckpoint does before it writes.
 void SealManifest(v1::CheckpointManifest* manifest);
-// The bytes that follow the first line of a MANIFEST, over which its checksum goes.
+// Returns the bytes that follow the first line of a MANIFEST; its checksum covers them.
 std::string ManifestText(const v1::CheckpointManifest& manifest);
-// The number by which processes tell that they mean the same checkpoint: xxh3-64 of the text without the figures of an
-// evaluation, which are added when the checkpoint has been published.
+// Returns a number that identifies a checkpoint across processes: xxh3-64 of ManifestText without the figures of an
+// evaluation, which are added after the checkpoint has been published.
 uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest);
-// Replaces MANIFEST in a step's directory, atomically. FailedPrecondition: the one that is there is of another
+// Replaces MANIFEST in a step's directory, atomically. FailedPrecondition if the present one belongs to another
 // checkpoint.
 absl::Status ReplaceManifest(const std::string& path, const v1::CheckpointManifest& manifest);
-// Shards and files of trainers. Borrows.
+// Returns the shards' files and the files of trainers. The pointers are valid as long as the manifest.
 std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest);
 enum class MissingFiles {
-  // An error: whoever wrote one sees another directory.
+  // A missing file is an error: its writer sees another directory.
   kRefuse,
-  // checkpoint.per_host: it lies on another host (framework/checkpoint/host_part.h).
+  // checkpoint.per_host: a missing file is on another host (framework/checkpoint/host_part.h).
   kOfOtherHosts,
 };
-// PublishCheckpoint for a sealed manifest.
+// Does PublishCheckpoint for a sealed manifest.
 absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::string& temporary,
                                           const v1::CheckpointManifest& manifest, MissingFiles missing);
-// A name that BeginCheckpoint gives.
+// Returns true for names of BeginCheckpoint.
 bool IsTemporaryName(std::string_view name);
-// Removes temporary directories, and what was being removed, of runs that ended early. One that cannot be removed (a
-// reader on a network file system has it open) is a line in the log.
+// Removes temporary directories, and directories whose removal was interrupted, of runs that ended early. Logs a
+// directory that cannot be removed (a reader on a network file system has it open).
 absl::Status RemoveHalfWritten(const std::string& dir);
 // Removes a temporary directory that will not be published.
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary);
 
 // Keeps the newest `keep_last` (at least 1) and, besides, the `keep_best` with the best evaluation (highest AUC, else
-// lowest loss) and that of step `published`; removes the others. Those without a readable manifest are left alone. One
-// that cannot be removed keeps none of the others: the first error comes back when all have been tried.
+// lowest loss) and that of step `published`; removes the others. Incomplete checkpoints (MANIFEST not readable, a file
+// missing or of another size) are left alone. Tries to remove all of them before it returns the first error.
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best,
                               MissingFiles missing = MissingFiles::kRefuse,
                               std::optional<int64_t> published = std::nullopt);
 
-// Moves checkpoints of steps above `above` to "earlier-<n>" in `dir`, so that nothing is lost and no later resume
-// mistakes them for its own: all of them when a run starts afresh, those above its own steps when it has gone on from
-// before them. Returns where they went, or "" when there were none. Cut short, it leaves the newest of them where it
-// was.
+// Moves checkpoints of steps above `above` to "earlier-<n>" in `dir`, so that nothing is lost and no later resume takes
+// them for its own: all of them when a run starts from scratch, those above its own steps when it has resumed from
+// before them. Returns the new directory, or "" if there were none. If interrupted, it leaves the newest of them in
+// place.
 absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir, int64_t above = -1);
 
-// Tidies up after the publication of `step`; its errors must not end a run. The highest number is that of the newest
-// checkpoint once those above it are set aside, and then PruneCheckpoints keeps it. Logs where they went.
+// Calls SetEarlierCheckpointsAside(dir, step) and PruneCheckpoints after the publication of `step`; its errors must not
+// end a run. Setting checkpoints above `step` aside makes `step` the newest one, which PruneCheckpoints keeps. Logs the
+// directory of those set aside.
 absl::Status SetAsideAndPrune(const std::string& dir, int64_t step, int keep_last, int keep_best,
                               MissingFiles missing = MissingFiles::kRefuse);
 
@@ -114,9 +117,10 @@ struct DirectoryProbe {
   std::string name;   // file in the directory
   std::string token;  // its content: random, and whose it is
 };
-// Removes those of processes of this host that have ended, too.
+// Writes a probe. Also removes probes of processes of this host that have ended.
 absl::StatusOr<DirectoryProbe> WriteProbe(const std::string& dir);
-// FailedPrecondition when there is no such file here.
+// Returns the token of a probe. FailedPrecondition if there is no such file here, InvalidArgument if `name` is not the
+// name of a probe.
 absl::StatusOr<std::string> ReadProbe(const std::string& dir, const std::string& name);
 void RemoveProbe(const std::string& dir, const std::string& name);
 

@@ -1,4 +1,5 @@
-// One process of this host at a time in a directory: an advisory lock that the kernel frees when its holder dies.
+// Locks a directory for one process of this host at a time: an advisory lock that the kernel releases when its holder
+// dies.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_LOCK_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_DIRECTORY_LOCK_H_
 
@@ -11,7 +12,7 @@ namespace weir {
 
 class DirectoryLock {
  public:
-  // Makes the directory if it is not there. Waits at most a minute; Unavailable names the directory.
+  // Creates the directory if missing and takes the lock. Waits at most a minute; Unavailable names the directory.
   static absl::StatusOr<std::unique_ptr<DirectoryLock>> Take(const std::string& dir);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;

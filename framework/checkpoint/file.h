@@ -1,4 +1,4 @@
-// Files as checkpoints need them: written in one go with a checksum, read in pieces, errors that name the file.
+// Files for checkpoints: written sequentially with a checksum, read in pieces, with errors that name the file.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_FILE_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_FILE_H_
 
@@ -13,12 +13,13 @@
 
 namespace weir {
 
-// "<what> <path>: No space left on device". NotFound for a path that is not there; Unavailable for what may be over at
-// the next try (the device, the server of the files, who else has it open); else FailedPrecondition: the disk is full
-// or read-only, a file is in the way, a right is missing, and somebody has to mend that.
+// "<what> <path>: No space left on device". NotFound for a path that does not exist; Unavailable for errors that a
+// retry may not meet (the device, the file server, another process that has the file open); else FailedPrecondition,
+// which the user must repair: the disk is full or read-only, a file is in the way, a permission is missing.
 absl::Status FileError(std::string_view what, std::string_view path, int error);
 
-// Appends through a buffer and sums up what it wrote. Not thread-safe. Removed by the destructor unless closed.
+// Appends to a new file through a buffer and computes its checksum. Not thread-safe. The destructor removes the file
+// unless it was closed.
 class FileWriter {
  public:
   static absl::StatusOr<std::unique_ptr<FileWriter>> Create(const std::string& path);
@@ -27,15 +28,15 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   absl::Status Append(const void* data, size_t size);
-  // Zero bytes up to the next multiple of `alignment`.
+  // Appends zero bytes up to the next multiple of `alignment`.
   absl::Status AlignTo(size_t alignment);
   // Overwrites bytes already written; the checksum no longer holds after that.
   absl::Status Patch(int64_t offset, std::string_view bytes);
-  // On disk (fsync) when this returns.
+  // Syncs the file to disk (fsync) and closes it.
   absl::Status Close();
 
   int64_t size() const { return size_; }
-  // xxh3-64 of everything appended.
+  // Returns xxh3-64 of everything appended.
   uint64_t checksum() const;
   const std::string& path() const { return path_; }
 
@@ -51,7 +52,7 @@ class FileWriter {
   std::unique_ptr<Sum> sum_;
 };
 
-// An open file. Thread-safe.
+// Open file. Thread-safe.
 class FileReader {
  public:
   // Errors as FileError.
@@ -61,9 +62,9 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   int64_t size() const { return size_; }
-  // Exactly `size` bytes from `offset`; DataLoss when the file ends before.
+  // Reads exactly `size` bytes from `offset`; DataLoss if the file ends before.
   absl::Status Read(int64_t offset, void* data, size_t size) const;
-  // xxh3-64 of the whole file.
+  // Returns xxh3-64 of the whole file.
   absl::StatusOr<uint64_t> Checksum() const;
 
  private:
@@ -73,10 +74,10 @@ class FileReader {
   const int64_t size_;
 };
 
-// DataLoss unless the open file has the size and (when asked) the checksum that a manifest names.
+// Returns DataLoss unless the open file has the size and (with check_sum) the checksum that a manifest names.
 absl::Status CheckFile(const FileReader& file, const std::string& path, const v1::CheckpointFile& expected,
                        bool check_sum);
-// DataLoss for names that would lead out of a checkpoint's directory.
+// Returns DataLoss for names that would lead out of a checkpoint's directory.
 absl::Status CheckFileName(const std::string& name);
 
 }  // namespace weir

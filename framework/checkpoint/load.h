@@ -1,4 +1,4 @@
-// Reading a checkpoint back onto any plan: another number of servers, other slices, other owners of logical shards.
+// Loads a checkpoint into any plan: another number of servers, other slices, other owners of logical shards.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_LOAD_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_LOAD_H_
 
@@ -14,9 +14,9 @@
 
 namespace weir {
 
-// What a process owns now and wants filled.
+// Parameters, state and rows that a process owns and wants filled.
 struct LoadPlan {
-  // `out` is filled completely. All pieces of all owners together ask for values and every state.
+  // Piece to read; `out` is filled completely. The pieces of all owners together must cover values and every state.
   struct Dense {
     DensePiece piece;
     absl::Span<float> out;
@@ -25,29 +25,28 @@ struct LoadPlan {
 
   struct Table {
     TableLayout layout;
-    // Logical shards wanted.
+    // Returns true for the logical shards wanted.
     std::function<bool(uint32_t shard)> wants;
-    // Rows [n, width + state_width] of wanted shards, in order of files. Called on the loading thread.
+    // Receives rows [n, width + state_width] of wanted shards, in order of files. Called on the loading thread.
     std::function<absl::Status(absl::Span<const int64_t> ids, absl::Span<const float> rows)> add;
   };
   std::vector<Table> tables;
 };
 
 // Fills `plan` from the checkpoint in `directory` (a step's directory). Every shard's checksum is verified before
-// anything is written into `plan`. Of a checkpoint written per host only the shards that are here are read: rows that
-// others hold are not missed, so the caller must know that none of them is wanted
+// anything is written into `plan`. From a checkpoint written per host only the shards in `directory` are read: rows in
+// missing shards are no error, so the caller must ensure that it wants none of them
 // (pserver/server/server_checkpoints.h).
 //
-// DataLoss: a file is damaged. FailedPrecondition: the checkpoint does not fit: elements that no shard holds, other
-// dims, other widths, state that the present optimizer does not have or lacks; the text names variable, expected and
-// got.
+// DataLoss if a file is damaged. FailedPrecondition if the checkpoint does not fit: elements that no shard holds, other
+// dims, other widths, state that the job's optimizer does not have or lacks; the text names variable, expected and got.
 absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest, const LoadPlan& plan);
 
-// Names of parameters and tables (not state) in a checkpoint, sorted.
+// Returns the names of parameters and tables (not state) in a checkpoint, sorted.
 std::vector<std::string> CheckpointVariables(const v1::CheckpointManifest& manifest);
 
-// A whole dense variable (or its state) put together from all shards of a checkpoint that was verified before: sizes
-// are checked here, checksums are not. NotFound, DataLoss.
+// Whole dense variable (or its state), assembled by ReadWhole from all shards of a checkpoint that was verified before:
+// ReadWhole checks sizes, but not checksums. NotFound, DataLoss.
 struct WholeVariable {
   std::vector<int64_t> dims;
   std::vector<float> values;
@@ -55,7 +54,7 @@ struct WholeVariable {
 absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::CheckpointManifest& manifest,
                                         std::string_view variable, std::string_view state_name);
 
-// Digests computed again from the bytes of all shards.
+// Recomputes the digests from the bytes of all shards.
 absl::StatusOr<DigestTable> CheckpointDigests(const std::string& directory, const v1::CheckpointManifest& manifest);
 
 }  // namespace weir

@@ -1,5 +1,5 @@
-// Arrays for NumPy: numpy.load(path) gives them back by name. A .npz is a zip archive, stored without compression, of
-// .npy.
+// Writes arrays for NumPy; numpy.load(path) returns them by name. A .npz is a zip archive of .npy files, stored without
+// compression.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_NPZ_H_
 
@@ -16,15 +16,16 @@
 
 namespace weir {
 
-// Not thread-safe. Writes beside `path` and renames in Finish, so nothing half-written replaces a good file. Any size.
+// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Any size. Not
+// thread-safe.
 class NpzWriter {
  public:
   static absl::StatusOr<std::unique_ptr<NpzWriter>> Create(const std::string& path);
 
-  // An array in one go. InvalidArgument when dims and data differ or the name was used.
+  // Adds a whole array. InvalidArgument if dims and data differ or the name was used.
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const float> data);
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const int64_t> data);
-  // ... or in pieces: Begin, Append until full, End.
+  // Add an array in pieces: Begin, Append until full, End.
   absl::Status BeginFloats(std::string_view name, absl::Span<const int64_t> dims);
   absl::Status BeginInts(std::string_view name, absl::Span<const int64_t> dims);
   absl::Status Append(const void* data, size_t bytes);

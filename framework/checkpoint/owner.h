@@ -1,14 +1,16 @@
-// One run at a time writes into a directory of checkpoints. Its mark is the file OWNER there, which says whose the
-// directory is and which it changes all the time; so a second job that was given the same directory is refused by name
-// instead of removing what the first is writing.
+// Reserves a directory of checkpoints for one run at a time. The run's mark is the file OWNER in the directory, which
+// names the run and which the run rewrites regularly. A second job with the same directory is refused with the name of
+// the owner instead of removing files that the first is writing.
 //
-// Whether the run behind a mark lives is seen in one of two ways, and no clock of another machine is asked for either.
-// A process of this very boot of this host that has ended is known at once: a job that was killed starts again without
-// delay. Of any other one the mark is watched: it lives when the mark changes, and is taken for dead when it has not
-// for the lease that stands in it, by this process's own steady clock.
+// Two checks decide if the owner is alive; neither uses the clock of another machine. An owner process of this boot of
+// this host that has ended is detected at once: a job that was killed starts again without delay. Otherwise the mark is
+// watched: its owner is alive if the mark changes, and is taken for dead if the mark has not changed for the lease, by
+// this process's own steady clock. The lease is the longer of OwnerOptions::lease and the one in the mark, of which at
+// most an hour counts.
 //
-// A mark is replaced by rename and renewed through the open file of who wrote it, so an owner that was taken for dead
-// and goes on renews nothing, and learns from Check that the directory is another's before it changes anything.
+// A mark is replaced by rename and renewed through the file that its writer holds open. An owner that was taken for
+// dead but continues therefore does not renew the new mark, and learns from Check that it has lost the directory before
+// it changes anything.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_OWNER_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_OWNER_H_
 
@@ -26,24 +28,24 @@
 namespace weir {
 
 struct OwnerOptions {
-  // Absolute; made if it is not there.
+  // Absolute path; created if missing.
   std::string dir;
   std::string job;
-  // Identifies the run; equal in all of its processes.
+  // Identifies the run; equal in all processes of the run.
   std::string run;
-  // Where the mark is another one of the same run: true, take it over, for one process publishes; false, leave it as it
-  // is.
+  // True in the process that publishes: Take replaces the mark of another process of the run. False: Take leaves that
+  // mark in place while its process may live.
   bool publishes = true;
-  // Validity of the mark, which is renewed every `beat`.
+  // Validity of the mark, and the interval between renewals.
   absl::Duration lease = absl::Seconds(10), beat = absl::Seconds(1);
-  // Steady. Borrowed.
+  // Steady clock. Borrowed.
   Clock* clock = Clock::Real();
-  // false: the caller calls Renew itself (tests with a fake clock).
+  // Starts a thread that renews the mark; false if the caller calls Renew itself (tests with a fake clock).
   bool thread = true;
 };
 
-// Take and Check are called by one thread at a time. The thread that renews ("weir-owner") is stopped by the
-// destructor, which removes the mark if it is still the own one.
+// Owner of a directory. One thread at a time may call Take and Check. The destructor stops the renewing thread
+// ("weir-owner") and removes the mark if it is still this object's.
 class DirectoryOwner {
  public:
   explicit DirectoryOwner(OwnerOptions options);
@@ -51,35 +53,35 @@ class DirectoryOwner {
   DirectoryOwner(const DirectoryOwner&) = delete;
   DirectoryOwner& operator=(const DirectoryOwner&) = delete;
 
-  // Looks once. true: the directory is this run's. false: it is not known yet whether the run whose mark is there
-  // lives; `holder` says which, and the caller looks again soon, at least four times a lease. FailedPrecondition: it
-  // lives, and is named.
+  // Tries once to take the directory. Returns true if it is this run's. Returns false while it is unknown if the run
+  // that holds the mark is alive; `holder` names that run, and the caller must call again, at least four times per
+  // lease. FailedPrecondition names a run that is alive.
   absl::StatusOr<bool> Take(std::string* holder);
 
-  // The directory is still this run's; to be asked before anything in it is changed. FailedPrecondition names the one
-  // that has it now, of this run, too, when both publish. A mark that is gone is made anew, with a warning: somebody
-  // has removed the directory, and the checkpoints in it.
-  // `of_this_run`: whether it is another process of this run that has it, from which Take takes it back.
+  // Checks that the directory is still this run's; call it before any change in the directory. FailedPrecondition names
+  // the present owner, which may be another publishing process of this run. Writes a missing mark again, with a warning
+  // that the mark, or the directory with its checkpoints, was removed. Sets `of_this_run` to true if another process of
+  // this run has the directory, from which Take takes it back.
   absl::Status Check(bool* of_this_run = nullptr);
 
-  // Changes the mark.
+  // Renews the mark.
   void Renew();
 
  private:
-  // The mark that this one has written: an open file, closed by the last who has it.
+  // Mark written by this object: an open file, closed with the last reference.
   struct Mark;
 
   absl::Status Write();
-  // Another run's mark: whether it is to be replaced. As Take.
+  // Returns true if another run's mark may be replaced. Results and errors as in Take.
   absl::StatusOr<bool> Watch(const v1::DirectoryOwner& found, const std::string& text, std::string* holder);
   std::shared_ptr<Mark> mark() const;
-  // The mark that is there is the one that this has written.
+  // Returns true if the present mark is the one written by this object.
   bool IsMine() const;
   std::string path() const;
   void Beats();
 
   const OwnerOptions options_;
-  // The mark that is watched, and since when it has not changed. Owned by the thread that calls Take.
+  // Text of the watched mark, time of the last look and time without a change. Owned by the thread that calls Take.
   std::string watched_;
   absl::Time last_look_;
   absl::Duration unchanged_;

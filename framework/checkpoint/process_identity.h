@@ -1,4 +1,4 @@
-// Whether a process that has left a file behind still lives, as far as this one can tell without waiting.
+// Tells whether a process that has left a file behind has ended, as far as this process can tell without waiting.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_PROCESS_IDENTITY_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_PROCESS_IDENTITY_H_
 
@@ -8,9 +8,9 @@ namespace weir {
 
 v1::ProcessIdentity ThisProcess();
 
-// True only when this is certain: the process was of this boot of this host and of this namespace of pids, and its pid
-// is free or has passed to a process that started at another time. False of one on another host, in another container,
-// or before the host was started again, dead or not.
+// Returns true only if this is certain: the process belongs to this boot of this host and to this namespace of pids,
+// and its pid is free or belongs to a process that started at another time. Returns false for a process on another
+// host, in another container, or before the host's last boot, dead or not.
 bool HasEnded(const v1::ProcessIdentity& process);
 
 }  // namespace weir

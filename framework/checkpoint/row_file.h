@@ -1,5 +1,5 @@
-// Files of embedding rows: a table, or what changed in it, checksummed, in pieces that can be read one by one. The
-// format is described in docs/row_files.md and proto/row_file.proto.
+// Files of embedding rows: a table, or its changes, in checksummed chunks that can be read one by one. The format is
+// described in docs/row_files.md and proto/row_file.proto.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_ROW_FILE_H_
 
@@ -20,17 +20,18 @@ namespace weir {
 
 inline constexpr uint32_t kRowFileFormat = 1;
 
-// Writes beside `path` and renames in Finish, so nothing half-written replaces a good file. Not thread-safe.
+// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Not thread-safe.
 class RowFileWriter {
  public:
-  // layout.states: what stands behind the values; empty without state. since_step < 0: the file holds all rows.
+  // Creates the file. layout.states: the state behind the values; empty without state. since_step < 0: the file holds
+  // all rows.
   static absl::StatusOr<std::unique_ptr<RowFileWriter>> Create(const std::string& path, const TableLayout& layout,
                                                                const std::string& job, int64_t step,
                                                                int64_t since_step);
 
-  // rows [ids.size(), width + state_width]. Each id once in a file.
+  // Adds rows [ids.size(), width + state_width] and ids of removed rows. Each id must occur once in a file.
   absl::Status Add(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
-  // On disk when this returns. What the file says of itself.
+  // Syncs the file to disk, renames it to `path` and returns its description.
   absl::StatusOr<v1::RowFile> Finish();
 
  private:
@@ -52,7 +53,7 @@ class RowFileWriter {
 // Thread-safe.
 class RowFileReader {
  public:
-  // DataLoss: cut, damaged, or no row file. FailedPrecondition: a newer format.
+  // Opens a file. DataLoss if it is truncated, damaged, or not a row file. FailedPrecondition for a newer format.
   static absl::StatusOr<std::unique_ptr<RowFileReader>> Open(const std::string& path);
 
   const v1::RowFile& description() const { return description_; }
@@ -63,7 +64,7 @@ class RowFileReader {
     std::vector<float> rows;  // [ids.size(), width + state_width]
     std::vector<int64_t> removed;
   };
-  // Chunk i of description().chunks(). DataLoss when its checksum is another.
+  // Reads chunk i of description().chunks(). DataLoss if its checksum does not match.
   absl::StatusOr<Chunk> Read(int i) const;
 
  private:

@@ -1,5 +1,5 @@
-// One table of a checkpoint, read range by range of logical shards, and what changed in it between two checkpoints.
-// Memory is that of a range, not of the table.
+// Reads one table of a checkpoint by ranges of logical shards, and finds its changes between two checkpoints. Memory is
+// that of a range, not of the table.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_TABLE_READER_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_TABLE_READER_H_
 
@@ -17,7 +17,7 @@
 
 namespace weir {
 
-// Rows by (logical shard, id): ids [n], rows [n, width + state_width].
+// Rows sorted by (logical shard, id): ids [n], rows [n, width + state_width].
 struct TableRowsRead {
   std::vector<int64_t> ids;
   std::vector<float> rows;
@@ -25,14 +25,14 @@ struct TableRowsRead {
 
 class TableReader {
  public:
-  // `directory` of a checkpoint that was verified before: sizes are checked here, checksums are not. NotFound: no such
-  // table, with those that there are. DataLoss.
+  // Opens a table. `directory` is that of a checkpoint that was verified before: sizes are checked here, checksums are
+  // not. NotFound if there is no such table (lists the tables). DataLoss.
   static absl::StatusOr<TableReader> Open(const std::string& directory, const v1::CheckpointManifest& manifest,
                                           std::string_view table);
 
   const TableLayout& layout() const { return layout_; }
   int64_t rows() const { return rows_; }
-  // Rows of logical shards [begin, end). DataLoss: an id is there twice.
+  // Reads the rows of logical shards [begin, end). DataLoss if an id occurs twice.
   absl::StatusOr<TableRowsRead> Read(uint32_t begin, uint32_t end) const;
 
  private:
@@ -41,16 +41,16 @@ class TableReader {
   std::vector<std::unique_ptr<ShardReader>> readers_;
 };
 
-// Rows of a range that are new or differ, by (logical shard, id), and ids that are gone.
+// Rows of a range that are new or differ, sorted by (logical shard, id), and ids that no longer exist.
 struct TableChanges {
   std::vector<int64_t> ids;
   std::vector<float> rows;  // [ids.size(), floats of a row as asked for]
   std::vector<int64_t> removed;
 };
 
-// Goes through the table in order of its logical shards. `before` null: every row is new. A row differs when a bit of
-// its values (with `state`: or of its state) does; without `state` rows come without it. FailedPrecondition: the two do
-// not have the same layout. Stops at the first error of `visit` and returns it.
+// Visits the changes of a table in order of its logical shards. `before` null: every row is new. A row differs if a bit
+// of its values (with `state`: or of its state) differs; without `state` rows have no state. FailedPrecondition if the
+// two layouts differ. Stops at the first error of `visit` and returns it.
 absl::Status VisitChanges(const TableReader& now, const TableReader* before, bool state,
                           const std::function<absl::Status(const TableChanges&)>& visit);
 

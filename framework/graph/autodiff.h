@@ -1,4 +1,4 @@
-// append_backward: the ops that compute the gradient of every trainable parameter, behind the ops that are there.
+// Implements append_backward: appends the ops that compute the gradient of every trainable parameter.
 #ifndef WEIR_FRAMEWORK_GRAPH_AUTODIFF_H_
 #define WEIR_FRAMEWORK_GRAPH_AUTODIFF_H_
 
@@ -10,25 +10,25 @@
 
 namespace weir {
 
-// Before: block 0 computes `program->losses`. After: behind it, with role BACKWARD, for each loss a seed
+// Appends the backward ops to block 0, which computes `program->losses`. The appended ops have role BACKWARD: for each
+// loss a seed
 //   Out=loss@GRAD <- fill_like_batch(X=loss) value=<weight> scalar_times_batch=false
-// then the gradient ops in reverse order of the ops they belong to, and for a variable read several times
+// then the gradient ops in reverse order of their forward ops, and for a variable read several times
 //   Out=x@GRAD <- sum(X=[x@GRAD@0, x@GRAD@1])
-// right behind the last of them, in order of use. The op that writes a parameter's gradient for the last time carries
-// the pair in param_grads. Gradient variables are declared as the gradient op's shape rule says, else like their
-// variable.
+// right after the last of its gradients, in order of use. The op that writes a parameter's gradient last carries the
+// pair in param_grads. Gradient variables are declared by the gradient op's shape rule, else like their variable.
 //
-// A loss is a [B, 1] or [B] variable, the `mean` of one, or a weighted sum of such; scalar terms that no data reaches
-// count once per sample (docs/program.md, "Gradients"). Scalars are seeded with weight times the lane's number of
+// A loss is a [B, 1] or [B] variable, the `mean` of one, or a weighted sum of these; scalar terms that do not depend on
+// data count once per sample (docs/program.md, "Gradients"). Scalars are seeded with weight times the lane's number of
 // samples.
 //
-// No gradient flows into variables with stop_gradient, into parameters that are not trainable, or into other types than
-// floats. `without_gradient` (may be null) gets the trainable parameters that no loss depends on, sorted: they have no
-// gradient and no update may be added for them.
+// No gradient flows into variables with stop_gradient, into parameters that are not trainable, or into types other than
+// floats. `without_gradient` (may be null) receives the trainable parameters that no loss depends on, sorted: they have
+// no gradient and no update may be added for them.
 //
-// InvalidArgument names the loss and the op: no loss, a loss of another form, an op between a loss and a parameter that
-// has no gradient, a variable on that way that two ops write. AlreadyExists when backward is there. Then nothing has
-// changed.
+// InvalidArgument names the loss and the op: no loss, a loss of another form, an op without a gradient rule between a
+// loss and a parameter, a variable on that path that two ops write. AlreadyExists if the program has backward ops. On
+// error the program is unchanged.
 absl::Status AppendBackward(v1::ProgramDesc* program, std::vector<std::string>* without_gradient = nullptr);
 
 }  // namespace weir

@@ -1,5 +1,4 @@
-// Grows one block of a program: variables, and ops whose outputs are described by their shape rules. Same calls, same
-// bytes.
+// Adds variables and ops to one block of a program; shape rules describe the outputs. Equal calls produce equal bytes.
 #ifndef WEIR_FRAMEWORK_GRAPH_BUILDER_H_
 #define WEIR_FRAMEWORK_GRAPH_BUILDER_H_
 
@@ -19,31 +18,32 @@ namespace weir {
 
 class ProgramBuilder {
  public:
-  // Continues block `block` of the program, making block 0 when the program is empty. Borrows the program for its own
-  // life; nobody else adds variables to that block meanwhile.
+  // Continues block `block` of the program; creates block 0 if the program is empty. Borrows the program for the
+  // builder's lifetime; only the builder may add variables to that block meanwhile.
   explicit ProgramBuilder(v1::ProgramDesc* program, int block = 0);
 
-  // A new block inside `parent`; its index. This builder goes on with its own block.
+  // Adds a block inside `parent` and returns its index. This builder continues with its own block.
   int AddBlock(int parent);
 
-  // InvalidArgument without a name, AlreadyExists when it is visible here. The pointer lives as long as the variable.
+  // Declares a variable. InvalidArgument without a name, AlreadyExists if the name is visible from this block. The
+  // pointer is valid as long as the variable exists.
   absl::StatusOr<v1::VarDesc*> AddVar(v1::VarDesc var);
-  // Short forms.
+  // Short forms of AddVar for data.
   absl::Status AddData(std::string_view name, absl::Span<const int64_t> dims, DType dtype = v1::FLOAT32);
   absl::Status AddIds(std::string_view name, int64_t slots);
 
-  // nullptr when it is not visible from this block.
+  // Returns nullptr if the variable is not visible from this block.
   const v1::VarDesc* FindVar(std::string_view name) const;
-  // Only a variable of this very block.
+  // Returns a variable of this block itself, not of its parents.
   v1::VarDesc* MutableVar(std::string_view name);
 
-  // Appends an op. Outputs that are not declared are declared as the shape rule says; others must agree with it. Errors
-  // name the op's place, slots, attributes and shapes; then nothing has changed.
+  // Appends an op. Undeclared outputs are declared by the shape rule; declared ones must agree with it. Errors name the
+  // op's place, slots, attributes and shapes; the program is then unchanged.
   absl::Status AddOp(v1::OpDesc op);
-  // An op with one output, named `out` (or by TempName when empty); returns that name.
+  // Appends an op with one output, named `out` (by TempName if empty), and returns that name.
   absl::StatusOr<std::string> AddOpOut(v1::OpDesc op, std::string_view slot = "Out", std::string_view out = "");
 
-  // "<prefix>.tmp_0", "<prefix>.tmp_1", ...: a name that is not visible here.
+  // Returns "<prefix>.tmp_0", "<prefix>.tmp_1", ...: a name that is not visible from this block.
   std::string TempName(std::string_view prefix);
 
   v1::BlockDesc* block() { return program_->mutable_blocks(block_); }

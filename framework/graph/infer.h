@@ -1,5 +1,5 @@
-// What an operator's registered rules say about its place in a program: is it well-formed, what are its outputs, what
-// does it cost. Shared by builder, verifier, autodiff and explain. Pure functions.
+// Applies an operator's registered rules to an op of a program: checks its signature, infers its outputs, computes its
+// cost. Shared by builder, verifier, autodiff and explain. Pure functions.
 #ifndef WEIR_FRAMEWORK_GRAPH_INFER_H_
 #define WEIR_FRAMEWORK_GRAPH_INFER_H_
 
@@ -18,17 +18,18 @@
 
 namespace weir {
 
-// Description of a variable by name; nullptr when there is none. Pointers live as long as the program does not change.
+// Returns the description of a variable by name; nullptr if there is none. Pointers are valid as long as the program
+// does not change.
 using VarLookup = std::function<const v1::VarDesc*(std::string_view)>;
 
-// Variables of a program by name, from a block outwards. Borrows the program, which must not change meanwhile.
+// Finds variables of a program by name, from a block outwards. Borrows the program, which must not change meanwhile.
 class ProgramIndex {
  public:
   explicit ProgramIndex(const v1::ProgramDesc& program);
-  // Looks into the block, then into its parents. nullptr when none declares it, or when there is no such block.
+  // Looks into the block, then into its parents. Returns nullptr if none declares it, or if there is no such block.
   const v1::VarDesc* Find(int block, std::string_view name) const;
   VarLookup Lookup(int block) const;
-  // Names visible from a block, sorted; for suggestions.
+  // Returns the names visible from a block, sorted; for suggestions.
   std::vector<std::string> Names(int block) const;
 
  private:
@@ -36,28 +37,28 @@ class ProgramIndex {
   std::vector<std::unordered_map<std::string_view, const v1::VarDesc*>> vars_;
 };
 
-// "block 0, op 3 (relu)"
+// Returns "block 0, op 3 (relu)".
 std::string OpPlace(int block, int index, const v1::OpDesc& op);
 
-// Type, slots, attributes and kinds of variables agree with the operator's signature; inputs are declared, and outputs
-// too unless `outputs_may_be_new`. Errors name slot, attribute or variable; the caller adds the place. An update op of
-// a TABLE carries no state: its rows do.
+// Checks that type, slots, attributes and kinds of variables agree with the operator's signature, that inputs are
+// declared, and outputs too unless `outputs_may_be_new`. Errors name slot, attribute or variable; the caller adds the
+// place. An update op of a TABLE has no state variables: the state is in the rows.
 absl::StatusOr<const OpDef*> CheckSignature(const v1::OpDesc& op, const VarLookup& find, bool outputs_may_be_new);
 
-// Descriptions of the outputs, in the order they stand in the op, by the shape rule. What the rule does not set stays
-// as declared. CheckSignature has passed.
+// Returns the descriptions of the outputs by the shape rule, in the order of the op. Fields that the rule does not set
+// stay as declared. CheckSignature must have passed.
 absl::StatusOr<std::vector<v1::VarDesc>> InferOutputs(const v1::OpDesc& op, const OpDef& def, const VarLookup& find);
 
-// Arithmetic and traffic of one run on `batch` examples; zero for an op without a cost rule.
+// Returns arithmetic and memory traffic of one run on `batch` examples; zero for an op without a cost rule.
 Cost CostOf(const v1::OpDesc& op, const OpDef& def, const VarLookup& find, int64_t batch);
 
-// Same rank, and every pair of dims equal or one of them -1.
+// Returns true if the ranks are equal and in every pair of dims both are equal or one is -1.
 bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
 
-// "float32 [-1, 8]", "selected rows float32 [-1, 8]"
+// Returns "float32 [-1, 8]", "selected rows float32 [-1, 8]".
 std::string DescribeVar(const v1::VarDesc& var);
 
-// "float", "list of integers", ...: the type of an attribute's value, for people.
+// Returns the type of an attribute's value for messages: "float", "list of integers", ...
 std::string AttrTypeName(v1::OpAttr::ValueCase type);
 
 }  // namespace weir

@@ -1,8 +1,9 @@
-// What the framework knows about an operator without running it: signature, shapes, gradient, cost, in-place, state.
+// Registry of operator definitions: signature, shape, gradient, cost and in-place rules, optimizer state. Kernels are
+// registered in framework/runtime/kernel.h.
 //
-// Passes, the verifier, autodiff and `explain` use these rules; none of them names an operator of a user's model. An
-// operator registers itself from its file in ops/ with REGISTER_OP. Registration happens before main; after that the
-// registry is read-only and may be read from any thread.
+// Passes, the verifier, autodiff and `explain` use these rules; none of them refers to an operator of a user's model by
+// name. An operator registers itself from its file in ops/ with REGISTER_OP. Registration happens before main; after
+// that the registry is read-only and may be read from any thread.
 #ifndef WEIR_FRAMEWORK_GRAPH_OP_REGISTRY_H_
 #define WEIR_FRAMEWORK_GRAPH_OP_REGISTRY_H_
 
@@ -24,16 +25,16 @@ namespace weir {
 // A formal argument.
 struct SlotDef {
   std::string name;
-  // Kinds of variable it takes; empty means DENSE only.
+  // Accepted kinds of variable; empty means DENSE only.
   std::vector<v1::VarKind> kinds = {};
   bool optional = false;
-  // Any number of variables, at least one unless optional.
+  // Accepts any number of variables, at least one unless optional.
   bool variadic = false;
   // Outputs of kStep ops only: one variable per lane instead of one for all (Index of prefetch).
   bool per_lane = false;
 };
 
-// A typed attribute. The default's oneof case is its type; required attributes give an empty value of that type.
+// Typed attribute. The oneof case of the default is its type; required attributes have an empty value of that type.
 struct AttrDef {
   std::string name;
   v1::OpAttr default_value;
@@ -51,20 +52,19 @@ AttrDef BlocksAttr(std::string name);
 AttrDef DTypeAttr(std::string name, DType default_value);
 AttrDef Required(AttrDef def);
 
-// How often an operator runs in one step of a trainer.
+// Number of runs of an operator in one step of a trainer.
 enum class OpScope {
   // Once for every lane, on that lane's variables. Forward and backward.
   kLane,
-  // Once, when every lane has come to this point; sees the variables of all lanes. The lanes go on without it: nothing
-  // in a
-  // lane may depend on its outputs. send.
+  // Once, when every lane has reached this point; sees the variables of all lanes. The lanes continue without waiting:
+  // nothing in a lane may depend on its outputs. send.
   kGate,
-  // Once, when every lane has come to this point; lanes wait for it. prefetch, recv, barriers, optimizers.
+  // Once, when every lane has reached this point; lanes wait for it. prefetch, recv, barriers, optimizers.
   kStep,
 };
 
-// Reads attributes with the defaults of the signature filled in. A wrong type or an unknown name is our own mistake
-// here: the verifier has refused it before.
+// Reads attributes with the defaults of the signature filled in. CHECK-fails on a wrong type or an unknown name, which
+// the verifier has refused before.
 class AttrReader {
  public:
   AttrReader(const v1::OpDesc& op, const struct OpDef& def) : op_(op), def_(def) {}
@@ -85,7 +85,7 @@ class AttrReader {
   const struct OpDef& def_;
 };
 
-// For shape rules: descriptions of the inputs, to be filled in for the outputs.
+// Gives shape rules the descriptions of the inputs; the rule fills in those of the outputs.
 class InferContext {
  public:
   virtual ~InferContext() = default;
@@ -95,30 +95,31 @@ class InferContext {
   virtual int InputCount(std::string_view slot) const = 0;
   virtual int OutputCount(std::string_view slot) const = 0;
   virtual const v1::VarDesc& Input(std::string_view slot, int i = 0) const = 0;
-  // The description to write kind, dtype and dims into. Its name is set.
+  // Returns the description to write kind, dtype and dims into. Its name is set.
   virtual v1::VarDesc* Output(std::string_view slot, int i = 0) = 0;
 
   Shape InputShape(std::string_view slot, int i = 0) const;
   void SetOutput(std::string_view slot, absl::Span<const int64_t> dims, DType dtype = v1::FLOAT32, int i = 0);
-  // InvalidArgument "<type>: <text>"; the caller adds the op's place.
+  // Returns InvalidArgument "<type>: <text>"; the caller adds the op's place.
   absl::Status Error(std::string_view text) const;
 };
 using ShapeRule = std::function<absl::Status(InferContext&)>;
 
-// For gradient rules: names of the gradients of the op's outputs and inputs.
+// Gives gradient rules the names of the gradients of the op's outputs and inputs.
 class GradContext {
  public:
   virtual ~GradContext() = default;
   virtual const v1::OpDesc& op() const = 0;
   virtual AttrReader attrs() const = 0;
-  // Name of the gradient of output i of a slot; empty when nothing downstream needs that output.
+  // Returns the name of the gradient of output i of a slot; empty if no loss depends on that output.
   virtual std::string OutputGrad(std::string_view slot, int i = 0) const = 0;
-  // Name to write the gradient of input i of a slot to; empty when it is not wanted (data, stop_gradient).
+  // Returns the name of the variable for the gradient of input i of a slot; empty if it is not wanted (data,
+  // stop_gradient).
   virtual std::string InputGrad(std::string_view slot, int i = 0) = 0;
   virtual const v1::VarDesc& Var(std::string_view name) const = 0;
 };
 // Returns the ops that compute the wanted input gradients. Roles and param_grads are filled in by autodiff, which also
-// adds gradients of a variable used several times. An op whose outputs all lack gradients is never asked.
+// adds gradients of a variable used several times. The rule is not called for an op whose outputs all lack gradients.
 using GradRule = std::function<absl::StatusOr<std::vector<v1::OpDesc>>(GradContext&)>;
 
 // Arithmetic and memory traffic of one run on the given shapes (batch dimensions already replaced by a number).
@@ -128,7 +129,7 @@ struct Cost {
 };
 using CostRule = std::function<Cost(InferContext&)>;
 
-// Output `output` may live in the memory of input `input` when nothing reads that input later.
+// Allows output `output` to use the memory of input `input` if nothing reads that input later.
 struct InPlaceRule {
   std::string input;
   std::string output;
@@ -145,7 +146,8 @@ struct StateDef {
   double initial = 0;
 };
 
-// What an op does to per-sample losses, so that autodiff can tell what a scalar loss is (docs/program.md, "Gradients").
+// Effect of an op on per-sample losses, from which autodiff recognizes the form of a scalar loss (docs/program.md,
+// "Gradients").
 enum class LossForm {
   kOther,
   // Out [] is the mean over X.
@@ -156,20 +158,20 @@ enum class LossForm {
 
 struct OpDef {
   std::string type;
-  // One line for people.
+  // One line of description for users.
   std::string summary;
   std::vector<SlotDef> inputs;
   std::vector<SlotDef> outputs;
   std::vector<AttrDef> attrs;
   OpScope scope = OpScope::kLane;
   ShapeRule shape;
-  // Empty: not differentiable. Ops without differentiable outputs (auc) leave it empty.
+  // Empty if the op is not differentiable or has no differentiable outputs (auc).
   GradRule gradient;
   CostRule cost;
   std::vector<InPlaceRule> in_place;
-  // The output that others wait for, where it costs about as much as the rest do together: the gradient of a layer's
-  // input; "" for none. All outputs are optional. A kernel that is asked for it alone, and for the others without it,
-  // gives the same bits: so both may be computed at the same time.
+  // Names the output that other ops wait for if it costs about as much as the other outputs together (the gradient of a
+  // layer's input); "" for none. All outputs of such an op are optional, and a kernel run for this output alone, and
+  // another for the others, give the same bits as one run for all: both may run at the same time.
   std::string apart;
   LossForm loss_form = LossForm::kOther;
   // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".
@@ -182,15 +184,15 @@ struct OpDef {
 
 class OpRegistry {
  public:
-  // The operators linked into this program.
+  // Returns the registry of the operators linked into this program.
   static OpRegistry& Global();
   // CHECK-fails on a type registered twice.
   void Register(OpDef def);
-  // nullptr when unknown. The pointer lives for ever.
+  // Returns nullptr if the type is unknown. The pointer is always valid.
   const OpDef* Find(std::string_view type) const;
   // NotFound names the nearest known type.
   absl::StatusOr<const OpDef*> Get(std::string_view type) const;
-  // Sorted.
+  // Returns all types, sorted.
   std::vector<std::string> Types() const;
 
  private:
@@ -203,7 +205,7 @@ struct OpRegistrar {
 #define REGISTER_OP(name) static const ::weir::OpRegistrar weir_op_registrar_##name
 // At namespace scope:  REGISTER_OP(relu)({.type = "relu", ...});
 
-// Small makers for gradient rules and passes.
+// Builds an op; the functions below build its attributes. For gradient rules and passes.
 v1::OpDesc MakeOp(std::string_view type, std::vector<std::pair<std::string, std::vector<std::string>>> inputs,
                   std::vector<std::pair<std::string, std::vector<std::string>>> outputs,
                   std::vector<v1::OpAttr> attrs = {});
@@ -218,7 +220,7 @@ v1::OpAttr AttrBlock(std::string_view name, int32_t v);
 v1::OpAttr AttrBlocks(std::string_view name, absl::Span<const int32_t> v);
 v1::OpAttr AttrType(std::string_view name, DType v);
 
-// "x@GRAD"
+// Returns "x@GRAD".
 std::string GradName(std::string_view var);
 
 }  // namespace weir

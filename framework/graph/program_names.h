@@ -1,4 +1,5 @@
-// Which names stand bare in a program's text (framework/graph/program_text.h); for what prints and what parses it.
+// Decides which names are written without quotes in a program's text (framework/graph/program_text.h). Used by printer
+// and parser.
 #ifndef WEIR_FRAMEWORK_GRAPH_PROGRAM_NAMES_H_
 #define WEIR_FRAMEWORK_GRAPH_PROGRAM_NAMES_H_
 

@@ -1,5 +1,5 @@
-// Programs as text, one operator per line, and back. Nothing is lost: parse(print(p)) equals p in every field, set or
-// unset.
+// Prints programs as text, one operator per line, and parses them. Lossless: parse(print(p)) equals p in every field,
+// set or unset.
 //
 //   weir program 1
 //   name "flights.trainer.main"
@@ -19,9 +19,9 @@
 // A variable is: name, kind (dense unless written), dtype (float32 unless written), dims, and the rest of its fields as
 // a text message. An op is: output slots and "<-" when it has any, type, input slots, attributes, "@" and its role, its
 // parameter-gradient pairs. A slot with one variable needs no brackets. Attributes carry their type: true, 3, 0.5, "s",
-// [1, 2], [0.5], ["s"], [true], block(1), blocks[1, 2], dtype(FLOAT32), initializer { constant { } }; empty lists say
-// of what: ints[], floats[], strings[], bools[]. A name with other characters than letters, digits and _.@/+- stands in
-// quotes; ~ is a name that is not set. Lines that begin with # are comments.
+// [1, 2], [0.5], ["s"], [true], block(1), blocks[1, 2], dtype(FLOAT32), initializer { constant { } }; empty lists name
+// their type: ints[], floats[], strings[], bools[]. A name with characters other than letters, digits and _.@/+- is
+// quoted; ~ is a name that is not set. Lines that begin with # are comments.
 #ifndef WEIR_FRAMEWORK_GRAPH_PROGRAM_TEXT_H_
 #define WEIR_FRAMEWORK_GRAPH_PROGRAM_TEXT_H_
 
@@ -36,19 +36,20 @@ namespace weir {
 
 std::string ProgramText(const v1::ProgramDesc& program);
 
-// One line, without its end: "Out=y <- relu(X=x) @FORWARD".
+// Returns one line without a newline: "Out=y <- relu(X=x) @FORWARD".
 std::string OpText(const v1::OpDesc& op);
 
-// InvalidArgument "main.program:12:7: expected '(' after 'relu', got ..."; a format version that is newer is refused
-// with both versions. Verifies nothing else.
+// Parses a program. InvalidArgument "main.program:12:7: expected '(' after 'relu', got ..."; the error for a newer
+// format version names both versions. Verifies nothing else.
 absl::StatusOr<v1::ProgramDesc> ParseProgramText(std::string_view text, const std::string& file);
 
-// Programs in files. The ending says what is in it: ".program" text as above, ".textproto" and ".json" the message in
-// Protocol Buffers' own text and JSON, ".pb" its bytes. Another ending is InvalidArgument.
+// Reads and writes a program file. The extension selects the format: ".program" is the text above, ".textproto" and
+// ".json" are Protocol Buffers' text and JSON formats, ".pb" is the serialized message. InvalidArgument for another
+// extension.
 absl::StatusOr<v1::ProgramDesc> ReadProgramFile(const std::string& path);
 absl::Status WriteProgramFile(const std::string& path, const v1::ProgramDesc& program);
 
-// `format` "text", "textproto" or "json", as the flag --format says it.
+// Returns the program in `format`: "text", "textproto" or "json", the values of the flag --format.
 absl::StatusOr<std::string> FormatProgram(const v1::ProgramDesc& program, std::string_view format);
 
 }  // namespace weir

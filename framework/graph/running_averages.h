@@ -1,9 +1,11 @@
-// Parameters that are running averages of what an operator measures in training: the mean of a batch, say.
+// Registers parameters that are running averages of values an operator measures in training, such as the mean of a
+// batch.
 //
-// No optimizer moves them. In training the operator does not read them; its gradient rule gives, as their "gradient",
-// what it has measured times the lane's examples. So servers merge measurements as they merge gradients, lane by lane
-// and divided by the samples of the step, and the update `running_average` takes the place of an optimizer's. Otherwise
-// they are parameters: cut, sent, received, digested and kept in checkpoints. In evaluation the operator reads them.
+// No optimizer updates them. In training the operator does not read them; its gradient rule returns, as their
+// "gradient", the measured values times the lane's examples. Servers therefore merge measurements like gradients, lane
+// by lane and divided by the samples of the step, and the update op `running_average` replaces the optimizer's.
+// Otherwise they are parameters: cut, sent, received, digested and kept in checkpoints. In evaluation the operator
+// reads them.
 #ifndef WEIR_FRAMEWORK_GRAPH_RUNNING_AVERAGES_H_
 #define WEIR_FRAMEWORK_GRAPH_RUNNING_AVERAGES_H_
 
@@ -38,8 +40,8 @@ struct RunningAverage {
   std::string op;
 };
 
-// Running averages of block 0, by name. InvalidArgument names one that another operator of the program's forward part
-// reads too: nothing could say what its gradient is.
+// Returns the running averages of block 0, by name. InvalidArgument names one that another forward operator of the
+// program reads too: its gradient would be undefined.
 absl::StatusOr<std::map<std::string, RunningAverage>> RunningAveragesOf(const v1::ProgramDesc& program);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// How a trainer relates to the others, as its programs say it: what processes read that run a dumped program.
+// Reads a program's training mode, the relation of a trainer to the others, for processes that run a dumped program.
 #ifndef WEIR_FRAMEWORK_GRAPH_TRAINING_MODE_H_
 #define WEIR_FRAMEWORK_GRAPH_TRAINING_MODE_H_
 
@@ -9,28 +9,28 @@
 
 namespace weir {
 
-// From the attributes of block 0's prefetch, send_barrier, fetch_barrier (trainers) and listen_and_serv (servers).
-// docs/program.md says where each stands, docs/consistency.md what it means.
+// Mode in the attributes of block 0's prefetch, send_barrier, fetch_barrier (trainers) and listen_and_serv (servers).
+// docs/program.md lists the attributes, docs/consistency.md explains the modes.
 struct TrainingMode {
   // Batches whose gradients are added up before one push.
   int accumulate = 1;
   // Threads of a trainer, each with a batch of its own, merged before one push.
   int workers = 1;
-  // No trainer more than so many steps ahead of the slowest; -1: no bound.
+  // Maximum number of steps that a trainer may be ahead of the slowest; -1: no bound.
   int64_t staleness = -1;
-  // A trainer's rows are pulled one batch ahead, by the prefetch ops that say so.
+  // True if prefetch ops request rows one batch ahead.
   bool prefetch_rows = false;
-  // Sync: tables do not wait for the other trainers.
+  // Sync: true if tables do not wait for the other trainers.
   bool async_tables = false;
-  // Trainers update copies of their own, in these blocks of their program, and exchange every so many steps; 0: they do
-  // not.
+  // Steps between two exchanges of geo, in which trainers update their own copies by the blocks `geo_blocks` of their
+  // program; 0: not geo.
   int64_t geo_every_steps = 0;
   std::vector<int32_t> geo_blocks;
-  // Block of that program with the ops of a learning rate schedule; -1: rates stay.
+  // Block of the trainer's program with the ops of a learning rate schedule; -1: constant rates.
   int32_t geo_lr_block = -1;
 };
 
-// Of a verified program; of one without such ops the defaults.
+// Returns the mode of a verified program; the defaults if it has none of these ops.
 TrainingMode ModeOf(const v1::ProgramDesc& main);
 
 }  // namespace weir

@@ -1,14 +1,14 @@
-// Executor (framework/runtime/executor.h) whose lane operators run on a device, once for all lanes.
+// Creates an Executor (framework/runtime/executor.h) that runs lane operators on a device, once for all lanes.
 //
-// A variable has a value on the host and one on the device, and the executor knows which is newer; copies go in and out
-// in queues of their own (framework/tensor/device_transfers.h). Operators of the host (those that speak to servers, and
-// those named in cpu_ops) run by their CPU kernels: what they read is brought to the host first, and a gate op's part
-// waits on another thread while the device goes on. Everything that Find gives is on the host: fed before a run, and
-// read after it as far as it was named in `fetch`.
+// A variable has a value on the host and one on the device, and the executor tracks which is newer; copies in both
+// directions use queues of their own (framework/tensor/device_transfers.h). Host operators (those that communicate with
+// servers, and those named in cpu_ops) run by their CPU kernels: their inputs are copied to the host first, and a gate
+// op waits for them on another thread while the device continues. Find returns values on the host: fill them before a
+// run, and read those named in `fetch` after it.
 //
-// The program's lanes, steps and gates mean what they mean on the CPU. Products of matrices are taken lane by lane
-// (strided batches), and gradients of parameters lane by lane, so sums have an order of their own: bits are those of
-// every run on the same device with the same lanes in each process, not those of the CPU.
+// Lanes, steps and gates of the program have the same meaning as on the CPU. Products of matrices are computed lane by
+// lane (strided batches), and so are gradients of parameters. The order of additions differs from the CPU's: bits are
+// equal in all runs on the same device with the same lanes in each process, but differ from those of the CPU.
 #ifndef WEIR_FRAMEWORK_RUNTIME_DEVICE_EXECUTOR_H_
 #define WEIR_FRAMEWORK_RUNTIME_DEVICE_EXECUTOR_H_
 
@@ -27,12 +27,13 @@
 
 namespace weir {
 
-// Persistable variables on the device: what Scope is on the host. Executors that share a Scope share one of these.
+// Persistable variables on the device, the counterpart of a Scope on the host. Executors that share a Scope share its
+// DeviceScope.
 class DeviceScope {
  public:
   explicit DeviceScope(Scope* scope) : scope_(scope) {}
   DeviceVariable* FindOrCreate(const v1::VarDesc& desc);
-  // Somebody else (a startup program) has written values of the scope on the host.
+  // Tells that other code (a startup program) has written values of the scope on the host.
   void HostWasWritten();
 
  private:
@@ -42,21 +43,21 @@ class DeviceScope {
 
 struct DeviceExecutorOptions {
   int block = 0;
-  // Of this process; at most kMostDeviceLanes.
+  // Lanes of this process; at most kMostDeviceLanes.
   int lanes = 1;
   std::vector<std::string> fetch = {};
-  // Types of operators that run on the CPU though a kernel may exist; InvalidArgument for one that no program can have.
+  // Types of operators that run on the CPU even if a device kernel exists; InvalidArgument for an unknown type.
   std::vector<std::string> cpu_ops = {};
   ProductPrecision precision = ProductPrecision::kFp32;
-  // What repeats from run to run is captured and launched as graphs, on a device that does so
+  // Captures work that repeats from run to run and launches it as graphs, on a device that supports it
   // (framework/tensor/device_replay.h).
   bool graphs = true;
-  // Borrowed; both outlive the executor. Executors of one DeviceScope share the transfers, too.
+  // Borrowed; both must outlive the executor. Executors of one DeviceScope share the transfers, too.
   DeviceTransfers* transfers = nullptr;
   DeviceScope* device_scope = nullptr;
 };
 
-// NotFound names every operator type that neither the device nor the CPU fall-back can run.
+// Creates the executor. NotFound names every operator type that neither the device nor the CPU fall-back can run.
 absl::StatusOr<std::unique_ptr<Executor>> CreateDeviceExecutor(const v1::ProgramDesc& program, Scope* scope,
                                                                DeviceExecutorOptions options);
 

@@ -1,5 +1,5 @@
-// How an operator runs on a device: once for all lanes, by putting kernels into the compute queue. Beside
-// framework/runtime/kernel.h, which is how it runs on the CPU.
+// Registry of device kernels of operators. A device kernel runs once for all lanes and submits work to the compute
+// queue; framework/runtime/kernel.h has the kernels of the CPU.
 #ifndef WEIR_FRAMEWORK_RUNTIME_DEVICE_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_DEVICE_KERNEL_H_
 
@@ -24,35 +24,35 @@ namespace weir {
 
 class RoundedFactors;
 
-// Most lanes of one process: their places go to kernels as arguments.
+// Most lanes of one process: their offsets are passed to kernels as arguments.
 inline constexpr int kMostDeviceLanes = 64;
 
-// A variable, here and on the device. Where the newest value is, is the executor's to know; kernels fill `device`, and
-// of selected rows the ids in `host`.
+// Variable on the host and on the device. The executor tracks which value is newer; kernels fill `device`, and for
+// selected rows the ids in `host`.
 struct DeviceVariable {
   std::string name;
   v1::VarKind kind = v1::DENSE;
-  // Whose memory it is, for messages: "variables of lanes".
+  // Owner of the memory, for messages: "variables of lanes".
   std::string_view owner;
-  // One value for all lanes, or one for each.
+  // True for one value for all lanes; false for one value per lane.
   bool shared = false;
-  // By lane; one when shared.
+  // Host values by lane; one entry if shared.
   std::vector<Variable*> host;
-  // Of selected rows, as declared.
+  // Declared row width of selected rows.
   int64_t width = 0;
-  // Dense values; of selected rows the values.
+  // Dense value, or the values of selected rows.
   DeviceTensor device;
-  // Of what is brought: data, rows. What lasts stays where it is.
+  // Device memory for values copied in every step (data, rows). Not used if `lasts`.
   DeviceLanding landing;
   bool lasts = false;
-  // Written by one op of the host and no other, and not in place: where its memory is pinned, that op has taken it anew
-  // (StepContext.row_memory), and it is copied from where it lies.
+  // True if exactly one op, a host op, writes the variable, and not in place. Pinned memory of such a variable is new
+  // in each run of that op (StepContext.row_memory), so copies read it in place.
   bool one_writer = false;
   bool on_host = true;
   bool on_device = false;
-  // A copy to the host that has not been waited for.
+  // Pending copy to the host.
   std::shared_ptr<Arrival> arrival;
-  // Compute must wait for copies to the host before it writes here.
+  // True if compute must wait for copies to the host before it writes this variable.
   bool leaving = false;
 };
 
@@ -64,14 +64,14 @@ class DeviceKernelContext {
   std::vector<Slot> inputs;
   std::vector<Slot> outputs;
   const StepContext* step = nullptr;
-  // Lanes of this process, and examples in each.
+  // Lanes of this process, and examples in each lane.
   int lanes = 1;
   const int64_t* lane_batch = nullptr;
   DeviceTransfers* transfers = nullptr;
-  // An output may lie where an input does: no operator of the program writes to either where it reads it.
+  // True if an output may share an input's memory: no operator of the program writes either of them in place.
   bool may_share = false;
   ProductPrecision precision = ProductPrecision::kFp32;
-  // The executor's; with a precision of 16 bits.
+  // Borrowed from the executor; set with a precision of 16 bits.
   RoundedFactors* rounded = nullptr;
 
   DeviceRuntime& runtime() const { return *transfers->runtime(); }
@@ -88,14 +88,14 @@ class DeviceKernelContext {
   }
   const DeviceTensor& input(int slot, int i = 0) const { return input_var(slot, i).device; }
   DeviceTensor& output(int slot, int i = 0) const { return output_var(slot, i).device; }
-  // Of a slot that the kernel reads on the host.
+  // Returns the host value of an input in one of the kernel's host_slots.
   template <typename T>
   const T& host_input(int lane, int slot, int i = 0) const {
     const DeviceVariable& var = input_var(slot, i);
     return std::get<T>(*var.host[var.shared ? 0 : static_cast<size_t>(lane)]);
   }
 
-  // An output of the dims of `like`; of the same lanes.
+  // Resizes an output to the dims and lanes of `like`.
   absl::Status ResizeLike(int slot, const DeviceTensor& like, int i = 0) const {
     const std::vector<int64_t> rows = like.lane_rows();
     const Shape row_dims(like.row_dims().begin(), like.row_dims().end());
@@ -111,22 +111,22 @@ class DeviceKernelContext {
 class OpDeviceKernel {
  public:
   virtual ~OpDeviceKernel() = default;
-  // Puts work into the compute queue, copies into the queues for them; waits for nothing.
+  // Submits work to the compute queue and copies to the copy queues; does not wait.
   virtual absl::Status Run(DeviceKernelContext& ctx) = 0;
-  // Gate ops: what is left to be done on the host when what Run sent there has come. Runs on another thread while lanes
-  // go on; may wait for arrivals.
+  // Gate ops: does the rest of the work on the host when the values that Run copied there have arrived. Runs on another
+  // thread while lanes go on; may wait for arrivals.
   virtual absl::Status Finish(DeviceKernelContext& ctx) {
     (void)ctx;
     return absl::OkStatus();
   }
 };
 
-// Device memory that a kernel has for itself, from step to step.
+// Device memory owned by a kernel across steps.
 class DeviceArray {
  public:
-  // `owner`: for DeviceMemory; lives as long.
+  // `owner`: the owner in DeviceMemory; must outlive this object.
   explicit DeviceArray(std::string_view owner = "kernels") : owner_(owner) {}
-  // At least so many bytes; what was there is lost.
+  // Ensures at least `bytes` bytes. Contents are lost if the memory grows.
   absl::Status Reserve(DeviceMemory* memory, size_t bytes) {
     if (block_ != nullptr && block_->size() >= bytes) return absl::OkStatus();
     block_.reset();
@@ -150,15 +150,15 @@ using DeviceKernelFactory = std::function<absl::StatusOr<std::unique_ptr<OpDevic
 class DeviceKernelRegistry {
  public:
   struct Entry {
-    // Empty: the op is the host's by its nature (it speaks to servers, it looks at ids); its CPU kernel runs.
+    // Empty for a host op by nature (it communicates with servers or reads ids), whose CPU kernel runs.
     DeviceKernelFactory factory;
-    // Inputs that the kernel reads, and outputs that it writes, on the host.
+    // Slots of inputs that the kernel reads, and of outputs that it writes, on the host.
     std::vector<std::string> host_slots;
   };
   static DeviceKernelRegistry& Global();
   // CHECK-fails on a type registered twice.
   void Register(std::string_view type, Entry entry);
-  // nullptr when there is none.
+  // Returns nullptr if there is none.
   const Entry* Find(std::string_view type) const;
 
  private:

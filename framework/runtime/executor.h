@@ -1,10 +1,10 @@
-// Runs one block of a program, step after step, with everything looked up once.
+// Runs one block of a program, step after step; looks up kernels and variables once.
 //
 // Persistable variables live in the Scope given and are shared by all lanes; so are outputs of kStep ops, unless their
 // slot says per_lane. Every other variable exists once per lane, in memory of its own unless the program says that it
 // shares (framework/graph/shared_buffers.h). kLane ops run lane by lane, lanes in parallel on the pool, and with more
 // threads than lanes also those ops of a lane that are independent of one another, and the parts of one (OpDef.apart);
-// a kGate op fires when the last lane has passed its place; a kStep op waits for all lanes and all gates before it.
+// a kGate op runs when the last lane has reached it; a kStep op waits for all lanes and all gates before it.
 //
 // Not thread-safe: one Run at a time.
 #ifndef WEIR_FRAMEWORK_RUNTIME_EXECUTOR_H_
@@ -30,15 +30,14 @@ struct ExecutorOptions {
   // Lanes of this process; 1 for startup programs and server blocks.
   int lanes = 1;
   Device device = Device::kCpu;
-  // Variables that must survive to be fetched after a run (the others may be reused or left out).
+  // Variables that must be readable after a run (memory of others may be reused or left out).
   std::vector<std::string> fetch = {};
 };
 
-// Bytes of what variables have held. Memory of a variable is kept from step to step and grows with the largest value it
-// has held, so this is what the executor occupies, not what it holds at one moment. Views of other variables count
-// nothing.
+// Bytes of memory occupied by variables. The memory of a variable is kept from step to step and grows with its largest
+// value, so this is the memory occupied, not the size of the values at one moment. Views of other variables count 0.
 struct VariableBytes {
-  // Of all lanes.
+  // Variables of all lanes.
   int64_t lanes = 0;
   // Shared by the lanes: rows of the step, blocks received.
   int64_t step = 0;
@@ -49,26 +48,25 @@ struct VariableBytes {
 
 class Executor {
  public:
-  // Verifies nothing but what the program says of shared buffers: it has been verified. NotFound names an op without a
-  // kernel for the device, or a variable that nothing defines. `scope` must outlive the executor; the program is
-  // copied.
+  // Prepares a verified program; checks only its shared buffers. NotFound names an op without a kernel for the device,
+  // or an undefined variable. `scope` must outlive the executor; the program is copied.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
                                                           ExecutorOptions options);
   virtual ~Executor() = default;
 
-  // The variable of a lane to fill before Run (data), or to read after it. nullptr when the program has no such
+  // Returns the variable of a lane, to be filled before Run (data) or read after it. nullptr if the program has no such
   // variable.
   virtual Variable* Find(int lane, std::string_view name) = 0;
 
   // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error,
   // which names the op. ctx.channel, pool and health are borrowed for the call.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
-  // The same for ops [begin, end) alone, between which and the others no lane op stands; variables keep what earlier
-  // calls have left. Servers stop between two updates' ops for what other servers have to say; trainers put rows that
-  // were pulled ahead in the place of the op that would pull them.
+  // Runs only ops [begin, end), which must not split a run of lane ops (CHECK-fails); variables keep their values from
+  // earlier calls. Servers use it to stop between the ops of two updates for values from other servers; trainers use it
+  // to replace the op that pulls rows by rows that were pulled ahead.
   virtual absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) = 0;
 
-  // Of the runs so far. Between runs.
+  // Returns the memory of the runs so far. Call it between runs.
   virtual VariableBytes bytes() const = 0;
 };
 

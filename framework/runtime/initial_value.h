@@ -1,5 +1,5 @@
-// Initial values as a pure function: of (seed, variable name, element index), and for table rows of (seed, table, id,
-// column). Whoever computes a piece, in whatever order, gets the same bits.
+// Computes initial values as a pure function of (seed, variable name, element index), and for table rows of (seed,
+// table, id, column): the bits do not depend on the process, the piece or the order.
 #ifndef WEIR_FRAMEWORK_RUNTIME_INITIAL_VALUE_H_
 #define WEIR_FRAMEWORK_RUNTIME_INITIAL_VALUE_H_
 
@@ -14,21 +14,22 @@
 
 namespace weir {
 
-// Elements [begin, begin + out.size()) of a variable of the given whole dims. InvalidArgument when the initializer does
-// not fit (xavier without fans on a vector, max < min).
+// Fills `out` with elements [begin, begin + out.size()) of a variable of the given whole dims. InvalidArgument if the
+// initializer does not fit (xavier without fans on a vector, max < min).
 absl::Status InitialElements(const v1::Initializer& init, uint64_t seed, std::string_view variable,
                              absl::Span<const int64_t> whole_dims, int64_t begin, absl::Span<float> out);
 
-// Rows of one table; made once, used from any thread.
+// Initial values of the rows of one table. Const methods are thread-safe.
 class RowInitializer {
  public:
-  // A missing kind means constant 0. `values`: FLOAT32, or the 16-bit floats that values are, rounded to the nearest.
+  // A missing kind means constant 0. `values`: the type of the table's values, FLOAT32 or a 16-bit float, to which
+  // initial values are rounded (to nearest).
   RowInitializer(const v1::Initializer& init, uint64_t seed, std::string_view table, DType values = v1::FLOAT32);
-  // Other values for columns [begin, begin + width). Columns are set from left to right, all of them or none.
+  // Sets another initializer for columns [begin, begin + width). Set columns from left to right, all of them or none.
   void SetColumns(int begin, int width, const v1::Initializer& init);
-  // Values of row `id` into row[0, width).
+  // Writes the values of row `id` to `row`.
   void Fill(int64_t id, absl::Span<float> row) const;
-  // Of its columns from `begin` on, as if none had been set apart.
+  // Writes columns [begin, begin + values.size()) of row `id`, ignoring SetColumns.
   void FillColumns(int64_t id, int begin, absl::Span<float> values) const;
 
  private:

@@ -1,5 +1,6 @@
-// How an operator runs: a kernel made once per op when a program is prepared, then run every step with variables
-// already found. Kernels register themselves from ops/<name>.cc (CPU) and ops/<name>.cu's launcher (CUDA).
+// Kernels of operators on the CPU. An executor creates a kernel once per op when it prepares a program, then runs it
+// every step with variables already looked up. Kernels register themselves from ops/<name>.cc;
+// framework/runtime/device_kernel.h has those of devices.
 #ifndef WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 
@@ -22,13 +23,13 @@ namespace weir {
 class ParamChannel;
 struct StepOutcome;
 
-// Non-finite values met in a step. Thread-safe.
+// Records non-finite values found in a step. Thread-safe.
 class StepHealth {
  public:
   void Reset();
-  // Keeps the first.
+  // Keeps the first report.
   void ReportNonFinite(std::string_view variable);
-  // Empty when all is well.
+  // Returns the variable reported first; empty if none.
   std::string non_finite() const;
 
  private:
@@ -36,7 +37,7 @@ class StepHealth {
   std::string non_finite_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a kernel may know of the step it runs in. Owned by the executor; constant while kernels run.
+// Context of a step for its kernels. Owned by the executor; constant while kernels run.
 struct StepContext {
   int64_t step = 0;
   uint64_t seed = 0;
@@ -47,24 +48,25 @@ struct StepContext {
   int job_lanes = 1;
   // nullptr in programs without servers.
   ParamChannel* channel = nullptr;
-  // Where fetch_barrier writes what the servers said of the step (framework/runtime/param_channel.h). May be nullptr.
+  // Receives the servers' outcome of the step from fetch_barrier (framework/runtime/param_channel.h). May be nullptr.
   StepOutcome* outcome = nullptr;
   ThreadPool* pool = nullptr;
-  // Where rows are pulled to that a device copies from; nullptr for ordinary memory. Of one executor always the same.
+  // Memory for pulled rows that a device copies from; nullptr for ordinary memory. Constant over the steps of one
+  // executor.
   PinnedMemory* row_memory = nullptr;
   StepHealth* health = nullptr;
-  // train.loss_scaling, a power of two: backward is seeded with it, and what leaves for the servers is divided by it.
+  // train.loss_scaling, a power of two: multiplies the seed of backward; gradients are divided by it before they are
+  // sent.
   float loss_scale = 1;
-  // On servers: samples and trainers whose gradients the step holds (merge divides by them).
+  // On servers: numbers of samples and trainers in the step's gradients (merge divides by them).
   int64_t samples = 0;
   int trainers = 1;
 };
 
-// The variables of one op run. Slots are addressed by their position in the OpDef, variables by their place in the
-// slot.
+// Variables of one op run. Slots are addressed by their position in the OpDef, variables by their position in the slot.
 class KernelContext {
  public:
-  // Everything below borrows; the executor builds one per op (and lane) when it prepares the program.
+  // All pointers are borrowed; the executor builds one context per op (and lane) when it prepares the program.
   struct Slot {
     std::vector<Variable*> vars;
   };
@@ -83,10 +85,10 @@ class KernelContext {
   bool has_input(int slot) const { return input_count(slot) > 0; }
   bool has_output(int slot) const { return output_count(slot) > 0; }
 
-  // Dense.
+  // Accessors for dense variables.
   const Tensor& input(int slot, int i = 0) const { return std::get<Tensor>(*inputs[0][slot].vars[i]); }
   Tensor* output(int slot, int i = 0) { return OutputAs<Tensor>(slot, i); }
-  // Any kind.
+  // Accessors for variables of any kind.
   const Variable& input_var(int slot, int i = 0) const { return *inputs[0][slot].vars[i]; }
   Variable* output_var(int slot, int i = 0) { return outputs[0][slot].vars[i]; }
   template <typename T>
@@ -95,7 +97,7 @@ class KernelContext {
     if (!std::holds_alternative<T>(*var)) *var = T();
     return &std::get<T>(*var);
   }
-  // Step and gate kernels.
+  // Accessors for step and gate kernels.
   const Variable& lane_input(int lane, int slot, int i = 0) const { return *inputs[lane][slot].vars[i]; }
   Variable* lane_output(int lane, int slot, int i = 0) { return outputs[lane][slot].vars[i]; }
 };
@@ -103,12 +105,13 @@ class KernelContext {
 class OpKernel {
  public:
   virtual ~OpKernel() = default;
-  // May run for several lanes at once: everything that changes is in the context. Errors name what was expected and
-  // got; the executor adds the op. A lane without examples runs too: kernels take a batch of 0.
+  // Runs the op. May run for several lanes at once: all mutable state is in the context. Errors name the expected and
+  // the actual value; the executor adds the op. A lane without examples runs too: kernels must accept a batch of 0.
   virtual absl::Status Run(KernelContext& ctx) = 0;
 };
 
-// Made once per op. `vars` resolves the description of a variable by name (dims with -1 for the batch).
+// Arguments of a kernel's construction, once per op. `vars` returns the description of a variable by name (dims with -1
+// for the batch).
 struct KernelInit {
   const v1::OpDesc& op;
   const OpDef& def;
@@ -121,7 +124,7 @@ class KernelRegistry {
  public:
   static KernelRegistry& Global();
   void Register(std::string_view type, Device device, KernelFactory factory);
-  // nullptr when there is none.
+  // Returns nullptr if there is none.
   const KernelFactory* Find(std::string_view type, Device device) const;
 
  private:

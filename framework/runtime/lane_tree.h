@@ -1,4 +1,4 @@
-// The fixed binary tree in which lanes are added, and the runs in which lanes are dealt to trainers.
+// Defines the fixed binary tree in which lanes are added, and the runs of lanes assigned to trainers.
 //
 // Node (lane, lanes): the sum over lanes [lane, lane + lanes), lanes a power of two that divides lane. It is the sum of
 // its left half and its right half, in that order; an absent half is skipped, never added as zero. A trainer pushes the
@@ -16,16 +16,16 @@ struct LaneRange {
   bool operator==(const LaneRange&) const = default;
 };
 
-// Lanes of a trainer: runs as even as possible, longer runs first (8 over 3: 3, 3, 2). lanes 0 counts as one lane per
-// trainer.
+// Returns the lanes of a trainer: runs as even as possible, longer runs first (8 over 3: 3, 3, 2). lanes 0 counts as
+// one lane per trainer.
 LaneRange LanesOfTrainer(int lanes, int trainers, int trainer);
 
-// The largest aligned nodes that tile [begin, begin + count), ascending. {0, 3} -> {0,2} {2,1}.
+// Returns the largest aligned nodes that tile [begin, begin + count), ascending. {0, 3} -> {0,2} {2,1}.
 std::vector<LaneRange> AlignedNodes(LaneRange range);
 
-// Order of additions that reduces `present` nodes (disjoint, aligned, ascending) to the root of `lanes` leaves: each
-// step adds node `right` into node `left` (indices into `present`), in this order; the sum ends in node 0. Empty for
-// one node.
+// Addition of node `right` into node `left` (indices into `present`). TreeAdds returns the additions, in order, that
+// reduce `present` nodes (disjoint, aligned, ascending) to the root of `lanes` leaves; the sum ends in node 0. Empty
+// for one node.
 struct LaneAdd {
   int left = 0;
   int right = 0;

@@ -1,4 +1,4 @@
-// How an executor runs an op, and what its errors say: one rule for the CPU's and a device's.
+// Determines how an executor runs an op, and the text of its errors, for executors of the CPU and of a device.
 #ifndef WEIR_FRAMEWORK_RUNTIME_OP_MODE_H_
 #define WEIR_FRAMEWORK_RUNTIME_OP_MODE_H_
 
@@ -15,15 +15,16 @@ enum class OpMode {
   kLane,
   kGate,
   kStep,
-  // A lane op with an output that all lanes share (a running count): once per lane, in order of lanes, lanes waiting.
+  // A lane op with an output that all lanes share (a running count): runs once per lane, in order of lanes; each lane
+  // waits for the one before.
   kLanesInOrder,
 };
 
-// The scope of the op's definition, but for ops that work on variables of the whole step. `is_shared`: one variable for
-// all lanes, as far as the ops before this one say.
+// Returns the mode: the scope of the op's definition, except for ops on variables of the whole step. `is_shared`
+// returns true for a variable that all lanes share, as determined by the ops before this one.
 OpMode OpModeOf(const v1::OpDesc& op, const OpDef& def, const std::function<bool(std::string_view)>& is_shared);
 
-// "op 12 (fc) making deep.0: ..."
+// Prefixes an error: "op 12 (fc) making deep.0: ...".
 absl::Status AnnotateOp(const absl::Status& status, int index, const v1::OpDesc& op);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// How products of matrices on a device take their factors (train.precision). Sums are FP32 with each of them.
+// Precision of the factors in products of matrices on a device (train.precision). Sums are FP32 with every precision.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PRODUCT_PRECISION_H_
 #define WEIR_FRAMEWORK_RUNTIME_PRODUCT_PRECISION_H_
 
@@ -6,9 +6,9 @@ namespace weir {
 
 enum class ProductPrecision {
   kFp32,
-  // May be rounded to 10 bits of mantissa.
+  // Factors may be rounded to 10 bits of mantissa.
   kTf32,
-  // Rounded to bfloat16, to float16: nearest, of two the even one; beyond the range infinite.
+  // Factors are rounded to bfloat16 or float16: to nearest, ties to even; infinite beyond the range.
   kBf16,
   kFp16,
 };

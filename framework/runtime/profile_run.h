@@ -1,4 +1,5 @@
-// --profile of a program: reads the flags, records, writes the file, prints the table. Links the flags; for main files.
+// Implements --profile of a program: reads the flags, records, writes the file, prints the table. Defines the flags;
+// for main files.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PROFILE_RUN_H_
 #define WEIR_FRAMEWORK_RUNTIME_PROFILE_RUN_H_
 
@@ -13,27 +14,28 @@
 
 namespace weir {
 
-// "20:40" of --profile_steps: begin and end. InvalidArgument says what is wanted.
+// Parses "20:40" of --profile_steps into begin and end. InvalidArgument names the expected form.
 absl::StatusOr<std::pair<int64_t, int64_t>> ParseProfileSteps(std::string_view text);
 
 struct ProfileFlags {
   std::string file;  // absolute; "" without --profile
   int64_t begin = 0, end = 0;
 };
-// InvalidArgument when --profile_steps is wrong, or --profile names no file in a directory that can be written.
+// Reads the flags. InvalidArgument if --profile_steps is wrong, or if the file of --profile is not in a writable
+// directory.
 absl::StatusOr<ProfileFlags> ReadProfileFlags();
 
-// Profile of this process. Without --profile nothing happens. Used by one thread at a time.
+// Profile of this process. Does nothing without --profile. Used by one thread at a time.
 class ProfileRun {
  public:
-  // `process`: "trainer 0". Errors as ReadProfileFlags.
+  // Starts recording. `process`: "trainer 0". Errors as in ReadProfileFlags.
   static absl::StatusOr<ProfileRun> Start(std::string process);
 
-  // Behind each step of a trainer. With the last of the window it writes the file: a run may go on for days, or be
-  // killed.
+  // Call it after each step of a trainer. Writes the file after the last step of the window, because a run may go on
+  // for days, or be killed.
   void AfterStep(int64_t steps_done);
-  // Stops recording and writes, unless that is done; a file that cannot be written is a warning. The table, "" without
-  // --profile and with --noprofile_table.
+  // Stops recording and writes the file, unless that has been done; logs a warning if it cannot be written. Returns the
+  // table; "" without --profile and with --noprofile_table.
   std::string Finish();
 
  private:
@@ -44,13 +46,13 @@ class ProfileRun {
   bool written_ = false;
 };
 
-// What a process of a job writes.
+// File written by one process of a job.
 struct ProfilePart {
   std::string process;  // "trainer 0", for messages
   std::string file;
 };
-// Puts the parts of a job together: the trace goes to `file`, the table is returned (without --noprofile_table).
-// Processes whose part is not there or cannot be read are named in it: they were killed.
+// Merges the parts of a job: writes the trace to `file` and returns the table ("" with --noprofile_table). The table
+// names processes whose part is missing or cannot be read: they were killed.
 absl::StatusOr<std::string> MergeProfiles(const std::vector<ProfilePart>& parts, const std::string& file);
 
 }  // namespace weir

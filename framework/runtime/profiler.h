@@ -1,12 +1,12 @@
-// What a process does and when, recorded for a window of steps: operators, calls, waits, reading, updates, checkpoints.
+// Records the activity of a process for a window of steps: operators, calls, waits, reading, updates, checkpoints.
 //
-// Off until Start: then whatever asks costs one relaxed load. While a step of the window runs, every thread appends to
-// a buffer of its own, without a lock; Collect reads what has been handed over while threads go on. Memory is bounded:
+// Off until Start; while off, a check costs one relaxed load. While a step of the window runs, every thread appends to
+// a buffer of its own, without a lock; Collect reads the published events while threads continue. Memory is bounded:
 // events beyond the bound are counted and dropped. Recording changes no result.
 //
-// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/runtime/trace.h brings
-// those of several machines together. Nothing here needs Abseil, so that launchers of CUDA kernels can record what a
-// device did: an event with a track of its own (Track) and times brought to this clock.
+// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/runtime/trace.h aligns
+// those of several machines. This header does not include Abseil, so that launchers of CUDA kernels can record a
+// device's work: an event with a track of its own (Track) and times converted to this clock.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
 #define WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
 
@@ -22,26 +22,26 @@
 namespace weir {
 
 enum class ProfileKind : uint8_t {
-  kStep,      // of a trainer, from its batches to what the servers say of it
-  kBorder,    // evaluation, checkpoint or digest behind a step of a trainer
-  kOperator,  // a kernel's run
-  kExchange,  // a kernel's run that brings values to servers or from them
-  kThreads,   // work on several threads: what is left of it beside work is waiting for the others
-  kClient,    // an answer is read and put in its place
-  kCall,      // a call of a client, from request to answer
-  kHandler,   // the same on its server
-  kWait,      // for a server, a version, other trainers
+  kStep,      // step of a trainer, from its batches to the servers' outcome
+  kBorder,    // evaluation, checkpoint or digest after a step of a trainer
+  kOperator,  // run of a kernel
+  kExchange,  // run of a kernel that sends values to servers or receives them
+  kThreads,   // work on several threads; its self time is waiting for the other threads
+  kClient,    // reading an answer and storing its values
+  kCall,      // call of a client, from request to answer
+  kHandler,   // handling of a call on its server
+  kWait,      // waiting for a server, a version, other trainers
   kData,      // waiting for a batch
-  kRead,      // a reader makes a batch
-  kServe,     // a server reads a push, or copies values for a pull
-  kUpdate,    // a server merges gradients and updates
-  kSave,      // a server writes or reads a checkpoint, or takes a digest
+  kRead,      // making of a batch by a reader
+  kServe,     // reading of a push, or copying of values for a pull, on a server
+  kUpdate,    // merging of gradients and updates, on a server
+  kSave,      // writing or reading of a checkpoint, or a digest, on a server
 };
 inline constexpr int kProfileKinds = 14;
-// "operator", ...: the category in the trace.
+// Returns the category in the trace: "operator", ...
 std::string_view ProfileKindName(ProfileKind kind);
 
-// A text that events refer to; kept for ever, equal texts are one. Of texts beyond the first 16,384 all are "(others)".
+// Interned text that events refer to; never freed. Texts beyond the first 16,384 distinct ones become "(others)".
 // Thread-safe.
 class ProfileName {
  public:
@@ -56,48 +56,48 @@ class ProfileName {
 struct ProfileEvent {
   ProfileKind kind = ProfileKind::kOperator;
   ProfileName name;
-  // What it worked on, or for whom it waited.
+  // Object of the work, or the process waited for.
   ProfileName detail;
-  // 0: the thread that records. Else of Profiler::Track.
+  // Row of the trace: 0 for the recording thread, else a result of Profiler::Track.
   uint32_t track = 0;
   int64_t begin_ns = 0, end_ns = 0;
   int64_t step = -1;
-  // What follows is -1 where it means nothing. Of an operator; of a table's update its stripe.
+  // Lane of an operator, or stripe of a table's update. This field and the next three are -1 if they do not apply.
   int32_t lane = -1;
   // Index of the server on a trainer, of the trainer on a server.
   int32_t peer = -1;
   int64_t bytes_out = -1, bytes_in = -1;
-  // Of a call, the same at both ends. Events of one track and one call may overlap those of other calls, and are shown
-  // together.
+  // Number of the call, equal at client and server. Events of one track and one call may overlap those of other calls,
+  // and are shown together.
   uint64_t call = 0;
 };
 
 class Profiler {
  public:
-  // Of this process; lives for ever.
+  // Returns the profiler of this process, which is never destroyed.
   static Profiler& Process();
 
-  // Steps [begin, end) are recorded from now on. Forgets what was recorded before.
+  // Records steps [begin, end) from now on. Discards earlier events.
   void Start(int64_t begin, int64_t end, size_t most_events = kMostEvents);
-  // Nothing is recorded any more; what was stays.
+  // Stops recording; keeps the recorded events.
   void Stop();
 
   static bool Started() { return begin_.load(std::memory_order_relaxed) != kNever; }
-  // Whether what happens in a step is recorded. -1 is no step.
+  // Returns true if events of the step are recorded. -1 stands for no step and is never recorded.
   static bool Wants(int64_t step) {
     return step >= begin_.load(std::memory_order_relaxed) && step < end_.load(std::memory_order_relaxed);
   }
   static int64_t NowNs();
 
-  // Another row than the thread's: what a device did, calls under way.
+  // Returns the number of a row of its own in the trace, for a device's work or calls in progress.
   uint32_t Track(std::string_view name);
-  // A new number for a call, that no other process gives.
+  // Returns a new number for a call, unique over all processes.
   uint64_t NewCall();
 
-  // Keeps an event that Wants said yes to. Thread-safe, no lock but at a thread's first event.
+  // Records an event of a step for which Wants returned true. Thread-safe; locks only at a thread's first event.
   void Record(const ProfileEvent& event);
 
-  // The step that the process is in, for threads that work for no step in particular (readers); -1: none that is
+  // Returns the present step of the process, for threads that work for no step in particular (readers); -1 if it is not
   // recorded.
   static int64_t CurrentStep() { return current_.load(std::memory_order_relaxed); }
   static void SetCurrentStep(int64_t step) { current_.store(Wants(step) ? step : -1, std::memory_order_relaxed); }
@@ -113,7 +113,7 @@ class Profiler {
     int64_t dropped = 0;
     int64_t begin = 0, end = 0;
   };
-  // Thread-safe; threads may go on recording.
+  // Returns the published events. Thread-safe; threads may continue to record.
   Recorded Collect();
 
   // 21 MB: ten times what a tower of fifty layers records in 20 steps on 8 lanes.
@@ -128,13 +128,12 @@ class Profiler {
   Buffer* BufferOfThread();
 
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Relaxed: what is recorded is handed over by each buffer itself. A thread that sees a change late records an event
-  // more or less.
+  // Relaxed: each buffer publishes its events itself. A thread that sees a change late records an event more or less.
   static inline std::atomic<int64_t> begin_{kNever}, end_{kNever}, current_{-1};
   State* const state_;  // lives for ever
 };
 
-// The step that this thread works for, until the end of the scope; what does not know of steps asks current().
+// Sets the step of this thread until the end of the scope; code without a step argument reads it with current().
 class ProfiledStep {
  public:
   explicit ProfiledStep(int64_t step) : before_(current_) { current_ = Profiler::Wants(step) ? step : -1; }
@@ -142,7 +141,7 @@ class ProfiledStep {
   ProfiledStep(const ProfiledStep&) = delete;
   ProfiledStep& operator=(const ProfiledStep&) = delete;
 
-  // -1: none that is recorded.
+  // Returns -1 if there is no step or it is not recorded.
   static int64_t current() { return current_; }
 
  private:
@@ -150,10 +149,10 @@ class ProfiledStep {
   const int64_t before_;
 };
 
-// The call that this thread is about to make, or to answer: it goes from a client to its transport, and from a server's
-// transport to its handler, beside what the call says.
+// Call that this thread is about to make or to answer: passes from a client to its transport, and from a server's
+// transport to its handler, without being an argument.
 struct ProfiledCall {
-  uint64_t id = 0;  // 0: it is not recorded
+  uint64_t id = 0;  // 0 if not recorded
   int64_t step = -1;
 };
 class ProfiledCallScope {
@@ -170,13 +169,13 @@ class ProfiledCallScope {
   const ProfiledCall before_;
 };
 
-// Records the time from here to the end of the scope, on this thread, when the step is wanted.
+// Records the time from construction to the end of the scope, on this thread, if the step is recorded.
 class ProfileSpan {
  public:
   ProfileSpan(int64_t step, ProfileKind kind, ProfileName name) {
     if (Profiler::Wants(step)) Begin(step, kind, name);
   }
-  // The text becomes a name when the step is wanted.
+  // Interns the text only if the step is recorded.
   ProfileSpan(int64_t step, ProfileKind kind, std::string_view name) {
     if (Profiler::Wants(step)) Begin(step, kind, ProfileName(name));
   }
@@ -186,7 +185,7 @@ class ProfileSpan {
   ProfileSpan(const ProfileSpan&) = delete;
   ProfileSpan& operator=(const ProfileSpan&) = delete;
 
-  // To say more of it; null when nothing is recorded.
+  // Returns the event, to set more fields; null if it is not recorded.
   ProfileEvent* event() { return event_.has_value() ? &*event_ : nullptr; }
 
  private:

@@ -1,8 +1,9 @@
-// Factors of products in 16 bits (ProductPrecision::kBf16, kFp16): memory for them, and which of them are there
-// already.
+// Memory for factors of products rounded to 16 bits (ProductPrecision::kBf16, kFp16), and a record of the weights
+// rounded already.
 //
-// One for each executor. Its products stand in one queue, so the memory of one factor is the next one's, too. Weights
-// do not change within a run, and each has memory of its own: it is rounded once a run, for forward and for backward.
+// One object per executor. Its products run in one queue, so the next product reuses the memory of the last one's
+// factors. Weights do not change within a run, and each has memory of its own: it is rounded once per run, for forward
+// and backward.
 #ifndef WEIR_FRAMEWORK_RUNTIME_ROUNDED_FACTORS_H_
 #define WEIR_FRAMEWORK_RUNTIME_ROUNDED_FACTORS_H_
 
@@ -17,12 +18,12 @@ class RoundedFactors {
  public:
   struct Weight {
     DeviceArray bits;
-    // Elements that have been rounded in this run.
+    // Elements rounded in this run.
     int64_t rounded = 0;
     bool used = false;
   };
 
-  // What weights are may have changed. Those that the last run did not use are given back.
+  // Begins a run, in which weights may have new values. Frees the memory of weights that the last run did not use.
   void BeginRun() {
     std::erase_if(weights_, [](const auto& entry) { return !entry.second.used; });
     for (auto& [at, weight] : weights_) {
@@ -30,11 +31,11 @@ class RoundedFactors {
       weight.used = false;
     }
   }
-  // Something has written there within the run.
+  // Discards a rounded weight, because its values were written within the run.
   void Forget(const void* values) {
     if (const auto weight = weights_.find(values); weight != weights_.end()) weight->second.rounded = 0;
   }
-  // That of the values at this address.
+  // Returns the entry for the weight at this address.
   Weight& weight(const void* values) {
     Weight& weight = weights_[values];
     weight.used = true;

@@ -1,5 +1,5 @@
-// What happens to table rows around their update: the row forms of clip and decay, which change gradients before it, of
-// drop_bad_rows, which leaves rows out, and of bound, which changes values behind it.
+// Row forms of operators around the update of table rows: clip and decay, which change gradients before it,
+// drop_bad_rows, which excludes rows, and bound, which changes values after it.
 #ifndef WEIR_FRAMEWORK_RUNTIME_ROW_GRADIENT_H_
 #define WEIR_FRAMEWORK_RUNTIME_ROW_GRADIENT_H_
 
@@ -28,7 +28,7 @@ class RowGradientRule {
 class RowFilterRule {
  public:
   virtual ~RowFilterRule() = default;
-  // False: the row of this gradient [width], summed or averaged, stays as it is. Thread-safe.
+  // Returns false if the row with this gradient [width], summed or averaged, must stay unchanged. Thread-safe.
   virtual bool Keep(int width, const float* grad) const = 0;
 };
 
@@ -39,7 +39,7 @@ class RowValueRule {
   virtual void Apply(int width, int64_t n, float* const* rows) const = 0;
 };
 
-// Row forms of one kind, by operator.
+// Registry of row forms of one kind, by operator.
 template <typename Rule>
 class RowOpRegistry {
  public:

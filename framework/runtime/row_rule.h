@@ -1,8 +1,7 @@
-// The row form of an optimizer: how one row of an embedding table is updated. Rows are laid out as [width values |
-// state].
+// Row form of an optimizer, which updates rows of an embedding table. Rows are laid out as [width values | state].
 //
-// Made from the update op of a table's optimize block, so the program stays what runs. Lazy: only rows in the step
-// change; Adam counts updates per row. Registered from ops/<optimizer>.cc.
+// Created from the update op of a table's optimize block, so an edited program takes effect. Lazy: only rows of the
+// step change; Adam counts updates per row. Registered from ops/<optimizer>.cc.
 #ifndef WEIR_FRAMEWORK_RUNTIME_ROW_RULE_H_
 #define WEIR_FRAMEWORK_RUNTIME_ROW_RULE_H_
 
@@ -29,25 +28,25 @@ class RowRule {
     int width = 0;
   };
   virtual std::vector<State> states(int width) const = 0;
-  // Initial state of a new row.
+  // Writes the initial state of a new row.
   virtual void InitState(int width, float* state) const = 0;
   // Updates n rows. rows[i] points at [width values | state]; grads[i] at width floats holding the sum over samples;
-  // the gradient is grads[i][j] / divisor. No two rows are the same. Thread-safe. The result for a row depends on that
-  // row alone.
+  // the gradient is grads[i][j] / divisor. No row occurs twice. Thread-safe. The result for a row depends on that row
+  // alone.
   virtual void Update(int width, float learning_rate, float divisor, int64_t n, float* const* rows,
                       const float* const* grads) const = 0;
-  // The same for rows that are part of longer ones: rows[i] points at `width` values, whose state begins `state_at`
-  // floats behind rows[i]. Update is this with state_at == width; the default copies rows together.
+  // Updates parts of longer rows: rows[i] points at `width` values, whose state begins `state_at` floats after rows[i].
+  // Equals Update if state_at == width; the default implementation copies each part into a contiguous row.
   virtual void UpdatePart(int width, int64_t state_at, float learning_rate, float divisor, int64_t n,
                           float* const* rows, const float* const* grads) const;
-  // Update of the rows of these ids, for rules that know rows by id (framework/runtime/table_update.h). Whoever has ids
-  // calls this.
+  // Updates the rows of these ids, for rules that depend on ids (framework/runtime/table_update.h). Callers that have
+  // ids must call this instead of Update.
   virtual void UpdateIds(const int64_t* ids, int width, float learning_rate, float divisor, int64_t n,
                          float* const* rows, const float* const* grads) const {
     (void)ids;
     Update(width, learning_rate, divisor, n, rows, grads);
   }
-  // Whether Update may leave rows as they were, because their gradient is not finite, and how many it has so far.
+  // Returns true if Update leaves rows with a gradient that is not finite unchanged; skipped_rows() counts them.
   virtual bool skips_rows() const { return false; }
   virtual int64_t skipped_rows() const { return 0; }
 

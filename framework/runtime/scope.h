@@ -1,5 +1,5 @@
-// Named variables of a process: parameters, optimizer state, what lives across steps. Pointers stay valid for the life
-// of the scope. Not thread-safe: variables are created while programs are prepared, before anything runs.
+// Named variables of a process that persist across steps: parameters, optimizer state. Pointers are valid as long as
+// the scope. Not thread-safe: variables are created while programs are prepared, before anything runs.
 #ifndef WEIR_FRAMEWORK_RUNTIME_SCOPE_H_
 #define WEIR_FRAMEWORK_RUNTIME_SCOPE_H_
 
@@ -14,12 +14,12 @@ namespace weir {
 
 class Scope {
  public:
-  // nullptr when there is none.
+  // Returns nullptr if there is none.
   Variable* Find(std::string_view name);
   const Variable* Find(std::string_view name) const;
-  // Finds or makes an empty one.
+  // Finds a variable or creates an empty one.
   Variable* FindOrCreate(std::string_view name);
-  // Sorted by name.
+  // Returns all variables, sorted by name.
   const std::map<std::string, std::unique_ptr<Variable>, std::less<>>& vars() const { return vars_; }
 
  private:

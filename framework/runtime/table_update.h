@@ -1,12 +1,13 @@
-// What the optimize block of a distributed table does to its rows, made of the block's ops in their order, so that the
-// program stays what runs:
+// Builds the row update of a distributed table from the ops of its optimize block, in their order, so that an edited
+// program takes effect:
 //
 //   [drop_bad_rows]  { clip, decay, update }...  [bound]
 //
-// With one update its columns are the whole row, and with nothing around it it is the update's own row rule. With
-// several each has columns [begin, end) of its own, which together are the row from left to right (the segments of
-// docs/tables.md): their states lie one after the other, named "0.<state>", "1.<state>", ... An update with `after`
-// rests until its id has been in so many steps; its columns are zeros until then, and "steps", the last state, counts.
+// A single update covers the whole row; without other ops the result is the update's own row rule. Each of several
+// updates has its own columns [begin, end), which together cover the row from left to right (the segments of
+// docs/tables.md): their states follow each other, named "0.<state>", "1.<state>", ... An update with `after` is
+// inactive until its id has been in that many steps, which the last state, "steps", counts; its columns are zeros until
+// then.
 #ifndef WEIR_FRAMEWORK_RUNTIME_TABLE_UPDATE_H_
 #define WEIR_FRAMEWORK_RUNTIME_TABLE_UPDATE_H_
 
@@ -26,23 +27,24 @@ namespace weir {
 
 struct TableUpdate {
   std::unique_ptr<RowRule> rule;
-  // Of new rows.
+  // Initial values of new rows.
   RowInitializer initializer;
 };
 
-// `ops`: as above, at least the update. `table`: the variable, whose initializer holds for columns that have none of
-// their own. `find`: variables with learning rates, which outlive the rule. With one update RowRule::Update's own rate
-// is used and `find` may be null; without `find` a rule of several updates only tells its states. The division by
-// RowRule::Update's divisor comes first. NotFound: an op has no row form. InvalidArgument: ops in another order,
-// columns that do not fit.
+// Builds the update. `ops`: in the order above, at least the update. `table`: the variable, whose initializer applies
+// to columns without one of their own. `find`: returns the variables with learning rates, which must outlive the rule.
+// With one update the rule uses the rate passed to RowRule::Update and `find` may be null; without `find` a rule of
+// several updates can only report its states. The division by RowRule::Update's divisor comes first. NotFound if an op
+// has no row form. InvalidArgument for ops in another order, or columns that do not fit.
 absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed,
                                             absl::Span<const v1::OpDesc* const> ops,
                                             const std::function<const Variable*(const std::string&)>& find);
 
-// Whether an op can be among them.
+// Returns true if the op may be one of MakeTableUpdate's `ops`.
 bool HasRowForm(const v1::OpDesc& op);
 
-// [begin, end) of an op's `columns`, of a row of `width`. InvalidArgument unless 0 <= begin < end <= width.
+// Columns [begin, end) of a row. ColumnsOf reads them from an op's attribute `columns`, and returns the whole row
+// without it; InvalidArgument unless 0 <= begin < end <= width.
 struct Columns {
   int begin = 0;
   int end = 0;

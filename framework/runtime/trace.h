@@ -1,5 +1,4 @@
-// Traces: what the profiler has recorded as a file for chrome://tracing and Perfetto, and files of several processes
-// put together.
+// Converts the profiler's events to traces for chrome://tracing and Perfetto, and merges traces of several processes.
 #ifndef WEIR_FRAMEWORK_RUNTIME_TRACE_H_
 #define WEIR_FRAMEWORK_RUNTIME_TRACE_H_
 
@@ -14,22 +13,22 @@
 
 namespace weir {
 
-// `process`: "trainer 0", "server 1". Rows of a process are its threads, then calls under way, as many rows as there
-// were at once.
+// Makes the trace of one process. `process`: "trainer 0", "server 1". The rows of a process are its threads, then calls
+// in progress, as many rows as there were concurrent calls.
 v1::Trace MakeTrace(const Profiler::Recorded& recorded, std::string_view process);
 
-// One trace of all, processes in the order of their names, trainers first, with arrows from calls to their handlers.
-// Processes of one machine share its monotonic clock. The clock of another machine is set by the calls between it and
-// machines already set: an answer's quickest way there and back, taken as twice the way. One without such calls keeps
-// its times. InvalidArgument when two traces are of one process.
+// Merges traces: processes in the order of their names, trainers first, with arrows from calls to their handlers.
+// Processes of one machine share its monotonic clock. The clock of another machine is aligned by the calls between it
+// and machines already aligned: half of the shortest round trip is taken as the time of one way. A machine without such
+// calls keeps its times. InvalidArgument if two traces are of one process.
 absl::StatusOr<v1::Trace> MergeTraces(const std::vector<v1::Trace>& traces);
 
-// An event that took time, with times that can be counted with.
+// Returns true for an event with a duration and usable times.
 bool IsSpan(const v1::TraceEvent& event);
 
-// Whole or not at all.
+// Writes the file atomically.
 absl::Status WriteTrace(const std::string& path, const v1::Trace& trace);
-// DataLoss when the file is no trace of ours.
+// Reads a trace. DataLoss if the file is not a trace of Weir.
 absl::StatusOr<v1::Trace> ReadTrace(const std::string& path);
 absl::StatusOr<v1::Trace> ParseTrace(std::string_view json);
 

@@ -1,4 +1,4 @@
-// Which ops of a block may give a view of their input (reshape by reference) where they would copy it.
+// Selects the ops of a block that may return a view of their input (reshape by reference) instead of a copy.
 #ifndef WEIR_FRAMEWORK_RUNTIME_VIEW_OPS_H_
 #define WEIR_FRAMEWORK_RUNTIME_VIEW_OPS_H_
 
@@ -10,15 +10,16 @@
 
 namespace weir {
 
-// Whether ops of this type can.
+// Returns true if ops of this type can return a view.
 bool HasViews(const v1::OpDesc& op);
 
-// The ops of a block that may, by their places; `shares_buffer` tells the variables that live in a buffer with others.
+// Returns the indices of the ops of a block that may return a view; `shares_buffer` returns true for variables that
+// share a buffer.
 //
-// A view and its whole have one memory until the step ends, and a tensor that is written while a view of it stands
-// takes new memory. So both are variables of a lane that one op writes and no other, neither shares a buffer (an op in
-// place would lose what it reads), and the whole is no data: that is filled for the next step while the view still
-// stands.
+// A view shares the memory of its input until the step ends, and a tensor that is written while a view of it exists
+// takes new memory. Both must therefore be lane variables written by exactly one op, and neither may share a buffer (an
+// op in place would lose its input). The input must not be data, which is filled for the next step while the view still
+// exists.
 std::vector<int> ViewOps(const v1::BlockDesc& block, const std::function<bool(std::string_view)>& shares_buffer);
 
 }  // namespace weir

@@ -1,5 +1,5 @@
-// DeviceRuntime on CUDA, with graphs (framework/tensor/device_replay.h). Compiled everywhere; where Weir is built
-// without the CUDA toolkit, opening a device is an error that says so.
+// Opens CUDA devices as DeviceRuntime with graphs (framework/tensor/device_replay.h). Compiled in every build; without
+// the CUDA toolkit opening a device returns an error that says so.
 #ifndef WEIR_FRAMEWORK_TENSOR_CUDA_DEVICE_H_
 #define WEIR_FRAMEWORK_TENSOR_CUDA_DEVICE_H_
 
@@ -10,9 +10,9 @@
 
 namespace weir {
 
-// FailedPrecondition when there is no toolkit in this build, no driver, one that is too old (both versions are named),
-// no device, or one without the instructions that kernels are built for; InvalidArgument when there is no device `id`
-// (names those that are there). Nothing of the device is used before all of that is known to be well.
+// Opens device `id`. FailedPrecondition if this build has no toolkit, if there is no driver, one that is too old (names
+// both versions), no device, or a device without the instructions that kernels are built for; InvalidArgument if there
+// is no device `id` (names the existing ones). Does not use the device before all these checks have passed.
 absl::StatusOr<std::unique_ptr<ReplayingDevice>> OpenCudaDevice(int id);
 
 }  // namespace weir

@@ -1,11 +1,12 @@
-// A device that computes beside this process: its memory, its queues, and copies between the two.
+// Interface to a device that computes beside this process: its memory, its queues, and copies between process and
+// device.
 //
-// DeviceRuntime is what CUDA offers, and nothing above it calls CUDA. Two implementations:
+// DeviceRuntime covers the operations of CUDA; code above it does not call CUDA. Two implementations:
 // framework/tensor/cuda_device.h, and an emulation on the host (tests/testing/emulated_device.h), whose "device memory"
-// no other code can touch and whose queues run late and in any order that events allow: so tests without a GPU find
-// accesses from the wrong side and waits that are missing.
+// no other code can access and whose queues run late and in any order that events allow, so that tests without a GPU
+// find accesses from the wrong side and missing waits.
 //
-// Thread-safe: calls may come from several threads, but a queue's order is that in which calls return.
+// Thread-safe: calls may come from several threads; work in a queue has the order in which the calls return.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_H_
 
@@ -19,7 +20,7 @@
 
 namespace weir {
 
-// Work in one queue runs in the order in which it was put there; between two queues only events order it.
+// Queues of a device. Work in one queue runs in the order of submission; only events order work of different queues.
 enum class DeviceQueue { kCompute, kCopyIn, kCopyOut };
 inline constexpr int kDeviceQueues = 3;
 
@@ -29,38 +30,40 @@ struct DeviceInfo {
   int64_t memory = 0;  // bytes in all
 };
 
-// A place in a queue. May be recorded again and again; waits are for the latest record before the wait.
+// Position in a queue. May be recorded repeatedly; a wait refers to the latest record before it.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 };
 
-// Work of the compute queue that was captured, to be put there again as one.
+// Captured work of the compute queue, which can be submitted again as a unit.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
 };
 
 class DeviceRuntime;
-// Puts work into the compute queue by the bytes of its arguments: pointers to what outlives it, and numbers.
+// Function that submits work to the compute queue. Its arguments are bytes: numbers, and pointers to objects that
+// outlive the work.
 using DeviceFunction = absl::Status (*)(DeviceRuntime& runtime, const void* arguments);
 
-// Errors of every call that reaches the device: ResourceExhausted when memory is out, Unavailable when the device is
-// lost (a kernel that failed, a card that fell off the bus). A lost device stays lost: whoever meets it ends.
+// Runtime of one device. Every call that reaches the device may return ResourceExhausted if memory is exhausted, or
+// Unavailable if the device is lost (a kernel failed, the card fell off the bus). A lost device stays lost: the process
+// must end.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  // Device memory, aligned to 256 bytes. Free waits for nothing: nobody may be using it. Callers want DeviceMemory
-  // (framework/tensor/device_memory.h), which keeps what is freed.
+  // Allocates device memory, aligned to 256 bytes. Free does not wait: the memory must not be in use. Use DeviceMemory
+  // (framework/tensor/device_memory.h) instead, which reuses freed memory.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  // Memory of this process that copies read and write without a detour, aligned to 64 bytes.
+  // Allocates pinned memory of this process, which copies read and write directly, aligned to 64 bytes.
   virtual absl::StatusOr<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
 
-  // Put work into a queue and return. `pinned` must live until the work is done.
+  // Submit work to a queue and return. `pinned` must stay valid until the work is done.
   virtual absl::Status CopyIn(DeviceQueue queue, void* device, const void* pinned, size_t bytes) = 0;
   virtual absl::Status CopyOut(DeviceQueue queue, void* pinned, const void* device, size_t bytes) = 0;
   virtual absl::Status CopyWithin(DeviceQueue queue, void* to, const void* from, size_t bytes) = 0;
@@ -68,46 +71,47 @@ class DeviceRuntime {
 
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> NewEvent() = 0;
   virtual absl::Status Record(DeviceQueue queue, DeviceEvent* event) = 0;
-  // What is put into the queue from now on waits for the event.
+  // Makes all later work of the queue wait for the event.
   virtual absl::Status QueueWait(DeviceQueue queue, DeviceEvent* event) = 0;
   virtual absl::StatusOr<bool> Reached(DeviceEvent* event) = 0;
-  // This thread waits. DeadlineExceeded after kDeadlineSeconds: no kernel of ours takes a fraction of it.
+  // Blocks the calling thread. DeadlineExceeded after kDeadlineSeconds, many times the run time of any kernel of Weir.
   virtual absl::Status Wait(DeviceEvent* event) = 0;
   // Waits for all queues.
   virtual absl::Status WaitForAll() = 0;
 
-  // An event whose time can be asked for, once it has been reached: nanoseconds of CLOCK_MONOTONIC, as near as the
-  // device's clock was to this process's at the last StartTiming. That waits for what is in the compute queue when it
-  // has not been called for some time.
+  // Timed events. TimeOf returns the time at which an event was reached, in nanoseconds of CLOCK_MONOTONIC, as exact as
+  // the last StartTiming could compare the device's clock with this process's. StartTiming waits for the work in the
+  // compute queue if it has not been called for some time.
   virtual absl::Status StartTiming() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> NewTimedEvent() = 0;
   virtual absl::StatusOr<int64_t> TimeOf(DeviceEvent* event) = 0;
 
-  // Kernels (ops/device/launch.h). CUDA: launched on the stream, and what the launch returned goes through Launched.
-  // Emulation: the same functor as a loop, which runs when the queue comes to it.
+  // Launch of kernels (ops/device/launch.h). CUDA: kernels are launched on the stream, and Launched converts the result
+  // of the launch. Emulation: RunLoop submits the functor as a loop, which runs when the queue reaches it.
   virtual bool emulated() const = 0;
   virtual void* stream(DeviceQueue queue) = 0;
   virtual absl::Status Launched(int cuda_error) = 0;
   virtual absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) = 0;
 
-  // function(arguments), now or before anything else that is put into the compute queue. The same function with the
-  // same bytes does the same, and allocates nothing: so it may be captured, and replayed where it would be called again
-  // (framework/tensor/device_replay.h).
+  // Calls function(arguments), now or before any other work is submitted to the compute queue. Equal arguments must
+  // submit equal work, and the function must not allocate: its work may be captured, and replayed in place of a later
+  // call (framework/tensor/device_replay.h).
   virtual absl::Status Call(DeviceFunction function, const void* arguments, size_t bytes) {
     (void)bytes;
     return function(*this, arguments);
   }
-  // Whether Call may put off what it is given until the next event, copy or wait. No, unless told so.
+  // Permits or forbids Call to defer functions until the next event, copy or wait. Forbidden by default.
   virtual absl::Status PutOffCalls(bool may) {
     (void)may;
     return absl::OkStatus();
   }
 
-  // What this thread puts into the compute queue between the two is not run but kept: kernels, Zero and CopyWithin; an
-  // event, a copy to or from the host or an allocation is an error. Other threads must leave the queue alone meanwhile.
+  // Capture the work that this thread submits to the compute queue between the two calls instead of running it:
+  // kernels, Zero and CopyWithin; an event, a copy to or from the host or an allocation is an error. Other threads must
+  // not use the queue meanwhile.
   virtual absl::Status BeginCapture() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
-  // The graph must live until what it was launched for is done.
+  // Submits a graph to the compute queue. The graph must exist until its work is done.
   virtual absl::Status Launch(DeviceGraph* graph) = 0;
 
  protected:

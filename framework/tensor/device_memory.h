@@ -1,5 +1,5 @@
-// Memory of a device, handed out by owner and kept when it is given back; and the pinned memory that copies read and
-// write. Thread-safe.
+// Allocates memory of a device, accounted by owner, and the pinned memory that copies read and write; keeps released
+// memory for reuse. Thread-safe.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_MEMORY_H_
 
@@ -20,8 +20,8 @@ namespace weir {
 
 class DeviceMemory;
 
-// Device memory. Going away gives it back; work that is in a queue by then may still use it: whoever gets it next waits
-// on the device.
+// Block of device memory. Destruction returns it to DeviceMemory; work already in a queue may still use it: the device
+// orders the next user's work after that.
 class DeviceBlock {
  public:
   ~DeviceBlock();
@@ -40,7 +40,7 @@ class DeviceBlock {
   const std::string owner_;
 };
 
-// Pinned memory of this process. Going away gives it back; nothing may be using it.
+// Block of pinned memory of this process. Destruction returns it to DeviceMemory; it must not be in use.
 class PinnedBlock {
  public:
   ~PinnedBlock();
@@ -65,12 +65,13 @@ class DeviceMemory : public PinnedMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // `bytes` > 0. ResourceExhausted says what was asked for, by whom, and who holds how much.
+  // Allocates `bytes` > 0. ResourceExhausted names the request, its owner, and the bytes held by each owner.
   absl::StatusOr<std::shared_ptr<DeviceBlock>> Allocate(size_t bytes, std::string_view owner);
-  // ResourceExhausted when this process may pin no more.
+  // Allocates pinned memory. ResourceExhausted if this process may pin no more.
   absl::StatusOr<std::shared_ptr<PinnedBlock>> AllocatePinned(size_t bytes);
-  // The same as memory of a tensor, which must not outlive this. When there is none left the log says so, once, and
-  // from then on only what has been given back is handed out: the rest is left to copies, which cannot do without.
+  // Allocates pinned memory as a tensor's buffer, which must not outlive this object. If none is left, logs that once;
+  // from then on returns only reused buffers, or null: the remaining pinned memory is reserved for copies, which need
+  // it.
   std::shared_ptr<Buffer> NewBuffer(size_t bytes) override;
 
   struct Use {
@@ -88,14 +89,14 @@ class DeviceMemory : public PinnedMemory {
   Statistics statistics() const;
 
   DeviceRuntime* runtime() const { return runtime_; }
-  // What libraries keep with the device (a handle of cuBLAS, and memory for it), by name; goes with this. Not
-  // thread-safe.
+  // Objects that libraries attach to the device (a handle of cuBLAS, and memory for it), by name; destroyed with this
+  // object. Not thread-safe.
   std::map<std::string, std::shared_ptr<void>>& attached() { return attached_; }
 
  private:
   friend class DeviceBlock;
   friend class PinnedBlock;
-  // When every queue has passed its event, the memory is nobody's.
+  // Released memory; free for reuse when every queue has passed its event.
   struct Kept {
     void* data = nullptr;
     std::unique_ptr<DeviceEvent> events[kDeviceQueues];

@@ -1,13 +1,13 @@
-// A device on which work that repeats from step to step is launched as a graph.
+// Device that launches work repeated from step to step as graphs.
 //
-// Between PutOffCalls(true) and PutOffCalls(false) what is given to Call is written down: the function and the bytes of
+// Between PutOffCalls(true) and PutOffCalls(false) the device records the calls of Call: the function and the bytes of
 // its arguments, which hold everything that it depends on: addresses, sizes, numbers. Before anything else reaches the
-// compute queue (an event, a wait, a copy, memory that changes hands) what has been written down is put there, in its
-// order. Stretches of calls that came before with the same bytes are a graph: captured the third time, launched as one
-// from then on. What differs by a single bit, another address, another batch, the number of a step or a learning rate
-// that goes to a kernel as a number, is no replay: such calls go one by one, and stretches end where they stand.
+// compute queue (an event, a wait, a copy, memory that changes hands) the recorded calls are submitted, in their order.
+// A stretch of calls whose bytes have occurred before becomes a graph: it is captured the third time and launched as a
+// unit from then on. A call that differs by a single bit (another address, another batch, a step number or a learning
+// rate passed as a number) is not replayed: such calls are submitted one by one, and end a stretch.
 //
-// So a graph is never asked whether it still fits: it is found by what would be launched without it.
+// A graph therefore needs no validity check: it is found by the calls that it replaces.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_REPLAY_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_REPLAY_H_
 
@@ -24,10 +24,10 @@
 
 namespace weir {
 
-// Thread-safe as DeviceRuntime is.
+// Adds graphs to a DeviceRuntime. Thread-safe like DeviceRuntime.
 class ReplayingDevice : public DeviceRuntime {
  public:
-  // `device` is borrowed where the owner is another.
+  // Borrows `device`; the second constructor owns it.
   explicit ReplayingDevice(DeviceRuntime* device) : device_(device) {}
   explicit ReplayingDevice(std::unique_ptr<DeviceRuntime> device) : owned_(std::move(device)), device_(owned_.get()) {}
   ~ReplayingDevice() override;
@@ -41,9 +41,9 @@ class ReplayingDevice : public DeviceRuntime {
   };
   Statistics statistics() const;
 
-  // A shorter stretch goes call by call.
+  // Shortest stretch that becomes a graph; shorter ones are submitted call by call.
   static constexpr size_t kFewestCalls = 4;
-  // Graphs and stretches remembered; beyond, the one that has not been launched for longest goes.
+  // Most stretches remembered, with or without a graph; beyond that the least recently launched one is dropped.
   static constexpr size_t kMostStretches = 256;
 
   const DeviceInfo& info() const override { return device_->info(); }
@@ -58,7 +58,7 @@ class ReplayingDevice : public DeviceRuntime {
   absl::StatusOr<std::unique_ptr<DeviceEvent>> NewEvent() override { return device_->NewEvent(); }
   absl::Status Record(DeviceQueue queue, DeviceEvent* event) override;
   absl::Status QueueWait(DeviceQueue queue, DeviceEvent* event) override;
-  // Of an event that has been recorded: what came before it is in its queue.
+  // Requires a recorded event; all calls before the record have been submitted.
   absl::StatusOr<bool> Reached(DeviceEvent* event) override { return device_->Reached(event); }
   absl::Status Wait(DeviceEvent* event) override { return device_->Wait(event); }
   absl::Status WaitForAll() override;
@@ -71,7 +71,7 @@ class ReplayingDevice : public DeviceRuntime {
   absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) override;
   absl::Status Call(DeviceFunction function, const void* arguments, size_t bytes) override;
   absl::Status PutOffCalls(bool may) override;
-  // Graphs are made here, and nowhere else on this device.
+  // Return an internal error: only this class captures graphs on its device.
   absl::Status BeginCapture() override;
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override;
   absl::Status Launch(DeviceGraph* graph) override;
@@ -82,11 +82,11 @@ class ReplayingDevice : public DeviceRuntime {
     size_t begin = 0, bytes = 0;  // of bytes_
     uint64_t hash = 0;
   };
-  // Calls [begin, end) of what is written down.
+  // Recorded calls [begin, end).
   struct Range {
     size_t begin = 0, end = 0;
   };
-  // What a call of a sequence had lately.
+  // Hashes of the last arguments of one call of a sequence.
   struct Lately {
     static constexpr int kKept = 4;
     uint64_t hash[kKept] = {};

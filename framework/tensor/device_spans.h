@@ -1,8 +1,7 @@
-// When a device's queues did what: begin and end of pieces of work, by the device's own clock, brought to this
-// process's.
+// Records begin and end of work in a device's queues, measured by the device's clock and converted to this process's.
 //
-// Off until told otherwise: then nothing is recorded and nothing is put into a queue. Used by the one thread that fills
-// the compute queue.
+// Off by default: nothing is recorded and nothing is submitted to a queue. Used by the one thread that fills the
+// compute queue.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_SPANS_H_
 #define WEIR_FRAMEWORK_TENSOR_DEVICE_SPANS_H_
 
@@ -17,18 +16,18 @@
 
 namespace weir {
 
-// What a trace calls a queue: "copies in".
+// Returns the name of a queue in a trace: "copies in".
 const char* DeviceQueueName(DeviceQueue queue);
 
 class DeviceSpans {
  public:
   explicit DeviceSpans(DeviceRuntime* runtime) : runtime_(runtime) {}
 
-  // What begins from now on is recorded as of this step; -1: not at all.
+  // Records spans that begin from now on under this step; -1 stops recording.
   absl::Status Record(int64_t step);
   bool recording() const { return step_ >= 0; }
 
-  // Around what is put into one queue.
+  // Bracket the work submitted to one queue.
   absl::Status Begin(DeviceQueue queue, std::string name, std::string detail, int64_t bytes = -1);
   absl::Status End(DeviceQueue queue);
 
@@ -39,8 +38,8 @@ class DeviceSpans {
     // CLOCK_MONOTONIC.
     int64_t begin_ns = 0, end_ns = 0;
   };
-  // Those whose ends the device has come to, each once, in order of their beginnings in each queue; `wait`: all of
-  // them.
+  // Returns the spans that the device has finished, each once, ordered by begin within each queue; with `wait`, waits
+  // for all of them. Drops spans that have no end yet.
   absl::StatusOr<std::vector<Span>> Take(bool wait);
 
  private:
@@ -51,7 +50,7 @@ class DeviceSpans {
   DeviceRuntime* const runtime_;
   int64_t step_ = -1;
   std::vector<Open> spans_;
-  // Places in spans_ of those that have begun; -1: none.
+  // Index in spans_ of the open span of each queue; -1: none.
   int64_t open_[kDeviceQueues] = {-1, -1, -1};
 };
 

@@ -1,8 +1,8 @@
-// A dense variable in device memory: one value that all lanes share, or that of every lane of a process in one piece of
-// memory.
+// Dense variable in device memory: one value shared by all lanes, or the values of all lanes of a process in one block
+// of memory.
 //
-// Lane l is [rows(l), row dims..] from element begin(l) on. Packed, lanes lie one after the other without gaps: what
-// works row by row sees the rows of all lanes as one matrix of rows() rows, whatever the lanes' sizes. A gradient of a
+// Lane l is [rows(l), row dims..] from element begin(l) on. If packed, lanes follow each other without gaps: row-wise
+// operators see the rows of all lanes as one matrix of rows() rows, whatever the lanes' sizes. A gradient of a
 // parameter [K, N] has K rows in each lane: [lanes, K, N]. A scalar is one row of one element in each lane.
 //
 // Not thread-safe. Copying shares the memory.
@@ -24,27 +24,28 @@ namespace weir {
 
 class DeviceTensor {
  public:
-  // Keeps the memory when it is large enough and not a view's. rank 0: one row in each lane, no row dims. `owner`: for
-  // DeviceMemory.
+  // Keeps the memory if it is large enough and not a view's. rank 0: one row in each lane, no row dims. `owner` is the
+  // owner in DeviceMemory.
   absl::Status Resize(DeviceMemory* memory, std::string_view owner, DType dtype, int rank,
                       absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
-  // The value is what lies in the block from its beginning on. It may be another's, too.
+  // Uses the content of the block, from its beginning, as the value. The block may be shared.
   void Take(std::shared_ptr<DeviceBlock> block, DType dtype, int rank, absl::Span<const int64_t> rows,
             absl::Span<const int64_t> row_dims);
-  // Same elements under other dims: each lane's count must not change.
+  // Changes the dims of the same elements: each lane's count must not change.
   void Reshape(int rank, absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
-  // `count` elements of each lane from its element `first` on, [rows, row_dims..] each, sharing memory. Not packed.
+  // Returns a view of each lane's elements from `first` on, with dims [rows, row_dims..] per lane. The view shares
+  // memory and is not packed.
   DeviceTensor View(int64_t first, int rank, int64_t rows, absl::Span<const int64_t> row_dims) const;
   void Clear();
 
-  // False: absent, as Tensor::initialized.
+  // False if the value is absent, as in Tensor::initialized.
   bool initialized() const { return block_ != nullptr; }
   DType dtype() const { return dtype_; }
   int rank() const { return rank_; }
   int lanes() const { return static_cast<int>(rows_.size()); }
   int64_t rows(int lane) const { return rows_[lane]; }
   const std::vector<int64_t>& lane_rows() const { return rows_; }
-  // Of all lanes.
+  // Rows of all lanes.
   int64_t rows() const { return total_rows_; }
   absl::Span<const int64_t> row_dims() const { return row_dims_; }
   // Elements of a row.

@@ -1,11 +1,12 @@
-// Copies between this process and a device, through pinned memory, in queues of their own, in step with what computes.
+// Copies between this process and a device through pinned memory, in queues of their own, ordered with the compute
+// queue.
 //
-// The rules, each held by events:
-//   - what is put into the compute queue after In() sees what In() brought;
-//   - In() overwrites nothing that the compute queue had still to read by then;
-//   - Out() takes what the compute queue had written by then;
-//   - what Out() takes is not overwritten by what is put into the compute queue after HoldForCopiesOut();
-//   - Land() waits only for what the compute queue was given before the Land() before it.
+// Rules, each enforced by events:
+//   - work submitted to the compute queue after In() sees the bytes of In();
+//   - In() overwrites nothing that earlier work of the compute queue still has to read;
+//   - Out() reads the results of all earlier work of the compute queue;
+//   - work submitted to the compute queue after HoldForCopiesOut() does not overwrite the source of an Out() before;
+//   - Land() waits only for work submitted to the compute queue before the previous Land() of the same landing.
 //
 // Used by the one thread that fills the compute queue; an Arrival may be waited for by any thread.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_TRANSFERS_H_
@@ -26,16 +27,16 @@
 
 namespace weir {
 
-// Bytes on their way to this process.
+// Bytes being copied to this process.
 class Arrival {
  public:
   Arrival() = default;
-  // Waits, too, if nobody has: the memory goes to others.
+  // Waits for the copy, because the memory is reused.
   ~Arrival();
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
 
-  // Blocks. The bytes live as long as this does.
+  // Blocks until the bytes have arrived. They are valid as long as this object.
   absl::StatusOr<const void*> Wait();
 
  private:
@@ -45,14 +46,14 @@ class Arrival {
   std::unique_ptr<DeviceEvent> event_;
 };
 
-// Memory for what is brought anew from step to step: two pieces by turns, so that the next step's copy is under way
-// while this step's is computed with.
+// Memory for data copied in every step: two blocks used alternately, so that the next step's copy can run while this
+// step's data is in use.
 class DeviceLanding {
  private:
   friend class DeviceTransfers;
   struct Half {
     std::shared_ptr<DeviceBlock> block;
-    // Where the compute queue was when the other half was landed on: behind all that reads this one.
+    // Position of the compute queue at the landing on the other half: all readers of this half come before it.
     std::unique_ptr<DeviceEvent> read;
   };
   Half halves_[2];
@@ -61,41 +62,41 @@ class DeviceLanding {
 
 class DeviceTransfers {
  public:
-  // Borrowed.
+  // Borrows `memory`.
   explicit DeviceTransfers(DeviceMemory* memory)
       : memory_(memory), runtime_(memory->runtime()), spans_(memory->runtime()) {}
-  // Waits until nothing is on its way in.
+  // Waits for all copies to the device.
   ~DeviceTransfers();
 
   struct Piece {
     const void* data = nullptr;
     size_t bytes = 0;
-    // On the host: the pinned memory that it lies in; null for other memory.
+    // Pinned memory that holds the piece, for pieces on the host; null for other memory.
     std::shared_ptr<const Buffer> pinned = nullptr;
   };
-  // The pieces, one after the other, to `device`. They may be changed as soon as this returns, except those that are
-  // pinned: these are copied from where they lie, must stay as they are, and are kept as long as it takes. `what`: for
-  // a trace.
+  // Copies the pieces, one after the other, to `device`. Pieces may be changed as soon as this returns, except pinned
+  // ones: these are copied in place, must not change until the copy is done, and are kept alive until then. `what` is
+  // the name in a trace.
   absl::Status In(void* device, absl::Span<const Piece> pieces, std::string_view what = "");
-  // The same, to memory that is the landing's until the next time but one. What read the last must be in the compute
-  // queue by now. At least one byte.
+  // Copies the pieces to a block of `landing`, which stays valid until the next but one Land on it. All readers of the
+  // previous block must have been submitted to the compute queue. At least one byte.
   absl::StatusOr<std::shared_ptr<DeviceBlock>> Land(DeviceLanding* landing, absl::Span<const Piece> pieces,
                                                     std::string_view owner, std::string_view what = "");
-  // Pieces of device memory, one after the other.
+  // Copies pieces of device memory, one after the other, to this process.
   absl::StatusOr<std::shared_ptr<Arrival>> Out(absl::Span<const Piece> pieces, std::string_view what = "");
 
-  // Around what is put into the compute queue.
+  // Bracket work submitted to the compute queue.
   absl::Status BeforeCompute();
   void AfterCompute() { computed_ = true; }
   absl::Status HoldForCopiesOut();
 
   DeviceMemory* memory() const { return memory_; }
   DeviceRuntime* runtime() const { return runtime_; }
-  // Where copies are recorded, and what computes for those who fill the compute queue.
+  // Spans of the copies, and of compute work recorded by those who fill the compute queue.
   DeviceSpans& spans() { return spans_; }
-  // Bytes so far.
+  // Bytes copied so far.
   int64_t bytes_in() const { return bytes_in_; }
-  // Of those, what was not pinned and went through memory that is.
+  // Bytes of bytes_in() that were not pinned and were staged in pinned memory.
   int64_t bytes_staged() const { return bytes_staged_; }
   int64_t bytes_out() const { return bytes_out_; }
 
@@ -106,7 +107,7 @@ class DeviceTransfers {
   DeviceMemory* const memory_;
   DeviceRuntime* const runtime_;
   DeviceSpans spans_;
-  // Since the last time that one queue was told to wait for another.
+  // Work submitted since the last wait between two queues.
   bool computed_ = false;
   bool brought_ = false;
   bool taken_ = false;

@@ -1,4 +1,4 @@
-// Element types. The enum is the one of the contract (proto/program.proto).
+// Element types: the enum DType of proto/program.proto.
 #ifndef WEIR_FRAMEWORK_TENSOR_DTYPE_H_
 #define WEIR_FRAMEWORK_TENSOR_DTYPE_H_
 

@@ -1,4 +1,4 @@
-// Which ids of a batch a look-up reads: all, or without padding, or of each example the last few.
+// Selects the ids of a batch that a look-up reads: all, all without padding, or the last few of each example.
 #ifndef WEIR_FRAMEWORK_TENSOR_ID_SELECTION_H_
 #define WEIR_FRAMEWORK_TENSOR_ID_SELECTION_H_
 
@@ -10,16 +10,17 @@
 namespace weir {
 
 struct IdSelection {
-  // This id counts as absent.
+  // True if padding_id is treated as absent.
   bool has_padding = false;
   int64_t padding_id = 0;
-  // Of each example, which has one slot, the last so many that are no padding; 0 for all.
+  // Reads only the last `sequence` ids of each example that are not padding; 0 reads all. Requires one slot.
   int64_t sequence = 0;
 
   bool all() const { return !has_padding && sequence == 0; }
 };
 
-// First of the values [begin, end) of an example that a sequence reads. Padding may stand among those behind it.
+// Returns the index of the first of the values [begin, end) of an example that a sequence reads. The values after it
+// may include padding.
 inline int64_t SequenceBegin(const IdBatch& ids, const IdSelection& selection, int64_t begin, int64_t end) {
   if (!selection.has_padding) return std::max(begin, end - std::min(selection.sequence, end));
   int64_t first = end;
@@ -29,8 +30,7 @@ inline int64_t SequenceBegin(const IdBatch& ids, const IdSelection& selection, i
   return first;
 }
 
-// Calls fn(begin, end) for the runs of values that are read, in their order. Offsets must rise from 0 to the number of
-// values.
+// Calls fn(begin, end) for the runs of selected values, in order. Offsets must rise from 0 to the number of values.
 template <typename Fn>
 void ForSelectedIds(const IdBatch& ids, const IdSelection& selection, Fn fn) {
   const auto is_padding = [&](int64_t i) {

@@ -1,4 +1,4 @@
-// Tensors, and the three kinds of value that a variable can hold. Not thread-safe: one writer at a time.
+// Tensors, and the three kinds of value of a variable. Not thread-safe: one writer at a time.
 #ifndef WEIR_FRAMEWORK_TENSOR_TENSOR_H_
 #define WEIR_FRAMEWORK_TENSOR_TENSOR_H_
 
@@ -18,19 +18,20 @@ namespace weir {
 // Dimensions; empty is a scalar. -1 (batch, unknown) occurs in descriptions only, never in a Tensor.
 using Shape = absl::InlinedVector<int64_t, 4>;
 
-// Product of dims; 1 for a scalar. Dims must not be negative.
+// Returns the product of dims; 1 for a scalar. Dims must not be negative.
 int64_t ElementCount(absl::Span<const int64_t> dims);
-// "[32, 26, 8]"
+// Returns "[32, 26, 8]".
 std::string ShapeString(absl::Span<const int64_t> dims);
 
-// Where bytes are. CUDA memory is reached through framework/tensor/device.h only.
+// Location of memory. CUDA memory is accessed through framework/tensor/device.h only.
 enum class Device { kCpu, kCuda };
 
-// Memory aligned to 64 bytes. Shared by a tensor and the views of it.
+// Memory aligned to 64 bytes. Shared by a tensor and its views.
 class Buffer {
  public:
   Buffer(size_t bytes, Device device);
-  // On the CPU, at owner.get(): pinned memory, which a device copies from as it is. The bytes end with a whole line.
+  // Wraps pinned memory of the CPU at owner.get(), which a device can copy from directly. `bytes` must be a multiple of
+  // 64.
   Buffer(std::shared_ptr<void> owner, size_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
@@ -47,15 +48,15 @@ class Buffer {
   Device device_;
 };
 
-// Where pinned memory comes from. Thread-safe.
+// Source of pinned memory. Thread-safe.
 class PinnedMemory {
  public:
   virtual ~PinnedMemory() = default;
-  // At least `bytes`; null when there is none to be had.
+  // Returns a buffer of at least `bytes`; null if none is available.
   virtual std::shared_ptr<Buffer> NewBuffer(size_t bytes) = 0;
 };
 
-// A dense row-major array. Copying a Tensor shares its memory; use CopyFrom for the elements.
+// Dense row-major array. Copying a Tensor shares its memory; use CopyFrom for the elements.
 class Tensor {
  public:
   Tensor() = default;
@@ -63,17 +64,17 @@ class Tensor {
   template <typename T>
   static Tensor Of(absl::Span<const int64_t> dims, absl::Span<const T> values);
 
-  // Keeps the memory when it is large enough and not a view's; contents are then undefined. So a step that repeats
-  // shapes allocates nothing.
+  // Sets type and dims; contents are undefined. Keeps the memory if it is large enough and not shared with a view or
+  // copy, so a step that repeats shapes allocates nothing.
   void Resize(DType dtype, absl::Span<const int64_t> dims, Device device = Device::kCpu);
-  // Takes other memory, pinned when `memory` has some, and leaves the last as it is: a device may still be reading
-  // that. Contents are undefined.
+  // Takes new memory, pinned if `memory` has some, and leaves the old memory unchanged: a device may still be reading
+  // it. Contents are undefined.
   void Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory);
-  // Same elements, other dims; the count must not change.
+  // Changes the dims of the same elements; the count must not change.
   void Reshape(absl::Span<const int64_t> dims);
-  // `count` elements from `begin` on, sharing memory.
+  // Returns a tensor of dims `dims` over the elements from `begin` on, sharing memory.
   Tensor View(int64_t begin, absl::Span<const int64_t> dims) const;
-  // Becomes a deep copy on the CPU (source and this on the CPU).
+  // Copies the elements of `other`; both tensors must be on the CPU.
   void CopyFrom(const Tensor& other);
 
   DType dtype() const { return dtype_; }
@@ -85,7 +86,7 @@ class Tensor {
   Device device() const { return buffer_ == nullptr ? Device::kCpu : buffer_->device(); }
   // False until the first Resize: a gradient that was never written is absent, not zero.
   bool initialized() const { return buffer_ != nullptr; }
-  // Holds the memory as long as it is kept; null unless it is pinned.
+  // Returns a reference that keeps the memory alive; null unless the memory is pinned.
   std::shared_ptr<const Buffer> pinned() const { return buffer_ != nullptr && buffer_->pinned() ? buffer_ : nullptr; }
   void Clear() { *this = Tensor(); }
 
@@ -126,15 +127,15 @@ Tensor Tensor::Of(absl::Span<const int64_t> dims, absl::Span<const T> values) {
   return t;
 }
 
-// Rows of a matrix by id. values is [ids.size(), width] float32.
+// Rows of a matrix by id. `values` is [ids.size(), width] float32.
 struct SelectedRows {
   int64_t height = -1;  // rows of the whole matrix; -1 without bound
   std::vector<int64_t> ids;
   Tensor values;
-  // Where each id stands in the rows that prefetch brought for the step; empty when not made from them. Lets lanes
-  // merge without hashing.
+  // Index of each id in the rows that prefetch pulled for the step; empty if not made from them. Lets lanes merge
+  // without hashing.
   std::vector<int32_t> step_rows;
-  // Every id at most once.
+  // True if every id occurs at most once.
   bool merged = false;
   // Like Tensor::initialized.
   bool present = false;

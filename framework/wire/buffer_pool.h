@@ -1,4 +1,4 @@
-// Recycled memory for payloads, so that a step allocates nothing once the first steps are over. Thread-safe.
+// Recycles memory for payloads, so that a step allocates nothing after the first steps. Thread-safe.
 #ifndef WEIR_FRAMEWORK_WIRE_BUFFER_POOL_H_
 #define WEIR_FRAMEWORK_WIRE_BUFFER_POOL_H_
 
@@ -11,14 +11,14 @@
 
 namespace weir {
 
-// Memory aligned to kAlignment; contents are undefined. Copies share it, and when the last one goes it returns to the
-// pool it came from, or is freed when that pool is gone.
+// Memory aligned to kAlignment; contents are undefined. Copies share it; destroying the last copy returns it to its
+// pool, or frees it if the pool has been destroyed.
 struct WireBuffer {
   char* data = nullptr;
   size_t size = 0;
   std::shared_ptr<void> owner;
 
-  // The first `bytes` of it, keeping it alive.
+  // Returns bytes [begin, begin + bytes), sharing ownership of the buffer.
   Slice Piece(size_t begin, size_t bytes) const { return {data + begin, bytes, owner}; }
 };
 
@@ -30,7 +30,7 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // At least `size` bytes; WireBuffer::size is what was asked for.
+  // Returns a buffer of at least `size` bytes; WireBuffer::size is `size`.
   WireBuffer Get(size_t size);
 
  private:

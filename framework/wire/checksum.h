@@ -1,4 +1,4 @@
-// Checksums of bytes that lie in pieces: xxh3-64 with seed 0, equal to StableHash of the same bytes in one piece.
+// Computes checksums of bytes in pieces: xxh3-64 with seed 0, equal to StableHash of the bytes in one piece.
 #ifndef WEIR_FRAMEWORK_WIRE_CHECKSUM_H_
 #define WEIR_FRAMEWORK_WIRE_CHECKSUM_H_
 
@@ -11,7 +11,7 @@ namespace weir {
 
 uint64_t Checksum(const Slices& bytes);
 
-// The same, of bytes that come one piece after the other.
+// Computes the checksum incrementally, piece by piece.
 class Checksummer {
  public:
   Checksummer();
@@ -19,7 +19,7 @@ class Checksummer {
   uint64_t Value() const;
 
  private:
-  // An XXH3_state_t, whose header stays out of here.
+  // Holds an XXH3_state_t, whose header is not included here.
   alignas(64) unsigned char state_[576];
 };
 

@@ -1,5 +1,4 @@
-// The sums of framework/wire/checksum.h by 32-byte registers, for processors that have AVX2: the same numbers in two
-// thirds of the time.
+// Computes the checksums of framework/wire/checksum.h with AVX2: equal values in two thirds of the time.
 #ifndef WEIR_FRAMEWORK_WIRE_CHECKSUM_AVX2_H_
 #define WEIR_FRAMEWORK_WIRE_CHECKSUM_AVX2_H_
 

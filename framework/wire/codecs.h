@@ -1,15 +1,14 @@
-// What floats are while they travel (weir.v1.WireFormat): n floats in groups, a group is a row, or of dense blocks
-// kDenseGroup elements with a shorter last one. Little-endian.
+// Encodes floats for the wire (weir.v1.WireFormat): n floats in groups. A group is a row of a table, or kDenseGroup
+// elements of a dense block, whose last group may be shorter. Little-endian.
 //
 //   WIRE_FLOAT32    [n] f32
-//   WIRE_FLOAT16    [n] IEEE binary16, nearest even. What is beyond 65504 and finite becomes 65504 of its sign.
-//   WIRE_BFLOAT16   [n] the upper half of f32, nearest even. Likewise at its greatest, 3.39e38.
-//   WIRE_INT8       [groups] f32 scales, zeros up to a multiple of 64 bytes, [n] i8. A value is i8 * scale; the scale
-//   is the
-//                   group's greatest magnitude / 127, or 0 when that is below the smallest normal float.
+//   WIRE_FLOAT16    [n] IEEE binary16, nearest even. Finite values beyond 65504 become 65504 of their sign.
+//   WIRE_BFLOAT16   [n] the upper half of f32, nearest even. Finite values beyond 3.39e38 become that of their sign.
+//   WIRE_INT8       [groups] f32 scales, zeros up to a multiple of 64 bytes, [n] i8. A value is i8 * scale; the
+//                   scale is the group's greatest magnitude / 127, or 0 if that is below the smallest normal float.
 //
-// Inf and NaN stay what they are, so that a policy about them sees them; with WIRE_INT8 the whole group becomes NaN.
-// Each function has a vector form that gives the same bits (of NaNs: some NaN), chosen by what the machine can do.
+// Inf and NaN are preserved, so that a policy about them applies; with WIRE_INT8 the whole group becomes NaN. Each
+// function has a vector form with equal bits (for a NaN: some NaN), chosen by the machine's instruction sets.
 #ifndef WEIR_FRAMEWORK_WIRE_CODECS_H_
 #define WEIR_FRAMEWORK_WIRE_CODECS_H_
 
@@ -22,17 +21,17 @@ namespace weir {
 
 inline constexpr size_t kDenseGroup = 256;
 
-// Bytes of n floats in groups of `group`.
+// Returns the encoded bytes of n floats in groups of `group`.
 size_t EncodedBytes(v1::WireFormat format, size_t n, size_t group);
-// How many such floats fit in `bytes`, for n a multiple of `group`: whole groups.
+// Returns the number of whole groups of `group` floats whose encoding fits in `bytes`.
 size_t EncodedGroups(v1::WireFormat format, size_t bytes, size_t group);
 
-// `out` at a multiple of 64 bytes, of EncodedBytes.
+// Encodes n floats. `out` has EncodedBytes and is aligned to 64 bytes.
 void Encode(v1::WireFormat format, const float* in, size_t n, size_t group, char* out);
-// `in` at a multiple of 4 bytes.
+// Decodes n floats. `in` is aligned to 4 bytes.
 void Decode(v1::WireFormat format, const char* in, size_t n, size_t group, float* out);
 
-// The forms that the two above are tested against.
+// Reference forms that Encode and Decode are tested against.
 void EncodePlain(v1::WireFormat format, const float* in, size_t n, size_t group, char* out);
 void DecodePlain(v1::WireFormat format, const char* in, size_t n, size_t group, float* out);
 

@@ -1,5 +1,5 @@
-// Reads a payload that lies in pieces from its beginning to its end, and sums it up on the way: each piece of it is
-// read from memory once. Who reads ahead of the verdict must be able to throw away what was read.
+// Reads a payload in pieces from its beginning to its end and computes its checksum in the same pass: each piece is
+// read from memory once. A caller that uses bytes before checking the checksum must be able to discard them.
 #ifndef WEIR_FRAMEWORK_WIRE_PAYLOAD_READER_H_
 #define WEIR_FRAMEWORK_WIRE_PAYLOAD_READER_H_
 
@@ -14,17 +14,17 @@ namespace weir {
 
 class PayloadReader {
  public:
-  // Borrows the slices.
-  // checksum: of a payload that says its own; without it Checksum is not to be called.
+  // Borrows the slices. Pass `checksum` for a payload that declares its own checksum; without it Checksum must not be
+  // called.
   explicit PayloadReader(const Slices& slices, bool checksum = true);
 
   size_t left() const { return left_; }
 
-  // The next `size` bytes, at most left().
+  // Copies the next `size` bytes, at most left(), to `out`; skips them if `out` is null.
   void Read(void* out, size_t size);
   void Skip(size_t size) { Read(nullptr, size); }
 
-  // The next `n` rows of `row_bytes` each; row i goes to to(i).
+  // Copies the next `n` rows of `row_bytes` each; row i goes to to(i).
   template <typename To>
   void ReadRows(size_t n, size_t row_bytes, const To& to) {
     switch (row_bytes) {  // copies whose length the compiler knows, for the usual widths
@@ -43,16 +43,16 @@ class PayloadReader {
     }
   }
 
-  // Of the whole payload; what has not been read is, for this alone.
+  // Returns the checksum of the whole payload; reads the rest of it if necessary.
   uint64_t Checksum();
 
  private:
-  // Rows are written anywhere: their lines are asked for so many rows ahead.
+  // Rows ahead whose cache lines are prefetched: destinations are scattered.
   static constexpr size_t kPrefetch = 24;
 
-  // Sums up the bytes of the current slice up to `end` of it, and some more.
+  // Adds the bytes of the current slice up to `end`, and some more, to the checksum.
   void Sum(size_t end);
-  // Goes to the slice that has the next byte; there is one.
+  // Advances to the slice that has the next byte, which must exist.
   void Settle();
 
   template <size_t kBytes, typename To>

@@ -1,4 +1,4 @@
-// Bytes on their way between processes: a list of pieces, each keeping its memory alive. No gRPC here.
+// Bytes of messages between processes: a list of pieces, each keeping its memory alive. Has no gRPC types.
 #ifndef WEIR_FRAMEWORK_WIRE_SLICES_H_
 #define WEIR_FRAMEWORK_WIRE_SLICES_H_
 
@@ -15,7 +15,7 @@ namespace weir {
 struct Slice {
   const char* data = nullptr;
   size_t size = 0;
-  // Keeps `data` alive; null when the caller guarantees that until the call is over.
+  // Keeps `data` alive; null if the caller does so until the call returns.
   std::shared_ptr<const void> owner;
 
   static Slice Own(std::string bytes) {
@@ -27,9 +27,9 @@ struct Slice {
 
 using Slices = absl::InlinedVector<Slice, 4>;
 
-// Largest message either side accepts or makes; larger transfers are several calls.
+// Largest message that either side accepts or sends; larger transfers take several calls.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-// Payloads and the tensors in them start at multiples of this.
+// Alignment in bytes of payloads in a frame and of tensors in a payload.
 inline constexpr size_t kAlignment = 64;
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Sums of the columns of each lane's rows: gradients of biases.
+// Sums the columns of each lane's rows, for gradients of biases.
 #ifndef WEIR_OPS_DEVICE_COLUMN_SUMS_H_
 #define WEIR_OPS_DEVICE_COLUMN_SUMS_H_
 
@@ -8,7 +8,7 @@
 namespace weir {
 namespace device {
 
-// out [lanes, n] from x [rows of all lanes, n]. `scratch` is the kernel's own.
+// Computes out [lanes, n] from x [rows of all lanes, n]. The kernel owns `scratch`.
 absl::Status SumColumns(DeviceKernelContext& ctx, const float* x, const LaneRows& rows, int64_t n, DeviceArray* scratch,
                         float* out);
 

@@ -1,6 +1,5 @@
-// cuBLAS, loaded when the first product is asked for: it is half a gigabyte that comes with the machine's toolkit, or
-// with its PyTorch, and no program of ours links it. Looked for, in this order: the folder in WEIR_CUBLAS_DIR, the
-// loader's own path.
+// Loads cuBLAS for the first product: the library has half a gigabyte and comes with the machine's toolkit, or with its
+// PyTorch; no program of Weir links it. Search order: the folder in WEIR_CUBLAS_DIR, the loader's own path.
 #ifndef WEIR_OPS_DEVICE_CUBLAS_H_
 #define WEIR_OPS_DEVICE_CUBLAS_H_
 
@@ -17,7 +16,7 @@ namespace device {
 
 struct Product;
 
-// A product's factors as the library gets them: a and b themselves, or copies rounded to 16 bits that lie as they do.
+// Factors of a product as passed to the library: a and b themselves, or copies rounded to 16 bits with equal layout.
 struct Factors {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -27,17 +26,17 @@ struct Factors {
 // Thread-safe.
 class Cublas {
  public:
-  // That of the device; opened by the first call. FailedPrecondition when the library is not there, and says where it
-  // was looked for.
+  // Returns the cuBLAS of the device, opened by the first call. FailedPrecondition if the library is not found; names
+  // the places searched.
   static absl::StatusOr<Cublas*> Of(DeviceMemory* memory);
   ~Cublas();
 
-  // What others of the library share with it: where its functions are (dlsym, those of cuBLASLt, too), and memory of
-  // the compute queue.
+  // Shared with CublasLt: the handle of the loaded library (for dlsym, also of functions of cuBLASLt), and workspace
+  // memory of the compute queue.
   void* library() const;
   DeviceBlock* workspace() const;
 
-  // Sizes are positive. Of bias, activation and sums it knows nothing.
+  // Computes a product of positive sizes. Ignores its bias, activation and column sums.
   absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const Factors& factors);
 
  private:

@@ -1,9 +1,9 @@
-// Products with an epilogue, by cuBLASLt: a bias and relu on the way out, or the gradient of a bias on the way in. It
-// is the library that cuBLAS itself stands on, and comes with it (cublas.h).
+// Computes products with an epilogue by cuBLASLt: bias and relu applied to the result, or the gradient of a bias
+// computed from an operand. cuBLASLt is the base of cuBLAS and comes with it (cublas.h).
 //
-// How a product is computed is decided once for its sizes, by the library's heuristics with the same memory every time;
-// so its bits are those of every run on the same device with the same library. Strided batches have these epilogues:
-// a bias is one for all products, a bias's gradient is one for each (CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE).
+// The algorithm of a product is chosen once for its sizes, by the library's heuristics with a fixed workspace size, so
+// bits are equal in every run on the same device with the same library. Strided batches support these epilogues: one
+// bias for all products, one bias gradient for each (CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE).
 #ifndef WEIR_OPS_DEVICE_CUBLAS_LT_H_
 #define WEIR_OPS_DEVICE_CUBLAS_LT_H_
 
@@ -24,25 +24,26 @@ namespace device {
 // Thread-safe.
 class CublasLt {
  public:
-  // Of the device; opened by the first call, with the errors of Cublas::Of.
+  // Returns the cuBLASLt of the device, opened by the first call, with the errors of Cublas::Of.
   static absl::StatusOr<CublasLt*> Of(DeviceMemory* memory);
   ~CublasLt();
 
   struct Plan {
-    // Relu is applied on the way; otherwise only the bias is.
+    // True if the epilogue applies bias and relu; false if it applies only the bias.
     bool relu = false;
     struct Choice;
     std::shared_ptr<Choice> choice;
   };
-  // Of a product with a bias or column sums, whose sizes are positive. Null: the library has no way to compute it so,
-  // and cuBLAS and kernels do. Plans live as long as this; making the first of its kind may wait for the device.
+  // Returns the plan of a product with a bias or column sums and positive sizes; null if the library cannot compute it,
+  // in which case cuBLAS and separate kernels do. Plans are valid as long as this object; the first plan for a
+  // product's sizes may wait for the device.
   absl::StatusOr<const Plan*> PlanOf(const Product& product, const Factors& factors);
-  // Of the product that the plan was made for, or one like it with other addresses, equally aligned.
+  // Computes the product that the plan was made for, or one that differs only in addresses of equal alignment.
   absl::Status Multiply(DeviceRuntime& runtime, const Product& product, const Factors& factors, const Plan& plan);
 
  private:
   struct Library;
-  // Sizes, strides, the precision, and how addresses are aligned.
+  // Sizes, strides, precision, and alignment of addresses.
   using Key = std::array<int64_t, 14>;
   CublasLt(DeviceMemory* memory, std::unique_ptr<Library> library);
   absl::Status Open();

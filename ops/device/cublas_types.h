@@ -1,4 +1,4 @@
-// What cuBLAS and cuBLASLt call a precision. Only for builds with CUDA.
+// Converts a ProductPrecision to the types of cuBLAS and cuBLASLt. Only for builds with CUDA.
 #ifndef WEIR_OPS_DEVICE_CUBLAS_TYPES_H_
 #define WEIR_OPS_DEVICE_CUBLAS_TYPES_H_
 

@@ -1,4 +1,4 @@
-// The sums of ops/fixed_sum.h in one thread of a device: 16 partial sums, added in a binary tree.
+// Computes the sums of ops/fixed_sum.h in one thread of a device: 16 partial sums, added in a binary tree.
 #ifndef WEIR_OPS_DEVICE_FIXED_SUM_ORDER_H_
 #define WEIR_OPS_DEVICE_FIXED_SUM_ORDER_H_
 

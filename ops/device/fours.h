@@ -1,10 +1,10 @@
-// Four elements at a time: 16 bytes are one load and one store.
+// Processes four elements at a time, with one load and one store of 16 bytes.
 //
 // A functor of ForEach (ops/device/launch.h) that has, beside operator()(i),
 //   bool Fours() const                 whether its addresses and sizes allow it
 //   void Four(int64_t i) const         elements 4i to 4i + 3
-// runs in fours where Fours says so, and what is left over one by one. Each element's arithmetic is the same either
-// way.
+// runs in fours if Fours returns true, and the remaining elements one by one. Each element's arithmetic is equal in
+// both cases.
 #ifndef WEIR_OPS_DEVICE_FOURS_H_
 #define WEIR_OPS_DEVICE_FOURS_H_
 
@@ -23,7 +23,7 @@ template <typename... Pointers>
 inline bool InFours(Pointers... at) {
   return ((reinterpret_cast<uintptr_t>(at) % sizeof(Float4) == 0) && ...);
 }
-// Of [4i, 4i + 4).
+// Load and store elements [4i, 4i + 4).
 WEIR_HOST_DEVICE inline Float4 LoadFour(const float* from, int64_t i) {
   return *reinterpret_cast<const Float4*>(from + 4 * i);
 }
@@ -37,7 +37,7 @@ inline constexpr bool kHasFours = requires(const F& f) {
   f.Four(int64_t{0});
 };
 
-// f over n elements: n / 4 fours, then the rest.
+// Runs f over n elements: n / 4 fours, then the rest.
 template <typename F>
 struct AsFours {
   int64_t fours;

@@ -1,4 +1,4 @@
-// What kernels that look at ids do on the host: lanes in parallel, and arrays for the device.
+// Helpers for the host part of kernels that read ids: parallel lanes, and arrays for the device.
 #ifndef WEIR_OPS_DEVICE_HOST_WORK_H_
 #define WEIR_OPS_DEVICE_HOST_WORK_H_
 
@@ -14,13 +14,13 @@
 namespace weir {
 namespace device {
 
-// Runs fn(lane) for every lane, on the pool where there is one; the error of the first lane that has one.
+// Runs fn(lane) for every lane, on the pool if there is one; returns the error of the lowest lane that failed.
 absl::Status ForLanes(DeviceKernelContext& ctx, const std::function<absl::Status(int)>& fn);
 
-// Arrays that go to the device together, one after the other.
+// Arrays copied to the device together, one after the other.
 class Staged {
  public:
-  // What At gives is valid after Send.
+  // Adds an array and returns its index for At, which is valid after Send. Borrows `values` until Send.
   template <typename T>
   size_t Add(const std::vector<T>& values) {
     static_assert(sizeof(T) == 4);

@@ -1,4 +1,4 @@
-// An offset for each place of an array of some dims: how a broadcast operand, or the terms of a sum, lie in memory.
+// Offset of each index of an array of some dims: the memory layout of a broadcast operand, or of the terms of a sum.
 #ifndef WEIR_OPS_DEVICE_INDEX_MAP_H_
 #define WEIR_OPS_DEVICE_INDEX_MAP_H_
 
@@ -21,7 +21,7 @@ struct IndexMap {
     for (int d = 0; d < dims; ++d) n *= size[d];
     return n;
   }
-  // Offset of place i, places in row-major order.
+  // Returns the offset of element i in row-major order.
   WEIR_HOST_DEVICE int64_t at(int64_t i) const {
     int64_t offset = 0;
     if (i <= 0x7fffffff) {  // divisions of 32 bits are several times faster

@@ -19,7 +19,7 @@ struct CrossAt {
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { out[i] = Cross(x0[i], y[i], x[i]); }
 };
-// Gradients may be null; that of X may lie where `dout` does.
+// Gradients may be null; that of X may be in place of `dout`.
 struct CrossGradAt {
   const float* x0;
   const float* y;

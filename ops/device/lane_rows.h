@@ -1,4 +1,4 @@
-// Where the lanes of a packed variable lie, as an argument of a kernel.
+// Positions of the lanes of a packed variable, as an argument of a kernel.
 #ifndef WEIR_OPS_DEVICE_LANE_ROWS_H_
 #define WEIR_OPS_DEVICE_LANE_ROWS_H_
 
@@ -9,10 +9,10 @@
 namespace weir {
 namespace device {
 
-// kMostDeviceLanes of framework/runtime/device_kernel.h.
+// Equals kMostDeviceLanes of framework/runtime/device_kernel.h.
 inline constexpr int kMostLanes = 64;
 
-// Lane l has [begin[l], begin[l + 1]): rows, or elements.
+// Lane l has the rows, or elements, [begin[l], begin[l + 1]).
 struct LaneRows {
   int lanes = 1;
   int64_t begin[kMostLanes + 1] = {};

@@ -1,4 +1,4 @@
-// Runs functors on a device: the one way from an operator's device kernel to a GPU, and to the emulation.
+// Runs functors on a device. All device kernels of operators reach a GPU, or the emulation, through this header.
 //
 // A functor is a small struct of pointers to device memory and numbers, in a header without Abseil, with
 //   void operator()(int64_t i) const                       for ForEach: element i, in any order; and, where it pays,
@@ -23,14 +23,14 @@ namespace weir {
 namespace device {
 
 #if WEIR_HAVE_CUDA
-// ops/device/launch.cuh. What the launch returned, as an int.
+// Defined by ops/device/launch.cuh. Returns the result of the launch as an int.
 template <typename F>
 int LaunchForEach(void* stream, int64_t n, const F& f);
 template <typename F>
 int LaunchReduce(void* stream, int64_t outputs, const F& f);
 #endif
 
-// Puts off `function` with these arguments (DeviceRuntime::Call): plain bytes, whose padding is cleared, so that equal
+// Passes `function` with these arguments to DeviceRuntime::Call, as plain bytes with cleared padding, so that equal
 // arguments are equal bytes.
 template <typename Arguments>
 absl::Status Call(DeviceRuntime& runtime, DeviceFunction function, Arguments arguments) {
@@ -84,14 +84,14 @@ absl::Status PutReduce(DeviceRuntime& runtime, const void* arguments) {
 #endif
 }
 
-// f(i) for i in [0, n).
+// Runs f(i) for i in [0, n).
 template <typename F>
 absl::Status ForEach(DeviceRuntime& runtime, int64_t n, const F& f) {
   if (n == 0) return absl::OkStatus();
   return Call(runtime, PutForEach<F>, LaunchArguments<F>{.n = n, .f = f});
 }
 
-// f.Store(o, sum of f.Term(o, k) for k in [0, f.Terms(o))) for o in [0, outputs).
+// Runs f.Store(o, sum of f.Term(o, k) for k in [0, f.Terms(o))) for o in [0, outputs).
 template <typename F>
 absl::Status Reduce(DeviceRuntime& runtime, int64_t outputs, const F& f) {
   if (outputs == 0) return absl::OkStatus();

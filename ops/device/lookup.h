@@ -1,9 +1,9 @@
-// What lookup_rows, lookup_table, lookup_concat and their gradients share on a device: groups of ids, pooling, and the
-// gradient by row. ops/lookup.h says what is computed.
+// Shared code of lookup_rows, lookup_table, lookup_concat and their gradients on a device: groups of ids, pooling, and
+// the gradient by row. ops/lookup.h defines the results.
 //
-// Ids and their places are the host's: data, and what prefetch has put beside them. The host also sorts the places by
-// row, lane by lane in parallel, counting: that needs two passes and no comparison; so the device sums segments and
-// needs no atomics. Which rows a lane's gradient has, and in which order, is what the CPU says.
+// Ids and the row indices that prefetch computes for them are on the host. The host also sorts the indices by row with
+// a counting sort in two passes, lanes in parallel; the device then sums segments and needs no atomics. The rows of a
+// lane's gradient, and their order, equal the CPU's.
 #ifndef WEIR_OPS_DEVICE_LOOKUP_H_
 #define WEIR_OPS_DEVICE_LOOKUP_H_
 
@@ -22,18 +22,19 @@
 namespace weir {
 namespace device {
 
-// The first slots of lookup_rows and lookup_concat; lookup_table shares the first. lookup_concat has a variable for
-// each look-up in every slot: k, here and below, says of which.
+// The first slots of lookup_rows and lookup_concat; lookup_table shares the first. lookup_concat has one variable per
+// look-up in every slot: k, here and below, is the index of the look-up.
 inline constexpr int kIds = 0, kIndex = 1, kRows = 2;
 
-// How the op's input of that name is described; null when it is not.
+// Returns the description of the op's input of that name; null if there is none.
 const v1::VarDesc* Described(const KernelInit& init, std::string_view name);
-// The slots of the input Ids. InvalidArgument when its description has none.
+// Returns the number of slots of the input Ids. InvalidArgument if its description has none.
 absl::StatusOr<int64_t> SlotsOf(const KernelInit& init);
 
-// Each example or slot is a group whose ids become one row of Out; of a sequence each place is.
+// Returns true if each slot is a group of ids that become one row of Out, false if each example is. In a sequence each
+// position is a group.
 inline bool BySlot(const LookupAttrs& attrs) { return attrs.pooling == Pooling::kNone || attrs.per_slot; }
-// Of one lane.
+// Returns the number of groups of one lane.
 inline int64_t GroupsOf(const LookupAttrs& attrs, const IdBatch& ids) {
   if (attrs.sequence > 0) return ids.batch() * attrs.sequence;
   return ids.batch() * (BySlot(attrs) ? ids.slots : 1);
@@ -66,15 +67,16 @@ void ForReadIds(const LookupAttrs& attrs, const IdBatch& ids, Fn fn) {
   }
 }
 
-// What forward and backward need of the ids of all lanes.
+// Groups of the ids of all lanes, for forward and backward.
 struct IdGroups {
-  std::vector<int32_t> begin;                   // of the values of each group, and their number; not of a sequence
-  std::vector<float> divisor;                   // of each group; empty: 1
-  std::vector<int64_t> lane_group, lane_value;  // where each lane begins, and the ends
+  std::vector<int32_t> begin;  // first value of each group, then the number of values; empty for a sequence
+  std::vector<float> divisor;  // of each group; empty: 1
+  std::vector<int64_t> lane_group, lane_value;  // first group and value of each lane, then the total
   bool weighted = false;
 };
 
-// Of look-up k. Ids have passed their checks. InvalidArgument when a device cannot count them.
+// Reads the groups of look-up k. Ids must have passed their checks. InvalidArgument if there are too many for the
+// device.
 absl::StatusOr<IdGroups> ReadGroups(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k = 0);
 
 // Rows and dims of Out.
@@ -83,37 +85,37 @@ struct OutLayout {
   std::vector<int64_t> rows;
   Shape row_dims;
 };
-// InvalidArgument when Ids have other slots than are described.
+// Returns the layout of Out. InvalidArgument if the number of slots of Ids differs from its description.
 absl::StatusOr<OutLayout> LayOut(const DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t slots, int64_t width,
                                  int k = 0);
-// InvalidArgument when Out@GRAD is not laid out as forward's Out.
+// Returns InvalidArgument if the layout of Out@GRAD differs from that of Out.
 absl::Status CheckOutGradient(const DeviceTensor& dout, const OutLayout& out);
 
-// The row of each value of a lane: an int32_t place in the rows that prefetch brought, or an int64_t id. May give null
-// for a lane without values.
+// Returns the row of each value of a lane: an int32_t index of the rows that prefetch pulled, or an int64_t id. May
+// return null for a lane without values.
 template <typename Index>
 using RowOf = std::function<const Index*(int lane)>;
 
-// The pooled rows of the groups of look-up k, into `to` at `places`, from `rows` on the device. `landing` is the
-// kernel's own, one for each look-up.
+// Writes the pooled rows of the groups of look-up k to `to` at `places`, from `rows` on the device. The kernel owns
+// `landing`, one for each look-up.
 template <typename Index>
 absl::Status PoolInto(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int64_t width, const float* rows,
                       const RowOf<Index>& row_of, DeviceLanding* landing, float* to, const GroupRows& places);
 
-// Out, of an op of one look-up.
+// Computes Out of an op with one look-up.
 template <typename Index>
 absl::Status LookUp(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t slots, int64_t width, const float* rows,
                     const RowOf<Index>& row_of, DeviceLanding* landing);
 
-// Gradients of rows from that of Out: values by row, in runs.
+// Computes gradients of rows from that of Out, by runs of values with equal row.
 class RowGradients {
  public:
-  // Of a lane: which row of its gradient each value is, numbered in the order of first appearance; and how many there
-  // are.
+  // Numbering of a lane: row of the lane's gradient for each value, in the order of first appearance, and number of
+  // rows.
   struct Lane {
     std::vector<int32_t> place;  // -1: not read
     size_t count = 0;
-    // Where in W@GRAD each row is; empty: its number.
+    // Row of W@GRAD for each row; empty: equal to its number.
     std::vector<int64_t> row;
 
    private:
@@ -124,13 +126,14 @@ class RowGradients {
     std::vector<int32_t> next;
   };
 
-  // Of look-up k. Calls number(lane, &Lane) for each lane, in parallel, which fills what is public.
+  // Sorts the values of look-up k by row. Calls number(lane, &Lane) for each lane, in parallel, which must fill the
+  // public fields.
   absl::Status Sort(DeviceKernelContext& ctx, const LookupAttrs& attrs, const IdGroups& g,
                     const std::function<void(int, Lane*)>& number, int k = 0);
   int64_t rows(int lane) const { return static_cast<int64_t>(lanes_[static_cast<size_t>(lane)].count); }
 
-  // Into output k of slot 0, which has lane_rows[lane] rows in each lane; the gradients of groups lie in dout at
-  // `places`.
+  // Writes the sums to output k of slot 0, with lane_rows[lane] rows in each lane; the gradients of groups are in dout
+  // at `places`.
   absl::Status Sum(DeviceKernelContext& ctx, const IdGroups& g, const DeviceTensor& dout,
                    const std::vector<int64_t>& lane_rows, int64_t width, int k = 0, const GroupRows& places = {});
 
@@ -143,21 +146,21 @@ class RowGradients {
   DeviceArray partial_;
 };
 
-// What the host knows of a lane's gradient by row before its ids are numbered: merged, of `height` rows in all.
+// Prepares the host value of a lane's gradient by row before its ids are numbered: merged, with height `height`.
 SelectedRows* FreshRows(const DeviceVariable& var, int lane, int64_t height);
 
-// Look-ups in the rows that prefetch brought for the step (lookup_rows.cc).
+// Look-ups in the rows that prefetch pulled for the step (lookup_rows.cc).
 
-// Ids, Index and Rows of look-up k belong together in every lane; else InvalidArgument.
+// Returns InvalidArgument unless Ids, Index and Rows of look-up k fit each other in every lane.
 absl::Status CheckRowInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs, int64_t width, int k = 0);
 
-// Places in Rows of look-up k's values, by lane. Borrows ctx.
+// Returns the row indices of look-up k's values in Rows, by lane. Borrows ctx.
 RowOf<int32_t> PlacesOf(const DeviceKernelContext& ctx, int k);
 
-// The gradient of the rows of look-up k, into output k of slot 0.
+// Computes the gradient of the rows of look-up k, into output k of slot 0.
 class StepRowsGradient {
  public:
-  // Inputs have passed their checks; the gradients of groups lie in dout at `places`.
+  // Inputs must have passed their checks; the gradients of groups are in dout at `places`.
   absl::Status Run(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int64_t width, const DeviceTensor& dout,
                    const GroupRows& places);
 

@@ -11,8 +11,8 @@
 namespace weir {
 namespace device {
 
-// Where the rows of groups lie: one after the other, or, with a stride, as columns of a matrix with that many, from
-// column `first` on: `groups` of them for each example.
+// Positions of the rows of groups: one after the other if `stride` is 0; else in columns of a matrix with `stride`
+// columns, from column `first` on, with `groups` rows for each example.
 struct GroupRows {
   int64_t stride = 0;
   int64_t first = 0;

@@ -1,4 +1,4 @@
-// What device kernels check and read of their operands before they launch anything.
+// Checks of the operands of device kernels, made before any launch.
 #ifndef WEIR_OPS_DEVICE_OPERANDS_H_
 #define WEIR_OPS_DEVICE_OPERANDS_H_
 
@@ -11,15 +11,15 @@
 namespace weir {
 namespace device {
 
-// InvalidArgument when the tensor has no value, another type or gaps between lanes.
+// Returns InvalidArgument if the tensor has no value, another type or gaps between lanes.
 absl::Status CheckThere(std::string_view slot, const DeviceTensor& tensor, DType dtype = v1::FLOAT32);
 absl::Status CheckRank(std::string_view slot, const DeviceTensor& tensor, int rank);
-// The same lanes and dims as `like`.
+// Checks for equal lanes and dims as `like`.
 absl::Status CheckLike(std::string_view slot, const DeviceTensor& tensor, const DeviceTensor& like);
-// Rows as `like`, of the dims given.
+// Checks for equal rows as `like`, with row dims `row_dims`.
 absl::Status CheckRows(std::string_view slot, const DeviceTensor& tensor, const DeviceTensor& like,
                        absl::Span<const int64_t> row_dims);
-// One value for all lanes, of these dims.
+// Checks for one value for all lanes, of these dims.
 absl::Status CheckShared(std::string_view slot, const DeviceTensor& tensor, absl::Span<const int64_t> dims);
 
 LaneRows RowsOf(const DeviceTensor& tensor);

@@ -1,5 +1,5 @@
-// Functors of conv2d, pool2d and batch_norm. What each of them does for one element, in which order, is what the CPU
-// does (files of these names in ops/), except for sums that say otherwise.
+// Functors of conv2d, pool2d and batch_norm. Arithmetic and order for each element equal those of the CPU (files of
+// these names in ops/), except for sums that say otherwise.
 #ifndef WEIR_OPS_DEVICE_PICTURE_FUNCTORS_H_
 #define WEIR_OPS_DEVICE_PICTURE_FUNCTORS_H_
 
@@ -95,9 +95,9 @@ struct Conv {
 
   WEIR_HOST_DEVICE int64_t windows() const { return height.count * width.count; }
   WEIR_HOST_DEVICE int64_t kernel() const { return height.kernel * width.kernel; }
-  // Of a matrix with a column for each window of a group.
+  // Length of a row of a matrix with a column for each window of a group.
   WEIR_HOST_DEVICE int64_t line() const { return groups.size * windows(); }
-  // Where row `row` of `rows` of the place's group begins, for its first window.
+  // Index of row `row` of `rows` of the place's group, at the place's first window.
   WEIR_HOST_DEVICE int64_t At(int64_t place, int64_t rows, int64_t row) const {
     const int64_t group = Quotient(place, groups.size);
     return (group * rows + row) * line() + (place - group * groups.size) * windows();
@@ -143,7 +143,7 @@ struct ConvOutAt {
   }
 };
 
-// The other way, back through the activation; 0 where there is no example. i: place, filter, window.
+// Reverse copy, back through the activation; 0 where there is no example. i: place, filter, window.
 struct ConvBackAt {
   Conv c;
   PictureActivation f;
@@ -159,7 +159,7 @@ struct ConvBackAt {
   }
 };
 
-// dx: what the windows over an element say of it, in the order of taps. i: place, channel, element.
+// dx: sum over the windows that contain an element, in the order of taps. i: place, channel, element.
 struct ConvInputAt {
   Conv c;
   const float* cols;
@@ -186,8 +186,8 @@ struct ConvInputAt {
   }
 };
 
-// dw [lanes, filters * taps] from products of `count` groups, [groups, filters * taps]. What groups before these have
-// given stands in dw.
+// dw [lanes, filters * taps] from products of `count` groups, [groups, filters * taps]. dw holds the sums of earlier
+// groups.
 struct ConvFilterSum {
   using Sum = float;
   LaneRows groups;
@@ -226,7 +226,7 @@ struct Window {
   }
 };
 
-// Where in its picture the greatest element of window i is: the first of them, or the last NaN.
+// Returns the index in its picture of the window's greatest element: the first of them, or the last NaN.
 WEIR_HOST_DEVICE inline int64_t GreatestAt(const Pool& p, const Window& window, const float* x) {
   int64_t at = p.height.Begin(window.row) * p.width.size + p.width.Begin(window.column);
   for (int64_t h = p.height.Begin(window.row); h < p.height.End(window.row); ++h) {
@@ -371,14 +371,14 @@ struct NormBackProducts {
   }
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const { sums[o] = sum; }
 };
-// Of one term each: a thread does what would keep a warp busy.
+// Sums of one term each, computed by a thread instead of a warp.
 template <typename F>
 struct OnlyTermAt {
   F f;
   WEIR_HOST_DEVICE void operator()(int64_t o) const { f.Store(o, f.Term(o, 0)); }
 };
 
-// Of [lanes, channels]. A lane without examples has mean and variance 0.
+// Divides sums [lanes, channels] to means. A lane without examples has mean and variance 0.
 struct NormMeanAt {
   NormDims d;
   float* sum;
@@ -462,7 +462,7 @@ struct NormInputAt {
     dx[i] = factor[m] * (BackThrough(f, out[i], dout[i]) - shift[m] - (x[i] - mean[m]) * slope[m]);
   }
 };
-// What was measured, times the examples of the lane.
+// Multiplies measured values by the examples of the lane.
 struct NormTimesExamplesAt {
   NormDims d;
   const float* measured;

@@ -1,5 +1,5 @@
-// Products of matrices on a device: cuBLAS and cuBLASLt on CUDA (loaded at run time, see cublas.h), ops/gemm.h in the
-// emulation.
+// Multiplies matrices on a device: by cuBLAS and cuBLASLt on CUDA (loaded at run time, see cublas.h), by ops/gemm.h in
+// the emulation.
 #ifndef WEIR_OPS_DEVICE_PRODUCT_H_
 #define WEIR_OPS_DEVICE_PRODUCT_H_
 
@@ -15,8 +15,9 @@ namespace device {
 
 enum class Activation { kIdentity, kRelu, kSigmoid, kTanh };
 
-// c[i] [m, n] = op(a[i]) [m, k] * op(b[i]) [k, n] for i in [0, count), row-major without gaps; op is the transpose when
-// asked for. Matrix i begins `stride` elements after matrix i - 1; 0: the same one. Sizes may be 0; with k = 0 c is 0.
+// c[i] [m, n] = op(a[i]) [m, k] * op(b[i]) [k, n] for i in [0, count), row-major without gaps; op transposes if the
+// flag is set. Matrix i begins `stride` elements after matrix i - 1; 0: all use one matrix. Sizes may be 0; with k = 0
+// c is 0.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -26,20 +27,21 @@ struct Product {
   bool transpose_b = false;
   int64_t count = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
-  // What is done with a result before it is kept: [n], added to every row of every c[i], and what is applied behind it.
+  // Epilogue: bias [n], added to every row of every c[i], and the activation applied after it.
   const float* bias = nullptr;
   Activation activation = Activation::kIdentity;
-  // [count, n]: the sums of the columns of each op(b)[i]; only where SumsColumns. b is not transposed.
+  // Output [count, n] for the sums of the columns of each op(b)[i]; allowed only if SumsColumns returns true. b is not
+  // transposed.
   float* column_sums = nullptr;
-  // b does not change within a run of the program: with a precision of 16 bits it is rounded once.
+  // True if b does not change within a run of the program: with a precision of 16 bits it is rounded once.
   bool b_is_weight = false;
 };
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& product);
-// Whether Multiply can make the product's column_sums on the way. The answer is the same in every run.
+// Returns true if Multiply can compute the product's column_sums in the same pass. The result is equal in every run.
 absl::StatusOr<bool> SumsColumns(DeviceKernelContext& ctx, const Product& product);
 
-// Of each lane by itself, rows[lane] rows: x has rows of k elements, c gets rows of n. Lanes with as many rows as one
-// another are one strided batch.
+// Multiplies each lane separately. A lane has rows[lane] rows; x has rows of k elements, c rows of n. Lanes with equal
+// numbers of rows are one strided batch.
 //   c = activation(x * op(w) + bias), w [k, n] or, transposed, [n, k], one for all lanes, which does not change within
 //   a run; bias may be null
 absl::Status MultiplyRows(DeviceKernelContext& ctx, const std::vector<int64_t>& rows, const float* x, const float* w,

@@ -9,7 +9,7 @@
 namespace weir {
 namespace device {
 
-// i / n of numbers that are not negative: divisions of 32 bits are several times faster.
+// Returns i / n for numbers that are not negative; divisions of 32 bits are several times faster.
 WEIR_HOST_DEVICE inline int64_t Quotient(int64_t i, int64_t n) {
   if (((i | n) >> 32) == 0) return static_cast<int64_t>(static_cast<uint32_t>(i) / static_cast<uint32_t>(n));
   return i / n;

@@ -1,5 +1,5 @@
-// The order of a sum on a device: 32 partial sums, term k goes to sum k mod 32 in ascending order, and the partial sums
-// are added in a binary tree, 16 and 16 first. A warp does this with one partial sum a thread.
+// Order of additions of a sum on a device: 32 partial sums, where term k is added to sum k mod 32 in ascending order;
+// the partial sums are added in a binary tree, 16 and 16 first. A warp computes one partial sum per thread.
 #ifndef WEIR_OPS_DEVICE_REDUCE_ORDER_H_
 #define WEIR_OPS_DEVICE_REDUCE_ORDER_H_
 

@@ -1,4 +1,4 @@
-// Functors that round floats to 16 bits: to the nearest, of two the even one. Beyond the range is infinite; NaN stays
+// Functors that round floats to 16 bits: to nearest, ties to even. Values beyond the range become infinite; NaN stays
 // NaN.
 #ifndef WEIR_OPS_DEVICE_ROUNDING_FUNCTORS_H_
 #define WEIR_OPS_DEVICE_ROUNDING_FUNCTORS_H_

@@ -1,4 +1,4 @@
-// sum and scale of selected rows: their ids are the host's, their values the device's.
+// Kernels of sum and scale for selected rows, whose ids are on the host and whose values are on the device.
 #ifndef WEIR_OPS_DEVICE_ROWS_H_
 #define WEIR_OPS_DEVICE_ROWS_H_
 
@@ -10,7 +10,7 @@
 namespace weir {
 namespace device {
 
-// Whether all inputs of the op are selected rows; InvalidArgument when some are dense.
+// Returns true if all inputs of the op are selected rows; InvalidArgument if only some are.
 absl::StatusOr<bool> IsOfRows(const KernelInit& init);
 
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeRowsSum(const KernelInit& init);

@@ -209,7 +209,7 @@ struct WeightGradAt {
     dweight[i] = SumOf16Parts(width, [k, d](int64_t w) { return k[w] * d[w]; });
   }
 };
-// Of an example, from gradients of weights to those of scores, in place.
+// Converts gradients of weights to those of scores for one example, in place.
 struct SoftmaxScoresGradAt {
   const float* weight;
   const int32_t* length;

@@ -1,8 +1,9 @@
-// The trainer's side: joins every server, keeps its lease, pushes and pulls, and names whom it waits for.
+// Client of the parameter servers: joins every server, keeps the trainer's lease, pushes and pulls, and names the
+// process that a wait depends on.
 //
-// Thread-safe where ParamChannel is; heart-beats have a thread of their own (named "weir-heartbeat"), stopped by the
-// destructor. A second thread may pull rows ahead of the program (Ahead). Every wait ends: with what was waited for,
-// with the job's failure, or with a deadline.
+// Thread-safe where ParamChannel is. Heart-beats run on a thread of their own ("weir-heartbeat"), which the destructor
+// stops. A second thread may pull rows ahead of the program (Ahead). Every wait is bounded: it returns with the answer,
+// with the job's failure, or with a deadline error.
 #ifndef WEIR_PSERVER_CLIENT_CLIENT_H_
 #define WEIR_PSERVER_CLIENT_CLIENT_H_
 
@@ -37,13 +38,14 @@ struct ClientOptions {
   bool checkpoint_per_host = false;
   std::string process;     // "host:pid"
   std::string arithmetic;  // resolved
-  // Borrowed; outlive the client.
+  // Borrowed; must outlive the client.
   Transport* transport = nullptr;
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
-  // The program's (framework/graph/training_mode.h): a step begins when no trainer is too far behind.
+  // Set from the program's training mode (framework/graph/training_mode.h): a step begins only when no trainer is too
+  // far behind.
   bool bounded_staleness = false;
-  // false: the caller calls Heartbeat() itself (tests with a fake clock).
+  // False if the caller calls Heartbeat() itself (tests with a fake clock); no thread is started then.
   bool heartbeat_thread = true;
 };
 
@@ -51,60 +53,64 @@ class Client : public ParamChannel {
  public:
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
 
-  // Joins every server; names those that are missing every slow_warning_s until connect_deadline_s. Refusals end at
-  // once. When it fails the servers that it has joined know: a refusal gives them their place back, a server that is
-  // missing ends the job.
+  // Joins every server. Logs the servers that are missing every slow_warning_s, until connect_deadline_s. A refusal
+  // fails at once. On failure the servers already joined are told: after a refusal they get this trainer's place back;
+  // a missing server ends the job.
   virtual absl::Status Join() = 0;
 
-  // One round of heart-beats to all servers.
+  // Sends one round of heart-beats to all servers.
   virtual void Heartbeat() = 0;
 
-  // Async: pulls rows for steps to come, on one other thread beside the program's. BeginStep names the step that they
-  // are for, and PullRows asks at the version that this step is entitled to: with bounded staleness it waits as the
-  // step itself would. What the program has pushed for the step before may be missing. Only rows: everything else is
-  // FailedPrecondition. Borrowed.
+  // Async: returns a borrowed channel that pulls rows for later steps, for use by one thread beside the program's.
+  // BeginStep names the step the rows are for, and PullRows asks at the version that this step is entitled to: with
+  // bounded staleness it waits as the step itself would. The rows may miss what the program has pushed for the step
+  // before. Sending gradients and receiving dense blocks are FailedPrecondition.
   //
-  // The program takes the place that ids have in the newest pull with UseRowsAhead, while none is under way.
+  // The program adopts the id positions of the newest pull with UseRowsAhead; no pull may be under way then.
   virtual ParamChannel* Ahead() = 0;
-  // The program waits for a pull that is under way there, or does not any more: servers are told what it waits for
-  // meanwhile.
+  // Says whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
+  // what that pull waits for.
   virtual void NeedAhead(bool needed) = 0;
-  // Ends the pull that is under way, and all later ones, with Cancelled. From any thread.
+  // Ends the pull that is under way, and all later ones, with Cancelled. Callable from any thread.
   virtual void CancelAhead() = 0;
 
-  // The step this trainer goes on from after a resume. Before the first BeginStep.
+  // Sets the step that this trainer continues from after a resume. Call before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
-  // Examples of this trainer in step 0 of the job, which servers judge the last steps by (PushRequest.first_samples).
-  // Before FinishSends; without it no step is too small.
+  // Sets the number of examples of this trainer in step 0 of the job, by which servers judge the last steps
+  // (PushRequest.first_samples). Call before FinishSends; without it no step counts as too small.
   virtual void SetFirstSamples(int64_t samples) = 0;
-  // Async: this trainer has taken the place of a dead one, which would have begun this step next: where servers differ,
-  // on the last of them, and with norms over servers on the first. Others have long begun: there is nothing to load or
-  // to set aside. After Join.
+  // Async: returns the step to begin with when this trainer has taken the place of a dead one, else nullopt. It is the
+  // step that the dead trainer would have begun next; where servers differ, the smallest of their steps, and with norms
+  // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside. Call
+  // after Join.
   virtual std::optional<int64_t> TakesOver() = 0;
-  // The same for all trainers of one run of the job, and of no other: what server 0 has drawn at random. "" without
-  // checkpoints. After Join.
+  // Returns a token that all trainers of one run of the job share and that no other run has: server 0 draws it at
+  // random. "" without checkpoints. Call after Join.
   virtual std::string RunId() = 0;
-  // The servers need each other's sums for norms in every step. After Join.
+  // Returns true if servers need each other's sums for norms in every step. Call after Join.
   virtual bool ExchangesNorms() = 0;
 
-  // Every trainer gives its bytes under `key` and gets everyone's, by trainer id. Waits for all, with the usual
-  // deadlines. Any size. Keys are used once. kept: a trainer that takes the place of a dead one later gets what was
-  // given then. In async the deadline runs only while no server's version moves.
+  // Gives this trainer's bytes under `key` and returns the bytes of every trainer, by trainer id. Waits for all
+  // trainers, with the usual deadlines; in async the deadline runs only while no server's version moves. Contributions
+  // may have any size. A key is used once. `kept`: a trainer that later takes the place of a dead one gets the bytes
+  // given now.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false) = 0;
-  // The same without waiting: gives now; TryCollect says whether all are there (async evaluation).
-  // reader: the one trainer that will collect it, or the chief when that one is gone; -1: all. `all` is empty when this
-  // trainer's own is not there any more: another chief has collected it.
+  // Contribute gives this trainer's bytes without waiting; TryCollect returns whether all contributions are there, and
+  // then sets `all` (async evaluation). `reader`: the one trainer that will collect them, or the chief when that one is
+  // gone; -1: all trainers. `all` comes back empty when this trainer's own contribution is gone because another chief
+  // has collected it.
   virtual absl::Status Contribute(std::string_view key, std::string contribution, int reader = -1) = 0;
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
-  // Each trainer's newest bytes under a key, apart from those exchanged: they take the place of what this trainer has
-  // posted with a smaller edition (0 and up), and nobody waits for anyone. "" of one that has posted nothing.
+  // Post replaces what this trainer has posted under the key with a smaller edition (0 and up); Posted returns a
+  // trainer's newest post, "" if it has posted none. Posts are kept apart from exchanged bytes, and nobody waits for
+  // anyone.
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
 
-  // Bytes of any size for one other trainer, which reads them meanwhile with ReadStream: a few MiB of them are on their
-  // way at a time. Keys are used once. One thread at a time.
+  // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under
+  // way at a time. A key is used once. Not thread-safe.
   class Stream {
    public:
     virtual ~Stream() = default;
@@ -113,41 +119,43 @@ class Client : public ParamChannel {
     virtual absl::Status Finish() = 0;
   };
   virtual std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) = 0;
-  // Takes what another trainer streams, piece by piece, to its end. FailedPrecondition: the other is gone.
+  // Passes what another trainer streams to `take`, piece by piece, to its end. FailedPrecondition: the other trainer is
+  // gone.
   using Take = std::function<absl::Status(std::string_view bytes)>;
   virtual absl::Status ReadStream(std::string_view key, int trainer, const Take& take) = 0;
 
-  // The trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects evaluations
-  // and says their lines. Trainer 0, until it is dead or done; then (in async) the lowest living trainer, which keeps
-  // them in its turn. After Join.
+  // Returns the trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects
+  // evaluations and logs their lines. It is trainer 0 until that one is dead or done; then (in async) it is the lowest
+  // living trainer, which keeps the duties in its turn. Call after Join.
   virtual int Chief() = 0;
-  // The newest post of anyone under a key.
+  // Newest post of any trainer under a key.
   struct Word {
     int by = -1;  // its trainer; -1: nobody has posted
     int64_t edition = -1;
     std::string text;
-    // This trainer is the chief, said server 0 in the same answer.
+    // True if server 0 said in this answer that this trainer is the chief.
     bool chief = false;
   };
-  // Waits until there is one with at least this edition, or until this trainer is the chief. Twice the usual deadline.
+  // Waits until a post with at least this edition exists, or until this trainer is the chief. Waits twice the usual
+  // deadline at most.
   virtual absl::StatusOr<Word> AwaitWord(std::string_view key, int64_t edition) = 0;
-  // As it is now.
+  // Returns the newest post without waiting.
   virtual absl::StatusOr<Word> NewestWord(std::string_view key) = 0;
 
-  // To every server; answers by server index. For the chief at a step border.
+  // Sends the request to every server; answers by server index. For the chief at a step border.
   virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) = 0;
 
-  // Ask for the end of the job at the next common step border.
+  // Asks for the end of the job at the next common step border.
   virtual void RequestStop() = 0;
-  // Someone asked for the end (async jobs look at this at their own step borders).
+  // Returns true if some process has asked for the end of the job. Async jobs check this at their own step borders.
   virtual bool StopRequested() = 0;
-  // Tells every server that this trainer ends with an error, so that the others end too. When the job has failed
-  // elsewhere that is the story that is told (JobStatus). Returns when every server has heard, but those that are
-  // themselves dead, or after 2 s.
+  // Tells every server that this trainer ends with an error, so that the other processes end too. When the job has
+  // failed elsewhere, reports that failure instead (JobStatus). Returns when every living server has heard, or after 2
+  // s.
   virtual void ReportFailure(const absl::Status& status) = 0;
-  // Tells every server that this trainer is done. Waits for the acknowledgement.
+  // Tells every server that this trainer is done and waits for the acknowledgement.
   virtual absl::Status Done() = 0;
-  // Not OK when the job has failed elsewhere or a server is dead.
+  // Returns an error when the job has failed elsewhere or a server is dead.
   virtual absl::Status JobStatus() = 0;
 
   // Bytes and messages in and out since creation.
@@ -156,18 +164,22 @@ class Client : public ParamChannel {
   };
   virtual Counters counters() const = 0;
 
-  // What gradients have lost in lossy formats and not sent yet (pserver/client/residuals.h). What is saved is a
-  // weir.v1.Residuals of any size, taken and given in pieces; pieces of several trainers one after the other are one.
+  // The next four functions save and restore residuals: the parts of gradients that were lost in lossy formats and have
+  // not been sent yet (pserver/client/residuals.h). The saved form is a weir.v1.Residuals of any size, handed over in
+  // pieces; the pieces of several trainers, concatenated, are one such message.
+  //
+  // Returns true if this client keeps residuals.
   virtual bool KeepsResiduals() const = 0;
-  // Sync, every trainer at the same step border: `take` of trainer `to` gets everyone's. `step`: steps that have been
-  // pushed.
+  // Sync; every trainer calls it at the same step border. Calls `take` on trainer `to` with the residuals of every
+  // trainer. `step`: number of steps pushed so far.
   virtual absl::Status GatherResiduals(int64_t step, int to, const Take& take) = 0;
-  // Async: posts this trainer's at a step border; takes those of the others as they posted them last, and this one's of
-  // now.
+  // Async: PostResiduals posts this trainer's residuals at a step border. TakeResiduals calls `take` with the newest
+  // post of every other trainer and with this trainer's present residuals.
   virtual absl::Status PostResiduals(int64_t step) = 0;
   virtual absl::Status TakeResiduals(int64_t step, const Take& take) = 0;
-  // Every trainer, before the first step: gets its part of what trainer `from` reads, who gives it to `Take` when
-  // asked; `step` is the one it goes on at. DataLoss: it is no such thing.
+  // Called by every trainer before the first step. Trainer `from` calls `read`, which passes the saved residuals to its
+  // Take; every trainer restores its part of them. `step`: the step this trainer goes on at. DataLoss: the bytes are
+  // not saved residuals.
   virtual absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) = 0;
 };
 

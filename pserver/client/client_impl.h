@@ -1,8 +1,8 @@
-// The class behind Client, for the files that make it up:
+// Implementation class behind Client, for the files that make it up:
 //
-//   client.cc             making it, and calls: tries, waits, deadlines
-//   client_membership.cc  joins, heart-beats, the end
-//   client_exchange.cc    what trainers tell each other, control of servers
+//   client.cc             construction; calls: tries, waits, deadlines
+//   client_membership.cc  joins, heart-beats, the end of the job
+//   client_exchange.cc    exchanges between trainers, control of servers
 //   client_residuals.cc   error feedback in checkpoints
 //   client_pulls.cc       a step's reads, and those ahead of it
 //   client_pushes.cc      a step's gradients, and norms over servers
@@ -40,7 +40,7 @@
 namespace weir {
 
 inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
-// How often a wait looks at a clock that may be a fake one.
+// Interval at which a wait reads a clock that may be a fake one.
 inline constexpr absl::Duration kLook = absl::Milliseconds(2);
 
 inline absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
@@ -57,41 +57,41 @@ struct Call {
   int server = 0;
   Method method = Method::kPush;
   Slices request;
-  // Looks at an answer: true ends the call, false asks again at once (the other side was not ready). DataLoss asks once
-  // more.
+  // Checks an answer. True ends the call; false asks again at once (the other side was not ready). After DataLoss the
+  // call is made once more.
   std::function<absl::StatusOr<bool>(const Slices&)> accept;
-  // Of the profiler: the step it is part of, -1 when that is not recorded, and what it is called there.
+  // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
   ProfileName profiled_as;
-  // Of the thread that waits:
+  // Owned by the thread that waits for the call:
   bool finished = false;
   bool reread = false;
-  absl::Status trouble;  // why the last try was repeated
+  absl::Status trouble;  // why the last try is repeated
   absl::Duration backoff = kFirstBackoff;
   absl::Time next_try = absl::InfinitePast();
-  // Guarded by Shared::mu: an answer that nobody has looked at, and whether a try is under way.
+  // Guarded by Shared::mu: whether a try is under way, and an answer that has not been checked yet.
   bool in_flight = false;
   bool answered = false;
   absl::StatusOr<Slices> answer = absl::UnknownError("");
 };
 using CallPtr = std::shared_ptr<Call>;
 
-// What callbacks of the transport touch: they may come when the client is gone.
+// State that callbacks of the transport use; they may run after the client is destroyed.
 struct Shared {
   explicit Shared(int trainer) : wire("trainer", trainer) {}
 
   const WireCounters wire;
   Mutex mu;
   CondVar changed;
-  CondVar heartbeat;  // closing or relay: what the heart-beat's thread waits for
+  CondVar heartbeat;  // the heart-beat thread waits here for closing or relay
   absl::Status failure ABSL_GUARDED_BY(mu);
-  bool relay ABSL_GUARDED_BY(mu) = false;  // somebody has yet to be told of the failure
+  bool relay ABSL_GUARDED_BY(mu) = false;  // some server has yet to be told of the failure
   bool stop_requested ABSL_GUARDED_BY(mu) = false;
   int chief ABSL_GUARDED_BY(mu) = 0;
   bool expelled ABSL_GUARDED_BY(mu) = false;  // some server says that this trainer's lease has run out
   std::vector<absl::Time> last_heard ABSL_GUARDED_BY(mu);
-  // Servers that have said that the job has failed, and that this trainer is done. They go when they have told
-  // everyone, and when all are done.
+  // Servers that have said that the job has failed (knows), and servers that have acknowledged that this trainer is
+  // done (released). The former exit when they have told every trainer, the latter when all trainers are done.
   std::vector<bool> knows ABSL_GUARDED_BY(mu), released ABSL_GUARDED_BY(mu);
   std::vector<uint64_t> sessions ABSL_GUARDED_BY(mu);  // 0: not joined
   std::vector<std::string> processes ABSL_GUARDED_BY(mu);
@@ -99,21 +99,22 @@ struct Shared {
   int64_t step ABSL_GUARDED_BY(mu) = -1;
   struct Waiting {
     std::string on;
-    std::string held_by;  // what a server last said it waits for, in this wait
+    std::string held_by;  // the last cause a server gave in this wait
   };
-  // What the program waits for is told to servers: it is what the trainer is slow for.
+  // Waits of the program, and of the thread that pulls ahead. A heart-beat tells servers the latter while ahead_needed,
+  // else the former; they report it as what this trainer waits for.
   Waiting waiting ABSL_GUARDED_BY(mu), waiting_ahead ABSL_GUARDED_BY(mu);
   bool ahead_needed ABSL_GUARDED_BY(mu) = false, ahead_cancelled ABSL_GUARDED_BY(mu) = false;
   bool done ABSL_GUARDED_BY(mu) = false;
   bool closing ABSL_GUARDED_BY(mu) = false;
-  // Newest version that any server has told of.
+  // Newest version that any server has reported.
   int64_t version ABSL_GUARDED_BY(mu) = 0;
-  // Next step of the dead trainer whose place this one takes.
+  // First step of a trainer that takes the place of a dead one (Client::TakesOver).
   std::optional<int64_t> takes_over ABSL_GUARDED_BY(mu);
   std::string run ABSL_GUARDED_BY(mu);     // server 0's token
-  std::set<int> dead ABSL_GUARDED_BY(mu);  // trainers, as server 0 says
+  std::set<int> dead ABSL_GUARDED_BY(mu);  // trainers that are dead, according to server 0
 
-  // Counters, read at any time.
+  // Readable at any time.
   std::atomic<int64_t> bytes_sent{0}, bytes_received{0}, messages{0}, rows_pulled{0}, rows_pushed{0}, retries{0};
 
   void SetFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -176,19 +177,19 @@ class ClientImpl : public Client {
   absl::Status FinishReceives(StepOutcome* outcome) override;
 
  private:
-  // Ids of a table in this step, as PullRows had them.
+  // Ids of one table in this step, as PullRows got them.
   struct StepIds {
     absl::Span<const int64_t> ids;
     int64_t step = -1;
-    int64_t call = -1;  // of PullRows, that they are of
-    // Another table that the same call asked for the same ids: what follows of them stands there. Null: here.
+    int64_t call = -1;  // number of the PullRows call they are from
+    // Another table of that call with the same ids; its order and unions serve this one, too. Null: these are its own.
     StepIds* same_as = nullptr;
     IdOrder order;
     StepUnions unions;
-    // Of this table alone: those that are not there already.
+    // Order of the ids to ask for: those that this table does not have already (TableRows.there).
     IdOrder asked;
   };
-  // What pulls of rows work with, one after the other: the program has one, and what runs ahead of it another.
+  // State of row pulls that follow one another. The program has one, and the thread that pulls ahead has another.
   struct RowPulls {
     bool ahead = false;
     int64_t step = -1;
@@ -198,7 +199,7 @@ class ClientImpl : public Client {
     // Positions of the ids that a fetched parameter has, ascending by row.
     std::map<std::string, std::vector<uint32_t>, std::less<>> fetched;
   };
-  // Client::Ahead.
+  // Channel that Client::Ahead returns.
   class AheadChannel : public ParamChannel {
    public:
     explicit AheadChannel(ClientImpl* client) : client_(*client) {}
@@ -216,7 +217,7 @@ class ClientImpl : public Client {
     static absl::Status OnlyRows() { return absl::FailedPreconditionError("ahead of a step only rows are pulled"); }
     ClientImpl& client_;
   };
-  // A dense parameter whose rows are fetched: where they are.
+  // Placement of a dense parameter whose rows are fetched.
   struct FetchedParameter {
     struct Block {
       std::string name;
@@ -230,24 +231,26 @@ class ClientImpl : public Client {
   std::string Self() const { return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process, ")"); }
   int servers() const { return options_.transport->servers(); }
   v1::Caller CallerFor(int server);
-  // Notes the ids of the tables and puts them in order, the same ids once. The order of what each table is asked for,
-  // null for a fetched parameter.
+  // Records and sorts the ids of each table; equal id lists are sorted once. Returns the order of the ids to ask for,
+  // by table; null for a fetched parameter.
   absl::StatusOr<std::vector<IdOrder*>> OrderTables(RowPulls* pulls, absl::Span<const TableRows> tables);
-  // Puts the ids that a parameter of so many rows has into order; the rows of others become zero.
+  // Sorts the ids that lie in [0, rows) of the parameter; zeroes the rows of other ids.
   static void OrderRows(const TableRows& table, int64_t rows, std::vector<uint32_t>* order);
-  // Issues calls that are answered before Issue returns, and takes their answers, on all threads. Waits for nobody.
+  // Issues calls that are answered before Issue returns, and checks their answers, on all threads. Waits for no one
+  // else.
   absl::Status ServeInParallel(absl::Span<const CallPtr> calls);
   absl::Status PullRows(RowPulls* pulls, absl::Span<const TableRows> tables);
-  // Starts a try. Without locks.
+  // Starts a try. The caller holds no lock.
   void Issue(const CallPtr& call);
   CallPtr NewCall(int server, Method method, Slices request, std::function<absl::StatusOr<bool>(const Slices&)> accept);
-  // Until all calls have their answers. `what` says for what, in messages; `deadline` ends it.
+  // Waits until all calls have their answers. `what` says in messages what they are for; `deadline` bounds the wait.
   struct WaitOptions {
-    // What the profiler calls it; null: "an answer".
+    // Name in the profiler; null: "an answer".
     const ProfileName* profiled_as = nullptr;
-    // It begins anew whenever a server's version has moved (async: someone else is not ready, but at work).
+    // If true, the deadline begins anew whenever a server's version has moved (async: another trainer is not ready, but
+    // works).
     bool while_others_work = false;
-    // Of what runs ahead: CancelAhead ends it.
+    // True for pulls ahead of the program, which CancelAhead ends.
     bool ahead = false;
   };
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
@@ -257,17 +260,18 @@ class ClientImpl : public Client {
   }
   absl::Status WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                                  const WaitOptions& options, int* last_server);
-  // One look at a call; sets `issue` when it is to be tried (again). Accepts answers outside the lock.
+  // Checks one call; sets `issue` when it is to be tried (again). Runs `accept` outside the lock.
   absl::Status Look(const CallPtr& call, bool* issue);
   absl::Status FailureOfJob(const absl::Status& aborted);
   void SendHeartbeat(int server);
-  // The last heart-beat to every server that has let this trainer in and has not said that the job has failed; returns
-  // when all that must live have heard it, or after 2 s. True: one of them says that this trainer has lost its lease.
+  // Sends a last heart-beat to every server that has let this trainer in and has not said that the job has failed.
+  // Returns when all servers that still must be alive have heard it, or after 2 s. True: one of them says that this
+  // trainer has lost its lease.
   bool SendLast(const v1::HeartbeatRequest& last);
   void HeartbeatLoop();
   absl::Status JoinServers();
   absl::Status CheckProbe(int server, const v1::JoinReply& reply);
-  // How: ExchangeRequest.keep, reader, edition (-1: no post).
+  // Options of Upload: ExchangeRequest.keep, reader, edition (-1: no post).
   struct UploadAs {
     bool kept = false;
     int reader = -1;
@@ -275,63 +279,64 @@ class ClientImpl : public Client {
   };
   absl::Status Upload(std::string_view key, const std::string& contribution, const UploadAs& as);
   class StreamWriter;
-  // Sends a chunk of a stream when there is room for it. chunks: 0, or of the whole.
+  // Sends a chunk of a stream when there is room for it. chunks: number of chunks of the whole stream, 0 while unknown.
   absl::Status SendChunk(const std::string& key, int trainer, int chunk, int chunks, std::string bytes);
-  // This trainer's residuals, as a file has them.
+  // Passes this trainer's residuals to `take` in the form that a file has.
   absl::Status SaveResiduals(int64_t step, const Take& take) const;
-  // What a trainer has posted, if it is not replaced meanwhile; `replaced` says so.
+  // Returns a trainer's post. Sets `replaced` if a newer edition took its place meanwhile; the result is then not
+  // usable.
   absl::StatusOr<std::string> ReadPost(std::string_view key, int trainer, bool* replaced);
   absl::Status ReadAll(std::string_view key, std::vector<std::string>* all);
-  // `wait` zero: does not wait.
+  // Returns at once if `wait` is zero.
   absl::StatusOr<Word> HearWord(std::string_view key, int64_t edition, absl::Duration wait);
   void HearOfChief(const v1::ExchangeReply& reply);
-  // Behind the pushes of a step: collects what servers have of norms over whole parameters, and brings them the norms.
-  // Returns when every server has them (in async: has applied the step).
+  // Runs after the pushes of a step: collects the servers' sums for norms over whole parameters and brings them the
+  // norms. Returns when every server has the norms (in async: has applied the step).
   absl::Status ExchangeNorms();
-  // Asks for the sums of a round, and brings the norms of what `reply` offered in the round before.
+  // Asks for the sums of a round, and brings the norms computed from the previous round's sums.
   CallPtr NewNormsCall(int server, int round, const Norms& norms, v1::NormsReply* reply);
-  // Reads the header of a pull's answer; the payload has yet to be checked. False: not ready.
+  // Reads the header of a pull's answer; the payload is not checked yet. False: the server is not ready.
   absl::StatusOr<bool> OpenPull(int server, bool ahead, const Slices& answer, v1::PullReply* header, Slices* payload);
-  // The next n floats of an answer.
+  // Decodes the next n floats of an answer.
   WireBuffer ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group);
-  // `take` reads the payload; what it has read counts only when the call ends well, else it is asked again.
+  // `take` reads the payload. Its effect counts only when the call ends well; otherwise the pull is repeated.
   CallPtr NewPull(int server, bool ahead, const v1::PullRequest& request, const Slices& ids,
                   std::function<absl::Status(const v1::PullReply&, PayloadReader*)> take);
 
   const ClientOptions options_;
   const absl::Duration rpc_, lease_, heartbeat_period_, slow_warning_, progress_deadline_;
-  // Drawn at random: another process of the same host and pid is another claimant.
+  // Drawn at random, so that another process with this host and pid counts as another claimant of the id.
   const uint64_t incarnation_ = (uint64_t{std::random_device()()} << 32) | std::random_device()();
   const std::vector<LaneRange> nodes_;
   const int tree_lanes_;
   const bool eager_;
-  // A step is begun when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
+  // A step begins only when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
   const bool in_turn_;
   const std::shared_ptr<Shared> shared_;
   std::map<std::string, int64_t, std::less<>> block_counts_;
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;  // into options_.plan
   std::map<std::string, FetchedParameter, std::less<>> fetched_;
   BufferPool buffers_;
-  Residuals residuals_;  // of what is pushed in lossy formats
+  Residuals residuals_;  // of gradients pushed in lossy formats
 
-  // Of the thread that runs the program.
+  // Used only by the thread that runs the program.
   int64_t step_ = -1;
   int64_t first_step_ = 0;
   int64_t first_samples_ = 0;
   bool read_only_ = false;
   RowPulls rows_;
   int64_t version_wanted_ = 0;
-  // Pushed samples and verdict of the last FinishSends: what async knows of its own step.
+  // Samples and verdict of the last FinishSends, from which async builds the outcome of its own step.
   int64_t own_samples_ = 0;
   v1::Verdict own_verdict_ = v1::APPLY;
-  std::atomic<int64_t> step_samples_{0};  // read by whatever thread sends a part
+  std::atomic<int64_t> step_samples_{0};  // read by any thread that sends a part
   struct Wanted {
     BlockRef block;
     Tensor* out;
   };
   std::vector<Wanted> wanted_;
 
-  // Of the thread that pulls ahead, but for UseRowsAhead.
+  // Used only by the thread that pulls ahead, except in UseRowsAhead.
   AheadChannel ahead_{this};
 
   std::vector<std::unique_ptr<PushBuilder>> builders_;  // by server; constant
@@ -339,7 +344,7 @@ class ClientImpl : public Client {
   std::vector<CallPtr> pushes_ ABSL_GUARDED_BY(push_mu_);
 
   std::atomic<uint64_t> next_request_{1};
-  absl::Time last_round_ = absl::InfinitePast();  // of heart-beats; of the thread that calls Heartbeat
+  absl::Time last_round_ = absl::InfinitePast();  // of heart-beats; used only by the thread that calls Heartbeat
   std::thread heartbeat_;
 };
 

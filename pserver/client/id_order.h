@@ -1,4 +1,4 @@
-// Ids in the order in which servers, shards and stripes cut them: ascending by MixId(id).
+// Order of ids by which servers, shards and stripes cut them: ascending by MixId(id).
 #ifndef WEIR_PSERVER_CLIENT_ID_ORDER_H_
 #define WEIR_PSERVER_CLIENT_ID_ORDER_H_
 
@@ -10,38 +10,39 @@
 
 namespace weir {
 
-// Positions of the (distinct) ids by ascending MixId, and where each server's ids begin in that order. Keeps its memory
-// from call to call. Not thread-safe.
+// Positions of distinct ids by ascending MixId, and the begin of each server's ids in that order. Keeps its memory from
+// call to call. Not thread-safe.
 class IdOrder {
  public:
-  // `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
+  // Sorts `ids`. `shards`: logical shards of the table, a power of two, dealt to `servers` as ShardServer does.
   void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
     Start(ids, shards, servers);
     Finish();
   }
-  // Sort in steps, for who can use the first positions before the last are known. After Start size() and begin() are
-  // right, after Finish the positions at [begin, end) of the order. Borrows the ids from Start to the last Finish.
+  // Sorts in steps, for callers that can use the first positions before the last are known. After Start, size() and
+  // begin() are valid; after Finish, the positions at [begin, end) of the order. Borrows the ids from Start to the last
+  // Finish.
   void Start(absl::Span<const int64_t> ids, uint32_t shards, int servers);
   void Finish(size_t begin, size_t end);
   void Finish() { Finish(0, size()); }
-  // On all threads.
+  // Finishes the whole order on all threads of the pool.
   void Finish(ThreadPool* pool);
-  // The positions of `all` whose place in `skip` is 0.
+  // Takes the positions of `all` for which `skip`, indexed by position, is 0.
   void Select(const IdOrder& all, const uint8_t* skip);
 
-  // Position in `ids` of the i-th in order.
+  // Returns the position in `ids` of the i-th id in order.
   uint32_t operator[](size_t i) const { return positions_[i]; }
   const uint32_t* positions() const { return positions_.data(); }
   size_t size() const { return positions_.size(); }
-  // Ids of server s stand at [begin(s), begin(s + 1)) of the order.
+  // Returns where the server's ids begin: those of server s are at [begin(s), begin(s + 1)) of the order.
   size_t begin(int server) const { return server_begins_[static_cast<size_t>(server)]; }
 
  private:
-  // One part, if it is not sorted yet.
+  // Sorts one part unless it is sorted already.
   void SortPart(size_t part);
 
   absl::Span<const int64_t> ids_;
-  // Entries lie in parts by their highest bits, which shift_ leaves.
+  // Entries, grouped in parts by their highest bits (those above shift_).
   std::vector<uint64_t> entries_, scratch_;
   int shift_ = 63;
   std::vector<size_t> part_begins_;

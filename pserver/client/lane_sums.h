@@ -1,4 +1,4 @@
-// The trainer's half of the lane tree: sums of lanes over the largest aligned nodes that a trainer owns.
+// Trainer's half of the lane tree: sums of lanes over the largest aligned nodes that a trainer owns.
 #ifndef WEIR_PSERVER_CLIENT_LANE_SUMS_H_
 #define WEIR_PSERVER_CLIENT_LANE_SUMS_H_
 
@@ -14,36 +14,37 @@
 
 namespace weir {
 
-// Which rows the lanes of one node bring of which ids, in an order of the ids. Knows no values until Write, so tables
-// whose lanes bring rows of the same ids share one. Keeps its memory from Build to Build.
+// Union of the ids that the lanes of one node have rows of, with each lane's rows, in an order of the ids. Holds no
+// values until Write, so tables whose lanes have rows of the same ids share one. Keeps its memory from Build to Build.
+// Not thread-safe.
 class RowUnion {
  public:
-  // `lanes`: all lanes of the process; those outside the node are left out. `order`: of `ids`; the rows of a lane point
-  // into ids by their step_rows. False when a lane's rows do not (no step_rows, out of range, or twice to one id), or
-  // lanes do not ascend.
+  // `lanes`: all lanes of the process; those outside the node are left out. `order`: an order of `ids`; the step_rows
+  // of a lane are positions in `ids`. Returns false if a lane has no step_rows, one that is out of range, or two rows
+  // of one id, or if lanes do not ascend.
   bool Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
              absl::Span<const int64_t> ids);
 
-  // Rows of the union: ids that some lane has a row of, in the order.
+  // Rows of the union, in the order: one for each id that some lane has a row of.
   struct Range {
     size_t begin = 0, end = 0;
     size_t size() const { return end - begin; }
   };
-  // Those at [begin, end) of the order.
+  // Returns the rows whose ids stand at [begin, end) of the order.
   Range At(const IdOrder& order, absl::Span<const int64_t> ids, size_t begin, size_t end) const;
 
-  // The id of the row before the range, null for the first.
+  // Returns the id of the row before the range, null for the first row.
   const int64_t* Before(absl::Span<const int64_t> ids, Range range) const {
     return range.begin == 0 ? nullptr : &ids[positions_[range.begin - 1]];
   }
 
-  // `ids` and `lanes` as in Build, or lanes with the same step_rows.
+  // Writes the ids of the range to out. `ids` and `lanes` (here and below) as in Build, or lanes with equal step_rows.
   void WriteIds(absl::Span<const int64_t> ids, Range range, int64_t* out) const;
-  // Sums [range, width]; a sum is taken in the node's tree, absent lanes skipped.
+  // Writes the sums of values, [range, width]. Adds in the order of the node's tree; absent lanes are skipped.
   void WriteSums(absl::Span<const ParamChannel::LaneRows> lanes, Range range, int width, float* out) const {
     Write(lanes, /*counts=*/false, range, width, out);
   }
-  // The same of shows and clicks, [range, 2]. Every lane has some.
+  // Writes the sums of shows and clicks, [range, 2], added likewise. Every lane must have counts.
   void WriteCounts(absl::Span<const ParamChannel::LaneRows> lanes, Range range, float* out) const {
     Write(lanes, /*counts=*/true, range, 2, out);
   }
@@ -55,36 +56,37 @@ class RowUnion {
     int leaf;      // place in the node
     size_t given;  // place in the lanes of Build
   };
-  // A row of a lane.
+  // One row of a lane.
   struct Entry {
     uint32_t lane;  // in lanes_
     uint32_t row;
   };
-  // Of an id, while the union is made.
+  // State of one id while the union is made.
   struct Known {
-    uint32_t entries;  // so many rows; then, where the next of them goes
-    uint32_t lane;     // plus 1, the last that has brought it
+    uint32_t entries;  // number of rows; later the place of the next one in entries_
+    uint32_t lane;     // the last lane with a row of this id, plus 1
   };
   void Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts, Range range, int width, float* out) const;
-  // kWidth: the width where it is known when this is compiled, else 0.
+  // kWidth: the width if it is a compile-time constant, else 0.
   template <int kWidth>
   void WriteRows(const std::vector<const float*>& values, Range range, int width, float* out) const;
 
   int leaves_ = 1;
   std::vector<Lane> lanes_;
-  // By row of the union: its id's place in ids, and where its entries begin; one more at the end.
+  // Per row of the union: the position of its id in ids, and the begin of its entries; begins_ has one more at the end.
   std::vector<uint32_t> positions_, begins_;
-  std::vector<Entry> entries_;  // of one id together, lower lanes first
-  std::vector<Known> known_;    // by place in ids
+  std::vector<Entry> entries_;  // entries of one id are adjacent, lower lanes first
+  std::vector<Known> known_;    // by position in ids
 };
 
-// The unions of a trainer's nodes for one order of ids. Thread-safe but for Reset.
+// Unions of a trainer's nodes for one order of ids. Thread-safe except for Reset.
 class StepUnions {
  public:
-  // There is another order. Nobody uses what Of gave any more.
+  // Drops the unions because the order has changed. No result of Of may still be in use.
   void Reset();
-  // By node. What the first call makes is also for those that come later with the same rows in the same lanes; others
-  // get theirs in `own`. Null: Build says no. Good until Reset, or until `own` goes.
+  // Returns the unions by node, or null if Build returns false. The first call's result is kept and shared with later
+  // calls whose lanes have equal step_rows; for others the unions are built in `own`. Valid until Reset() or the
+  // destruction of `own`.
   const std::vector<RowUnion>* Of(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
                                   const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* own);
 
@@ -94,14 +96,14 @@ class StepUnions {
 
   Mutex mu_;
   bool made_ ABSL_GUARDED_BY(mu_) = false;
-  // What they were made of: of each lane its number and its step_rows, one behind the other.
+  // Input of the shared unions: each lane's number and row count, and the step_rows of all lanes, concatenated.
   struct Made {
     int lane;
     size_t rows;
   };
   std::vector<Made> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<int32_t> step_rows_ ABSL_GUARDED_BY(mu_);
-  // Written by the first call behind Reset alone, when nobody reads them.
+  // Written only by the first call after Reset, when no reader has it yet.
   std::vector<RowUnion> unions_;
 };
 

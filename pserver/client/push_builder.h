@@ -1,4 +1,4 @@
-// Puts the gradients of one step into parts for one server. Thread-safe.
+// Packs the gradients of one step into parts for one server. Thread-safe.
 #ifndef WEIR_PSERVER_CLIENT_PUSH_BUILDER_H_
 #define WEIR_PSERVER_CLIENT_PUSH_BUILDER_H_
 
@@ -15,31 +15,32 @@
 
 namespace weir {
 
-// What one call of Add brings: tensors that are written straight into the part.
+// A tensor of one Add call; `write` puts it straight into the part.
 struct PushTensor {
   v1::PushItem item;  // without offset
   size_t bytes = 0;   // in the payload
-  // Fills `bytes` bytes at a multiple of 64.
+  // Writes `bytes` bytes to a destination aligned to 64.
   std::function<void(char*)> write;
 };
 
 class PushBuilder {
  public:
-  // `send` takes each finished part, numbered; it may be called from any thread that calls Add.
+  // `send` receives each finished part, numbered. Called from any thread that calls Add.
   using Send = std::function<void(v1::PushRequest header, Slices payload)>;
   PushBuilder(BufferPool* pool, bool checksums, Send send)
       : pool_(pool), checksums_(checksums), send_(std::move(send)) {}
 
-  // A new step: parts start at 0 again.
+  // Begins a new step: part numbers start at 0 again.
   void Begin();
-  // Large tensors leave at once in a part of their own; small ones travel together. The tensors of one call stay in one
-  // part if they fit in a message.
+  // Sends large tensors at once in a part of their own; collects small ones in a common part. The tensors of one call
+  // share a part if they fit in one message.
   void Add(std::vector<PushTensor> tensors);
-  // Sends the last part, with whatever waits. `header` brings samples, verdict and so on.
+  // Sends the last part with the small tensors collected so far. `header` has samples, verdict and the other fields of
+  // a last part.
   void Finish(v1::PushRequest header);
 
  private:
-  // Small tensors of a part.
+  // Collected small tensors.
   struct Part {
     WireBuffer buffer;
     size_t used = 0;

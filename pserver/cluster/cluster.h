@@ -1,7 +1,7 @@
-// Who this process is in the cluster, and where the servers are: from flags, environment and job file.
+// Role of this process in the cluster and the addresses of the servers, from flags, environment and job file.
 //
-// Precedence, for each setting by itself: flag > environment > file > default. Nothing is read from the machine but
-// through `environment`, so the answer is a pure function of the arguments.
+// Precedence, for each setting by itself: flag > environment > file > default. The machine is read only through
+// `environment`, so the result is a pure function of the arguments.
 //
 //   setting         flag                             environment                                  file
 //   role            --role                           TRAINING_ROLE, PADDLE_TRAINING_ROLE          -
@@ -12,9 +12,9 @@
 //   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS     distribute.trainers
 //
 // Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE,
-// ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT goes before POD_IP and PADDLE_PORT, which clusters set
-// for other uses too. PADDLE_NUM_TRAINERS is the number of nodes where Fluid runs one trainer a node, so it means the
-// same here.
+// ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT takes precedence over POD_IP and PADDLE_PORT, which
+// clusters set for other uses too. PADDLE_NUM_TRAINERS is the number of nodes; Fluid runs one trainer per node, so it
+// means the same here.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_H_
 
@@ -36,19 +36,20 @@ struct Endpoint {
   int port = 0;
 
   std::string ToString() const;
-  // Every interface of the machine: 0.0.0.0 or [::].
+  // Returns true for every interface of the machine: 0.0.0.0 or [::].
   bool IsWildcard() const;
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// "127.0.0.1:6170", "ps-0.cluster:6170", "[::1]:6170"; port 0 to 65535. InvalidArgument says what is wrong with `text`.
+// Parses "127.0.0.1:6170", "ps-0.cluster:6170" or "[::1]:6170"; port 0 to 65535. InvalidArgument says what is wrong
+// with `text`.
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 
 enum class Role { kPserver, kTrainer, kLocal, kPredict };
-// "pserver", "trainer", "local", "predict".
+// Returns "pserver", "trainer", "local" or "predict".
 std::string_view RoleName(Role role);
 
-// As given on the command line; empty: not given.
+// Flag values from the command line; empty: not given.
 struct ClusterFlags {
   std::string role;
   std::string pservers;
@@ -57,36 +58,40 @@ struct ClusterFlags {
   std::string server_id;
   std::string trainer_id;
   std::string trainers;
-  // Values of --set. distribute.trainers among them counts as a flag, since the job can no longer tell.
+  // Values of --set. distribute.trainers among them counts as a flag, because the job no longer shows where its value
+  // came from.
   std::vector<std::string> overrides;
 };
 
-// The value of a variable; nullopt or "" when it is not set.
+// Returns the value of a variable; nullopt or "" when it is not set.
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
 
 struct ClusterConfig {
   Role role = Role::kTrainer;
-  // Servers by index. Empty when nobody needs it: a server that knows its index and endpoint, a role without servers.
+  // Servers by index. Empty when the process does not need it: a server that knows its index and endpoint, a role
+  // without servers.
   std::vector<std::string> pservers;
-  // pserver: its index, and where it listens. Port 0: the system chooses one.
+  // For role pserver: its index, and the address it listens on. Port 0: the system chooses one.
   int server_id = -1;
   std::string endpoint;
-  // All other roles.
+  // For all other roles.
   int trainer_id = -1;
   int servers = 1;
   int trainers = 1;
-  // What the job says otherwise: LoadJob again with these after the user's own ("distribute.trainers=4").
+  // Overrides for settings in which the job differs: call LoadJob again with these after the user's own
+  // ("distribute.trainers=4").
   std::vector<std::string> overrides;
-  // What is legal and probably not meant, in sentences; to be logged once.
+  // Sentences about settings that are legal and probably not meant, to be logged once.
   std::vector<std::string> warnings;
 };
 
-// `program`: what the caller is, kPserver or kTrainer (which is local and predict too); another role is refused.
+// Resolves the cluster settings of this process. `program`: kPserver or kTrainer (the trainer program also serves local
+// and predict); another role is refused.
 //
 // InvalidArgument names the setting and where it came from: an unknown role; an endpoint that is blank, a duplicate or
-// without port; a list of another length than distribute.servers; an id that is missing, no number or out of range; an
-// endpoint that is not in the list, or stands at another place than --server_id; what is required and missing, by flag
-// and variable.
+// without port; a list of another length than distribute.servers; an id that is missing, not a number or out of range;
+// an endpoint that is not in the list, or is at another place than --server_id; a required setting that is missing, by
+// flag and variable.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
 // list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local

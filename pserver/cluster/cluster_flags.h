@@ -1,4 +1,4 @@
-// The command-line flags of cluster.h, for main files: --role, --pservers, --current_endpoint, --endpoint, --server_id,
+// Command-line flags of cluster.h, for main files: --role, --pservers, --current_endpoint, --endpoint, --server_id,
 // --trainer_id, --trainers. Linking this target defines them.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
@@ -10,10 +10,10 @@
 
 namespace weir {
 
-// After ParseCommandLine. overrides: its values of --set.
+// Returns the flag values; call after ParseCommandLine. overrides: values of --set.
 ClusterFlags ClusterFlagsOfThisProcess(std::vector<std::string> overrides);
 
-// The process's own environment.
+// Returns the environment of this process.
 Environment EnvironmentOfThisProcess();
 
 }  // namespace weir

@@ -1,14 +1,15 @@
-// Geo: a trainer that updates a copy of its own, and exchanges differences with the servers every so many steps.
+// Geo mode: a channel that updates the trainer's own copy of the parameters and exchanges differences with the servers
+// every k steps.
 //
-// Between a trainer's program and its servers. Gradients of every step go into the copy: dense blocks with their
-// optimizer, and the rows of tables that this trainer has met, with theirs, updated by the optimize blocks that the
-// trainer's program carries (transpiler/keep_updates.h). An exchange pushes, for every dense block and for every row
-// touched since the last one, (copy - base) / trainers, where base is what the servers had when this trainer last heard
-// of it plus what it has pushed since; the servers add that up. Then it pulls the servers' values and adds what others
-// have done, copy += servers - base. So servers hold the initial values plus the sum of all differences, and what is
-// left of copy - base goes with the next ones.
+// It lies between a trainer's program and its servers. The gradients of every step are applied to the copy: to dense
+// blocks with their optimizer, and to the rows of tables that this trainer has used, with theirs, by the optimize
+// blocks that the trainer's program carries (transpiler/keep_updates.h). An exchange pushes (copy - base) / trainers
+// for every dense block and for every row touched since the last exchange. base is the servers' value when this trainer
+// last pulled it, plus what it has pushed since; the servers add the differences. Then the exchange pulls the servers'
+// values and adds what others have done: copy += servers - base. So the servers hold the initial values plus the sum of
+// all differences, and the remainder of copy - base goes with the next exchanges.
 //
-// A row is fetched when it is first met, and again when it is used for the first time after an exchange that did not
+// A row is fetched when it is first used, and again when it is used for the first time after an exchange that did not
 // touch it. Optimizer state is the trainer's own and is neither exchanged nor saved. Threads as ParamChannel.
 #ifndef WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
@@ -25,26 +26,26 @@
 namespace weir {
 
 struct GeoOptions {
-  // The trainer's programs, made by the transpiler for geo or read from files.
+  // Programs of the trainer, made by the transpiler for geo or read from files.
   v1::ProgramDesc main;
   v1::ProgramDesc startup;
   int trainer_id = 0;
-  // Steps that this trainer has done before, in the run that is resumed: schedules go on behind them.
+  // Number of steps this trainer did before, in the run that is resumed; schedules continue from there.
   int64_t first_step = 0;
-  // Borrowed. `servers`: joined.
+  // Borrowed. `servers` must have joined.
   ParamChannel* servers = nullptr;
   ThreadPool* pool = nullptr;
 };
 
 class GeoChannel : public ParamChannel {
  public:
-  // InvalidArgument names what the programs lack.
+  // Creates the channel. InvalidArgument names what the programs lack.
   static absl::StatusOr<std::unique_ptr<GeoChannel>> Create(GeoOptions options);
 
-  // After the last step: exchanges what is left. From here on the servers' values are read, not the copy's.
+  // Exchanges what is left after the last step. Afterwards reads return the servers' values, not the copy's.
   virtual absl::Status Finish() = 0;
 
-  // Exchanges so far.
+  // Returns the number of exchanges so far.
   virtual int64_t exchanges() const = 0;
 };
 

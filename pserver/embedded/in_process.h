@@ -1,4 +1,4 @@
-// Servers embedded in this process, behind the same Transport: local mode, verification, tests.
+// Servers embedded in this process, behind the usual Transport: local mode, verification, tests.
 #ifndef WEIR_PSERVER_EMBEDDED_IN_PROCESS_H_
 #define WEIR_PSERVER_EMBEDDED_IN_PROCESS_H_
 
@@ -13,9 +13,9 @@ namespace weir {
 
 class InProcessServers : public Transport {
  public:
-  // One core per element, all given the same clock. tick_thread: a thread named "weir-tick" calls Tick every 100 ms;
-  // without it the owner calls Tick. check_payloads: somebody stands between client and servers who may spoil bytes (a
-  // test's seam).
+  // Creates one core per element; all must have the same clock. tick_thread: a thread named "weir-tick" calls Tick
+  // every 100 ms; without it the owner calls Tick. check_payloads: set if something between client and servers may
+  // corrupt bytes (a test transport).
   static absl::StatusOr<std::unique_ptr<InProcessServers>> Create(std::vector<ServerOptions> servers, bool tick_thread,
                                                                   bool check_payloads = false);
   virtual ServerCore& server(int i) = 0;

@@ -1,5 +1,5 @@
-// Credentials of every channel and every server: the one place where they are chosen. Insecure: a cluster's own network
-// is trusted.
+// Credentials of every channel and every server, chosen only here. They are insecure: the network of a cluster is
+// trusted.
 #ifndef WEIR_PSERVER_NETWORK_CREDENTIALS_H_
 #define WEIR_PSERVER_NETWORK_CREDENTIALS_H_
 

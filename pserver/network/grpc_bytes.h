@@ -1,4 +1,4 @@
-// Our slices as gRPC's and back, without copying what has an owner.
+// Conversion between Slices and gRPC's buffers, without a copy of slices that have an owner.
 #ifndef WEIR_PSERVER_NETWORK_GRPC_BYTES_H_
 #define WEIR_PSERVER_NETWORK_GRPC_BYTES_H_
 
@@ -13,33 +13,34 @@
 
 namespace weir {
 
-// gRPC may hold bytes a little longer than a call lasts (a write in progress when a deadline passes), so a slice
-// without an owner is copied.
+// Converts slices to a gRPC buffer. A slice without an owner is copied, because gRPC may hold the bytes a little longer
+// than the call lasts (a write in progress when a deadline passes).
 grpc::ByteBuffer ToByteBuffer(const Slices& slices);
-// Pieces share the buffer's memory and keep it alive.
+// Converts a gRPC buffer to slices that share its memory and keep it alive.
 Slices FromByteBuffer(const grpc::ByteBuffer& buffer);
 
-// Channel and server arguments that both ends want for large messages.
-inline constexpr int kGrpcMaxFrame = 4 << 20;     // of HTTP/2: fewer pieces to a message
-inline constexpr int kGrpcReadChunk = 256 << 10;  // asked of the system at once
+// Channel and server arguments of both ends, for large messages.
+inline constexpr int kGrpcMaxFrame = 4 << 20;     // HTTP/2 frame size: fewer pieces per message
+inline constexpr int kGrpcReadChunk = 256 << 10;  // bytes asked of the system at once
 
-// In the initial metadata of the answer to a Join: where the server listens for clients on its machine.
+// Key in the initial metadata of the answer to a Join: path of the server's socket for clients on its machine.
 inline constexpr char kUnixSocketKey[] = "weir-unix-socket";
 
-// In the metadata of a call that the profiler records: its number and step.
+// Key in the metadata of a call that the profiler records: the call's number and step.
 inline constexpr char kProfiledCallKey[] = "weir-profiled-call";
 std::string ProfiledCallText(const ProfiledCall& call);
-// A call that is not recorded when the text makes no sense.
+// Parses the value of kProfiledCallKey. Malformed text gives a call that is not recorded.
 ProfiledCall ParseProfiledCall(std::string_view text);
 
-// What gRPC receives lies in memory that it frees with the message. glibc would give the top of the heap back to the
-// system each time, and get it back as zeroed pages: a third of the time of a call of 3.4 MB. From now on this process
-// keeps up to 256 MiB of freed memory. Calls after the first do nothing.
+// Makes this process keep up to 256 MiB of freed memory. gRPC receives into memory that it frees with the message.
+// glibc would return the top of the heap to the system each time and get it back as zeroed pages, a third of the time
+// of a call of 3.4 MB. Calls after the first do nothing.
 void KeepFreedMemory();
 
-// The text is cut at a little under 2 KB: gRPC sends it in a header, and large headers are dropped with the status.
+// Converts a Status for gRPC. Cuts the text at a little under 2 KB: gRPC sends it in a header, and drops large headers
+// together with the status.
 grpc::Status ToGrpcStatus(const absl::Status& status);
-// Codes that gRPC gives to broken connections and cancelled calls become Unavailable.
+// Converts a gRPC status. Codes that gRPC gives to broken connections and cancelled calls become Unavailable.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace weir

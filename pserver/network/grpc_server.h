@@ -1,4 +1,4 @@
-// A ServerCore on the network: gRPC in, Handle, gRPC out.
+// Network front of a ServerCore: receives gRPC calls, passes them to Handle, and sends the replies.
 #ifndef WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 #define WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 
@@ -12,28 +12,29 @@
 namespace weir {
 
 struct GrpcServerOptions {
-  // host:port; port 0: the system chooses.
+  // host:port. With port 0 the system chooses the port.
   std::string endpoint;
-  // Borrowed; outlives the server. Handle is called on gRPC's threads, for joins and heart-beats on a thread of the
-  // server's own.
+  // Borrowed; must outlive the server. Handle is called on gRPC's threads; for joins and heart-beats on a thread of
+  // this server.
   ServerCore* core = nullptr;
-  // Listen on a Unix-domain socket too (pserver/network/unix_socket.h).
+  // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
   bool unix_sockets = true;
 };
 
 class GrpcServer {
  public:
-  // Listens when it returns. FailedPrecondition "cannot listen on 127.0.0.1:6170: Address already in use".
+  // Starts a server that listens when Start returns. FailedPrecondition "cannot listen on 127.0.0.1:6170: Address
+  // already in use".
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(GrpcServerOptions options);
-  // Shutdown(0) if nobody has.
+  // Calls Shutdown(0) unless Shutdown has been called.
   virtual ~GrpcServer() = default;
 
-  // With the port that was really taken: "127.0.0.1:41234".
+  // Returns the address with the port in use: "127.0.0.1:41234".
   virtual const std::string& endpoint() const = 0;
   virtual int port() const = 0;
 
-  // Takes no new calls, gives those in flight `grace` to end, ends the rest with Unavailable. A reply that the core
-  // gives to a call after that is dropped, so it may come as late as it likes.
+  // Stops accepting calls, gives those in flight `grace` to end, and ends the rest with Unavailable. A reply that the
+  // core gives afterwards is dropped, at any later time.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

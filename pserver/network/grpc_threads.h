@@ -1,12 +1,12 @@
-// Whether gRPC has the threads that it needs.
+// Check that gRPC has the threads it needs.
 #ifndef WEIR_PSERVER_NETWORK_GRPC_THREADS_H_
 #define WEIR_PSERVER_NETWORK_GRPC_THREADS_H_
 
 namespace weir {
 
-// Exits the process, as StartThread does (framework/base/exhausted.h), when gRPC could not start its threads. It tells
-// nobody: a server without them looks ready, hears nobody, blames its trainers and never shuts down. Takes a few
-// milliseconds the first time, nothing after that.
+// Exits the process, as StartThread does (framework/base/exhausted.h), if gRPC could not start its threads. gRPC itself
+// reports nothing: a server without these threads looks ready, receives nothing, blames its trainers and never shuts
+// down. Takes a few milliseconds on the first call and nothing afterwards.
 void CheckGrpcThreads();
 
 }  // namespace weir

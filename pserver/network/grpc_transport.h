@@ -1,4 +1,4 @@
-// The client's side of the network: one request, one reply, over gRPC.
+// Client's side of the network: one request and one reply over gRPC.
 #ifndef WEIR_PSERVER_NETWORK_GRPC_TRANSPORT_H_
 #define WEIR_PSERVER_NETWORK_GRPC_TRANSPORT_H_
 
@@ -12,18 +12,18 @@
 namespace weir {
 
 struct GrpcTransportOptions {
-  // host:port of the servers by index.
+  // host:port of each server, by index.
   std::vector<std::string> endpoints;
-  // Push and Pull go through a server's Unix-domain socket when it has told of one in its answer to a Join and it is
-  // reached from here (pserver/network/unix_socket.h). When it no longer is, they go over TCP again; what fails in
-  // between is Unavailable as ever.
+  // If true, Push and Pull use a server's Unix-domain socket, provided its answer to a Join named one and it is
+  // reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
+  // calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
 };
 
-// Connects nothing yet: the first call to a server does. Each server has a connection for Push and Pull and one for all
-// else, so that a heart-beat never waits behind tensors. No retries: callers repeat (Unavailable comes within about a
-// second when nobody listens). Slices with an owner are sent without a copy. `done` runs on a thread of gRPC and should
-// not block for long.
+// Creates a transport. Connects on the first call to a server. Each server has one connection for Push and Pull and one
+// for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller repeats (Unavailable
+// comes within about a second when nothing listens). Slices with an owner are sent without a copy. `done` runs on a
+// gRPC thread and should not block for long.
 //
 // The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when
 // endpoints is empty.

@@ -1,23 +1,23 @@
 // Closes connections that open calls and reset them without end (HTTP/2 "rapid reset").
 //
-// gRPC 1.51 keeps a call that its caller has reset, about 20 KiB, until the connection's write under way has ended.
-// While a peer does not read, or sends faster than its calls are taken, that is never: limits on streams do not see
+// gRPC 1.51 keeps a call that its caller has reset, about 20 KiB, until the connection's current write has ended. If a
+// peer does not read, or sends faster than its calls are taken, that moment never comes: limits on streams do not see
 // such calls, and the process grows until it is killed. The guard counts the calls of each connection through channelz
-// and closes one that is beyond the limits below. gRPC frees the calls of a closed connection in its own time, more
-// slowly than an attacker that reconnects brings new ones: meanwhile the guard lets new connections wait, by a filter
-// on the listening socket.
+// and closes a connection that exceeds the limits below. gRPC frees the calls of a closed connection more slowly than
+// an attacker that reconnects makes new ones; meanwhile the guard makes new connections wait, by a filter on the
+// listening socket.
 //
-// Does not bound the memory: calls in what gRPC has read before a close are still opened (256 KiB hold 8,000 where
-// HPACK makes a call 33 bytes long), and the number of connections has no limit. Peak in MB of an idle server of 33 MB
-// on two busy cores, attacked for 16 seconds by connections that do not read and come again:
+// The guard does not bound the memory: calls that gRPC has read before a close are still opened (256 KiB hold 8,000
+// where HPACK makes a call 33 bytes long), and the number of connections has no limit. Peak memory in MB of an idle
+// server of 33 MB on two busy cores, attacked for 16 seconds by connections that do not read and reconnect:
 //
 //   connections                          1      4      16
 //   headers as literals                290    580   1,060
 //   headers from HPACK's table         290    480   1,690
 //   literals, without the guard             5,300 (in 8 seconds)
 //
-// The memory goes back to the system when the calls are freed. Nobody can connect while new connections wait; callers'
-// kernels try again after 1, 3 and 7 seconds.
+// The memory goes back to the system when the calls are freed. Nobody can connect while new connections wait; the
+// kernels of callers try again after 1, 3 and 7 seconds.
 #ifndef WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 #define WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 
@@ -37,14 +37,15 @@
 
 namespace weir {
 
-// Open calls of one connection. Trainers have tens; one that pulls rows of 4 GiB from one server for one step, in calls
-// of 1 MiB, has so many.
+// Maximum number of open calls of one connection. Trainers have tens; one that pulls 4 GiB of rows from one server in
+// one step, in calls of 1 MiB, has this many.
 inline constexpr int64_t kMostOpenCalls = 4096;
-// Calls of one connection that ended without an answer, beyond those that were answered. A call that its caller gives
-// up at its deadline is one of these; a trainer that waits for a frozen server gives up tens every `deadlines.rpc_s`.
+// Maximum number of calls of one connection that ended without an answer, minus the answered ones. A call that its
+// caller gives up at its deadline is one of these; a trainer that waits for a frozen server gives up tens every
+// `deadlines.rpc_s`.
 inline constexpr int64_t kMostResets = 4096;
 
-// Calls of one connection since it was made.
+// Numbers of calls of one connection since it was made.
 struct CallCounts {
   std::string peer;       // "10.0.0.1:51504", "[fe80::1]:51504"; empty if it is not a TCP connection
   int64_t started = 0;    // all
@@ -52,55 +53,59 @@ struct CallCounts {
   int64_t abandoned = 0;  // ended without an answer
 };
 
-// Reads what channelz says of a socket (JSON of grpc_channelz_get_socket). Nothing if it is something else.
+// Parses the JSON of grpc_channelz_get_socket. Returns nullopt if the text is something else.
 std::optional<CallCounts> ParseSocket(std::string_view json);
 
-// Tells whether a connection with these counts is closed.
+// Returns true if a connection with these counts is to be closed.
 bool IsBeyondLimits(const CallCounts& counts);
 
 class ResetGuard {
  public:
-  // Guards the connections to `port` of this process. Connections through Unix-domain sockets are this user's own and
-  // stay. Returns null, with a warning in the log, where the process cannot list its descriptors (no /proc).
+  // Guards the connections to `port` of this process. Connections through Unix-domain sockets are left alone, because
+  // only this user can make them. Returns null, with a warning in the log, if the process cannot list its descriptors
+  // (no /proc).
   static std::unique_ptr<ResetGuard> Start(int port);
-  // Stops the thread. The guarded server may be gone.
+  // Stops the thread. The guarded server may already be destroyed.
   ~ResetGuard();
   ResetGuard(const ResetGuard&) = delete;
   ResetGuard& operator=(const ResetGuard&) = delete;
 
  private:
-  // Connections by channelz's numbers of sockets.
+  // Connections by channelz socket number.
   using Connections = std::map<int64_t, CallCounts>;
 
   ResetGuard(int port, DIR* descriptors, int held);
   void Run();
-  // Waits for that long or until the guard stops; false then.
+  // Waits for that long or until the guard stops; returns false when it stops.
   bool Rest(absl::Duration how_long);
-  // Counts the calls of every connection if enough calls have come since it last did.
+  // Counts the calls of every connection if enough calls have come since the last count.
   void Look();
-  // Lets new connections wait while gRPC frees the calls of closed ones, for kLongestPause after the last at most.
+  // Makes new connections wait while gRPC frees the calls of closed ones, for at most kLongestPause after the last
+  // close.
   void PauseOrResume();
   void Close(const Connections& beyond);
-  // Closes the connection behind descriptor `fd` if it is one of these, and returns its number, else 0.
+  // Closes the connection of descriptor `fd` if it is one of these and returns its socket number; else returns 0.
   int64_t CloseIfAmong(int fd, const Connections& beyond);
-  // Lets new connections come, or wait in their callers' kernels. Does nothing where the system has no such filter.
+  // Lets new connections in, or makes them wait in the kernels of their callers. Does nothing where the system has no
+  // such filter.
   void SetAccepting(bool accepting);
-  // Tells whether `fd` is a socket that listens on port_.
+  // Returns true if `fd` is a socket that listens on port_.
   bool IsListener(int fd) const;
-  // "10.0.0.1:51504" if `fd` is a connection to port_, else empty.
+  // Returns "10.0.0.1:51504" if `fd` is a connection to port_, else "".
   std::string PeerOf(int fd) const;
   void Warn(const CallCounts& counts);
 
   const int port_;
-  // /proc/self/fd, and a descriptor that is a copy of whatever is looked at. Both are opened at the start: an attacker
-  // may leave the process no other. The guard's thread alone uses them, as all that follows up to mu_.
+  // /proc/self/fd, and a descriptor that is made a copy of each descriptor examined. Both are opened at the start,
+  // because an attacker may leave the process no free descriptor. These fields and those down to mu_ are used only by
+  // the guard's thread.
   DIR* const descriptors_;
   const int held_;
-  // Calls of all servers of the process that were not answered with OK, at the last look at the connections.
+  // Calls of all servers of the process that were not answered with OK, when the connections were last examined.
   int64_t looked_at_ = 0;
   // Numbers of sockets that have been closed and that gRPC still lists.
   std::set<int64_t> closed_;
-  // Whether new connections wait, and until when at most.
+  // True while new connections wait; resume_at_ is when the wait ends at the latest.
   bool paused_ = false;
   absl::Time resume_at_ = absl::InfinitePast();
   absl::Time next_warning_ = absl::InfinitePast();

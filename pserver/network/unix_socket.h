@@ -1,9 +1,9 @@
-// Where a server's Unix-domain socket lies, for clients on its own machine.
+// Path of a server's Unix-domain socket, for clients on its own machine.
 //
 //   <TMPDIR or /tmp>/weir-<uid>/<pid>-<16 random hex digits>.sock       directory 0700, socket 0600
 //
-// A server tells its clients the name over TCP, and nobody else has a socket of that name: who can connect to it is on
-// the same machine (and in the same container), talking to the same process.
+// A server tells its clients the path over TCP, and no other process has a socket of that name. So a client that can
+// connect to it is on the same machine (and in the same container), and talks to the same process.
 #ifndef WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
 #define WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
 
@@ -14,13 +14,13 @@
 
 namespace weir {
 
-// A name for a new socket. Makes the directory; sockets in it that nobody listens on any more are removed.
+// Returns a path for a new socket. Makes the directory and removes sockets in it that no process listens on.
 // FailedPrecondition: the directory cannot be made, is not this user's alone, or its name is too long for a socket.
 absl::StatusOr<std::string> NewUnixSocketPath();
-// The same below another directory than /tmp.
+// Likewise, in `directory` instead of /tmp.
 absl::StatusOr<std::string> NewUnixSocketPath(const std::string& directory);
 
-// Whether somebody listens at `path`, a socket of this user.
+// Returns true if a process listens at `path`, a socket of this user.
 bool ListensAt(const std::string& path);
 
 }  // namespace weir

@@ -1,7 +1,7 @@
-// The server's half of the lane tree: adds what trainers pushed, in an order that is a function of the job alone.
+// Server's half of the lane tree: adds what trainers pushed, in an order that is a function of the job alone.
 //
-// A trainer pushes sums over aligned nodes of the tree (framework/runtime/lane_tree.h); here they are added up to the
-// root. An absent node is skipped, never added as zero. Pure functions of their inputs.
+// A trainer pushes sums over aligned nodes of the tree (framework/runtime/lane_tree.h); these functions add them up to
+// the root. An absent node is skipped, never added as zero. Pure functions of their inputs.
 #ifndef WEIR_PSERVER_PROTOCOL_MERGE_GRADIENTS_H_
 #define WEIR_PSERVER_PROTOCOL_MERGE_GRADIENTS_H_
 
@@ -21,8 +21,8 @@ struct DenseRun {
   absl::Span<const float> values;
 };
 
-// Adds the nodes of one dense block into out. The runs of a node tile [0, out.size()) in any order; InvalidArgument
-// when they do not. At least one run. `lanes`: leaves of the tree.
+// Adds the nodes of one dense block into out. The runs of a node must tile [0, out.size()), in any order; otherwise
+// InvalidArgument. At least one run. `lanes`: number of leaves of the tree.
 absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> out);
 
 // Rows of one node: values[order[i]] belongs to ids[order[i]] (order nullptr: i itself), ascending by MixId(id), each
@@ -34,15 +34,16 @@ struct RowRun {
   const uint32_t* order = nullptr;
 };
 
-// Rows after merging, ascending by MixId. Pointers lead into the runs where one node alone has a row, else into `sums`.
-// Reused from call to call, it allocates nothing.
+// Rows after merging, ascending by MixId. A gradient pointer leads into a run if only one node has the row, else into
+// `sums`. Allocates nothing when reused.
 struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<const float*> grads;
   std::vector<float> sums;
 };
 
-// Union by id of all rows whose MixId lies in [first, last]. InvalidArgument when one node brings an id twice.
+// Merges all rows whose MixId lies in [first, last] into their union by id. InvalidArgument when one node brings an id
+// twice.
 absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint64_t first, uint64_t last,
                        MergedRows* out);
 

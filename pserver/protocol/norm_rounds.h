@@ -1,8 +1,8 @@
-// Norms over what several servers hold parts of: one step (in async one trainer's transaction) on one server, and the
-// adding up between servers. Not thread-safe.
+// Norms over values that several servers hold parts of: the state of one step (in async of one trainer's transaction)
+// on one server, and the addition between servers. Not thread-safe.
 //
-//   server   Wanted --sums made, Offer--> Waiting --norms come, Book--> Wanted (next round) ... --> Complete --> the
-//   updates trainer  asks every server for round 0, AddSums, NormsOf, brings them with the call of round 1, and so on
+//   server   Wanted --Offer: sums made--> Waiting --Book: norms come--> Wanted (next round) ... Complete --> updates
+//   trainer  asks every server for round 0, AddSums, NormsOf, brings them with the call of round 1, and so on
 //
 // Sums are exact (framework/base/exact_sum.h): neither their order nor the cut changes a bit.
 #ifndef WEIR_PSERVER_PROTOCOL_NORM_ROUNDS_H_
@@ -20,36 +20,36 @@
 
 namespace weir {
 
-// By what goes together (attribute `name` of whole_norm).
+// Sums and norms by the attribute `name` of whole_norm, which groups what one norm covers.
 using NormSums = std::map<std::string, ExactSum, std::less<>>;
 using Norms = std::map<std::string, double, std::less<>>;
 
-// Square roots of the totals. OutOfRange names a norm that is NaN or infinite: no step can be made with it.
+// Returns the square roots of the totals. OutOfRange names a norm that is NaN or infinite; no step can be made with it.
 absl::StatusOr<Norms> NormsOf(const NormSums& totals);
 
-// Adds what one server offered. DataLoss: bytes that are no sum.
+// Adds the sums that one server offered to `totals`. DataLoss: bytes that are no sum.
 absl::Status AddSums(const v1::NormsReply& reply, NormSums* totals);
 
-// One server's side of one step.
+// State of one step on one server.
 class NormRounds {
  public:
   explicit NormRounds(int rounds = 0) : rounds_(rounds) {}
 
   bool Complete() const { return round_ == rounds_; }
-  // The sums of round() are out; the norms have not come.
+  // True while the sums of round() are offered and its norms have not come.
   bool Waiting() const { return offered_; }
   int round() const { return round_; }
-  // Of the rounds so far.
+  // Norms of all rounds so far.
   const Norms& norms() const { return norms_; }
 
-  // Not Waiting, not Complete.
+  // Offers the sums of round(). Must not be Waiting or Complete.
   void Offer(NormSums sums);
-  // With one server the sums of round() are the totals.
+  // Completes round() at once: with one server its sums are the totals. Errors as NormsOf.
   absl::Status OfferAlone(const NormSums& sums);
-  // Norms of a round. A repeat changes nothing. FailedPrecondition: that round's sums are not out. InvalidArgument:
-  // other names than were offered, or a norm that is none.
+  // Stores the norms of a round. A repeat changes nothing. FailedPrecondition: that round's sums are not offered.
+  // InvalidArgument: other names than were offered, or a value that cannot be a norm.
   absl::Status Book(int round, const google::protobuf::RepeatedPtrField<v1::WholeNorm>& norms);
-  // The sums of round().
+  // Writes the sums of round() into the reply.
   void Fill(v1::NormsReply* reply) const;
 
  private:

@@ -1,5 +1,5 @@
-// How a client reaches servers: over gRPC (pserver/network/grpc_transport.h), by a call in the same process
-// (pserver/embedded/in_process.h), or through a seam that drops, repeats and delays (tests/testing).
+// Path from a client to servers: over gRPC (pserver/network/grpc_transport.h), by a call in the same process
+// (pserver/embedded/in_process.h), or through a test transport that drops, repeats and delays calls (tests/testing).
 #ifndef WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
 #define WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
 
@@ -15,7 +15,7 @@ namespace weir {
 // Methods of weir.v1.ParameterServer, in its order.
 enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl, kNorms };
 inline constexpr int kMethods = 7;
-// "Join", ... as in the service.
+// Returns the name of the method in the service: "Join", ...
 std::string_view MethodName(Method method);
 
 using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
@@ -24,16 +24,17 @@ using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Sends one request; `done` runs exactly once, on any thread, not later than shortly after `timeout`. Request and
+  // Sends one request. `done` runs exactly once, on any thread, at the latest shortly after `timeout`. Request and
   // reply bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull).
-  // Unavailable: not reached, repeat; DeadlineExceeded: no answer in time, repeat.
+  // Unavailable: the server was not reached; DeadlineExceeded: no answer in time. Both ask the caller to repeat.
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
-  // For messages: "server 1 at 127.0.0.1:6171".
+  // Name of the server for messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;
   virtual int servers() const = 0;
-  // Call does the server's work before it returns: several calls are then worth several threads.
+  // True if Call does the server's work before it returns; it is then worth making several calls on several threads.
   virtual bool answers_inside() const { return false; }
-  // Bytes may be spoiled on the way: payloads of Push and Pull carry checksums, and both ends compare them.
+  // True if bytes may be corrupted on the way: payloads of Push and Pull then carry checksums, and both ends compare
+  // them.
   virtual bool checks_payloads() const { return true; }
 };
 

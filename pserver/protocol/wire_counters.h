@@ -1,12 +1,12 @@
-// Messages and bytes of one end of the wire, among the counters of the process (framework/base/counters.h).
+// Counters of messages and bytes at one end of the wire, among the counters of the process (framework/base/counters.h).
 //
-//   trainer.<id>.<method>.messages    calls that the trainer has made, tries counted one by one
-//   trainer.<id>.<method>.bytes_out   of their requests
-//   trainer.<id>.<method>.bytes_in    of their answers
-//   server.<id>.<method>.messages     calls that have come, .bytes_in and .bytes_out as the server sees them
+//   trainer.<id>.<method>.messages    calls made by the trainer, each try counted
+//   trainer.<id>.<method>.bytes_out   bytes of their requests
+//   trainer.<id>.<method>.bytes_in    bytes of their answers
+//   server.<id>.<method>.messages     calls received; .bytes_in and .bytes_out are from the server's point of view
 //
 // <method>: join, heartbeat, push, pull, exchange, control, norms. Bytes are those of requests and answers as Transport
-// carries them; what gRPC and TCP put around them is not counted.
+// carries them; the overhead of gRPC and TCP is not counted.
 #ifndef WEIR_PSERVER_PROTOCOL_WIRE_COUNTERS_H_
 #define WEIR_PSERVER_PROTOCOL_WIRE_COUNTERS_H_
 
@@ -25,9 +25,9 @@ class WireCounters {
   // `role`: "trainer" or "server".
   WireCounters(std::string_view role, int id, Counters* counters = &Counters::Process());
 
-  // A call begins: its request goes out (trainer) or has come in (server).
+  // Counts a request that goes out (trainer) or has come in (server).
   void Request(Method method, size_t bytes) const;
-  // Its answer, when it is none of an error.
+  // Counts an answer that is not an error.
   void Answer(Method method, size_t bytes) const;
 
  private:

@@ -1,9 +1,9 @@
-// Delay compensation: what each trainer last read of a block, so that its gradient can be corrected for what has
-// changed since.
+// Delay compensation: keeps the values that each trainer last read of a block, so that its gradient can be corrected
+// for later changes.
 //
-// The arithmetic stands in the program (ops/delay_compensate.cc); here are the values that it needs. One of these
-// belongs to one dense block; not thread-safe, used under the block's lock. A trainer's copy is made when it first
-// reads: memory is up to trainers times the block.
+// The arithmetic is in the program (ops/delay_compensate.cc); this class holds the values it needs. One object belongs
+// to one dense block; not thread-safe, used under the block's lock. A trainer's copy is made at its first read, so
+// memory is up to trainers times the block.
 #ifndef WEIR_PSERVER_SERVER_DELAY_COMPENSATION_H_
 #define WEIR_PSERVER_SERVER_DELAY_COMPENSATION_H_
 
@@ -18,9 +18,10 @@ class ReadValues {
  public:
   explicit ReadValues(int trainers) : by_trainer_(static_cast<size_t>(trainers)) {}
 
-  // The trainer reads elements [begin, begin + count) of `now`.
+  // Records that the trainer reads elements [begin, begin + count) of `now`.
   void Read(int trainer, const Tensor& now, int64_t begin, int64_t count);
-  // What it last read, sharing memory; of one that has not read anything, `now`: nothing has changed for it.
+  // Returns the values that the trainer last read, sharing memory; `now` if it has read nothing, so that nothing has
+  // changed for it.
   Tensor Of(int trainer, const Tensor& now) const;
 
  private:

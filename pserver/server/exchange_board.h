@@ -1,6 +1,7 @@
-// Where every trainer leaves bytes under a key and takes everyone's. Not thread-safe; ServerCore locks around it.
+// Board on which every trainer leaves bytes under a key and reads the bytes of all. Not thread-safe; ServerCore locks
+// around it.
 //
-// What a trainer has left here, keys and bookkeeping included, takes `room` bytes at most; more is ResourceExhausted.
+// A trainer's bytes, with keys and bookkeeping, may take at most `room`; more is ResourceExhausted.
 #ifndef WEIR_PSERVER_SERVER_EXCHANGE_BOARD_H_
 #define WEIR_PSERVER_SERVER_EXCHANGE_BOARD_H_
 
@@ -20,38 +21,40 @@ namespace weir {
 class ExchangeBoard {
  public:
   explicit ExchangeBoard(int trainers) : ExchangeBoard(std::vector<size_t>(static_cast<size_t>(trainers), SIZE_MAX)) {}
-  // By trainer.
+  // Room in bytes, by trainer.
   explicit ExchangeBoard(std::vector<size_t> room)
       : trainers_(static_cast<int>(room.size())), room_(std::move(room)), used_(room_.size(), 0) {}
 
-  // InvalidArgument: a key that is none.
+  // Returns InvalidArgument if the key is not valid.
   static absl::Status CheckKey(const std::string& key);
-  // Keeps a chunk of a contribution; the same chunk again changes nothing. InvalidArgument when chunk numbers make no
-  // sense or contradict earlier ones. ResourceExhausted: see above.
+  // Stores a chunk of a contribution; a repeated chunk changes nothing. InvalidArgument when chunk numbers are out of
+  // range or contradict earlier ones. ResourceExhausted: the trainer's room is full.
   absl::Status Put(const v1::ExchangeRequest& request, int trainer);
-  // Trainers whose contribution under the key is not complete, without those that `excused` says are not waited for.
+  // Returns the trainers whose contribution under the key is not complete, without those for which `excused` is true.
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
-  // Chunk `request.chunk` of the contribution of `request.read_trainer`; one of an excused trainer is empty.
+  // Copies chunk `request.chunk` of the contribution of `request.read_trainer` into the reply; the chunk of an excused
+  // trainer is empty.
   absl::Status Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply);
-  // Posts (ExchangeRequest.edition): each trainer's newest, apart from what is waited for. Chunks of an edition older
-  // than the newest that has begun are dropped. InvalidArgument as Put.
+  // Posts (ExchangeRequest.edition): keeps each trainer's newest post; nobody waits for posts. Drops chunks of an
+  // edition older than the newest that has begun. Errors as Put.
   absl::Status Post(const v1::ExchangeRequest& request, int trainer);
   absl::Status ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const;
-  // Bytes that Read, or with an edition ReadPost, would put into its reply; 0 where it would fail.
+  // Returns the number of bytes that Read, or with an edition ReadPost, would put into its reply; 0 where it would
+  // fail.
   size_t ReadBytes(const v1::ExchangeRequest& request) const;
-  // The newest post of anyone under the key, by edition; of two the lower trainer's.
+  // Newest post of any trainer under the key, by edition; of equal editions the lower trainer's.
   struct NewestPost {
     int trainer = -1;  // -1: none
     int64_t edition = -1;
   };
   NewestPost Newest(const std::string& key) const;
 
-  // Forgets keys that their readers (but the excused) have read to the end longer than `keep` ago: until then a reader
-  // whose reply was lost may come again. What an excused reader alone was to read is the chief's. Those with
+  // Forgets keys whose readers (excused ones aside) finished reading more than `keep` ago; before that a reader whose
+  // reply was lost may come again. A key whose only reader is excused is the chief's to read. Keys with
   // ExchangeRequest.keep stay.
   void Expire(absl::Time now, absl::Duration keep, const std::function<bool(int)>& excused, int chief);
 
-  // Of a trainer.
+  // Returns the bytes of the trainer's room in use.
   size_t used(int trainer) const { return used_[static_cast<size_t>(trainer)]; }
 
  private:
@@ -59,10 +62,10 @@ class ExchangeBoard {
     std::vector<std::string> chunks;
     std::vector<bool> have;
     bool complete = false;
-    size_t bytes = 0;  // of the trainer's room
+    size_t bytes = 0;  // counted against the trainer's room
   };
   struct Entry {
-    int maker = 0;  // whose room has the key
+    int maker = 0;  // trainer whose room the key is counted against
     size_t bytes = 0;
     std::vector<Contribution> contributions;
     std::vector<bool> read;  // trainers that have taken the last chunk of the last contribution
@@ -77,12 +80,12 @@ class ExchangeBoard {
     Contribution coming;
   };
   static absl::Status CheckChunk(const v1::ExchangeRequest& request);
-  // Keeps a chunk of what `contribution` becomes.
+  // Stores one chunk of `contribution`.
   absl::Status AddChunk(const v1::ExchangeRequest& request, int trainer, Contribution* contribution);
-  // Takes room, for messages under a key.
+  // Takes bytes of the trainer's room, for messages under a key.
   absl::Status Take(int trainer, size_t bytes, const std::string& key);
   void GiveBack(int trainer, size_t bytes) { used_[static_cast<size_t>(trainer)] -= bytes; }
-  // That a key takes without what is said under it.
+  // Returns the bytes that a key takes without its contributions.
   size_t KeyBytes(const std::string& key) const;
 
   int trainers_;

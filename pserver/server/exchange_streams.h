@@ -1,6 +1,6 @@
-// Bytes of any size from one trainer to one other: the reader takes chunks while the writer brings the next, and few
-// are here at a time. Not thread-safe; ServerCore locks around it. The calls are those of ExchangeRequest.stream_to and
-// stream_from.
+// Streams of bytes of any size from one trainer to one other: the reader takes chunks while the writer brings the next,
+// so the server holds few at a time. Not thread-safe; ServerCore locks around it. The calls are those of
+// ExchangeRequest.stream_to and stream_from.
 #ifndef WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
 #define WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
 
@@ -20,29 +20,31 @@ class ExchangeStreams {
  public:
   explicit ExchangeStreams(int trainers) : trainers_(trainers) {}
 
-  // Keeps a chunk that `trainer` brings; one seen before changes nothing. InvalidArgument: a chunk out of order, or too
+  // Stores a chunk from `trainer`; a repeated chunk changes nothing. InvalidArgument: a chunk out of order, or too
   // large. ResourceExhausted: the window is full, or the trainer writes to too many streams.
   absl::Status Write(const v1::ExchangeRequest& request, int trainer);
-  // Whether chunk `request.chunk` of `trainer` has room.
+  // Returns true if there is room for chunk `request.chunk` of `trainer`.
   bool HasRoom(const v1::ExchangeRequest& request, int trainer) const;
 
   // Forgets the chunks before `request.chunk`, which the reader `trainer` has taken.
   absl::Status Take(const v1::ExchangeRequest& request, int trainer);
-  // The chunk that it asks for, or the end. False: neither is there yet. `gone`: nothing more will come.
+  // Puts the chunk that the reader asks for, or the end of the stream, into the reply. Returns false if neither is
+  // there yet. `gone`: the writer will bring nothing more.
   bool Read(const v1::ExchangeRequest& request, int trainer, bool gone, v1::ExchangeReply* reply) const;
-  // Bytes that Read would put into its reply.
+  // Returns the number of bytes that Read would put into its reply.
   size_t ReadBytes(const v1::ExchangeRequest& request, int trainer) const;
 
-  // A trainer has died: what it reads is dropped from now on, and what it writes ends.
+  // Ends the streams of a trainer that has died: chunks for it are dropped, now and later; its own streams end after
+  // the chunks already here.
   void Close(int trainer);
-  // Forgets streams that ended longer than `keep` ago: until then a call whose reply was lost may come again.
+  // Forgets streams that ended longer than `keep` ago; before that a call whose reply was lost may come again.
   void Expire(absl::Time now, absl::Duration keep);
 
  private:
   struct Stream {
     std::deque<std::string> chunks;  // from `taken` on
     int taken = 0;
-    int count = 0;  // of all chunks; 0: not known yet
+    int count = 0;  // number of all chunks; 0: not known yet
     bool closed = false;
     absl::Time ended = absl::InfiniteFuture();
     int next() const { return taken + static_cast<int>(chunks.size()); }

@@ -1,5 +1,4 @@
-// A request on its way through a server, as the profiler shows it: from its arrival to its answer, with what it waits
-// for.
+// Profile of one request in a server: from its arrival to its answer, with its waits.
 #ifndef WEIR_PSERVER_SERVER_HANDLED_CALL_H_
 #define WEIR_PSERVER_SERVER_HANDLED_CALL_H_
 
@@ -17,23 +16,23 @@ class HandledCall;
 // Null when nothing is recorded.
 using HandledCallPtr = std::shared_ptr<HandledCall>;
 
-// Whoever has the request has this too: one thread at a time, handed over with it.
+// Owned together with the request and handed over with it; used by one thread at a time.
 class HandledCall {
  public:
-  // A request has come, of the call that ProfiledCallScope tells of.
+  // Starts the record of a request that has come, for the call in ProfiledCallScope.
   static HandledCallPtr Begin(Method method, size_t bytes);
 
-  // The functions below do nothing without a call.
-  // Whose it is, and of which step, unless the caller has said that beside it. `name`: instead of the method's.
+  // The functions below do nothing if `call` is null.
+  // Sets the trainer of the request and, unless the call carried one, its step. `name` replaces the method's name.
   static void Describe(const HandledCallPtr& call, int trainer, int64_t step, ProfileName name);
-  // It waits from now on; `what`: for whom.
+  // Records that the request waits from now on. `what`: the process it waits for.
   static void BeginWait(const HandledCallPtr& call, ProfileName name, std::string_view what);
   static void EndWait(const HandledCallPtr& call);
-  // The answer goes out; ends a wait as well. bytes: of the answer, 0 when it is an error.
+  // Records that the answer goes out; ends a wait as well. bytes: size of the answer, 0 when it is an error.
   static void End(const HandledCallPtr& call, size_t bytes);
 
   static bool Wanted(const HandledCallPtr& call) { return call != nullptr && Profiler::Wants(call->event_.step); }
-  // -1: not recorded.
+  // Returns the step, -1 if the call is not recorded.
   static int64_t StepOf(const HandledCallPtr& call) { return Wanted(call) ? call->event_.step : -1; }
 
  private:

@@ -1,10 +1,9 @@
-// The learning rates of one server: runs the LR block of its program between updates and keeps its counters.
-// Thread-safe.
+// Learning rates of one server: runs the LR block of its program between updates and keeps its counters. Thread-safe.
 //
 // In sync the block runs once before the updates of a step that takes effect. In async every trainer's step is a
-// transaction; the block runs before the first, and then before every trainers-th of this server, so that t is the
-// number of transactions that have begun to take effect here divided by the number of trainers, rounded down. Steps
-// that are skipped, and steps without samples, do not count.
+// transaction, and the block runs before the first transaction of this server and then before every trainers-th one. So
+// t is the number of transactions that have begun to take effect here, divided by the number of trainers and rounded
+// down. Skipped steps and steps without samples do not count.
 #ifndef WEIR_PSERVER_SERVER_LEARNING_RATES_H_
 #define WEIR_PSERVER_SERVER_LEARNING_RATES_H_
 
@@ -28,12 +27,12 @@ namespace weir {
 class LearningRates {
  public:
   // `block` of the program holds the ops; the variables in `scope` have their initial values. `transactions_per_step`:
-  // 1 in sync, the number of trainers in async. InvalidArgument names what cannot be run or saved. `scope` outlives
-  // this.
+  // 1 in sync, the number of trainers in async. InvalidArgument names the block or variable that cannot be run or
+  // saved. `scope` must outlive this object.
   static absl::StatusOr<std::unique_ptr<LearningRates>> Create(const v1::ProgramDesc& main, int block, Scope* scope,
                                                                int transactions_per_step);
 
-  // Held while updates read learning rates, which do not change meanwhile. May be empty.
+  // Keeps learning rates from changing while updates read them. May be empty.
   class Hold {
    public:
     Hold() = default;
@@ -47,23 +46,24 @@ class LearningRates {
     friend class LearningRates;
     LearningRates* rates_ = nullptr;
   };
-  // A transaction begins to take effect: its rates. Waits for updates that run under others.
+  // Sets the rates of a transaction that begins to take effect, and holds them. Waits for updates that run under other
+  // rates.
   absl::Status Begin(int64_t step, Hold* hold);
-  // Another part of a transaction that has begun.
+  // Holds the present rates for another part of a transaction that has begun.
   void GoOn(Hold* hold);
 
-  // What lives across steps, as 4-byte units: persistable variables that the block writes, by name, and "transactions".
-  // Nobody holds or begins meanwhile.
+  // State that lives across steps, as 4-byte units: persistable variables that the block writes, by name, and
+  // "transactions". No Hold may exist, and no Begin run, meanwhile.
   struct State {
     std::string name;
-    absl::Span<float> bits;  // until the next Begin
+    absl::Span<float> bits;  // valid until the next Begin
   };
   std::vector<State> states();
 
  private:
   explicit LearningRates(int transactions_per_step) : transactions_per_step_(transactions_per_step) {}
   void Release();
-  // The block runs before this transaction.
+  // Returns true if the block runs before this transaction.
   bool Due() const;
 
   const int transactions_per_step_;
@@ -72,12 +72,12 @@ class LearningRates {
   CondVar changed_;
   bool changing_ ABSL_GUARDED_BY(mu_) = false;
   int holders_ ABSL_GUARDED_BY(mu_) = 0;
-  // Used by whoever has set changing_, or in states().
+  // Used only by the thread that has set changing_, and in states().
   Tensor transactions_;  // int64 [1]
   std::unique_ptr<Executor> block_;
 };
 
-// Name under which they stand in checkpoints and digests; no parameter can have it.
+// Name of these states in checkpoints and digests; no parameter can have it.
 inline constexpr char kLearningRateStates[] = "@LR_SCHEDULE";
 
 }  // namespace weir

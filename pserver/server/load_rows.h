@@ -1,4 +1,4 @@
-// Rows of a table from row files (framework/checkpoint/row_file.h): a table that was trained elsewhere, or earlier.
+// Loads rows of a table from row files (framework/checkpoint/row_file.h): of a table trained elsewhere, or earlier.
 #ifndef WEIR_PSERVER_SERVER_LOAD_ROWS_H_
 #define WEIR_PSERVER_SERVER_LOAD_ROWS_H_
 
@@ -10,9 +10,9 @@
 
 namespace weir {
 
-// Puts the rows whose logical shards `table` holds into it, whatever number of shards the files come from. A later file
-// goes over an earlier one: its rows replace, and ids that it says are removed have no row. State is that of the files,
-// or that of a new row where they have none.
+// Loads the rows whose logical shards `table` holds, from files written with any number of shards. A later file
+// overrides an earlier one: its rows replace, and ids that it lists as removed have no row. State comes from the files;
+// where they have none, a row gets the state of a new row.
 //
 // FailedPrecondition: another width, or state that the present optimizer does not have; the text names file, expected
 // and got. DataLoss: a damaged file.

@@ -1,5 +1,5 @@
-// Bytes of answers that one session may have on their way. A trainer that does not read would otherwise have its server
-// keep every answer it asks for. Thread-safe.
+// Limit on the bytes of answers that one session may have on their way. Without it the server would have to keep every
+// answer that a trainer asks for and does not read. Thread-safe.
 #ifndef WEIR_PSERVER_SERVER_REPLY_CREDITS_H_
 #define WEIR_PSERVER_SERVER_REPLY_CREDITS_H_
 
@@ -13,14 +13,15 @@ class ReplyCredits : public std::enable_shared_from_this<ReplyCredits> {
  public:
   explicit ReplyCredits(size_t limit) : limit_(limit) {}
 
-  // Takes `bytes`, which come back when the last copy of the result goes: whoever sends them lets it go with the
-  // memory. Null when more than the limit would be on the way; one answer may always be, however large.
+  // Takes `bytes` of the limit, which are given back when the last copy of the result is destroyed; the sender keeps a
+  // copy as long as the answer's memory. Returns null if the bytes on their way would exceed the limit. One answer may
+  // always go out, whatever its size.
   std::shared_ptr<const void> Take(size_t bytes);
   size_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
 
  private:
   const size_t limit_;
-  // Memory is no part of what it says: no order is needed.
+  // Orders no other memory, so relaxed access is enough.
   std::atomic<size_t> outstanding_{0};
 };
 

@@ -1,7 +1,7 @@
-// A server's side of checkpoints: its shard written and read, its host's part published, found and set aside.
+// Server's side of checkpoints: writes and reads its shard, and publishes, finds and sets aside the part of its host.
 //
-// Does what a ControlRequest says; when that may be done is the caller's business (pserver/server/server_core.cc): in
-// sync at a step border, and one request at a time.
+// Executes ControlRequests. The caller (pserver/server/server_core.cc) decides when: in sync at a step border, and one
+// request at a time.
 #ifndef WEIR_PSERVER_SERVER_SERVER_CHECKPOINTS_H_
 #define WEIR_PSERVER_SERVER_SERVER_CHECKPOINTS_H_
 
@@ -22,28 +22,31 @@ namespace weir {
 
 class ServerCheckpoints {
  public:
-  // `directory`: the owner's mark but for its run; its `dir` is "" when the job keeps no checkpoints. `params` is
-  // borrowed.
+  // `directory`: the owner's mark, in which the run is still missing; its `dir` is "" if the job keeps no checkpoints.
+  // `params` is borrowed.
   ServerCheckpoints(OwnerOptions directory, int server_id, int servers, ServerParams* params)
       : dir_(directory.dir), mark_(std::move(directory)), server_id_(server_id), servers_(servers), params_(params) {}
 
-  // Where the job stands after a load. trainer_steps: async; the least of the shards that this server's blocks and rows
-  // come from. With one of them, as when nothing was placed anew, no step is missing or comes twice; with several,
-  // steps come twice to what stood further, which beats a step that is missing.
+  // State of the job after a load. trainer_steps: async; for each trainer the smallest count among the shards that this
+  // server's blocks and rows come from (the manifest's counts if these shards have none). If they come from one shard,
+  // as when nothing was placed anew, no step is missing or applied twice. If they come from several, parts with a
+  // larger count get some steps twice, which is better than a missing step.
   struct Loaded {
     int64_t step = 0;
     std::vector<int64_t> trainer_steps;
-    // CheckpointShard.table_steps: of this server's own shard, under the same condition, else the most of all.
+    // CheckpointShard.table_steps of this server's own shard if the checkpoint has one shard per server; else the
+    // largest of all shards; the checkpoint's step if no shard has the field.
     int64_t table_steps = 0;
   };
 
-  // FailedPrecondition for each of them when the job has no directory.
-  // `trainer_steps`: of each trainer, those that have taken effect here; kept beside the values that they led to.
-  // `table_steps`: async, CheckpointShard.table_steps.
+  // Each of these returns FailedPrecondition when the job has no directory.
+  //
+  // Save writes this server's shard. `trainer_steps`: number of steps of each trainer that have taken effect here,
+  // stored beside the values. `table_steps`: async, CheckpointShard.table_steps.
   absl::Status Save(const v1::SaveShard& save, const std::vector<int64_t>& trainer_steps,
                     std::optional<int64_t> table_steps, v1::ControlReply* reply);
-  // checkpoint.per_host: makes the directory that of a run; the answer's `refused` says whose it may still be. Never
-  // waits.
+  // checkpoint.per_host: makes the directory belong to a run. The answer's `refused` says which run may still own it.
+  // Never waits.
   absl::Status Own(const v1::OwnDirectory& own, v1::ControlReply* reply);
   absl::Status Publish(const v1::PublishPart& publish);
   absl::Status Prune(const v1::PruneParts& prune);
@@ -53,17 +56,18 @@ class ServerCheckpoints {
 
  private:
   absl::Status CheckDirectory() const;
-  // Of a checkpoint written per host, this server needs its own shard and no other: that of the same server of as many.
+  // Checks a checkpoint written per host: this server needs only its own shard, that of the same server out of the same
+  // number of servers.
   absl::Status CheckMine(const std::string& path, const v1::CheckpointManifest& manifest) const;
 
-  // What is at `path` is what the caller means. FailedPrecondition names both directories.
+  // Checks that the checkpoint at `path` is the one the caller means. FailedPrecondition names both directories.
   absl::Status CheckSame(const v1::LoadCheckpoint& load, const std::string& path,
                          const absl::StatusOr<v1::CheckpointManifest>& read) const;
 
   const std::string dir_;
   const OwnerOptions mark_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
-  std::string run_;                        // owner_'s
+  std::string run_;                        // run of owner_
   const int server_id_;
   const int servers_;
   ServerParams* const params_;

@@ -1,10 +1,10 @@
-// The class behind ServerCore, for the files that make it up:
+// Implementation class behind ServerCore, for the files that make it up:
 //
 //   server_core.cc           start, dispatch
-//   server_core_sessions.cc  who is who: joins, heart-beats, callers
+//   server_core_sessions.cc  joins, heart-beats, checks of callers
 //   server_core_pushes.cc    parts of steps, and how steps take effect
 //   server_core_pulls.cc     reads
-//   server_core_exchange.cc  what trainers tell each other, norms over servers
+//   server_core_exchange.cc  exchanges between trainers, norms over servers
 //   server_core_control.cc   checkpoints and digests
 //   server_core_watch.cc     failures, leases, the passing of time
 #ifndef WEIR_PSERVER_SERVER_SERVER_CORE_IMPL_H_
@@ -42,22 +42,22 @@
 
 namespace weir {
 
-// Longest wait of one call, whatever the caller asks for: it asks again.
+// Longest wait of one call, whatever the caller asks for; the caller then asks again.
 inline constexpr absl::Duration kMaxWait = absl::Seconds(60);
 
-// Calls of one trainer and method that wait for their answers at once: one of our clients has a step's pulls, and
-// repeats of one other call.
+// Maximum number of waiting calls of one trainer and method. Our client has the pulls of a step, and repeats of one
+// other call.
 inline constexpr size_t kMaxWaitingCalls = 1024;
 
-// Runs after the lock is released: no lock across a callback.
+// Callbacks to run after the lock is released: no lock may be held across a callback.
 using Actions = std::vector<std::function<void()>>;
 inline void RunAll(Actions* actions) {
   for (std::function<void()>& action : *actions) action();
   actions->clear();
 }
 
-// Adds a repeat of a call to those that wait for its answer. Beyond `most` the oldest, which its caller has long given
-// up, is told to ask again.
+// Adds a repeat of a call to those that wait for its answer. Beyond `most` the oldest one, which its caller gave up
+// long ago, is answered with Unavailable.
 inline void WaitAsNewest(const ReplyCallback& reply, size_t most, std::vector<ReplyCallback>* waiting,
                          Actions* actions) {
   if (waiting->size() >= most) {
@@ -120,7 +120,7 @@ class ServerCoreImpl : public ServerCore {
   const Counters& counters() const override { return counters_; }
 
  private:
-  // A trainer's pushes of one step.
+  // Pushes of one trainer in one step.
   struct PendingStep {
     int64_t step = -1;  // -1: none begun
     std::vector<bool> parts;
@@ -130,10 +130,10 @@ class ServerCoreImpl : public ServerCore {
     int64_t first_samples = 0;  // of step 0
     v1::Verdict verdict = v1::APPLY;
     std::vector<Gradient> gradients;
-    size_t bytes = 0;    // that they take
+    size_t bytes = 0;    // taken by the gradients
     bool begun = false;  // eager: parts of it have taken effect
-    // Once complete, until it has taken effect: whose gradients (in sync with trainer 0: everyone's), and how far norms
-    // are.
+    // Set once the step is complete, until it has taken effect: the gradients to apply (in sync, at trainer 0, those of
+    // all trainers), and the progress of norms.
     std::shared_ptr<std::vector<TrainerGradients>> gathered;
     NormRounds norms;
     bool tables_taken = false;  // async_tables: the gradients of tables are on their way, or have taken effect
@@ -146,16 +146,16 @@ class ServerCoreImpl : public ServerCore {
     std::shared_ptr<ReplyCredits> credits;  // of the session
     std::string process;
     uint64_t incarnation = 0;
-    bool takes_over = false;  // async: the place of a dead one
+    bool takes_over = false;  // async: took the place of a dead trainer
     absl::Time lease_until;
-    int64_t step = -1;  // last begun, by its heart-beat
+    int64_t step = -1;  // last step begun, according to its heart-beat
     std::string waiting_for;
     PendingStep pending;
-    absl::Time progress;      // when it last did something new
+    absl::Time progress;      // time of its last new action
     absl::Time last_warning;  // of its being slow
     bool slow = false;
-    bool told = false;  // that the job has failed
-    // Async: newest step that has taken effect; whether its step is being applied; who waits for that.
+    bool told = false;  // has been told that the job has failed
+    // Async: newest step that has taken effect; whether a step is being applied; callers that wait for it.
     int64_t applied_step = -1;
     bool applying = false;
     std::vector<ReplyCallback> applied_waiters;
@@ -164,11 +164,11 @@ class ServerCoreImpl : public ServerCore {
     int trainer;
     v1::PullRequest request;
     Slice payload;
-    size_t bytes;  // that it takes while it waits: as it came, and its header as a message
+    size_t bytes;  // taken while it waits: the request as it came, and its header as a message
     absl::Time deadline;
     ReplyCallback reply;
     HandledCallPtr handled;
-    // Once it is ready: the answer's bytes of the trainer's credits.
+    // Set once the pull is ready: the answer's bytes of the trainer's credits.
     std::shared_ptr<const void> credit = nullptr;
   };
   struct WaitingExchange {
@@ -190,7 +190,7 @@ class ServerCoreImpl : public ServerCore {
     v1::ControlRequest request;
     std::vector<ReplyCallback> replies;
   };
-  // What a pull's reply says of the version it shows.
+  // Facts about a version, for the reply of a pull.
   struct VersionInfo {
     int64_t version = 0;
     bool skipped = false;
@@ -209,87 +209,89 @@ class ServerCoreImpl : public ServerCore {
   void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
 
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ok when the caller is who it says and holds its id; renews its lease.
+  // Returns OK if the caller is the process that it says and holds its id; renews its lease.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Checks the caller of a request like CheckCaller, before anything else of it is parsed, copied or kept: `message` is
-  // the whole of it, or its header. InvalidArgument: bytes that are no message.
+  // Checks the caller of a request like CheckCaller, before anything else of it is parsed, copied or kept. `message`:
+  // the whole request, or its header. InvalidArgument: the bytes are no message.
   absl::Status Admit(const Slices& message, std::string_view what) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ok for the trainer whose duty the calls of Control are.
+  // Returns OK if the trainer may make Control calls: it must have the chief's duties.
   absl::Status CheckMayControl(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Aborted(int trainer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Name(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Self() const { return absl::StrCat("server ", options_.server_id, " (", options_.process, ")"); }
   bool AllJoined() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllComplete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whom the pull of a request waits for.
+  // Names, for messages, the processes that a pull waits for.
   std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The same in a few words that are alike in every step, for the profiler: "trainer 1", "the update".
+  // Names them in a few words that are equal in every step, for the profiler: "trainer 1", "the update".
   std::string WhoKeepsWaiting(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Async: an id whose trainer is gone is not waited for.
+  // Async: returns true if the trainer is gone and is not waited for.
   bool Excused(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Async: when the chief is dead or done its duties pass to the lowest living trainer, if there is one.
+  // Async: passes the chief's duties to the lowest living trainer, if there is one, when the chief is dead or done.
   void PassDuties() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The caller's join was refused elsewhere: its place is as it was before.
+  // Undoes a join that another server refused: the trainer's place is as it was before.
   absl::Status Leave(int trainer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // "", or what has taken effect here and is in no checkpoint.
+  // Returns "", or a description of the steps that have taken effect here and are in no checkpoint.
   std::string Unsaved() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Async: a dead trainer was the last that could save; whoever is done cannot.
+  // Async: fails the job if the trainer that died was the last one able to save; trainers that are done cannot.
   void FailIfUnsaved(const std::string& last_death, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void Fail(const absl::Status& status, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Async: the update of a trainer's step failed.
+  // Async: handles a failed update of a trainer's step.
   void FailApply(int trainer, int64_t step, const absl::Status& status, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchConnecting(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WatchProgress(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Books one part. `eager`: its gradients, to be applied at once. Sets `wait` when the answer must wait for the apply.
-  // `message`: bytes of the whole push. ResourceExhausted: the trainer's step would take more than PendingRoom.
+  // Records one part. `eager`: receives its gradients, to be applied at once. Sets `wait` when the answer must wait for
+  // the apply. `message`: bytes of the whole push. ResourceExhausted: the trainer's step would take more than
+  // PendingRoom.
   absl::StatusOr<v1::PushReply> BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
                                          size_t message, std::vector<Gradient>* eager, bool* eager_first, bool* wait,
                                          Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Async: the answer to a last part comes when the step has taken effect; with norms to be brought the answer to those
-  // does.
+  // Async: true if the answer to a last part comes only when the step has taken effect. If the trainer has to bring
+  // norms, the answer to those waits instead.
   bool AppliesBeforeAnswer(const PendingStep& pending) const {
     const bool norms = exchanges_norms_ && pending.samples > 0 && pending.verdict == v1::APPLY;
     return !sync_ && pending.Complete() && !norms;
   }
 
-  // Bytes that a trainer's pushes may take until their step takes effect (docs/wire.md, "Limits").
+  // Returns the bytes that a trainer's pushes may take until their step takes effect (docs/wire.md, "Limits").
   size_t PendingRoom(int trainer) const;
-  // The same of its exchanges and posts.
+  // Returns the bytes that its exchanges and posts may take.
   size_t ExchangeRoom(int trainer) const;
-  // ResourceExhausted when as many calls of a trainer wait as may.
+  // Returns ResourceExhausted if `waiting`, the number of the trainer's waiting calls, is at the limit.
   absl::Status CheckWaiting(int trainer, std::string_view what, size_t waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The planted fault: what a repeated part brings counts twice.
+  // Planted fault: counts the gradients of a repeated part twice.
   static void AddAgain(const std::vector<Gradient>& gradients, PendingStep* pending);
 
-  // Does whatever has become possible: applies steps, runs control calls. Without the lock; several threads may be in
-  // it.
+  // Does everything that has become possible: applies steps, runs control calls. Call without the lock; several threads
+  // may run it at once.
   void Advance();
   void ApplySync();
-  // The border behind a step of rows of tables; in async `table_step` counts transactions.
+  // Runs the step border of the rows of all tables; in async `table_step` counts transactions.
   absl::Status EndTableStep(int64_t step, int64_t table_step);
-  // Async: the number of a transaction that begins to take effect, and its end. Of transactions that overlap the one
-  // that ends last runs the borders behind all of them, so that each border is run once.
+  // Async: BeginTableStep returns the number of a transaction that begins to take effect; EndTableSteps marks its end.
+  // Of transactions that overlap, the one that ends last runs the borders of all of them, so that each border runs
+  // once.
   int64_t BeginTableStep();
   absl::Status EndTableSteps(int64_t step, int64_t table_step);
   void ApplyAsync(int trainer);
-  // Goes through rounds of norms of a step that is complete. False: `norms` waits for what a trainer brings.
+  // Runs rounds of norms of a complete step. Returns false when `norms` waits for norms that a trainer brings.
   absl::StatusOr<bool> MakeNorms(int64_t step, const std::vector<TrainerGradients>& gathered, NormRounds* norms);
-  // The transaction that a trainer brings norms for.
+  // Returns the transaction that a trainer brings norms for.
   const PendingStep& NormStep(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return trainers_[static_cast<size_t>(sync_ ? 0 : trainer)].pending;
   }
-  // Async: the step of a trainer waits for norms.
+  // Async: makes the step of a trainer wait for norms.
   void HoldForNorms(int id, NormRounds norms, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BookNorms(const v1::NormsRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerNorms(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // async_tables: what a trainer's complete step brings for tables.
+  // async_tables: applies the table gradients of a trainer's complete step.
   void ApplyTables(int trainer);
   void RunControl(std::shared_ptr<ControlCall> call);
   absl::StatusOr<v1::ControlReply> DoControl(const v1::ControlRequest& request);
@@ -299,24 +301,25 @@ class ServerCoreImpl : public ServerCore {
 
   bool PullReady(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeReadyPulls(std::vector<WaitingPull>* ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A pull that is answered begins its step.
+  // Records that the pull's step has begun, when the pull is answered.
   void NoteBegun(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckPull(const v1::PullRequest& request, const Slice& payload);
-  // Null: the trainer has to read answers first. Else it begins its step.
+  // Returns the credit for the answer of a pull that is ready, and records that its step has begun. Null: the pull is
+  // not ready, or the trainer has to read earlier answers first.
   std::shared_ptr<const void> TakeReady(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Values of an item that CheckPull has seen, as floats.
+  // Copies the values of an item that CheckPull has accepted, as floats.
   absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out);
   // `credit` lives as long as the answer's bytes.
   void ServePull(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
                  std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info);
   void AnswerExchanges(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A call of the streams; `call` is what waits if it has to.
+  // Handles a call of the streams. Sets in `call` the request that waits if it cannot be answered yet.
   absl::Status HandleStream(const v1::ExchangeRequest& request, WaitingExchange* call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerStream(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TryAnswerExchange(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // ExchangeRequest.anyone
+  // Answers a call with ExchangeRequest.anyone.
   bool TryAnswerAnyone(const WaitingExchange& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ServerOptions options_;
@@ -328,7 +331,7 @@ class ServerCoreImpl : public ServerCore {
   std::unique_ptr<ServerCheckpoints> checkpoints_;
   bool sync_ = true;
   bool eager_ = false;
-  // Other servers have parts of the norms that this one's steps need.
+  // True if other servers hold parts of the norms that this server's steps need.
   bool exchanges_norms_ = false;
   bool async_tables_ = false;
   int trainer_count_ = 1;
@@ -343,17 +346,17 @@ class ServerCoreImpl : public ServerCore {
 
   Mutex mu_;
   std::vector<Trainer> trainers_ ABSL_GUARDED_BY(mu_);
-  // HeartbeatReply.chief; server 0's word counts.
+  // Reported in HeartbeatReply.chief; server 0's value is authoritative.
   int chief_ ABSL_GUARDED_BY(mu_) = 0;
-  // Async: steps with samples that have taken effect here; how many of them the last shard that was written holds; and
-  // the last that a trainer vouched for by saying that it is done.
+  // Async, numbers of steps with samples: those that have taken effect here, those in the shard written last, and those
+  // that a trainer confirmed as saved by reporting that it is done.
   int64_t effective_ ABSL_GUARDED_BY(mu_) = 0, written_ ABSL_GUARDED_BY(mu_) = 0, saved_ ABSL_GUARDED_BY(mu_) = 0;
-  bool pushed_ ABSL_GUARDED_BY(mu_) = false;  // anyone, anything
+  bool pushed_ ABSL_GUARDED_BY(mu_) = false;  // some trainer has pushed something
   VersionInfo version_ ABSL_GUARDED_BY(mu_);
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   absl::Time failed_at_ ABSL_GUARDED_BY(mu_);
-  absl::Time last_look_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // at the leases
+  absl::Time last_look_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // when leases were last checked
   absl::Time version_since_ ABSL_GUARDED_BY(mu_);
   absl::Time connecting_since_ ABSL_GUARDED_BY(mu_);
   absl::Time connect_warning_ ABSL_GUARDED_BY(mu_);
@@ -365,8 +368,8 @@ class ServerCoreImpl : public ServerCore {
   ExchangeStreams streams_ ABSL_GUARDED_BY(mu_) = ExchangeStreams(0);
   std::unique_ptr<StalenessGate> gate_ ABSL_GUARDED_BY(mu_);  // null: no bound
   int applies_ ABSL_GUARDED_BY(mu_) = 0;
-  // Async: transactions that have begun to take effect, since the run's beginning: the steps of tables
-  // (docs/tables.md). Numbers of those that have not ended; and the next border to run.
+  // Async: number of transactions that have begun to take effect since the run's beginning, which are the steps of
+  // tables (docs/tables.md); numbers of those that have not ended; and the next border to run.
   int64_t table_steps_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<int64_t> under_way_ ABSL_GUARDED_BY(mu_);
   int64_t borders_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,5 +1,5 @@
-// What one server owns, and how a step changes it: dense blocks with their optimize programs, tables with their row
-// rules. Knows no trainers' sessions, no versions, no messages. Thread-safe where said.
+// Parameters of one server, and their updates: dense blocks with their optimize programs, tables with their row rules.
+// Independent of sessions of trainers, versions and messages. Thread-safe where said.
 #ifndef WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 #define WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 
@@ -34,27 +34,27 @@
 
 namespace weir {
 
-// One tensor of a push, checked: part of a node's gradient of one block or table.
+// A checked tensor of a push: part of a node's gradient of one block or table.
 struct Gradient {
   bool of_table = false;
   int target = 0;  // index of the block or table
   LaneRange node;
-  // Dense: elements [begin, begin + count) of the block. Rows: count rows, ids beside them.
+  // Dense: elements [begin, begin + count) of the block. Rows: `count` rows, with their ids in `ids`.
   int64_t begin = 0;
   int64_t count = 0;
   int width = 0;  // 0 = dense
   const float* values = nullptr;
   const int64_t* ids = nullptr;
-  // Of tables that count them, else null: [count, 2], shows and clicks of each row.
+  // Shows and clicks of each row, [count, 2], for tables that count them; else null.
   const float* counts = nullptr;
-  // Positions by ascending MixId; empty when the ids already lie that way.
+  // Positions by ascending MixId; empty if the ids are already in that order.
   std::vector<uint32_t> order;
-  std::shared_ptr<const void> keep;  // of values and ids
-  size_t decoded_bytes = 0;          // of values that do not lie in the payload
-  int64_t arrival = 0;               // among all of this server
+  std::shared_ptr<const void> keep;  // owner of the memory of values and ids
+  size_t decoded_bytes = 0;          // memory of values that were decoded out of the payload
+  int64_t arrival = 0;               // order of arrival among all gradients of this server
 };
 
-// What one trainer pushed in one step.
+// Gradients that one trainer pushed in one step.
 struct TrainerGradients {
   int trainer = 0;
   int64_t samples = 0;
@@ -63,30 +63,31 @@ struct TrainerGradients {
 
 class ServerParams {
  public:
-  // Runs the startup program. InvalidArgument names what the programs lack. `main` holds the plan.
+  // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
+  // plan.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
                                                               const v1::ProgramDesc& startup, int server_id,
                                                               ThreadPool* pool, bool add_in_arrival_order = false,
                                                               Clock* clock = Clock::Real());
 
-  // Counts here what tables do from now on: "table.<name>.skipped_rows", of tables that skip any. Before the first
-  // Apply.
+  // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before
+  // the first Apply.
   void CountIn(Counters* counters);
 
   struct BlockInfo {
     std::string name;
     int64_t count = 0;
-    // Gradient rows of this width and ids in [0, rows); 0 = dense gradient.
+    // Width of gradient rows, whose ids are in [0, rows); 0 = dense gradient.
     int sparse_width = 0;
     int64_t rows = 0;
   };
-  // -1 when this server has no such block (table).
+  // Return the index of the block (table); -1 if this server does not have it.
   int FindBlock(std::string_view name) const;
   int FindTable(std::string_view name) const;
   const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info; }
-  // Whether pushes for the table bring shows and clicks.
+  // Returns true if pushes for the table carry shows and clicks.
   bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows; }
-  // How its rows travel, and how blocks and rows of blocks do.
+  // Return the wire formats of the table's rows, and those of blocks and rows of blocks.
   const v1::Wire& wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire; }
   const v1::Wire& wire_of_blocks() const { return wire_; }
   SparseTable& table(int i) { return *tables_[static_cast<size_t>(i)]->table; }
@@ -94,52 +95,55 @@ class ServerParams {
   int tables() const { return static_cast<int>(tables_.size()); }
   bool average_by_trainers() const { return average_by_trainers_; }
 
-  // Which gradients of a step (in async: of a trainer's step) an Apply brings. With the first of them learning rates go
-  // on.
+  // Part of a step (in async: of a trainer's step) that an Apply has. All but kLater also advance the learning rates.
   enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
-  // gradients are divided by the sum of their samples (> 0). Several calls at once are possible (async): each block and
-  // each stripe is changed by one at a time. The error names the block or table. `norms`: of all rounds. `table_step`:
-  // the step as tables count it (docs/tables.md); without it `step`.
+  // gradients are divided by the sum of their samples (> 0). Several calls may run at once (async): each block and each
+  // stripe is changed by one at a time. The error names the block or table. `norms`: norms of all rounds. `table_step`:
+  // the step as tables count it (docs/tables.md); `step` if it is absent.
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
 
-  // The border behind a step: rows whose time is over, or that are too many, go. Several calls at once are possible.
+  // Runs the step border: removes rows whose time is over, or that are too many. Several calls may run at once.
   absl::Status EndStep(int64_t table_step);
-  // What lifecycles have done since the last call, as "table.<name>.<what>". Counters of what is there may go down.
+  // Adds the effects of lifecycles since the last call to `counters`, as "table.<name>.<effect>". Counters of present
+  // numbers may go down.
   void CountRows(Counters* counters);
 
-  // Schedules go on to the rates of `step`, for Applies of kLater: of a step whose parts take effect one by one. Waits
-  // for updates that run under others.
+  // Advances schedules to the rates of `step`, for Applies of kLater in a step whose parts take effect one by one.
+  // Waits for updates that run under other rates.
   absl::Status PrepareRates(int64_t step);
-  // Schedules go on as if so many transactions had taken effect. Before the first Apply.
+  // Advances schedules as if this many transactions had taken effect. Call before the first Apply.
   absl::Status AdvanceSchedules(int64_t transactions);
 
-  // Rounds of whole norms that an Apply needs before it, 0 without.
+  // Returns the number of rounds of whole norms that must precede an Apply; 0 if there are none.
   int norm_rounds() const { return norm_rounds_; }
-  // This server's sums of one round, all names of the round (docs/consistency.md, "Norms"). Changes no value. `norms`:
-  // of the rounds before. With `keep` the next call goes on where this one stopped: it must be the next round, or
-  // Apply, of the same step, and no other call comes between. Without, everything is made anew from the gradients.
+  // Returns this server's sums of one round, with all names of the round (docs/consistency.md, "Norms"). Changes no
+  // value. `norms`: norms of the earlier rounds. With `keep` the next call continues where this one stopped: it must be
+  // the next round, or Apply, of this step, with no other call in between. Without, everything is computed anew from
+  // the gradients.
   absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
                                        const Norms& norms, bool keep);
 
-  // Elements [begin, begin + count) of a block as they are between two updates, as read by a trainer: with delay
-  // compensation its next gradient is corrected by them. Thread-safe.
+  // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
+  // reads; with delay compensation its next gradient is corrected by these values. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
-  // Sets, or adds to, all elements of a block, between two updates. Its state stays. Thread-safe.
+  // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);
   void AddToBlock(int block, absl::Span<const float> changes);
-  // The most memory that delay compensation takes; 0 without it.
+  // Returns the most memory that delay compensation takes; 0 without it.
   int64_t read_values_bytes() const { return read_values_bytes_; }
 
-  // Rows `ids` of a block with sparse_width > 0, each in [0, rows), [ids.size(), sparse_width]; likewise.
+  // Copies rows `ids`, each in [0, rows), of a block with sparse_width > 0 to out [ids.size(), sparse_width], between
+  // two updates. Thread-safe.
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
-  // The following three: no Apply meanwhile.
+  // No Apply may run during the following three.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
-  // Shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical shards.
+  // Returns the shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical
+  // shards.
   std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;
 
  private:
@@ -158,17 +162,17 @@ class ServerParams {
     Tensor* value = nullptr;  // elements guarded by mu
     // Null: the block is never updated.
     std::unique_ptr<Executor> update ABSL_GUARDED_BY(mu);
-    // The variable that takes the sum; BY_TRAINERS: one per trainer.
+    // Variable that receives the sum; BY_TRAINERS: one per trainer.
     std::vector<Variable*> gradients ABSL_GUARDED_BY(mu);
     std::vector<NormCut> cuts;  // constant
-    // Where to go on in `update` for the step in hand; 0: from the gradients.
+    // Op of `update` at which the current step continues; 0: starts from the gradients.
     int next_op ABSL_GUARDED_BY(mu) = 0;
     int end_op = 0;  // constant
-    // Delay compensation, else null: what trainers have read, and the variable that takes it.
+    // Set with delay compensation, else null: the values that trainers have read, and the variable that receives them.
     std::unique_ptr<ReadValues> read_values ABSL_GUARDED_BY(mu);
     Variable* read ABSL_GUARDED_BY(mu) = nullptr;
   };
-  // What ApplyBlock and ApplyStripe are to do: the whole update, or the sums of one round.
+  // Task of ApplyBlock and ApplyStripe: the whole update, or the sums of one round.
   struct Task {
     int64_t step = 0;
     absl::Span<const TrainerGradients> trainers;
@@ -193,7 +197,7 @@ class ServerParams {
     int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far
     bool has_lifecycle = false;
     Mutex counted_mu;
-    SparseTable::Counts counted ABSL_GUARDED_BY(counted_mu);  // by CountRows so far
+    SparseTable::Counts counted ABSL_GUARDED_BY(counted_mu);  // counted by CountRows so far
   };
 
   ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order, Clock* clock)
@@ -201,7 +205,7 @@ class ServerParams {
   RowTime TimeOf(int64_t table_step);
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
   std::vector<LearningRates::State> RateStates();
-  // `optimize`: the table's optimize block, whose update op `update` is; both null: never updated.
+  // `optimize`: the table's optimize block, whose update op is `update`; both null: the table is never updated.
   absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::BlockDesc* optimize,
                         const v1::OpDesc* update);
   absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
@@ -210,14 +214,14 @@ class ServerParams {
   static void CountSkippedRows(Table* table);
   absl::Status ApplyBlock(const Task& task, int block);
   absl::Status ApplyStripe(const Task& task, int table, int stripe);
-  // Goes through the optimize block from next_op on.
+  // Runs the ops of the optimize block from next_op on.
   absl::Status RunBlockOps(const Task& task, DenseBlock* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mu);
 
   const int server_id_;
   ThreadPool* const pool_;
-  const bool add_in_arrival_order_;  // planted
+  const bool add_in_arrival_order_;  // a planted fault
   Clock* const clock_;
-  bool reads_clock_ = false;  // some rows expire by it
+  bool reads_clock_ = false;  // true if some rows expire by it
   int norm_rounds_ = 0;
   int lanes_ = 1;
   int trainers_ = 1;
@@ -226,7 +230,7 @@ class ServerParams {
   v1::Wire wire_;
   int64_t read_values_bytes_ = 0;
   Scope scope_;
-  std::unique_ptr<LearningRates> rates_;  // null: they stay
+  std::unique_ptr<LearningRates> rates_;  // null: they are constant
   std::vector<std::unique_ptr<DenseBlock>> blocks_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::map<std::string, int, std::less<>> block_index_;

@@ -1,8 +1,8 @@
-// When the rows of one table come and go: message Lifecycle (proto/table.proto) as pure functions of job, step, logical
-// shard and id. Constant.
+// Rules by which the rows of one table come and go: message Lifecycle (proto/table.proto) as pure functions of job,
+// step, logical shard and id. Immutable.
 //
-// Steps are kept in 32 bits beside rows and compared by their difference, so that they may go round; a row that is
-// ahead of the present step (its checkpoint was written at a later one) is as good as new.
+// Steps are kept in 32 bits beside rows and compared by their difference, so that they may wrap around. A row whose
+// step is ahead of the present one (its checkpoint was written at a later step) counts as just used.
 #ifndef WEIR_PSERVER_TABLES_LIFECYCLE_RULES_H_
 #define WEIR_PSERVER_TABLES_LIFECYCLE_RULES_H_
 
@@ -20,44 +20,45 @@ namespace weir {
 
 class LifecycleRules {
  public:
-  // InvalidArgument: what a program may say, but no job (transpiler/check_job.cc).
+  // Returns InvalidArgument for settings that a program may contain although no job can (transpiler/check_job.cc).
   static absl::Status Check(const v1::Lifecycle& settings);
 
   LifecycleRules() : LifecycleRules(v1::Lifecycle(), 0, "", 0, 1) {}
   LifecycleRules(const v1::Lifecycle& settings, uint64_t seed, std::string_view table, int64_t capacity,
                  uint32_t logical_shards);
 
-  // Places of 4-byte words among those of a row, or of a candidate; -1: it has none.
+  // Indices of the 4-byte words of a row, or of a candidate; -1: it has no such word.
   struct Words {
-    int step = -1;    // the last that had the id
-    int second = -1;  // the same by the clock, since 1970
-    int count = -1;   // steps that had the id
-    int shows = -1;   // samples that had the id, as a float; decays
-    int clicks = -1;  // and their clicks
+    int step = -1;    // last step that had the id
+    int second = -1;  // time of that step in seconds since 1970
+    int count = -1;   // number of steps that had the id
+    int shows = -1;   // number of samples that had the id, as a float; decays
+    int clicks = -1;  // number of their clicks, likewise
     int size = 0;
     std::vector<std::string> names;
   };
   const Words& row_words() const { return row_words_; }
   const Words& candidate_words() const { return candidate_words_; }
 
-  // Ids that have no row: each gets one, none does before its count or its score is reached, or chance decides.
+  // Admission of ids without a row: every id gets a row, or an id gets one when its count or its score is reached, or
+  // by chance.
   enum class Admission { kAll, kCount, kScore, kChance };
   Admission admission() const { return admission_; }
   int64_t admit_after() const { return admit_after_; }
   bool AdmittedByChance(int64_t id, int64_t step) const;
-  // Whether ids are counted before they have rows.
+  // Returns true if ids are counted before they have rows.
   bool keeps_candidates() const { return admission_ == Admission::kCount || admission_ == Admission::kScore; }
 
-  // Shows and clicks are counted; all about scores needs that.
+  // Returns true if shows and clicks are counted, as everything about scores requires.
   bool scores() const { return scores_; }
   double Score(float shows, float clicks) const {
     return show_coefficient_ * (static_cast<double>(shows) - clicks) + click_coefficient_ * static_cast<double>(clicks);
   }
   double admit_score() const { return admit_score_; }
-  // Each shard at a border of its own, every so many steps: shows and clicks times decay(), and rows of lower scores
-  // go.
+  // Returns true if scores decay: every decay_every() steps, each shard at steps of its own, shows and clicks are
+  // multiplied by decay(), and rows whose score is too low are removed.
   bool decays() const { return decay_every_ > 0; }
-  // The first shard from `begin` on whose border it is behind the step, then every decay_every-th.
+  // Returns the first shard from `begin` on that decays after `step`; from there it is every decay_every-th.
   int64_t FirstDecay(uint32_t begin, int64_t step) const {
     return begin + (step % decay_every_ + decay_every_ - begin % decay_every_) % decay_every_;
   }
@@ -66,14 +67,16 @@ class LifecycleRules {
   bool Faded(float shows, float clicks) const { return Score(shows, clicks) < min_score_; }
 
   bool expires() const { return ttl_steps_ > 0 || ttl_seconds_ > 0; }
-  // Rows of a shard are looked at every so many steps: a fourth of their time, so that they go between one and 1.25 of
-  // it. The first shard from `begin` on that is due at the step, then every period-th; none without an end in steps.
+  // Returns the first shard from `begin` on whose rows are examined for expiry at `step`; from there it is every
+  // period-th. A shard is examined at least once every quarter of the time to live, so that rows go at an age between 1
+  // and 1.25 of it. Returns UINT32_MAX if rows do not expire by steps.
   uint32_t FirstDue(uint32_t begin, int64_t step) const {
     if (ttl_steps_ == 0) return UINT32_MAX;
     return begin + static_cast<uint32_t>((step % period_ + period_ - begin % period_) % period_);
   }
   uint32_t period() const { return static_cast<uint32_t>(period_); }
-  // Likewise by the clock: shards (begin, end] modulo their number, as counted by it; all from `shards` of them on.
+  // Returns a position that grows with the clock. Between positions `begin` and `end`, shards (begin, end] modulo the
+  // number of shards are due; all of them if end - begin is at least that number.
   int64_t SecondsPosition(double now) const;
   bool by_clock() const { return ttl_seconds_ > 0; }
   bool ExpiredByStep(uint32_t last, int64_t step) const {
@@ -84,11 +87,12 @@ class LifecycleRules {
   }
 
   bool evicts() const { return evicts_; }
-  // The most rows of a logical shard at the border of two steps, and how many stay when there are more: a sixteenth
-  // less, so that the shard is not searched anew for every row.
+  // Maximum number of rows of a logical shard after a step, and the number that stays when there are more: a sixteenth
+  // less, so that the shard is not searched again for every row.
   int64_t most_in_shard() const { return most_in_shard_; }
   int64_t kept_in_shard() const { return most_in_shard_ - most_in_shard_ / 16; }
-  // The lowest go first; of the same, the lower id. `score`: where scores are.
+  // Returns the rank by which rows are kept: the lowest go first; of equal ranks, the lower id. `score` counts only
+  // where scores are kept.
   uint64_t Keep(uint32_t last, uint32_t count, double score, int64_t step) const {
     const uint32_t age = Age(last, static_cast<uint32_t>(step));
     const uint32_t rank = !least_frequent_ ? 0 : scores_ ? InOrder(static_cast<float>(score)) : count;
@@ -103,7 +107,7 @@ class LifecycleRules {
     return age < 0 ? 0 : static_cast<uint32_t>(age);
   }
 
-  // Rises with x.
+  // Maps x to an integer that rises with x.
   static uint32_t InOrder(float x) {
     const uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

@@ -1,10 +1,10 @@
-// A hash table of rows of one size, by MixId of an id. Not thread-safe: a stripe's lock is held around it.
+// Hash table of rows of one size, keyed by MixId of an id. Not thread-safe: a stripe's lock is held around it.
 //
-// Rows lie in chunks and never move while they exist. Their ids are not in them: the index has those, in 9 bytes a row
-// together with the row's number, so that a row of 64 bytes is one cache line and a miss touches no row. It stands in
-// buckets of a line each, filled to between 0.64 and 0.8. The bucket of an id is a rising function of MixId, so that a
-// batch sorted by it walks the index from one end to the other, and the ids of an interval of MixId (a logical shard)
-// stand in one stretch of it. The place of a row that went is used again.
+// Rows lie in chunks and never move while they exist. Ids are not stored in them but in the index, in 9 bytes per row
+// together with the row's number; so a row of 64 bytes is one cache line, and a miss touches no row. The index consists
+// of buckets of one cache line each, filled to between 0.64 and 0.8. The bucket of an id is a rising function of MixId,
+// so a batch sorted by it walks the index from one end to the other, and the ids of an interval of MixId (a logical
+// shard) lie in one stretch of it. The place of an erased row is reused.
 #ifndef WEIR_PSERVER_TABLES_ROW_STORE_H_
 #define WEIR_PSERVER_TABLES_ROW_STORE_H_
 
@@ -22,29 +22,29 @@
 
 namespace weir {
 
-// Rows of 64 KiB or so: chunks are rare, and a small table stays small.
+// Returns log2 of the rows per chunk. A chunk has about 64 KiB, so that chunks are few and a small table stays small.
 int ChunkLog2(int64_t row_bytes);
-// Pieces of an index: 64 buckets.
+// Size of the index's pieces: 64 buckets.
 inline constexpr size_t kIndexPageBytes = 4096;
 
 class RowStore {
  public:
-  // Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes), `pages` of kIndexPageBytes. Rows of 4 bytes and more. The
-  // MixIds of all rows agree with `first` in the `prefix_bits` highest, and its others are 0. `spread` in [0, 1): by
-  // how much of a growth step the first size of the index is larger; stores that differ in it grow in different
-  // batches.
+  // Must be called first. Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes) bytes, `pages` of kIndexPageBytes.
+  // row_bytes is at least 4. The MixIds of all rows share the `prefix_bits` highest bits of `first`, whose other bits
+  // are 0. `spread` in [0, 1): fraction of a growth step by which the first size of the index is larger; stores that
+  // differ in it grow in different batches.
   void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits, double spread);
 
-  // Where Find looks first.
+  // Returns the address that Find reads first.
   const void* BucketOf(uint64_t mixed) const { return Bucket(Home(mixed)); }
-  // The row of the id with this MixId, or nullptr.
+  // Returns the row of the id with this MixId, or nullptr.
   char* Find(uint64_t mixed) const {
     const uint64_t wanted = (mixed >> 8) << row_bits_;
     uint64_t at = Home(mixed);
     for (const uint64_t end = at + kReach; at < end; ++at) {
       const uint64_t* const bucket = Bucket(at);
       for (uint32_t fits = Fits(bucket, mixed); fits != 0; fits &= fits - 1) {
-        // Of our slot the row's number is left, plus 1; an empty one has no number.
+        // For the id's slot this leaves the row's number plus 1; an empty slot has no number.
         const uint64_t number = (bucket[std::countr_zero(fits)] ^ wanted) - 1;
         if (number < row_mask_) return Row(number);
       }
@@ -53,11 +53,11 @@ class RowStore {
     const auto far = far_.find(mixed);
     return far == far_.end() ? nullptr : Row(far->second);
   }
-  // A place for the id, which has none; what it holds is not defined. nullptr: no further row can be numbered.
+  // Adds a row for an id that has none and returns it, uninitialized. nullptr: no further row can be numbered.
   char* Insert(uint64_t mixed);
-  // The id has a row.
+  // Erases the row of an id that has one.
   void Erase(uint64_t mixed);
-  // Forgets all rows; their chunks are the caller's to clear.
+  // Forgets all rows. The caller clears their chunks.
   void Clear();
 
   // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn
@@ -66,26 +66,27 @@ class RowStore {
   void Visit(uint64_t first, uint64_t last, const Fn& fn) const;
 
   uint64_t size() const { return rows_ - free_rows_; }
-  // Beside chunks and pages, which are counted where they are from.
+  // Returns the memory in use, except chunks and pages, which their allocators count.
   size_t bytes() const {
     return (chunk_of_.capacity() + page_of_.capacity()) * sizeof(void*) +
            far_.capacity() * (sizeof(std::pair<uint64_t, uint64_t>) + 1);
   }
 
  private:
-  // A bucket is eight words: seven slots, and a word of bytes: the slots' tags, and how many ids are displaced past it.
+  // A bucket is eight words: seven slots, and a word of bytes that holds the slots' tags and the number of ids
+  // displaced past the bucket.
   //
-  // A slot is the row's number plus 1 in the low row_bits, 0 when it is empty, and bits of MixId from the ninth up in
-  // the rest; its tag is the low 8 bits. These 72 - row_bits low bits of MixId and the bucket are the whole id: the
-  // bucket says the high bits but for where in the reach the id's home is. The more buckets there are, the more bits a
-  // row's number takes and the fewer are missing: 72 bits are enough for every size (SetBuckets checks it). An id
-  // stands in the first bucket of its reach that had a free slot, and if none had, which only ids made for it bring
-  // about, in far_.
+  // A slot holds the row's number plus 1 in the low row_bits (0 when it is empty), and bits of MixId from the ninth up
+  // in the rest; its tag is the low 8 bits of MixId. These 72 - row_bits low bits of MixId and the bucket determine the
+  // id: the bucket gives the high bits, except for the distance between the bucket and the id's home. The more buckets
+  // there are, the more bits a row's number takes and the fewer bits are missing: 72 bits are enough for every size
+  // (SetBuckets checks it). An id is stored in the first bucket of its reach that had a free slot. If none had, which
+  // only ids chosen for that purpose cause, it is stored in far_.
   static constexpr uint64_t kSlots = 7;
   static constexpr uint64_t kBucketWords = 8;
   static constexpr uint64_t kReach = 16;
   static constexpr uint64_t kPageBuckets = kIndexPageBytes / (kBucketWords * sizeof(uint64_t));
-  // A count of displaced ids that came here stays.
+  // A count of displaced ids that has reached this value stays there.
   static constexpr uint8_t kMostDisplaced = 255;
 
   uint64_t Home(uint64_t mixed) const { return ((mixed << prefix_bits_) >> 32) * buckets_ >> 32; }
@@ -99,21 +100,21 @@ class RowStore {
   static uint8_t* Tags(uint64_t* bucket) { return reinterpret_cast<uint8_t*>(bucket + kSlots); }
   static const uint8_t* Tags(const uint64_t* bucket) { return reinterpret_cast<const uint8_t*>(bucket + kSlots); }
   static uint8_t Displaced(const uint64_t* bucket) { return Tags(bucket)[kSlots]; }
-  // A bit for each slot whose tag is the id's.
+  // Returns one bit for each slot whose tag is the id's.
   static uint32_t Fits(const uint64_t* bucket, uint64_t mixed) {
     const __m128i tags = _mm_load_si128(reinterpret_cast<const __m128i*>(bucket + kSlots - 1));
     const __m128i same = _mm_cmpeq_epi8(tags, _mm_set1_epi8(static_cast<char>(mixed)));
     return static_cast<uint32_t>(_mm_movemask_epi8(same)) >> 8 & ((1u << kSlots) - 1);
   }
-  // How the index was when an entry was written.
+  // Shape of the index at the time an entry was written.
   struct Shape {
     uint64_t buckets = 0;
     int row_bits = 1;
   };
-  // The least MixId that can stand in this bucket.
+  // Returns the smallest MixId that this bucket can hold.
   uint64_t LeastIn(const Shape& shape, uint64_t bucket) const;
-  // MixId of the id in this slot of a bucket, whose least is `least`: the first one from there on that has these low
-  // bits.
+  // Returns the MixId of the id in a slot of a bucket with smallest MixId `least`: the first one from `least` on that
+  // has the slot's low bits.
   static uint64_t Mixed(const Shape& shape, uint64_t least, uint64_t slot, uint8_t tag) {
     const uint64_t known = slot >> shape.row_bits << 8 | tag;
     const int bits = 72 - shape.row_bits;
@@ -132,16 +133,17 @@ class RowStore {
   int prefix_bits_ = 0;
   int row_bits_ = 1;
   uint64_t row_mask_ = 1;
-  // Homes. Behind the last of them are as many more as an id can be displaced by.
+  // Number of home buckets. Behind the last one are as many more as an id can be displaced by.
   uint64_t buckets_ = 0;
   double wanted_buckets_ = 0;
-  uint64_t max_rows_ = 0;   // numbers of rows run below it
-  uint64_t rows_ = 0;       // numbers given so far
-  uint64_t free_rows_ = 0;  // of them without a row: each holds the number of the next plus 1, 0 at the end
+  uint64_t max_rows_ = 0;  // row numbers are below it
+  uint64_t rows_ = 0;      // row numbers given so far
+  uint64_t free_rows_ =
+      0;  // of these, numbers without a row; each free place holds the number of the next one plus 1, 0 at the end
   uint32_t first_free_ = 0;
   std::vector<char*> chunk_of_;
   std::vector<uint64_t*> page_of_;
-  // MixId to row number.
+  // Row number by MixId.
   absl::flat_hash_map<uint64_t, uint64_t> far_;
 };
 

@@ -1,21 +1,22 @@
-// Embedding rows by feature id: a hash table of int64 to [width values | optimizer state]. Thread-safe.
+// Embedding rows by feature id: a hash table from int64 to [width values | optimizer state]. Thread-safe.
 //
-// Values may lie in 16 bits (framework/runtime/row_values.h). Everybody outside has floats, and so has the update rule,
-// on copies of its rows; what the rule has made of the values is then rounded.
+// Values may be stored in 16 bits (framework/runtime/row_values.h). Callers and the update rule use floats: the rule
+// runs on float copies of the rows, and its results are rounded.
 //
-// A server holds a run of a table's logical shards. Placement and files speak of shards; locks and memory belong to
-// stripes, each a power-of-two group of shards. Ids are ordered by MixId(id), so a shard and a stripe are both one
+// A server holds a run of a table's logical shards. Placement and files are in terms of shards; locks and memory belong
+// to stripes, each a power-of-two group of shards. Ids are ordered by MixId(id), so a shard and a stripe are each one
 // interval of that order, and a batch sorted by it is cut into stripes by binary search.
 //
-// A row is read and written under its stripe's lock: never half of an update. Two rows of one call may come from
-// different moments. Which stripes there are changes no value and no order that leaves this class.
+// A row is read and written under its stripe's lock, so no reader sees half of an update. Two rows of one call may come
+// from different moments. The number of stripes changes no value and no order that a caller can see.
 //
 // Rows come and go as the table's Lifecycle says (docs/tables.md): an update may leave its id without a row, and
-// EndStep, between two steps, takes the rows whose time is over. A row that does not exist reads as its initial values.
+// EndStep, between two steps, removes the rows whose time is over. A row that does not exist reads as its initial
+// values.
 //
-// Rows beyond a memory budget lie on disk, if there is one: of each stripe those that were in no call for longest.
-// Where a row lies is no part of its value: every call gives the same bits, wherever its rows were. A call first brings
-// its rows of a stripe into memory; the disk works without the stripe's lock.
+// Rows beyond a memory budget are kept on disk, if there is one: in each stripe those that no call has used for
+// longest. The place of a row does not affect results: every call gives the same bits, wherever its rows were. A call
+// first brings its rows of a stripe into memory; disk accesses run without the stripe's lock.
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 
@@ -46,140 +47,144 @@ namespace weir {
 struct SparseTableOptions {
   std::string name;
   int width = 0;
-  // Of the whole table, a power of two; this server holds [shard_begin, shard_end).
+  // Number of shards of the whole table, a power of two; this server holds [shard_begin, shard_end).
   uint32_t logical_shards = 4096;
   uint32_t shard_begin = 0;
   uint32_t shard_end = 4096;
-  // The most rows of the whole table, 0 = no limit. When it refuses, one server holds at most its shards' part of it,
-  // plus six standard deviations of a fair deal so that no table is refused that would fit; with one server the limit
-  // is exact. When it evicts, each logical shard has the same part, and EndStep brings it below.
+  // Maximum number of rows of the whole table, 0 = no limit. A table that refuses rows when full gives one server its
+  // shards' part of it, plus six standard deviations of a fair deal so that no table is refused that would fit; with
+  // one server the limit is exact. A table that evicts gives each logical shard an equal part, and EndStep brings the
+  // shard below it.
   int64_t capacity = 0;
-  // Wanted; rounded to what a power-of-two group of shards allows.
+  // Wanted number; rounded to what a power-of-two group of shards allows.
   int stripes = 64;
   // FLOAT32, FLOAT16 or BFLOAT16.
   v1::DType values = v1::FLOAT32;
-  // Gives values of that type.
+  // Returns initial values of type `values`.
   RowInitializer initializer;
   // Null: rows have no state and cannot be updated.
   std::unique_ptr<const RowRule> rule;
   v1::Lifecycle lifecycle = {};
-  // Of the job: chance of admission, rounding of values.
+  // Seed of the job, for admission by chance and rounding of values.
   uint64_t seed = 1;
   struct Disk {
-    // For rows in memory with their index, and what `open` takes; rows of a call may exceed it while it lasts.
+    // Budget for rows in memory with their index, and for the memory of the store that `open` returns. The rows of a
+    // call may exceed it while the call runs.
     int64_t memory_bytes = 0;
-    // Called by Create, with the bytes of a row. Null: all rows are in memory.
+    // Called by Create with the size of a row in bytes. Null: all rows are in memory.
     std::function<absl::StatusOr<std::unique_ptr<ColdRows>>(int64_t row_bytes)> open;
   };
   Disk disk = {};
 };
 
-// When something happens to rows.
+// Time of a change to rows.
 struct RowTime {
   int64_t step = 0;
-  // Since 1970; read only when rows expire by the clock.
+  // Seconds since 1970; read only when rows expire by the clock.
   double seconds = 0;
 };
 
 class SparseTable {
  public:
-  // InvalidArgument: width, shards or capacity that make no sense. Errors of disk.open.
+  // Creates an empty table. InvalidArgument: invalid width, shards or capacity. Also returns errors of disk.open.
   static absl::StatusOr<std::unique_ptr<SparseTable>> Create(SparseTableOptions options);
   ~SparseTable();
 
-  // Copies values into out [ids.size(), width]. Rows that do not exist are made if `create` (whatever the lifecycle
-  // says of admission), else they only read as their initial values. Any order, repeats allowed; ids sorted by MixId
-  // are fastest. `pool` may be null. InvalidArgument: an id of another server's shard. ResourceExhausted: over
-  // capacity. With rows on disk, here and in all that follows: errors of ColdRows; some rows may then be lost, and only
-  // a checkpoint helps.
+  // Copies values into out [ids.size(), width]. A row that does not exist is made if `create` is true (whatever the
+  // lifecycle says of admission); else it only reads as its initial values. Ids may come in any order and repeat; ids
+  // sorted by MixId are fastest. `pool` may be null. InvalidArgument: an id of another server's shard.
+  // ResourceExhausted: over capacity. With rows on disk this and all following functions also return errors of
+  // ColdRows; some rows may then be lost, and only a checkpoint restores them.
   absl::Status Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool);
 
-  // One update of each row, made if need be and if the lifecycle admits it; else the gradient is dropped. ids distinct,
-  // in any order, in this step for the first time; grads [ids.size(), width] hold sums over samples and the gradient is
-  // grads / divisor. Errors as Pull; FailedPrecondition without a rule.
-  // `shows`: [ids.size(), 2], samples that have the id and their clicks, for a lifecycle that counts them; null: none.
+  // Applies one update to each row. A row that does not exist is made if the lifecycle admits its id; else the gradient
+  // is dropped. ids are distinct, in any order, each for the first time in this step. grads [ids.size(), width] hold
+  // sums over samples; the gradient is grads / divisor. `shows`: [ids.size(), 2], samples that have the id and their
+  // clicks, for a lifecycle that counts them; else null. Errors as Pull; FailedPrecondition without a rule.
   absl::Status Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
                       ThreadPool* pool, const RowTime& time = {}, const float* shows = nullptr);
-  // The same for distinct ids of one stripe, with a pointer to each gradient, and to the two numbers of each id.
+  // Updates distinct ids of one stripe likewise, with one pointer to each gradient, and one to the shows and clicks of
+  // each id.
   absl::Status UpdateStripe(int stripe, absl::Span<const int64_t> ids, const float* const* grads, float divisor,
                             float learning_rate, const RowTime& time = {}, const float* const* shows = nullptr);
-  // The border behind a step: rows of the stripe that are over their time or over capacity go. What goes is a function
-  // of the rows and the step (and of the clock, when the lifecycle says so). Costs nothing without a lifecycle that
-  // takes rows.
+  // Ends a step in one stripe: removes rows whose time is over or that exceed the capacity. The choice is a function of
+  // the rows and the step (and of the clock, if the lifecycle uses it). Costs nothing if the lifecycle removes no rows.
   absl::Status EndStep(int stripe, const RowTime& time);
 
-  // Adds `changes` [ids.size(), width] to the values of rows that exist and leaves their state. ids distinct. NotFound:
-  // a row does not exist; others may have changed. FailedPrecondition: values are not FLOAT32.
+  // Adds `changes` [ids.size(), width] to the values of existing rows and leaves their state unchanged. ids are
+  // distinct. NotFound: a row does not exist; others may have changed. FailedPrecondition: values are not FLOAT32.
   absl::Status AddToValues(absl::Span<const int64_t> ids, const float* changes);
-  // Sets whole rows [ids.size(), width + state_width], made if need be (from a checkpoint). ids distinct. Values are
-  // rounded to the nearest that can lie here.
+  // Sets whole rows [ids.size(), width + state_width], as read from a checkpoint; makes those that do not exist. ids
+  // are distinct. Values are rounded to the nearest that the table can store.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
-  // The same for ids that have no row: none is looked for on disk.
+  // Sets rows of ids that have no row, without looking for them on disk; otherwise as SetRows.
   absl::Status AddRows(absl::Span<const int64_t> ids, const float* rows);
-  // Forgets every row, candidate and tombstone. Nobody makes rows meanwhile; reading is possible.
+  // Forgets every row, candidate and tombstone. No call that makes rows may run concurrently; reads may.
   absl::Status Clear();
 
-  // Copies of all rows of a stripe by (logical shard, id). Going through stripes 0, 1, ... gives the whole order.
+  // Copies all rows of a stripe, ordered by (logical shard, id). Stripes 0, 1, ... one after the other give the order
+  // of the whole table.
   absl::Status CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
-  // Calls fn(id, row [width + state_width]) for every row of a stripe, once, in no order, under a lock of the stripe:
-  // fn must not call this table.
+  // Calls fn(id, row [width + state_width]) once for every row of a stripe, in no particular order. Runs under a lock
+  // of the stripe: fn must not call this table.
   absl::Status VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
 
-  // What the table knows of ids without a row: how often those that wait for admission were there, and when rows went.
-  // As rows of floats that hold the bits of 4-byte words, named by `words`; never empty words.
+  // Memory of ids without a row: candidates, which are counted until they are admitted, and tombstones, which record
+  // when a row was removed. CopyMemory and SetMemory represent each entry as a row of floats that hold the bits of
+  // 4-byte words, named by words(memory). Do not call them for a memory whose words are empty.
   enum Memory { kCandidates = 0, kTombstones = 1 };
-  // Empty: the lifecycle keeps none.
+  // Names of the words; empty if the lifecycle keeps no such memory.
   const std::vector<std::string>& words(Memory memory) const { return word_names_[memory]; }
   void CopyMemory(Memory memory, int stripe, std::vector<int64_t>* ids, std::vector<float>* words) const;
   absl::Status SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words);
 
   int stripes() const { return stripe_count_; }
-  // Smallest MixId(id) of the stripe's ids.
+  // Returns the smallest MixId(id) of the stripe's ids.
   uint64_t StripeBegin(int stripe) const;
   bool OwnsShard(uint32_t shard) const { return shard >= options_.shard_begin && shard < options_.shard_end; }
-  // True when the id belongs to a shard of this server.
+  // Returns true if the id belongs to a shard of this server.
   bool Owns(int64_t id) const;
 
   const std::string& name() const { return options_.name; }
   int width() const { return options_.width; }
   v1::DType values() const { return options_.values; }
-  // Of the update rule, and behind it what the lifecycle keeps beside a row (bits of 4-byte words).
+  // State of the update rule, followed by what the lifecycle keeps beside a row (bits of 4-byte words).
   const std::vector<RowRule::State>& states() const { return states_; }
   int state_width() const { return state_width_; }
   uint32_t logical_shards() const { return options_.logical_shards; }
   const RowRule* rule() const { return options_.rule.get(); }
   const LifecycleRules& lifecycle() const { return rules_; }
-  // Rows that exist.
+  // Returns the number of existing rows.
   int64_t size() const { return rows_.load(std::memory_order_relaxed); }
-  // The most rows that this server holds; 0 = no limit, or eviction sees to it.
+  // Returns the maximum number of rows on this server; 0 = no limit, or eviction limits it.
   int64_t limit() const { return limit_; }
-  // Memory of rows, candidates, tombstones and their indices.
+  // Returns the memory of rows, candidates, tombstones and their indices.
   int64_t bytes() const;
 
-  // Since the table was made; `rows`, `candidates` and `tombstones` are what is there now.
+  // Counts since the table was made; `rows`, `candidates`, `tombstones` and `bytes` are present values.
   struct Counts {
     int64_t rows = 0;
-    int64_t made = 0;        // by updates and pulls, not from checkpoints
+    int64_t made = 0;        // rows made by updates and pulls, not from checkpoints
     int64_t expired = 0;     // rows
     int64_t evicted = 0;     // rows
-    int64_t faded = 0;       // rows, for their score
+    int64_t faded = 0;       // rows removed for their score
     int64_t dropped = 0;     // gradients of ids that were not admitted
     int64_t candidates = 0;  // ids that wait for admission
     int64_t tombstones = 0;
     int64_t bytes = 0;  // bytes()
-    // With rows on disk:
+    // Set with rows on disk:
     int64_t in_memory = 0;  // rows now
     int64_t used = 0;       // ids of calls
     int64_t read = 0;       // rows brought into memory
     int64_t written = 0;    // rows that had changed and left memory
   };
   Counts counts() const;
-  // Null: all rows are in memory.
+  // Null if all rows are in memory.
   const ColdRows* disk() const { return disk_.get(); }
 
  private:
   struct Stripe;
-  // Sections of a batch by stripe; `order` is empty when the batch already lies that way.
+  // Sections of a batch by stripe; `order` is empty when the batch is already in that order.
   struct Sections {
     std::vector<int64_t> begins;  // stripe_count_ + 1
     std::vector<uint32_t> order;
@@ -190,86 +195,87 @@ class SparseTable {
 
   uint32_t Shard(uint64_t mixed) const { return static_cast<uint32_t>((mixed >> 32) * options_.logical_shards >> 32); }
   int StripeOf(uint64_t mixed) const { return static_cast<int>((Shard(mixed) >> group_log2_) - first_group_); }
-  // First and last MixId of a logical shard.
+  // Returns the first and last MixId of a logical shard.
   std::pair<uint64_t, uint64_t> ShardRange(uint32_t shard) const;
   std::pair<uint64_t, uint64_t> StripeRange(int stripe) const;
-  // Of the stripe's shards those that this server holds.
+  // Returns the shards of the stripe that this server holds, [first, second).
   std::pair<uint32_t, uint32_t> ShardsOf(int stripe) const;
   absl::Status Partition(absl::Span<const int64_t> ids, Sections* sections) const;
   absl::Status SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk);
   template <typename Fn>
   absl::Status ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
-  // A new row with its initial values, or nullptr and why.
+  // Makes a row with its initial values. Returns nullptr and sets *status on failure.
   char* Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status);
-  // What a candidate was shown and clicked before it got a row.
+  // Shows and clicks counted for a candidate before it got a row.
   struct Earlier {
     float shows = 0, clicks = 0;
   };
-  // Counts those ids[k], k of `missing`, that are candidates, or throws their dice; what is admitted stays in
-  // `missing`, with what was counted of it before in `earlier`.
+  // Decides the admission of ids[k], for each k in `missing`: counts candidates, or draws by chance. On return
+  // `missing` holds the admitted ones, and `earlier` what was counted for them before.
   absl::Status Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time, const float* const* shows,
                      std::vector<uint32_t>* missing, std::vector<Earlier>* earlier);
   void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time, const float* shows) const;
   double ScoreOf(const char* words, const LifecycleRules::Words& places) const;
   void Remove(Stripe& stripe, int64_t id, const RowTime& time);
-  // Counts a row that does not exist any more.
+  // Updates the counts for a row that does not exist any more, and adds its tombstone if the lifecycle keeps
+  // tombstones.
   void Forget(Stripe& stripe, int64_t id, const RowTime& time);
   void RemoveCandidate(Stripe& stripe, int64_t id);
-  // Shards of [begin, end) whose rows are to be looked at for their time.
+  // Returns the shards of [begin, end) whose rows are to be examined for expiry.
   std::vector<uint32_t> Due(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time) const;
   bool Expired(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
   uint64_t Keep(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
   void ExpireRows(Stripe& stripe, uint32_t shard, const RowTime& time);
   void ExpireCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // Shows and clicks decay; whether the score is now too low.
+  // Decays shows and clicks. Returns true if the score is now too low.
   bool Fade(char* words, const LifecycleRules::Words& places) const;
   void DecayRows(Stripe& stripe, uint32_t shard, const RowTime& time);
   void DecayCandidates(Stripe& stripe, uint32_t shard);
   void EvictRows(Stripe& stripe, uint32_t shard, const RowTime& time);
   void EvictCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // Leaves those that go: the lowest. (what keeps it, id)
+  // Ids with the rank that LifecycleRules::Keep gives them. ChooseGoing leaves those to be removed: the lowest.
   using Kept = std::vector<std::pair<uint64_t, int64_t>>;
   void ChooseGoing(Kept* all) const;
   absl::Status Full() const;
 
   // Rows on disk (sparse_table_disk.cc).
   //
-  // Brings into memory what exists of ids[order[0..n)] (ids[0..n) when order is null), and says that they are used now.
+  // Brings the existing rows of ids[order[0..n)] (ids[0..n) when order is null) into memory and marks them as used now.
   // The stripe's lock is held on entry and on return, but not throughout.
   absl::Status Fetch(Stripe& stripe, absl::Span<const int64_t> ids, const uint32_t* order, int64_t n);
-  // Rows that a stripe may have in memory, by what the disk's part of it takes now.
+  // Sets the number of rows a stripe may have in memory, from the memory that the disk store takes now.
   void SetGoal();
   bool Crowded(const Stripe& stripe) const;
-  // Rows that are too many leave memory. Without the stripe's lock.
+  // Moves rows beyond that number out of memory. Call without the stripe's lock. MakeRoomHeld: disk_mu is held.
   absl::Status MakeRoom(Stripe& stripe);
-  // The same where disk_mu is held.
   absl::Status MakeRoomHeld(Stripe& stripe);
   void LeaveMemory(Stripe& stripe, int64_t id);
   absl::Status EndStepOnDisk(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time);
-  // Every row of the interval once: those in memory, under the stripe's lock; then, without it, those that lay on disk
-  // only. disk_mu is held.
+  // Visits every row of the interval once: first those in memory, under the stripe's lock; then, without it, those that
+  // are only on disk. disk_mu is held.
   absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last,
                          const std::function<void(int64_t id, char* row)>& in_memory,
                          const std::function<void(int64_t id, const char* values)>& on_disk) const;
   absl::Status CopyFromBoth(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
-  // What the border behind a step does to a shard, as ExpireRows, DecayRows and EvictRows do in memory. disk_mu is
-  // held.
+  // Run the step border of a shard for rows in memory and on disk, as ExpireRows, DecayRows and EvictRows do in memory.
+  // disk_mu is held.
   absl::Status ExpireOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
   absl::Status DecayOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
   absl::Status EvictOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // The rows of `going` go from the disk, and from memory unless still(keep, words) is false there: changed meanwhile.
+  // Removes the rows of `going` from the disk, and from memory too unless still(keep, words) is false there, because
+  // the row changed meanwhile. Returns the number removed.
   absl::StatusOr<int64_t> Take(Stripe& stripe, const Kept& going, const RowTime& time,
                                const std::function<bool(uint64_t keep, const char* words)>& still);
   void Touch(char* row, uint32_t clock) const;
-  // The row is not, or may not be, as it is on disk. Nothing without a disk.
+  // Marks the row as possibly different from its copy on disk. Does nothing without a disk.
   void Changed(char* row) const;
 
-  // A row as [width + state_width] floats; `scratch` is for one that does not lie as such.
+  // Returns a row as [width + state_width] floats; uses `scratch` if the row is not stored in that form.
   const float* Floats(const char* row, std::vector<float>* scratch) const;
   void SetFloats(const float* floats, char* row) const;
 
   char* WordsOf(char* row) const { return row + words_begin_; }
-  // Of tables with FLOAT32 values: they and the state.
+  // Returns the values and state of a row in a table with FLOAT32 values.
   float* Values(char* row) const { return reinterpret_cast<float*>(row); }
 
   const SparseTableOptions options_;
@@ -278,23 +284,24 @@ class SparseTable {
   std::vector<RowRule::State> states_;
   std::vector<std::string> word_names_[2];
   int state_width_ = 0;
-  int64_t state_begin_ = 0;  // in a row, behind values
-  int64_t words_begin_ = 0;  // in a row, behind values and the rule's state
+  int64_t state_begin_ = 0;  // offset in a row, after the values
+  int64_t words_begin_ = 0;  // offset in a row, after the rule's state
   int64_t row_bytes_ = 0;
-  int64_t use_begin_ =
-      0;  // in a row, with a disk: behind all else a word: call that last used it, and in the top bit: changed
+  // Offset of a row's last word, in a table with a disk. The word holds the call that last used the row and, in the top
+  // bit, whether the row has changed.
+  int64_t use_begin_ = 0;
   int group_log2_ = 0;  // shards per stripe
   uint32_t first_group_ = 0;
   int stripe_count_ = 0;
   int64_t limit_ = 0;
-  // Of all stripes: rows, candidates, tombstones.
+  // Chunks of all stripes: rows, candidates, tombstones.
   std::unique_ptr<ChunkMemory> chunks_[3];
-  ChunkMemory pages_{kIndexPageBytes};  // of all indices
+  ChunkMemory pages_{kIndexPageBytes};  // index pages of all stores
   std::unique_ptr<Stripe[]> stripes_;
-  // Only ever compared with the limit and reported; no other memory hangs on it.
+  // Only compared with the limit and reported; orders no other memory.
   std::atomic<int64_t> rows_{0};
   std::unique_ptr<ColdRows> disk_;
-  // A goal, moved by whoever makes room.
+  // Goal for the number of rows in memory, updated by each call that makes room.
   std::atomic<int64_t> most_in_stripe_{0};
 };
 

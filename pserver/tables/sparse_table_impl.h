@@ -1,5 +1,5 @@
-// What the files of SparseTable share: the state of a stripe, and walks over the rows of a batch. Included by them
-// alone.
+// Shared by the files of SparseTable, and included by them alone: the state of a stripe, and walks over the rows of a
+// batch.
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
 
@@ -16,7 +16,7 @@
 
 namespace weir {
 
-// Rows whose memory is fetched together, ahead of use.
+// Number of rows whose memory is prefetched together.
 inline constexpr int64_t kTogether = 16;
 
 inline uint32_t Word(const char* words, int i) {
@@ -29,12 +29,12 @@ inline void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 *
 inline float FloatWord(const char* words, int i) { return std::bit_cast<float>(Word(words, i)); }
 inline void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::bit_cast<uint32_t>(x)); }
 
-// Inlined by force: a function that only fetches has no effect that GCC knows of, and calls to it are dropped.
+// Forced inline: a function that only prefetches has no effect that GCC knows of, and calls to it are dropped.
 __attribute__((always_inline)) inline void FetchLine(const void* line) { __builtin_prefetch(line, 0, 2); }
 
-// Rows that pulls have found since the last update, ascending by MixId. The update of a step is of the rows that its
-// pulls have brought, so it finds them here without a look into the index. Rows never move: what stands here is right
-// until a row is erased.
+// Rows that pulls have found since the last update, ascending by MixId. The update of a step concerns the rows that its
+// pulls returned, so it finds them here without reading the index. Rows never move, so entries stay valid until a row
+// is erased.
 class SeenRows {
  public:
   void Add(uint64_t mixed, char* row) {
@@ -48,28 +48,30 @@ class SeenRows {
   }
   bool empty() const { return mixed_.empty(); }
   size_t bytes() const { return mixed_.capacity() * sizeof(uint64_t) + rows_.capacity() * sizeof(char*); }
-  // For ids asked for in ascending order: the row, or nullptr when none stands here. `at` begins at 0.
+  // Returns the row, or nullptr if it is not in this list. Ids must be asked for in ascending order of MixId; `at`
+  // starts at 0.
   char* Find(uint64_t mixed, size_t* at) const {
     while (*at < mixed_.size() && mixed_[*at] < mixed) ++*at;
     return *at < mixed_.size() && mixed_[*at] == mixed ? rows_[*at] : nullptr;
   }
 
  private:
-  // Of one stripe: a batch of a trainer has fewer, and what is more is looked up.
+  // Maximum number of entries of one stripe: a trainer's batch has fewer, and the rest is looked up in the index.
   static constexpr size_t kMost = size_t{1} << 15;
 
   std::vector<uint64_t> mixed_;
   std::vector<char*> rows_;
 };
 
-// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false, with buckets and the first `touched`
-// bytes of rows fetched ahead of use. fn may insert; rows never move, and a miss is looked up again. `seen`: of ids
-// that ascend by MixId, where to look before the index.
+// Calls fn(k, MixId, row or nullptr) for each of n ids until it returns false. Prefetches buckets and the first
+// `touched` bytes of rows. fn may insert; rows never move, and a miss is looked up again. `seen`: list to search before
+// the index, for ids that ascend by MixId.
 //
-// A fetch that has to ask the page tables first holds up what comes behind it, as far as the processor sees. So
-// addresses are worked out for several rows first, and then the fetches stand in loops of nothing else, where many are
-// under way at once. They go into the second level of cache, which has room for more of them on their way than the
-// first. Together that is twice the rows a second of a fetch into the first level of each as its address is known.
+// A prefetch that has to read the page tables first delays the instructions behind it, as far as the processor looks
+// ahead. So addresses are computed for several rows first, and then the prefetches stand in loops of nothing else,
+// where many are under way at once. They go into the second level of cache, which can have more of them under way than
+// the first. Together this gives twice the rows per second of a prefetch into the first level as soon as each address
+// is known.
 template <typename Id, typename Fn>
 void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn,
           const SeenRows& seen = SeenRows()) {
@@ -78,7 +80,7 @@ void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const
     uint64_t mixed[kTogether];
     char* rows[kTogether];
   };
-  // Buckets of the third are on their way, and rows of the second, while fn has the first.
+  // While fn handles the first group, rows of the second and buckets of the third are being fetched.
   Group groups[3];
   int64_t next = 0;
   size_t seen_at = 0;
@@ -129,25 +131,25 @@ struct alignas(64) SparseTable::Stripe {
   SeenRows seen ABSL_GUARDED_BY(mu);
   RowStore candidates ABSL_GUARDED_BY(mu);
   RowStore tombstones ABSL_GUARDED_BY(mu);
-  // Rows that exist, wherever.
+  // Number of existing rows, in memory or on disk.
   int64_t exist ABSL_GUARDED_BY(mu) = 0;
-  // When the lifecycle evicts: by shard, from the stripe's first on, and the shards that have too many.
+  // Used when the lifecycle evicts: counts by shard, from the stripe's first on, and the shards that have too many.
   std::vector<int64_t> shard_rows ABSL_GUARDED_BY(mu);
   std::vector<int64_t> shard_candidates ABSL_GUARDED_BY(mu);
   std::vector<uint32_t> over ABSL_GUARDED_BY(mu);
-  // Up to where the clock has come; -1: nowhere yet.
+  // Clock position up to which shards have been examined for expiry; -1: none yet.
   int64_t seconds_position ABSL_GUARDED_BY(mu) = -1;
-  Counts counts ABSL_GUARDED_BY(mu);  // sizes are the stores', but rows
+  Counts counts ABSL_GUARDED_BY(mu);  // sizes are those of the stores, except rows
 
-  // With rows on disk. Held by whoever takes rows of the stripe out of memory or off the disk, before mu and also while
-  // the disk works: those wait for each other, and nobody else for them.
+  // Used with rows on disk. Serializes calls that remove rows of this stripe from memory or from the disk, and calls
+  // that visit all its rows. Acquire before mu; held across disk I/O. Fetch reads the disk without it (see versions).
   Mutex disk_mu ABSL_ACQUIRED_BEFORE(mu);
-  // Some row may lie on disk.
+  // True if some row may be on disk.
   bool on_disk ABSL_GUARDED_BY(mu) = false;
-  // Calls that used rows, modulo 2^31.
+  // Number of calls that used rows, modulo 2^31.
   uint32_t clock ABSL_GUARDED_BY(mu) = 0;
-  // How often rows left memory, by the low bits of MixId. What was read from the disk before its count changed may be
-  // old.
+  // Number of times that rows left memory, by the low bits of MixId. A row read from the disk before its count changed
+  // may be outdated.
   static constexpr uint64_t kVersions = 1024;
   std::vector<uint32_t> versions ABSL_GUARDED_BY(mu);
 };

@@ -1,5 +1,5 @@
-// The dense parts of recommender models, for cuda_bench: forward, backward and Adam as one program whose data, and rows
-// of embeddings, are variables that last. tests/bench/cuda_torch.py has the same models.
+// Dense parts of recommender models, for cuda_bench: forward, backward and Adam as one program, whose data and
+// embedding rows are persistent variables. tests/bench/cuda_torch.py has the same models.
 #ifndef WEIR_TESTS_BENCH_CUDA_MODELS_H_
 #define WEIR_TESTS_BENCH_CUDA_MODELS_H_
 
@@ -19,17 +19,17 @@ struct CudaModel {
   std::string name;
   int64_t batch = 0;
   v1::ProgramDesc program;
-  // Shape of what lasts.
+  // Shapes of the persistent variables.
   std::vector<std::pair<std::string, Shape>> lasting;
 };
 
 // 26 fields of width 16 and 13 dense values; factorisation machine; tower 400-400-400.
 absl::StatusOr<CudaModel> DeepFm(int64_t batch);
 // 26 fields of width 16; bottom 13-512-256-64-16 of 13 dense values; products of all pairs of the 27 vectors; top
-// 512-256-1 of those and what the bottom gives.
+// 512-256-1 of these products and the bottom's output.
 absl::StatusOr<CudaModel> Dlrm(int64_t batch);
 
-// Initial values, of names and places alone.
+// Sets initial values, which depend only on names and positions.
 void Fill(const CudaModel& model, Scope* scope);
 
 }  // namespace weir

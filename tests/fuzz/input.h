@@ -1,4 +1,4 @@
-// What targets of several parts cut their input into, and where they put what has to be a file.
+// Helpers of fuzz targets: cut one input into several parts, and hold input that must be a file.
 #ifndef WEIR_TESTS_FUZZ_INPUT_H_
 #define WEIR_TESTS_FUZZ_INPUT_H_
 
@@ -21,12 +21,12 @@ class FuzzInput {
   FuzzInput(const uint8_t* data, size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
 
   bool empty() const { return rest_.empty(); }
-  // 0 at the end.
+  // Returns the next byte; 0 at the end.
   uint8_t Byte() {
     const std::string_view byte = Take(1);
     return byte.empty() ? 0 : static_cast<uint8_t>(byte[0]);
   }
-  // Two bytes of length, little-endian, then so many bytes, or what is left.
+  // Returns the next piece: two bytes of length, little-endian, then that many bytes, or the rest if it is shorter.
   std::string Piece() {
     const size_t low = Byte(), high = Byte();
     return std::string(Take(low | high << 8));
@@ -42,7 +42,7 @@ class FuzzInput {
   std::string_view rest_;
 };
 
-// A directory of this process in memory, which goes with it.
+// A directory of this process in memory, removed by the destructor.
 class ScratchDirectory {
  public:
   explicit ScratchDirectory(const std::string& name)
@@ -58,7 +58,7 @@ class ScratchDirectory {
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
-  // Returns its path.
+  // Writes a file and returns its path.
   std::string Write(const std::string& name, std::string_view bytes) const {
     const std::string file = path_ + "/" + name;
     std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -69,8 +69,8 @@ class ScratchDirectory {
   const std::string path_;
 };
 
-// The target's own, made at the first call and gone with the process. The log is silent from then on: what a target is
-// fed would fill it.
+// Returns the target's own directory, made at the first call and removed at exit. Also silences the log from then on,
+// because fuzz input would fill it.
 inline const ScratchDirectory& QuietScratch(const std::string& name) {
   static const ScratchDirectory directory = [&] {
     FLAGS_minloglevel = google::GLOG_FATAL;

@@ -1,4 +1,4 @@
-// A server with one trainer that has joined, for fuzzing its handlers.
+// A server with one joined trainer, for fuzzing its handlers.
 #ifndef WEIR_TESTS_FUZZ_SERVER_FUZZ_H_
 #define WEIR_TESTS_FUZZ_SERVER_FUZZ_H_
 
@@ -26,7 +26,7 @@ class FuzzedServer {
   struct Options {
     std::string checkpoint_dir = {};
     std::map<std::string, std::vector<std::string>> row_files = {};
-    // Of its plan, both ways.
+    // Wire format of its plan, for pulls and pushes.
     v1::WireFormat format = v1::WIRE_FLOAT32;
   };
   FuzzedServer() : FuzzedServer(Options()) {}
@@ -62,7 +62,7 @@ class FuzzedServer {
     });
   }
 
-  // One of each format: another than the plan's is refused at once.
+  // Returns the server of a format. There is one per format, because another format than the plan's is refused at once.
   static std::unique_ptr<FuzzedServer>& Of(v1::WireFormat format) {
     static auto* const servers = new std::map<v1::WireFormat, std::unique_ptr<FuzzedServer>>;
     std::unique_ptr<FuzzedServer>& server = (*servers)[format];
@@ -70,7 +70,7 @@ class FuzzedServer {
     return server;
   }
 
-  // Input: bytes of the header (two, little-endian), the header, the payload.
+  // Splits the input: two bytes with the size of the header (little-endian), the header, the payload.
   static bool Split(const uint8_t* data, size_t size, std::string* header, std::string* payload) {
     if (size < 2) return false;
     const size_t n = std::min<size_t>(size - 2, data[0] | data[1] << 8);
@@ -83,7 +83,7 @@ class FuzzedServer {
     if (!core_->JobStatus().ok()) return;
     core_->Tick();
   }
-  // The answer of a call that is answered at once.
+  // Returns the answer of a call that is answered at once.
   absl::StatusOr<std::string> HandleMessage(Method method, const std::string& message) {
     absl::StatusOr<std::string> answer = absl::UnknownError("no answer");
     core_->Handle(method, {Slice::Own(message)}, [&answer](absl::StatusOr<Slices> reply) {

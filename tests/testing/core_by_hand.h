@@ -1,4 +1,4 @@
-// One server under a fake clock, whose requests are made by hand; nothing runs beside it.
+// Fixture with one server under a fake clock, whose requests are made by hand; nothing runs beside it.
 #ifndef WEIR_TESTS_TESTING_CORE_BY_HAND_H_
 #define WEIR_TESTS_TESTING_CORE_BY_HAND_H_
 
@@ -34,7 +34,7 @@ struct Item {
   int width = 0;
 };
 
-// A push with its payload laid out as clients do.
+// A push, with its payload laid out as clients do.
 struct PushSpec {
   int trainer = 0;
   int64_t step = 0;
@@ -70,7 +70,7 @@ class CoreByHand : public ::testing::Test {
     server_ = server;
   }
 
-  // The answer, or nothing while the server still waits.
+  // Sends a request and returns the answer, which has no value while the server still waits.
   std::shared_ptr<Answer> Call(Method method, const std::string& bytes) {
     auto answer = std::make_shared<Answer>();
     core_->Handle(method, {Slice::Own(bytes)}, [answer](absl::StatusOr<Slices> a) {
@@ -123,7 +123,7 @@ class CoreByHand : public ::testing::Test {
     if (edit) edit(request);
     return CallNow<v1::HeartbeatReply>(Method::kHeartbeat, request.SerializeAsString());
   }
-  // Time passes; trainers in `alive` send heart-beats.
+  // Lets time pass; trainers in `alive` send heart-beats.
   void Pass(double seconds, const std::vector<int>& alive) {
     for (double t = 0; t < seconds; t += 0.5) {
       clock_.Advance(absl::Seconds(0.5));
@@ -182,7 +182,7 @@ class CoreByHand : public ::testing::Test {
   absl::Status PushStatus(v1::PushRequest request, const std::string& payload) {
     return PushReplyOf(Call(Method::kPush, Seal(std::move(request), payload))).status();
   }
-  // A whole step in one part.
+  // Pushes a whole step in one part.
   absl::Status PushStep(int trainer, int64_t step, std::vector<Item> items, int64_t samples,
                         v1::Verdict verdict = v1::APPLY) {
     return Push({.trainer = trainer,
@@ -246,7 +246,7 @@ class CoreByHand : public ::testing::Test {
 
   HandMadeJob job_;
   size_t unread_bytes_ = size_t{1} << 28, pending_row_bytes_ = size_t{1} << 30, exchange_bytes_ = size_t{1} << 30;
-  // Of the options that Start makes; empty: nothing.
+  // Edits the options that Start makes; may be empty.
   std::function<void(ServerOptions*)> edit_;
   int server_ = 0;
   FakeClock clock_;

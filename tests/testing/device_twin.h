@@ -1,11 +1,12 @@
-// Runs a small program on the CPU and on a device, and compares: the twin test of a device kernel.
+// Twin test of a device kernel: runs a small program on the CPU and on a device, and compares the results.
 //
 //   DeviceTwin t(memory, {5, 0, 1, 7});              // examples of each lane
 //   t.Batched("x", {4}).Fixed("w", {4, 3});
 //   t.Op(MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"out"}}}));
 //   t.Compare({"out"}, {.relative = 1e-6});
 //
-// The devices: an emulated one, always; and CUDA device 0, whose tests skip with the reason where it cannot be opened.
+// The devices are an emulated one, always, and CUDA device 0, whose tests are skipped, with the reason, if it cannot be
+// opened.
 #ifndef WEIR_TESTS_TESTING_DEVICE_TWIN_H_
 #define WEIR_TESTS_TESTING_DEVICE_TWIN_H_
 
@@ -25,7 +26,7 @@
 
 namespace weir {
 
-// |device - CPU| <= relative * max(1, |CPU|); 0: the same bits, one NaN for another.
+// Bound |device - CPU| <= relative * max(1, |CPU|). 0: equal bits, except that any NaN equals any other.
 struct TwinBound {
   double relative = 0;
 };
@@ -36,13 +37,13 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
   void SetUp() override;
   DeviceMemory* memory() { return memory_.get(); }
 
-  // Batches of the lanes: nothing, one, odd; lanes alike, short, without examples.
+  // Returns batches of the lanes: empty, one example, odd sizes; equal lanes, a short lane, lanes without examples.
   static const std::vector<std::vector<int64_t>>& Batches() {
     static const auto* const batches =
         new std::vector<std::vector<int64_t>>{{0}, {1}, {37}, {300}, {5, 5, 5, 5}, {5, 0, 1, 7}, {0, 0}};
     return *batches;
   }
-  // Of sums of up to 300 numbers in (-1, 1).
+  // Bound for sums of up to 300 numbers in (-1, 1).
   static constexpr TwinBound kSum = {.relative = 2e-5};
 
  private:
@@ -57,37 +58,38 @@ class DeviceTwin {
  public:
   DeviceTwin(DeviceMemory* memory, std::vector<int64_t> batches);
 
-  // Values are numbers in (-1, 1), or as given. kSpecial: NaN, infinities, -0, a denormal and one near the largest
-  // among them. kSomeNotFinite: now and then NaN or an infinity, for sums, whose order decides what becomes of the
-  // largest.
+  // Kinds of values: numbers in (-1, 1), or as named. kSpecial includes NaN, infinities, -0, a denormal and a number
+  // near the largest. kSomeNotFinite: now and then NaN or an infinity; for sums, in which the order decides whether the
+  // largest numbers overflow.
   enum class Values { kPlain, kSpecial, kPositive, kBits, kSomeNotFinite };
-  // [batch, row_dims..] in each lane.
+  // Adds an input [batch, row_dims..] in each lane.
   DeviceTwin& Batched(const std::string& name, absl::Span<const int64_t> row_dims, Values values = Values::kPlain);
-  // [rows of all lanes] given one after the other.
+  // Adds an input with the given values: the rows of all lanes, one lane after the other.
   DeviceTwin& BatchedValues(const std::string& name, const std::vector<float>& values);
-  // In each lane of these dims, as the gradient of a parameter is.
+  // Adds an input with these dims in each lane, like the gradient of a parameter.
   DeviceTwin& EachLane(const std::string& name, absl::Span<const int64_t> dims, Values values = Values::kPlain);
-  // Shared by the lanes.
+  // Adds an input that the lanes share.
   DeviceTwin& Fixed(const std::string& name, absl::Span<const int64_t> dims, Values values = Values::kPlain);
-  // `ids` with `slots` slots of `least` to `most` ids each, `index`, and `rows`: `count` of `width`, most ids being few
-  // of them.
+  // Adds `ids` with `slots` slots of `least` to `most` ids each, `index`, and `rows`: `count` rows of `width`. About
+  // half of the ids are that of the first row.
   DeviceTwin& Lookup(const std::string& ids, const std::string& index, const std::string& rows, int64_t slots,
                      int64_t least, int64_t most, int64_t count, int64_t width, bool weights);
-  // By lane, as given.
+  // Adds an input with the given values by lane.
   DeviceTwin& Feed(const std::string& name, v1::VarKind kind, DType dtype, absl::Span<const int64_t> dims,
                    std::vector<Variable> lanes);
-  // Shared by the lanes, as given.
+  // Adds an input with the given value, shared by the lanes.
   DeviceTwin& FixedValue(const std::string& name, Tensor value);
   DeviceTwin& Op(v1::OpDesc op);
-  // A variable that ops write and that is none of the above. Declared by itself otherwise.
+  // Declares a variable that ops write and that is none of the above. Needed only where the op does not declare it
+  // itself.
   DeviceTwin& Output(const std::string& name, v1::VarKind kind);
-  // Types that run on the CPU, also on the device.
+  // Sets op types that run on the CPU even in the device run.
   DeviceTwin& CpuOps(std::vector<std::string> types);
   StepContext& step() { return step_; }
   const v1::ProgramDesc& program() const { return program_; }
 
   void Compare(const std::vector<std::string>& outputs, TwinBound bound = {});
-  // The device's error; OK when it runs.
+  // Returns the device's error; OK if the program runs.
   absl::Status DeviceStatus(const std::vector<std::string>& outputs);
 
  private:
@@ -95,7 +97,7 @@ class DeviceTwin {
 
   v1::VarDesc* Declare(const std::string& name, v1::VarKind kind, absl::Span<const int64_t> dims);
   Tensor Numbers(absl::Span<const int64_t> dims, Values values);
-  // Values of `outputs` by lane.
+  // Returns the values of `outputs` by lane.
   absl::Status Run(bool on_device, const std::vector<std::string>& outputs, Lanes* result);
 
   DeviceMemory* const memory_;

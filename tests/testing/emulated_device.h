@@ -1,8 +1,8 @@
-// A device on the host, for tests of everything above DeviceRuntime.
+// A device emulated on the host, for tests of everything above DeviceRuntime.
 //
-// Its memory can be touched only while one of its copies or kernels runs: any other access crashes the test. Queues are
-// late: nothing runs before somebody waits, and then the next piece of work is drawn at random from the queues that
-// events let run. So a wait that is missing shows as a wrong number for some seed. Fresh memory holds NaN.
+// Its memory can be accessed only while one of its copies or kernels runs: any other access crashes the test. Queues
+// are lazy: nothing runs before a thread waits, and then the next piece of work is drawn at random from the queues that
+// events let run. So a missing wait shows as a wrong number for some seed. Fresh memory holds NaN.
 #ifndef WEIR_TESTS_TESTING_EMULATED_DEVICE_H_
 #define WEIR_TESTS_TESTING_EMULATED_DEVICE_H_
 
@@ -27,7 +27,7 @@ struct EmulatedDeviceOptions {
   uint64_t seed = 1;
   size_t memory = size_t{1} << 30;
   size_t pinned = size_t{1} << 30;
-  // The device is lost when so many kernels and copies have run; -1: never.
+  // Number of kernels and copies after which the device is lost; -1: never.
   int64_t lost_after = -1;
 };
 
@@ -58,18 +58,19 @@ class EmulatedDevice : public DeviceRuntime {
   void* stream(DeviceQueue) override { return nullptr; }
   absl::Status Launched(int) override { return absl::OkStatus(); }
   absl::Status RunLoop(DeviceQueue queue, std::function<void()> loop) override;
-  // A graph is a list of loops: what they point at is what it was at the capture, as on CUDA.
+  // Capture and launch of graphs. A graph is a list of loops: pointers in it have the values of the capture, as on
+  // CUDA.
   absl::Status BeginCapture() override;
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override;
   absl::Status Launch(DeviceGraph* graph) override;
 
-  // Kernels and copies that have run.
+  // Returns the number of kernels and copies that have run.
   int64_t ran() const;
-  // Bytes that Allocate has given and Free not got back.
+  // Returns the bytes that are allocated and not freed.
   size_t allocated() const;
 
  private:
-  // How far an event has come: outlives it while queues know of it.
+  // Progress of an event; outlives the event while queues refer to it.
   struct Progress {
     int64_t recorded = 0;
     int64_t reached = 0;
@@ -85,7 +86,7 @@ class EmulatedDevice : public DeviceRuntime {
   };
 
   absl::Status Put(DeviceQueue queue, Work work);
-  // What cannot be part of a graph, while one is captured.
+  // Returns an error while a graph is captured, for calls that cannot be part of one.
   absl::Status NotWhileCapturing(DeviceQueue queue, std::string_view what) const;
   absl::Status RunUntil(const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Runnable(const Work& work) const { return !work.waits || work.event->reached >= work.ticket; }
@@ -98,14 +99,14 @@ class EmulatedDevice : public DeviceRuntime {
   DeviceInfo info_;
   void* mapped_ = nullptr;
   size_t mapped_bytes_ = 0;
-  char* arena_ = nullptr;  // device memory, in what is mapped
+  char* arena_ = nullptr;  // device memory, inside the mapped range
   mutable Mutex mu_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::deque<Work> queues_[kDeviceQueues] ABSL_GUARDED_BY(mu_);
   std::shared_ptr<std::vector<std::function<void()>>> capturing_ ABSL_GUARDED_BY(mu_);
   std::thread::id capturing_thread_ ABSL_GUARDED_BY(mu_);
-  std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);         // offset, bytes
-  std::map<const char*, size_t> pinned_ ABSL_GUARDED_BY(mu_);  // bytes by where they begin
+  std::map<size_t, size_t> used_ ABSL_GUARDED_BY(mu_);         // size by offset
+  std::map<const char*, size_t> pinned_ ABSL_GUARDED_BY(mu_);  // size by begin
   int64_t ran_ ABSL_GUARDED_BY(mu_) = 0;
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -1,5 +1,5 @@
-// A network that misbehaves on purpose: drops, repeats, delays and so reorders messages by a seed, and kills at moments
-// that a test names. Wraps any Transport. Thread-safe.
+// A network that misbehaves on purpose: drops, repeats, delays and thereby reorders messages by a seed, and kills
+// processes at moments that a test names. Wraps any Transport. Thread-safe.
 #ifndef WEIR_TESTS_TESTING_FAULTY_TRANSPORT_H_
 #define WEIR_TESTS_TESTING_FAULTY_TRANSPORT_H_
 
@@ -19,24 +19,24 @@ namespace weir {
 
 struct FaultOptions {
   uint64_t seed = 1;
-  // Chance of each, independently, for every message.
+  // Probability of each, independently, for every message.
   double drop_request = 0, drop_reply = 0, duplicate = 0, delay = 0;
-  // Delays are uniform up to this.
+  // Upper bound of delays, which are uniform.
   absl::Duration max_delay = absl::Milliseconds(20);
 };
 
-// What happens to one call, decided by a test that looks at it.
+// Outcome of one call, chosen by a test's OnCall function.
 enum class Fate { kPass, kDropRequest, kDropReply, kDuplicate, kKillServer, kKillTrainer };
 struct CallInfo {
   int trainer = 0;
   int server = 0;
   Method method = Method::kPush;
-  // Push and Norms only.
+  // Set for Push and Norms only.
   int64_t step = -1;
-  // Push only.
+  // Set for Push only.
   int part = -1;
   bool last = false;
-  // This is the same request again.
+  // Number of earlier calls with this very request.
   int tries = 0;
 };
 
@@ -50,12 +50,12 @@ class FaultyTransport : public Transport {
   FaultyTransport(Transport* inner, Clock* clock, int trainer, FaultOptions options, FaultCounters* counters);
   ~FaultyTransport() override;
 
-  // Asked for every call before the dice are thrown. Set before the first call.
+  // Sets a function that is called for every call before the random faults are drawn. Set before the first call.
   void OnCall(std::function<Fate(const CallInfo&)> fate) { fate_ = std::move(fate); }
   // From now on nothing reaches the server (and nothing comes back), or nothing leaves this trainer.
   void KillServer(int server);
   void KillTrainer();
-  // The other way round: a process that was stopped goes on.
+  // Undoes both: a process that was stopped goes on.
   void Revive();
 
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override;
@@ -79,9 +79,10 @@ class FaultyTransport : public Transport {
   Mutex mu_;
   CondVar changed_;
   std::multimap<absl::Time, std::function<void()>> due_ ABSL_GUARDED_BY(mu_);
-  std::map<std::pair<int, int>, uint64_t> sequence_ ABSL_GUARDED_BY(mu_);  // calls so far, by server and method
-  std::map<int, uint64_t> newest_delivered_ ABSL_GUARDED_BY(mu_);          // by server
-  std::map<uint64_t, int> tries_ ABSL_GUARDED_BY(mu_);                     // by hash of the request
+  std::map<std::pair<int, int>, uint64_t> sequence_
+      ABSL_GUARDED_BY(mu_);                                        // number of calls so far, by server and method
+  std::map<int, uint64_t> newest_delivered_ ABSL_GUARDED_BY(mu_);  // by server
+  std::map<uint64_t, int> tries_ ABSL_GUARDED_BY(mu_);             // by hash of the request
   uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<bool> dead_servers_ ABSL_GUARDED_BY(mu_);
   bool dead_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,6 +1,6 @@
-// What this process asks of the file system, seen by a test, which may make a call fail: a test that links this has its
-// own fsync, rename, renameat2, mkdir, unlinkat and write in front of those of the C library. For one test at a time;
-// not for calls in flight when the hook is set or taken away.
+// Hook on this process's file system calls, which lets a test observe them and make them fail. A test that links this
+// library has its own fsync, rename, renameat2, mkdir, unlinkat and write in front of those of the C library. For one
+// test at a time; the hook must not be set or removed while calls are in flight.
 #ifndef WEIR_TESTS_TESTING_FILE_CALLS_H_
 #define WEIR_TESTS_TESTING_FILE_CALLS_H_
 
@@ -10,14 +10,14 @@
 namespace weir {
 
 struct FileCall {
-  std::string
-      name;  // "fsync", "rename", "mkdir", "unlink", "write"; renameat2 is "exchange" when it exchanges, else "rename"
+  // "fsync", "rename", "mkdir", "unlink" or "write"; renameat2 is "exchange" when it exchanges, else "rename".
+  std::string name;
   std::string path;
   std::string to;  // of a rename
 };
 
-// The hook is asked before each call, from any thread, one at a time, and gives the errno that the call shall fail
-// with, 0 to let it pass. It is taken away by the destructor.
+// Calls the hook before each file system call, from any thread, one at a time. The hook returns the errno that the call
+// fails with, or 0 to let it pass. The destructor removes the hook.
 class FileCallHook {
  public:
   explicit FileCallHook(std::function<int(const FileCall&)> hook);

@@ -1,4 +1,4 @@
-// Servers and clients in this process, for a job made by hand.
+// Servers and clients in this process, for a HandMadeJob.
 #ifndef WEIR_TESTS_TESTING_HAND_MADE_CLUSTER_H_
 #define WEIR_TESTS_TESTING_HAND_MADE_CLUSTER_H_
 
@@ -7,7 +7,7 @@
 
 namespace weir {
 
-// Leases are long: the sanitizers make everything slow, and nobody is to die unless a test wants it.
+// Sets long leases, because sanitizers are slow and no process may be declared dead unless a test wants it.
 inline ClusterOptions OptionsFor(const HandMadeJob& job) {
   ClusterOptions options;
   options.plan = job.Plan();

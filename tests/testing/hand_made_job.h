@@ -27,13 +27,13 @@ struct HandMadeJob {
   bool eager = false;
   bool average_by_trainers = false;
   int64_t table_capacity = 0;
-  // Bounded staleness and delay compensation of w and b, when not negative.
+  // Bounded staleness, and delay compensation of w and b, if not negative.
   int64_t staleness = -1;
   double lambda = -1;
   bool async_tables = false;
-  // t counts shows and clicks.
+  // True if t counts shows and clicks.
   bool shows = false;
-  // How everything travels.
+  // Wire formats of all tensors.
   v1::WireFormat pull = v1::WIRE_FLOAT32;
   v1::WireFormat push = v1::WIRE_FLOAT32;
   // Server of b; -1: the last.
@@ -45,18 +45,19 @@ struct HandMadeJob {
   std::string PlanText() const;
 };
 
-// What one trainer has after a step.
+// Values that one trainer has after a step.
 struct HandMadeParams {
   std::vector<float> w, b, e;
 };
 
-// Runs one step of a trainer: pulls rows, makes gradients from them, from the parameters and from (lane, step), sends,
-// receives. Some lanes have no samples in some steps, some gradients are absent. `samples` 0: an empty step.
+// One step of a trainer. skip: its verdict is SKIP. empty: it has no samples.
 struct HandMadeStep {
   int64_t step = 0;
   bool skip = false;
   bool empty = false;
 };
+// Runs one step of a trainer: pulls rows, makes gradients from them, from the parameters and from (lane, step), sends,
+// receives. Some lanes have no samples in some steps, and some gradients are absent.
 absl::StatusOr<StepOutcome> RunHandMadeStep(const HandMadeJob& job, int trainer, const HandMadeStep& step,
                                             ParamChannel* channel, HandMadeParams* params);
 // Receives the parameters as the startup program of a trainer does.

@@ -1,5 +1,5 @@
-// A whole cluster in one process: servers, and clients that reach them through a faulty seam. The handlers are those of
-// the real servers. With a fake clock nothing moves until Advance; with the real one a thread ticks.
+// A whole cluster in one process: servers, and clients that reach them through a FaultyTransport. The handlers are
+// those of the real servers. With a fake clock nothing moves until Advance; with the real one a thread ticks.
 #ifndef WEIR_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 #define WEIR_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 
@@ -23,7 +23,7 @@ namespace weir {
 
 struct ClusterOptions {
   v1::Plan plan;
-  // Programs of server i.
+  // Return the programs of server i.
   std::function<v1::ProgramDesc(int)> main, startup;
   std::string plan_text;
   std::string job_name = "job";
@@ -31,14 +31,14 @@ struct ClusterOptions {
   FaultOptions faults;
   std::string checkpoint_dir;
   bool fake_clock = false;
-  // Workers of the one pool; 0 runs everything on the callers' threads.
+  // Worker threads of the one pool; 0 runs everything on the callers' threads.
   int threads = 2;
   PlantedFaults planted;
 };
 
 class InProcessCluster {
  public:
-  // Servers are up, clients exist and have not joined.
+  // Creates running servers, and clients that have not joined.
   static absl::StatusOr<std::unique_ptr<InProcessCluster>> Create(ClusterOptions options);
   ~InProcessCluster();
 
@@ -50,23 +50,24 @@ class InProcessCluster {
   ThreadPool* pool() { return &pool_; }
   const FaultCounters& faults() const { return counters_; }
 
-  // Fake clock only: time passes in steps of 100 ms, with ticks of the servers and heart-beats of the clients that are
-  // alive.
+  // Fake clock only: lets time pass in steps of 100 ms, with ticks of the servers and heart-beats of the clients that
+  // are alive.
   void Advance(absl::Duration d);
-  // A client that no longer lives: no heart-beats from Advance, nothing leaves it.
+  // Kills a client: Advance sends no heart-beats for it, and nothing leaves it.
   void KillTrainer(int trainer);
 
-  // Runs fn(trainer) on a thread for each trainer; the first error by trainer, after all have ended.
+  // Runs fn(trainer) on one thread per trainer. Returns the error of the lowest trainer that failed, after all have
+  // ended.
   absl::Status RunTrainers(const std::function<absl::Status(int)>& fn);
 
-  // Sum of the servers' digests, asked for by trainer 0.
+  // Sum of the servers' digests, requested by trainer 0.
   struct Digest {
     uint64_t values = 0, state = 0;
     bool operator==(const Digest&) const = default;
   };
   absl::StatusOr<Digest> GetDigest();
 
-  // Another incarnation of a trainer id, as another process.
+  // Makes another client with this trainer id, as another process.
   absl::StatusOr<std::unique_ptr<Client>> MakeClient(int trainer, const std::string& process);
   const ClusterOptions& options() const { return options_; }
 

@@ -7,7 +7,7 @@
 //   t.CheckGradient({.inputs = {"X", "Y"}});
 //   t.CheckBatchZero();
 //
-// Variables are named "<slot>_<i>". Kernels run directly, on one lane, with what the registries know of the operator.
+// Variables are named "<slot>_<i>". Kernels run directly, on one lane, with the registered rules of the operator.
 #ifndef WEIR_TESTS_TESTING_OP_TEST_H_
 #define WEIR_TESTS_TESTING_OP_TEST_H_
 
@@ -44,39 +44,39 @@ class OpTest {
  public:
   explicit OpTest(std::string type, std::vector<v1::OpAttr> attrs = {});
 
-  // Inputs. A slot given again takes one more variable. Batched: dims[0] is the batch, declared as -1; the first
-  // batched input, or the first ids, say how many examples there are. Fixed: parameters, scalars, targets without
-  // batch.
+  // Add inputs. A slot that is given again gets one more variable. Batched: dims[0] is the batch, declared as -1; the
+  // first batched input, or the first ids, determine the number of examples. Fixed: parameters, scalars, targets
+  // without batch.
   OpTest& Batched(std::string_view slot, absl::Span<const int64_t> dims, const std::vector<float>& values);
   OpTest& Batched(std::string_view slot, Tensor value);
   OpTest& Fixed(std::string_view slot, absl::Span<const int64_t> dims, const std::vector<float>& values);
   OpTest& Fixed(std::string_view slot, Tensor value);
   OpTest& Ids(std::string_view slot, IdBatch value);
-  // Declared as [value.height, width].
+  // Adds selected rows, declared as [value.height, width].
   OpTest& Rows(std::string_view slot, SelectedRows value, int64_t width);
-  // A dense input that nobody has written: a gradient that is absent.
+  // Adds a dense input that nothing has written: an absent gradient.
   OpTest& Absent(std::string_view slot, absl::Span<const int64_t> declared_dims);
-  // How many variables an output slot has; without it 1, and none for optional slots.
+  // Sets the number of variables of an output slot. The default is 1, and none for optional slots.
   OpTest& Outputs(std::string_view slot, int count);
-  // The output is the same variable as the input: optimizers (ParamOut is Param).
+  // Makes the output the same variable as the input, as for optimizers (ParamOut is Param).
   OpTest& SameVariable(std::string_view output, std::string_view input);
 
-  // What kernels know of the step; training, seed 1, step 0, unless changed.
+  // Step context of the kernels: training, seed 1, step 0, unless changed.
   StepContext& step() { return step_; }
   void set_lane(int lane) { lane_ = lane; }
-  // Examples in the lane, where no input says so.
+  // Sets the number of examples in the lane, if no input determines it.
   void set_batch(int64_t batch) { batch_ = batch; }
   const v1::OpDesc& op() const { return op_; }
 
-  // Infers shapes and runs the kernel. Also fails when outputs do not have the inferred shape, or when running in place
-  // (as the op's in-place rules allow) gives other bits.
+  // Infers shapes and runs the kernel. Also fails if outputs do not have the inferred shape, or if running in place (as
+  // the op's in-place rules allow) gives other bits.
   absl::Status Run();
-  // Only the shape rule: OK, or its message.
+  // Runs only the shape rule; returns its error.
   absl::Status InferShapes();
-  // After InferShapes or Run.
+  // Valid after InferShapes or Run.
   const v1::VarDesc& OutputDesc(std::string_view slot, int i = 0) const;
 
-  // After Run.
+  // Valid after Run.
   const Variable& OutputVar(std::string_view slot, int i = 0) const;
   const Tensor& Output(std::string_view slot, int i = 0) const;
   std::vector<float> Values(std::string_view slot, int i = 0) const;
@@ -84,29 +84,31 @@ class OpTest {
                     double tolerance = 1e-6, int i = 0) const;
 
   struct GradientCheck {
-    // Slots (all their variables).
+    // Slots, with all their variables.
     std::vector<std::string> inputs;
-    // Slots that have a gradient; empty means the first one. The gradients put in are fixed numbers between 0.5
-    // and 1.5.
+    // Slots that have a gradient; empty means the first one. The gradients put in are fixed numbers between 0.5 and
+    // 1.5.
     std::vector<std::string> outputs = {};
-    // Step of the four-point difference; values near a kink must be further than twice this from it.
+    // Step of the four-point difference; values near a kink must be more than twice this away from it.
     double eps = 1e-2;
-    // |analytic - numeric| <= tolerance * max(1, |numeric|).
+    // Bound: |analytic - numeric| <= tolerance * max(1, |numeric|).
     double tolerance = 2e-3;
   };
-  // Compares the registered gradient with numeric differences of the kernel (sums in double), and that the gradient of
-  // each input has the same bits when it alone is wanted. Gradients as selected rows are added up to a matrix first.
+  // Compares the registered gradient with numeric differences of the kernel (sums in double), and checks that the
+  // gradient of each input has the same bits when it alone is wanted. Gradients as selected rows are first added up to
+  // a matrix.
   void CheckGradient(const GradientCheck& check);
-  // The gradient of an input, as computed for the output gradients given ("Out" -> values). For values by hand.
+  // Returns the gradient of an input for given output gradients ("Out" -> values), to be compared with values computed
+  // by hand.
   absl::StatusOr<Variable> Gradient(std::string_view input_slot, int input_index,
                                     const std::vector<std::pair<std::string, Tensor>>& output_grads);
 
-  // Forward, and backward when there is a gradient rule, with no examples: no error, and shapes with 0 for the batch.
-  // Backward starts from the output slots given; empty means the first one.
+  // Runs forward, and backward if there is a gradient rule, with no examples. Checks that there is no error, and that
+  // shapes have 0 for the batch. Backward starts from the given output slots; empty means the first one.
   void CheckBatchZero(std::vector<std::string> outputs = {});
 
  private:
-  // Everything the op and its gradient ops read and write.
+  // Variables that the op and its gradient ops read and write.
   using Values_ = std::map<std::string, Variable, std::less<>>;
   using Descs = std::map<std::string, v1::VarDesc, std::less<>>;
 
@@ -132,7 +134,7 @@ class OpTest {
   int64_t batch_ = -1;
   StepContext step_;
   int lane_ = 0;
-  // Of the last Run or InferShapes.
+  // Results of the last Run or InferShapes.
   Descs descs_;
   Values_ values_;
 };

@@ -1,4 +1,4 @@
-// Servers of which a test needs rows alone: what is sent to them goes nowhere, and they answer every wait at once.
+// Channel for tests that need only rows from servers: discards everything sent, and answers every wait at once.
 #ifndef WEIR_TESTS_TESTING_ROWS_CHANNEL_H_
 #define WEIR_TESTS_TESTING_ROWS_CHANNEL_H_
 

@@ -1,4 +1,4 @@
-// The slot job trained in this process: its data in a directory of the test suite, and what each such test asks of a
+// Fixture that trains the slot job in this process: its data in a directory of the test suite, and common checks of a
 // run.
 #ifndef WEIR_TESTS_TESTING_SLOT_JOB_TEST_H_
 #define WEIR_TESTS_TESTING_SLOT_JOB_TEST_H_
@@ -12,8 +12,8 @@
 
 namespace weir {
 
-// One suite at a time has the directory. A suite that writes more into it does so in a SetUpTestSuite of its own,
-// behind this one's.
+// One suite at a time uses the directory. A suite that writes more files into it does so in its own SetUpTestSuite,
+// after calling this one.
 class SlotJobTest : public ::testing::Test {
  protected:
   // Makes dir_, named like the suite, with WriteSlotData.
@@ -21,14 +21,14 @@ class SlotJobTest : public ::testing::Test {
   static void TearDownTestSuite();
 
   static std::string Path(const std::string& name) { return dir_ + "/" + name; }
-  // An override: checkpoints in Path(name).
+  // Returns an override that keeps checkpoints in Path(name).
   static std::string CheckpointIn(const std::string& name) { return "checkpoint.dir=\"" + Path(name) + "\""; }
 
-  // Trains in dir_; without a job text kSlotJob.
+  // Trains in dir_; uses kSlotJob if there is no job text.
   static absl::StatusOr<InProcessResult> TryRun(InProcessRun run);
-  // The same, which must succeed: else a failure of the test and an empty result.
+  // Trains likewise; a run that fails is a test failure and gives an empty result.
   static InProcessResult Run(InProcessRun run);
-  // Sum of the servers' counters of this name, which each of them must have.
+  // Returns the sum of the servers' counters of this name; each server must have it.
   static int64_t Count(const InProcessResult& result, const std::string& name);
 
   static inline std::string dir_;

@@ -1,5 +1,5 @@
-// A job on two numbers of an example and their squares, and its data, in which numbers may be planted whose square is
-// no float.
+// A job on two numbers of an example and their squares, and its data, into which numbers can be planted whose square is
+// not a float.
 #ifndef WEIR_TESTS_TESTING_SQUARE_JOB_H_
 #define WEIR_TESTS_TESTING_SQUARE_JOB_H_
 
@@ -9,7 +9,8 @@
 
 namespace weir {
 
-// Eight steps of one pass, in each of which a lane reads four lines: of lane 4, lines 128 to 159.
+// One pass of eight steps, in each of which a lane reads four lines: lane l of step t reads lines 32 t + l + 8 k, k
+// from 0 to 3.
 inline constexpr char kSquareJob[] = R"(
 name: "square"
 data {
@@ -30,7 +31,7 @@ optimizer { adam { learning_rate: 0.01 } }
 train { lanes: 8 digest_every_steps: 1 }
 )";
 
-// 256 lines; in those that are planted a square overflows.
+// Writes 256 lines; in the planted ones a square overflows.
 inline void WriteSquares(const std::string& file, const std::function<bool(int)>& planted) {
   std::ofstream out(file);
   for (int i = 0; i < 256; ++i)

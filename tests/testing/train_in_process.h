@@ -22,53 +22,55 @@
 
 namespace weir {
 
-// As the flags --program and --startup_program; empty: made from the job.
+// Files as for the flags --program and --startup_program; empty: made from the job.
 struct ProgramFiles {
   std::string main, startup;
 };
 
 struct InProcessRun {
   std::string job_text;
-  // Paths in the job are relative to it.
+  // Directory that paths in the job are relative to.
   std::string directory;
-  // As --set.
+  // Overrides as for --set.
   std::vector<std::string> overrides;
   int servers = 1;
   int trainers = 1;
-  // Of each trainer, and of the servers together.
+  // Number of threads of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
-  // Where each trainer's lanes compute; null: on the CPU.
+  // Returns the device that computes a trainer's lanes; null: the CPU.
   std::function<DeviceMemory*(int trainer)> device = {};
-  // Of every trainer.
+  // Program files of every trainer.
   ProgramFiles trainer_programs = {};
-  // By server.
+  // Program files by server.
   std::map<int, ProgramFiles> server_programs = {};
-  // The chief's --digest_log.
+  // File for the chief's --digest_log.
   std::string digest_log = {};
-  // How each trainer ended, if not null; filled in whatever the result is, but not when no trainer started.
+  // If not null, receives the status that each trainer ended with, whatever the result is, unless no trainer started.
   std::vector<absl::Status>* trainer_ends = nullptr;
-  // By trainer: its lines, and by server: ServerCore::JobStatus when all trainers have ended. In the same way.
+  // If not null, receive likewise each trainer's lines, by trainer, and each server's ServerCore::JobStatus after all
+  // trainers have ended, by server.
   std::vector<std::string>* outputs = nullptr;
   std::vector<absl::Status>* server_ends = nullptr;
-  // When trainer 0 ends with an error another process takes its place, as soon as servers let it.
+  // If trainer 0 ends with an error, another process takes its place as soon as servers let it.
   bool replace_trainer_0 = false;
-  // Put between each client and the servers; empty: nothing. Asked again for what takes the place of trainer 0. Owned
-  // by the run.
+  // Makes a transport between a client and the servers; empty: none. Called again for the process that takes the place
+  // of trainer 0. The run owns the results.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
-  // With checkpoint.per_host: each process's own directory; the trainers' has server -1. Empty: checkpoint.dir for all.
+  // With checkpoint.per_host: returns each process's own directory; the trainers' has server -1. Empty: checkpoint.dir
+  // for all.
   std::function<std::string(int server)> checkpoint_dir = {};
-  // Of every server.
+  // Planted faults of every server.
   PlantedFaults planted = {};
-  // Programs are edited before they run; empty: not. The trainers' has server -1.
+  // Edits programs before they run; may be empty. Called for the trainers' programs with server -1.
   std::function<void(int server, Programs* programs)> edit = {};
-  // What one trainer has otherwise than the others: its job, and its programs. Empty: nothing.
+  // Edits the job and the programs of single trainers, so that they differ from the others; may be empty.
   std::function<void(int trainer, Job* job, Programs* programs)> edit_trainer = {};
 };
 
 struct InProcessResult {
   TrainSummary summary;  // the chief's
-  // The chief's lines that begin with "digest ".
+  // Lines of the chief that begin with "digest ".
   std::vector<std::string> digests;
   std::string output;  // all of the chief's lines
   v1::Plan plan;
@@ -77,10 +79,11 @@ struct InProcessResult {
   std::vector<std::map<std::string, int64_t>> server_counters;  // ServerCore::counters, by server
 };
 
-// The first error of any trainer, by id.
+// Runs the training. Returns the error of the lowest trainer that failed.
 absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run);
 
-// --role=predict on every trainer of the cluster, whose checkpoint.dir is `checkpoints`. Number of examples scored.
+// Runs --role=predict on every trainer of the cluster, whose checkpoint.dir is `checkpoints`. Returns the number of
+// examples scored.
 struct InProcessPrediction {
   std::string checkpoints;
   std::string input;  // empty: data.eval

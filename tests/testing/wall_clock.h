@@ -1,4 +1,4 @@
-// A wall clock that a test sets, of its own process (wall_clock_shim.c).
+// A wall clock of the process that a test can set (wall_clock_shim.c).
 //
 //   int main(int argc, char** argv) {
 //     testing::InitGoogleTest(&argc, argv);
@@ -6,7 +6,7 @@
 //     return RUN_ALL_TESTS();
 //   }
 //
-// The test's data is //tests/testing:libwall_clock_shim.so.
+// The test's data must include //tests/testing:libwall_clock_shim.so.
 #ifndef WEIR_TESTS_TESTING_WALL_CLOCK_H_
 #define WEIR_TESTS_TESTING_WALL_CLOCK_H_
 
@@ -26,10 +26,10 @@ inline WallClockSetter FindWallClockSetter() {
   return reinterpret_cast<WallClockSetter>(::dlsym(RTLD_DEFAULT, "weir_test_set_wall_clock"));
 }
 
-// Sets it `seconds` off the machine's.
+// Sets the clock `seconds` off the machine's.
 inline void SetWallClock(int64_t seconds) { FindWallClockSetter()(seconds); }
 
-// Starts the program again under the shim; returns in the one that has it.
+// Starts the program again under the shim; returns in the process that has the shim.
 inline void TakeWallClock(char** argv) {
   if (FindWallClockSetter() != nullptr) return;
   const std::string shim = std::string(std::getenv("TEST_SRCDIR")) + "/" + std::getenv("TEST_WORKSPACE") +

@@ -1,5 +1,5 @@
 // Jobs of any size for the transpiler: a tower of `layers` layers of 256 x 256, so 2 * layers parameters, each weight
-// in up to eight blocks. Nothing is ever trained.
+// in up to eight blocks. Never trained.
 #ifndef WEIR_TESTS_TESTING_WIDE_JOB_H_
 #define WEIR_TESTS_TESTING_WIDE_JOB_H_
 

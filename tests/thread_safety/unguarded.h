@@ -6,7 +6,7 @@
 
 namespace weir {
 
-// Wrong on purpose: the lock analysis must say so.
+// Contains a locking error on purpose: the lock analysis must report it.
 class Unguarded {
  public:
   int Read() const;

@@ -1,4 +1,4 @@
-// Jobs that the tests of the transpiler start from.
+// Jobs that tests of the transpiler start from.
 #ifndef WEIR_TESTS_TRANSPILER_JOBS_H_
 #define WEIR_TESTS_TRANSPILER_JOBS_H_
 
@@ -55,14 +55,14 @@ inline Transpiled TranspiledOf(const Job& job) {
   return transpiled.ok() ? *std::move(transpiled) : Transpiled();
 }
 
-// Types of the ops of a block, in order.
+// Returns the types of the ops of a block, in order.
 inline std::vector<std::string> Types(const v1::ProgramDesc& program, int block = 0) {
   std::vector<std::string> types;
   for (const v1::OpDesc& op : program.blocks(block).ops()) types.push_back(op.type());
   return types;
 }
 
-// The only op of a type in block 0.
+// Returns the only op of a type in a block.
 inline v1::OpDesc OnlyOp(const v1::ProgramDesc& program, std::string_view type, int block = 0) {
   std::vector<v1::OpDesc> found;
   for (const v1::OpDesc& op : program.blocks(block).ops()) {

@@ -1,4 +1,4 @@
-// The bytes of a plain, gzip or zstd file. One thread at a time.
+// Uncompressed bytes of a plain, gzip or zstd file. One thread at a time.
 #ifndef WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 #define WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 
@@ -11,17 +11,18 @@
 
 namespace weir {
 
-// Uncompressed bytes of a file, in order.
+// Source of the uncompressed bytes of a file, in order.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `size` bytes; 0 at the end. DataLoss names the file and the place; InvalidArgument: a window that is too
-  // large.
+  // Reads up to `size` bytes and returns their number; 0 at the end. DataLoss names the file and the place;
+  // InvalidArgument: a decompression window that is too large.
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
-  // As many, and fewer only at the end.
+  // Reads `size` bytes, fewer only at the end of the file.
   absl::StatusOr<size_t> ReadFully(char* out, size_t size);
 
-  // From byte `begin` of a plain file; compressed from its start. `file` must outlive the source. NotFound, DataLoss.
+  // Opens the file: a plain one from byte `begin` on, a compressed one from its start. `file` must outlive the source.
+  // Errors: NotFound, DataLoss.
   static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const DataFile& file, int64_t begin);
 
   static constexpr size_t kBlock =

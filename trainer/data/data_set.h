@@ -1,4 +1,4 @@
-// The files of a data set. trainer/data/stream_rule.h cuts them into streams.
+// Files of a data set. trainer/data/stream_rule.h cuts them into streams.
 #ifndef WEIR_TRAINER_DATA_DATA_SET_H_
 #define WEIR_TRAINER_DATA_DATA_SET_H_
 
@@ -18,22 +18,22 @@ enum class Compression { kNone, kGzip, kZstd };
 struct IdxFile;
 
 struct DataFile {
-  std::string path;  // to open
-  std::string name;  // as the job has it, for messages
+  std::string path;  // path to open
+  std::string name;  // name in the job, for messages
   int64_t bytes = 0;
   Compression compression = Compression::kNone;
-  // xxh3 of a few blocks of the file: tells two versions of equal size apart, as a rule.
+  // xxh3 of a few blocks of the file; usually distinguishes two versions of equal size.
   uint64_t sample = 0;
-  // Of files in IDX format, else null.
+  // Set for files in IDX format, else null.
   std::shared_ptr<const IdxFile> idx = nullptr;
 
   bool compressed() const { return compression != Compression::kNone; }
 };
 
-// What the headers of an IDX file and of its labels say.
+// Fields of the headers of an IDX file and of its labels.
 struct IdxFile {
   int64_t examples = 0;
-  int64_t values = 0;  // bytes of an example
+  int64_t values = 0;  // bytes per example
   int64_t header_bytes = 0;
   std::shared_ptr<const DataFile> labels = nullptr;  // may be null
   int64_t labels_header_bytes = 0;
@@ -45,37 +45,38 @@ struct Segment {
   int64_t file = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  // Above 1: records are dealt in turn. Of the records of all such segments, in the order of the files and without
-  // headers, the stream has those with number mod modulus == remainder.
+  // If above 1, records are dealt in turn: of the records of all such segments, in the order of the files and without
+  // headers, the stream has those whose number mod modulus is remainder.
   int64_t modulus = 1;
   int64_t remainder = 0;
 };
 
 class DataSet {
  public:
-  // Expands the patterns of `source` (relative to `directory`), sorts the files by name and looks at their first bytes.
+  // Expands the patterns of `source` (relative to `directory`), sorts the files by name and reads their first bytes.
   // `field` names the source in messages ("data.train"). NotFound: a pattern without a match. InvalidArgument: no
-  // patterns; a file named .gz or .zst that is not compressed so; something that is no regular file.
+  // patterns; a file named .gz or .zst that is not compressed in that format; a path that is not a regular file.
   static absl::StatusOr<DataSet> Open(const v1::DataSource& source, std::string_view directory, std::string_view field);
-  // The same for the reader of `data`: IDX files are found with their labels, and their headers looked at
+  // Opens the files for the reader of `data`: if it reads IDX files, also finds their labels and checks their headers
   // (trainer/data/idx_source.h).
   static absl::StatusOr<DataSet> Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field);
 
   const std::vector<DataFile>& files() const { return files_; }
 
-  // Segments of stream `stream` of `streams`, in the order in which they are read.
+  // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
   std::vector<Segment> Stream(int stream, int streams) const;
 
-  // A line for each file: "a.tsv: 120 bytes, gzip, xxh3 0123456789abcdef". Two processes, or two runs, read the same
-  // examples at the same steps when theirs differ in nothing but names.
+  // Returns one line per file: "a.tsv: 120 bytes, gzip, xxh3 0123456789abcdef". Two processes, or two runs, read the
+  // same examples at the same steps if their descriptions differ only in names.
   std::string Description() const;
 
  private:
   std::vector<DataFile> files_;
 };
 
-// The first difference of two Descriptions, names aside: "'b.tsv' has 12 bytes here, 10 there". "" when there is none.
+// Returns the first difference of two Descriptions, names aside: "'b.tsv' has 12 bytes here, 10 there"; "" if there is
+// none.
 std::string FirstDataDifference(std::string_view here, std::string_view there);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// What reading needs to know of a job.
+// Settings of a job that its readers need.
 #ifndef WEIR_TRAINER_DATA_DATA_SPEC_H_
 #define WEIR_TRAINER_DATA_DATA_SPEC_H_
 
@@ -13,49 +13,51 @@
 
 namespace weir {
 
-// What a loss can make sense of.
+// Labels that a loss accepts.
 struct LabelRange {
   std::string variable;
-  // Type of the operator that reads it.
+  // Type of the operator that reads the label.
   std::string loss;
-  // From 0 to this, ...
+  // Largest label; the smallest is 0.
   float most = 1;
-  // ... whole numbers only: classes.
+  // If true, only whole numbers are accepted: classes.
   bool whole = false;
 
   bool Holds(float label) const;
-  // "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
+  // Returns the requirement: "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
   std::string Wanted() const;
 };
 
 struct DataSpec {
   v1::Data config;
-  std::string directory;  // of the job file
+  std::string directory;  // directory of the job file
   uint64_t seed = 1;
   int lanes = 8;  // 0: one stream per trainer
   int trainers = 1;
   int64_t epochs = 1;
-  // Float variables that are never transformed: data.dense.except, or labels and sample weights of all losses, or what
-  // the program makes them of.
+  // Float variables that are never transformed: those of data.dense.except if it is set, else the labels and sample
+  // weights of all losses, or the data variables from which the program computes those.
   std::vector<std::string> never_transformed;
-  // The same without data.dense.except: an example without one is a bad line.
+  // Labels and sample weights, or their data variables, even if data.dense.except is set: an example that lacks one is
+  // a bad line.
   std::vector<std::string> required;
-  // Of labels that come from the data as they are: an example outside is a bad line. In prediction its label is
-  // missing.
+  // Ranges of labels that reach a loss unchanged: an example with a label outside is a bad line. In prediction such a
+  // label counts as missing.
   std::vector<LabelRange> label_ranges;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
 
-  // Streams of the data set: lanes, or one per trainer.
+  // Returns the number of streams of the data set: lanes, or one per trainer.
   int streams() const { return lanes == 0 ? trainers : lanes; }
-  // Streams that a trainer reads.
+  // Returns the streams that a trainer reads.
   LaneRange StreamsOf(int trainer) const { return LanesOfTrainer(lanes, trainers, trainer); }
-  // Examples of one batch of a stream; batch_size / streams, the first ones one more when that does not divide.
+  // Returns the number of examples of one batch of a stream: batch_size / streams; if that does not divide, the first
+  // streams have one more.
   int64_t StreamBatch(int stream) const;
 };
 
-// `program`: whose losses say what is label and sample weight. One that is made of data alone (cast, scaled, joined)
-// stands for that data; one that a parameter takes part in, for itself.
+// Derives the spec of a job. The losses of `program` determine the labels and sample weights. One that is computed from
+// data alone (cast, scaled, joined) stands for that data; one that a parameter takes part in, for itself.
 DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
 
 }  // namespace weir

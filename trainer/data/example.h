@@ -1,4 +1,4 @@
-// One example as it stands in a data file, before any transform.
+// One example in the form it has in a data file, before any transform.
 #ifndef WEIR_TRAINER_DATA_EXAMPLE_H_
 #define WEIR_TRAINER_DATA_EXAMPLE_H_
 
@@ -10,7 +10,7 @@
 
 namespace weir {
 
-// A variable that data gives. DENSE: [B, width] float32. IDS: `width` slots.
+// Variable that data gives. DENSE: [B, width] float32. IDS: `width` slots.
 struct Column {
   std::string name;
   v1::VarKind kind = v1::DENSE;
@@ -20,7 +20,7 @@ struct Column {
   bool operator==(const Column&) const = default;
 };
 
-// The values of all columns of one example. Reused from line to line: a parser writes every field of it.
+// Values of all columns of one example. Reused from line to line: a parser writes every field.
 struct Example {
   // Float columns side by side, in order of columns. NaN is missing.
   std::vector<float> floats;
@@ -31,7 +31,7 @@ struct Example {
   // Empty, or one per id.
   std::vector<float> weights;
 
-  // For parsers while they read a line; they mean nothing between lines.
+  // Scratch memory of parsers while they read a line; meaningless between lines.
   std::vector<int64_t> scratch_ids = {};
   std::vector<float> scratch_weights = {};
   std::vector<uint32_t> scratch_slots = {};
@@ -39,11 +39,11 @@ struct Example {
   static constexpr int kMaxSlotIds = 65535;
 };
 
-// Where an example stands: (file, offset) ascends in input order over all files of a data set.
+// Position of an example: (file, offset) ascends in input order over all files of a data set.
 struct InputPosition {
-  // Place of the file in the sorted list of the data set's files.
+  // Index of the file in the sorted list of the data set's files.
   int64_t file = 0;
-  // Of the line's first byte in the (uncompressed) text.
+  // Offset of the line's first byte in the (uncompressed) text.
   int64_t offset = 0;
   auto operator<=>(const InputPosition&) const = default;
 };

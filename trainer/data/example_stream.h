@@ -1,4 +1,4 @@
-// The examples of one stream, in the stream's order. One thread at a time.
+// Examples of one stream, in the stream's order. One thread at a time.
 #ifndef WEIR_TRAINER_DATA_EXAMPLE_STREAM_H_
 #define WEIR_TRAINER_DATA_EXAMPLE_STREAM_H_
 
@@ -31,22 +31,22 @@ class ExampleStream {
     int stream = 0;
     int streams = 1;
     v1::Data::BadLine bad_line = v1::Data::ERROR;
-    // Positions in Example.floats that must be there, and what to call them.
+    // Positions in Example.floats that must not be missing, with names for messages.
     std::vector<std::pair<int64_t, std::string>> required = {};
-    // Positions of labels, and what they must be when they are there.
+    // Positions of labels, with the range that a present label must be in.
     std::vector<std::pair<int64_t, LabelRange>> label_ranges = {};
-    // Prediction: a label that is out of its range counts as missing.
+    // Prediction: a label outside its range counts as missing.
     bool forgives_labels = false;
     // Positions of columns that the header of a file need not name: labels, in prediction.
     std::vector<int64_t> may_be_absent = {};
-    // Counts lines skipped. May be null.
+    // Counts skipped lines. May be null.
     std::atomic<int64_t>* skipped = nullptr;
-    // Called with the place of each line skipped, on the thread that reads. May be empty.
+    // Called with the position of each skipped line, on the thread that reads. May be empty.
     std::function<void(const InputPosition&)> on_skipped = {};
-    // Set by others to end reading with Cancelled. May be null.
+    // Set by another thread to end reading with Cancelled. May be null.
     const std::atomic<bool>* cancelled = nullptr;
-    // Decompresses lines for this stream and others, of which it is number `lane`. May be null: then the stream does it
-    // itself.
+    // Decompresses lines for several streams, of which this one is number `lane`. May be null: the stream then
+    // decompresses for itself.
     LinesAhead* ahead = nullptr;
     int lane = 0;
   };
@@ -56,21 +56,22 @@ class ExampleStream {
   // Sizes `example` for the parser.
   static void Prepare(const LineParser& parser, Example* example);
 
-  // False at the end of the stream and on an error; then look at status(). `example` was prepared.
+  // Reads the next example. Returns false at the end of the stream and on an error; see status(). `example` must be
+  // prepared.
   bool Next(Example* example, InputPosition* position);
   const absl::Status& status() const { return status_; }
-  // From the start again. Not after an error.
+  // Starts again from the beginning. Not after an error.
   void Rewind();
 
  private:
   bool NextLine(std::string_view* line);
-  // Passes by what belongs to other streams; false at the end of the segment and on an error.
+  // Skips records of other streams; returns false at the end of the segment and on an error.
   bool SkipToOwn(const Segment& segment);
   // Opens the source of segments_[segment_] and finds the parser of its lines.
   absl::Status OpenSegment();
-  // Of the lines below the header of a file; null when the file has no line.
+  // Returns a parser for the lines below the header of a file; null if the file has no line.
   absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
-  // OkStatus when the line is skipped.
+  // Returns OkStatus if the line is skipped.
   absl::Status BadLine(std::string_view line, const absl::Status& error);
 
   const Options options_;
@@ -78,10 +79,10 @@ class ExampleStream {
   size_t segment_ = 0;
   std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
   const LineParser* parser_;              // of its lines
-  // By file, of formats whose files have headers.
+  // By file, for formats whose files have headers.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
-  int64_t dealt_records_ = 0;  // of segments whose records are dealt in turn, passed so far
-  int64_t round_ = 0;          // times that it was rewound
+  int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
+  int64_t round_ = 0;          // number of rewinds
   int64_t lines_ = 0;
   InputPosition position_;
   absl::Status status_;

@@ -1,4 +1,4 @@
-// From examples as they stand in files to variables as the program reads them: transforms of floats, ids of slots.
+// Conversion of examples to the variables that the program reads: transforms of floats, ids of slots.
 #ifndef WEIR_TRAINER_DATA_FEATURES_H_
 #define WEIR_TRAINER_DATA_FEATURES_H_
 
@@ -17,7 +17,7 @@ namespace weir {
 
 class DataStatistics;
 
-// What the job says about each position of Example.floats and each slot. Immutable; thread-safe.
+// Settings of the job for each position of Example.floats and each slot. Immutable; thread-safe.
 class Features {
  public:
   struct Float {
@@ -30,8 +30,8 @@ class Features {
     std::vector<int64_t> padding = {};  // raw
   };
 
-  // InvalidArgument names a variable or column of the job that the reader does not give, or a setting that makes no
-  // sense.
+  // Creates the features. InvalidArgument names a variable or column of the job that the reader does not give, or an
+  // invalid setting.
   static absl::StatusOr<Features> Create(const DataSpec& spec, const LineParser& parser);
 
   const std::vector<Column>& columns() const { return columns_; }
@@ -39,11 +39,12 @@ class Features {
   const std::vector<Slot>& slots() const { return slots_; }
   // Positions in Example.floats that must not be missing, with the variable's name.
   const std::vector<std::pair<int64_t, std::string>>& required() const { return required_; }
-  // Positions of labels that reach a loss as they stand in the data.
+  // Positions of labels that reach a loss unchanged.
   const std::vector<std::pair<int64_t, LabelRange>>& label_ranges() const { return label_ranges_; }
   bool standardizes() const { return standardizes_; }
 
-  // Fills one Variable per column with the examples of `records`. `statistics` where the job needs them, else null.
+  // Fills one Variable per column with the examples of `records`. `statistics`: required if the job needs them, else
+  // null.
   void MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics,
                  std::vector<Variable>* vars) const;
 
@@ -59,15 +60,15 @@ class Features {
   size_t SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
   float Transform(size_t position, float x, const DataStatistics* statistics) const;
-  // The id that the program sees.
+  // Returns the id that the program sees.
   int64_t Id(const Slot& slot, int64_t raw, const DataStatistics* statistics) const;
 
   std::vector<Column> columns_;
   std::vector<Float> floats_;
   std::vector<Slot> slots_;
-  std::vector<uint64_t> salts_;       // of slots_, side by side
-  std::vector<int64_t> missing_ids_;  // the same
-  // By column: floats that are not transformed, slots of ids that are salted and nothing else.
+  std::vector<uint64_t> salts_;       // of slots_, concatenated
+  std::vector<int64_t> missing_ids_;  // likewise
+  // By column: true for floats that are not transformed, and for slots of ids that are only salted.
   std::vector<bool> plain_;
   std::vector<std::pair<int64_t, std::string>> required_;
   std::vector<std::pair<int64_t, LabelRange>> label_ranges_;

@@ -1,4 +1,4 @@
-// What parsers share that read eight fields of a line at a time, on a processor with AVX-512 that packs bytes: Ice
+// Shared code of parsers that read eight fields of a line at a time, on a processor with AVX-512 that packs bytes: Ice
 // Lake, Zen 4 and later.
 #ifndef WEIR_TRAINER_DATA_FIELDS512_H_
 #define WEIR_TRAINER_DATA_FIELDS512_H_
@@ -11,7 +11,7 @@
 
 namespace weir {
 
-// Whether functions of WEIR_FOR_FIELDS512 may be called.
+// Returns true if functions of WEIR_FOR_FIELDS512 may be called.
 inline bool HasFields512() {
   static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -19,8 +19,8 @@ inline bool HasFields512() {
   return has;
 }
 
-// Adds the places of `marks` in the 64 bytes at `at` to places[0, their number); what stands in the 64 behind them is
-// overwritten.
+// Writes the positions of the set bits of `marks`, plus `at`, to places[0, their number). The 64 places from `places`
+// on may be overwritten.
 WEIR_FOR_FIELDS512 inline void AddPlaces(uint64_t marks, int32_t at, int32_t* places) {
   const __m512i place =
       _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41, 40,
@@ -37,12 +37,12 @@ WEIR_FOR_FIELDS512 inline void AddPlaces(uint64_t marks, int32_t at, int32_t* pl
   _mm512_storeu_si512(places + 48, _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(found, 3)), base));
 }
 
-// Bits that the bytes of a field of up to eight move up by so that its last one is the highest.
+// Returns the number of bits by which the bytes of a field of up to eight move up so that its last byte is the highest.
 WEIR_FOR_FIELDS512 inline __m512i ShiftOf(__m512i sizes) {
   return _mm512_sub_epi64(_mm512_set1_epi64(64), _mm512_slli_epi64(sizes, 3));
 }
 
-// Numbers of eight decimal digits each, as their values, the first digit in the lowest byte.
+// Returns the values of numbers of eight decimal digits each, with the first digit in the lowest byte.
 WEIR_FOR_FIELDS512 inline __m512i CombineDigits(__m512i digits) {
   const __m512i twos = _mm512_maddubs_epi16(digits, _mm512_set1_epi16(0x010A));
   const __m512i fours = _mm512_madd_epi16(twos, _mm512_set1_epi32(0x00010064));

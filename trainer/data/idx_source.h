@@ -1,8 +1,8 @@
-// IDX files: a header, then unsigned bytes, example after example; and labels, one byte each, in a file beside.
+// IDX files: a header, then unsigned bytes, example after example; labels, one byte each, are in a second file.
 //
-// The header is the bytes 0, 0, 8 (unsigned bytes) and the number of dimensions, then each of them as a big-endian
-// 32-bit number. The first dimension counts examples. Nothing of it is trusted: it must be of as many values as the job
-// says, and the file as long as the header promises.
+// The header is the bytes 0, 0, 8 (unsigned bytes) and the number of dimensions, then each dimension as a big-endian
+// 32-bit number. The first dimension counts examples. The header is not trusted: it must have as many values as the job
+// says, and the file must be as long as the header promises.
 #ifndef WEIR_TRAINER_DATA_IDX_SOURCE_H_
 #define WEIR_TRAINER_DATA_IDX_SOURCE_H_
 
@@ -18,16 +18,18 @@
 
 namespace weir {
 
-// Reads the headers of `file` and of its labels (null: it has none) and sets file->idx. `values`: of one example.
-// DataLoss: shorter than a header promises (of a compressed file only the header can be seen). InvalidArgument: no IDX
-// file of unsigned bytes, longer than the header promises, another number of values, another number of labels.
+// Reads the headers of `file` and of its labels (null: it has none) and sets file->idx. `values`: number of values of
+// one example. DataLoss: shorter than a header promises (of a compressed file only the header is read).
+// InvalidArgument: not an IDX file of unsigned bytes, longer than the header promises, another number of values,
+// another number of labels.
 absl::Status LookAtIdx(int64_t values, const DataFile* labels, DataFile* file);
 
-// Records are the values of one example and, where the file has labels, the label behind them. Errors of what LookAtIdx
-// could not see of compressed files come at the end of them.
+// Reads records that hold the values of one example, followed by the label if the file has labels. Errors of compressed
+// files that LookAtIdx could not see are returned at the end of the file.
 class IdxSource : public RecordSource {
  public:
-  // Examples of the range of `segment` (plain), or all (compressed). `file` was looked at.
+  // Opens the examples of the range of `segment` (plain), or all (compressed). LookAtIdx must have been called for
+  // `file`.
   static absl::StatusOr<std::unique_ptr<RecordSource>> Open(const DataFile& file, const Segment& segment);
 
   bool Next(std::string_view* record, int64_t* offset) override;
@@ -39,9 +41,9 @@ class IdxSource : public RecordSource {
     // `size`: bytes of one example.
     Part(const DataFile& file, int64_t size) : file_(file), size_(static_cast<size_t>(size)) {}
     absl::Status Open(int64_t header_bytes, int64_t begin);
-    // The bytes of the next example; of `examples` in the file it is number `at`.
+    // Returns the bytes of the next example, number `at` of the `examples` in the file.
     absl::StatusOr<const char*> Next(int64_t at, int64_t examples);
-    // Nothing is left of a compressed file.
+    // Checks that nothing is left of a compressed file.
     absl::Status ExpectEnd();
 
    private:

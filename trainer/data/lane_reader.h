@@ -1,15 +1,15 @@
-// Batches of the lanes of one process, made ahead by threads of its own.
+// Batches of the lanes of one process, made ahead by threads of the reader.
 //
-// Stream l gives batches of its own, of `StreamBatch(l)` examples. A batch goes on with the first examples of the next
-// epoch where an epoch ends; only the very last one may be short. A stream with fewer examples than a batch gives all
-// of them once an epoch. With drop_last a batch holds examples of one epoch, and what is left of an epoch is dropped.
-// After the last epoch a stream has ended and gives no examples. Streams do not wait for each other: a shorter one
-// begins its next epoch earlier. So the sum of examples over streams never grows from one step to the next. What stream
-// l gives as its t-th batch is a function of (job, data, seed, t) alone.
+// Stream l gives batches of its own, of `StreamBatch(l)` examples. Where an epoch ends, a batch continues with the
+// first examples of the next epoch; only the very last batch may be short. A stream with fewer examples than a batch
+// gives all of them once per epoch. With drop_last a batch holds examples of one epoch, and the rest of an epoch is
+// dropped. After the last epoch a stream has ended and gives no examples. Streams do not wait for each other: a shorter
+// one begins its next epoch earlier. So the sum of examples over streams never grows from one step to the next. The
+// t-th batch of stream l is a function of (job, data, seed, t) alone.
 //
-// Shuffling is one algorithm: a buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples);
-// an element of it, chosen by Philox(seed, epoch, stream, draw), is emitted and the next of the stream takes its place.
-// While a stream fits into the buffer that is a permutation of the whole stream (ALL), otherwise of a window (WINDOW).
+// Shuffling is one algorithm. A buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples).
+// An element of it, chosen by Philox(seed, epoch, stream, draw), is emitted, and the next example of the stream takes
+// its place. If a stream fits into the buffer, this permutes the whole stream (ALL), otherwise a window (WINDOW).
 #ifndef WEIR_TRAINER_DATA_LANE_READER_H_
 #define WEIR_TRAINER_DATA_LANE_READER_H_
 
@@ -33,15 +33,16 @@ namespace weir {
 
 struct LaneBatch {
   int64_t examples = 0;
-  // The stream has ended; examples is 0 then and for ever.
+  // True if the stream has ended; examples is then 0, now and later.
   bool ended = false;
-  // Examples of the stream's first LaneReaderOptions.first_batches batches, as far as they have been given or skipped.
+  // Number of examples of the stream's first LaneReaderOptions.first_batches batches, as far as they have been given or
+  // skipped.
   int64_t first_examples = 0;
-  // One per column, in order of columns(): Tensor [examples, width] float32, or IdBatch. Also with 0 examples.
+  // One per column, in order of columns(): Tensor [examples, width] float32, or IdBatch. Present even with 0 examples.
   std::vector<Variable> vars;
-  // One per example, when asked for.
+  // One per example, if requested.
   std::vector<InputPosition> positions;
-  // Share of the stream's run, all epochs, that has been given with this batch; 0 while nobody can tell (a first epoch
+  // Fraction of the stream's run, over all epochs, that has been given with this batch; 0 while unknown (a first epoch
   // in WINDOW or in file order).
   double fraction = 0;
 };
@@ -50,58 +51,62 @@ struct LaneReaderOptions {
   DataSpec spec;
   // Streams to read: spec.StreamsOf(trainer).
   LaneRange streams;
-  // Needed when NeedsStatistics(spec); copied.
+  // Required if NeedsStatistics(spec); copied.
   const DataStatistics* statistics = nullptr;
-  // Evaluation and prediction: one pass in file order, whatever the job says of shuffling, epochs and drop_last.
+  // Evaluation and prediction: one pass in file order; shuffling, epochs and drop_last of the job are ignored.
   bool one_pass_in_order = false;
   bool with_positions = false;
-  // Prediction: a label that is missing, or none that the loss could use, is 0, not a bad line.
+  // Prediction: a label that is missing, or that the loss cannot use, becomes 0 instead of making a bad line.
   bool labels_may_be_missing = false;
-  // For tests of readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` of a
-  // stream, from 0.
+  // Test hook for readers that stall; may be empty. Called on a reader's thread before it makes batch `batch` (from 0)
+  // of a stream.
   std::function<void(int stream, int64_t batch)> before_batch = {};
-  // Batches of a stream in a step of the job.
+  // Number of batches of a stream in a step of the job.
   int64_t first_batches = 1;
-  // 0: as many as cores, at most one per stream. No bit depends on it.
+  // Number of threads. 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
 
-// Next, SkipTo, ended and given belong to one thread; Cancel, positions and counters may be called from any.
+// Reader of the lanes' batches. Next, SkipTo, ended and given belong to one thread; Cancel, positions and counters may
+// be called from any.
 class LaneReader {
  public:
-  // Starts no thread yet. FailedPrecondition without statistics where they are needed.
+  // Creates a reader; starts no thread yet. FailedPrecondition if required statistics are missing.
   static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
-  // Cancels and joins. A thread that does not come back from the disk within two seconds is left behind, with a line in
-  // the log: the message of what went wrong matters more. It keeps what it works on, and ends when it comes back.
+  // Cancels and joins. A thread that does not return from the disk within two seconds is abandoned with a line in the
+  // log, because the message of what went wrong matters more. It keeps the objects that it works on alive, and ends
+  // when it returns.
   virtual ~LaneReader() = default;
 
   virtual const std::vector<Column>& columns() const = 0;
   virtual int lanes() const = 0;
 
-  // Goes to where every stream has given `step` batches: what Next gives afterwards is what it would have given then.
-  // Before the first Next. Reads the first epoch and part of the last, on the reader's threads: errors come from Next.
+  // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Call before
+  // the first Next. Reads the first epoch and part of the last on the reader's threads; errors come from Next.
   virtual void SkipTo(int64_t step) = 0;
 
-  // The next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. What `batches` held is recycled,
-  // so hand in the ones of the step before; variables may be swapped with those of an executor. Waits for the readers:
-  // DeadlineExceeded after `timeout`, naming the lanes it waits for and what they do; nothing is lost, call again.
-  // Cancelled after Cancel. Anything else is an error of a stream and final: InvalidArgument
-  // "data/train.tsv:17: expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.
+  // Returns the next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. Recycles what `batches`
+  // held, so pass the batches of the step before; variables may be swapped with those of an executor. Waits for the
+  // readers: DeadlineExceeded after `timeout`, naming the awaited lanes and their activity; nothing is lost, call
+  // again. Cancelled after Cancel. Any other error is that of a stream and final: InvalidArgument "data/train.tsv:17:
+  // expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.
   virtual absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) = 0;
 
-  // Every stream of this process has ended (as of the last Next).
+  // Returns true if every stream of this process has ended, as of the last Next.
   virtual bool ended() const = 0;
-  // Examples that Next has given.
+  // Returns the number of examples that Next has given.
   virtual int64_t given() const = 0;
 
   // Wakes Next and stops the threads.
   virtual void Cancel() = 0;
 
-  // Lines skipped so far because of data.bad_line: SKIP, with prefetching and every epoch counted.
+  // Returns the number of lines skipped so far because of data.bad_line: SKIP, including lines read ahead, in every
+  // epoch.
   virtual int64_t skipped_lines() const = 0;
-  // Where they stand, in no order; with_positions only. All of them when every stream has ended.
+  // Returns the positions of skipped lines, in no particular order; with_positions only. Complete when every stream has
+  // ended.
   virtual std::vector<InputPosition> skipped_positions() const = 0;
-  // "stream 0: ALL, 36826 examples, 9.4 of 256 MiB": what is known so far, a line per stream.
+  // Returns what is known so far, one line per stream: "stream 0: ALL, 36826 examples, 9.4 of 256 MiB".
   virtual std::string ShuffleDescription() const = 0;
 };
 

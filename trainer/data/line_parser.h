@@ -1,5 +1,5 @@
-// Text lines to examples. A format is one file that registers a parser for its configuration message, and one BUILD
-// word: `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and whatever message data.custom holds.
+// Conversion of text lines to examples. A format is one file that registers a parser for its configuration message, and
+// one BUILD word: `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and any message in data.custom.
 #ifndef WEIR_TRAINER_DATA_LINE_PARSER_H_
 #define WEIR_TRAINER_DATA_LINE_PARSER_H_
 
@@ -17,28 +17,28 @@
 
 namespace weir {
 
-// Thread-safe: Parse is const and keeps nothing between lines.
+// Parser of one format. Thread-safe: Parse is const and keeps no state between lines.
 class LineParser {
  public:
   virtual ~LineParser() = default;
 
   const std::vector<Column>& columns() const { return columns_; }
-  int64_t floats() const { return floats_; }  // width of all float columns
-  int64_t slots() const { return slots_; }    // slots of all id columns
+  int64_t floats() const { return floats_; }  // total width of all float columns
+  int64_t slots() const { return slots_; }    // total slots of all id columns
 
-  // `line` has no end-of-line characters; at least kPadding bytes behind it can be read (not: mean anything). Sizes of
-  // example->floats and counts are floats() and slots() before and after. InvalidArgument says what is wrong with the
-  // line; the caller puts file and line before it.
+  // Parses a line. `line` has no end-of-line characters; at least kPadding bytes behind it must be readable (with any
+  // content). The sizes of example->floats and counts are floats() and slots() before and after. InvalidArgument says
+  // what is wrong with the line; the caller prepends file and line.
   virtual absl::Status Parse(std::string_view line, Example* example) const = 0;
 
-  // The same, plainly: what Parse, which may be made for speed, is tested against.
+  // Parses a line by plain code: the reference for tests of Parse, which may be optimized.
   virtual absl::Status ParsePlain(std::string_view line, Example* example) const { return Parse(line, example); }
 
-  // Whether the first line of every file names its columns. Lines are then for what ForHeader gives, not for this
-  // parser.
+  // Returns true if the first line of every file names its columns. The lines below it are then for the parser that
+  // ForHeader returns, not for this one.
   virtual bool has_header() const { return false; }
-  // A parser, with the same columns, of the lines below `header`. Float positions in `may_be_absent` are missing when
-  // the header does not name their column. InvalidArgument: it does not name another one.
+  // Returns a parser, with the same columns, for the lines below `header`. Float positions in `may_be_absent` are
+  // missing if the header does not name their column. InvalidArgument: it does not name another one.
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
@@ -55,11 +55,11 @@ class LineParser {
 
 using LineParserFactory = std::function<absl::StatusOr<std::unique_ptr<LineParser>>(const google::protobuf::Message&)>;
 
-// Adds a format; `type` is the full name of its configuration message ("weir.v1.Criteo"). CHECK-fails on a second of
-// one name. For static initializers.
+// Adds a format; `type` is the full name of its configuration message ("weir.v1.Criteo"). CHECK-fails on a duplicate
+// name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
-// The parser of the job's reader. InvalidArgument when there is none, naming what is registered.
+// Returns the parser of the job's reader. InvalidArgument if there is none, naming the registered formats.
 absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data);
 
 namespace internal {
@@ -74,7 +74,7 @@ struct LineParserRegistration {
 };
 }  // namespace internal
 
-// WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser): make(const Config&) returns
+// Registers a parser: WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser), where make(const Config&) returns
 // absl::StatusOr<std::unique_ptr<LineParser>>. One per file.
 #define WEIR_REGISTER_LINE_PARSER(Config, make) \
   static const ::weir::internal::LineParserRegistration<Config> weir_line_parser_registration(make)

@@ -1,4 +1,4 @@
-// The lines of a plain or compressed file, or of a range of a plain one.
+// Lines of a plain or compressed file, or of a range of a plain one.
 #ifndef WEIR_TRAINER_DATA_LINE_SOURCE_H_
 #define WEIR_TRAINER_DATA_LINE_SOURCE_H_
 
@@ -16,17 +16,18 @@ namespace weir {
 
 class LineSource : public RecordSource {
  public:
-  // Lines that begin in the range of `segment` (plain), or all lines (compressed). `file` must outlive the source.
+  // Opens the lines that begin in the range of `segment` (plain), or all lines (compressed). `file` must outlive the
+  // source.
   static absl::StatusOr<std::unique_ptr<LineSource>> Open(const DataFile& file, const Segment& segment);
 
-  // A line has neither \n nor \r\n.
+  // Reads the next line, without its \n or \r\n.
   bool Next(std::string_view* line, int64_t* offset) override;
 
-  static constexpr int64_t kMaxLine = 16 << 20;  // bytes; more is no text of examples
+  static constexpr int64_t kMaxLine = 16 << 20;  // bytes; a longer line is not a text of examples
 
  private:
   LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end);
-  // More bytes behind the ones there are. False at the end of the file or on an error.
+  // Reads more bytes into the buffer. Returns false at the end of the file or on an error.
   bool Fill();
 
   const DataFile& file_;
@@ -39,8 +40,8 @@ class LineSource : public RecordSource {
   bool at_end_ = false;  // of the file
 };
 
-// Number, from 1, of the line that holds byte `offset` of the uncompressed file. Reads the file up to there: for
-// messages.
+// Returns the number, from 1, of the line that holds byte `offset` of the uncompressed file. Reads the file up to
+// there; for messages.
 absl::StatusOr<int64_t> LineNumber(const DataFile& file, int64_t offset);
 
 }  // namespace weir

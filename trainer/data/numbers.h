@@ -1,8 +1,9 @@
-// Numbers in text, for the fast ways of parsers: eight bytes at a time, and only what is common.
+// Number parsing for the fast paths of parsers: eight bytes at a time, and only common forms.
 //
-// A function reads from p and returns where the number ends, or null for what it leaves to the plain way of its caller:
-// no number, one that ends beyond `end`, or one that is too long or too rare to be worth it. What it reads is what
-// std::from_chars reads from the same bytes, bit by bit. At least LineParser::kPadding bytes behind `end` can be read.
+// A function reads from p and returns the end of the number, or null for input that it leaves to the plain path of its
+// caller: no number, one that ends beyond `end`, or one that is too long or too rare to be worth it. Results equal
+// those of std::from_chars on the same bytes, bit by bit. At least LineParser::kPadding bytes behind `end` must be
+// readable.
 #ifndef WEIR_TRAINER_DATA_NUMBERS_H_
 #define WEIR_TRAINER_DATA_NUMBERS_H_
 
@@ -15,15 +16,15 @@
 #include <cstring>
 #include <string_view>
 
-// Of functions in the innermost loops of parsers: a call costs as much as the work.
+// Forces inlining of functions in the innermost loops of parsers, where a call costs as much as the work.
 #define WEIR_INLINE inline __attribute__((always_inline))
 #define WEIR_INLINE_MEMBER __attribute__((always_inline))
 
 namespace weir {
 
-// The plain ways, which are the reference.
+// Plain paths, which are the reference.
 
-// All of `word` as a number of type T.
+// Parses all of `word` as a number of type T.
 template <typename T>
 bool ParseWhole(std::string_view word, T* value) {
   const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
@@ -34,7 +35,7 @@ inline bool ParseFinite(std::string_view word, float* value) {
   return ParseWhole(word, value) && std::isfinite(*value);
 }
 
-// Any int64; an unsigned number from 2^63 on stands for the int64 of the same bits.
+// Parses any int64; an unsigned number from 2^63 on stands for the int64 of the same bits.
 inline bool ParseId(std::string_view word, int64_t* id) {
   if (ParseWhole(word, id)) return true;
   uint64_t bits;
@@ -55,14 +56,15 @@ inline uint64_t Load8(const char* p) {
   return x;
 }
 
-// Each decimal digit as its value; any other byte as something else, with its high bit set in NotDigits.
+// Maps each decimal digit to its value, and any other byte to a value that NotDigits marks.
 inline uint64_t DigitValues(uint64_t x) { return x ^ (kEveryByte * '0'); }
-// A carry goes from a byte that is no digit into the ones behind it, so only the first mark is sure to be right.
+// Marks, with the high bit, bytes that are not digits. A byte that is no digit carries into those behind it, so only
+// the first mark is reliable.
 inline uint64_t NotDigits(uint64_t values) {
   return ((values + kEveryByte * (0x80 - 10)) | values) & (kEveryByte * 0x80);
 }
 
-// Eight digits, the first in the lowest byte.
+// Returns the number that eight digits form, the first in the lowest byte.
 inline uint64_t Combine8(uint64_t values) {
   values = values * 10 + (values >> 8);  // pairs, in every second byte
   return (((values & 0x000000FF000000FFULL) * 0x000F424000000064ULL) +
@@ -72,8 +74,8 @@ inline uint64_t Combine8(uint64_t values) {
 
 inline constexpr uint64_t kPowers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-// Appends the digits at p to *value and returns where they end: at most 24 of them, and *value is right up to 19. What
-// stands beyond `end` may count, so that the place returned is beyond it, too.
+// Appends the digits at p to *value and returns where they end. Reads at most 24 digits; *value is correct for up to
+// 19. Digits beyond `end` may be included, so that the returned end is beyond it, too.
 WEIR_INLINE const char* Digits(const char* p, const char* end, uint64_t* value) {
   for (int i = 0; i < 3 && p <= end; ++i) {
     const uint64_t values = DigitValues(Load8(p));
@@ -84,7 +86,7 @@ WEIR_INLINE const char* Digits(const char* p, const char* end, uint64_t* value) 
       continue;
     }
     const int n = std::countr_zero(stop) >> 3;
-    // Zeros in front; a shift by all of the bits is in two.
+    // Puts zeros in front. The shift is split in two, because a shift by all 64 bits is undefined.
     *value = *value * kPowers[n] + Combine8(values << 8 << (56 - 8 * n));
     return p + n;
   }
@@ -95,7 +97,7 @@ inline constexpr float kFloatPowers[] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6
 inline constexpr double kDoublePowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                            1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-// A number of `digits` (of up to 19), so many of them behind the point; false when it is not sure how it is rounded.
+// Divides `digits` (of up to 19) by 10^behind_point. Returns false if the correct rounding is not certain.
 WEIR_INLINE bool Shift(uint64_t digits, int64_t behind_point, float* magnitude) {
   if (digits <= (1u << 24) && behind_point <= 10) {
     // Both are floats, so their quotient is rounded once.
@@ -103,8 +105,8 @@ WEIR_INLINE bool Shift(uint64_t digits, int64_t behind_point, float* magnitude) 
     return true;
   }
   if (digits > (1ULL << 53)) return false;
-  // The quotient in double is the nearest to the number, and far from both ends of what floats can be. Rounding it
-  // again is right, unless it is the middle between two floats, which the number itself may not be.
+  // The quotient in double is the nearest to the number, and far from both limits of float. Rounding it again is
+  // correct unless it is the middle between two floats, which the number itself may not be.
   const double quotient = static_cast<double>(digits) / kDoublePowers[behind_point];
   constexpr uint64_t kBelow = (1ULL << 29) - 1;  // bits of a double that a float lacks
   *magnitude = static_cast<float>(quotient);
@@ -113,7 +115,7 @@ WEIR_INLINE bool Shift(uint64_t digits, int64_t behind_point, float* magnitude) 
 
 }  // namespace internal
 
-// Whole numbers from 0 on, of up to 18 digits.
+// Reads a whole number from 0 on, of up to 18 digits.
 WEIR_INLINE const char* ReadUnsigned(const char* p, const char* end, uint64_t* value) {
   uint64_t read = 0;
   const char* const stop = internal::Digits(p, end, &read);
@@ -131,7 +133,7 @@ WEIR_INLINE const char* ReadId(const char* p, const char* end, int64_t* id) {
   return p;
 }
 
-// Digits with or without a point: no exponent, no more than 19 digits.
+// Reads digits with or without a point: no exponent, no more than 19 digits.
 WEIR_INLINE const char* ReadFloat(const char* p, const char* end, float* value) {
   using namespace internal;
   const bool negative = *p == '-';
@@ -153,13 +155,13 @@ WEIR_INLINE const char* ReadFloat(const char* p, const char* end, float* value) 
   return p;
 }
 
-// The first `c` in [p, end), or end.
+// Returns the position of the first `c` in [p, end), or end.
 inline const char* FindByte(const char* p, const char* end, char c) {
   using namespace internal;
   const uint64_t pattern = kEveryByte * static_cast<uint8_t>(c);
   for (; p < end; p += 8) {
     const uint64_t x = Load8(p) ^ pattern;
-    // The lowest mark is right; a borrow marks bytes behind it only.
+    // The lowest mark is correct; a borrow only affects the bytes behind it.
     const uint64_t zero = (x - kEveryByte) & ~x & (kEveryByte * 0x80);
     if (zero == 0) continue;
     p += std::countr_zero(zero) >> 3;
@@ -168,8 +170,8 @@ inline const char* FindByte(const char* p, const char* end, char c) {
   return p < end ? p : end;
 }
 
-// The places of a character, or of one of three, in a line, in order: sixty-four bytes are searched at once, so that
-// where a field ends is known before it is read.
+// Positions of a character, or of any of three, in a line, in order. Sixty-four bytes are searched at once, so that the
+// end of a field is known before the field is read.
 class Marks {
  public:
   Marks(const char* begin, const char* end, char a) : Marks(begin, end, a, a, a) {}
@@ -178,7 +180,7 @@ class Marks {
     Search();
   }
 
-  // The next one, or the end.
+  // Returns the next position, or the end.
   WEIR_INLINE_MEMBER const char* Next() {
     while (mask_ == 0) {
       if (end_ - block_ <= 64) return end_;
@@ -212,17 +214,17 @@ class Marks {
   const char* block_;
   const char* const end_;
   const __m128i a_, b_, c_;
-  uint64_t mask_ = 0;  // marks of the block that have not been given
+  uint64_t mask_ = 0;  // marks of the block that have not been returned
 };
 
-// Of a field whose end is known: `size` bytes, from 1 to 8. What is not a whole number from 0 on sets *bad.
+// Reads a field of known size, 1 to 8 bytes, as a whole number from 0 on. Sets *bad if it is not one.
 WEIR_INLINE uint64_t ShortUnsigned(const char* p, ptrdiff_t size, bool* bad) {
   const uint64_t values = internal::DigitValues(internal::Load8(p)) << (64 - 8 * size);
   *bad |= internal::NotDigits(values) != 0;
   return internal::Combine8(values);
 }
 
-// The same for numbers with a sign, a point, or both, as ReadFloat gives them.
+// Reads such a field as a number with a sign, a point, or both; results as ReadFloat.
 WEIR_INLINE float ShortFloat(const char* p, ptrdiff_t size, bool* bad) {
   using namespace internal;
   const bool negative = *p == '-';
@@ -236,7 +238,7 @@ WEIR_INLINE float ShortFloat(const char* p, ptrdiff_t size, bool* bad) {
   const uint64_t point = (points - kEveryByte) & ~points & (kEveryByte * 0x80);
   int behind_point = 0;
   if (point != 0) {
-    // The digits before the point move up by its place.
+    // Moves the digits before the point up, over the point.
     const int place = std::countr_zero(point) & ~7;
     const uint64_t before = (uint64_t{1} << place) - 1;
     behind_point = 7 - (place >> 3);

@@ -1,4 +1,4 @@
-// One example in one run of bytes: what shuffling moves around. Ids that fit in 32 bits take four bytes.
+// One example in one run of bytes: the unit that shuffling moves. Ids that fit in 32 bits take four bytes.
 #ifndef WEIR_TRAINER_DATA_RECORD_H_
 #define WEIR_TRAINER_DATA_RECORD_H_
 
@@ -12,8 +12,8 @@
 
 namespace weir {
 
-// Memory of records, given again without a search: the records of a stream are many and of few sizes. Memory goes back
-// with the pool, so it must outlive its records. One thread at a time.
+// Memory of records, reused without a search: the records of a stream are many and of few sizes. The pool frees its
+// memory on destruction, so it must outlive its records. One thread at a time.
 class RecordPool {
  public:
   RecordPool() = default;
@@ -25,7 +25,7 @@ class RecordPool {
 
  private:
   static constexpr size_t kGrain = 32;      // sizes are multiples of it
-  static constexpr size_t kLargest = 4096;  // larger ones are the system's
+  static constexpr size_t kLargest = 4096;  // larger blocks come from the system
   static constexpr size_t kFirstChunk = size_t{1} << 16;
   static constexpr size_t kPage = size_t{1} << 21;  // a large page; chunks double up to it
 
@@ -34,10 +34,10 @@ class RecordPool {
   };
   void AddChunk();
 
-  // After a shuffle free blocks lie anywhere: so many are fetched into the cache before they are taken.
+  // After a shuffle free blocks are scattered: this many are prefetched into the cache before they are taken.
   static constexpr size_t kAhead = 4;
 
-  std::vector<char*> free_[kLargest / kGrain + 1];  // blocks that nobody has, by size
+  std::vector<char*> free_[kLargest / kGrain + 1];  // free blocks, by size
   std::vector<std::unique_ptr<char, Free>> chunks_;
   size_t chunk_ = 0;  // size of the last one
   size_t left_ = 0;   // at its end
@@ -46,7 +46,7 @@ class RecordPool {
 class Record {
  public:
   Record() = default;
-  // Without a pool its memory is the system's.
+  // Without a pool the memory comes from the system.
   explicit Record(const Example& example, RecordPool* pool = nullptr);
   Record(Record&& other) noexcept { Swap(&other); }
   Record& operator=(Record&& other) noexcept {
@@ -55,12 +55,13 @@ class Record {
   }
   ~Record();
 
-  // A function of the example alone: the capacity of a shuffle buffer counts it. Its memory may be less.
+  // Size of the record, a function of the example alone, by which the capacity of a shuffle buffer is counted. Its
+  // memory may be less.
   int64_t bytes() const { return bytes_; }
-  // `example` has the sizes of the parser that made the record's example.
+  // `example` must have the sizes of the parser that made the record's example.
   void CopyTo(Example* example) const;
 
-  // Where the parts of the example stand, none of them aligned. Lives as long as the record.
+  // Addresses of the parts of the example, none of them aligned. Valid as long as the record.
   struct View {
     const char* floats;   // float
     const char* counts;   // uint16_t; null where every slot has one id
@@ -71,13 +72,13 @@ class Record {
   };
   View Look(size_t floats, size_t slots) const;
 
-  // Fetches it into the cache.
+  // Prefetches the record into the cache.
   void Prefetch() const {
     for (uint32_t at = 0; at < size_ && at < kPrefetched; at += 64) __builtin_prefetch(data_ + at);
   }
 
  private:
-  static constexpr uint32_t kPrefetched = 512;  // bytes; what is longer comes by itself
+  static constexpr uint32_t kPrefetched = 512;  // bytes; the hardware prefetches the rest of longer records
 
   void Swap(Record* other) {
     std::swap(data_, other->data_);

@@ -1,4 +1,4 @@
-// The records of a file or of a part of it: lines of text, or examples of fixed size. One thread at a time.
+// Records of a file or of a part of it: lines of text, or examples of fixed size. One thread at a time.
 #ifndef WEIR_TRAINER_DATA_RECORD_SOURCE_H_
 #define WEIR_TRAINER_DATA_RECORD_SOURCE_H_
 
@@ -17,18 +17,18 @@ class RecordSource {
  public:
   virtual ~RecordSource() = default;
 
-  // False at the end and on an error; then look at status(). `record` lives until the next call and has
-  // LineParser::kPadding readable bytes behind it. `offset` says where it is in the file: a line its first byte, an
-  // example its number.
+  // Reads the next record. Returns false at the end and on an error; see status(). `record` is valid until the next
+  // call and has LineParser::kPadding readable bytes behind it. `offset`: position in the file, for a line its first
+  // byte, for an example its number.
   virtual bool Next(std::string_view* record, int64_t* offset) = 0;
-  // Passes up to `records` by. How many there were: fewer as Next gives false.
+  // Skips up to `records` records and returns how many were skipped; fewer if Next returns false.
   virtual int64_t Skip(int64_t records);
   const absl::Status& status() const { return status_; }
 
-  // Of the kind that `file` is; `file` must outlive the source.
+  // Opens a source of the kind that `file` needs; `file` must outlive the source.
   static absl::StatusOr<std::unique_ptr<RecordSource>> Open(const DataFile& file, const Segment& segment);
 
-  // What to call the record at `offset` in messages: "data/train.tsv:17". Reads text up to there.
+  // Returns the name of the record at `offset` for messages: "data/train.tsv:17". Reads text up to there.
   static std::string Place(const DataFile& file, int64_t offset);
 
  protected:

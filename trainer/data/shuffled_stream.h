@@ -1,4 +1,4 @@
-// The records of one stream, epoch after epoch, in the order in which they are trained on. One thread at a time.
+// Records of one stream, epoch after epoch, in training order. One thread at a time.
 #ifndef WEIR_TRAINER_DATA_SHUFFLED_STREAM_H_
 #define WEIR_TRAINER_DATA_SHUFFLED_STREAM_H_
 
@@ -18,47 +18,47 @@ class ShuffledStream {
   struct Options {
     ExampleStream::Options stream;
     bool shuffle = true;
-    // The buffer holds at least one record, and never more than these.
+    // Limits of the buffer, which holds at least one record.
     int64_t buffer_bytes = 0;
     int64_t buffer_examples = std::numeric_limits<int64_t>::max();
     uint64_t seed = 1;
   };
 
-  // The records that it gives have their memory in it: they go first.
+  // Records from this stream have their memory in it and must be destroyed before it.
   explicit ShuffledStream(Options options);
 
-  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. False when
-  // it wants more. Next does not ask for it.
+  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. Returns
+  // false while the buffer wants more. Calling it is optional.
   bool Prepare(int64_t records);
-  // The next record of the epoch. False at its end and on an error; then look at status(). `position` may be null; with
-  // shuffling it is not set.
+  // Reads the next record of the epoch. Returns false at its end and on an error; see status(). `position` may be null;
+  // with shuffling it is not set.
   bool Next(Record* record, InputPosition* position);
   const absl::Status& status() const { return stream_.status(); }
 
-  // Once the first epoch has ended, at any time: the start of a later one.
+  // Starts a later epoch. Call at any time after the first epoch has ended.
   void StartEpoch(int64_t epoch);
   int64_t epoch() const { return epoch_; }
-  // Examples read so far, of all epochs.
+  // Returns the number of examples read so far, of all epochs.
   int64_t total_read() const { return total_read_; }
-  // Examples of a whole epoch; -1 until the first has ended.
+  // Returns the number of examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
-  // The same as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
+  // Returns that number as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
   int64_t expected_examples() const { return epoch_examples_ < 0 && filled_ && !window_ ? read_ : epoch_examples_; }
-  // Whether the buffer has had to give up elements before the end of the stream: known from the first Next of an epoch
-  // on.
+  // Returns true if the buffer had to emit elements before it had read the whole stream; known from the first Next of
+  // an epoch on.
   bool window() const { return window_; }
-  // The most examples and bytes that the buffer has held.
+  // Return the largest number of examples and bytes that the buffer has held.
   int64_t most_examples() const { return most_examples_; }
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
-  // Reads one record; false at the end of the stream.
+  // Reads one record; returns false at the end of the stream.
   bool Read(Record* record, InputPosition* position);
-  // Uniform in [0, n): draw number draws_ of this (seed, stream, epoch).
+  // Returns a uniform number in [0, n): draw number draws_ of this (seed, stream, epoch).
   uint64_t Draw(uint64_t n);
   uint64_t Random(uint64_t draw) const;
 
-  // A chosen record is as a rule in no cache: so many draws ahead it is fetched.
+  // A chosen record is usually in no cache, so it is prefetched this many draws ahead.
   static constexpr uint64_t kAhead = 16;
 
   const Options options_;
@@ -67,14 +67,14 @@ class ShuffledStream {
   ExampleStream stream_;
   Example example_;
   std::vector<Record> buffer_;
-  Record waiting_;  // did not fit any more when the buffer was filled
+  Record waiting_;  // did not fit when the buffer was filled
   bool has_waiting_ = false;
   bool filled_ = false;
   bool window_ = false;
   int64_t epoch_ = 0;
   uint64_t draws_ = 0;
-  uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), of draws from draws_ on
-  int64_t buffered_bytes_ = 0;   // while it is being filled
+  uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), for draws from draws_ on
+  int64_t buffered_bytes_ = 0;   // while the buffer is being filled
   int64_t read_ = 0;             // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;

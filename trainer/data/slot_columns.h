@@ -1,4 +1,4 @@
-// What formats share whose lines fill named slots: how slots become columns, and ids that a line has in another order.
+// Shared code of formats whose lines fill named slots: maps slots to columns, and reorders ids.
 #ifndef WEIR_TRAINER_DATA_SLOT_COLUMNS_H_
 #define WEIR_TRAINER_DATA_SLOT_COLUMNS_H_
 
@@ -21,18 +21,17 @@ struct DataSlot {
   int position = 0;  // set by LayOutSlots: first float in Example.floats, or slot in Example.counts
 };
 
-// The columns of slots, in order of the first slot of each; slots with one output stand side by side. `before`: columns
-// of the format itself. `field` names the slots in messages ("data.multi_slot.slot"). InvalidArgument: a name that is
-// empty or there twice, a dim that makes no sense, an output of floats and of ids, no slot that is not skipped.
+// Lays out the columns of slots, in order of the first slot of each; slots with one output are adjacent. `before`:
+// columns of the format itself. `field` names the slots in messages ("data.multi_slot.slot"). InvalidArgument: a name
+// that is empty or repeated, an invalid dim, an output of both floats and ids, no slot that is not skipped.
 absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before,
                                                 std::vector<DataSlot>* slots);
 
-// Brings ids (and weights) that were read slot by slot in `order` into the order of Example.counts. `order` holds every
+// Moves ids (and weights) that were read slot by slot in `order` into the order of Example.counts. `order` holds every
 // slot once.
 void OrderIds(const std::vector<int>& order, Example* example);
 
-// Brings ids into the order of their slots; ids of one slot keep theirs. slots[i] is the slot of example->ids[i];
-// counts are set.
+// Sorts ids by slot; ids of one slot keep their order. slots[i] is the slot of example->ids[i]; counts must be set.
 void SortIds(const std::vector<uint32_t>& slots, Example* example);
 
 }  // namespace weir

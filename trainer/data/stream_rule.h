@@ -1,5 +1,5 @@
-// The rule that cuts the files of a data set into streams: a function of the files (their order, sizes and kinds) and
-// of the number of streams alone. It reads no data, and every stream sees all regions of it.
+// Rule that cuts the files of a data set into streams: a function only of the files (their order, sizes and kinds) and
+// of the number of streams. It reads no data, and every stream sees all regions of the data.
 //
 // Text:
 //
@@ -10,15 +10,14 @@
 //                                 the part it begins in.
 //   compressed, up to 16 MiB      Line i belongs to stream i mod n.
 //   compressed, more              Largest first, a file goes whole to the stream that has the fewest bytes so far, as
-//   long as
-//                                 that stream then has at most 1 % more than the mean of all. The lines of the other
-//                                 files are dealt in turn: line i belongs to stream i mod n.
+//                                 long as that stream then has at most 1 % more than the mean of all. The lines of the
+//                                 other files are dealt in turn: line i belongs to stream i mod n.
 //
-// Lines that are dealt in turn are counted over all such files, headers left out. IDX files: the same with examples for
-// lines; a plain one whose labels are compressed counts as compressed. A stream reads what it has in the order of the
-// files.
+// Lines that are dealt in turn are counted over all such files, headers left out. For IDX files, examples take the
+// place of lines; a plain one whose labels are compressed counts as compressed. A stream reads its parts in the order
+// of the files.
 //
-// Streams are as even as that allows, not equal: docs/data.md says what happens to what is left at the end of a run.
+// Streams are as even as this allows, not equal: docs/data.md describes what happens to the rest at the end of a run.
 #ifndef WEIR_TRAINER_DATA_STREAM_RULE_H_
 #define WEIR_TRAINER_DATA_STREAM_RULE_H_
 
@@ -30,14 +29,14 @@
 
 namespace weir {
 
-// Stands in checkpoints: a run goes on only by the rule that it began with. 1 (or absent): one range of bytes for each
-// stream, batches that end with the epoch.
+// Version of the rule, stored in checkpoints: a run resumes only by the rule that it began with. 1 (or absent): one
+// range of bytes for each stream, batches that end with the epoch.
 inline constexpr int kStreamScheme = 2;
 
-// Plain files of at most so many bytes in all are dealt line by line, and compressed ones too.
+// Total size up to which plain files are dealt line by line; likewise for compressed files.
 inline constexpr int64_t kDealtBytes = int64_t{16} << 20;
 
-// Segments of stream `stream` of `streams`, in the order in which they are read.
+// Returns the segments of stream `stream` of `streams`, in the order in which they are read.
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams);
 
 }  // namespace weir

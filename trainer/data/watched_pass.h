@@ -1,4 +1,4 @@
-// A pass over data, watched from outside: a read of a disk that does not answer never returns.
+// Supervised pass over data: a read of a disk that does not answer never returns, so another thread watches it.
 #ifndef WEIR_TRAINER_DATA_WATCHED_PASS_H_
 #define WEIR_TRAINER_DATA_WATCHED_PASS_H_
 
@@ -12,23 +12,22 @@
 namespace weir {
 
 struct PassWatch {
-  // For messages: "the data statistics of streams 0 to 3".
+  // Name in messages: "the data statistics of streams 0 to 3".
   std::string what;
-  // Without a sign of life for so long the log says so, and again each time it has passed.
+  // Time without a sign of life after which the log says so, each time it passes.
   absl::Duration slow_warning = absl::Seconds(10);
-  // Without one for so long the wait ends.
+  // Time without a sign of life after which the wait ends.
   absl::Duration progress_deadline = absl::Minutes(30);
-  // Asked a few times a second; not OK ends the wait with it.
+  // Called a few times a second; an error ends the wait with that error.
   std::function<absl::Status()> keep_waiting;
 };
 
-// The pass. It asks `cancelled` now and then: each question is a sign of life, and true says that nobody waits any
-// more.
+// The pass. It calls `cancelled` now and then: each call is a sign of life, and true means that nobody waits any more.
 using DataPass = std::function<absl::StatusOr<std::string>(const std::function<bool()>& cancelled)>;
 
-// Runs `pass` in a thread of its own and returns what it returns. DeadlineExceeded: no sign of life for
-// progress_deadline. In that case, and when keep_waiting ends it, the thread is left to itself after a moment: `pass`
-// owns everything that it uses.
+// Runs `pass` in a thread of its own and returns its result. DeadlineExceeded: no sign of life for progress_deadline.
+// In that case, and when keep_waiting ends the wait, the thread is abandoned after a moment: `pass` must own everything
+// that it uses.
 absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass);
 
 }  // namespace weir

@@ -1,7 +1,7 @@
-// Clips of the job, by message: what becomes of `clip { by_value { ... } }`.
+// Clips of the job, registered by message: rules for `clip { by_value { ... } }`.
 //
-// One file per kind. A clip is ops with role OPTIMIZE that bound the averaged gradient of one parameter in place. They
-// stand behind the average (merge) and in front of decay and update: transpiler/append_optimizer.h.
+// One file per kind. A clip is a list of ops with role OPTIMIZE that bound the averaged gradient of one parameter in
+// place. They follow the average (merge) and precede decay and update: transpiler/append_optimizer.h.
 #ifndef WEIR_TRANSPILER_CLIPS_CLIP_H_
 #define WEIR_TRANSPILER_CLIPS_CLIP_H_
 
@@ -16,19 +16,19 @@
 
 namespace weir {
 
-// The gradient that is bounded, and what a clip may add to the program besides its ops.
+// Gradient to be bounded, and a way for a clip to add variables to the program.
 struct ClipTarget {
   // The parameter or table, and its gradient (DENSE or SELECTED_ROWS).
   const v1::VarDesc& param;
   const v1::VarDesc& grad;
-  // Parameters of one group are bounded by one Clip message of the job: its path, "optimizer.clip",
-  // "table[0].optimizer.clip", "optimizer.parameter[2].clip".
+  // Path of the Clip message in the job: "optimizer.clip", "table[0].optimizer.clip", "optimizer.parameter[2].clip".
+  // Parameters with equal paths form one group and are bounded together.
   std::string group;
-  // Adds a variable to block 0. InvalidArgument when a variable of that name is there already.
+  // Adds a variable to block 0. InvalidArgument if a variable of that name is already there.
   std::function<absl::Status(const v1::VarDesc&)> declare;
 };
 
-// The ops for one parameter; the last ones read and write `grad`. Role and param_grads are filled in by the caller.
+// Returns the ops for one parameter; the last ones read and write `grad`. The caller sets role and param_grads.
 using ClipOps = std::function<absl::StatusOr<std::vector<v1::OpDesc>>(const ClipTarget&)>;
 
 // Checks the settings (errors through Setting::Error) and makes the clip. Called when the job is checked and again when
@@ -48,7 +48,7 @@ struct ClipRegistrar {
     });
   }
 };
-// At namespace scope. `name`: the member of v1::Clip.kind.
+// Use at namespace scope. `name`: the member of v1::Clip.kind.
 #define REGISTER_CLIP(name, Message, ...) \
   static const ::weir::ClipRegistrar<Message> weir_clip_##name(#name, __VA_ARGS__)
 

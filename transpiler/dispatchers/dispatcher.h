@@ -1,8 +1,11 @@
-// Which server gets which block. One file per rule; a user's own is a message of his own and
-//   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher, [](const my::Dispatcher&, absl::Span<const v1::PlacedBlock>
-//   blocks,
-//                                                       int servers) -> absl::StatusOr<std::vector<int>> {...});
-// or, when it wants to know what a block weighs or which blocks distribute.assign has placed,
+// Dispatchers: rules that assign a server to each block. One file per rule; a user's own is a user-defined message and
+//
+//   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher,
+//                              [](const my::Dispatcher&, absl::Span<const v1::PlacedBlock> blocks, int servers)
+//                                  -> absl::StatusOr<std::vector<int>> {...});
+//
+// or, if the rule uses the costs of blocks or the placements of distribute.assign,
+//
 //   REGISTER_CUSTOM_DISPATCHER(mine, my::Dispatcher, [](const my::Dispatcher&, const Placement& placement)
 //                                                        -> absl::StatusOr<std::vector<int>> {...});
 #ifndef WEIR_TRANSPILER_DISPATCHERS_DISPATCHER_H_
@@ -21,15 +24,15 @@
 
 namespace weir {
 
-// What a block is to its server.
+// Cost of a block to its server.
 struct BlockCost {
-  // At rest: values and optimizer state.
+  // Bytes at rest: values and optimizer state.
   int64_t bytes = 0;
-  // Of a step, in eighths of a nanosecond: what comes in and goes out, and the update (transpiler/block_costs.h).
+  // Work per step, in eighths of a nanosecond: traffic in and out, and the update (transpiler/block_costs.h).
   int64_t load = 0;
 };
 
-// What is to be placed. Spans have one element per block of the job, in placement order, and live for the call.
+// Blocks to be placed. Spans have one element per block of the job, in placement order, and are valid during the call.
 struct Placement {
   absl::Span<const v1::PlacedBlock> blocks;
   absl::Span<const BlockCost> costs;
@@ -38,17 +41,17 @@ struct Placement {
   int servers = 1;
 };
 
-// A server in [0, servers) for every block, in their order; called once with all blocks of the job, cut or not. A
-// gradient follows its parameter. What it says of an assigned block counts for nothing. The same input gives the same
-// answer in every process: no clock, no environment, no salted hash.
+// Returns a server in [0, servers) for every block, in order; called once with all blocks of the job, cut or not. A
+// gradient goes to the server of its parameter. The result for an assigned block is ignored. Equal input must give
+// equal results in every process: no clock, no environment, no salted hash.
 using DispatcherRule = std::function<absl::StatusOr<std::vector<int>>(const google::protobuf::Message& message,
                                                                       const Placement& placement)>;
-// By the name of a v1::Distribute::SplitMethod, or by the message type of distribute.custom_dispatcher.
+// Registry by the name of a v1::Distribute::SplitMethod, or by the message type of distribute.custom_dispatcher.
 KindRegistry<DispatcherRule>& DispatcherRegistry();
 
-// Largest weight first (of equals the earlier block), each to the server with the smallest sum so far (of equals the
-// lower one); assigned blocks count from the beginning. The greedy rule: the fullest server holds at most 4/3 of the
-// best possible.
+// Places the largest weight first (of equals the earlier block), each on the server with the smallest sum so far (of
+// equals the lower one); assigned blocks count from the beginning. With this greedy rule the fullest server holds at
+// most 4/3 of the best possible.
 std::vector<int> PlaceLargestFirst(const Placement& placement, absl::Span<const int64_t> weights);
 
 template <typename M>
@@ -66,7 +69,7 @@ struct DispatcherRegistrar {
     });
   }
 };
-// At namespace scope. `name`: of the split method; the rule is given v1::Distribute.
+// Use at namespace scope. `name`: name of the split method; the rule receives v1::Distribute.
 #define REGISTER_DISPATCHER(name, ...) \
   static const ::weir::DispatcherRegistrar<::weir::v1::Distribute> weir_dispatcher_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_DISPATCHER(name, Message, ...)                                                         \

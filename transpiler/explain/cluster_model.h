@@ -1,4 +1,4 @@
-// One cluster as `explain` sees it: a plan, its programs, and sums over the steps that it has been shown.
+// Model of one cluster for `explain`: a plan, its programs, and sums over the steps that were added.
 #ifndef WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
 #define WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
 
@@ -18,12 +18,12 @@ namespace weir {
 
 class ClusterModel {
  public:
-  // `single`: placed, with its update ops; `trainer`: what a trainer runs. Borrows the job.
+  // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. Borrows the job.
   ClusterModel(const v1::JobConfig& job, Programs single, Programs trainer);
   ClusterModel(const ClusterModel&) = delete;
   ClusterModel& operator=(const ClusterModel&) = delete;
 
-  // nullptr: as many distinct rows as there can be.
+  // Adds a step. nullptr: a step with the largest possible number of distinct rows.
   void AddStep(const StepInput* input);
   int64_t steps() const { return steps_; }
 
@@ -31,23 +31,25 @@ class ClusterModel {
   const Programs& trainer() const { return trainer_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // The rest after at least one AddStep.
+  // The following functions need at least one AddStep.
   std::vector<v1::ExplainedServer> Servers() const;
   std::vector<v1::ExplainedTrainer> Trainers() const;
   v1::Balance BalanceOf(const std::vector<v1::ExplainedServer>& servers) const;
   double RowsOfStep(const std::string& parameter) const;
-  // Norms over several servers (rpc Norms), of one step: by trainer 0 in sync, else by each trainer.
+  // Returns the traffic of one step for norms over several servers (rpc Norms): by trainer 0 in sync, else by each
+  // trainer.
   FlowSum Norms() const;
 
  private:
-  // Trainers with as many lanes in as many nodes of the tree: ids [first, first + count).
+  // Trainers with equal numbers of lanes and of nodes of the tree: ids [first, first + count).
   struct Group {
     int first = 0;
     int count = 0;
     int lanes = 0;
-    ServerFlows flows;                        // sums over steps and trainers
-    StepRows peak;                            // of the rows of any of its trainers
-    std::map<std::string, int64_t> id_bytes;  // of an ids variable, all lanes; empty: of one id per slot
+    ServerFlows flows;  // sums over steps and trainers
+    StepRows peak;      // maximum over the rows of any of its trainers
+    std::map<std::string, int64_t>
+        id_bytes;  // bytes of an ids variable in all lanes; empty: computed for one id per slot
   };
   struct Update {
     v1::OpDesc op;
@@ -60,14 +62,14 @@ class ClusterModel {
   };
 
   const v1::VarDesc* SingleVar(const std::string& name) const;
-  // State and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
+  // Returns state and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
   BlockState UpdatesOf(const std::string& parameter, absl::Span<const int64_t> dims, double grad_rows) const;
   v1::TrainerMemory MemoryOf(const Group& group) const;
   int64_t LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const;
   int64_t IdsBytes(const Group& group, const v1::VarDesc& var) const;
-  // Places of the ids among the rows of the step.
+  // Returns the bytes of the positions of the ids among the rows of the step.
   int64_t IndexBytes(const Group& group, const std::string& ids) const;
-  // Ids and places of the batch whose rows are fetched ahead.
+  // Returns the bytes of ids and positions of the batch whose rows are fetched ahead.
   int64_t AheadBytes(const Group& group) const;
 
   const v1::JobConfig& job_;
@@ -79,11 +81,11 @@ class ClusterModel {
   std::map<std::string, std::vector<Update>> updates_;  // by parameter
   std::vector<Group> groups_;
   std::vector<ServerFlows> server_flows_;               // sums over steps and trainers
-  std::map<std::string, std::vector<double>> updated_;  // rows by parameter and server, sums over steps
+  std::map<std::string, std::vector<double>> updated_;  // rows by parameter and server, summed over steps
   int64_t steps_ = 0;
 };
 
-// Fills a message of a flow.
+// Fill a message of a flow.
 v1::Flow ToProto(const FlowSum& sum);
 v1::Flows ToProto(const ServerFlows& flows);
 

@@ -1,4 +1,5 @@
-// What a job will cost before it runs: proto/explain.proto, from the programs and the registered cost rules alone.
+// Prediction of a job's cost before it runs: proto/explain.proto, from the programs and the registered cost rules
+// alone.
 #ifndef WEIR_TRANSPILER_EXPLAIN_EXPLAIN_H_
 #define WEIR_TRANSPILER_EXPLAIN_EXPLAIN_H_
 
@@ -16,27 +17,28 @@ namespace weir {
 // Not thread-safe.
 class Explainer {
  public:
-  // Transpiles the job. The errors are those of Transpile.
+  // Transpiles the job. Errors are those of Transpile.
   static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job);
   virtual ~Explainer() = default;
 
-  // One step of the job's data, all lanes, as many batches as train.accumulate_steps says. Traffic becomes the mean of
-  // the steps given, memory the maximum.
+  // Adds one step of the job's data, all lanes, with as many batches as train.accumulate_steps says. Traffic becomes
+  // the mean of the steps added, memory the maximum.
   virtual void AddStep(const StepInput& step) = 0;
 
-  // Without any AddStep what depends on distinct ids is a bound.
+  // Returns the explanation. Without any AddStep, figures that depend on distinct ids are bounds.
   virtual absl::StatusOr<v1::Explanation> Finish() = 0;
 
-  // Of a trainer.
+  // Returns the programs of a trainer.
   virtual const Programs& trainer() const = 0;
 };
 
-// For people; for scripts (JSON of the message, field names as in the proto); a page that needs nothing but itself.
+// Formats: text for people; JSON of the message for scripts, with field names as in the proto; a self-contained HTML
+// page.
 std::string ExplanationText(const v1::Explanation& explanation);
 absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
 std::string ExplanationHtml(const v1::Explanation& explanation);
 
-// "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop".
+// Return "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop".
 std::string HumanBytes(double bytes);
 std::string HumanCount(double count);
 std::string HumanFlops(double flops);

@@ -1,5 +1,5 @@
-// What a step moves between one trainer and every server, counted as pserver/client/client.h cuts and packs it: the
-// same messages are made, without their payloads, and weighed.
+// Traffic of a step between one trainer and every server, counted as pserver/client/client.h cuts and packs it: the
+// same messages are built, without their payloads, and measured.
 #ifndef WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 
@@ -18,7 +18,7 @@
 
 namespace weir {
 
-// What the lanes of the whole job are given in one batch, by lane: ids by the name of their variable. Borrowed.
+// Input of the lanes of the whole job in one batch, by lane: ids by the name of their variable. Borrowed.
 struct LaneInput {
   int64_t examples = 0;
   std::map<std::string, const IdBatch*, std::less<>> ids;
@@ -27,7 +27,7 @@ using BatchInput = std::vector<LaneInput>;
 // One batch, or train.accumulate_steps of them.
 using StepInput = std::vector<BatchInput>;
 
-// A matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several
+// Matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several
 // blocks.
 struct SparseTarget {
   std::string parameter;
@@ -45,30 +45,30 @@ struct SparseTarget {
     int64_t row_end = 0;
   };
   std::vector<Block> blocks;
-  // What look-ups read it by.
+  // One ids variable by which look-ups read the matrix.
   struct Source {
     std::string ids;
     int64_t slots = 1;
     bool has_padding = false;
     int64_t padding = 0;
-    int64_t sequence = 0;  // of each example the last so many; 0: all
+    int64_t sequence = 0;  // only the last so many ids of each example; 0: all
     IdSelection selection() const { return {.has_padding = has_padding, .padding_id = padding, .sequence = sequence}; }
     auto operator<=>(const Source&) const = default;
   };
-  std::vector<Source> pulled_by;  // no padding left out; empty when the whole is received
+  std::vector<Source> pulled_by;  // includes padding; empty if the whole matrix is received
   std::vector<Source> pushed_by;
-  // The gradient rows of a lane remember their place among the rows of the step.
+  // True if the gradient rows of a lane carry their positions among the rows of the step.
   bool with_step_rows = false;
 };
 
-// Rows of one target, of one trainer in one step.
+// Rows of one target, for one trainer in one step.
 struct TargetRows {
   std::vector<std::vector<double>> pulled;  // by batch of the step; by server (of a table) or block
   std::vector<std::vector<double>> pushed;  // by server (of a table) or block; by node of the trainer's lanes
-  std::vector<double> lane_rows;            // of the gradient of each lane
-  double distinct = 0;                      // pulled at once, or pushed by any lane
+  std::vector<double> lane_rows;            // gradient rows of each lane
+  double distinct = 0;                      // distinct rows that are pulled at once, or pushed by any lane
 };
-// By parameter.
+// Keyed by parameter.
 using StepRows = std::map<std::string, TargetRows, std::less<>>;
 
 struct FlowSum {
@@ -85,28 +85,28 @@ struct ServerFlows {
 
 class Traffic {
  public:
-  // `main` of a trainer, with its plan; borrowed, like `job`.
+  // `main`: a trainer's main program, with its plan. `main` and `job` are borrowed.
   Traffic(const v1::JobConfig& job, const v1::ProgramDesc& main);
 
   const std::vector<SparseTarget>& targets() const { return targets_; }
 
-  // As if every slot had one id (a sequence as many as it takes) and no two were the same, as far as the matrix has
-  // rows; tables spread evenly.
+  // Returns an upper bound of the rows: every slot has one id (a sequence as many as it takes) and all ids differ, as
+  // far as the matrix has rows; tables are spread evenly.
   StepRows RowsAtMost(int trainer) const;
-  // Of these very ids.
+  // Returns the rows for the ids of `step`.
   StepRows RowsOf(int trainer, const StepInput& step) const;
-  // Distinct rows of a step of the whole cluster, by server.
+  // Returns the number of distinct rows of a step of the whole cluster, by server.
   std::vector<double> UpdatedRows(const SparseTarget& target, const StepInput* step) const;
 
-  // By server. Every lane has examples.
+  // Returns the traffic by server. Every lane has examples.
   std::vector<ServerFlows> Step(int trainer, const StepRows& rows) const;
 
  private:
-  // Batches of a step: train.accumulate_steps.
+  // Returns the number of batches of a step: train.accumulate_steps.
   int batches() const { return std::max(1, job_.train().accumulate_steps()); }
   int64_t LaneIds(const std::vector<SparseTarget::Source>& sources) const;
   void FindTargets();
-  // How its rows travel.
+  // Returns the wire formats of the target's rows.
   const v1::Wire& WireOf(const SparseTarget& target) const;
 
   const v1::JobConfig& job_;

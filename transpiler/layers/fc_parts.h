@@ -1,4 +1,4 @@
-// What layers made of fc share.
+// Shared code of layers made of fc.
 #ifndef WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
 #define WEIR_TRANSPILER_LAYERS_FC_PARTS_H_
 
@@ -17,21 +17,21 @@ struct FcParts {
   int64_t size = 0;
   v1::Activation activation = v1::IDENTITY;
   bool bias = true;
-  // nullptr: the default.
+  // nullptr: the default initializer.
   const v1::Initializer* weight = nullptr;
   const v1::Initializer* bias_value = nullptr;
-  // Between the layer's name and the parameter's: "" or "0".
+  // Part of the parameter names between the layer's name and the parameter's: "" or "0".
   std::string part = "";
   std::string output;
-  // 2: the input is [B, T, K], and each of its B * T rows is one of the product.
+  // 2: the input is [B, T, K], and each of its B * T rows is a row of the product.
   int row_dims = 1;
 };
 
-// output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters "<layer>.<part>.w" ("w1", "w2" for
-// further inputs) and "<layer>.<part>.b".
+// Appends output [B, size] = activation(sum over inputs of flat(input) * w + b). Parameters are "<layer>.<part>.w"
+// ("w1", "w2" for further inputs) and "<layer>.<part>.b".
 absl::Status AppendFc(ModelContext& ctx, const FcParts& parts);
 
-// Xavier, uniform; and 0.
+// Default initializers: Xavier, uniform, for weights; 0 for biases.
 const v1::Initializer& DefaultWeight();
 const v1::Initializer& DefaultBias();
 

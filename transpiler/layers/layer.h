@@ -1,5 +1,7 @@
-// Layers of a job, by message. One file per kind. A user's own layer is a message of his own and
+// Layers of a job, registered by message. One file per kind. A user's own layer is a user-defined message and
+//
 //   REGISTER_CUSTOM_LAYER(my_layer, my::Layer, [](const my::Layer& m, ModelContext& ctx) -> absl::Status {...});
+//
 // linked into the programs; a job then says  custom { [type.googleapis.com/my.Layer] { ... } }.
 #ifndef WEIR_TRANSPILER_LAYERS_LAYER_H_
 #define WEIR_TRANSPILER_LAYERS_LAYER_H_
@@ -27,7 +29,7 @@ struct LayerRegistrar {
     });
   }
 };
-// At namespace scope. `name`: the member of v1::Layer.kind.
+// Use at namespace scope. `name`: the member of v1::Layer.kind.
 #define REGISTER_LAYER(name, Message, ...) \
   static const ::weir::LayerRegistrar<Message> weir_layer_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_LAYER(name, Message, ...) \

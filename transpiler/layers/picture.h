@@ -1,4 +1,4 @@
-// What conv2d and pool2d share: settings of one number, or of height and width, and pictures they read.
+// Shared code of conv2d and pool2d: settings of one number, or of height and width, and the pictures they read.
 #ifndef WEIR_TRANSPILER_LAYERS_PICTURE_H_
 #define WEIR_TRANSPILER_LAYERS_PICTURE_H_
 
@@ -13,19 +13,20 @@
 
 namespace weir {
 
-// The variable that `input` names: [B, C, H, W], all but B known.
+// Returns the variable that `input` names: [B, C, H, W], all but B known.
 absl::StatusOr<v1::VarDesc> PictureInput(ModelContext& ctx, const std::string& input);
 
-// {height, width} of a field. Empty: `otherwise`. Errors unless there are at most two numbers of at least `least`.
+// Returns {height, width} of a field; `otherwise` if it is empty. Error unless there are at most two numbers, each at
+// least `least`.
 absl::StatusOr<std::vector<int64_t>> HeightAndWidth(const ModelContext& ctx, std::string_view field,
                                                     const google::protobuf::RepeatedField<int64_t>& values,
                                                     const std::vector<int64_t>& otherwise, int64_t least);
 
-// Errors unless windows of this kernel fit into the picture, and the padding is below the kernel.
+// Returns an error unless windows of this kernel fit into the picture, and the padding is below the kernel.
 absl::Status CheckWindows(const ModelContext& ctx, const v1::VarDesc& picture, const std::vector<int64_t>& kernel,
                           const std::vector<int64_t>& padding);
 
-// The attribute of operators that apply an activation themselves. SOFTMAX, which is over classes, is an error.
+// Returns the attribute for operators that apply an activation themselves. SOFTMAX, which is over classes, is an error.
 absl::StatusOr<std::string> ActivationOfElements(const ModelContext& ctx, v1::Activation activation);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// What layers that read a sequence share.
+// Shared code of layers that read a sequence.
 #ifndef WEIR_TRANSPILER_LAYERS_SEQUENCE_PARTS_H_
 #define WEIR_TRANSPILER_LAYERS_SEQUENCE_PARTS_H_
 
@@ -10,8 +10,9 @@
 
 namespace weir {
 
-// The variable with the lengths of a sequence: the one `given` by the layer's field `length`, else "<sequence>.length".
-// Errors: the sequence, which the field named `field` names, is not [B, T, W]; there is no such length.
+// Returns the variable with the lengths of a sequence: the one `given` by the layer's field `length`, else
+// "<sequence>.length". Errors: the sequence, which the field named `field` names, is not [B, T, W]; there is no such
+// length variable.
 absl::StatusOr<std::string> SequenceLength(ModelContext& ctx, std::string_view field, const std::string& sequence,
                                            const std::string& given);
 

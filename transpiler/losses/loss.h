@@ -1,4 +1,5 @@
-// Losses of a job, by message. One file per kind; a user's own is registered like a layer (transpiler/layers/layer.h).
+// Losses of a job, registered by message. One file per kind; a user's own is registered like a layer
+// (transpiler/layers/layer.h).
 #ifndef WEIR_TRANSPILER_LOSSES_LOSS_H_
 #define WEIR_TRANSPILER_LOSSES_LOSS_H_
 
@@ -12,9 +13,9 @@
 
 namespace weir {
 
-// Appends the loss's operators and says in `loss` what they give: var [B, 1] (ctx.name() + ".loss" by custom),
-// prediction, label, sample_weight, kind. name and weight are set. Operators of role LOSS are those that compute the
-// loss itself.
+// Appends the loss's operators and describes their results in `loss`: var [B, 1] (ctx.name() + ".loss" by custom),
+// prediction, label, sample_weight, kind. name and weight are already set. Operators with role LOSS are those that
+// compute the loss itself.
 using LossRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&, v1::LossDesc* loss)>;
 KindRegistry<LossRule>& LossRegistry();
 
@@ -28,13 +29,13 @@ struct LossRegistrar {
                             });
   }
 };
-// At namespace scope. `name`: the member of v1::Loss.kind.
+// Use at namespace scope. `name`: the member of v1::Loss.kind.
 #define REGISTER_LOSS(name, Message, ...) \
   static const ::weir::LossRegistrar<Message> weir_loss_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_LOSS(name, Message, ...) \
   static const ::weir::LossRegistrar<Message> weir_loss_##name(Message::descriptor()->full_name(), __VA_ARGS__)
 
-// The operator that computes a loss of each sample: `x` in slot x_slot, label, sample weight when it is named.
+// Operator that computes a loss of each sample: `x` in slot x_slot, label, and sample weight if it is named.
 struct LossOp {
   std::string type;
   std::string x_slot;
@@ -48,7 +49,7 @@ struct LossOp {
   std::vector<std::pair<std::string, std::vector<std::string>>> outputs = {};
   std::vector<v1::OpAttr> attrs = {};
 };
-// Appends it with role LOSS and fills in var, label and sample_weight of `loss`.
+// Appends the operator with role LOSS and sets var, label and sample_weight of `loss`.
 absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss);
 
 }  // namespace weir

@@ -1,8 +1,9 @@
-// Optimizers of the job, by message: what becomes of `optimizer { adam { ... } }`.
+// Optimizers of the job, registered by message: rules for `optimizer { adam { ... } }`.
 //
-// One file per optimizer. A user's own is a message of his own, an operator registered with is_optimizer, and
-//   REGISTER_CUSTOM_OPTIMIZER(my_rule, my::Rule, [](const my::Rule& m, const Setting& at) -> absl::StatusOr<UpdateRule>
-//   {...});
+// One file per optimizer. A user's own is a user-defined message, an operator registered with is_optimizer, and
+//
+//   REGISTER_CUSTOM_OPTIMIZER(my_rule, my::Rule,
+//                             [](const my::Rule& m, const Setting& at) -> absl::StatusOr<UpdateRule> {...});
 #ifndef WEIR_TRANSPILER_OPTIMIZERS_OPTIMIZER_H_
 #define WEIR_TRANSPILER_OPTIMIZERS_OPTIMIZER_H_
 
@@ -17,38 +18,38 @@
 
 namespace weir {
 
-// An input of an update op that is the norm of something of the whole parameter, cut or not.
+// Input of an update op that is a norm over the whole parameter, cut or not.
 struct NormInput {
   std::string slot;
   enum Of { kParameter, kGradient, kDirection } of = kParameter;
-  // kDirection: of the output Out of this operator, whose inputs are those of the update without LearningRate and
-  // norms, and whose attributes are the update's.
+  // For kDirection: operator whose output Out has the norm. Its inputs are those of the update without LearningRate and
+  // norms, and its attributes are the update's.
   std::string direction_op = "";
 };
 
-// The operator that updates a parameter. Its states are in the operator's registration (OpDef::state).
+// Operator that updates a parameter. Its states are in the operator's registration (OpDef::state).
 struct UpdateRule {
   std::string op_type;
   std::vector<v1::OpAttr> attrs;
   double learning_rate = 0;
   std::vector<NormInput> norms = {};
-  // Path of the setting that makes it a rule for distributed tables alone; empty: for all parameters.
+  // Path of the setting that restricts the rule to distributed tables; empty: for all parameters.
   std::string only_tables = "";
 };
 
-// Checks the settings: errors through Setting::Error.
+// Checks the settings and makes the rule. Errors through Setting::Error.
 using OptimizerRule = std::function<absl::StatusOr<UpdateRule>(const google::protobuf::Message&, const Setting&)>;
 KindRegistry<OptimizerRule>& OptimizerRegistry();
 
 // `optimizer`: a v1::Optimizer and its path.
 absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer);
 
-// For rules: what is computed with as a 32-bit float is finite as one, and zero only if it was written as zero.
+// For rules: checks a value that is used as a 32-bit float: finite as one, and zero only if it was written as zero.
 absl::Status CheckFloat(const Setting& at, std::string_view field, double value);
-// The same, and above zero; not below zero.
+// Check likewise that the value is above zero, or not below zero.
 absl::Status CheckPositive(const Setting& at, std::string_view field, double value);
 absl::Status CheckNotNegative(const Setting& at, std::string_view field, double value);
-// In [0, 1), as a 32-bit float too.
+// Checks that the value is in [0, 1), also as a 32-bit float.
 absl::Status CheckDecay(const Setting& at, std::string_view field, double value);
 
 template <typename M>
@@ -60,7 +61,7 @@ struct OptimizerRegistrar {
     });
   }
 };
-// At namespace scope. `name`: the member of v1::Optimizer.kind.
+// Use at namespace scope. `name`: the member of v1::Optimizer.kind.
 #define REGISTER_OPTIMIZER(name, Message, ...) \
   static const ::weir::OptimizerRegistrar<Message> weir_optimizer_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_OPTIMIZER(name, Message, ...)                                                        \

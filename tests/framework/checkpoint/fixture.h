@@ -1,4 +1,4 @@
-// A small model, saved by any number of servers, and ways to damage files.
+// A small model that any number of servers can save, and functions that damage files.
 #ifndef WEIR_TESTS_FRAMEWORK_CHECKPOINT_FIXTURE_H_
 #define WEIR_TESTS_FRAMEWORK_CHECKPOINT_FIXTURE_H_
 
@@ -48,7 +48,8 @@ inline void CutFile(const std::string& file, int64_t bytes_kept) {
   std::filesystem::resize_file(file, static_cast<uintmax_t>(bytes_kept));
 }
 
-// "w" [6, 4] with state "moment1" and scalar "step", "b" [3] without state, table "t": width 2, state "moment" of 2.
+// Variables "w" [6, 4] with state "moment1" and scalar "step", "b" [3] without state, table "t" of width 2 with state
+// "moment" of 2.
 struct ToyModel {
   std::vector<float> w, w_moment, b;
   float step = 7;
@@ -76,7 +77,7 @@ struct ToyModel {
   }
   static DensePiece B() { return {.variable = "b", .whole_dims = {3}}; }
 
-  // Rows of w that server s of n owns: [first, last).
+  // Returns the rows of w that server s of n owns: [first, last).
   static std::pair<int64_t, int64_t> RowsOf(int s, int n) { return {6 * s / n, 6 * (s + 1) / n}; }
 
   absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& dir, int server, int servers) const {
@@ -111,7 +112,7 @@ struct ToyModel {
     return PublishCheckpoint(dir, name, manifest);
   }
 
-  // What server `server` of `servers` finds in a checkpoint, written into `into` (sized like Make()).
+  // Loads into `into` (sized like Make()) the share of a checkpoint that server `server` of `servers` owns.
   static absl::Status LoadShare(const std::string& path, const v1::CheckpointManifest& manifest, int server,
                                 int servers, ToyModel* into) {
     const auto [first, last] = RowsOf(server, servers);

@@ -30,7 +30,7 @@ MATCHER_P2(StatusIs, code, message, "") {
   return arg.code() == code && ::testing::Matches(message)(std::string(arg.message()));
 }
 
-// A fresh directory that goes with the test.
+// A fresh directory that the destructor removes.
 class TempDir {
  public:
   TempDir() {
@@ -62,7 +62,8 @@ inline std::string Gzip(std::string_view text) {
   return out;
 }
 
-// A gzip file of `bytes` bytes whose text is `text`: behind it stands a member without text, filled with a comment.
+// Returns a gzip file of `bytes` bytes with the text `text`, followed by a member without text that is filled with a
+// comment.
 inline std::string PaddedGzip(std::string_view text, size_t bytes) {
   std::string file = Gzip(text);
   const std::string begin("\x1f\x8b\x08\x10\0\0\0\0\0\xff", 10), end("\0\x03\0\0\0\0\0\0\0\0\0", 11);
@@ -72,7 +73,7 @@ inline std::string PaddedGzip(std::string_view text, size_t bytes) {
   return file + end;
 }
 
-// With a checksum, as the program of that name does it.
+// Compresses with a checksum, like the zstd program.
 inline std::string Zstd(std::string_view text, int window_log = 0) {
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
@@ -112,14 +113,14 @@ inline DataSet OpenTrain(const DataSpec& spec) {
 // One float slot "x" and nothing else: "1 <value>".
 inline constexpr char kOneNumber[] = "multi_slot { slot { name: \"x\" type: FLOAT } } ";
 
-// Lines "1 <begin>" up to "1 <end - 1>".
+// Returns lines "1 <begin>" up to "1 <end - 1>".
 inline std::string NumberLines(int begin, int end) {
   std::string text;
   for (int i = begin; i < end; ++i) absl::StrAppend(&text, "1 ", i, "\n");
   return text;
 }
 
-// All batches of all streams, as the values of the first float column: [stream][batch][example].
+// Values of the first float column in all batches of all streams: [stream][batch][example].
 using Numbers = std::vector<std::vector<std::vector<float>>>;
 
 inline absl::StatusOr<Numbers> ReadNumbers(const LaneReaderOptions& options, const DataSet& data, int64_t skip = 0) {

@@ -1,4 +1,4 @@
-// A line parsed by the fast and by the plain way of its parser, which must agree.
+// Helpers that parse a line by the fast and by the plain path of its parser, and check that both agree.
 #ifndef WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
 #define WEIR_TESTS_TRAINER_DATA_PARSER_TESTING_H_
 
@@ -19,7 +19,7 @@ inline std::string Bits(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
-// What Parse says. What stands around the line must not count.
+// Returns the result of Parse, by both ways. The bytes around the line in memory must not affect it.
 inline absl::Status ParseBothWays(const LineParser& parser, const std::string& line, Example* example) {
   Example plain;
   ExampleStream::Prepare(parser, &plain);
@@ -41,7 +41,8 @@ inline absl::Status ParseBothWays(const LineParser& parser, const std::string& l
   return status;
 }
 
-// Of 20,000 lines that differ from a good one in one to three characters out of `alphabet`, how many `parse` refuses.
+// Returns how many of 20,000 lines `parse` refuses. Each line differs from a good one in one to three characters out of
+// `alphabet`.
 template <typename Parse>
 int RefusedOfChanged(const std::string& good, std::string_view alphabet, const Parse& parse) {
   int refused = 0;
