@@ -323,9 +323,9 @@ TEST(ServerParamsTest, ABlockWithoutAValueIsNamed) {
     v1::ProgramDesc startup = job.Startup(0);
     v1::BlockDesc* const block = startup.mutable_blocks(0);
     auto* const ops = block->mutable_ops();
-    ops->erase(std::remove_if(ops->begin(), ops->end(),
-                              [](const v1::OpDesc& op) { return op.outputs(0).vars(0) == "b"; }),
-               ops->end());
+    ops->erase(
+        std::remove_if(ops->begin(), ops->end(), [](const v1::OpDesc& op) { return op.outputs(0).vars(0) == "b"; }),
+        ops->end());
     if (!declared) {
       auto* const vars = block->mutable_vars();
       vars->erase(std::remove_if(vars->begin(), vars->end(), [](const v1::VarDesc& v) { return v.name() == "b"; }),

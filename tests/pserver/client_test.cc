@@ -238,7 +238,8 @@ TEST(ClientTest, AWaitThatEndsAtItsDeadlineSaysWhatTheLastTryMet) {
   cluster->transport(0).OnCall(
       [](const CallInfo& info) { return info.method == Method::kPull ? Fate::kDropRequest : Fate::kPass; });
   HandMadeParams params;
-  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0), &params), kDeadlineExceeded, "; the last try: no answer in time");
+  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0), &params), kDeadlineExceeded,
+                "; the last try: no answer in time");
 }
 
 TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {

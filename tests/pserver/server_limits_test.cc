@@ -407,7 +407,8 @@ TEST_F(ServerLimitsTest, ContributionsHaveARoomAndItComesBackWhenTheyHaveBeenRea
   EXPECT_TRUE(say(0, "b", 600000).ok());
 }
 
-// docs/wire.md, "Limits": the residuals of a node twice, floats of dense blocks, 36 MiB for each table and block of rows.
+// docs/wire.md, "Limits": the residuals of a node twice, floats of dense blocks, 36 MiB for each table and block of
+// rows.
 TEST_F(ServerLimitsTest, WhereGradientsLoseBitsThereIsRoomForWhatTheyLose) {
   exchange_bytes_ = 1 << 20;
   Start({.trainers = 1, .sync = false, .push = v1::WIRE_INT8});

@@ -45,7 +45,8 @@ TEST_F(ServerStepsTest, ByTrainersTheMeansOfTrainersAreAveraged) {
   for (size_t i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(Bias(0)[i], then[i] - 0.05f * velocity);
 }
 
-// Means of trainers are added in a tree with a leaf for each: (1e8 + 1) + (-1e8 + 1) is 0 in float, one after the other 1.
+// Means of trainers are added in a tree with a leaf for each: (1e8 + 1) + (-1e8 + 1) is 0 in float, one after the
+// other 1.
 TEST_F(ServerStepsTest, ByTrainersTheMeansOfRowsAreAddedInTheTreeOfTrainers) {
   Start({.trainers = 4, .average_by_trainers = true});
   JoinAll();

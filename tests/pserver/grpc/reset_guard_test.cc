@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
