@@ -189,7 +189,8 @@ TEST(LayersTest, AnIncludeOfARoomFurtherUpIsFound) {
   EXPECT_THAT(WrongInclude("framework/base/a.cc", "framework/tensor/t.h"),
               Optional(HasSubstr("framework/tensor is not below framework/base")));
   EXPECT_THAT(WrongInclude("transpiler/a.cc", "ops/fc.h"), Optional(HasSubstr("ops is not below transpiler")));
-  EXPECT_THAT(WrongInclude("ops/fc.h", "pserver/client/client.h"), Optional(HasSubstr("pserver is not below ops")));
+  EXPECT_THAT(WrongInclude("ops/fc.h", "pserver/client/client.h"),
+              Optional(HasSubstr("pserver/client is not below ops")));
   EXPECT_THAT(WrongInclude("framework/wire/a.h", "framework/runtime/scope.h"),
               Optional(HasSubstr("not below framework/wire")));
   EXPECT_THAT(WrongInclude("pserver/a.cc", "tests/testing/cluster.h"), Optional(HasSubstr("nothing includes tests")));
