@@ -34,7 +34,7 @@ class StopSignals {
 
   // Sets the callback of the first signal. It runs on the signal thread, or, if the signal has arrived already, on the
   // calling thread before OnStop returns. With an empty function, OnStop returns when no callback is running, so that
-  // the objects it uses may be destroyed.
+  // the objects it uses may be destroyed. The callback must not call OnStop() or requested(), which would wait for it.
   void OnStop(std::function<void()> on_stop);
   bool requested();
 

@@ -87,7 +87,7 @@ class ServerCore {
   virtual bool Finished() = 0;
   // Returns the error the job failed with; OK while it has not failed.
   virtual absl::Status JobStatus() = 0;
-  // Returns the number of steps that have taken effect.
+  // Returns the number of steps that are over: those that have taken effect and those that a verdict has skipped.
   virtual int64_t Version() = 0;
   // Counters by name: "push.applied" (steps of a trainer that have taken effect here), "push.skipped" (steps skipped by
   // a verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most steps that a
