@@ -50,18 +50,13 @@ absl::Status ServerCoreImpl::CheckMayControl(int trainer) const {
 }
 
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::Status known = Admit(bytes, "ControlRequest");
-  if (!known.ok()) return reply(known);
-  absl::StatusOr<v1::ControlRequest> request = Parse<v1::ControlRequest>(bytes, "ControlRequest");
+  absl::StatusOr<v1::ControlRequest> request = AdmitAndParse<v1::ControlRequest>(bytes, "ControlRequest");
   if (!request.ok()) return reply(request.status());
   Actions actions;
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
-    const absl::Time now = options_.clock->Now();
-    ExpireLeases(now, &actions);
-    RETURN_IF_ERROR(CheckCaller(request->caller(), now));
+    ASSIGN_OR_RETURN(const absl::Time now, ActFor(request->caller(), &actions));
     const int id = request->caller().trainer();
-    if (!failure_.ok()) return Aborted(id);
     RETURN_IF_ERROR(CheckMayControl(id));
     if (request->action_case() == v1::ControlRequest::ACTION_NOT_SET) {
       return absl::InvalidArgumentError("Control: no action");

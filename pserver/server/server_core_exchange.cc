@@ -149,18 +149,13 @@ void ServerCoreImpl::AnswerExchanges(absl::Time now, Actions* actions) {
 }
 
 void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& reply) {
-  const absl::Status known = Admit(bytes, "ExchangeRequest");
-  if (!known.ok()) return reply(known);
-  absl::StatusOr<v1::ExchangeRequest> request = Parse<v1::ExchangeRequest>(bytes, "ExchangeRequest");
+  absl::StatusOr<v1::ExchangeRequest> request = AdmitAndParse<v1::ExchangeRequest>(bytes, "ExchangeRequest");
   if (!request.ok()) return reply(request.status());
   Actions actions;
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
-    const absl::Time now = options_.clock->Now();
-    ExpireLeases(now, &actions);
-    RETURN_IF_ERROR(CheckCaller(request->caller(), now));
+    ASSIGN_OR_RETURN(const absl::Time now, ActFor(request->caller(), &actions));
     const int id = request->caller().trainer();
-    if (!failure_.ok()) return Aborted(id);
     if (options_.server_id != 0) {
       return absl::InvalidArgumentError(absl::StrCat("Exchange goes to server 0; this is ", Self()));
     }
@@ -279,18 +274,14 @@ void ServerCoreImpl::AnswerNorms(absl::Time now, Actions* actions) {
 }
 
 void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
-  const absl::Status known = Admit(bytes, "NormsRequest");
-  if (!known.ok()) return reply(known);
-  const absl::StatusOr<v1::NormsRequest> request = Parse<v1::NormsRequest>(bytes, "NormsRequest", kMaxHeaderBytes);
+  const absl::StatusOr<v1::NormsRequest> request =
+      AdmitAndParse<v1::NormsRequest>(bytes, "NormsRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
   Actions actions;
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
-    const absl::Time now = options_.clock->Now();
-    ExpireLeases(now, &actions);
-    RETURN_IF_ERROR(CheckCaller(request->caller(), now));
+    ASSIGN_OR_RETURN(const absl::Time now, ActFor(request->caller(), &actions));
     const int id = request->caller().trainer();
-    if (!failure_.ok()) return Aborted(id);
     HandledCall::Describe(handled, id, request->step(), kNorms);
     RETURN_IF_ERROR(BookNorms(*request));
     WaitingNorms call{id, request->step(), request->round(), now + std::min(kMaxWait, OfSeconds(request->wait_s())),

@@ -214,6 +214,16 @@ class ServerCoreImpl : public ServerCore {
   // Checks the caller of a request like CheckCaller, before anything else of it is parsed, copied or kept. `message`:
   // the whole request, or its header. InvalidArgument: the bytes are no message.
   absl::Status Admit(const Slices& message, std::string_view what) ABSL_LOCKS_EXCLUDED(mu_);
+  // Admits and parses a request that is a message of at most `most` bytes.
+  template <typename Request>
+  absl::StatusOr<Request> AdmitAndParse(const Slices& bytes, std::string_view what, size_t most = kMaxMessageBytes)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    if (absl::Status known = Admit(bytes, what); !known.ok()) return known;
+    return Parse<Request>(bytes, what, most);
+  }
+  // Begins to act for a caller: expires leases, checks the caller like CheckCaller, and fails like Aborted in a job
+  // that has failed. Returns the time of the request.
+  absl::StatusOr<absl::Time> ActFor(const v1::Caller& caller, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns OK if the trainer may make Control calls: it must have the chief's duties.
   absl::Status CheckMayControl(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Aborted(int trainer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -275,8 +285,7 @@ class ServerCoreImpl : public ServerCore {
   // Runs the step border of the rows of all tables; in async `table_step` counts transactions.
   absl::Status EndTableStep(int64_t step, int64_t table_step);
   // Async: BeginTableStep returns the number of a transaction that begins to take effect; EndTableSteps marks its end.
-  // Of transactions that overlap, the one that ends last runs the borders of all of them, so that each border runs
-  // once.
+  // If transactions overlap, the one that ends last runs the borders of all of them, so that each border runs once.
   int64_t BeginTableStep();
   absl::Status EndTableSteps(int64_t step, int64_t table_step);
   void ApplyAsync(int trainer);

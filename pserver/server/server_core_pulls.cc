@@ -227,11 +227,8 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
   std::shared_ptr<const void> credit;
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
-    const absl::Time now = options_.clock->Now();
-    ExpireLeases(now, &actions);
-    RETURN_IF_ERROR(CheckCaller(request.caller(), now));
+    ASSIGN_OR_RETURN(const absl::Time now, ActFor(request.caller(), &actions));
     const int id = request.caller().trainer();
-    if (!failure_.ok()) return Aborted(id);
     info = version_;
     credit = TakeReady(request);
     if (credit != nullptr) {

@@ -262,6 +262,14 @@ absl::Status ServerCoreImpl::CheckCaller(const v1::Caller& caller, absl::Time no
   return absl::OkStatus();
 }
 
+absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Actions* actions) {
+  const absl::Time now = options_.clock->Now();
+  ExpireLeases(now, actions);
+  RETURN_IF_ERROR(CheckCaller(caller, now));
+  if (!failure_.ok()) return Aborted(caller.trainer());
+  return now;
+}
+
 void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {
   absl::Status known = Admit(bytes, "HeartbeatRequest");
   absl::StatusOr<v1::HeartbeatRequest> request = v1::HeartbeatRequest();
