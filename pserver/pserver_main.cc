@@ -30,10 +30,10 @@
 #include "pserver/fault_point.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/server/server_core.h"
-#include "transpiler/check_job.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/check_job.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
 ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");

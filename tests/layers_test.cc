@@ -7,6 +7,11 @@
 //
 //   embedded > server > {protocol, tables}, network > {server, cluster}, client > protocol
 //
+// and within transpiler
+//
+//   explain > split > passes > {layers, losses} > model > job > {clips, optimizers, schedules} > base
+//   passes > {dispatchers, verify} > base
+//
 // A file includes its own room and those further down. Of pserver, trainer sees only `client` and `embedded`. Main
 // files
 // (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees,
@@ -58,7 +63,19 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("framework/checkpoint", {"framework/graph"});
     const std::vector<std::string> framework = {"framework/runtime", "framework/wire", "framework/checkpoint"};
     add("ops", framework);
-    add("transpiler", framework);
+    add("transpiler/base", framework);
+    for (const char* registry : {"clips", "dispatchers", "optimizers", "schedules"}) {
+      add(std::string("transpiler/") + registry, {"transpiler/base"});
+    }
+    add("transpiler/job", {"transpiler/clips", "transpiler/optimizers", "transpiler/schedules"});
+    add("transpiler/model", {"transpiler/job"});
+    add("transpiler/layers", {"transpiler/model"});
+    add("transpiler/losses", {"transpiler/model"});
+    add("transpiler/verify", {"transpiler/base"});
+    add("transpiler/passes", {"transpiler/layers", "transpiler/losses", "transpiler/dispatchers", "transpiler/verify"});
+    add("transpiler/split", {"transpiler/passes"});
+    add("transpiler/explain", {"transpiler/split"});
+    add("transpiler", {"transpiler/explain"});
     add("pserver/cluster", {"framework/base"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
@@ -79,7 +96,7 @@ std::string RoomOf(const std::string& path) {
   const size_t first = path.find('/');
   if (first == std::string::npos) return "";
   const std::string top = path.substr(0, first);
-  if (top != "framework" && top != "pserver") return top;
+  if (top != "framework" && top != "pserver" && top != "transpiler") return top;
   const size_t second = path.find('/', first + 1);
   return second == std::string::npos ? top : path.substr(0, second);
 }
@@ -218,6 +235,16 @@ TEST(LayersTest, TheRoomsOfPserverKnowTheirOrder) {
               Optional(HasSubstr("pserver/network is not below pserver/server")));
   EXPECT_THAT(WrongInclude("pserver/client/a.cc", "pserver/server/server_core.h"),
               Optional(HasSubstr("pserver/server is not below pserver/client")));
+}
+
+TEST(LayersTest, TheRoomsOfTranspilerKnowTheirOrder) {
+  EXPECT_EQ(WrongInclude("transpiler/explain/a.cc", "transpiler/split/transpile.h"), std::nullopt);
+  EXPECT_EQ(WrongInclude("pserver/server/a.cc", "transpiler/job/job.h"), std::nullopt);
+  EXPECT_THAT(WrongInclude("transpiler/verify/a.cc", "transpiler/passes/passes.h"),
+              Optional(HasSubstr("transpiler/passes is not below transpiler/verify")));
+  EXPECT_THAT(WrongInclude("transpiler/job/a.cc", "transpiler/model/model_context.h"),
+              Optional(HasSubstr("transpiler/model is not below transpiler/job")));
+  EXPECT_THAT(WrongInclude("transpiler/layers/a.cc", "ops/fc.h"), Optional(HasSubstr("ops is not below transpiler")));
 }
 
 TEST(LayersTest, ACudaFileIsFollowedThroughHeaders) {

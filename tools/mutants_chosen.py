@@ -189,7 +189,7 @@ CHOSEN = [
         "transpiler/dispatchers/round_robin.cc",
         "assigned >= 0 ? assigned :",
         "assigned >= 0 ? (++cursor, assigned) :",
-        tests=("//tests/transpiler:placement_test",),
+        tests=("//tests/transpiler/passes:placement_test",),
     ),
     Chosen(
         "balanced-smallest-first",
@@ -199,12 +199,15 @@ CHOSEN = [
     ),
     Chosen(
         "slice-rounds-rows-down",
-        "transpiler/slice_variables.cc",
+        "transpiler/passes/slice_variables.cc",
         "size = (size + row - 1) / row * row;",
         "size = size / row * row;",
     ),
     Chosen(
-        "slice-border-off-by-one", "transpiler/slice_variables.cc", "begin += counts[i];", "begin += counts[i] - 1;"
+        "slice-border-off-by-one",
+        "transpiler/passes/slice_variables.cc",
+        "begin += counts[i];",
+        "begin += counts[i] - 1;",
     ),
     # Rows that come and go.
     Chosen(
@@ -362,7 +365,7 @@ CHOSEN = [
         "joined.set_failure_code(static_cast<int>(failure_.code()));",
         "",
     ),
-    Chosen("explain-without-whole-tables", "transpiler/explain_plan.cc", "dense + whole", "dense"),
+    Chosen("explain-without-whole-tables", "transpiler/explain/explain_plan.cc", "dense + whole", "dense"),
     # The wire.
     Chosen(
         "int8-scale-of-the-first",

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

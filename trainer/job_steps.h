@@ -11,7 +11,7 @@
 #include "trainer/data/example.h"
 #include "trainer/data/lane_reader.h"
 #include "transpiler/explain/traffic.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -9,8 +9,8 @@
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device_memory.h"
 #include "pserver/client/client.h"
-#include "transpiler/job.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

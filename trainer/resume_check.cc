@@ -12,7 +12,7 @@
 #include "google/protobuf/text_format.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/stream_rule.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -11,7 +11,7 @@
 #include "proto/program.pb.h"
 #include "pserver/client/client.h"
 #include "trainer/data/data_set.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

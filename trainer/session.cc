@@ -13,8 +13,8 @@
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "trainer/non_finite.h"
-#include "transpiler/programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

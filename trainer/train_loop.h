@@ -15,8 +15,8 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "trainer/metrics.h"
-#include "transpiler/job.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

@@ -40,10 +40,10 @@
 #include "pserver/network/grpc_transport.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
-#include "transpiler/check_job.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/check_job.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
 ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");

@@ -23,10 +23,10 @@
 #include "framework/runtime/scope.h"
 #include "framework/runtime/table_update.h"
 #include "trainer/loss_scaler.h"
-#include "transpiler/prefetch_tables.h"
-#include "transpiler/programs.h"
-#include "transpiler/state_name.h"
-#include "transpiler/transpile.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/base/state_name.h"
+#include "transpiler/passes/prefetch_tables.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

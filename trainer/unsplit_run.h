@@ -20,7 +20,7 @@
 #include "framework/checkpoint/digest.h"
 #include "trainer/data/example.h"
 #include "trainer/data/lane_reader.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -22,8 +22,8 @@
 #include "trainer/loss_scaler.h"
 #include "trainer/session.h"
 #include "trainer/unsplit_run.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

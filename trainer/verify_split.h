@@ -14,8 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "pserver/embedded/in_process.h"
-#include "transpiler/job.h"
-#include "transpiler/programs.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/program.pb.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

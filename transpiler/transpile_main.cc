@@ -16,10 +16,10 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
-#include "transpiler/explain_plan.h"
+#include "transpiler/explain/explain_plan.h"
 #include "transpiler/job_questions.h"
-#include "transpiler/transpile.h"
-#include "transpiler/write_programs.h"
+#include "transpiler/split/transpile.h"
+#include "transpiler/split/write_programs.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed for --print=plan and --print=single");

@@ -3,11 +3,11 @@
 //
 // It lies between a trainer's program and its servers. The gradients of every step are applied to the copy: to dense
 // blocks with their optimizer, and to the rows of tables that this trainer has used, with theirs, by the optimize
-// blocks that the trainer's program carries (transpiler/keep_updates.h). An exchange pushes (copy - base) / trainers
-// for every dense block and for every row touched since the last exchange. base is the servers' value when this trainer
-// last pulled it, plus what it has pushed since; the servers add the differences. Then the exchange pulls the servers'
-// values and adds what others have done: copy += servers - base. So the servers hold the initial values plus the sum of
-// all differences, and the remainder of copy - base goes with the next exchanges.
+// blocks that the trainer's program carries (transpiler/passes/keep_updates.h). An exchange pushes (copy - base) /
+// trainers for every dense block and for every row touched since the last exchange. base is the servers' value when
+// this trainer last pulled it, plus what it has pushed since; the servers add the differences. Then the exchange pulls
+// the servers' values and adds what others have done: copy += servers - base. So the servers hold the initial values
+// plus the sum of all differences, and the remainder of copy - base goes with the next exchanges.
 //
 // A row is fetched when it is first used, and again when it is used for the first time after an exchange that did not
 // touch it. Optimizer state is the trainer's own and is neither exchanged nor saved. Threads as ParamChannel.

@@ -38,7 +38,7 @@ struct ServerOptions {
   // Made by the transpiler or read from files.
   v1::ProgramDesc main;
   v1::ProgramDesc startup;
-  // Settings that must be equal in every process of the job (transpiler/transpile.h, PlanText).
+  // Settings that must be equal in every process of the job (transpiler/split/transpile.h, PlanText).
   std::string job_name;
   std::string plan_text;
   bool sync = true;

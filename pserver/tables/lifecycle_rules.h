@@ -20,7 +20,7 @@ namespace weir {
 
 class LifecycleRules {
  public:
-  // Returns InvalidArgument for settings that a program may contain although no job can (transpiler/check_job.cc).
+  // Returns InvalidArgument for settings that a program may contain although no job can (transpiler/job/check_job.cc).
   static absl::Status Check(const v1::Lifecycle& settings);
 
   LifecycleRules() : LifecycleRules(v1::Lifecycle(), 0, "", 0, 1) {}

@@ -50,9 +50,9 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/session.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, peer, "",
           "command of the same job elsewhere (tests/bench/cnn_torch.py); runs in the directory of the call");

@@ -58,9 +58,9 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/line_parser.h"
 #include "trainer/session.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, only, "", "local, cluster or async; empty: the first two, and compare their digests");
 ABSL_FLAG(std::string, peer, "",

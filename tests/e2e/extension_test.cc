@@ -27,8 +27,8 @@
 #include "tests/e2e/extension.pb.h"
 #include "tests/testing/train_in_process.h"
 #include "trainer/data/line_parser.h"
-#include "transpiler/data_schema.h"
 #include "transpiler/dispatchers/dispatcher.h"
+#include "transpiler/job/data_schema.h"
 #include "transpiler/layers/layer.h"
 #include "transpiler/optimizers/optimizer.h"
 

@@ -12,8 +12,8 @@
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
-#include "transpiler/job.h"
-#include "transpiler/passes.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/passes.h"
 
 namespace weir {
 namespace {

@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
 
 namespace weir {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

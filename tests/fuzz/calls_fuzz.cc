@@ -16,9 +16,9 @@
 #include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core.h"
 #include "tests/fuzz/input.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_split.h"
 #include "tests/fuzz/input.h"
-#include "transpiler/job.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/transpile.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> parts = absl::StrSplit(weir::FuzzInput(data, size).Rest(), '\0');

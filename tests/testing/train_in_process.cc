@@ -16,9 +16,9 @@
 #include "ops/arithmetic.h"
 #include "pserver/embedded/in_process.h"
 #include "trainer/predict.h"
-#include "transpiler/job.h"
-#include "transpiler/process_programs.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -17,8 +17,8 @@
 #include "pserver/protocol/transport.h"
 #include "pserver/server/server_core.h"
 #include "trainer/train_loop.h"
-#include "transpiler/job.h"
-#include "transpiler/programs.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tests/testing/in_process_cluster.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

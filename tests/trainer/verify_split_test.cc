@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
 #include "tests/testing/history_job.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

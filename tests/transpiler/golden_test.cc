@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
-#include "transpiler/explain_plan.h"
+#include "transpiler/explain/explain_plan.h"
 
 namespace weir {
 namespace {

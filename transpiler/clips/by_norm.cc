@@ -1,11 +1,12 @@
 // by_norm and by_global_norm: sum_of_squares, whole_norm, clip_by_norm. They differ in what goes by one name: the
-// gradient of one parameter, or those of a group (transpiler/arrange_norms.h brings the group's whole_norms together).
+// gradient of one parameter, or those of a group (transpiler/passes/arrange_norms.h brings the group's whole_norms
+// together).
 #include <cmath>
 
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "transpiler/clips/clip.h"
-#include "transpiler/norm_vars.h"
+#include "transpiler/clips/norm_vars.h"
 
 namespace weir {
 namespace {

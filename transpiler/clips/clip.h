@@ -1,7 +1,7 @@
 // Clips of the job, registered by message: rules for `clip { by_value { ... } }`.
 //
 // One file per kind. A clip is a list of ops with role OPTIMIZE that bound the averaged gradient of one parameter in
-// place. They follow the average (merge) and precede decay and update: transpiler/append_optimizer.h.
+// place. They follow the average (merge) and precede decay and update: transpiler/passes/append_optimizer.h.
 #ifndef WEIR_TRANSPILER_CLIPS_CLIP_H_
 #define WEIR_TRANSPILER_CLIPS_CLIP_H_
 
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/optimizer.pb.h"
 #include "proto/program.pb.h"
-#include "transpiler/setting.h"
+#include "transpiler/base/setting.h"
 
 namespace weir {
 

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
-#include "transpiler/setting.h"
+#include "transpiler/base/setting.h"
 
 namespace weir {
 
@@ -28,7 +28,7 @@ namespace weir {
 struct BlockCost {
   // Bytes at rest: values and optimizer state.
   int64_t bytes = 0;
-  // Work per step, in eighths of a nanosecond: traffic in and out, and the update (transpiler/block_costs.h).
+  // Work per step, in eighths of a nanosecond: traffic in and out, and the update (transpiler/passes/block_costs.h).
   int64_t load = 0;
 };
 

@@ -7,7 +7,7 @@
 
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/lane_tree.h"
-#include "transpiler/share_buffers.h"
+#include "transpiler/passes/share_buffers.h"
 
 namespace weir {
 namespace {

@@ -11,8 +11,8 @@
 #include "framework/graph/op_registry.h"
 #include "proto/explain.pb.h"
 #include "proto/job.pb.h"
+#include "transpiler/base/programs.h"
 #include "transpiler/explain/traffic.h"
-#include "transpiler/programs.h"
 
 namespace weir {
 

@@ -14,8 +14,8 @@
 #include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
-#include "transpiler/passes.h"
-#include "transpiler/transpile.h"
+#include "transpiler/passes/passes.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/explain.pb.h"
+#include "transpiler/base/programs.h"
 #include "transpiler/explain/traffic.h"
-#include "transpiler/job.h"
-#include "transpiler/programs.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -12,8 +12,8 @@
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
 #include "proto/parameter_server.pb.h"
-#include "transpiler/programs.h"
-#include "transpiler/share_buffers.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/passes/share_buffers.h"
 
 namespace weir {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "transpiler/model_context.h"
+#include "transpiler/model/model_context.h"
 
 namespace weir {
 

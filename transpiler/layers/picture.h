@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
-#include "transpiler/model_context.h"
+#include "transpiler/model/model_context.h"
 
 namespace weir {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "transpiler/model_context.h"
+#include "transpiler/model/model_context.h"
 
 namespace weir {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
-#include "transpiler/model_context.h"
-#include "transpiler/setting.h"
+#include "transpiler/base/setting.h"
+#include "transpiler/model/model_context.h"
 
 namespace weir {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "proto/optimizer.pb.h"
 #include "proto/program.pb.h"
-#include "transpiler/setting.h"
+#include "transpiler/base/setting.h"
 
 namespace weir {
 

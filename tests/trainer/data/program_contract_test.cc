@@ -8,9 +8,9 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/features.h"
-#include "transpiler/data_schema.h"
-#include "transpiler/job.h"
-#include "transpiler/transpile.h"
+#include "transpiler/job/data_schema.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -1,0 +1,404 @@
+// Each kind of layer and loss by what it appends, and its errors.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+#include "transpiler/passes/passes.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+// dense [B, 6], cat ids of 4 slots, label [B, 1]; layers given; `x` of them feeds an fc and a loss.
+std::string LayerJob(const std::string& layers, const std::string& x = "x") {
+  const bool reads_table = layers.find("\"t\"") != std::string::npos;
+  return R"(name: "layers"
+data { criteo { integers: 6 categoricals: 4 } ids { shared: "cat" } batch_size: 8 }
+model {
+)" + layers +
+         R"(
+  layer { name: "last" fc { input: ")" +
+         x + R"(" size: 1 } }
+  loss { name: "l" square_error { input: "last" label: "label" } }
+}
+optimizer { sgd {} }
+)" + (reads_table ? R"(table { name: "t" width: 3 is_sparse: true is_distributed: true })" : "");
+}
+
+constexpr char kFields[] = R"(layer { name: "fields" embedding { ids: "cat" table: "t" } })";
+
+// Ops before the last fc, and the dims of what they write first.
+std::string Built(const std::string& text) {
+  const auto single = BuildSingleMachine(JobOf(text));
+  if (!single.ok()) return std::string(single.status().message());
+  std::vector<std::string> lines;
+  for (const v1::OpDesc& op : single->main.blocks(0).ops()) {
+    const std::string& out = op.outputs(0).vars(0);
+    if (out == "last") break;
+    std::vector<std::string> inputs;
+    for (const v1::OpSlot& slot : op.inputs()) inputs.insert(inputs.end(), slot.vars().begin(), slot.vars().end());
+    lines.push_back(absl::StrCat(out, " [", absl::StrJoin(FindVar(single->main.blocks(0), out)->dims(), ", "),
+                                 "] = ", op.type(), "(", absl::StrJoin(inputs, ", "), ")"));
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+const std::string& F() {
+  static const auto* const fields = new std::string("fields [-1, 4, 3] = lookup_table(cat, t)\n");
+  return *fields;
+}
+
+TEST(LayersTest, EmbeddingPoolsOverTheExampleOrTheSlot) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" pooling: MEAN } })")),
+            "x [-1, 3] = lookup_table(cat, t)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" pooling: SUM per_slot: true } })")),
+            "x [-1, 4, 3] = lookup_table(cat, t)");
+}
+
+TEST(LayersTest, EmbeddingOfSeveralIdsPutsSlotsSideBySideOrAddsThem) {
+  EXPECT_EQ(
+      Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" } })")),
+      "x.0 [-1, 4, 3] = lookup_table(cat, t)\nx.1 [-1, 4, 3] = lookup_table(cat, t)\nx [-1, 8, 3] = concat(x.0, x.1)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" pooling: SUM } })")),
+              HasSubstr("x [-1, 3] = sum(x.0, x.1)"));
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" embedding { ids: "cat" ids: "cat" table: "t" pooling: MEAN } })")),
+              HasSubstr("layer 'x': pooling MEAN over 2 ids variables is not defined"));
+}
+
+TEST(LayersTest, EmbeddingKeepsItsPadding) {
+  const auto single =
+      BuildSingleMachine(JobOf(LayerJob(R"(layer { name: "x" embedding { ids: "cat" table: "t" padding_id: 0 } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const v1::OpDesc lookup = OnlyOp(single->main, "lookup_table");
+  EXPECT_TRUE(FindAttr(lookup, "has_padding")->b());
+  EXPECT_EQ(FindAttr(lookup, "padding_id")->i(), 0);
+}
+
+TEST(LayersTest, FcOfOneInputIsOneOperator) {
+  EXPECT_EQ(
+      Built(LayerJob(std::string(kFields) + R"(layer { name: "x" fc { input: "fields" size: 5 activation: TANH } })")),
+      F() + "x [-1, 5] = fc(fields, x.w, x.b)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" fc { input: "dense" size: 5 activation: SOFTMAX bias: false } })")),
+            "x.linear [-1, 5] = fc(dense, x.w)\nx [-1, 5] = softmax(x.linear)");
+}
+
+TEST(LayersTest, FcOfSeveralInputsAddsTheirProducts) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" fc { input: "dense" input: "fields" size: 5 activation: RELU } })")),
+            F() +
+                "x.product0 [-1, 5] = mul(dense, x.w)\nx.product1 [-1, 5] = mul(fields, x.w1)\n"
+                "x.sum1 [-1, 5] = elementwise_add(x.product0, x.product1)\n"
+                "x.linear [-1, 5] = elementwise_add(x.sum1, x.b)\nx [-1, 5] = relu(x.linear)");
+}
+
+TEST(LayersTest, FansOfAMatrixAreFilledIn) {
+  const auto single = BuildSingleMachine(JobOf(LayerJob(R"(layer { name: "x" fc { input: "dense" size: 5 } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const v1::XavierInitializer& xavier = FindVar(single->main.blocks(0), "x.w")->initializer().xavier();
+  EXPECT_EQ(xavier.fan_in(), 6);
+  EXPECT_EQ(xavier.fan_out(), 5);
+}
+
+TEST(LayersTest, MlpNamesItsLayersAndDropsOut) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" mlp { input: "dense" sizes: [4, 2] dropout: 0.5 } })")),
+            "x.0.dense [-1, 4] = fc(dense, x.0.w, x.0.b)\nx.0 [-1, 4] = dropout(x.0.dense)\n"
+            "x.dense [-1, 2] = fc(x.0, x.1.w, x.1.b)\nx [-1, 2] = dropout(x.dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" mlp { input: "dense" sizes: [4] dropout: 1 } })")),
+              HasSubstr("layer 'x': dropout must be at least 0 and below 1, got 1"));
+}
+
+TEST(LayersTest, ConcatJoinsTheLastAxisAndFlattensDifferentRanks) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" concat { input: "fields" input: "fields" } })")),
+            F() + "x [-1, 4, 6] = concat(fields, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" concat { input: "fields" input: "fields" axis: 1 } })")),
+            F() + "x [-1, 8, 3] = concat(fields, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" concat { input: "dense" input: "fields" } })")),
+            F() + "x.flat1 [-1, 12] = reshape(fields)\nx [-1, 18] = concat(dense, x.flat1)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" concat { input: "dense" axis: 0 } })")),
+              HasSubstr("layer 'x': axis must be in [1, 1]"));
+}
+
+TEST(LayersTest, ArithmeticFoldsFromLeftToRight) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" sub { input: "dense" input: "dense" input: "label" } })")),
+            "x.1 [-1, 6] = elementwise_sub(dense, dense)\nx [-1, 6] = elementwise_sub(x.1, label)");
+  for (const std::string kind : {"add", "mul", "div"}) {
+    EXPECT_EQ(Built(LayerJob("layer { name: \"x\" " + kind + " { input: \"dense\" input: \"dense\" } }")),
+              "x [-1, 6] = elementwise_" + kind + "(dense, dense)");
+  }
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" add { input: "dense" } })")),
+              HasSubstr("input needs at least two names"));
+}
+
+TEST(LayersTest, ShapeErrorsNameBothShapesAndTheLayersPlace) {
+  const std::string error = Built(LayerJob(std::string(kFields) + R"(
+  layer { name: "x" add { input: "dense" input: "fields" } })"));
+  EXPECT_THAT(error, HasSubstr("job.textproto:5:21: layer 'x': "));
+  EXPECT_THAT(error, HasSubstr("[-1, 6]"));
+  EXPECT_THAT(error, HasSubstr("[-1, 4, 3]"));
+}
+
+TEST(LayersTest, SmallLayersAreOneOperatorEach) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" activation { input: "dense" type: SIGMOID } })")),
+            "x [-1, 6] = sigmoid(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" dropout { input: "dense" } })")), "x [-1, 6] = dropout(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" scale { input: "dense" scale: 2 } })")), "x [-1, 6] = scale(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" square { input: "dense" } })")), "x [-1, 6] = square(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" cast { input: "dense" } })")), "x [-1, 6] = cast(dense)");
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reduce_sum { input: "dense" axis: 1 keep_dim: true } })")),
+            "x [-1, 1] = reduce_sum(dense)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" fm_interaction { input: "fields" } })")),
+            F() + "x [-1, 1] = fm_interaction(fields)");
+}
+
+TEST(LayersTest, ASumOverTheBatchIsRefused) {
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reduce_sum { input: "dense" axis: 0 } })")),
+              HasSubstr("layer 'x': axis must be at least 1: axis 0 is the batch, got 0"));
+}
+
+TEST(LayersTest, CrossIsAProductAndAStepPerLayer) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" cross { input: "dense" } })")),
+            "x.product0 [-1, 6] = fc(dense, x.0.w, x.0.b)\nx.0 [-1, 6] = cross(dense, x.product0, dense)\n"
+            "x.product1 [-1, 6] = fc(x.0, x.1.w, x.1.b)\nx [-1, 6] = cross(dense, x.product1, x.0)");
+  EXPECT_EQ(
+      Built(LayerJob(std::string(kFields) + R"(layer { name: "x" cross { input: "fields" layers: 1 rank: 2 } })")),
+      F() +
+          "x.flat [-1, 12] = reshape(fields)\nx.product0.low [-1, 2] = mul(x.flat, x.0.u)\n"
+          "x.product0 [-1, 12] = fc(x.product0.low, x.0.v, x.0.b)\nx [-1, 12] = cross(x.flat, x.product0, x.flat)");
+}
+
+TEST(LayersTest, DotInteractionTakesVectorsAndSlots) {
+  const std::string three = R"(layer { name: "three" fc { input: "dense" size: 3 } })";
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + three +
+                           R"(layer { name: "x" dot_interaction { input: "three" input: "fields" } })")),
+            F() + "three [-1, 3] = fc(dense, three.w, three.b)\nx [-1, 10] = dot_interaction(three, fields)");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" dot_interaction { input: "fields" self_interaction: true } })")),
+            F() + "x [-1, 10] = dot_interaction(fields)");
+}
+
+// Ids of one slot and of any number, in one id space.
+std::string SequenceJob(const std::string& layers) {
+  return R"(name: "layers"
+data {
+  multi_slot { slot { name: "label" type: FLOAT } slot { name: "item" } slot { name: "history" }
+    slot { name: "a" output: "cat" } slot { name: "b" output: "cat" } }
+  ids { shared: "item" shared: "history" }
+  batch_size: 8
+}
+model {
+  layer { name: "target" embedding { ids: "item" table: "t" } }
+)" + layers +
+         R"(
+  layer { name: "last" fc { input: "x" size: 1 } }
+  loss { name: "l" square_error { input: "last" label: "label" } }
+}
+optimizer { sgd {} }
+table { name: "t" width: 3 is_sparse: true is_distributed: true })";
+}
+
+constexpr char kRead[] = R"(layer { name: "read" embedding { ids: "history" table: "t" sequence: 5 } })";
+constexpr char kTargetAndRead[] =
+    "target [-1, 1, 3] = lookup_table(item, t)\nread.length [-1, 1] = sequence_length(history)\n"
+    "read [-1, 5, 3] = lookup_table(history, t)\n";
+
+TEST(LayersTest, ASequenceHasALength) {
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" sequence_pool { input: "read" type: MAX } })")),
+            std::string(kTargetAndRead) + "x [-1, 3] = sequence_pool(read, read.length)");
+  EXPECT_EQ(
+      Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" sequence_pool { input: "read" length: "label" } })")),
+      std::string(kTargetAndRead) + "x [-1, 3] = sequence_pool(read, label)");
+}
+
+TEST(LayersTest, WhatIsNoSequenceIsRefused) {
+  for (const auto& [layers, error] : std::vector<std::pair<std::string, std::string>>{
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 5 pooling: SUM } })",
+            "layer 'x': sequence has no pooling: leave SUM out, or pool the sequence with a sequence_pool"},
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: -5 } })",
+            "sequence must not be negative, got -5"},
+           {R"(layer { name: "x" embedding { ids: "cat" table: "t" sequence: 5 } })",
+            "sequence is of one slot, got 1 ids variables, the first with 2"},
+           {R"(layer { name: "x" embedding { ids: "item" ids: "history" table: "t" sequence: 5 } })",
+            "sequence is of one slot, got 2 ids variables, the first with 1"},
+           {R"(layer { name: "x" embedding { ids: "history" table: "t" sequence: 1048577 } })",
+            "sequence must be in [1, 1048576], got 1048577"},
+           {R"(layer { name: "x" sequence_pool { input: "label" } })",
+            "input 'label' has dims [-1, 1]; a sequence is [batch, elements, width]"},
+           {R"(layer { name: "x" sequence_pool { input: "target" } })",
+            "length is required: 'target' comes without a 'target.length'"},
+           {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "label" sequence: "read" } })",
+            "attention_pairs: Query must be [-1, 3], got [-1, 1]"},
+           {std::string(kRead) + R"(layer { name: "x" attention_pool { query: "target" sequence: "read" sizes: 0 } })",
+            "layer 'x': sizes must be at least 1, got 0"},
+           {std::string(kRead) +
+                R"(layer { name: "x" attention_pool { query: "target" sequence: "read" activation: SOFTMAX } })",
+            "layer 'x': activation SOFTMAX is none between the layers of the mlp"}}) {
+    EXPECT_THAT(Built(SequenceJob(layers)), HasSubstr(error)) << layers;
+  }
+}
+
+TEST(LayersTest, AttentionIsAnMlpOverPairs) {
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) +
+                              R"(layer { name: "x" attention_pool { query: "target" sequence: "read" sizes: 4 } })")),
+            std::string(kTargetAndRead) +
+                "x.query [-1, 3] = reshape(target)\nx.pairs [-1, 5, 12] = attention_pairs(x.query, read, read.length)\n"
+                "x.0 [-1, 5, 4] = fc(x.pairs, x.0.w, x.0.b)\nx.1 [-1, 5, 1] = fc(x.0, x.1.w, x.1.b)\n"
+                "x [-1, 3] = attention_pool(x.1, read, read.length)");
+}
+
+TEST(LayersTest, ReshapeInfersOneAxis) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [2, -1] } })")),
+            "x [-1, 2, 3] = reshape(dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [4, -1] } })")),
+              HasSubstr("layer 'x': dims [4, -1] does not hold the 6 elements of 'dense' [-1, 6]"));
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [-1, -1] } })")),
+              HasSubstr("has more than one -1"));
+}
+
+// dense [B, 6] as pictures of one row.
+constexpr char kPicture[] = R"(layer { name: "p" reshape { input: "dense" dims: [1, 2, 3] } })";
+
+TEST(LayersTest, ConvolutionIsOneOperator) {
+  EXPECT_EQ(Built(LayerJob(std::string(kPicture) +
+                           R"(layer { name: "x" conv2d { input: "p" filters: 4 kernel: 2 activation: RELU } })")),
+            "p [-1, 1, 2, 3] = reshape(dense)\nx [-1, 4, 1, 2] = conv2d(p, x.w, x.b)");
+  EXPECT_EQ(Built(LayerJob(std::string(kPicture) + R"(
+                layer { name: "x" conv2d { input: "p" filters: 2 kernel: [1, 3] stride: [2, 1] padding: [0, 1]
+                                           bias: false } })")),
+            "p [-1, 1, 2, 3] = reshape(dense)\nx [-1, 2, 1, 3] = conv2d(p, x.w)");
+}
+
+TEST(LayersTest, FansOfAFilterAreWhatItReadsAndWhatReadsIt) {
+  const auto initializer = [](const std::string& setting) {
+    const auto single = BuildSingleMachine(JobOf(LayerJob(
+        R"(layer { name: "p" reshape { input: "dense" dims: [3, 2, 1] } }
+          layer { name: "x" conv2d { input: "p" filters: 5 kernel: [2, 1] )" +
+        setting + " } }")));
+    EXPECT_TRUE(single.ok()) << single.status();
+    if (!single.ok()) return v1::Initializer();
+    EXPECT_THAT(FindVar(single->main.blocks(0), "x.w")->dims(), ::testing::ElementsAre(5, 3, 2, 1));
+    return FindVar(single->main.blocks(0), "x.w")->initializer();
+  };
+  EXPECT_DOUBLE_EQ(initializer("").gaussian().stddev(), std::sqrt(2.0 / 6));
+  const v1::XavierInitializer xavier = initializer("weight_initializer { xavier { fan_out: 7 } }").xavier();
+  EXPECT_EQ(xavier.fan_in(), 6);
+  EXPECT_EQ(xavier.fan_out(), 7);
+  EXPECT_EQ(initializer("weight_initializer { xavier {} }").xavier().fan_out(), 10);
+}
+
+TEST(LayersTest, PoolingStepsByItsKernelAndWithoutOneTakesThePicture) {
+  EXPECT_THAT(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" pool2d { input: "p" kernel: [1, 2] } })")),
+              HasSubstr("x [-1, 1, 2, 1] = pool2d(p)"));
+  EXPECT_THAT(
+      Built(LayerJob(std::string(kPicture) +
+                     R"(layer { name: "x" pool2d { input: "p" kernel: 2 stride: 1 padding: 1 type: AVERAGE } })")),
+      HasSubstr("x [-1, 1, 3, 4] = pool2d(p)"));
+  EXPECT_THAT(Built(LayerJob(std::string(kPicture) + R"(layer { name: "x" pool2d { input: "p" type: AVERAGE } })")),
+              HasSubstr("x [-1, 1, 1, 1] = pool2d(p)"));
+}
+
+TEST(LayersTest, BatchNormHasRunningValuesBesideItsParameters) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" batch_norm { input: "dense" activation: TANH } })")),
+            "x [-1, 6] = batch_norm(dense, x.scale, x.shift, x.mean, x.variance)");
+  const auto single = BuildSingleMachine(JobOf(LayerJob(
+      R"(layer { name: "p" reshape { input: "dense" dims: [3, 2] } } layer { name: "x" batch_norm { input: "p" } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  for (const auto& [name, value] :
+       {std::pair("x.scale", 1), std::pair("x.shift", 0), std::pair("x.mean", 0), std::pair("x.variance", 1)}) {
+    EXPECT_THAT(FindVar(single->main.blocks(0), name)->dims(), ::testing::ElementsAre(3)) << name;
+    EXPECT_EQ(FindVar(single->main.blocks(0), name)->initializer().constant().value(), value) << name;
+  }
+}
+
+TEST(LayersTest, PicturesThatDoNotFitAreErrorsAtTheirPlace) {
+  const auto error = [](const std::string& layer) {
+    return Built(LayerJob(std::string(kPicture) + "\n  layer { name: \"x\" " + layer + " }"));
+  };
+  EXPECT_THAT(error("conv2d { input: \"dense\" filters: 1 kernel: 1 }"),
+              HasSubstr("job.textproto:5:30: layer 'x': input 'dense' is [-1, 6]; pictures are [B, channels, height, "
+                        "width]: a reshape layer makes them"));
+  EXPECT_THAT(error("conv2d { input: \"p\" kernel: 1 }"), HasSubstr("layer 'x': filters must be at least 1, got 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 }"), HasSubstr("layer 'x': kernel is required"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 3 }"),
+              HasSubstr("layer 'x': kernel of height 3 does not fit into 'p' [-1, 1, 2, 3] with a padding of 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 2 padding: 2 }"),
+              HasSubstr("layer 'x': padding must be below the kernel's height of 2, got 2"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: [1, 1, 1] }"),
+              HasSubstr("layer 'x': kernel is one number, or height and width; got 3 numbers"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 stride: 0 }"),
+              HasSubstr("layer 'x': stride must be at least 1, got 0"));
+  EXPECT_THAT(error("conv2d { input: \"p\" filters: 1 kernel: 1 activation: SOFTMAX }"),
+              HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
+  EXPECT_THAT(error("pool2d { input: \"p\" stride: 2 }"), HasSubstr("layer 'x': stride needs a kernel"));
+  EXPECT_THAT(error("pool2d { input: \"p\" kernel: 1 stride: 0 }"),
+              HasSubstr("layer 'x': stride must be at least 1, got 0"));
+  EXPECT_THAT(error("pool2d { input: \"p\" padding: 2 }"), HasSubstr("layer 'x': padding needs a kernel"));
+  EXPECT_THAT(error("pool2d { input: \"dense\" kernel: 1 }"),
+              HasSubstr("layer 'x': input 'dense' is [-1, 6]; pictures are"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" epsilon: 0 }"),
+              HasSubstr("layer 'x': epsilon must be above 0 and below 1, got 0"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" momentum: 1 }"),
+              HasSubstr("layer 'x': momentum must be at least 0 and below 1, got 1"));
+  EXPECT_THAT(error("batch_norm { input: \"p\" activation: SOFTMAX }"),
+              HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
+}
+
+TEST(LayersTest, SplitNumbersItsOutputs) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" split { input: "dense" sizes: [2, 4] } })", "x.1")),
+            "x.0 [-1, 2] = split(dense)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" split { input: "dense" sizes: [2, 5] } })", "x.1")),
+              HasSubstr("layer 'x': "));
+}
+
+TEST(LayersTest, ANameThatALayerMakesBesideItsOutputCannotBeTaken) {
+  EXPECT_THAT(
+      Built(LayerJob(
+          R"(layer { name: "x.w" square { input: "dense" } } layer { name: "x" fc { input: "x.w" size: 2 } })")),
+      HasSubstr("layer 'x': would make a second variable 'x.w': rename the layer"));
+}
+
+std::string LossOps(const std::string& loss, v1::LossDesc* desc) {
+  const std::string text = R"(name: "losses" data { criteo { integers: 6 categoricals: 4 } batch_size: 8 }
+      model { layer { name: "x" fc { input: "dense" size: 1 } }
+        layer { name: "p" activation { input: "x" type: SIGMOID } }
+              layer { name: "c" fc { input: "dense" size: 3 } }
+      )" + loss + " } optimizer { sgd {} }";
+  Programs programs;
+  const Job job = JobOf(text);
+  const absl::Status built = RunPasses(absl::MakeConstSpan(SingleMachinePasses()).subspan(0, 1), job, &programs);
+  if (!built.ok()) return std::string(built.message());
+  *desc = programs.main.losses(0);
+  std::vector<std::string> ops;
+  const auto& all = programs.main.blocks(0).ops();
+  for (int i = 3; i < all.size(); ++i) ops.push_back(OpText(all.Get(i)));
+  return absl::StrJoin(ops, "\n");
+}
+
+TEST(LossesTest, EachSaysWhatItPredicts) {
+  v1::LossDesc desc;
+  EXPECT_EQ(LossOps(R"(loss { sigmoid_cross_entropy { logits: "x" label: "label" } })", &desc),
+            "Out=sigmoid_cross_entropy.loss <- sigmoid_cross_entropy_with_logits(X=x, Label=label) @LOSS\n"
+            "Out=sigmoid_cross_entropy.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
+  EXPECT_EQ(desc.prediction(), "sigmoid_cross_entropy.prediction");
+  LossOps(R"(loss { name: "m" weight: 3 softmax_cross_entropy { logits: "c" label: "label" } })", &desc);
+  EXPECT_EQ(desc.kind(), v1::LossDesc::MULTI_CLASS);
+  EXPECT_EQ(desc.prediction(), "m.prediction");
+  EXPECT_EQ(desc.weight(), 3);
+  LossOps(R"(loss { square_error { input: "x" label: "label" sample_weight: "p" } })", &desc);
+  EXPECT_EQ(desc.kind(), v1::LossDesc::REGRESSION);
+  EXPECT_EQ(desc.prediction(), "x");
+  EXPECT_EQ(desc.sample_weight(), "p");
+  LossOps(R"(loss { log_loss { probability: "p" label: "label" } })", &desc);
+  EXPECT_EQ(desc.prediction(), "p");
+  EXPECT_EQ(desc.var(), "log_loss.loss");
+  EXPECT_EQ(desc.label(), "label");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,104 @@
+#include "transpiler/explain/explain_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "framework/runtime/row_values.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/split/transpile.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+// As pserver/tables/sparse_table.h lays it out.
+int64_t RowBytes(const v1::ProgramDesc& main, const v1::PlacedTable& table) {
+  const v1::VarDesc* const var = FindVar(main.blocks(0), table.name());
+  return 8 + RowValues::BytesOf(var == nullptr ? v1::FLOAT32 : var->dtype(), table.width()) +
+         table.state_width() * kFloatBytes;
+}
+
+std::string Server(const v1::ProgramDesc& main, int server) {
+  const v1::Plan& plan = main.plan();
+  int blocks = 0;
+  int64_t elements = 0;
+  std::string list;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (block.server() != server) continue;
+    ++blocks;
+    elements += block.element_count();
+    absl::StrAppend(&list, "  ", block.name(), " [", absl::StrJoin(block.dims(), ", "), "]",
+                    block.sparse_gradient() ? ", gradient by rows" : "", "\n");
+  }
+  for (const v1::PlacedTable& table : plan.tables()) {
+    uint32_t first = 0, end = 0;
+    const uint32_t shards = static_cast<uint32_t>(table.logical_shards());
+    while (first < shards && ShardServer(first, shards, plan.servers()) != server) ++first;
+    for (end = first; end < shards && ShardServer(end, shards, plan.servers()) == server;) ++end;
+    absl::StrAppend(&list, "  table ", table.name(), ", shards ", first, " to ", end, " of ", shards, ", ",
+                    RowBytes(main, table), " bytes a row\n");
+  }
+  return absl::StrCat("server ", server, ": ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ",
+                      plan.tables_size(), " tables\n", list);
+}
+
+// What a step moves of parameters whose gradients are rows, without a table on the servers.
+struct SparseParameter {
+  int64_t bytes = 0;                         // of all of it
+  int64_t row_bytes = 0;                     // of an id and its row
+  const v1::FetchedRows* fetched = nullptr;  // null: it comes whole
+};
+
+std::map<std::string, SparseParameter> SparseParameters(const v1::Plan& plan) {
+  std::map<std::string, SparseParameter> sparse;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (!block.sparse_gradient()) continue;
+    SparseParameter& parameter = sparse[block.parameter()];
+    parameter.bytes += block.element_count() * kFloatBytes;
+    parameter.row_bytes = 8 + (block.dims(0) > 0 ? block.element_count() / block.dims(0) : 0) * kFloatBytes;
+  }
+  for (const v1::FetchedRows& fetched : plan.fetched_rows()) sparse[fetched.parameter()].fetched = &fetched;
+  return sparse;
+}
+
+}  // namespace
+
+std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
+  const v1::Plan& plan = main.plan();
+  const uint64_t fingerprint = PlanFingerprint(PlanText(job, plan));
+  std::string text = absl::StrCat(
+      "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(),
+      " lanes, ", plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
+      absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
+  int64_t dense = 0;
+  for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
+  }
+  const std::map<std::string, SparseParameter> sparse = SparseParameters(plan);
+  int64_t whole = 0;
+  for (const auto& [name, parameter] : sparse) whole += parameter.fetched == nullptr ? parameter.bytes : 0;
+  // One push and one pull of dense blocks, one pull of rows, to every server.
+  const int64_t messages = plan.servers() * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
+  absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
+                  " bytes of dense gradients up per lane subtree, ", dense + whole, " bytes of dense parameters down");
+  for (const auto& [name, parameter] : sparse) {
+    absl::StrAppend(&text, ", ", parameter.row_bytes, parameter.fetched == nullptr ? " bytes up" : " bytes up and down",
+                    " per distinct id of ", name);
+    if (parameter.fetched != nullptr) absl::StrAppend(&text, " (at most ", parameter.fetched->most_rows(), " ids)");
+  }
+  for (const v1::PlacedTable& table : plan.tables()) {
+    absl::StrAppend(&text, ", ", 8 + table.width() * kFloatBytes, " bytes up and down per distinct id of ",
+                    table.name());
+  }
+  if (job.config.distribute().prefetch_rows()) text += ", rows a batch ahead of their use";
+  return text + "\n";
+}
+
+}  // namespace weir

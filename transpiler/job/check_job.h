@@ -1,0 +1,25 @@
+// Checks of a job that need neither data nor operators. Shapes and names of inputs are checked when the program is
+// built (transpiler/passes/build_forward.h).
+#ifndef WEIR_TRANSPILER_JOB_CHECK_JOB_H_
+#define WEIR_TRANSPILER_JOB_CHECK_JOB_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transpiler/job/job.h"
+
+namespace weir {
+
+// Largest train.threads: more than any machine has cores, fewer than a process may have threads.
+inline constexpr int kMaxThreads = 1024;
+
+// Checks the job. InvalidArgument "job.textproto:12:5: distribute.servers must be at least 1, got 0" for the first
+// setting at fault.
+absl::Status CheckJob(const Job& job);
+
+// Returns the number of threads for this process: --threads (`flag`, 0: not given), else train.threads. InvalidArgument
+// if the flag is out of its range.
+absl::StatusOr<int> ThreadSetting(int flag, const v1::JobConfig& job);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_JOB_CHECK_JOB_H_

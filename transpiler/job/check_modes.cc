@@ -1,0 +1,181 @@
+#include "transpiler/job/check_modes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/base/setting.h"
+
+namespace weir {
+namespace {
+
+// More batches in a step than that is a mistake.
+constexpr int kMostBatches = 1 << 20;
+
+absl::Status InRange(const Setting& at, std::string_view field, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return at.Error(field, absl::StrCat("must be in [", least, ", ", most, "], got ", value));
+}
+
+absl::Status CheckBatches(const Job& job) {
+  const v1::Train& train = job.config.train();
+  const Setting at(&train, "train", &job.positions);
+  RETURN_IF_ERROR(InRange(at, "accumulate_steps", train.accumulate_steps(), 1, kMostBatches));
+  RETURN_IF_ERROR(InRange(at, "workers", train.workers(), 1, 1024));
+  const v1::Distribute& distribute = job.config.distribute();
+  if (train.workers() > 1 && !distribute.has_half_async()) {
+    return at.Error("workers", absl::StrCat("is ", train.workers(),
+                                            ", but only distribute.half_async has threads in step with "
+                                            "each other: set it (and sync: false), or use "
+                                            "train.threads for more cores"));
+  }
+  if (train.workers() == 1 && distribute.has_half_async()) {
+    return Setting(&distribute, "distribute", &job.positions)
+        .Error("half_async",
+               "needs train.workers above 1: with one thread there is nothing to merge, and sync: false alone "
+               "says the same");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAsync(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const bool eager = distribute.async_apply() == v1::Distribute::EAGER;
+  const struct {
+    bool set;
+    const char* field;
+  } modes[] = {{distribute.has_half_async(), "half_async"},
+               {distribute.has_geo(), "geo"},
+               {distribute.has_bounded_staleness(), "bounded_staleness"},
+               {distribute.has_delay_compensation(), "delay_compensation"}};
+  for (const auto& mode : modes) {
+    if (mode.set && distribute.sync()) {
+      return at.Error(mode.field, "contradicts sync: true: it says how asynchronous trainers relate; set sync: false");
+    }
+  }
+  if (distribute.has_bounded_staleness()) {
+    RETURN_IF_ERROR(
+        InRange(at, "bounded_staleness.steps", distribute.bounded_staleness().steps(), 0, int64_t{1} << 40));
+    if (eager) {
+      return at.Error("bounded_staleness",
+                      "contradicts async_apply: EAGER: the bound counts steps that took effect as a whole");
+    }
+  }
+  if (distribute.has_geo()) {
+    RETURN_IF_ERROR(InRange(at, "geo.every_steps", distribute.geo().every_steps(), 1, int64_t{1} << 40));
+    if (eager) {
+      return at.Error("geo", "contradicts async_apply: EAGER: the differences of an exchange take effect as a whole");
+    }
+    if (distribute.has_delay_compensation()) {
+      return at.Error("delay_compensation",
+                      "contradicts geo: there trainers push differences of parameters, not gradients");
+    }
+  }
+  const double lambda = distribute.delay_compensation().lambda();
+  if (distribute.has_delay_compensation() && !(lambda >= 0 && std::isfinite(lambda))) {
+    return at.Error("delay_compensation.lambda", absl::StrCat("must be finite and not negative, got ", lambda));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAsyncTables(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.async_tables()) return absl::OkStatus();
+  if (!distribute.sync()) {
+    return at.Error("async_tables", "says nothing with sync: false: tables do not wait there anyway");
+  }
+  if (distribute.reproducible()) {
+    return at.Error("async_tables",
+                    "makes the result depend on who comes first: set distribute.reproducible: false to permit "
+                    "that");
+  }
+  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
+    return at.Error("async_tables",
+                    "contradicts average: BY_TRAINERS: a table's rows are updated by one trainer at a time");
+  }
+  const auto& tables = job.config.table();
+  const bool any =
+      std::any_of(tables.begin(), tables.end(), [](const v1::Table& table) { return table.is_distributed(); });
+  if (job.config.has_model() && !any) {
+    return at.Error("async_tables", "has nothing to act on: no table of the job is_distributed");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.prefetch_rows()) return absl::OkStatus();
+  if (distribute.sync()) {
+    return at.Error("prefetch_rows",
+                    "contradicts sync: true, whose bits need rows of the very step: one that is read a step ahead "
+                    "misses its updates; set sync: false, with bounded_staleness if you like, or leave it out");
+  }
+  if (distribute.has_geo()) {
+    return at.Error("prefetch_rows",
+                    "contradicts geo: its trainers read their own copies, and ask for a row once an exchange");
+  }
+  if (distribute.has_bounded_staleness() && distribute.bounded_staleness().steps() == 0) {
+    return at.Error("prefetch_rows",
+                    "contradicts bounded_staleness.steps: 0, whose rows hold all steps before: one that is read a "
+                    "step ahead misses the trainer's own; set steps to 1 or more, or leave it out");
+  }
+  return absl::OkStatus();
+}
+
+// Whether values that lie as `storage` on the servers lose nothing on their way.
+bool IsExact(v1::WireFormat format, v1::DType storage) {
+  return (format == v1::WIRE_FLOAT16 && storage == v1::FLOAT16) ||
+         (format == v1::WIRE_BFLOAT16 && storage == v1::BFLOAT16);
+}
+
+absl::Status CheckWire(const Job& job, const Setting& at, const v1::Wire& wire, v1::DType storage) {
+  const v1::Distribute& distribute = job.config.distribute();
+  for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
+    if (format == v1::WIRE_FLOAT32) continue;
+    if (distribute.has_geo()) {
+      return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
+                                          " contradicts geo: a trainer takes what it reads for what the servers have"));
+    }
+    const bool pull = field == std::string_view("wire.pull");
+    if (distribute.sync() && distribute.reproducible() && !(pull && IsExact(format, storage))) {
+      return at.Error(field, absl::StrCat(v1::WireFormat_Name(format),
+                                          " loses bits, and which ones depends on the number of trainers: set "
+                                          "distribute.reproducible: false to permit that"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWires(const Job& job) {
+  RETURN_IF_ERROR(CheckWire(job, Setting(&job.config.distribute(), "distribute", &job.positions),
+                            job.config.distribute().wire(), v1::FLOAT32));
+  for (int i = 0; i < job.config.table_size(); ++i) {
+    const v1::Table& table = job.config.table(i);
+    if (!table.has_wire()) continue;
+    const Setting at(&table, absl::StrCat("table[", i, "]"), &job.positions);
+    if (!table.is_distributed()) {
+      return at.Error("wire", absl::StrCat("is for tables with is_distributed: true; '", table.name(),
+                                           "' travels as distribute.wire says"));
+    }
+    RETURN_IF_ERROR(CheckWire(job, at, table.wire(), table.storage()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckModes(const Job& job) {
+  const Setting at(&job.config.distribute(), "distribute", &job.positions);
+  RETURN_IF_ERROR(CheckAsync(job, at));
+  RETURN_IF_ERROR(CheckAsyncTables(job, at));
+  RETURN_IF_ERROR(CheckPrefetchRows(job, at));
+  RETURN_IF_ERROR(CheckWires(job));
+  return CheckBatches(job);
+}
+
+}  // namespace weir

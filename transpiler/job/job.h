@@ -1,0 +1,49 @@
+// Job as read from its file, overridden and checked.
+#ifndef WEIR_TRANSPILER_JOB_JOB_H_
+#define WEIR_TRANSPILER_JOB_JOB_H_
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/textproto.h"
+#include "proto/job.pb.h"
+
+namespace weir {
+
+struct Job {
+  v1::JobConfig config;
+  std::string file;       // as given
+  std::string directory;  // directory of the file; paths in the job are relative to it
+  // Place of each field in the file; overrides are at "--set".
+  TextPositions positions;
+  // Bytes of config.program, for the fingerprint; empty without one.
+  std::string program_text;
+  // True if the program was given beside the file and replaces its model; settings of the file about updates were meant
+  // for the model.
+  bool program_given = false;
+
+  // Returns an absolute path unchanged, a relative one joined to `directory`.
+  std::string Path(std::string_view path) const;
+};
+
+// Reads the job, applies overrides ("distribute.servers=3", in order), and checks every setting that can be checked
+// without the data. `program`, if not empty, is a program file that replaces the job's model or program; relative to
+// the working directory. InvalidArgument "job.textproto:12:5: ...". NotFound if there is no such file.
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
+                            const std::string& program = "");
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
+                             const std::string& program = "");
+
+// Returns the row files of each table (table.load), with the job's directory prepended.
+std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
+
+// Prepends the place of the field to a message that begins with a field of the job: "data.dense.column[0]: ...".
+absl::Status AtField(const Job& job, const absl::Status& error);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_JOB_JOB_H_

@@ -1,0 +1,25 @@
+// Pass for geo: trainers update copies of their own, and servers add up the differences.
+#ifndef WEIR_TRANSPILER_PASSES_KEEP_UPDATES_H_
+#define WEIR_TRANSPILER_PASSES_KEEP_UPDATES_H_
+
+#include "absl/status/statusor.h"
+#include "proto/program.pb.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+
+namespace weir {
+
+// Before: a placed program with update ops. After: the main program also has, behind block 0, an optimize block for
+// every parameter block and table, as an owner of all of them would have it, with their states and learning rates among
+// the variables of block 0; the startup program has a block 1 with their initial values. A trainer does not run these
+// blocks with the rest of its program; its channel to the servers runs them, on copies that it keeps
+// (pserver/embedded/geo_channel.h). Returns false without distribute.geo, and if the program already has such blocks.
+absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs);
+
+// Returns the placed program for the servers in geo: its updates are replaced by one that adds the difference which a
+// trainer sends as the gradient of a parameter: sgd with a learning rate of -1, w -= -1 * delta.
+v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_PASSES_KEEP_UPDATES_H_

@@ -1,0 +1,124 @@
+#include "transpiler/passes/receive_parameters.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+
+namespace weir {
+namespace {
+
+struct Received {
+  v1::ParamGrad pair;
+  std::vector<std::string> blocks;
+  std::vector<int64_t> servers;
+};
+
+// Parameters whose rows are fetched.
+std::set<std::string> Fetched(const v1::Plan& plan) {
+  std::set<std::string> fetched;
+  for (const v1::FetchedRows& rows : plan.fetched_rows()) fetched.insert(rows.parameter());
+  return fetched;
+}
+
+// Dense parameters in placement order.
+std::vector<Received> FromServers(const v1::Plan& plan) {
+  const std::set<std::string> fetched = Fetched(plan);
+  std::vector<Received> all;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (fetched.contains(block.parameter())) continue;
+    if (all.empty() || all.back().pair.param() != block.parameter()) {
+      all.push_back({.pair = Pair(block.parameter(), block.gradient())});
+    }
+    all.back().blocks.push_back(block.name());
+    all.back().servers.push_back(block.server());
+  }
+  return all;
+}
+
+// main: the program when it is the main one, else null.
+void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, const v1::ProgramDesc* main,
+                    v1::BlockDesc* block) {
+  const std::vector<Received> all = FromServers(plan);
+  for (const Received& r : all) {
+    *block->add_ops() = WithRole(
+        MakeOp("recv", {}, {{"Out", r.blocks}}, {AttrStrings("blocks", r.blocks), AttrInts("servers", r.servers)}),
+        v1::RPC, main != nullptr ? &r.pair : nullptr);
+  }
+  std::vector<v1::OpAttr> attrs = {AttrB("sync", plan.sync())};
+  if (distribute.has_geo() && main != nullptr) {
+    // What the trainer updates its own copy with stands behind block 0.
+    std::vector<int32_t> updates;
+    int32_t lr_block = -1;
+    for (const v1::BlockDesc& kept : main->blocks()) {
+      if (kept.index() == 0 || kept.ops().empty()) continue;
+      if (kept.ops(0).role() == v1::LR_SCHEDULE) {
+        lr_block = kept.index();
+      } else {
+        updates.push_back(kept.index());
+      }
+    }
+    attrs.push_back(AttrI("geo_every_steps", distribute.geo().every_steps()));
+    attrs.push_back(AttrBlocks("geo_blocks", updates));
+    if (lr_block >= 0) attrs.push_back(AttrBlock("geo_lr_block", lr_block));
+  }
+  if (distribute.has_bounded_staleness()) attrs.push_back(AttrI("staleness", distribute.bounded_staleness().steps()));
+  *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, attrs), v1::RPC);
+  for (const Received& r : all) {
+    if (r.blocks.size() == 1) continue;
+    *block->add_ops() =
+        WithRole(MakeOp("concat", {{"X", r.blocks}}, {{"Out", {r.pair.param()}}}, {AttrI("axis", 0)}), v1::DIST);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
+  v1::ProgramDesc* main = &programs->main;
+  v1::ProgramDesc* startup = &programs->startup;
+  for (const v1::OpDesc& op : main->blocks(0).ops()) {
+    if (op.type() == "fetch_barrier") return false;
+  }
+  AppendReceives(job.config.distribute(), main->plan(), main, main->mutable_blocks(0));
+  DropUnusedVars(main);
+
+  const VarIndex in_startup(startup->blocks(0));
+  const std::set<std::string> fetched = Fetched(main->plan());
+  std::unordered_set<std::string_view> used;
+  for (const v1::OpDesc& op : main->blocks(0).ops()) {
+    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
+      for (const v1::OpSlot& slot : *slots) used.insert(slot.vars().begin(), slot.vars().end());
+    }
+  }
+  // Of every parameter on the servers.
+  std::set<std::string> received;
+  for (const v1::PlacedBlock& block : main->plan().blocks()) {
+    received.insert(block.parameter());
+    received.insert(block.name());
+  }
+  FilterOps(startup->mutable_blocks(0), [&](const v1::OpDesc& op) {
+    // What the program itself uses; states and learning rates of updates that a trainer keeps are not of them.
+    const std::string out = OutputOf(op, "Out");
+    return !received.contains(out) && used.contains(out);
+  });
+  for (const v1::VarDesc& var : main->blocks(0).vars()) {
+    if (received.contains(var.name()) && !fetched.contains(var.name()) && !in_startup.Contains(var.name())) {
+      *startup->mutable_blocks(0)->add_vars() = var;
+    }
+  }
+  AppendReceives(job.config.distribute(), main->plan(), /*main=*/nullptr, startup->mutable_blocks(0));
+  DropUnusedVars(startup);
+  *startup->mutable_plan() = main->plan();
+  main->set_name(absl::StrCat(job.config.name(), ".trainer.main"));
+  startup->set_name(absl::StrCat(job.config.name(), ".trainer.startup"));
+  return true;
+}
+
+}  // namespace weir

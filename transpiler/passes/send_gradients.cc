@@ -1,0 +1,190 @@
+#include "transpiler/passes/send_gradients.h"
+
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/infer.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/running_averages.h"
+#include "transpiler/passes/slice_variables.h"
+
+namespace weir {
+namespace {
+
+std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
+  for (const v1::OpSlot& slot : slots) {
+    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
+  }
+  return {};
+}
+
+// What sends the gradient of one parameter: the split if there is one, then the send.
+std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
+                                const v1::ParamGrad& pair, bool drops_bad_rows, bool measured) {
+  const v1::VarDesc* grad = vars.Find(pair.grad());
+  CHECK(grad != nullptr) << pair.grad();
+  const bool rows = grad->kind() == v1::SELECTED_ROWS;
+  const int64_t width = rows ? ElementCount(Dims(*grad).subspan(1)) : 0;
+  if (vars.Find(pair.param())->kind() == v1::TABLE) {
+    std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}),
+                                     AttrI("width", width)};
+    if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+    return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
+  }
+  std::vector<std::string> blocks;
+  std::vector<int64_t> servers, sections;
+  for (const v1::PlacedBlock* block : placed) {
+    blocks.push_back(block->name());
+    servers.push_back(block->server());
+    sections.push_back(rows ? block->dims(0) : block->element_count());
+  }
+  std::vector<std::string> pieces;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    pieces.push_back(BlockName(pair.grad(), static_cast<int>(i), static_cast<int>(blocks.size())));
+  }
+  std::vector<v1::OpDesc> ops;
+  if (blocks.size() > 1) {
+    ops.push_back(WithRole(
+        rows ? MakeOp("split_selected_rows", {{"X", {pair.grad()}}}, {{"Out", pieces}},
+                      {AttrInts("height_sections", sections)})
+             : MakeOp("split_byref", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("sections", sections)}),
+        v1::DIST, &pair));
+  }
+  std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)};
+  if (measured) attrs.push_back(AttrB("measured", true));
+  ops.push_back(WithRole(MakeOp("send", {{"X", pieces}}, {}, std::move(attrs)), v1::RPC, &pair));
+  return ops;
+}
+
+// Counts what the table's rows were shown and clicked, from all ids that read it; Out is declared here.
+absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const VarIndex& vars, const v1::VarDesc& table,
+                                   const v1::ParamGrad& pair) {
+  const std::string& click = table.lifecycle().click();
+  const v1::VarDesc* clicks = vars.Find(click);
+  if (clicks == nullptr || clicks->kind() != v1::DENSE || clicks->dtype() != v1::FLOAT32 || clicks->dims_size() != 2 ||
+      clicks->dims(1) != 1) {
+    std::string path = "table";
+    for (int i = 0; i < job.config.table_size(); ++i) {
+      if (job.config.table(i).name() == table.name()) path = absl::StrCat("table[", i, "].lifecycle.click");
+    }
+    return job.positions.Error(
+        path, absl::StrCat("'", click, "' is ", clicks == nullptr ? "no variable of the program" : DescribeVar(*clicks),
+                           "; clicks are float32 [-1, 1]"));
+  }
+  std::vector<std::string> ids, indexes;
+  for (const v1::OpDesc& op : block->ops()) {
+    const v1::OpAttr* const tables = op.type() == "prefetch" ? FindAttr(op, "tables") : nullptr;
+    if (tables == nullptr) continue;
+    const std::vector<std::string> all_ids = SlotVars(op.inputs(), "Ids"),
+                                   all_indexes = SlotVars(op.outputs(), "Index");
+    for (int i = 0; i < tables->strings().v_size(); ++i) {
+      if (tables->strings().v(i) != table.name()) continue;
+      ids.push_back(all_ids[static_cast<size_t>(i)]);
+      indexes.push_back(all_indexes[static_cast<size_t>(i)]);
+    }
+  }
+  v1::VarDesc* const counts = block->add_vars();
+  counts->set_name(table.name() + "@SHOWS");
+  counts->set_kind(v1::SELECTED_ROWS);
+  counts->set_dtype(v1::FLOAT32);
+  counts->add_dims(-1);
+  counts->add_dims(2);
+  return WithRole(MakeOp("shows", {{"Grad", {pair.grad()}}, {"Ids", ids}, {"Index", indexes}, {"Click", {click}}},
+                         {{"Out", {counts->name()}}}),
+                  v1::DIST, &pair);
+}
+
+// Gradients are divided by the loss scale before they leave; so all of them must come from seeds that are multiplied by
+// it.
+absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
+  std::set<std::string> seeded;
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    if (op.type() == "fill_like_batch" && op.role() == v1::BACKWARD) seeded.insert(InputOf(op, "X"));
+  }
+  for (const v1::LossDesc& loss : main.losses()) {
+    if (seeded.contains(loss.var())) continue;
+    return job.positions.Error(
+        "train.loss_scaling",
+        absl::StrCat("scales the seeds of backward, and no fill_like_batch of role BACKWARD reads loss '", loss.var(),
+                     "': leave backward out of the program, or loss_scaling out of the job"));
+  }
+  return absl::OkStatus();
+}
+
+// What updates parameters, and the rates it does so with: make_server_program has it.
+bool OnServers(const v1::OpDesc& op) { return op.role() == v1::OPTIMIZE || op.role() == v1::LR_SCHEDULE; }
+
+}  // namespace
+
+absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
+  v1::ProgramDesc* main = &programs->main;
+  v1::BlockDesc* block = main->mutable_blocks(0);
+  std::map<int, std::vector<v1::OpDesc>> behind;  // by index of the op they follow
+  for (const v1::OpDesc& op : block->ops()) {
+    if (op.type() == "send_barrier") return false;
+  }
+  std::unordered_map<std::string_view, int> last_writers;  // of each variable
+  for (int i = 0; i < block->ops_size(); ++i) {
+    if (OnServers(block->ops(i))) continue;
+    for (const v1::OpSlot& slot : block->ops(i).outputs()) {
+      for (const std::string& name : slot.vars()) last_writers[name] = i;
+    }
+  }
+  std::set<std::string> dropping;  // gradients whose bad rows servers drop
+  for (const v1::OpDesc& op : block->ops()) {
+    if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
+  }
+  std::map<std::string, RunningAverage> measured;  // with loss scaling: what is not divided by the scale
+  if (job.config.train().has_loss_scaling()) {
+    RETURN_IF_ERROR(CheckSeeds(job, *main));
+    ASSIGN_OR_RETURN(measured, RunningAveragesOf(*main));
+  }
+  std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
+  for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
+  const VarIndex vars(*block);
+  for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
+    const auto last = last_writers.find(pair.grad());
+    if (last == last_writers.end()) {
+      return job.positions.Error(
+          "program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '", pair.param(), "'"));
+    }
+    std::vector<v1::OpDesc> ops =
+        SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()), measured.contains(pair.param()));
+    if (const v1::VarDesc& param = *vars.Find(pair.param()); param.lifecycle().has_click()) {
+      ASSIGN_OR_RETURN(v1::OpDesc shows, ShowsOp(job, block, vars, param, pair));
+      v1::OpSlot* const counts = ops.back().add_inputs();
+      counts->set_name("Counts");
+      counts->add_vars(OutputOf(shows, "Out"));
+      ops.insert(ops.begin(), std::move(shows));
+    }
+    std::vector<v1::OpDesc>& there = behind[last->second];
+    there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
+  }
+  google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+  for (int i = 0; i < block->ops_size(); ++i) {
+    if (!OnServers(block->ops(i))) *ops.Add() = std::move(*block->mutable_ops(i));
+    const auto sends = behind.find(i);
+    if (sends == behind.end()) continue;
+    for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);
+  }
+  std::vector<std::string> losses;
+  for (const v1::LossDesc& loss : main->losses()) losses.push_back(loss.var());
+  const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
+  std::vector<v1::OpAttr> attrs = {AttrS("nan_policy", skip ? "skip" : "stop")};
+  const v1::Train& train = job.config.train();
+  if (train.accumulate_steps() > 1) attrs.push_back(AttrI("accumulate", train.accumulate_steps()));
+  if (train.workers() > 1) attrs.push_back(AttrI("workers", train.workers()));
+  *ops.Add() = WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, attrs), v1::RPC);
+  block->mutable_ops()->Swap(&ops);
+  return true;
+}
+
+}  // namespace weir

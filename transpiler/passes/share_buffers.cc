@@ -1,0 +1,227 @@
+#include "transpiler/passes/share_buffers.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/shared_buffers.h"
+#include "framework/tensor/dtype.h"
+
+namespace weir {
+namespace {
+
+struct Life {
+  int first = -1;  // op that writes it first
+  int last = -1;   // op that touches it last; the end of the program for what is sent
+  int64_t bytes = 0;
+};
+
+template <typename Visit>
+void ForEachVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const Visit& visit) {
+  for (const v1::OpSlot& slot : slots) {
+    for (const std::string& var : slot.vars()) visit(var);
+  }
+}
+
+class Sharer {
+ public:
+  Sharer(const v1::ProgramDesc& main, std::vector<const OpDef*> defs)
+      : block_(main.blocks(0)), defs_(std::move(defs)), batch_(LaneBatch(main.plan())) {
+    for (const v1::LossDesc& loss : main.losses()) {
+      kept_.insert({loss.var(), loss.prediction(), loss.label(), loss.sample_weight()});
+    }
+    for (const v1::VarDesc& var : block_.vars()) vars_[var.name()] = &var;
+  }
+
+  // Variables and their buffers, those that share with another one, in order of the program.
+  void Run(std::vector<std::string>* vars, std::vector<int64_t>* buffers) {
+    FindLives();
+    Deal();
+    std::map<size_t, int> users;
+    for (const auto& [var, buffer] : buffer_of_) ++users[buffer];
+    std::map<size_t, int64_t> numbers;
+    for (const std::string& var : order_) {
+      const size_t buffer = buffer_of_.at(var);
+      if (users[buffer] < 2) continue;
+      vars->push_back(var);
+      buffers->push_back(numbers.emplace(buffer, static_cast<int64_t>(numbers.size())).first->second);
+    }
+  }
+
+ private:
+  // Written by ops of lanes alone. What the executor runs once for all lanes, although the op is one of lanes, writes
+  // variables that live across steps or comes out of such an op.
+  bool CanShare(const std::string& name) const {
+    const auto found = vars_.find(name);
+    return found != vars_.end() && found->second->kind() == v1::DENSE && !found->second->persistable() &&
+           !kept_.contains(name) && !of_step_.contains(name);
+  }
+
+  void FindLives() {
+    const int end = block_.ops_size();
+    std::map<std::string, std::string> whole_of;  // view to what it is a view of
+    for (int i = 0; i < end; ++i) {
+      const v1::OpDesc& op = block_.ops(i);
+      bool of_step = defs_[i]->scope != OpScope::kLane;
+      if (op.role() == v1::DIST) {
+        const auto shared = [&](const std::string& var) {
+          of_step |= of_step_.contains(var) || (vars_.contains(var) && vars_.at(var)->persistable());
+        };
+        ForEachVar(op.inputs(), shared);
+        ForEachVar(op.outputs(), shared);
+      }
+      if (of_step) ForEachVar(op.outputs(), [&](const std::string& var) { of_step_.insert(var); });
+      if (op.type() == "split_byref") {
+        const std::string whole = InputOf(op, "X");
+        ForEachVar(op.outputs(), [&](const std::string& var) { whole_of[var] = whole; });
+      }
+    }
+    for (int i = 0; i < end; ++i) {
+      const v1::OpDesc& op = block_.ops(i);
+      ForEachVar(op.inputs(), [&](const std::string& var) {
+        const auto whole = whole_of.find(var);
+        for (const std::string& touched : {var, whole == whole_of.end() ? var : whole->second}) {
+          const auto life = lives_.find(touched);
+          if (life != lives_.end())
+            life->second.last = std::max(life->second.last, defs_[i]->scope == OpScope::kGate ? end : i);
+        }
+      });
+      ForEachVar(op.outputs(), [&](const std::string& var) {
+        if (!CanShare(var) || whole_of.contains(var)) return;
+        Life& life = lives_[var];
+        if (life.first < 0) {
+          life = {.first = i, .last = i, .bytes = DenseBytes(*vars_.at(var), batch_)};
+          order_.push_back(var);
+        }
+        life.last = std::max(life.last, i);
+      });
+    }
+    // Read before anything writes it: fed by nobody here, so leave it alone.
+    for (int i = 0; i < end; ++i) {
+      ForEachVar(block_.ops(i).inputs(), [&](const std::string& var) {
+        const auto life = lives_.find(var);
+        if (life == lives_.end() || life->second.first < i) return;
+        lives_.erase(life);
+        order_.erase(std::find(order_.begin(), order_.end(), var));
+      });
+    }
+  }
+
+  void Deal() {
+    std::vector<int64_t> sizes;
+    std::vector<bool> free;
+    for (int i = 0; i < block_.ops_size(); ++i) {
+      const v1::OpDesc& op = block_.ops(i);
+      std::set<std::string> handed_over;
+      for (const v1::OpSlot& slot : op.outputs()) {
+        for (const std::string& var : slot.vars()) {
+          const auto life = lives_.find(var);
+          if (life == lives_.end() || life->second.first != i) continue;
+          const std::string from = InPlaceInput(op, i, slot, life->second.bytes);
+          if (!from.empty() && handed_over.insert(from).second) {
+            buffer_of_[var] = buffer_of_.at(from);
+            continue;
+          }
+          buffer_of_[var] = Take(life->second.bytes, &sizes, &free);
+        }
+      }
+      std::set<std::string> touched;
+      ForEachVar(op.inputs(), [&](const std::string& var) { touched.insert(var); });
+      ForEachVar(op.outputs(), [&](const std::string& var) { touched.insert(var); });
+      for (const std::string& var : touched) {
+        const auto life = lives_.find(var);
+        if (life != lives_.end() && life->second.last == i && !handed_over.contains(var))
+          free[buffer_of_.at(var)] = true;
+      }
+    }
+  }
+
+  // The variable of which the op is done and whose memory this output may take; "" when there is none.
+  std::string InPlaceInput(const v1::OpDesc& op, int i, const v1::OpSlot& output, int64_t bytes) const {
+    if (output.vars_size() != 1) return "";
+    for (const InPlaceRule& rule : defs_[i]->in_place) {
+      if (rule.output != output.name()) continue;
+      const std::string from = InputOf(op, rule.input);
+      const auto life = lives_.find(from);
+      if (life == lives_.end() || life->second.last != i || life->second.bytes != bytes) continue;
+      // Read by this very slot and nowhere else in the op.
+      int reads = 0;
+      ForEachVar(op.inputs(), [&](const std::string& var) { reads += var == from ? 1 : 0; });
+      if (reads == 1) return from;
+    }
+    return "";
+  }
+
+  static size_t Take(int64_t bytes, std::vector<int64_t>* sizes, std::vector<bool>* free) {
+    size_t best = sizes->size();
+    for (size_t b = 0; b < sizes->size(); ++b) {
+      if (!(*free)[b]) continue;
+      if (best == sizes->size()) {
+        best = b;
+        continue;
+      }
+      const int64_t have = (*sizes)[b], had = (*sizes)[best];
+      if (had >= bytes ? have >= bytes && have < had : have > had) best = b;
+    }
+    if (best == sizes->size()) {
+      sizes->push_back(bytes);
+      free->push_back(false);
+      return best;
+    }
+    (*sizes)[best] = std::max((*sizes)[best], bytes);
+    (*free)[best] = false;
+    return best;
+  }
+
+  const v1::BlockDesc& block_;
+  const std::vector<const OpDef*> defs_;
+  const int64_t batch_;
+  std::map<std::string, const v1::VarDesc*> vars_;
+  std::set<std::string> kept_;
+  std::set<std::string> of_step_;
+  std::map<std::string, Life> lives_;
+  std::vector<std::string> order_;  // of lives_, by first write
+  std::map<std::string, size_t> buffer_of_;
+};
+
+}  // namespace
+
+int64_t DenseBytes(const v1::VarDesc& var, int64_t batch) {
+  int64_t elements = 1;
+  for (int d = 0; d < var.dims_size(); ++d) elements *= var.dims(d) >= 0 ? var.dims(d) : d == 0 ? batch : 1;
+  return elements * static_cast<int64_t>(DTypeSize(var.dtype()));
+}
+
+int64_t LaneBatch(const v1::Plan& plan) {
+  const int64_t lanes = std::max(1, plan.lanes() == 0 ? plan.trainers() : plan.lanes());
+  return (plan.batch_size() + lanes - 1) / lanes;
+}
+
+absl::StatusOr<bool> ShareBuffers(const Job& job, Programs* programs) {
+  if (!job.config.distribute().memory_optimize()) return false;
+  v1::BlockDesc* block = programs->main.mutable_blocks(0);
+  std::vector<const OpDef*> defs;
+  for (const v1::OpDesc& op : block->ops()) {
+    if (op.type() == kShareBuffersOp) return false;
+    ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(op.type()));
+    defs.push_back(def);
+  }
+  std::vector<std::string> vars;
+  std::vector<int64_t> buffers;
+  Sharer(programs->main, std::move(defs)).Run(&vars, &buffers);
+  if (vars.empty()) return false;
+  *block->add_ops() =
+      WithRole(MakeOp(kShareBuffersOp, {}, {}, {AttrStrings("vars", vars), AttrInts("buffers", buffers)}), v1::FORWARD);
+  for (int i = block->ops_size() - 1; i > 0; --i) block->mutable_ops()->SwapElements(i, i - 1);
+  const absl::Status checked = ReadSharedBuffers(programs->main, 0).status();
+  if (!checked.ok()) return absl::InternalError(absl::StrCat("share_buffers: ", checked.message()));
+  return true;
+}
+
+}  // namespace weir

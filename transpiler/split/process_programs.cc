@@ -1,0 +1,116 @@
+#include "transpiler/split/process_programs.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/program_text.h"
+#include "framework/graph/training_mode.h"
+#include "framework/graph/verifier.h"
+#include "transpiler/split/transpile.h"
+#include "transpiler/verify/verify_plan.h"
+
+namespace weir {
+namespace {
+
+absl::Status InFile(const std::string& file, const absl::Status& status) {
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+}
+
+absl::StatusOr<v1::ProgramDesc> ReadVerified(const Job& job, const v1::Plan& plan, const std::string& file) {
+  ASSIGN_OR_RETURN(v1::ProgramDesc program, ReadProgramFile(file));
+  RETURN_IF_ERROR(InFile(file, VerifyProgram(program)));
+  if (!program.has_plan()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": has no plan; processes run programs that transpile has written for them"));
+  }
+  const std::string difference = FirstDifference(PlanText(job, program.plan()), PlanText(job, plan));
+  if (!difference.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": its plan is not the job's ('here' is the file): ", difference));
+  }
+  return program;
+}
+
+// A program says in which mode its process runs (framework/graph/training_mode.h); all processes must agree on that.
+absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, const v1::ProgramDesc& made) {
+  const TrainingMode theirs = ModeOf(read), ours = ModeOf(made);
+  for (const auto& [what, of_file, of_job] :
+       {std::tuple{"train.accumulate_steps", int64_t{theirs.accumulate}, int64_t{ours.accumulate}},
+        std::tuple{"train.workers", int64_t{theirs.workers}, int64_t{ours.workers}},
+        std::tuple{"distribute.bounded_staleness.steps", theirs.staleness, ours.staleness},
+        std::tuple{"distribute.async_tables", int64_t{theirs.async_tables}, int64_t{ours.async_tables}},
+        std::tuple{"distribute.geo.every_steps", theirs.geo_every_steps, ours.geo_every_steps}}) {
+    if (of_file == of_job) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,
+                                                   " in it and ", of_job,
+                                                   " in the job; write it again with transpile"));
+  }
+  return absl::OkStatus();
+}
+
+// What is given is read, the rest is made.
+absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& main_file,
+                     const std::string& startup_file, Programs* programs) {
+  if (!main_file.empty()) {
+    ASSIGN_OR_RETURN(v1::ProgramDesc read, ReadVerified(job, plan, main_file));
+    RETURN_IF_ERROR(CheckMode(main_file, read, programs->main));
+    programs->main = std::move(read);
+  }
+  if (!startup_file.empty()) {
+    ASSIGN_OR_RETURN(programs->startup, ReadVerified(job, plan, startup_file));
+  }
+  return absl::OkStatus();
+}
+
+// The file that a mistake is likely to stand in.
+std::string Which(const std::string& main_file, const std::string& startup_file, const std::string& made) {
+  if (!main_file.empty()) return main_file;
+  return startup_file.empty() ? made : startup_file;
+}
+
+}  // namespace
+
+absl::StatusOr<Programs> TrainerPrograms(const Job& job, const std::string& main_file,
+                                         const std::string& startup_file) {
+  ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
+  Programs programs = transpiled.trainer();
+  RETURN_IF_ERROR(Overlay(job, transpiled.plan(), main_file, startup_file, &programs));
+  const auto verify = [&]() -> absl::Status {
+    RETURN_IF_ERROR(VerifyTrainer(programs));
+    for (int s = 0; s < (transpiled.plan().servers() <= kWholeSetServers ? transpiled.plan().servers() : 1); ++s) {
+      ASSIGN_OR_RETURN(const Programs server, transpiled.Server(s));
+      const ServerSide side{.index = s, .programs = &server};
+      RETURN_IF_ERROR(VerifySet(programs, absl::MakeConstSpan(&side, 1)));
+    }
+    return absl::OkStatus();
+  };
+  if (main_file.empty() && startup_file.empty()) return programs;  // verified as they were made
+  RETURN_IF_ERROR(InFile(Which(main_file, startup_file, "trainer program"), verify()));
+  return programs;
+}
+
+void PlaceTablesOnDisk(const Job& job, v1::ProgramDesc* main) {
+  for (const v1::Table& table : job.config.table()) {
+    for (v1::VarDesc& var : *main->mutable_blocks(0)->mutable_vars()) {
+      if (table.has_disk() && var.name() == table.name()) var.mutable_disk()->set_dir(job.Path(table.disk().dir()));
+    }
+  }
+}
+
+absl::StatusOr<Programs> ServerPrograms(const Job& job, int server, const std::string& main_file,
+                                        const std::string& startup_file) {
+  ASSIGN_OR_RETURN(const Transpiled transpiled, Transpile(job));
+  ASSIGN_OR_RETURN(Programs programs, transpiled.Server(server));
+  RETURN_IF_ERROR(Overlay(job, transpiled.plan(), main_file, startup_file, &programs));
+  const auto verify = [&]() -> absl::Status {
+    RETURN_IF_ERROR(VerifyServer(programs, server));
+    const ServerSide side{.index = server, .programs = &programs};
+    return VerifySet(transpiled.trainer(), absl::MakeConstSpan(&side, 1));
+  };
+  if (main_file.empty() && startup_file.empty()) return programs;
+  RETURN_IF_ERROR(InFile(Which(main_file, startup_file, "server program"), verify()));
+  return programs;
+}
+
+}  // namespace weir

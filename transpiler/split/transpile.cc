@@ -1,0 +1,101 @@
+#include "transpiler/split/transpile.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
+#include "framework/graph/verifier.h"
+#include "transpiler/passes/keep_updates.h"
+#include "transpiler/passes/make_server_program.h"
+#include "transpiler/passes/passes.h"
+#include "transpiler/verify/verify_plan.h"
+
+namespace weir {
+
+namespace {
+
+// Servers make their pieces from whole variables and the plan; only trainers name those of the placed program.
+void DropPieces(v1::BlockDesc* block) {
+  google::protobuf::RepeatedPtrField<v1::VarDesc> whole;
+  for (v1::VarDesc& var : *block->mutable_vars()) {
+    if (!var.has_block_of()) *whole.Add() = std::move(var);
+  }
+  block->mutable_vars()->Swap(&whole);
+}
+
+}  // namespace
+
+absl::StatusOr<Programs> BuildSingleMachine(const Job& job) {
+  Programs programs;
+  RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &programs));
+  return programs;
+}
+
+absl::StatusOr<Programs> TranspileUntil(const Job& job, PassTrace* trace) {
+  const std::vector<std::string> names = PassNames();
+  if (std::find(names.begin(), names.end(), trace->stop_after) == names.end()) {
+    const std::string near = NearestName(trace->stop_after, names);
+    return absl::InvalidArgumentError(absl::StrCat("there is no pass '", trace->stop_after, "'",
+                                                   near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)"),
+                                                   "; passes are ", absl::StrJoin(names, ", ")));
+  }
+  Programs programs;
+  for (const auto* passes : {&SingleMachinePasses(), &PlacementPasses(), &TrainerPasses()}) {
+    RETURN_IF_ERROR(RunPasses(*passes, job, &programs, trace));
+  }
+  return programs;
+}
+
+absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
+  Transpiled transpiled;
+  transpiled.job_ = job;
+  RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &transpiled.single_, trace));
+  RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &transpiled.single_, trace));
+  transpiled.trainer_ = transpiled.single_;
+  DropPieces(transpiled.single_.main.mutable_blocks(0));
+  RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &transpiled.trainer_, trace));
+  const int servers = transpiled.plan().servers();
+  for (int s = 0; s < (servers <= kWholeSetServers ? servers : 1); ++s) {
+    ASSIGN_OR_RETURN(const Programs server, transpiled.Server(s));
+    if (trace != nullptr) RETURN_IF_ERROR(DumpPrograms(absl::StrCat("make_server_program.server", s), server, trace));
+  }
+  return transpiled;
+}
+
+absl::StatusOr<Programs> Transpiled::Server(int server) const {
+  if (server < 0 || server >= plan().servers()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no server ", server, "; distribute.servers is ", plan().servers()));
+  }
+  const bool geo = job_.config.distribute().has_geo();
+  ASSIGN_OR_RETURN(Programs programs,
+                   MakeServerProgram(job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
+  const auto verify = [&]() -> absl::Status {
+    RETURN_IF_ERROR(VerifyProgram(programs.main));
+    RETURN_IF_ERROR(VerifyProgram(programs.startup));
+    RETURN_IF_ERROR(VerifyServer(programs, server));
+    const ServerSide side{.index = server, .programs = &programs};
+    return VerifySet(trainer_, absl::MakeConstSpan(&side, 1));
+  };
+  const absl::Status verified = verify();
+  if (verified.ok()) return programs;
+  return absl::InternalError(absl::StrCat("after pass make_server_program, server ", server, ": ", verified.message()));
+}
+
+v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main) {
+  v1::ProgramDesc program = trainer_main;
+  if (program.blocks_size() == 0) return program;
+  FilterOps(program.mutable_blocks(0), [](const v1::OpDesc& op) {
+    return op.role() == v1::FORWARD || op.role() == v1::LOSS || op.type() == "prefetch";
+  });
+  DropUnusedVars(&program);
+  program.set_name(absl::StrCat(trainer_main.name(), ".evaluation"));
+  return program;
+}
+
+}  // namespace weir

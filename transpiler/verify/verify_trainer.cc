@@ -1,0 +1,350 @@
+// VerifyTrainer of transpiler/verify/verify_plan.h: a trainer's main and startup program against the plan that they
+// carry.
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
+#include "framework/graph/shared_buffers.h"
+#include "framework/graph/training_mode.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/tensor/tensor.h"
+#include "glog/logging.h"
+#include "transpiler/verify/verify_plan.h"
+#include "transpiler/verify/verify_rules.h"
+
+namespace weir {
+namespace {
+
+bool Has(const v1::BlockDesc& block, std::string_view type) {
+  return std::any_of(block.ops().begin(), block.ops().end(), [&](const v1::OpDesc& op) { return op.type() == type; });
+}
+
+// Every trainer has lanes, and together they have each lane once.
+absl::Status CheckLanes(const v1::Plan& plan) {
+  const int lanes = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
+  int next = 0;
+  for (int t = 0; t < plan.trainers(); ++t) {
+    const LaneRange range = LanesOfTrainer(plan.lanes(), plan.trainers(), t);
+    if (range.begin != next || range.count < 1) {
+      return Broken("agreed", "trainer ", t, " has lanes ", range.begin, " to ", range.begin + range.count, " of ",
+                    lanes, "; the trainers before it end at ", next);
+    }
+    next += range.count;
+  }
+  if (next != lanes) return Broken("agreed", "trainers have ", next, " of ", lanes, " lanes");
+  return absl::OkStatus();
+}
+
+class TrainerRules {
+ public:
+  explicit TrainerRules(const Programs& programs)
+      : main_(programs.main), startup_(programs.startup), plan_(main_.plan()), vars_(main_.blocks(0)) {}
+
+  absl::Status Check() const {
+    if (!main_.has_plan()) return absl::OkStatus();
+    RETURN_IF_ERROR(CheckOwnership(main_, plan_, vars_));
+    RETURN_IF_ERROR(CheckLanes(main_.plan()));
+    const bool sends = Has(main_.blocks(0), "send_barrier"), receives = Has(main_.blocks(0), "fetch_barrier");
+    RETURN_IF_ERROR(CheckPrefetch());
+    RETURN_IF_ERROR(CheckAhead());
+    if (sends || Has(main_.blocks(0), "send")) RETURN_IF_ERROR(CheckSends());
+    if (!receives && !Has(main_.blocks(0), "recv")) return absl::OkStatus();
+    RETURN_IF_ERROR(CheckReceives(main_, "main"));
+    RETURN_IF_ERROR(CheckServersOwn());
+    if (startup_.blocks_size() == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(CheckReceives(startup_, "startup"));
+    RETURN_IF_ERROR(CheckInitialised());
+    return CheckBarriers();
+  }
+
+ private:
+  absl::Status CheckSends() const {
+    std::unordered_map<std::string_view, int> sent;
+    bool closed = false;
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      if (op.type() == "send_barrier") closed = true;
+      if (op.type() != "send") continue;
+      const auto& blocks = Strings(op, "blocks");
+      const auto& vars = SlotVars(op.inputs(), "X");
+      for (int i = 0; i < blocks.size(); ++i) {
+        if (closed)
+          return Broken("sent_once", "send of block '", blocks[i], "' stands behind send_barrier, which ends the step");
+        RETURN_IF_ERROR(CheckOwner("sent_once", "send", op, blocks[i], i));
+        const v1::VarDesc* x = vars_.Find(vars[i]);
+        CHECK(x != nullptr) << vars[i];
+        RETURN_IF_ERROR(CheckSentShape(blocks[i], *x));
+        ++sent[blocks[i]];
+      }
+    }
+    for (const v1::PlacedBlock& block : main_.plan().blocks()) {
+      RETURN_IF_ERROR(Once("sent_once", "send of the gradient of block", block.name(), sent[block.name()]));
+    }
+    for (const v1::PlacedTable& table : main_.plan().tables()) {
+      if (sent[table.name()] > 1)
+        return Once("sent_once", "send of the rows of table", table.name(), sent[table.name()]);
+      const v1::VarDesc* var = vars_.Find(table.name());
+      if (sent[table.name()] == 0 && var != nullptr && var->trainable()) {
+        return Once("sent_once", "send of the rows of table", table.name(), 0);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckOwner(const char* rule, const char* what, const v1::OpDesc& op, const std::string& block,
+                          int i) const {
+    const auto placed = plan_.blocks.find(block);
+    const bool table = placed == plan_.blocks.end() && plan_.tables.contains(block);
+    if (placed == plan_.blocks.end() && !table) {
+      return Broken(rule, what, " names block '", block, "', which the plan does not know");
+    }
+    const int64_t owner = table ? -1 : placed->second->server();
+    const int64_t server = IntAt(op, "servers", i, -2);
+    if (server == owner) return absl::OkStatus();
+    return Broken(rule, what, " of block '", block, "' goes to server ", server, "; the plan has it on server ", owner);
+  }
+
+  absl::Status CheckSentShape(const std::string& block, const v1::VarDesc& x) const {
+    const auto table = plan_.tables.find(block);
+    if (table != plan_.tables.end()) {
+      if (x.kind() == v1::SELECTED_ROWS && x.dims_size() == 2 && x.dims(1) == table->second->width())
+        return absl::OkStatus();
+      return Broken("shapes", "rows '", x.name(), "' ", DescribeVar(x), " go to table '", block, "' of width ",
+                    table->second->width());
+    }
+    const v1::PlacedBlock& placed = *plan_.blocks.at(block);
+    const v1::VarKind kind = placed.sparse_gradient() ? v1::SELECTED_ROWS : v1::DENSE;
+    const bool fits =
+        placed.sparse_gradient() ? DimsAgree(Dims(x), DimsOf(placed)) : KnownCount(Dims(x)) == placed.element_count();
+    if (x.kind() == kind && fits) return absl::OkStatus();
+    return Broken("shapes", "gradient '", x.name(), "' ", DescribeVar(x), " goes to block '", block, "' ",
+                  ShapeString(DimsOf(placed)),
+                  placed.sparse_gradient() ? ", which takes rows" : ", which takes a dense gradient");
+  }
+
+  // recv, fetch_barrier and concat of one program.
+  absl::Status CheckReceives(const v1::ProgramDesc& program, const std::string& name) const {
+    const VarIndex vars(program.blocks(0));
+    const std::string in_startup = name == "startup" ? " of the startup program" : "";
+    std::unordered_map<std::string_view, int> received;
+    std::unordered_map<std::string_view, std::string_view> open;   // variable to block, until fetch_barrier
+    std::unordered_map<std::string_view, std::string_view> holds;  // variable to block that it has
+    std::unordered_set<std::string_view> whole;                    // parameters that have their value
+    bool closed = false;
+    for (const v1::OpDesc& op : program.blocks(0).ops()) {
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& input : slot.vars()) {
+          if (!open.contains(input)) continue;
+          return Broken("defined", op.type(), in_startup, " reads '", input,
+                        "' behind its recv and before fetch_barrier: the value "
+                        "is not there yet");
+        }
+      }
+      if (op.type() == "fetch_barrier") {
+        closed = true;
+        open.clear();
+      }
+      if (op.type() == "recv") {
+        if (closed) {
+          return Broken("received_once", "recv of block '", absl::StrJoin(Strings(op, "blocks"), "', '"), "'",
+                        in_startup, " stands behind fetch_barrier, which has waited for the others");
+        }
+        const auto& blocks = Strings(op, "blocks");
+        const auto& outs = SlotVars(op.outputs(), "Out");
+        for (int i = 0; i < blocks.size(); ++i) {
+          RETURN_IF_ERROR(CheckOwner("received_once", "recv", op, blocks[i], i));
+          const auto placed = plan_.blocks.find(blocks[i]);
+          if (placed == plan_.blocks.end())
+            return Broken("received_once", "recv", in_startup, " asks for table '", blocks[i], "' whole");
+          RETURN_IF_ERROR(CheckReceivedShape(*placed->second, *vars.Find(outs[i])));
+          ++received[blocks[i]];
+          open[outs[i]] = holds[outs[i]] = placed->first;
+          if (plan_.of_parameter.at(placed->second->parameter()).size() == 1 &&
+              outs[i] == placed->second->parameter()) {
+            whole.insert(placed->second->parameter());
+          }
+        }
+      }
+      if (op.type() == "concat" && op.role() == v1::DIST) {
+        RETURN_IF_ERROR(CheckJoin(op, holds, &whole, in_startup));
+      }
+    }
+    if (!closed) return Broken("waits", "no fetch_barrier", in_startup, " waits for what recv asks for");
+    for (const v1::PlacedBlock& block : main_.plan().blocks()) {
+      const bool by_row = plan_.fetched_rows.contains(block.parameter());
+      if (by_row && received[block.name()] > 0) {
+        return Broken("received_once", "recv of block '", block.name(), "'", in_startup, ", whose rows are fetched");
+      }
+      if (by_row) continue;
+      RETURN_IF_ERROR(
+          Once("received_once", absl::StrCat("recv", in_startup, " of block"), block.name(), received[block.name()]));
+      if (!whole.contains(block.parameter())) {
+        return Broken("received_once", "the received blocks of '", block.parameter(), "' are not joined", in_startup);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReceivedShape(const v1::PlacedBlock& block, const v1::VarDesc& out) const {
+    if (out.kind() == v1::DENSE && out.dtype() == v1::FLOAT32 &&
+        std::equal(out.dims().begin(), out.dims().end(), block.dims().begin(), block.dims().end())) {
+      return absl::OkStatus();
+    }
+    return Broken("shapes", "block '", block.name(), "' ", ShapeString(DimsOf(block)), " is received into '",
+                  out.name(), "' ", DescribeVar(out));
+  }
+
+  // A concat that makes a parameter: of all its blocks, in order, once.
+  absl::Status CheckJoin(const v1::OpDesc& op, const std::unordered_map<std::string_view, std::string_view>& holds,
+                         std::unordered_set<std::string_view>* whole, const std::string& in_startup) const {
+    const std::string parameter = OutputOf(op, "Out");
+    const auto blocks = plan_.of_parameter.find(parameter);
+    if (blocks == plan_.of_parameter.end()) return absl::OkStatus();
+    std::vector<std::string_view> given, wanted;
+    for (const std::string& x : SlotVars(op.inputs(), "X")) {
+      const auto block = holds.find(x);
+      given.push_back(block == holds.end() ? std::string_view(x) : block->second);
+    }
+    for (const v1::PlacedBlock* block : blocks->second) wanted.push_back(block->name());
+    if (given != wanted) {
+      const auto join = [](const std::vector<std::string_view>& names) {
+        std::string text;
+        for (const std::string_view name : names) absl::StrAppend(&text, text.empty() ? "" : ", ", std::string(name));
+        return text;
+      };
+      return Broken("received_once", "concat", in_startup, " joins '", parameter, "' from ", join(given),
+                    "; its blocks are ", join(wanted));
+    }
+    if (!whole->insert(blocks->first).second) {
+      return Broken("received_once", "'", parameter, "' is joined more than once", in_startup);
+    }
+    return absl::OkStatus();
+  }
+
+  // Rows come once for each table, with its width.
+  absl::Status CheckPrefetch() const {
+    std::set<std::string_view> asked;
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      if (op.type() != "prefetch") continue;
+      const auto& tables = Strings(op, "row_tables");
+      const auto& rows = SlotVars(op.outputs(), "Rows");
+      for (int i = 0; i < tables.size(); ++i) {
+        if (!asked.insert(tables[i]).second) return Once("received_once", "prefetch of the rows of", tables[i], 2);
+        const auto table = plan_.tables.find(tables[i]);
+        const auto fetched = plan_.fetched_rows.find(tables[i]);
+        if (table == plan_.tables.end() && fetched == plan_.fetched_rows.end()) {
+          return Broken("received_once", "prefetch asks for rows of '", tables[i],
+                        "', which the plan does not give by row");
+        }
+        int64_t width = 0, height = -1;
+        if (table != plan_.tables.end()) {
+          width = table->second->width();
+        } else {
+          height = fetched->second->rows();
+          width = plan_.of_parameter.contains(tables[i]) ? plan_.of_parameter.at(tables[i]).front()->dims(1) : 0;
+        }
+        if (IntAt(op, "widths", i, 0) != width || IntAt(op, "heights", i, -1) != height) {
+          return Broken("shapes", "prefetch takes '", tables[i], "' for [", IntAt(op, "heights", i, -1), ", ",
+                        IntAt(op, "widths", i, 0), "] into '", rows[i], "'; the plan has [", height, ", ", width, "]");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Rows that are pulled a batch ahead miss the step in hand: a program that must see it does not ask for them, and
+  // nothing stands before them that they could depend on.
+  absl::Status CheckAhead() const {
+    const TrainingMode mode = ModeOf(main_);
+    if (!mode.prefetch_rows) return absl::OkStatus();
+    if (main_.plan().sync()) return Broken("ahead", "prefetch runs ahead, and the plan is of a sync job");
+    if (mode.staleness == 0) return Broken("ahead", "prefetch runs ahead, and fetch_barrier has the bound 0");
+    if (mode.geo_every_steps > 0)
+      return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
+    std::string before;
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      if (op.type() == "prefetch" && !before.empty()) {
+        return Broken("ahead", "prefetch runs ahead, and stands behind ", before, "; only ",
+                      std::string(kShareBuffersOp), " may be before it");
+      }
+      if (op.type() == "prefetch" && !BoolOf(op, "ahead")) {
+        return Broken("ahead", "of two prefetch ops only one runs ahead");
+      }
+      if (op.type() != "prefetch" && op.type() != kShareBuffersOp && before.empty()) before = op.type();
+    }
+    return absl::OkStatus();
+  }
+
+  // What only servers hold is read by no op.
+  absl::Status CheckServersOwn() const {
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = vars_.Find(name);
+          if (var == nullptr || (var->kind() != v1::TABLE && !plan_.fetched_rows.contains(name))) continue;
+          return Broken("defined", op.type(), " reads '", name,
+                        "', of which a trainer has only the rows that prefetch brings");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckInitialised() const {
+    std::unordered_set<std::string_view> given;
+    for (const v1::OpDesc& op : startup_.blocks(0).ops()) {
+      for (const v1::OpSlot& slot : op.outputs()) given.insert(slot.vars().begin(), slot.vars().end());
+    }
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      for (const v1::OpSlot& slot : op.inputs()) {
+        for (const std::string& name : slot.vars()) {
+          const v1::VarDesc* var = vars_.Find(name);
+          if (var == nullptr || !var->persistable() || var->kind() != v1::DENSE || given.contains(name)) continue;
+          return Broken("initialised", op.type(), " reads '", name, "', and the startup program gives it no value");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // One barrier of each kind, saying sync as the plan does.
+  absl::Status CheckBarriers() const {
+    int sent = 0, fetched = 0;
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      sent += op.type() == "send_barrier";
+      if (op.type() != "fetch_barrier") continue;
+      ++fetched;
+      if (BoolOf(op, "sync") != main_.plan().sync()) {
+        return Broken("agreed", "fetch_barrier says sync=", BoolOf(op, "sync") ? "true" : "false", ", the plan ",
+                      main_.plan().sync() ? "true" : "false");
+      }
+    }
+    if (sent == 0) return Broken("waits", "servers wait for the send_barrier of a trainer, and its program has none");
+    if (sent > 1) return Broken("waits", sent, " send_barriers: a step ends once");
+    if (fetched > 1) return Broken("waits", fetched, " fetch_barriers: a step is waited for once");
+    return absl::OkStatus();
+  }
+
+  const v1::ProgramDesc& main_;
+  const v1::ProgramDesc& startup_;
+  const PlanIndex plan_;
+  const VarIndex vars_;
+};
+
+}  // namespace
+
+absl::Status VerifyTrainer(const Programs& trainer) {
+  if (trainer.main.blocks_size() == 0 || !trainer.main.has_plan()) return absl::OkStatus();
+  return TrainerRules(trainer).Check();
+}
+
+}  // namespace weir
