@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -13,6 +14,8 @@ std::map<std::string, RunningAveragesDef>& Registry() {
   static auto* const registry = new std::map<std::string, RunningAveragesDef>();
   return *registry;
 }
+
+bool IsForward(const v1::OpDesc& op) { return op.role() == v1::FORWARD || op.role() == v1::LOSS; }
 
 }  // namespace
 
@@ -24,23 +27,25 @@ RunningAveragesRegistrar::RunningAveragesRegistrar(RunningAveragesDef def) {
 absl::StatusOr<std::map<std::string, RunningAverage>> RunningAveragesOf(const v1::ProgramDesc& program) {
   std::map<std::string, RunningAverage> found;
   if (program.blocks_size() == 0) return found;
-  std::map<std::string, int> readers;
-  for (const v1::OpDesc& op : program.blocks(0).ops()) {
-    if (op.role() != v1::FORWARD && op.role() != v1::LOSS) continue;
+  const v1::BlockDesc& block = program.blocks(0);
+  for (const v1::OpDesc& op : block.ops()) {
+    if (!IsForward(op)) continue;
     const auto def = Registry().find(op.type());
     const OpDef* const known = OpRegistry::Global().Find(op.type());
     for (const v1::OpSlot& slot : op.inputs()) {
-      for (const std::string& name : slot.vars()) ++readers[name];
       if (def == Registry().end() || known == nullptr || slot.vars_size() != 1) continue;
       const std::vector<std::string>& averages = def->second.inputs;
       if (std::find(averages.begin(), averages.end(), slot.name()) == averages.end()) continue;
       found[slot.vars(0)] = {.momentum = AttrReader(op, *known).Float(def->second.momentum), .op = op.type()};
     }
   }
+  const DefUse uses(block);
   for (const auto& [name, average] : found) {
-    if (readers[name] == 1) continue;
+    const absl::Span<const int> readers = uses.Readers(name);
+    const auto reads = std::count_if(readers.begin(), readers.end(), [&](int i) { return IsForward(block.ops(i)); });
+    if (reads == 1) continue;
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a running average of ", average.op, " and read ",
-                                                   readers[name], " times: give each its own"));
+                                                   reads, " times: give each its own"));
   }
   return found;
 }

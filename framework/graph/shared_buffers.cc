@@ -9,6 +9,8 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/var_index.h"
 
 namespace weir {
 namespace {
@@ -20,10 +22,10 @@ struct Declaration {
 
 absl::StatusOr<Declaration> Declared(const v1::OpDesc& op) {
   Declaration declared;
-  for (const v1::OpAttr& attr : op.attrs()) {
-    if (attr.name() == "vars") declared.vars.assign(attr.strings().v().begin(), attr.strings().v().end());
-    if (attr.name() == "buffers") declared.buffers.assign(attr.ints().v().begin(), attr.ints().v().end());
-  }
+  const auto& vars = StringsOf(op, "vars");
+  const auto& buffers = IntsOf(op, "buffers");
+  declared.vars.assign(vars.begin(), vars.end());
+  declared.buffers.assign(buffers.begin(), buffers.end());
   if (declared.vars.size() != declared.buffers.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(declared.vars.size(), " vars need as many buffers, got ", declared.buffers.size()));
@@ -145,12 +147,11 @@ absl::StatusOr<SharedBuffers> ReadSharedBuffers(const v1::ProgramDesc& program, 
   SharedBuffers buffer_of;
   if (op == nullptr) return buffer_of;
   ASSIGN_OR_RETURN(const Declaration declared, Declared(*op));
-  std::map<std::string_view, const v1::VarDesc*> vars;
-  for (const v1::VarDesc& var : desc.vars()) vars[var.name()] = &var;
+  const VarIndex vars(desc);
   for (size_t i = 0; i < declared.vars.size(); ++i) {
-    const auto var = vars.find(declared.vars[i]);
-    if (var == vars.end()) continue;
-    RETURN_IF_ERROR(CheckVariable(program, *var->second));
+    const v1::VarDesc* const var = vars.Find(declared.vars[i]);
+    if (var == nullptr) continue;
+    RETURN_IF_ERROR(CheckVariable(program, *var));
     if (!buffer_of.emplace(declared.vars[i], declared.buffers[i]).second) {
       return absl::InvalidArgumentError(absl::StrCat("share_buffers names '", declared.vars[i], "' twice"));
     }

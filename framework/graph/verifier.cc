@@ -13,14 +13,12 @@
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/var_index.h"
 #include "framework/tensor/tensor.h"
 
 namespace weir {
 namespace {
-
-absl::Span<const int64_t> Dims(const v1::VarDesc& var) {
-  return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
-}
 
 absl::Status At(std::string_view place, const absl::Status& status) {
   return absl::Status(status.code(),
@@ -28,14 +26,6 @@ absl::Status At(std::string_view place, const absl::Status& status) {
 }
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
-
-const std::string& OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  static const std::string* const none = new std::string();
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name && slot.vars_size() == 1) return slot.vars(0);
-  }
-  return *none;
-}
 
 // What gate ops may be reading while lanes go on, in one block.
 class GateReads {
@@ -50,9 +40,7 @@ class GateReads {
       return absl::OkStatus();
     }
     if (def.scope == OpScope::kGate) {
-      for (const v1::OpSlot& slot : op.inputs()) {
-        for (const std::string& name : slot.vars()) Read(find(name), i);
-      }
+      ForEachVar(op.inputs(), [&](const std::string& name) { Read(find(name), i); });
       return absl::OkStatus();
     }
     for (const v1::OpSlot& slot : op.outputs()) {
@@ -197,12 +185,10 @@ class Verifier {
     for (int b = 0; b < program_.blocks_size(); ++b) {
       for (const v1::OpDesc& op : program_.blocks(b).ops()) {
         std::unordered_set<std::string_view> read;
-        for (const v1::OpSlot& slot : op.inputs()) read.insert(slot.vars().begin(), slot.vars().end());
-        for (const v1::OpSlot& slot : op.outputs()) {
-          for (const std::string& name : slot.vars()) {
-            if (!read.contains(name)) made_.insert(index_.Find(b, name));
-          }
-        }
+        ForEachVar(op.inputs(), [&](const std::string& name) { read.insert(name); });
+        ForEachVar(op.outputs(), [&](const std::string& name) {
+          if (!read.contains(name)) made_.insert(index_.Find(b, name));
+        });
       }
     }
   }
@@ -386,9 +372,7 @@ class Verifier {
     std::unordered_set<const v1::VarDesc*> used;
     for (const v1::OpDesc& op : program_.blocks(0).ops()) {
       for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-        for (const v1::OpSlot& slot : *slots) {
-          for (const std::string& name : slot.vars()) used.insert(index_.Find(0, name));
-        }
+        ForEachVar(*slots, [&](const std::string& name) { used.insert(index_.Find(0, name)); });
       }
     }
     for (const v1::LossDesc& loss : program_.losses()) {

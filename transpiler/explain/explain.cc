@@ -129,12 +129,8 @@ v1::DrawnProgram Draw(const v1::ProgramDesc& program, int64_t batch) {
       to->set_block(block.index());
       to->set_type(op.type());
       to->set_role(v1::OpRole_Name(op.role()));
-      for (const v1::OpSlot& slot : op.inputs()) {
-        for (const std::string& var : slot.vars()) to->add_inputs(var);
-      }
-      for (const v1::OpSlot& slot : op.outputs()) {
-        for (const std::string& var : slot.vars()) to->add_outputs(var);
-      }
+      ForEachVar(op.inputs(), [&](const std::string& var) { to->add_inputs(var); });
+      ForEachVar(op.outputs(), [&](const std::string& var) { to->add_outputs(var); });
       const OpDef* def = OpRegistry::Global().Find(op.type());
       if (def != nullptr) to->set_flops(CostOf(op, *def, index.Lookup(block.index()), batch).flops);
     }

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "framework/graph/def_use.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "transpiler/base/programs.h"
@@ -141,21 +142,14 @@ std::vector<BlockCost> BlockCosts(const v1::ProgramDesc& main) {
 IdReads::IdReads(const v1::ProgramDesc& main) {
   const v1::BlockDesc& block = main.blocks(0);
   const VarIndex vars(block);
-  std::unordered_set<std::string_view> written;
-  for (const v1::OpDesc& op : block.ops()) {
-    for (const v1::OpSlot& slot : op.outputs()) written.insert(slot.vars().begin(), slot.vars().end());
-  }
+  const DefUse uses(block);
   for (const v1::OpDesc& op : block.ops()) {
     if (op.role() == v1::OPTIMIZE) continue;
     const bool lookup = op.type() == "lookup_table" || op.type() == "lookup_table_grad";
-    std::string_view ids;
-    for (const v1::OpSlot& slot : op.inputs()) {
-      if (lookup && slot.name() == "Ids" && slot.vars_size() == 1) ids = slot.vars(0);
-    }
+    const std::string_view ids = lookup ? OnlyVar(op.inputs(), "Ids") : std::string_view();
     const v1::VarDesc* var = ids.empty() ? nullptr : vars.Find(ids);
-    const v1::OpAttr* sequence = lookup ? FindAttr(op, "sequence") : nullptr;
-    const int64_t of_slot = sequence == nullptr ? 1 : std::max<int64_t>(1, sequence->i());
-    const bool of_data = var != nullptr && var->dims_size() == 2 && !written.contains(ids);
+    const int64_t of_slot = lookup ? std::max<int64_t>(1, IntOr(op, "sequence", 1)) : 1;
+    const bool of_data = var != nullptr && var->dims_size() == 2 && !uses.IsWritten(ids);
     for (const v1::OpSlot& slot : op.inputs()) {
       for (const std::string& name : slot.vars()) {
         if (of_data && slot.name() == "W") {

@@ -2,13 +2,12 @@
 
 #include <map>
 #include <string>
-#include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
@@ -77,10 +76,7 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
                    DataSchema(Setting(&job.config.data(), "data", &job.positions)));
   std::map<std::string, const v1::VarDesc*> given;
   for (const v1::VarDesc& var : schema) given[var.name()] = &var;
-  std::unordered_set<std::string_view> written;
-  for (const v1::OpDesc& op : program.blocks(0).ops()) {
-    for (const v1::OpSlot& slot : op.outputs()) written.insert(slot.vars().begin(), slot.vars().end());
-  }
+  const DefUse uses(program.blocks(0));
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
     if (var.persistable() && given.contains(var.name())) {
       return job.positions.Error("program",
@@ -88,7 +84,7 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
                                               " is persistable and has the name of a variable of the data; every "
                                               "lane has data of its own"));
     }
-    if (var.persistable() || written.contains(var.name())) continue;
+    if (var.persistable() || uses.IsWritten(var.name())) continue;
     const auto found = given.find(var.name());
     if (found == given.end()) {
       return job.positions.Error("program", absl::StrCat("variable '", var.name(), "' of ", job.config.program(),

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -42,13 +43,14 @@ class RowsGradContext : public GradContext {
 class Rewriter {
  public:
   Rewriter(const Job& job, v1::ProgramDesc* main)
-      : ahead_(job.config.distribute().prefetch_rows()), job_(job), block_(main->mutable_blocks(0)), vars_(*block_) {
+      : ahead_(job.config.distribute().prefetch_rows()),
+        job_(job),
+        block_(main->mutable_blocks(0)),
+        vars_(*block_),
+        uses_(*block_) {
     for (const v1::FetchedRows& fetched : main->plan().fetched_rows()) fetched_.insert(fetched.parameter());
     for (const v1::OpDesc& op : block_->ops()) {
       there_ |= op.type() == "prefetch";
-      for (const v1::OpSlot& slot : op.outputs()) {
-        for (const std::string& name : slot.vars()) writers_.emplace(name, op.type());
-      }
     }
   }
 
@@ -78,9 +80,9 @@ class Rewriter {
     const v1::OpDesc old = block_->ops(i);
     const v1::VarDesc table = *TableOf(old);
     const std::string ids = InputOf(old, "Ids");
-    if (const auto writer = writers_.find(ids); writer != writers_.end()) {
+    if (uses_.IsWritten(ids)) {
       return absl::InvalidArgumentError(absl::StrCat("ids '", ids, "' of table '", table.name(),
-                                                     "' come from operator ", writer->second,
+                                                     "' come from operator ", block_->ops(uses_.Writers(ids)[0]).type(),
                                                      "; rows can only be prefetched for ids of the data"));
     }
     Ask(ids, table, SequenceOf(old));
@@ -117,9 +119,7 @@ class Rewriter {
   // Of each example the last so many ids that a look-up reads; 0 for all. Where padding does not count, those may lie
   // anywhere.
   static int64_t SequenceOf(const v1::OpDesc& op) {
-    const v1::OpAttr* sequence = FindAttr(op, "sequence");
-    const v1::OpAttr* padding = FindAttr(op, "has_padding");
-    return sequence == nullptr || (padding != nullptr && padding->b()) ? 0 : sequence->i();
+    return BoolOr(op, "has_padding", false) ? 0 : IntOr(op, "sequence", 0);
   }
 
   // Each pair of ids and table is fetched once, however many look-ups read it; all that one of them reads.
@@ -170,8 +170,8 @@ class Rewriter {
   const Job& job_;
   v1::BlockDesc* const block_;
   VarIndex vars_;
+  const DefUse uses_;  // before the rewriting, which gives ids no writers
   std::set<std::string> fetched_;
-  std::map<std::string, std::string> writers_;                   // type of an op, by variable that it writes
   std::map<std::pair<std::string, std::string>, size_t> asked_;  // place in ids_, by ids and table
   std::set<std::string> tables_asked_;
   std::vector<std::string> ids_, tables_, indexes_;  // one each per pair of ids and table

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
 
 namespace weir {
@@ -91,12 +90,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
 
   const VarIndex in_startup(startup->blocks(0));
   const std::set<std::string> fetched = Fetched(main->plan());
-  std::unordered_set<std::string_view> used;
-  for (const v1::OpDesc& op : main->blocks(0).ops()) {
-    for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-      for (const v1::OpSlot& slot : *slots) used.insert(slot.vars().begin(), slot.vars().end());
-    }
-  }
+  const DefUse uses(main->blocks(0));
   // Of every parameter on the servers.
   std::set<std::string> received;
   for (const v1::PlacedBlock& block : main->plan().blocks()) {
@@ -106,7 +100,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   FilterOps(startup->mutable_blocks(0), [&](const v1::OpDesc& op) {
     // What the program itself uses; states and learning rates of updates that a trainer keeps are not of them.
     const std::string out = OutputOf(op, "Out");
-    return !received.contains(out) && used.contains(out);
+    return !received.contains(out) && uses.IsNamed(out);
   });
   for (const v1::VarDesc& var : main->blocks(0).vars()) {
     if (received.contains(var.name()) && !fetched.contains(var.name()) && !in_startup.Contains(var.name())) {

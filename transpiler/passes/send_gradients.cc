@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/running_averages.h"
@@ -18,13 +19,6 @@
 
 namespace weir {
 namespace {
-
-std::vector<std::string> SlotVars(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
-  }
-  return {};
-}
 
 // What sends the gradient of one parameter: the split if there is one, then the send.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
@@ -81,14 +75,13 @@ absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const V
   }
   std::vector<std::string> ids, indexes;
   for (const v1::OpDesc& op : block->ops()) {
-    const v1::OpAttr* const tables = op.type() == "prefetch" ? FindAttr(op, "tables") : nullptr;
-    if (tables == nullptr) continue;
-    const std::vector<std::string> all_ids = SlotVars(op.inputs(), "Ids"),
-                                   all_indexes = SlotVars(op.outputs(), "Index");
-    for (int i = 0; i < tables->strings().v_size(); ++i) {
-      if (tables->strings().v(i) != table.name()) continue;
-      ids.push_back(all_ids[static_cast<size_t>(i)]);
-      indexes.push_back(all_indexes[static_cast<size_t>(i)]);
+    if (op.type() != "prefetch") continue;
+    const auto &tables = StringsOf(op, "tables"), &all_ids = SlotVars(op.inputs(), "Ids"),
+               &all_indexes = SlotVars(op.outputs(), "Index");
+    for (int i = 0; i < tables.size(); ++i) {
+      if (tables.Get(i) != table.name()) continue;
+      ids.push_back(all_ids.Get(i));
+      indexes.push_back(all_indexes.Get(i));
     }
   }
   v1::VarDesc* const counts = block->add_vars();
@@ -122,6 +115,15 @@ absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
 // What updates parameters, and the rates it does so with: make_server_program has it.
 bool OnServers(const v1::OpDesc& op) { return op.role() == v1::OPTIMIZE || op.role() == v1::LR_SCHEDULE; }
 
+// Returns the last op of the trainer that writes the variable; -1 if there is none.
+int LastWriter(const v1::BlockDesc& block, const DefUse& uses, const std::string& var) {
+  int last = -1;
+  for (const int i : uses.Writers(var)) {
+    if (!OnServers(block.ops(i))) last = i;
+  }
+  return last;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
@@ -131,13 +133,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "send_barrier") return false;
   }
-  std::unordered_map<std::string_view, int> last_writers;  // of each variable
-  for (int i = 0; i < block->ops_size(); ++i) {
-    if (OnServers(block->ops(i))) continue;
-    for (const v1::OpSlot& slot : block->ops(i).outputs()) {
-      for (const std::string& name : slot.vars()) last_writers[name] = i;
-    }
-  }
+  const DefUse uses(*block);
   std::set<std::string> dropping;  // gradients whose bad rows servers drop
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
@@ -151,8 +147,8 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
   const VarIndex vars(*block);
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
-    const auto last = last_writers.find(pair.grad());
-    if (last == last_writers.end()) {
+    const int last = LastWriter(*block, uses, pair.grad());
+    if (last < 0) {
       return job.positions.Error(
           "program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '", pair.param(), "'"));
     }
@@ -165,7 +161,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
       counts->add_vars(OutputOf(shows, "Out"));
       ops.insert(ops.begin(), std::move(shows));
     }
-    std::vector<v1::OpDesc>& there = behind[last->second];
+    std::vector<v1::OpDesc>& there = behind[last];
     there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
   }
   google::protobuf::RepeatedPtrField<v1::OpDesc> ops;

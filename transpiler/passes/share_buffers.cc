@@ -22,21 +22,13 @@ struct Life {
   int64_t bytes = 0;
 };
 
-template <typename Visit>
-void ForEachVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const Visit& visit) {
-  for (const v1::OpSlot& slot : slots) {
-    for (const std::string& var : slot.vars()) visit(var);
-  }
-}
-
 class Sharer {
  public:
   Sharer(const v1::ProgramDesc& main, std::vector<const OpDef*> defs)
-      : block_(main.blocks(0)), defs_(std::move(defs)), batch_(LaneBatch(main.plan())) {
+      : block_(main.blocks(0)), defs_(std::move(defs)), batch_(LaneBatch(main.plan())), vars_(block_) {
     for (const v1::LossDesc& loss : main.losses()) {
       kept_.insert({loss.var(), loss.prediction(), loss.label(), loss.sample_weight()});
     }
-    for (const v1::VarDesc& var : block_.vars()) vars_[var.name()] = &var;
   }
 
   // Variables and their buffers, those that share with another one, in order of the program.
@@ -58,9 +50,9 @@ class Sharer {
   // Written by ops of lanes alone. What the executor runs once for all lanes, although the op is one of lanes, writes
   // variables that live across steps or comes out of such an op.
   bool CanShare(const std::string& name) const {
-    const auto found = vars_.find(name);
-    return found != vars_.end() && found->second->kind() == v1::DENSE && !found->second->persistable() &&
-           !kept_.contains(name) && !of_step_.contains(name);
+    const v1::VarDesc* const var = vars_.Find(name);
+    return var != nullptr && var->kind() == v1::DENSE && !var->persistable() && !kept_.contains(name) &&
+           !of_step_.contains(name);
   }
 
   void FindLives() {
@@ -71,7 +63,7 @@ class Sharer {
       bool of_step = defs_[i]->scope != OpScope::kLane;
       if (op.role() == v1::DIST) {
         const auto shared = [&](const std::string& var) {
-          of_step |= of_step_.contains(var) || (vars_.contains(var) && vars_.at(var)->persistable());
+          of_step |= of_step_.contains(var) || (vars_.Contains(var) && vars_.Find(var)->persistable());
         };
         ForEachVar(op.inputs(), shared);
         ForEachVar(op.outputs(), shared);
@@ -96,7 +88,7 @@ class Sharer {
         if (!CanShare(var) || whole_of.contains(var)) return;
         Life& life = lives_[var];
         if (life.first < 0) {
-          life = {.first = i, .last = i, .bytes = DenseBytes(*vars_.at(var), batch_)};
+          life = {.first = i, .last = i, .bytes = DenseBytes(*vars_.Find(var), batch_)};
           order_.push_back(var);
         }
         life.last = std::max(life.last, i);
@@ -182,7 +174,7 @@ class Sharer {
   const v1::BlockDesc& block_;
   const std::vector<const OpDef*> defs_;
   const int64_t batch_;
-  std::map<std::string, const v1::VarDesc*> vars_;
+  const VarIndex vars_;
   std::set<std::string> kept_;
   std::set<std::string> of_step_;
   std::map<std::string, Life> lives_;

@@ -25,24 +25,9 @@ absl::Status Once(const char* rule, std::string_view what, const std::string& na
   return Broken(rule, std::string(what), " '", name, "' is ", count == 0 ? "missing" : "there more than once");
 }
 
-const google::protobuf::RepeatedPtrField<std::string>& Strings(const v1::OpDesc& op, std::string_view name) {
-  static const auto* const none = new google::protobuf::RepeatedPtrField<std::string>;
-  const v1::OpAttr* attr = FindAttr(op, name);
-  return attr == nullptr ? *none : attr->strings().v();
-}
-
-const google::protobuf::RepeatedPtrField<std::string>& SlotVars(
-    const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  static const auto* const none = new google::protobuf::RepeatedPtrField<std::string>;
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return slot.vars();
-  }
-  return *none;
-}
-
 int64_t IntAt(const v1::OpDesc& op, std::string_view name, int i, int64_t absent) {
-  const v1::OpAttr* attr = FindAttr(op, name);
-  return attr == nullptr || i >= attr->ints().v_size() ? absent : attr->ints().v(i);
+  const auto& ints = IntsOf(op, name);
+  return i >= ints.size() ? absent : ints.Get(i);
 }
 
 bool BoolOf(const v1::OpDesc& op, std::string_view name) {

@@ -31,10 +31,6 @@ absl::Status Once(const char* rule, std::string_view what, const std::string& na
 
 // Accessors for an op of a program that has passed VerifyProgram: the op is known, and its attributes have their types.
 
-// Return a list of strings, and the variables of a slot; empty if the op does not have it. Valid as long as the op.
-const google::protobuf::RepeatedPtrField<std::string>& Strings(const v1::OpDesc& op, std::string_view name);
-const google::protobuf::RepeatedPtrField<std::string>& SlotVars(
-    const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name);
 // Returns element i of a list of integers; `absent` if there is none.
 int64_t IntAt(const v1::OpDesc& op, std::string_view name, int i, int64_t absent);
 // Returns a bool attribute, with its registered default.

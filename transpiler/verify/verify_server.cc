@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/tensor/tensor.h"
@@ -25,7 +24,8 @@ class ServerRules {
         startup_(programs.startup),
         server_(server),
         plan_(main_.plan()),
-        vars_(main_.blocks(0)) {}
+        vars_(main_.blocks(0)),
+        initial_(startup_.blocks_size() > 0 ? DefUse(startup_.blocks(0)) : DefUse()) {}
 
   absl::Status Check() const {
     const v1::OpDesc* listen = ListenOf(main_);
@@ -33,14 +33,6 @@ class ServerRules {
     RETURN_IF_ERROR(CheckOwnership(main_, plan_, vars_));
     RETURN_IF_ERROR(CheckListen(*listen));
     ASSIGN_OR_RETURN(const Updates updates, UpdatesOf(main_, *listen));
-    std::unordered_map<std::string_view, const v1::OpDesc*> initial;
-    if (startup_.blocks_size() > 0) {
-      for (const v1::OpDesc& op : startup_.blocks(0).ops()) {
-        for (const v1::OpSlot& slot : op.outputs()) {
-          for (const std::string& name : slot.vars()) initial[name] = &op;
-        }
-      }
-    }
     for (const v1::PlacedBlock& block : main_.plan().blocks()) {
       const auto update = updates.find(block.name());
       if (block.server() != server_) {
@@ -50,13 +42,13 @@ class ServerRules {
       }
       if (update == updates.end()) return Once("updated_once", "optimize block of", block.name(), 0);
       RETURN_IF_ERROR(CheckShapes(block, *update->second));
-      RETURN_IF_ERROR(CheckInitial(block, initial));
+      RETURN_IF_ERROR(CheckInitial(block));
     }
     for (const auto& [name, update] : updates) {
       if (plan_.blocks.contains(name) || plan_.tables.contains(name)) continue;
       return Broken("updated_once", "server ", server_, " updates '", name, "', which the plan does not know");
     }
-    return CheckReads(initial);
+    return CheckReads();
   }
 
  private:
@@ -99,15 +91,14 @@ class ServerRules {
                   DescribeVar(*grad));
   }
 
-  absl::Status CheckInitial(const v1::PlacedBlock& block,
-                            const std::unordered_map<std::string_view, const v1::OpDesc*>& initial) const {
+  absl::Status CheckInitial(const v1::PlacedBlock& block) const {
     if (startup_.blocks_size() == 0) return absl::OkStatus();
-    const auto found = initial.find(block.name());
-    if (found == initial.end()) {
+    const absl::Span<const int> writers = initial_.Writers(block.name());
+    if (writers.empty()) {
       return Broken("initialised", "the startup program of server ", server_, " gives block '", block.name(),
                     "' no value");
     }
-    const v1::OpDesc& op = *found->second;
+    const v1::OpDesc& op = startup_.blocks(0).ops(writers.back());
     const v1::OpAttr* shape = FindAttr(op, "shape");
     if (shape != nullptr &&
         !std::equal(shape->ints().v().begin(), shape->ints().v().end(), block.dims().begin(), block.dims().end())) {
@@ -116,21 +107,20 @@ class ServerRules {
     }
     const v1::OpAttr* variable = FindAttr(op, "variable");
     if (variable == nullptr) return absl::OkStatus();  // the same everywhere
-    const v1::OpAttr* begin = FindAttr(op, "element_begin");
-    const int64_t element = begin == nullptr ? 0 : begin->i();
+    const int64_t element = IntOr(op, "element_begin", 0);
     if (variable->s() == block.parameter() && element == block.element_begin()) return absl::OkStatus();
     return Broken("initialised", "block '", block.name(), "' is initialised as elements from ", element, " of '",
                   variable->s(), "'; it is elements from ", block.element_begin(), " of '", block.parameter(), "'");
   }
 
-  absl::Status CheckReads(const std::unordered_map<std::string_view, const v1::OpDesc*>& initial) const {
+  absl::Status CheckReads() const {
     if (startup_.blocks_size() == 0) return absl::OkStatus();
     for (const v1::BlockDesc& block : main_.blocks()) {
       for (const v1::OpDesc& op : block.ops()) {
         for (const v1::OpSlot& slot : op.inputs()) {
           for (const std::string& name : slot.vars()) {
             const v1::VarDesc* var = vars_.Find(name);
-            if (var == nullptr || !var->persistable() || var->kind() != v1::DENSE || initial.contains(name)) continue;
+            if (var == nullptr || !var->persistable() || var->kind() != v1::DENSE || initial_.IsWritten(name)) continue;
             return Broken("initialised", op.type(), " of optimize block ", block.index(), " reads '", name,
                           "', and the startup program of server ", server_, " gives it no value");
           }
@@ -145,6 +135,7 @@ class ServerRules {
   const int server_;
   const PlanIndex plan_;
   const VarIndex vars_;
+  const DefUse initial_;  // of block 0 of the startup program
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ class SetRules {
 
  private:
   absl::Status CheckSend(const v1::OpDesc& op, const Updates& updates) const {
-    const auto& blocks = Strings(op, "blocks");
+    const auto& blocks = StringsOf(op, "blocks");
     const auto& vars = SlotVars(op.inputs(), "X");
     for (int i = 0; i < blocks.size(); ++i) {
       const int64_t to = IntAt(op, "servers", i, -2);
@@ -140,7 +140,7 @@ class SetRules {
   }
 
   absl::Status CheckRecv(const v1::OpDesc& op) const {
-    const auto& blocks = Strings(op, "blocks");
+    const auto& blocks = StringsOf(op, "blocks");
     const auto& vars = SlotVars(op.outputs(), "Out");
     for (int i = 0; i < blocks.size(); ++i) {
       if (IntAt(op, "servers", i, -2) != server_.index) continue;
@@ -157,7 +157,7 @@ class SetRules {
   }
 
   absl::Status CheckPrefetch(const v1::OpDesc& op) const {
-    const auto& tables = Strings(op, "row_tables");
+    const auto& tables = StringsOf(op, "row_tables");
     for (int i = 0; i < tables.size(); ++i) {
       const v1::VarDesc* held = server_vars_.Find(tables[i]);
       if (IntAt(op, "heights", i, -1) >= 0) continue;  // blocks, which CheckRecv's side of the plan has seen

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/def_use.h"
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/shared_buffers.h"
@@ -74,7 +75,7 @@ class TrainerRules {
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() == "send_barrier") closed = true;
       if (op.type() != "send") continue;
-      const auto& blocks = Strings(op, "blocks");
+      const auto& blocks = StringsOf(op, "blocks");
       const auto& vars = SlotVars(op.inputs(), "X");
       for (int i = 0; i < blocks.size(); ++i) {
         if (closed)
@@ -155,10 +156,10 @@ class TrainerRules {
       }
       if (op.type() == "recv") {
         if (closed) {
-          return Broken("received_once", "recv of block '", absl::StrJoin(Strings(op, "blocks"), "', '"), "'",
+          return Broken("received_once", "recv of block '", absl::StrJoin(StringsOf(op, "blocks"), "', '"), "'",
                         in_startup, " stands behind fetch_barrier, which has waited for the others");
         }
-        const auto& blocks = Strings(op, "blocks");
+        const auto& blocks = StringsOf(op, "blocks");
         const auto& outs = SlotVars(op.outputs(), "Out");
         for (int i = 0; i < blocks.size(); ++i) {
           RETURN_IF_ERROR(CheckOwner("received_once", "recv", op, blocks[i], i));
@@ -235,7 +236,7 @@ class TrainerRules {
     std::set<std::string_view> asked;
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() != "prefetch") continue;
-      const auto& tables = Strings(op, "row_tables");
+      const auto& tables = StringsOf(op, "row_tables");
       const auto& rows = SlotVars(op.outputs(), "Rows");
       for (int i = 0; i < tables.size(); ++i) {
         if (!asked.insert(tables[i]).second) return Once("received_once", "prefetch of the rows of", tables[i], 2);
@@ -300,15 +301,12 @@ class TrainerRules {
   }
 
   absl::Status CheckInitialised() const {
-    std::unordered_set<std::string_view> given;
-    for (const v1::OpDesc& op : startup_.blocks(0).ops()) {
-      for (const v1::OpSlot& slot : op.outputs()) given.insert(slot.vars().begin(), slot.vars().end());
-    }
+    const DefUse startup(startup_.blocks(0));
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       for (const v1::OpSlot& slot : op.inputs()) {
         for (const std::string& name : slot.vars()) {
           const v1::VarDesc* var = vars_.Find(name);
-          if (var == nullptr || !var->persistable() || var->kind() != v1::DENSE || given.contains(name)) continue;
+          if (var == nullptr || !var->persistable() || var->kind() != v1::DENSE || startup.IsWritten(name)) continue;
           return Broken("initialised", op.type(), " reads '", name, "', and the startup program gives it no value");
         }
       }
