@@ -1,4 +1,4 @@
-// Pass: makes look-ups that are joined write directly into the joined matrix.
+// Pass: applies the registered rewrites, of which look-ups that are joined in one matrix have one.
 #ifndef WEIR_TRANSPILER_PASSES_FUSE_LOOKUPS_H_
 #define WEIR_TRANSPILER_PASSES_FUSE_LOOKUPS_H_
 
@@ -8,19 +8,10 @@
 
 namespace weir {
 
-// Before: rows are prefetched, so look-ups are lookup_rows. After: where a concat of matrices along axis 1 joins
-// look-ups, directly or through a reshape to [-1, slots width], one lookup_concat replaces them; and where a
-// concat_grad has gradients that only a lookup_rows_grad reads, directly or through a reshape_grad, one
-// lookup_concat_grad makes those of the rows. Before the reshape look-ups may be joined slot by slot, as those of an
-// embedding by several variables of ids are. The variables in between are removed. Both ops have the bits of the ops
-// they replace (ops/lookup_concat.cc).
-//
-// A factorisation machine may read such look-ups, too: it then reads them in the matrix, which is joined before it, and
-// adds its gradient to that of the matrix, in place of the sum of the two.
-//
-// A look-up is left alone if another op reads it or a variable made from it, and if it is a sequence; so are the other
-// inputs of the concat. All are left alone if train.cpu_ops names an operator that would be replaced. No errors;
-// returns false if nothing is joined.
+// Before: rows are prefetched, so look-ups are lookup_rows. After: each rewrite of the linked operators has run
+// (framework/graph/rewrite.h), in the order of their places. One is left out if train.cpu_ops names an operator that it
+// would replace: a trainer on a device finds by these names what it is to run on the CPU. No errors; returns false if
+// nothing was replaced.
 absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs);
 
 }  // namespace weir
