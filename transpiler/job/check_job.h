@@ -1,5 +1,5 @@
 // Checks of a job that need neither data nor operators. Shapes and names of inputs are checked when the program is
-// built (transpiler/passes/build_forward.h).
+// built (transpiler/passes/build_forward.cc).
 #ifndef WEIR_TRANSPILER_JOB_CHECK_JOB_H_
 #define WEIR_TRANSPILER_JOB_CHECK_JOB_H_
 

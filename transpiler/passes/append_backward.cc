@@ -1,10 +1,16 @@
-#include "transpiler/passes/append_backward.h"
-
+// Pass: adds the gradients of every trainable parameter.
+//
+// Before: forward and losses. After: backward behind them (framework/graph/autodiff.h). Errors: a loss of a form that
+// has no gradient per sample; a trainable parameter that no loss depends on, at the place of its layer or table.
+// Returns false if the program already has backward ops.
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/graph/autodiff.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -19,8 +25,6 @@ std::string PathOf(const Job& job, const std::string& param) {
   }
   return job.config.has_program() ? "program" : "model";
 }
-
-}  // namespace
 
 absl::StatusOr<bool> AppendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : programs->main.blocks(0).ops()) {
@@ -38,4 +42,8 @@ absl::StatusOr<bool> AppendGradients(const Job& job, Programs* programs) {
   return true;
 }
 
+REGISTER_PASS(append_backward)
+({.name = "append_backward", .run = AppendGradients, .phase = Phase::kSingleMachine, .after = "build_forward"});
+
+}  // namespace
 }  // namespace weir

@@ -20,6 +20,7 @@
 #include "transpiler/clips/norm_vars.h"
 #include "transpiler/job/update_settings.h"
 #include "transpiler/passes/arrange_norms.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -449,5 +450,8 @@ absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
   RETURN_IF_ERROR(appender.Finish());
   return true;
 }
+
+REGISTER_PASS(append_optimizer)
+({.name = "append_optimizer", .run = AppendOptimizer, .phase = Phase::kSingleMachine, .after = "append_backward"});
 
 }  // namespace weir

@@ -1,5 +1,9 @@
-#include "transpiler/passes/build_forward.h"
-
+// Pass: builds a job's model as a forward program, or takes the program the user has brought.
+//
+// Before: an empty main program. After: data variables that are read, parameters, tables, layers in order, losses and
+// predictions, ProgramDesc.losses; or the contents of the job's `program` file, verified. Errors: unknown inputs and
+// tables, shapes that do not fit (with the layer's place in the job), tables that nothing reads. Returns false if main
+// already has blocks.
 #include <map>
 #include <string>
 #include <utility>
@@ -11,10 +15,13 @@
 #include "framework/graph/infer.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
+#include "transpiler/base/programs.h"
 #include "transpiler/job/data_schema.h"
+#include "transpiler/job/job.h"
 #include "transpiler/layers/layer.h"
 #include "transpiler/losses/loss.h"
 #include "transpiler/model/model_context.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -154,8 +161,6 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
   return program;
 }
 
-}  // namespace
-
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   if (programs->main.blocks_size() > 0) return false;
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
@@ -174,4 +179,8 @@ absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   return true;
 }
 
+REGISTER_PASS(build_forward)
+({.name = "build_forward", .run = BuildForward, .phase = Phase::kSingleMachine});
+
+}  // namespace
 }  // namespace weir

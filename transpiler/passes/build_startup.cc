@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -81,5 +82,8 @@ absl::StatusOr<bool> BuildStartup(const Job& job, Programs* programs) {
   }
   return true;
 }
+
+REGISTER_PASS(build_startup)
+({.name = "build_startup", .run = BuildStartup, .phase = Phase::kSingleMachine, .after = "append_optimizer"});
 
 }  // namespace weir

@@ -1,11 +1,20 @@
-#include "transpiler/passes/choose_fetch.h"
-
+// Pass: chooses the sparse parameters that trainers fetch by rows.
+//
+// Before: a plan with blocks (SliceVariables). After: plan.fetched_rows names, in placement order, the dense parameters
+// with a gradient by rows of which trainers fetch only the rows of a step. table.fetch: WHOLE never, ROWS always; AUTO
+// (also for a parameter of a brought program that is no table of the job) if the rows that a step can name, with their
+// ids, take fewer bytes than the whole. Only parameters read by nothing but look-ups by ids of the data qualify; geo
+// trainers keep whole copies. Errors: ROWS for a parameter that another op reads. Returns false if none is chosen or
+// fetched_rows is already set.
 #include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/block_costs.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -17,8 +26,6 @@ int TableIndex(const v1::JobConfig& config, const std::string& name) {
   }
   return -1;
 }
-
-}  // namespace
 
 absl::StatusOr<bool> ChooseFetch(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
@@ -59,4 +66,8 @@ absl::StatusOr<bool> ChooseFetch(const Job& job, Programs* programs) {
   return plan->fetched_rows_size() > 0;
 }
 
+REGISTER_PASS(choose_fetch)
+({.name = "choose_fetch", .run = ChooseFetch, .phase = Phase::kPlacement, .after = "slice_variables"});
+
+}  // namespace
 }  // namespace weir

@@ -1,10 +1,18 @@
-#include "transpiler/passes/fuse_lookups.h"
-
+// Pass: applies the registered rewrites, of which look-ups that are joined in one matrix have one.
+//
+// Before: rows are prefetched, so look-ups are lookup_rows. After: each rewrite of the linked operators has run
+// (framework/graph/rewrite.h), in the order of their places. One is left out if train.cpu_ops names an operator that it
+// would replace: a trainer on a device finds by these names what it is to run on the CPU. No errors; returns false if
+// nothing was replaced.
 #include <algorithm>
 
 #include "framework/graph/rewrite.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
+namespace {
 
 absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs) {
   const auto& cpu_ops = job.config.train().cpu_ops();
@@ -19,4 +27,8 @@ absl::StatusOr<bool> FuseLookups(const Job& job, Programs* programs) {
   return changed;
 }
 
+REGISTER_PASS(fuse_lookups)
+({.name = "fuse_lookups", .run = FuseLookups, .phase = Phase::kTrainer, .after = "prefetch_tables"});
+
+}  // namespace
 }  // namespace weir

@@ -8,6 +8,7 @@
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "transpiler/passes/make_server_program.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -80,5 +81,8 @@ v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed) {
   block->mutable_ops()->Swap(&ops);
   return program;
 }
+
+REGISTER_PASS(keep_updates)
+({.name = "keep_updates", .run = KeepUpdates, .phase = Phase::kTrainer});
 
 }  // namespace weir

@@ -9,43 +9,9 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
-#include "transpiler/passes/append_backward.h"
-#include "transpiler/passes/append_optimizer.h"
-#include "transpiler/passes/build_forward.h"
-#include "transpiler/passes/build_startup.h"
-#include "transpiler/passes/choose_fetch.h"
-#include "transpiler/passes/fuse_lookups.h"
-#include "transpiler/passes/keep_updates.h"
-#include "transpiler/passes/place_blocks.h"
-#include "transpiler/passes/prefetch_tables.h"
-#include "transpiler/passes/receive_parameters.h"
-#include "transpiler/passes/send_gradients.h"
-#include "transpiler/passes/share_buffers.h"
-#include "transpiler/passes/slice_variables.h"
 #include "transpiler/verify/verify_plan.h"
 
 namespace weir {
-
-const std::vector<Pass>& SingleMachinePasses() {
-  static const auto* const passes = new std::vector<Pass>{{"build_forward", BuildForward},
-                                                          {"append_backward", AppendGradients},
-                                                          {"append_optimizer", AppendOptimizer},
-                                                          {"build_startup", BuildStartup}};
-  return *passes;
-}
-
-const std::vector<Pass>& PlacementPasses() {
-  static const auto* const passes = new std::vector<Pass>{
-      {"slice_variables", SliceVariables}, {"choose_fetch", ChooseFetch}, {"place_blocks", PlaceBlocks}};
-  return *passes;
-}
-
-const std::vector<Pass>& TrainerPasses() {
-  static const auto* const passes = new std::vector<Pass>{
-      {"keep_updates", KeepUpdates},     {"prefetch_tables", PrefetchTables},       {"fuse_lookups", FuseLookups},
-      {"send_gradients", SendGradients}, {"receive_parameters", ReceiveParameters}, {"share_buffers", ShareBuffers}};
-  return *passes;
-}
 
 namespace {
 
@@ -74,7 +40,30 @@ class PassVerifier {
   std::string main_, startup_;
 };
 
+std::vector<Pass> PassesOf(Phase phase) {
+  std::vector<Pass> passes;
+  for (const Pass& pass : AllPasses()) {
+    if (pass.phase == phase) passes.push_back(pass);
+  }
+  return passes;
+}
+
 }  // namespace
+
+const std::vector<Pass>& SingleMachinePasses() {
+  static const auto* const passes = new std::vector<Pass>(PassesOf(Phase::kSingleMachine));
+  return *passes;
+}
+
+const std::vector<Pass>& PlacementPasses() {
+  static const auto* const passes = new std::vector<Pass>(PassesOf(Phase::kPlacement));
+  return *passes;
+}
+
+const std::vector<Pass>& TrainerPasses() {
+  static const auto* const passes = new std::vector<Pass>(PassesOf(Phase::kTrainer));
+  return *passes;
+}
 
 absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* programs, PassTrace* trace) {
   PassVerifier verifier;
@@ -95,9 +84,7 @@ absl::Status RunPasses(absl::Span<const Pass> passes, const Job& job, Programs* 
 
 std::vector<std::string> PassNames() {
   std::vector<std::string> names;
-  for (const auto* passes : {&SingleMachinePasses(), &PlacementPasses(), &TrainerPasses()}) {
-    for (const Pass& pass : *passes) names.emplace_back(pass.name);
-  }
+  for (const Pass& pass : AllPasses()) names.emplace_back(pass.name);
   return names;
 }
 

@@ -1,6 +1,4 @@
-// Passes of the transpiler, in the order in which they run. A pass is a function of the job and the programs so far; it
-// returns whether it changed anything, and a second run changes nothing. To add one, add its file and a line to these
-// lists.
+// Runs passes (transpiler/passes/pass.h): verifies what each has changed, writes dumps, stops where the user says.
 #ifndef WEIR_TRANSPILER_PASSES_PASSES_H_
 #define WEIR_TRANSPILER_PASSES_PASSES_H_
 
@@ -12,19 +10,13 @@
 #include "absl/types/span.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 
-struct Pass {
-  const char* name;
-  absl::StatusOr<bool> (*run)(const Job& job, Programs* programs);
-};
-
-// From the model to the program of a single machine: forward, backward, update ops, startup.
+// Return the registered passes of a phase, in order.
 const std::vector<Pass>& SingleMachinePasses();
-// Cutting and placing; adds the plan.
 const std::vector<Pass>& PlacementPasses();
-// From a placed program to that of a trainer.
 const std::vector<Pass>& TrainerPasses();
 
 // Options and state for following the passes of one transpilation through all lists.

@@ -1,5 +1,10 @@
-#include "transpiler/passes/place_blocks.h"
-
+// Pass: gives every block its server and every table its shards.
+//
+// Before: a plan with blocks (SliceVariables). After: every block has a server, by distribute.assign, else by
+// distribute.custom_dispatcher or split_method, and plan.tables holds the distributed tables in order of their
+// variables. Errors: a dispatcher that answers for another number of blocks or names a server that does not exist; a
+// row of assign that names a parameter, block or server that does not exist, or that places something another row has
+// placed. Returns false if every block already has a server.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -11,8 +16,11 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/runtime/table_update.h"
+#include "transpiler/base/programs.h"
 #include "transpiler/dispatchers/dispatcher.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/block_costs.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -111,8 +119,6 @@ absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) 
 
 bool IsLossy(const v1::Wire& wire) { return wire.pull() != v1::WIRE_FLOAT32 || wire.push() != v1::WIRE_FLOAT32; }
 
-}  // namespace
-
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   CHECK(programs->main.has_plan()) << "slice first";
   v1::Plan* plan = programs->main.mutable_plan();
@@ -163,4 +169,8 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   return true;
 }
 
+REGISTER_PASS(place_blocks)
+({.name = "place_blocks", .run = PlaceBlocks, .phase = Phase::kPlacement, .after = "choose_fetch"});
+
+}  // namespace
 }  // namespace weir

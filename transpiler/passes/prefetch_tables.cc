@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -183,5 +184,8 @@ class Rewriter {
 }  // namespace
 
 absl::StatusOr<bool> PrefetchTables(const Job& job, Programs* programs) { return Rewriter(job, &programs->main).Run(); }
+
+REGISTER_PASS(prefetch_tables)
+({.name = "prefetch_tables", .run = PrefetchTables, .phase = Phase::kTrainer, .after = "keep_updates"});
 
 }  // namespace weir

@@ -1,5 +1,9 @@
-#include "transpiler/passes/receive_parameters.h"
-
+// Pass: makes trainers receive the new values of parameters from their servers.
+//
+// Before: a trainer's main program up to send_barrier, and the startup program of the single machine. After: both end
+// with a recv per dense parameter in placement order (none for plan.fetched_rows), a fetch_barrier, and a concat per
+// parameter that is cut; the startup program keeps the initialisers of variables that no server holds. Variables that
+// nothing names any more are removed. Returns false if main has a fetch_barrier.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,6 +14,9 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -77,8 +84,6 @@ void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, cons
   }
 }
 
-}  // namespace
-
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
   v1::ProgramDesc* startup = &programs->startup;
@@ -115,4 +120,8 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   return true;
 }
 
+REGISTER_PASS(receive_parameters)
+({.name = "receive_parameters", .run = ReceiveParameters, .phase = Phase::kTrainer, .after = "send_gradients"});
+
+}  // namespace
 }  // namespace weir

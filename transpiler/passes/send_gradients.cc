@@ -1,5 +1,8 @@
-#include "transpiler/passes/send_gradients.h"
-
+// Pass: sends gradients to their servers and removes updates from the trainer.
+//
+// Before: a placed program with update ops. After: behind the last op that writes a parameter's gradient is its send,
+// after split_byref (dense) or split_selected_rows (rows) if the parameter is cut; update ops are gone; send_barrier
+// ends the step. Errors: a learning rate schedule, which servers do not run. Returns false if there is a send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
@@ -15,6 +18,9 @@
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/running_averages.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
 #include "transpiler/passes/slice_variables.h"
 
 namespace weir {
@@ -124,8 +130,6 @@ int LastWriter(const v1::BlockDesc& block, const DefUse& uses, const std::string
   return last;
 }
 
-}  // namespace
-
 absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
   v1::BlockDesc* block = main->mutable_blocks(0);
@@ -183,4 +187,8 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   return true;
 }
 
+REGISTER_PASS(send_gradients)
+({.name = "send_gradients", .run = SendGradients, .phase = Phase::kTrainer, .after = "fuse_lookups"});
+
+}  // namespace
 }  // namespace weir

@@ -12,6 +12,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/tensor/dtype.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -215,5 +216,8 @@ absl::StatusOr<bool> ShareBuffers(const Job& job, Programs* programs) {
   if (!checked.ok()) return absl::InternalError(absl::StrCat("share_buffers: ", checked.message()));
   return true;
 }
+
+REGISTER_PASS(share_buffers)
+({.name = "share_buffers", .run = ShareBuffers, .phase = Phase::kTrainer, .after = "receive_parameters"});
 
 }  // namespace weir

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/passes/pass.h"
 
 namespace weir {
 namespace {
@@ -122,5 +123,8 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
   *main->mutable_plan() = std::move(plan);
   return true;
 }
+
+REGISTER_PASS(slice_variables)
+({.name = "slice_variables", .run = SliceVariables, .phase = Phase::kPlacement});
 
 }  // namespace weir

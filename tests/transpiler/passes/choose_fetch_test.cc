@@ -1,6 +1,4 @@
 // Which sparse tables are fetched by rows, and what the programs look like then.
-#include "transpiler/passes/choose_fetch.h"
-
 #include <string>
 #include <vector>
 
