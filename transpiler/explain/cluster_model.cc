@@ -24,6 +24,9 @@ int64_t Elements(absl::Span<const int64_t> dims) {
   return n;
 }
 
+// Floats of a row.
+int64_t WidthOf(absl::Span<const int64_t> dims) { return dims.size() < 2 ? 1 : Elements(dims.subspan(1)); }
+
 // One run of an operator in the place of the variables given.
 Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string, v1::VarDesc, std::less<>>& vars,
               const ProgramIndex& index, int64_t batch) {
@@ -163,66 +166,90 @@ ClusterModel::BlockState ClusterModel::UpdatesOf(const std::string& parameter, a
   const auto found = updates_.find(parameter);
   const v1::VarDesc* param = SingleVar(parameter);
   if (found == updates_.end() || param == nullptr) return state;
-  const int64_t width = dims.size() < 2 ? 1 : Elements(dims.subspan(1));
+  const int64_t width = WidthOf(dims);
   bool merged = false;
   for (const Update& update : found->second) {
-    // The variables of the op as they are on the server.
-    std::map<std::string, v1::VarDesc, std::less<>> vars;
-    std::string grad;
-    for (const auto* slots : {&update.op.inputs(), &update.op.outputs()}) {
-      for (const v1::OpSlot& slot : *slots) {
-        for (const std::string& name : slot.vars()) {
-          const v1::VarDesc* whole = SingleVar(name);
-          if (whole == nullptr) continue;
-          v1::VarDesc piece = *whole;
-          bool of_gradient = false;
-          for (const v1::ParamGrad& pair : update.op.param_grads()) of_gradient |= pair.grad() == name;
-          if (of_gradient) grad = name;
-          if (of_gradient && grad_rows >= 0) {
-            piece.clear_dims();
-            piece.add_dims(std::max<int64_t>(1, std::llround(grad_rows)));
-            piece.add_dims(width);
-          } else if (SameDims(*whole, *param) && param->kind() != v1::TABLE) {
-            piece.mutable_dims()->Clear();
-            piece.mutable_dims()->Add(dims.begin(), dims.end());
-          }
-          if (param->kind() == v1::TABLE && name == parameter) {
-            piece.set_kind(v1::DENSE);
-            piece.clear_dims();
-            piece.add_dims(std::max<int64_t>(1, std::llround(grad_rows)));
-            piece.add_dims(width);
-          }
-          vars[name] = std::move(piece);
-        }
-      }
-    }
+    const std::map<std::string, v1::VarDesc, std::less<>> vars = VarsOf(update.op, *param, dims, grad_rows);
+    const auto& pairs = update.op.param_grads();
+    const bool has_gradient =
+        std::any_of(pairs.begin(), pairs.end(), [&](const v1::ParamGrad& pair) { return vars.contains(pair.grad()); });
     const Cost cost = CostWith(update.op, *update.def, vars, single_index_, 1);
     const double share = grad_rows >= 0 && grad_rows < 0.5 ? 0 : 1;
     state.flops += cost.flops * share;
     state.touched += cost.bytes * share;
-    if (!merged && !grad.empty()) {
+    if (!merged && has_gradient) {
       merged = true;
       const double elements =
           grad_rows >= 0 ? grad_rows * static_cast<double>(width) : static_cast<double>(Elements(dims));
       state.flops += elements;  // the division by the samples
       state.touched += 2 * kFloatBytes * elements;
     }
-    if (!update.def->is_optimizer || param->kind() == v1::TABLE) continue;
-    for (const StateDef& def : update.def->state) {
-      const v1::VarDesc* whole = SingleVar(InputOf(update.op, def.slot));
-      if (whole == nullptr) continue;
-      int64_t elements = 1;
-      for (const int64_t d : whole->dims()) elements *= d;
-      if (SameDims(*whole, *param)) {
-        elements = Elements(dims);
-      } else if (def.like == StateDef::kCount && param->dims_size() > 0 && whole->dims_size() == 1 &&
-                 whole->dims(0) == param->dims(0) && whole->dims(0) > 1) {
-        elements = dims[0];
-      }
-      state.bytes += elements * static_cast<int64_t>(DTypeSize(whole->dtype()));
-    }
+    if (update.def->is_optimizer && param->kind() != v1::TABLE) state.bytes += StateBytes(update, *param, dims);
   }
   return state;
+}
+
+std::map<std::string, v1::VarDesc, std::less<>> ClusterModel::VarsOf(const v1::OpDesc& op, const v1::VarDesc& param,
+                                                                     absl::Span<const int64_t> dims,
+                                                                     double grad_rows) const {
+  const auto set_rows = [&](v1::VarDesc* piece) {
+    piece->clear_dims();
+    piece->add_dims(std::max<int64_t>(1, std::llround(grad_rows)));
+    piece->add_dims(WidthOf(dims));
+  };
+  std::map<std::string, v1::VarDesc, std::less<>> vars;
+  const auto add = [&](const std::string& name) {
+    const v1::VarDesc* whole = SingleVar(name);
+    if (whole == nullptr) return;
+    v1::VarDesc piece = *whole;
+    const bool of_gradient = std::any_of(op.param_grads().begin(), op.param_grads().end(),
+                                         [&](const v1::ParamGrad& pair) { return pair.grad() == name; });
+    if (of_gradient && grad_rows >= 0) {
+      set_rows(&piece);
+    } else if (SameDims(*whole, param) && param.kind() != v1::TABLE) {
+      piece.mutable_dims()->Clear();
+      piece.mutable_dims()->Add(dims.begin(), dims.end());
+    }
+    if (param.kind() == v1::TABLE && name == param.name()) {
+      piece.set_kind(v1::DENSE);
+      set_rows(&piece);
+    }
+    vars[name] = std::move(piece);
+  };
+  ForEachVar(op.inputs(), add);
+  ForEachVar(op.outputs(), add);
+  return vars;
+}
+
+int64_t ClusterModel::StateBytes(const Update& update, const v1::VarDesc& param, absl::Span<const int64_t> dims) const {
+  int64_t bytes = 0;
+  for (const StateDef& def : update.def->state) {
+    const v1::VarDesc* whole = SingleVar(InputOf(update.op, def.slot));
+    if (whole == nullptr) continue;
+    int64_t elements = 1;
+    for (const int64_t d : whole->dims()) elements *= d;
+    if (SameDims(*whole, param)) {
+      elements = Elements(dims);
+    } else if (def.like == StateDef::kCount && param.dims_size() > 0 && whole->dims_size() == 1 &&
+               whole->dims(0) == param.dims(0) && whole->dims(0) > 1) {
+      elements = dims[0];
+    }
+    bytes += elements * static_cast<int64_t>(DTypeSize(whole->dtype()));
+  }
+  return bytes;
+}
+
+double ClusterModel::GradientRows(const v1::PlacedBlock& placed) const {
+  const auto updated = updated_.find(placed.parameter());
+  if (!placed.sparse_gradient() || updated == updated_.end()) return -1;
+  int64_t on_server = 0;
+  for (const v1::PlacedBlock& other : plan().blocks()) {
+    if (other.parameter() == placed.parameter() && other.server() == placed.server())
+      on_server += other.element_count();
+  }
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  return updated->second[static_cast<size_t>(placed.server())] / steps * static_cast<double>(placed.element_count()) /
+         static_cast<double>(std::max<int64_t>(1, on_server));
 }
 
 std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
@@ -238,17 +265,7 @@ std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
   for (const v1::PlacedBlock& placed : plan().blocks()) {
     const size_t s = static_cast<size_t>(placed.server());
     v1::ExplainedServer& server = servers[s];
-    double grad_rows = -1;
-    if (placed.sparse_gradient() && updated_.contains(placed.parameter())) {
-      // Blocks of one parameter on one server share its rows by size.
-      int64_t on_server = 0;
-      for (const v1::PlacedBlock& other : plan().blocks()) {
-        if (other.parameter() == placed.parameter() && other.server() == placed.server())
-          on_server += other.element_count();
-      }
-      grad_rows = updated_.at(placed.parameter())[s] / steps * static_cast<double>(placed.element_count()) /
-                  static_cast<double>(std::max<int64_t>(1, on_server));
-    }
+    const double grad_rows = GradientRows(placed);
     const BlockState state =
         UpdatesOf(placed.parameter(),
                   absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size())), grad_rows);
@@ -343,68 +360,71 @@ int64_t ClusterModel::LanesBytes(const Group& group, const std::map<std::string,
   std::set<std::string> seen;
   std::map<int64_t, int64_t> buffers;
   int64_t bytes = 0;
-  std::set<std::string> of_step;
-  std::map<std::string, int64_t> index_bytes;
+  StepOutputs of_step;
   std::set<std::string> written;
   for (const v1::OpDesc& op : block.ops()) {
     const OpDef* def = OpRegistry::Global().Find(op.type());
     if (def == nullptr) continue;
-    if (def->scope == OpScope::kStep) {
-      std::vector<std::string> ids;
-      for (const v1::OpSlot& slot : op.inputs()) ids.insert(ids.end(), slot.vars().begin(), slot.vars().end());
-      for (const v1::OpSlot& slot : op.outputs()) {
-        const int i = def->OutputIndex(slot.name());
-        const bool per_lane = i >= 0 && def->outputs[static_cast<size_t>(i)].per_lane;
-        for (int v = 0; v < slot.vars_size(); ++v) {
-          if (!per_lane) of_step.insert(slot.vars(v));
-          if (!per_lane || v >= static_cast<int>(ids.size())) continue;
-          // One number for each id.
-          index_bytes[slot.vars(v)] = IndexBytes(group, ids[static_cast<size_t>(v)]);
-        }
-      }
-    }
+    if (def->scope == OpScope::kStep) NoteOutputs(op, *def, group, &of_step);
     const bool views = op.type() == "split_byref" || GivesView(op, *def, written, shared);
-    for (const v1::OpSlot& slot : op.outputs()) written.insert(slot.vars().begin(), slot.vars().end());
+    ForEachVar(op.outputs(), [&](const std::string& name) { written.insert(name); });
     for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-      for (const v1::OpSlot& slot : *slots) {
-        for (const std::string& name : slot.vars()) {
-          const v1::VarDesc* var = trainer_index_.Find(0, name);
-          if (var == nullptr || var->persistable() || of_step.contains(name) || !seen.insert(name).second) continue;
-          if (views && slots == &op.outputs()) continue;
-          if (var->kind() == v1::IDS) {
-            bytes += IdsBytes(group, *var);
-          } else if (const auto index = index_bytes.find(name); index != index_bytes.end()) {
-            bytes += index->second;
-          } else if (var->kind() == v1::SELECTED_ROWS) {
-            for (const SparseTarget& target : traffic_.targets()) {
-              // The gradient, a part of it from one of several look-ups, or a block of it.
-              double part = target.gradient == name || name.starts_with(target.gradient + "@") ? 1 : 0;
-              for (size_t b = 0; part == 0 && b < target.blocks.size(); ++b) {
-                const SparseTarget::Block& of = target.blocks[b];
-                if (name == target.gradient + of.name.substr(std::min(of.name.size(), target.parameter.size()))) {
-                  part = static_cast<double>(of.row_end - of.row_begin) /
-                         static_cast<double>(std::max<int64_t>(1, target.rows));
-                }
-              }
-              if (part == 0) continue;
-              double rows = 0;
-              const auto peak = group.peak.find(target.parameter);
-              if (peak != group.peak.end()) {
-                for (const double lane : peak->second.lane_rows) rows += lane;
-              }
-              bytes += std::llround(
-                  part * rows * static_cast<double>(8 + (target.with_step_rows ? 4 : 0) + kFloatBytes * target.width));
-            }
-          } else if (const auto buffer = shared.find(name); buffer != shared.end()) {
-            buffers[buffer->second] = std::max(buffers[buffer->second], group.lanes * DenseBytes(*var, batch));
-          } else {
-            bytes += group.lanes * DenseBytes(*var, batch);
-          }
+      ForEachVar(*slots, [&](const std::string& name) {
+        const v1::VarDesc* var = trainer_index_.Find(0, name);
+        if (var == nullptr || var->persistable() || of_step.once.contains(name) || !seen.insert(name).second) return;
+        if (views && slots == &op.outputs()) return;
+        if (var->kind() == v1::IDS) {
+          bytes += IdsBytes(group, *var);
+        } else if (const auto index = of_step.index_bytes.find(name); index != of_step.index_bytes.end()) {
+          bytes += index->second;
+        } else if (var->kind() == v1::SELECTED_ROWS) {
+          bytes += GradientBytes(group, name);
+        } else if (const auto buffer = shared.find(name); buffer != shared.end()) {
+          buffers[buffer->second] = std::max(buffers[buffer->second], group.lanes * DenseBytes(*var, batch));
+        } else {
+          bytes += group.lanes * DenseBytes(*var, batch);
         }
-      }
+      });
     }
   }
   for (const auto& [buffer, size] : buffers) bytes += size;
+  return bytes;
+}
+
+void ClusterModel::NoteOutputs(const v1::OpDesc& op, const OpDef& def, const Group& group, StepOutputs* outputs) const {
+  std::vector<std::string> ids;
+  ForEachVar(op.inputs(), [&](const std::string& name) { ids.push_back(name); });
+  for (const v1::OpSlot& slot : op.outputs()) {
+    const int i = def.OutputIndex(slot.name());
+    const bool per_lane = i >= 0 && def.outputs[static_cast<size_t>(i)].per_lane;
+    for (int v = 0; v < slot.vars_size(); ++v) {
+      if (!per_lane) outputs->once.insert(slot.vars(v));
+      if (!per_lane || v >= static_cast<int>(ids.size())) continue;
+      // One number for each id.
+      outputs->index_bytes[slot.vars(v)] = IndexBytes(group, ids[static_cast<size_t>(v)]);
+    }
+  }
+}
+
+int64_t ClusterModel::GradientBytes(const Group& group, const std::string& name) const {
+  int64_t bytes = 0;
+  for (const SparseTarget& target : traffic_.targets()) {
+    double part = target.gradient == name || name.starts_with(target.gradient + "@") ? 1 : 0;
+    for (size_t b = 0; part == 0 && b < target.blocks.size(); ++b) {
+      const SparseTarget::Block& of = target.blocks[b];
+      if (name == target.gradient + of.name.substr(std::min(of.name.size(), target.parameter.size()))) {
+        part = static_cast<double>(of.row_end - of.row_begin) / static_cast<double>(std::max<int64_t>(1, target.rows));
+      }
+    }
+    if (part == 0) continue;
+    double rows = 0;
+    const auto peak = group.peak.find(target.parameter);
+    if (peak != group.peak.end()) {
+      for (const double lane : peak->second.lane_rows) rows += lane;
+    }
+    bytes += std::llround(part * rows *
+                          static_cast<double>(8 + (target.with_step_rows ? 4 : 0) + kFloatBytes * target.width));
+  }
   return bytes;
 }
 

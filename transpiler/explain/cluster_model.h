@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,11 +62,30 @@ class ClusterModel {
     double touched = 0;
   };
 
+  // Outputs of the ops that run once for all lanes: those that there are once, and by name the bytes of those that
+  // every lane has of its own.
+  struct StepOutputs {
+    std::set<std::string> once;
+    std::map<std::string, int64_t> index_bytes;
+  };
+
   const v1::VarDesc* SingleVar(const std::string& name) const;
   // Returns state and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
   BlockState UpdatesOf(const std::string& parameter, absl::Span<const int64_t> dims, double grad_rows) const;
+  // Returns the variables of an update op as they are on a server that owns `dims` of the parameter.
+  std::map<std::string, v1::VarDesc, std::less<>> VarsOf(const v1::OpDesc& op, const v1::VarDesc& param,
+                                                         absl::Span<const int64_t> dims, double grad_rows) const;
+  // Returns the bytes of the state of `dims` of a dense parameter.
+  int64_t StateBytes(const Update& update, const v1::VarDesc& param, absl::Span<const int64_t> dims) const;
+  // Returns the rows of a step that a block is updated by, -1 for a dense gradient. Blocks of one parameter on one
+  // server share its rows by size.
+  double GradientRows(const v1::PlacedBlock& placed) const;
   v1::TrainerMemory MemoryOf(const Group& group) const;
   int64_t LanesBytes(const Group& group, const std::map<std::string, int64_t, std::less<>>& shared) const;
+  void NoteOutputs(const v1::OpDesc& op, const OpDef& def, const Group& group, StepOutputs* outputs) const;
+  // Returns the bytes in all lanes of a gradient by rows, of a part of one from one of several look-ups, or of a block
+  // of one.
+  int64_t GradientBytes(const Group& group, const std::string& name) const;
   int64_t IdsBytes(const Group& group, const v1::VarDesc& var) const;
   // Returns the bytes of the positions of the ids among the rows of the step.
   int64_t IndexBytes(const Group& group, const std::string& ids) const;

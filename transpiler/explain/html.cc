@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -71,81 +72,111 @@ std::string FlowsTable(const v1::Flows& flows, const std::string& rows_title) {
          FlowRow("together", flows.total()) + "</table>\n";
 }
 
-// Servers as columns of their blocks, heights by bytes at rest; tables as a band below, shares by shards; trainers
-// underneath with what passes between them and each server.
-std::string Placement(const v1::Explanation& e) {
-  constexpr int kColumn = 190, kGap = 26, kTop = 34, kHeight = 260, kBand = 18;
-  constexpr int kMost = 32;
-  const int shown = std::min(kMost, e.server_size());
-  std::map<std::string, int> hue;
-  double most = 1;
-  for (const v1::ExplainedServer& server : e.server()) {
-    most = std::max(most, static_cast<double>(server.bytes_at_rest()));
-    for (const v1::ExplainedBlock& block : server.block()) hue.emplace(block.parameter(), static_cast<int>(hue.size()));
+// Drawing of the placement: servers as columns of their blocks, heights by bytes at rest; tables as a band below,
+// shares by shards; trainers underneath with what passes between them and each server.
+class PlacementDrawing {
+ public:
+  explicit PlacementDrawing(const v1::Explanation& e) : e_(e), shown_(std::min(kMostServers, e.server_size())) {
+    for (const v1::ExplainedServer& server : e.server()) {
+      most_ = std::max(most_, static_cast<double>(server.bytes_at_rest()));
+      for (const v1::ExplainedBlock& block : server.block()) {
+        hue_.emplace(block.parameter(), static_cast<int>(hue_.size()));
+      }
+    }
+    width_ = shown_ * (kColumn + kGap) + kGap;
+    wire_ = kTop + kHeight + e.table_size() * (kBand + 4) + 14;
   }
-  const int bands = e.table_size() * (kBand + 4);
-  const int width = shown * (kColumn + kGap) + kGap, wire = kTop + kHeight + bands + 14, height = wire + 120;
-  std::string svg =
-      absl::StrFormat("<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"placement\">\n",
-                      width, height, width, height);
-  for (int s = 0; s < shown; ++s) {
-    const v1::ExplainedServer& server = e.server(s);
-    const int x = kGap + s * (kColumn + kGap);
+
+  std::string Draw() {
+    const int height = wire_ + 120;
+    svg_ = absl::StrFormat(
+        "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"placement\">\n", width_,
+        height, width_, height);
+    for (int s = 0; s < shown_; ++s) {
+      const int x = kGap + s * (kColumn + kGap);
+      DrawBlocks(e_.server(s), x);
+      DrawTables(s, x);
+      DrawTraffic(e_.server(s).step().total(), x + kColumn / 2);
+    }
+    DrawTrainers();
+    if (shown_ < e_.server_size()) {
+      absl::StrAppend(&svg_, "<p class=\"dim\">The first ", shown_, " of ", e_.server_size(),
+                      " servers are drawn.</p>\n");
+    }
+    return std::move(svg_);
+  }
+
+ private:
+  static constexpr int kColumn = 190, kGap = 26, kTop = 34, kHeight = 260, kBand = 18;
+  static constexpr int kMostServers = 32;
+
+  void DrawBlocks(const v1::ExplainedServer& server, int x) {
     absl::StrAppendFormat(
-        &svg, "<text x=\"%d\" y=\"14\">server %d</text><text class=\"small\" x=\"%d\" y=\"27\">%s at rest</text>\n", x,
+        &svg_, "<text x=\"%d\" y=\"14\">server %d</text><text class=\"small\" x=\"%d\" y=\"27\">%s at rest</text>\n", x,
         server.index(), x, HumanBytes(static_cast<double>(server.bytes_at_rest())));
-    absl::StrAppendFormat(&svg,
+    absl::StrAppendFormat(&svg_,
                           "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#f4f6f8\" stroke=\"#ccd4dc\"/>\n",
                           x, kTop, kColumn, kHeight);
     double y = kTop + kHeight;
     for (const v1::ExplainedBlock& block : server.block()) {
-      const double tall = kHeight * static_cast<double>(block.bytes() + block.state_bytes()) / most;
+      const double tall = kHeight * static_cast<double>(block.bytes() + block.state_bytes()) / most_;
       y -= tall;
       absl::StrAppendFormat(
-          &svg,
+          &svg_,
           "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%.2f\" fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\">"
           "<title>%s [%s], %s and %s state</title></rect>\n",
-          x, y, kColumn, std::max(0.3, tall), Hue(hue.at(block.parameter())), Escaped(block.name()),
+          x, y, kColumn, std::max(0.3, tall), Hue(hue_.at(block.parameter())), Escaped(block.name()),
           absl::StrJoin(block.dims(), ", "), HumanBytes(static_cast<double>(block.bytes())),
           HumanBytes(static_cast<double>(block.state_bytes())));
       if (tall >= 13) {
-        absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%.2f\">%s</text>\n", x + 5, y + tall / 2 + 4,
+        absl::StrAppendFormat(&svg_, "<text x=\"%d\" y=\"%.2f\">%s</text>\n", x + 5, y + tall / 2 + 4,
                               Escaped(block.name().substr(0, 22)));
       }
     }
-    for (int t = 0; t < e.table_size(); ++t) {
+  }
+
+  void DrawTables(int server, int x) {
+    for (int t = 0; t < e_.table_size(); ++t) {
       const int at = kTop + kHeight + 4 + t * (kBand + 4);
       absl::StrAppendFormat(
-          &svg,
+          &svg_,
           "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"#fff\" stroke=\"#e0762b\"/>"
           "<text x=\"%d\" y=\"%d\">%s: %d shards</text>\n",
-          x, at, kColumn, kBand, x + 5, at + 13, Escaped(e.table(t).name().substr(0, 14)), e.table(t).shards(s));
+          x, at, kColumn, kBand, x + 5, at + 13, Escaped(e_.table(t).name().substr(0, 14)), e_.table(t).shards(server));
     }
-    const v1::Flow& flow = server.step().total();
-    const int middle = x + kColumn / 2;
+  }
+
+  void DrawTraffic(const v1::Flow& flow, int middle) {
     absl::StrAppendFormat(
-        &svg,
+        &svg_,
         "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#e0762b\" stroke-width=\"2\"/>"
         "<text class=\"small\" x=\"%d\" y=\"%d\">up %s</text><text class=\"small\" x=\"%d\" y=\"%d\">down %s</text>"
         "<text class=\"small\" x=\"%d\" y=\"%d\">%s messages</text>\n",
-        middle, wire, middle, wire + 62, middle + 6, wire + 18, HumanBytes(flow.bytes_out()), middle + 6, wire + 32,
-        HumanBytes(flow.bytes_in()), middle + 6, wire + 46, HumanCount(flow.messages()));
+        middle, wire_, middle, wire_ + 62, middle + 6, wire_ + 18, HumanBytes(flow.bytes_out()), middle + 6, wire_ + 32,
+        HumanBytes(flow.bytes_in()), middle + 6, wire_ + 46, HumanCount(flow.messages()));
   }
-  absl::StrAppendFormat(
-      &svg, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"40\" rx=\"4\" fill=\"#e9f0fd\" stroke=\"#4c8bf5\"/>", kGap,
-      wire + 62, width - 2 * kGap);
-  std::vector<std::string> trainers;
-  for (const v1::ExplainedTrainer& trainer : e.trainer()) {
-    trainers.push_back(absl::StrCat(trainer.count(), trainer.count() == 1 ? " trainer with " : " trainers with ",
-                                    trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes"));
+
+  void DrawTrainers() {
+    absl::StrAppendFormat(
+        &svg_, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"40\" rx=\"4\" fill=\"#e9f0fd\" stroke=\"#4c8bf5\"/>",
+        kGap, wire_ + 62, width_ - 2 * kGap);
+    std::vector<std::string> trainers;
+    for (const v1::ExplainedTrainer& trainer : e_.trainer()) {
+      trainers.push_back(absl::StrCat(trainer.count(), trainer.count() == 1 ? " trainer with " : " trainers with ",
+                                      trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes"));
+    }
+    absl::StrAppendFormat(&svg_, "<text x=\"%d\" y=\"%d\">%s</text>\n</svg>\n", kGap + 10, wire_ + 87,
+                          Escaped(absl::StrJoin(trainers, ", ")));
   }
-  absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\">%s</text>\n</svg>\n", kGap + 10, wire + 87,
-                        Escaped(absl::StrJoin(trainers, ", ")));
-  if (shown < e.server_size()) {
-    absl::StrAppend(&svg, "<p class=\"dim\">The first ", shown, " of ", e.server_size(), " servers are drawn.</p>\n");
-  }
-  return svg;
-}
+
+  const v1::Explanation& e_;
+  const int shown_;                 // servers
+  std::map<std::string, int> hue_;  // by parameter
+  double most_ = 1;                 // bytes at rest of the fullest server
+  int width_ = 0;
+  int wire_ = 0;  // y of the upper end of the lines to the trainers
+  std::string svg_;
+};
 
 std::string Program(const v1::DrawnProgram& program) {
   std::string out =
@@ -200,84 +231,100 @@ std::string Trainer(const v1::ExplainedTrainer& trainer, const std::string& rows
       HumanBytes(static_cast<double>(memory.lanes_shared())), " with it.</p>\n");
 }
 
-}  // namespace
-
-std::string ExplanationHtml(const v1::Explanation& e) {
-  const std::string rows_title = e.at_most() ? "rows, at most" : "rows";
-  std::string page = absl::StrCat(
+std::string Head(const v1::Explanation& e) {
+  std::string head = absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>", Escaped(e.job()),
       ": what it will cost</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>", Escaped(e.job()),
       "</h1>\n<p class=\"dim\">", e.servers(), " servers, ", e.trainers(), " trainers, ", e.lanes(), " lanes, ",
       e.sync() ? "sync" : "async", ", ", e.batch_size(), " examples a step, plan ", e.fingerprint(), "</p>\n");
   if (e.sampled_steps() > 0) {
-    absl::StrAppend(&page, "<p>Traffic is the mean of ", e.sampled_steps(), " steps of the job's data.</p>\n");
+    absl::StrAppend(&head, "<p>Traffic is the mean of ", e.sampled_steps(), " steps of the job's data.</p>\n");
   } else if (e.at_most()) {
-    page +=
+    head +=
         "<p>Where traffic depends on distinct ids, numbers are bounds: as if each slot had one id and no two were the "
         "same. "
         "<code>--sample=N</code> reads N batches and predicts.</p>\n";
   }
-  for (const std::string& note : e.note()) absl::StrAppend(&page, "<p>", Escaped(note), "</p>\n");
-  absl::StrAppend(
-      &page, "<h2>Placement</h2>\n", Placement(e),
-      absl::StrFormat(
-          "<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
-          e.balance().bytes(), e.balance().load()),
-      Servers(e));
-  page += "<h2>Trainers</h2>\n";
-  for (const v1::ExplainedTrainer& trainer : e.trainer()) page += Trainer(trainer, rows_title);
+  for (const std::string& note : e.note()) absl::StrAppend(&head, "<p>", Escaped(note), "</p>\n");
+  return head;
+}
+
+std::string Trainers(const v1::Explanation& e) {
+  std::string text = "<h2>Trainers</h2>\n";
+  for (const v1::ExplainedTrainer& trainer : e.trainer()) {
+    text += Trainer(trainer, e.at_most() ? "rows, at most" : "rows");
+  }
   if (e.has_norms()) {
-    absl::StrAppend(&page, "<p>Norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
+    absl::StrAppend(&text, "<p>Norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
                     HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
                     HumanBytes(e.norms().bytes_in()), " in.</p>\n");
   }
-  if (e.table_size() + e.row_fetch_size() > 0) {
-    page += "<h2>Tables</h2>\n<table>\n" +
-            Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
-    for (const v1::ExplainedTable& table : e.table()) {
-      page += Cells(
-          {table.name(), absl::StrCat(table.width(), table.value_bytes() == 4 ? "" : " of 16 bits"),
-           absl::StrCat(table.state_width()), absl::StrCat(table.row_bytes()),
-           absl::StrCat(e.at_most() ? "at most " : "", HumanCount(table.rows_of_step())), "by row: it is distributed"},
-          "td");
-    }
-    for (const v1::RowFetch& fetch : e.row_fetch()) {
-      page +=
-          Cells({fetch.parameter(), "", "", "", "", absl::StrCat(fetch.by_row() ? "by row: " : "whole: ", fetch.why())},
-                "td");
-    }
-    page += "</table>\n";
-  }
-  if (e.alternative_size() > 0) {
-    page += "<h2>Other choices</h2>\n<table>\n" +
-            Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th");
-    double messages = 0;
-    int64_t most_bytes = 0, memory = 0;
-    for (const v1::ExplainedServer& server : e.server()) most_bytes = std::max(most_bytes, server.bytes_at_rest());
-    for (const v1::ExplainedTrainer& trainer : e.trainer()) {
-      messages = std::max(messages, trainer.step().total().messages());
-      memory = std::max(memory, trainer.memory().total());
-    }
-    page += Cells(
-        {"this job", absl::StrFormat("%.2f", e.balance().bytes()), absl::StrFormat("%.2f", e.balance().load()),
-         HumanCount(messages), HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(memory))},
+  return text;
+}
+
+std::string Tables(const v1::Explanation& e) {
+  if (e.table_size() + e.row_fetch_size() == 0) return "";
+  std::string text = "<h2>Tables</h2>\n<table>\n" +
+                     Cells({"table", "floats", "state", "bytes a row", "rows of a step", "fetched"}, "th");
+  for (const v1::ExplainedTable& table : e.table()) {
+    text += Cells(
+        {table.name(), absl::StrCat(table.width(), table.value_bytes() == 4 ? "" : " of 16 bits"),
+         absl::StrCat(table.state_width()), absl::StrCat(table.row_bytes()),
+         absl::StrCat(e.at_most() ? "at most " : "", HumanCount(table.rows_of_step())), "by row: it is distributed"},
         "td");
-    for (const v1::Alternative& a : e.alternative()) {
-      page +=
-          Cells({a.change(), absl::StrFormat("%.2f", a.balance().bytes()), absl::StrFormat("%.2f", a.balance().load()),
-                 HumanCount(a.messages()), HumanBytes(static_cast<double>(a.most_bytes())),
-                 HumanBytes(static_cast<double>(a.trainer_memory()))},
-                "td");
-    }
-    page += "</table>\n";
   }
-  page += "<h2>Programs</h2>\n<p class=\"key dim\">";
+  for (const v1::RowFetch& fetch : e.row_fetch()) {
+    text += Cells(
+        {fetch.parameter(), "", "", "", "", absl::StrCat(fetch.by_row() ? "by row: " : "whole: ", fetch.why())}, "td");
+  }
+  return text + "</table>\n";
+}
+
+std::string Choice(const std::string& change, const v1::Balance& balance, double messages, int64_t most_bytes,
+                   int64_t trainer_memory) {
+  return Cells(
+      {change, absl::StrFormat("%.2f", balance.bytes()), absl::StrFormat("%.2f", balance.load()), HumanCount(messages),
+       HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(trainer_memory))},
+      "td");
+}
+
+std::string Choices(const v1::Explanation& e) {
+  if (e.alternative_size() == 0) return "";
+  double messages = 0;
+  int64_t most_bytes = 0, memory = 0;
+  for (const v1::ExplainedServer& server : e.server()) most_bytes = std::max(most_bytes, server.bytes_at_rest());
+  for (const v1::ExplainedTrainer& trainer : e.trainer()) {
+    messages = std::max(messages, trainer.step().total().messages());
+    memory = std::max(memory, trainer.memory().total());
+  }
+  std::string text = "<h2>Other choices</h2>\n<table>\n" +
+                     Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th") +
+                     Choice("this job", e.balance(), messages, most_bytes, memory);
+  for (const v1::Alternative& a : e.alternative()) {
+    text += Choice(a.change(), a.balance(), a.messages(), a.most_bytes(), a.trainer_memory());
+  }
+  return text + "</table>\n";
+}
+
+std::string DrawnPrograms(const v1::Explanation& e) {
+  std::string text = "<h2>Programs</h2>\n<p class=\"key dim\">";
   for (const char* role : {"FORWARD", "LOSS", "BACKWARD", "RPC", "DIST", "OPTIMIZE"}) {
-    absl::StrAppend(&page, "<span style=\"border-color:", Colour(role), "\">", role, "</span>");
+    absl::StrAppend(&text, "<span style=\"border-color:", Colour(role), "\">", role, "</span>");
   }
-  page += "</p>\n";
-  for (const v1::DrawnProgram& program : e.program()) page += Program(program);
-  return page + "</body>\n</html>\n";
+  text += "</p>\n";
+  for (const v1::DrawnProgram& program : e.program()) text += Program(program);
+  return text;
+}
+
+}  // namespace
+
+std::string ExplanationHtml(const v1::Explanation& e) {
+  return absl::StrCat(
+      Head(e), "<h2>Placement</h2>\n", PlacementDrawing(e).Draw(),
+      absl::StrFormat(
+          "<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
+          e.balance().bytes(), e.balance().load()),
+      Servers(e), Trainers(e), Tables(e), Choices(e), DrawnPrograms(e), "</body>\n</html>\n");
 }
 
 }  // namespace weir
