@@ -132,63 +132,75 @@ class TrainerRules {
                   placed.sparse_gradient() ? ", which takes rows" : ", which takes a dense gradient");
   }
 
+  // State of CheckReceives on its way through a program.
+  struct Receives {
+    std::unordered_map<std::string_view, int> received;            // recvs by block
+    std::unordered_map<std::string_view, std::string_view> open;   // variable to block, until fetch_barrier
+    std::unordered_map<std::string_view, std::string_view> holds;  // variable to block that it has
+    std::unordered_set<std::string_view> whole;                    // parameters that have their value
+    bool closed = false;                                           // fetch_barrier has been passed
+  };
+
   // recv, fetch_barrier and concat of one program.
   absl::Status CheckReceives(const v1::ProgramDesc& program, const std::string& name) const {
     const VarIndex vars(program.blocks(0));
     const std::string in_startup = name == "startup" ? " of the startup program" : "";
-    std::unordered_map<std::string_view, int> received;
-    std::unordered_map<std::string_view, std::string_view> open;   // variable to block, until fetch_barrier
-    std::unordered_map<std::string_view, std::string_view> holds;  // variable to block that it has
-    std::unordered_set<std::string_view> whole;                    // parameters that have their value
-    bool closed = false;
+    Receives state;
     for (const v1::OpDesc& op : program.blocks(0).ops()) {
       for (const v1::OpSlot& slot : op.inputs()) {
         for (const std::string& input : slot.vars()) {
-          if (!open.contains(input)) continue;
+          if (!state.open.contains(input)) continue;
           return Broken("defined", op.type(), in_startup, " reads '", input,
                         "' behind its recv and before fetch_barrier: the value "
                         "is not there yet");
         }
       }
       if (op.type() == "fetch_barrier") {
-        closed = true;
-        open.clear();
+        state.closed = true;
+        state.open.clear();
       }
-      if (op.type() == "recv") {
-        if (closed) {
-          return Broken("received_once", "recv of block '", absl::StrJoin(StringsOf(op, "blocks"), "', '"), "'",
-                        in_startup, " stands behind fetch_barrier, which has waited for the others");
-        }
-        const auto& blocks = StringsOf(op, "blocks");
-        const auto& outs = SlotVars(op.outputs(), "Out");
-        for (int i = 0; i < blocks.size(); ++i) {
-          RETURN_IF_ERROR(CheckOwner("received_once", "recv", op, blocks[i], i));
-          const auto placed = plan_.blocks.find(blocks[i]);
-          if (placed == plan_.blocks.end())
-            return Broken("received_once", "recv", in_startup, " asks for table '", blocks[i], "' whole");
-          RETURN_IF_ERROR(CheckReceivedShape(*placed->second, *vars.Find(outs[i])));
-          ++received[blocks[i]];
-          open[outs[i]] = holds[outs[i]] = placed->first;
-          if (plan_.of_parameter.at(placed->second->parameter()).size() == 1 &&
-              outs[i] == placed->second->parameter()) {
-            whole.insert(placed->second->parameter());
-          }
-        }
-      }
+      if (op.type() == "recv") RETURN_IF_ERROR(CheckRecv(op, vars, in_startup, &state));
       if (op.type() == "concat" && op.role() == v1::DIST) {
-        RETURN_IF_ERROR(CheckJoin(op, holds, &whole, in_startup));
+        RETURN_IF_ERROR(CheckJoin(op, state.holds, &state.whole, in_startup));
       }
     }
-    if (!closed) return Broken("waits", "no fetch_barrier", in_startup, " waits for what recv asks for");
+    return CheckAllReceived(std::move(state), in_startup);
+  }
+
+  absl::Status CheckRecv(const v1::OpDesc& op, const VarIndex& vars, const std::string& in_startup,
+                         Receives* state) const {
+    const auto& blocks = StringsOf(op, "blocks");
+    const auto& outs = SlotVars(op.outputs(), "Out");
+    if (state->closed) {
+      return Broken("received_once", "recv of block '", absl::StrJoin(blocks, "', '"), "'", in_startup,
+                    " stands behind fetch_barrier, which has waited for the others");
+    }
+    for (int i = 0; i < blocks.size(); ++i) {
+      RETURN_IF_ERROR(CheckOwner("received_once", "recv", op, blocks[i], i));
+      const auto placed = plan_.blocks.find(blocks[i]);
+      if (placed == plan_.blocks.end())
+        return Broken("received_once", "recv", in_startup, " asks for table '", blocks[i], "' whole");
+      RETURN_IF_ERROR(CheckReceivedShape(*placed->second, *vars.Find(outs[i])));
+      ++state->received[blocks[i]];
+      state->open[outs[i]] = state->holds[outs[i]] = placed->first;
+      const std::string& parameter = placed->second->parameter();
+      if (plan_.of_parameter.at(parameter).size() == 1 && outs[i] == parameter) state->whole.insert(parameter);
+    }
+    return absl::OkStatus();
+  }
+
+  // At the end of the program.
+  absl::Status CheckAllReceived(Receives state, const std::string& in_startup) const {
+    if (!state.closed) return Broken("waits", "no fetch_barrier", in_startup, " waits for what recv asks for");
     for (const v1::PlacedBlock& block : main_.plan().blocks()) {
       const bool by_row = plan_.fetched_rows.contains(block.parameter());
-      if (by_row && received[block.name()] > 0) {
+      const int received = state.received[block.name()];
+      if (by_row && received > 0) {
         return Broken("received_once", "recv of block '", block.name(), "'", in_startup, ", whose rows are fetched");
       }
       if (by_row) continue;
-      RETURN_IF_ERROR(
-          Once("received_once", absl::StrCat("recv", in_startup, " of block"), block.name(), received[block.name()]));
-      if (!whole.contains(block.parameter())) {
+      RETURN_IF_ERROR(Once("received_once", absl::StrCat("recv", in_startup, " of block"), block.name(), received));
+      if (!state.whole.contains(block.parameter())) {
         return Broken("received_once", "the received blocks of '", block.parameter(), "' are not joined", in_startup);
       }
     }
