@@ -6,8 +6,8 @@
 //
 // Gradient (reshape_grad): dOut under X's dims.
 //
-// Both share the memory of what they read where an executor says by_reference (framework/runtime/executor.cc: where it
-// is safe); else they copy. A program cannot say it.
+// Both share the memory of their input if an executor sets by_reference, which it does where that is safe
+// (framework/runtime/view_ops.h); else they copy. A program cannot set it.
 #include <cstring>
 #include <memory>
 #include <string>

@@ -2,7 +2,7 @@
 //
 // An op of type `share_buffers` (ops/share_buffers.cc) lists variables and a number for each: those with equal numbers
 // use one buffer, one after the other. It is part of the program, so a program dumped, edited and given back keeps it,
-// and framework/runtime/executor.h obeys it.
+// and executors obey it (framework/runtime/prepared_block.h).
 #ifndef WEIR_FRAMEWORK_GRAPH_SHARED_BUFFERS_H_
 #define WEIR_FRAMEWORK_GRAPH_SHARED_BUFFERS_H_
 
@@ -33,8 +33,8 @@ using SharedBuffers = std::map<std::string, int64_t, std::less<>>;
 //     may not have been sent completely before the step ends
 absl::StatusOr<SharedBuffers> ReadSharedBuffers(const v1::ProgramDesc& program, int block);
 
-// Attribute of ops that can return a view of their input instead of a copy. Executors set it where that is safe
-// (framework/runtime/executor.cc); a program cannot set it.
+// Attribute of ops that can return a view of their input instead of a copy. The executor of the CPU sets it where that
+// is safe (framework/runtime/view_ops.h); a program cannot set it.
 inline constexpr std::string_view kByReference = "by_reference";
 
 // Returns true for a lane op that has the attribute. Its one in-place rule names the output that becomes a view and the

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/runtime/kernel.h"
+#include "framework/runtime/memory_use.h"
 #include "framework/runtime/scope.h"
 #include "proto/program.pb.h"
 
@@ -29,27 +30,14 @@ struct ExecutorOptions {
   int block = 0;
   // Lanes of this process; 1 for startup programs and server blocks.
   int lanes = 1;
-  Device device = Device::kCpu;
   // Variables that must be readable after a run (memory of others may be reused or left out).
   std::vector<std::string> fetch = {};
 };
 
-// Bytes of memory occupied by variables. The memory of a variable is kept from step to step and grows with its largest
-// value, so this is the memory occupied, not the size of the values at one moment. Views of other variables count 0.
-struct VariableBytes {
-  // Variables of all lanes.
-  int64_t lanes = 0;
-  // Shared by the lanes: rows of the step, blocks received.
-  int64_t step = 0;
-  // In the scope; other executors may use them too.
-  int64_t persistable = 0;
-  int64_t total() const { return lanes + step + persistable; }
-};
-
 class Executor {
  public:
-  // Prepares a verified program; checks only its shared buffers. NotFound names an op without a kernel for the device,
-  // or an undefined variable. `scope` must outlive the executor; the program is copied.
+  // Prepares a verified program; checks only its shared buffers. NotFound names an op without a kernel, or an undefined
+  // variable. `scope` must outlive the executor; the program is copied.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
                                                           ExecutorOptions options);
   virtual ~Executor() = default;
