@@ -12,7 +12,6 @@
 #ifndef WEIR_FRAMEWORK_RUNTIME_DEVICE_EXECUTOR_H_
 #define WEIR_FRAMEWORK_RUNTIME_DEVICE_EXECUTOR_H_
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,25 +20,12 @@
 #include "absl/status/statusor.h"
 #include "framework/runtime/device_kernel.h"
 #include "framework/runtime/device_places.h"
+#include "framework/runtime/device_scope.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/scope.h"
 #include "framework/tensor/device_transfers.h"
 
 namespace weir {
-
-// Persistable variables on the device, the counterpart of a Scope on the host. Executors that share a Scope share its
-// DeviceScope.
-class DeviceScope {
- public:
-  explicit DeviceScope(Scope* scope) : scope_(scope) {}
-  DeviceVariable* FindOrCreate(const v1::VarDesc& desc);
-  // Tells that other code (a startup program) has written values of the scope on the host.
-  void HostWasWritten();
-
- private:
-  Scope* const scope_;
-  std::map<std::string, std::unique_ptr<DeviceVariable>> vars_;
-};
 
 struct DeviceExecutorOptions {
   int block = 0;
