@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "ops/device/batch_norm_functors.h"
 #include "ops/device/column_sums.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
-#include "ops/device/picture_functors.h"
 #include "ops/device/picture_operands.h"
 
 namespace weir {

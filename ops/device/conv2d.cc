@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "ops/device/batch_norm_functors.h"
 #include "ops/device/column_sums.h"
+#include "ops/device/conv2d_functors.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
-#include "ops/device/picture_functors.h"
 #include "ops/device/picture_operands.h"
 #include "ops/device/product.h"
 #include "ops/windows.h"

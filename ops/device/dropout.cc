@@ -1,9 +1,9 @@
 // dropout and its gradient (ops/dropout.cc), with the same draws.
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "ops/device/dropout_functors.h"
 #include "ops/device/elementwise_functors.h"
 #include "ops/device/launch.h"
-#include "ops/device/loss_functors.h"
 #include "ops/device/operands.h"
 
 namespace weir {

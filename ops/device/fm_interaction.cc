@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "ops/device/fm_interaction_functors.h"
 #include "ops/device/launch.h"
-#include "ops/device/loss_functors.h"
 #include "ops/device/operands.h"
 
 namespace weir {

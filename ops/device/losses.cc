@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
-#include "ops/device/loss_functors.h"
+#include "ops/device/losses_functors.h"
 #include "ops/device/operands.h"
 
 namespace weir {

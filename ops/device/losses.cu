@@ -1,5 +1,5 @@
 #include "ops/device/launch.cuh"
-#include "ops/device/loss_functors.h"
+#include "ops/device/losses_functors.h"
 
 namespace weir {
 namespace device {
@@ -14,11 +14,6 @@ WEIR_LOSS(LogLossMath);
 WEIR_FOR_EACH(SoftmaxRowAt);
 WEIR_FOR_EACH(SoftmaxGradRowAt);
 WEIR_FOR_EACH(SoftmaxLossGradAt);
-WEIR_FOR_EACH(DropoutAt);
-WEIR_FOR_EACH(FmSumAt);
-WEIR_FOR_EACH(FmOutAt);
-WEIR_FOR_EACH(FmGradAt);
-WEIR_FOR_EACH(FmColumnsGradAt);
 
 }  // namespace device
 }  // namespace weir

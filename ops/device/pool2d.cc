@@ -6,8 +6,8 @@
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
-#include "ops/device/picture_functors.h"
 #include "ops/device/picture_operands.h"
+#include "ops/device/pool2d_functors.h"
 #include "ops/windows.h"
 
 namespace weir {

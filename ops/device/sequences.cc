@@ -7,7 +7,7 @@
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
-#include "ops/device/sequence_functors.h"
+#include "ops/device/sequences_functors.h"
 #include "ops/sequence.h"
 #include "ops/sequence_pool.h"
 

@@ -1,5 +1,5 @@
 #include "ops/device/launch.cuh"
-#include "ops/device/sequence_functors.h"
+#include "ops/device/sequences_functors.h"
 
 namespace weir {
 namespace device {

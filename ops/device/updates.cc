@@ -6,7 +6,7 @@
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
-#include "ops/device/update_functors.h"
+#include "ops/device/updates_functors.h"
 
 namespace weir {
 namespace device {

@@ -1,5 +1,5 @@
 #include "ops/device/launch.cuh"
-#include "ops/device/update_functors.h"
+#include "ops/device/updates_functors.h"
 
 namespace weir {
 namespace device {

@@ -9,11 +9,12 @@
 #include "framework/runtime/device_kernel.h"
 #include "framework/tensor/device_transfers.h"
 #include "gtest/gtest.h"
+#include "ops/device/dropout_functors.h"
 #include "ops/device/elementwise_functors.h"
+#include "ops/device/fm_interaction_functors.h"
 #include "ops/device/launch.h"
 #include "ops/device/lookup_functors.h"
-#include "ops/device/loss_functors.h"
-#include "ops/device/update_functors.h"
+#include "ops/device/updates_functors.h"
 #include "tests/testing/device_twin.h"
 
 namespace weir {

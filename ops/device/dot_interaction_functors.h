@@ -1,39 +1,15 @@
-// Functors of cross and dot_interaction.
-#ifndef WEIR_OPS_DEVICE_INTERACTION_FUNCTORS_H_
-#define WEIR_OPS_DEVICE_INTERACTION_FUNCTORS_H_
+// Functors of dot_interaction.
+#ifndef WEIR_OPS_DEVICE_DOT_INTERACTION_FUNCTORS_H_
+#define WEIR_OPS_DEVICE_DOT_INTERACTION_FUNCTORS_H_
 
 #include <cstdint>
 
 #include "framework/base/philox.h"
-#include "ops/cross_math.h"
 #include "ops/device/quotient.h"
 #include "ops/dot_interaction_math.h"
 
 namespace weir {
 namespace device {
-
-struct CrossAt {
-  const float* x0;
-  const float* y;
-  const float* x;
-  float* out;
-  WEIR_HOST_DEVICE void operator()(int64_t i) const { out[i] = Cross(x0[i], y[i], x[i]); }
-};
-// Gradients may be null; that of X may be in place of `dout`.
-struct CrossGradAt {
-  const float* x0;
-  const float* y;
-  const float* dout;
-  float* dx0;
-  float* dy;
-  float* dx;
-  WEIR_HOST_DEVICE void operator()(int64_t i) const {
-    const float d = dout[i];
-    if (dx0 != nullptr) dx0[i] = d * y[i];
-    if (dy != nullptr) dy[i] = d * x0[i];
-    if (dx != nullptr) dx[i] = d;
-  }
-};
 
 // The pair at place p of an example's row: `first` is the largest i with PairCount(i) <= p.
 WEIR_HOST_DEVICE inline int64_t FirstOfPair(int64_t p, bool self) {
@@ -77,4 +53,4 @@ struct PairGradientsAt {
 }  // namespace device
 }  // namespace weir
 
-#endif  // WEIR_OPS_DEVICE_INTERACTION_FUNCTORS_H_
+#endif  // WEIR_OPS_DEVICE_DOT_INTERACTION_FUNCTORS_H_

@@ -1,19 +1,8 @@
+#include "ops/device/batch_norm_functors.h"
 #include "ops/device/launch.cuh"
-#include "ops/device/picture_functors.h"
 
 namespace weir {
 namespace device {
-
-WEIR_FOR_EACH(ColumnsAt);
-WEIR_FOR_EACH(ConvOutAt);
-WEIR_FOR_EACH(ConvBackAt);
-WEIR_FOR_EACH(ConvInputAt);
-WEIR_REDUCE(ConvFilterSum);
-
-WEIR_FOR_EACH(PoolMaxAt);
-WEIR_FOR_EACH(PoolGreatestAt);
-WEIR_FOR_EACH(PoolAverageAt);
-WEIR_FOR_EACH(PoolInputAt);
 
 #define WEIR_CHANNEL_SUM(Functor) \
   WEIR_REDUCE(Functor);           \

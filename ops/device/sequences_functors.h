@@ -1,7 +1,7 @@
 // Functors of sequences x [batch, most, width], of which example b has the first length[b] elements: pooling, and the
 // parts of an attention. Each adds in the order of its operator in ops/.
-#ifndef WEIR_OPS_DEVICE_SEQUENCE_FUNCTORS_H_
-#define WEIR_OPS_DEVICE_SEQUENCE_FUNCTORS_H_
+#ifndef WEIR_OPS_DEVICE_SEQUENCES_FUNCTORS_H_
+#define WEIR_OPS_DEVICE_SEQUENCES_FUNCTORS_H_
 
 #include <cstdint>
 
@@ -238,4 +238,4 @@ struct WeighedElementGradAt {
 }  // namespace device
 }  // namespace weir
 
-#endif  // WEIR_OPS_DEVICE_SEQUENCE_FUNCTORS_H_
+#endif  // WEIR_OPS_DEVICE_SEQUENCES_FUNCTORS_H_

@@ -1,6 +1,6 @@
 // Functors of dense updates: the rules are those of ops/<optimizer>_math.h.
-#ifndef WEIR_OPS_DEVICE_UPDATE_FUNCTORS_H_
-#define WEIR_OPS_DEVICE_UPDATE_FUNCTORS_H_
+#ifndef WEIR_OPS_DEVICE_UPDATES_FUNCTORS_H_
+#define WEIR_OPS_DEVICE_UPDATES_FUNCTORS_H_
 
 #include <cstdint>
 
@@ -47,4 +47,4 @@ struct UpdateAt {
 }  // namespace device
 }  // namespace weir
 
-#endif  // WEIR_OPS_DEVICE_UPDATE_FUNCTORS_H_
+#endif  // WEIR_OPS_DEVICE_UPDATES_FUNCTORS_H_
