@@ -76,6 +76,8 @@ REGISTER_OP(accuracy)
   }});
 
 REGISTER_KERNEL(accuracy, kCpu, MakeKernel<AccuracyKernel>);
+// It counts in integers.
+REGISTER_HOST_OP(accuracy);
 
 }  // namespace
 }  // namespace weir

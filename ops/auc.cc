@@ -140,6 +140,8 @@ REGISTER_OP(auc)
   .in_place = {{"StatPos", "StatPosOut"}, {"StatNeg", "StatNegOut"}}});
 
 REGISTER_KERNEL(auc, kCpu, MakeKernel<AucKernel>);
+// It counts in integers.
+REGISTER_HOST_OP(auc);
 
 }  // namespace
 }  // namespace weir

@@ -42,6 +42,7 @@ REGISTER_OP(fetch_barrier)
   },
   .cost = [](InferContext&) { return Cost{}; }});
 REGISTER_KERNEL(fetch_barrier, kCpu, MakeKernel<FetchBarrierKernel>);
+REGISTER_HOST_OP(fetch_barrier);
 
 }  // namespace
 }  // namespace weir

@@ -71,6 +71,7 @@ REGISTER_OP(recv)
         return cost;
       }});
 REGISTER_KERNEL(recv, kCpu, Make);
+REGISTER_HOST_OP(recv);
 
 }  // namespace
 }  // namespace weir

@@ -85,6 +85,7 @@ REGISTER_OP(send_barrier)
   },
   .cost = [](InferContext&) { return Cost{}; }});
 REGISTER_KERNEL(send_barrier, kCpu, MakeKernel<SendBarrierKernel>);
+REGISTER_HOST_OP(send_barrier);
 
 }  // namespace
 }  // namespace weir

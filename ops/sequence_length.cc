@@ -62,6 +62,8 @@ REGISTER_OP(sequence_length)
   .cost = ElementwiseCost(1)});
 
 REGISTER_KERNEL(sequence_length, kCpu, MakeKernel<SequenceLengthKernel>);
+// It reads ids.
+REGISTER_HOST_OP(sequence_length);
 
 }  // namespace
 }  // namespace weir

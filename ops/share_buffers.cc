@@ -29,6 +29,7 @@ REGISTER_OP(share_buffers)
   },
   .cost = [](InferContext&) { return Cost{}; }});
 REGISTER_KERNEL(share_buffers, kCpu, MakeKernel<ShareBuffersKernel>);
+REGISTER_HOST_OP(share_buffers);
 
 }  // namespace
 }  // namespace weir

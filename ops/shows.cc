@@ -167,6 +167,8 @@ REGISTER_OP(shows)
         return Cost{.flops = 2 * ids, .bytes = 32 * ids};
       }});
 REGISTER_KERNEL(shows, kCpu, MakeKernel<ShowsKernel>);
+// It reads ids, and which rows a gradient has.
+REGISTER_HOST_OP(shows);
 
 }  // namespace
 }  // namespace weir

@@ -1,5 +1,6 @@
 // Registry of device kernels of operators. A device kernel runs once for all lanes and submits work to the compute
-// queue; framework/runtime/kernel.h has the kernels of the CPU.
+// queue. Kernels register themselves from ops/device; framework/runtime/kernel.h has the kernels of the CPU, and host
+// ops, which have no device kernel.
 #ifndef WEIR_FRAMEWORK_RUNTIME_DEVICE_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_DEVICE_KERNEL_H_
 
@@ -150,7 +151,6 @@ using DeviceKernelFactory = std::function<absl::StatusOr<std::unique_ptr<OpDevic
 class DeviceKernelRegistry {
  public:
   struct Entry {
-    // Empty for a host op by nature (it communicates with servers or reads ids), whose CPU kernel runs.
     DeviceKernelFactory factory;
     // Slots of inputs that the kernel reads, and of outputs that it writes, on the host.
     std::vector<std::string> host_slots;
@@ -173,7 +173,6 @@ struct DeviceKernelRegistrar {
 #define REGISTER_DEVICE_KERNEL(name, ...) \
   static const ::weir::DeviceKernelRegistrar weir_device_kernel_registrar_##name(#name, {__VA_ARGS__})
 // At namespace scope:  REGISTER_DEVICE_KERNEL(relu, MakeDeviceKernel<ReluKernel>);
-#define REGISTER_HOST_OP(name) static const ::weir::DeviceKernelRegistrar weir_device_kernel_registrar_##name(#name, {})
 
 // For kernels with a constructor from KernelInit that cannot fail.
 template <typename Kernel>

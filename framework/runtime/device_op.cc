@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/shared_buffers.h"
 #include "framework/runtime/device_places.h"
 
 namespace weir {
@@ -90,8 +91,7 @@ void AllowSharing(std::vector<DeviceOp>* ops) {
   }
   const auto alone = [&](const DeviceVariable* var) { return in_place.contains(var); };
   for (DeviceOp& op : *ops) {
-    const std::string& type = op.op.desc->type();
-    op.context.may_share = (type == "reshape" || type == "reshape_grad") && !op.on_host() &&
+    op.context.may_share = CanGiveViews(*op.op.def) && !op.on_host() &&
                            std::none_of(op.reads.begin(), op.reads.end(), alone) &&
                            std::none_of(op.writes.begin(), op.writes.end(), alone);
   }

@@ -6,13 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/runtime/device_kernel.h"
+#include "glog/logging.h"
 
 namespace weir {
 
 bool RunsOnHost(std::string_view type, const std::vector<std::string>& cpu_ops) {
   if (std::find(cpu_ops.begin(), cpu_ops.end(), type) != cpu_ops.end()) return true;
-  const DeviceKernelRegistry::Entry* entry = DeviceKernelRegistry::Global().Find(type);
-  return entry != nullptr && entry->factory == nullptr;
+  if (!KernelRegistry::Global().IsHostOp(type)) return false;
+  CHECK(DeviceKernelRegistry::Global().Find(type) == nullptr) << type << " is a host op and has a device kernel";
+  return true;
 }
 
 std::vector<std::string> OpsWithoutDeviceKernel(const v1::ProgramDesc& program, int block,

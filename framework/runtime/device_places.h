@@ -11,11 +11,11 @@
 
 namespace weir {
 
-// Returns true if an operator runs by its CPU kernel: it is a host op by nature, or is named in `cpu_ops`
+// Returns true if an operator runs by its CPU kernel: it is a host op (REGISTER_HOST_OP), or is named in `cpu_ops`
 // (train.cpu_ops).
 bool RunsOnHost(std::string_view type, const std::vector<std::string>& cpu_ops);
 
-// Returns the types of the block's operators that have no device kernel, are not host ops by nature and are not in
+// Returns the types of the block's operators that have no device kernel, are not host ops and are not in
 // `cpu_ops`; sorted.
 std::vector<std::string> OpsWithoutDeviceKernel(const v1::ProgramDesc& program, int block,
                                                 const std::vector<std::string>& cpu_ops);

@@ -48,4 +48,8 @@ const KernelFactory* KernelRegistry::Find(std::string_view type, Device device) 
   return at == kernels_.end() || KeyOf(at->first) != key ? nullptr : at->second.get();
 }
 
+void KernelRegistry::RegisterHostOp(std::string_view type) {
+  CHECK(host_ops_.emplace(type).second) << "host op " << type << " is registered twice";
+}
+
 }  // namespace weir

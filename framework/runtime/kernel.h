@@ -1,11 +1,12 @@
 // Kernels of operators on the CPU. An executor creates a kernel once per op when it prepares a program, then runs it
-// every step with variables already looked up. Kernels register themselves from ops/<name>.cc;
-// framework/runtime/device_kernel.h has those of devices.
+// every step with variables already looked up. Kernels register themselves from the files of their operators in ops/,
+// before main, and no list names them; framework/runtime/device_kernel.h has those of devices.
 #ifndef WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,8 +128,13 @@ class KernelRegistry {
   // Returns nullptr if there is none.
   const KernelFactory* Find(std::string_view type, Device device) const;
 
+  // Host ops run by their CPU kernels in a trainer on a device, too: they communicate with servers, read ids, or count.
+  void RegisterHostOp(std::string_view type);
+  bool IsHostOp(std::string_view type) const { return host_ops_.contains(type); }
+
  private:
   std::vector<std::pair<std::pair<std::string, Device>, std::unique_ptr<KernelFactory>>> kernels_;
+  std::set<std::string, std::less<>> host_ops_;
 };
 
 struct KernelRegistrar {
@@ -139,6 +145,11 @@ struct KernelRegistrar {
 #define REGISTER_KERNEL(name, device, factory) \
   static const ::weir::KernelRegistrar weir_kernel_registrar_##name##_##device(#name, ::weir::Device::device, factory)
 // At namespace scope:  REGISTER_KERNEL(relu, kCpu, MakeKernel<ReluKernel>);
+
+struct HostOpRegistrar {
+  explicit HostOpRegistrar(std::string_view type) { KernelRegistry::Global().RegisterHostOp(type); }
+};
+#define REGISTER_HOST_OP(name) static const ::weir::HostOpRegistrar weir_host_op_registrar_##name(#name)
 
 // For kernels with a constructor from KernelInit that cannot fail.
 template <typename Kernel>

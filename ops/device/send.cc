@@ -1,5 +1,5 @@
-// Operators that are the host's: those that speak to servers or look at ids, and metrics. But send adds the lanes of a
-// dense gradient on the device, in the lane tree, before it brings them to the host.
+// send (ops/send.cc): adds the lanes of a dense gradient on the device, in the lane tree, before it brings them to the
+// host.
 //
 // The sum of an aligned node of the tree goes to the channel as if it were the node's first lane alone: lanes that are
 // absent are skipped when the channel and the server add, never added as zero, so the tree comes to the same bits.
@@ -205,16 +205,6 @@ absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeSend(const KernelInit& init)
 }
 
 REGISTER_DEVICE_KERNEL(send, MakeSend, {"Counts"});
-REGISTER_HOST_OP(prefetch);
-REGISTER_HOST_OP(recv);
-REGISTER_HOST_OP(send_barrier);
-REGISTER_HOST_OP(fetch_barrier);
-REGISTER_HOST_OP(share_buffers);
-// It looks at ids, and at the rows that a gradient has.
-REGISTER_HOST_OP(shows);
-// They count, in integers.
-REGISTER_HOST_OP(accuracy);
-REGISTER_HOST_OP(auc);
 
 }  // namespace
 }  // namespace device

@@ -259,8 +259,6 @@ REGISTER_DEVICE_KERNEL(attention_pairs, MakeDeviceKernel<AttentionPairsKernel>, 
 REGISTER_DEVICE_KERNEL(attention_pairs_grad, MakeDeviceKernel<AttentionPairsGradKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pool, MakeDeviceKernel<AttentionPoolKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pool_grad, MakeDeviceKernel<AttentionPoolGradKernel>, {"Length"});
-// It looks at ids, which are on the host.
-REGISTER_HOST_OP(sequence_length);
 
 }  // namespace
 }  // namespace device

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/graph/op_registry.h"
+#include "framework/graph/shared_buffers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,22 +21,23 @@ class NoWork : public OpKernel {
 
 class DeviceOpTest : public ::testing::Test {
  protected:
-  void OnDevice(const v1::OpDesc& desc, std::vector<DeviceVariable*> reads, std::vector<DeviceVariable*> writes) {
+  void OnDevice(const OpDef& def, std::vector<DeviceVariable*> reads, std::vector<DeviceVariable*> writes) {
     DeviceOp& op = ops_.emplace_back();
-    op.op.desc = &desc;
+    op.op.def = &def;
     op.reads = std::move(reads);
     op.writes = std::move(writes);
   }
   void OnHost(std::vector<DeviceVariable*> reads, std::vector<DeviceVariable*> writes) {
     DeviceOp& op = ops_.emplace_back();
-    op.op.desc = &copy_;
+    op.op.def = &copy_;
     op.host = std::make_unique<NoWork>();
     op.reads_on_host = std::move(reads);
     op.writes = std::move(writes);
   }
 
-  const v1::OpDesc copy_ = MakeOp("copy", {}, {});
-  const v1::OpDesc reshape_ = MakeOp("reshape", {}, {});
+  const OpDef copy_ = {.type = "copy"};
+  const OpDef reshape_ = {
+      .type = "reshape", .attrs = {BoolAttr(std::string(kByReference), false)}, .in_place = {{"X", "Out"}}};
   DeviceVariable a_, b_, c_;
   DeviceVariable lasting_ = {.lasts = true};
   std::vector<DeviceOp> ops_;
