@@ -75,7 +75,7 @@ REGISTER_OP(accuracy)
     return Cost{.flops = Elements(ctx.Input("Out")), .bytes = 4 * Elements(ctx.Input("Out"))};
   }});
 
-REGISTER_KERNEL(accuracy, kCpu, MakeKernel<AccuracyKernel>);
+REGISTER_KERNEL(accuracy, MakeKernel<AccuracyKernel>);
 // It counts in integers.
 REGISTER_HOST_OP(accuracy);
 

@@ -108,14 +108,14 @@ REGISTER_OP(tanh_grad)(UnaryGrad("tanh_grad", "dy * (1 - y^2)", true, 3));
 REGISTER_OP(square)(Unary("square", "x^2", false, 1));
 REGISTER_OP(square_grad)(UnaryGrad("square_grad", "2 * x * dy", false, 2));
 
-REGISTER_KERNEL(relu, kCpu, MakeKernel<UnaryKernel<ReluLoop>>);
-REGISTER_KERNEL(relu_grad, kCpu, MakeKernel<UnaryGradKernel<ReluGradLoop>>);
-REGISTER_KERNEL(sigmoid, kCpu, MakeKernel<UnaryKernel<SigmoidLoop>>);
-REGISTER_KERNEL(sigmoid_grad, kCpu, MakeKernel<UnaryGradKernel<SigmoidGradLoop>>);
-REGISTER_KERNEL(tanh, kCpu, MakeKernel<UnaryKernel<TanhLoop>>);
-REGISTER_KERNEL(tanh_grad, kCpu, MakeKernel<UnaryGradKernel<TanhGradLoop>>);
-REGISTER_KERNEL(square, kCpu, MakeKernel<UnaryKernel<SquareLoop>>);
-REGISTER_KERNEL(square_grad, kCpu, MakeKernel<UnaryGradKernel<SquareGradLoop>>);
+REGISTER_KERNEL(relu, MakeKernel<UnaryKernel<ReluLoop>>);
+REGISTER_KERNEL(relu_grad, MakeKernel<UnaryGradKernel<ReluGradLoop>>);
+REGISTER_KERNEL(sigmoid, MakeKernel<UnaryKernel<SigmoidLoop>>);
+REGISTER_KERNEL(sigmoid_grad, MakeKernel<UnaryGradKernel<SigmoidGradLoop>>);
+REGISTER_KERNEL(tanh, MakeKernel<UnaryKernel<TanhLoop>>);
+REGISTER_KERNEL(tanh_grad, MakeKernel<UnaryGradKernel<TanhGradLoop>>);
+REGISTER_KERNEL(square, MakeKernel<UnaryKernel<SquareLoop>>);
+REGISTER_KERNEL(square_grad, MakeKernel<UnaryGradKernel<SquareGradLoop>>);
 
 }  // namespace
 }  // namespace weir

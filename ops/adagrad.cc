@@ -16,7 +16,7 @@ REGISTER_OP(adagrad)
 (MakeUpdateOp("adagrad", "a += g^2; w -= lr g / (sqrt(a) + epsilon)",
               {FloatAttr("epsilon", 1e-6), FloatAttr("initial_accumulator", 0)},
               {{.slot = "Moment", .initial_attr = "initial_accumulator"}}, 7));
-REGISTER_KERNEL(adagrad, kCpu, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
+REGISTER_KERNEL(adagrad, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
 REGISTER_ROW_RULE(adagrad, [](const AttrReader& attrs) { return MakeRowRule("adagrad", MathOf(attrs), attrs); });
 
 }  // namespace

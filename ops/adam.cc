@@ -27,7 +27,7 @@ REGISTER_OP(adam)
 (MakeUpdateOp("adam", "w -= lr mhat / (sqrt(vhat) + epsilon)",
               {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8)},
               {{.slot = "Moment1"}, {.slot = "Moment2"}, {.slot = "Step", .like = StateDef::kCount}}, 12));
-REGISTER_KERNEL(adam, kCpu, MakeKernel<AdamKernel>);
+REGISTER_KERNEL(adam, MakeKernel<AdamKernel>);
 REGISTER_ROW_RULE(adam, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
   return std::unique_ptr<RowRule>(new AdamRowRule("adam", attrs));
 });

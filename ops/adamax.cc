@@ -28,7 +28,7 @@ REGISTER_OP(adamax)
 (MakeUpdateOp("adamax", "w -= lr / (1 - b1^t) m / u, u the largest gradient, fading",
               {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8)},
               {{.slot = "Moment"}, {.slot = "InfNorm"}, {.slot = "Step", .like = StateDef::kCount}}, 10));
-REGISTER_KERNEL(adamax, kCpu, MakeKernel<AdamaxKernel>);
+REGISTER_KERNEL(adamax, MakeKernel<AdamaxKernel>);
 REGISTER_ROW_RULE(adamax, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
   return std::unique_ptr<RowRule>(new AdamaxRowRule("adamax", attrs));
 });

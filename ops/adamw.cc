@@ -28,7 +28,7 @@ REGISTER_OP(adamw)
               {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8),
                FloatAttr("weight_decay", 0.01)},
               {{.slot = "Moment1"}, {.slot = "Moment2"}, {.slot = "Step", .like = StateDef::kCount}}, 14));
-REGISTER_KERNEL(adamw, kCpu, MakeKernel<AdamWKernel>);
+REGISTER_KERNEL(adamw, MakeKernel<AdamWKernel>);
 REGISTER_ROW_RULE(adamw, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
   return std::unique_ptr<RowRule>(new AdamWRowRule("adamw", attrs));
 });

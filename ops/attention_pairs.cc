@@ -158,8 +158,8 @@ REGISTER_OP(attention_pairs_grad)
   },
   .cost = PairsCost});
 
-REGISTER_KERNEL(attention_pairs, kCpu, MakeKernel<AttentionPairsKernel>);
-REGISTER_KERNEL(attention_pairs_grad, kCpu, MakeKernel<AttentionPairsGradKernel>);
+REGISTER_KERNEL(attention_pairs, MakeKernel<AttentionPairsKernel>);
+REGISTER_KERNEL(attention_pairs_grad, MakeKernel<AttentionPairsGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -182,8 +182,8 @@ REGISTER_OP(attention_pool_grad)
   },
   .cost = PoolCost});
 
-REGISTER_KERNEL(attention_pool, kCpu, MakeKernel<AttentionPoolKernel>);
-REGISTER_KERNEL(attention_pool_grad, kCpu, MakeKernel<AttentionPoolGradKernel>);
+REGISTER_KERNEL(attention_pool, MakeKernel<AttentionPoolKernel>);
+REGISTER_KERNEL(attention_pool_grad, MakeKernel<AttentionPoolGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -139,7 +139,7 @@ REGISTER_OP(auc)
       },
   .in_place = {{"StatPos", "StatPosOut"}, {"StatNeg", "StatNegOut"}}});
 
-REGISTER_KERNEL(auc, kCpu, MakeKernel<AucKernel>);
+REGISTER_KERNEL(auc, MakeKernel<AucKernel>);
 // It counts in integers.
 REGISTER_HOST_OP(auc);
 

@@ -390,8 +390,8 @@ REGISTER_OP(batch_norm_grad)
   .cost = BatchNormCost(10, 7),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(batch_norm, kCpu, MakeBatchNorm<BatchNormKernel>);
-REGISTER_KERNEL(batch_norm_grad, kCpu, MakeBatchNorm<BatchNormGradKernel>);
+REGISTER_KERNEL(batch_norm, MakeBatchNorm<BatchNormKernel>);
+REGISTER_KERNEL(batch_norm_grad, MakeBatchNorm<BatchNormGradKernel>);
 REGISTER_RUNNING_AVERAGES(batch_norm)({.op = "batch_norm", .inputs = {"Mean", "Variance"}, .momentum = "momentum"});
 
 }  // namespace

@@ -79,7 +79,7 @@ REGISTER_OP(cast)
   .gradient = CastGradient,
   .cost = ElementwiseCost(1)});
 
-REGISTER_KERNEL(cast, kCpu, MakeKernel<CastKernel>);
+REGISTER_KERNEL(cast, MakeKernel<CastKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -93,7 +93,7 @@ REGISTER_OP(clip)
   },
   .cost = ElementwiseCost(2),
   .in_place = {{"X", "Out"}}});
-REGISTER_KERNEL(clip, kCpu, MakeKernel<ClipKernel>);
+REGISTER_KERNEL(clip, MakeKernel<ClipKernel>);
 REGISTER_ROW_GRADIENT(clip, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowGradientRule>> {
   return std::unique_ptr<RowGradientRule>(
       new ClipRows(static_cast<float>(attrs.Float("min")), static_cast<float>(attrs.Float("max"))));

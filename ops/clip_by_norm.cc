@@ -80,7 +80,7 @@ REGISTER_OP(clip_by_norm)
   },
   .cost = ElementwiseCost(1),
   .in_place = {{"X", "Out"}}});
-REGISTER_KERNEL(clip_by_norm, kCpu, MakeKernel<ClipByNormKernel>);
+REGISTER_KERNEL(clip_by_norm, MakeKernel<ClipByNormKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -184,8 +184,8 @@ REGISTER_OP(concat_grad)
   .shape = ConcatGradShape,
   .cost = ElementwiseCost(0)});
 
-REGISTER_KERNEL(concat, kCpu, MakeKernel<ConcatKernel>);
-REGISTER_KERNEL(concat_grad, kCpu, MakeKernel<ConcatGradKernel>);
+REGISTER_KERNEL(concat, MakeKernel<ConcatKernel>);
+REGISTER_KERNEL(concat_grad, MakeKernel<ConcatGradKernel>);
 
 }  // namespace
 }  // namespace weir

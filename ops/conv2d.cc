@@ -403,8 +403,8 @@ REGISTER_OP(conv2d_grad)
   .cost = ConvCost(2),
   .apart = "X@GRAD"});
 
-REGISTER_KERNEL(conv2d, kCpu, MakeConvKernel<ConvKernel>);
-REGISTER_KERNEL(conv2d_grad, kCpu, MakeConvKernel<ConvGradKernel>);
+REGISTER_KERNEL(conv2d, MakeConvKernel<ConvKernel>);
+REGISTER_KERNEL(conv2d_grad, MakeConvKernel<ConvGradKernel>);
 
 }  // namespace
 }  // namespace weir

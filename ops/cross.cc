@@ -100,8 +100,8 @@ REGISTER_OP(cross_grad)
   .cost = ElementwiseCost(2),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(cross, kCpu, MakeKernel<CrossKernel>);
-REGISTER_KERNEL(cross_grad, kCpu, MakeKernel<CrossGradKernel>);
+REGISTER_KERNEL(cross, MakeKernel<CrossKernel>);
+REGISTER_KERNEL(cross_grad, MakeKernel<CrossGradKernel>);
 
 }  // namespace
 }  // namespace weir

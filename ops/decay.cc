@@ -138,7 +138,7 @@ REGISTER_OP(decay)
         return Cost{.flops = 4 * elements, .bytes = 12 * elements};
       },
   .in_place = {{"Grad", "Out"}}});
-REGISTER_KERNEL(decay, kCpu, MakeKernel<DecayKernel>);
+REGISTER_KERNEL(decay, MakeKernel<DecayKernel>);
 REGISTER_ROW_GRADIENT(decay, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowGradientRule>> {
   return std::unique_ptr<RowGradientRule>(
       new DecayRows(static_cast<float>(attrs.Float("l1")), static_cast<float>(attrs.Float("l2"))));

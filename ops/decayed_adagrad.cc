@@ -17,7 +17,7 @@ DecayedAdagradMath MathOf(const AttrReader& attrs) {
 REGISTER_OP(decayed_adagrad)
 (MakeUpdateOp("decayed_adagrad", "a = decay a + (1 - decay) g^2; w -= lr g / (sqrt(a) + epsilon)",
               {FloatAttr("decay", 0.95), FloatAttr("epsilon", 1e-6)}, {{.slot = "Moment"}}, 9));
-REGISTER_KERNEL(decayed_adagrad, kCpu, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
+REGISTER_KERNEL(decayed_adagrad, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
 REGISTER_ROW_RULE(decayed_adagrad,
                   [](const AttrReader& attrs) { return MakeRowRule("decayed_adagrad", MathOf(attrs), attrs); });
 

@@ -71,7 +71,7 @@ REGISTER_OP(delay_compensate)
   },
   .cost = ElementwiseCost(5),
   .in_place = {{"Grad", "Out"}}});
-REGISTER_KERNEL(delay_compensate, kCpu, MakeKernel<DelayCompensateKernel>);
+REGISTER_KERNEL(delay_compensate, MakeKernel<DelayCompensateKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -273,8 +273,8 @@ REGISTER_OP(dot_interaction_grad)
   },
   .cost = PairCost(2)});
 
-REGISTER_KERNEL(dot_interaction, kCpu, MakeKernel<DotInteractionKernel>);
-REGISTER_KERNEL(dot_interaction_grad, kCpu, MakeKernel<DotInteractionGradKernel>);
+REGISTER_KERNEL(dot_interaction, MakeKernel<DotInteractionKernel>);
+REGISTER_KERNEL(dot_interaction_grad, MakeKernel<DotInteractionGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -120,8 +120,8 @@ REGISTER_OP(dropout_grad)
   .cost = ElementwiseCost(1),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(dropout, kCpu, MakeKernel<DropoutKernel>);
-REGISTER_KERNEL(dropout_grad, kCpu, MakeKernel<DropoutGradKernel>);
+REGISTER_KERNEL(dropout, MakeKernel<DropoutKernel>);
+REGISTER_KERNEL(dropout_grad, MakeKernel<DropoutGradKernel>);
 
 }  // namespace
 }  // namespace weir

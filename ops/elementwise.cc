@@ -205,14 +205,14 @@ REGISTER_OP(elementwise_mul_grad)(ElementwiseGrad("elementwise_mul"));
 REGISTER_OP(elementwise_div)(Elementwise("elementwise_div", "x / y, Y broadcast", LossForm::kOther));
 REGISTER_OP(elementwise_div_grad)(ElementwiseGrad("elementwise_div"));
 
-REGISTER_KERNEL(elementwise_add, kCpu, MakeKernel<ElementwiseKernel<kAddMathLoops>>);
-REGISTER_KERNEL(elementwise_add_grad, kCpu, MakeKernel<ElementwiseGradKernel<kAddMathLoops>>);
-REGISTER_KERNEL(elementwise_sub, kCpu, MakeKernel<ElementwiseKernel<kSubMathLoops>>);
-REGISTER_KERNEL(elementwise_sub_grad, kCpu, MakeKernel<ElementwiseGradKernel<kSubMathLoops>>);
-REGISTER_KERNEL(elementwise_mul, kCpu, MakeKernel<ElementwiseKernel<kMulMathLoops>>);
-REGISTER_KERNEL(elementwise_mul_grad, kCpu, MakeKernel<ElementwiseGradKernel<kMulMathLoops>>);
-REGISTER_KERNEL(elementwise_div, kCpu, MakeKernel<ElementwiseKernel<kDivMathLoops>>);
-REGISTER_KERNEL(elementwise_div_grad, kCpu, MakeKernel<ElementwiseGradKernel<kDivMathLoops>>);
+REGISTER_KERNEL(elementwise_add, MakeKernel<ElementwiseKernel<kAddMathLoops>>);
+REGISTER_KERNEL(elementwise_add_grad, MakeKernel<ElementwiseGradKernel<kAddMathLoops>>);
+REGISTER_KERNEL(elementwise_sub, MakeKernel<ElementwiseKernel<kSubMathLoops>>);
+REGISTER_KERNEL(elementwise_sub_grad, MakeKernel<ElementwiseGradKernel<kSubMathLoops>>);
+REGISTER_KERNEL(elementwise_mul, MakeKernel<ElementwiseKernel<kMulMathLoops>>);
+REGISTER_KERNEL(elementwise_mul_grad, MakeKernel<ElementwiseGradKernel<kMulMathLoops>>);
+REGISTER_KERNEL(elementwise_div, MakeKernel<ElementwiseKernel<kDivMathLoops>>);
+REGISTER_KERNEL(elementwise_div_grad, MakeKernel<ElementwiseGradKernel<kDivMathLoops>>);
 
 }  // namespace
 }  // namespace weir

@@ -239,8 +239,8 @@ REGISTER_OP(fc_grad)
   .cost = MatrixProductCost("X", "W", 2),
   .apart = "X@GRAD"});
 
-REGISTER_KERNEL(fc, kCpu, MakeFc<FcKernel>);
-REGISTER_KERNEL(fc_grad, kCpu, MakeFc<FcGradKernel>);
+REGISTER_KERNEL(fc, MakeFc<FcKernel>);
+REGISTER_KERNEL(fc_grad, MakeFc<FcGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -41,7 +41,7 @@ REGISTER_OP(fetch_barrier)
     return absl::OkStatus();
   },
   .cost = [](InferContext&) { return Cost{}; }});
-REGISTER_KERNEL(fetch_barrier, kCpu, MakeKernel<FetchBarrierKernel>);
+REGISTER_KERNEL(fetch_barrier, MakeKernel<FetchBarrierKernel>);
 REGISTER_HOST_OP(fetch_barrier);
 
 }  // namespace

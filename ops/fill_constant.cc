@@ -100,7 +100,7 @@ REGISTER_OP(fill_constant)
         return Cost{.bytes = static_cast<double>(ElementCount(ctx.attrs().Ints("shape"))) *
                              static_cast<double>(DTypeSize(ctx.attrs().Type("dtype")))};
       }});
-REGISTER_KERNEL(fill_constant, kCpu, MakeKernel<FillConstantKernel>);
+REGISTER_KERNEL(fill_constant, MakeKernel<FillConstantKernel>);
 
 }  // namespace
 }  // namespace weir

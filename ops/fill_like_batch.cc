@@ -60,7 +60,7 @@ REGISTER_OP(fill_like_batch)
   .shape = FillLikeBatchShape,
   .cost = ElementwiseCost(0)});
 
-REGISTER_KERNEL(fill_like_batch, kCpu, MakeKernel<FillLikeBatchKernel>);
+REGISTER_KERNEL(fill_like_batch, MakeKernel<FillLikeBatchKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -194,8 +194,8 @@ REGISTER_OP(fm_interaction_grad)
   .cost = FmGradCost,
   .in_place = {{"X", "X@GRAD"}, {"Onto", "X@GRAD"}}});
 
-REGISTER_KERNEL(fm_interaction, kCpu, MakeKernel<FmInteractionKernel>);
-REGISTER_KERNEL(fm_interaction_grad, kCpu, MakeKernel<FmInteractionGradKernel>);
+REGISTER_KERNEL(fm_interaction, MakeKernel<FmInteractionKernel>);
+REGISTER_KERNEL(fm_interaction_grad, MakeKernel<FmInteractionGradKernel>);
 
 }  // namespace
 

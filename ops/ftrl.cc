@@ -39,7 +39,7 @@ REGISTER_OP(ftrl)
                FloatAttr("initial_accumulator", 0.1)},
               {{.slot = "SquaredAccumulator", .initial_attr = "initial_accumulator"}, {.slot = "LinearAccumulator"}},
               20));
-REGISTER_KERNEL(ftrl, kCpu, Kernel);
+REGISTER_KERNEL(ftrl, Kernel);
 REGISTER_ROW_RULE(ftrl, Rule);
 
 }  // namespace

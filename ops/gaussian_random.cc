@@ -8,7 +8,7 @@ namespace {
 
 REGISTER_OP(gaussian_random)
 (MakeRandomInitOp("gaussian_random", "normal with mean and stddev", {FloatAttr("mean", 0), FloatAttr("stddev", 1)}));
-REGISTER_KERNEL(gaussian_random, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(gaussian_random, [](const KernelInit& init) {
   v1::Initializer initializer;
   initializer.mutable_gaussian()->set_mean(init.attrs.Float("mean"));
   initializer.mutable_gaussian()->set_stddev(init.attrs.Float("stddev"));

@@ -139,7 +139,7 @@ REGISTER_OP(lamb)
 (WithNorms(MakeUpdateOp("lamb", "Adam's direction with a rate for each parameter, by |w| / |r|", Attrs(),
                         {{.slot = "Moment1"}, {.slot = "Moment2"}, {.slot = "Step", .like = StateDef::kCount}}, 16),
            {"ParamNorm", "DirectionNorm"}));
-REGISTER_KERNEL(lamb, kCpu, MakeKernel<LambKernel>);
+REGISTER_KERNEL(lamb, MakeKernel<LambKernel>);
 
 REGISTER_OP(lamb_direction)
 ({.type = "lamb_direction",
@@ -170,7 +170,7 @@ REGISTER_OP(lamb_direction)
     return absl::OkStatus();
   },
   .cost = ElementwiseCost(12)});
-REGISTER_KERNEL(lamb_direction, kCpu, MakeKernel<LambDirectionKernel>);
+REGISTER_KERNEL(lamb_direction, MakeKernel<LambDirectionKernel>);
 
 }  // namespace
 }  // namespace weir

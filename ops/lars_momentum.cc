@@ -49,7 +49,7 @@ REGISTER_OP(lars_momentum)
                          FloatAttr("epsilon", 0)},
                         {{.slot = "Velocity"}}, 6),
            {"ParamNorm", "GradNorm"}));
-REGISTER_KERNEL(lars_momentum, kCpu, MakeKernel<LarsMomentumKernel>);
+REGISTER_KERNEL(lars_momentum, MakeKernel<LarsMomentumKernel>);
 
 }  // namespace
 }  // namespace weir

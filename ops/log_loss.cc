@@ -70,8 +70,8 @@ REGISTER_OP(log_loss_grad)
   .cost = ElementwiseCost(10),
   .in_place = {{"Loss@GRAD", "Predicted@GRAD"}}});
 
-REGISTER_KERNEL(log_loss, kCpu, MakeKernel<ColumnLossKernel<Loops>>);
-REGISTER_KERNEL(log_loss_grad, kCpu, MakeKernel<ColumnLossGradKernel<Loops>>);
+REGISTER_KERNEL(log_loss, MakeKernel<ColumnLossKernel<Loops>>);
+REGISTER_KERNEL(log_loss_grad, MakeKernel<ColumnLossGradKernel<Loops>>);
 
 }  // namespace
 }  // namespace weir

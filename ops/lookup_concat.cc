@@ -418,11 +418,11 @@ REGISTER_OP(lookup_concat_grad)
   .shape = LookupConcatGradShape,
   .cost = BackwardCost});
 
-REGISTER_KERNEL(lookup_concat, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+REGISTER_KERNEL(lookup_concat, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
   ASSIGN_OR_RETURN(LookupConcat pieces, ReadLookupConcat(init));
   return std::unique_ptr<OpKernel>(new LookupConcatKernel(std::move(pieces)));
 });
-REGISTER_KERNEL(lookup_concat_grad, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+REGISTER_KERNEL(lookup_concat_grad, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
   ASSIGN_OR_RETURN(LookupConcatGrad pieces, ReadLookupConcatGrad(init));
   return std::unique_ptr<OpKernel>(new LookupConcatGradKernel(std::move(pieces)));
 });

@@ -117,8 +117,8 @@ REGISTER_OP(lookup_rows_grad)
   },
   .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("Rows").dims(1)); }});
 
-REGISTER_KERNEL(lookup_rows, kCpu, Make<LookupRowsKernel>);
-REGISTER_KERNEL(lookup_rows_grad, kCpu, Make<LookupRowsGradKernel>);
+REGISTER_KERNEL(lookup_rows, Make<LookupRowsKernel>);
+REGISTER_KERNEL(lookup_rows_grad, Make<LookupRowsGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -163,11 +163,11 @@ REGISTER_OP(lookup_table_grad)
   },
   .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("W").dims(1)); }});
 
-REGISTER_KERNEL(lookup_table, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+REGISTER_KERNEL(lookup_table, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
   ASSIGN_OR_RETURN(const LookupAttrs attrs, AttrsOfLocalTable(init));
   return std::unique_ptr<OpKernel>(new LookupTableKernel(attrs));
 });
-REGISTER_KERNEL(lookup_table_grad, kCpu, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
+REGISTER_KERNEL(lookup_table_grad, [](const KernelInit& init) -> absl::StatusOr<std::unique_ptr<OpKernel>> {
   ASSIGN_OR_RETURN(const LookupAttrs attrs, AttrsOfLocalTable(init));
   return std::unique_ptr<OpKernel>(new LookupTableGradKernel(attrs, init.attrs.Bool("is_sparse")));
 });

@@ -36,7 +36,7 @@ REGISTER_OP(lr_count)
   },
   .cost = [](InferContext&) { return Cost{.flops = 1, .bytes = 16}; },
   .in_place = {{"Step", "StepOut"}}});
-REGISTER_KERNEL(lr_count, kCpu, MakeKernel<CountKernel>);
+REGISTER_KERNEL(lr_count, MakeKernel<CountKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -40,7 +40,7 @@ REGISTER_OP(lr_rate)
     return absl::OkStatus();
   },
   .cost = [](InferContext&) { return Cost{.flops = 1, .bytes = 12}; }});
-REGISTER_KERNEL(lr_rate, kCpu, MakeKernel<RateKernel>);
+REGISTER_KERNEL(lr_rate, MakeKernel<RateKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -32,7 +32,7 @@ absl::Status CheckDecaySteps(InferContext& ctx) { return CheckSteps(ctx, "decay_
 REGISTER_OP(lr_constant)
 (MakeScheduleOp(
     {.type = "lr_constant", .summary = "the learning rate", .attrs = {Required(FloatAttr("learning_rate", 0))}}));
-REGISTER_KERNEL(lr_constant, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(lr_constant, [](const KernelInit& init) {
   return MakeScheduleKernel([lr = init.attrs.Float("learning_rate")](int64_t, double) { return lr; });
 });
 
@@ -61,7 +61,7 @@ REGISTER_OP(lr_exponential)
                  .summary = "lr decay_rate^(t / decay_steps)",
                  .attrs = QuotientAttrs(),
                  .check = CheckDecaySteps}));
-REGISTER_KERNEL(lr_exponential, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(lr_exponential, [](const KernelInit& init) {
   return MakeScheduleKernel([c = Quotient(init.attrs)](int64_t t, double) { return c.lr * std::pow(c.rate, c.At(t)); });
 });
 
@@ -70,7 +70,7 @@ REGISTER_OP(lr_natural_exp)
                  .summary = "lr e^(-decay_rate t / decay_steps)",
                  .attrs = QuotientAttrs(),
                  .check = CheckDecaySteps}));
-REGISTER_KERNEL(lr_natural_exp, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(lr_natural_exp, [](const KernelInit& init) {
   return MakeScheduleKernel(
       [c = Quotient(init.attrs)](int64_t t, double) { return c.lr * std::exp(-c.rate * c.At(t)); });
 });
@@ -80,7 +80,7 @@ REGISTER_OP(lr_inverse_time)
                  .summary = "lr / (1 + decay_rate t / decay_steps)",
                  .attrs = QuotientAttrs(),
                  .check = CheckDecaySteps}));
-REGISTER_KERNEL(lr_inverse_time, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(lr_inverse_time, [](const KernelInit& init) {
   return MakeScheduleKernel([c = Quotient(init.attrs)](int64_t t, double) { return c.lr / (1 + c.rate * c.At(t)); });
 });
 
@@ -101,7 +101,7 @@ REGISTER_OP(lr_polynomial)
                  .attrs = {Required(FloatAttr("learning_rate", 0)), Required(IntAttr("decay_steps", 1)),
                            FloatAttr("end_learning_rate", 0.0001), FloatAttr("power", 1), BoolAttr("cycle", false)},
                  .check = CheckDecaySteps}));
-REGISTER_KERNEL(lr_polynomial, kCpu, Polynomial);
+REGISTER_KERNEL(lr_polynomial, Polynomial);
 
 REGISTER_OP(lr_piecewise)
 (MakeScheduleOp({.type = "lr_piecewise",
@@ -118,7 +118,7 @@ REGISTER_OP(lr_piecewise)
                      return ctx.Error("boundaries must ascend");
                    return absl::OkStatus();
                  }}));
-REGISTER_KERNEL(lr_piecewise, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(lr_piecewise, [](const KernelInit& init) {
   return MakeScheduleKernel(
       [boundaries = init.attrs.Ints("boundaries"), values = init.attrs.Floats("values")](int64_t t, double) {
         const auto after = std::upper_bound(boundaries.begin(), boundaries.end(), t);
@@ -141,7 +141,7 @@ REGISTER_OP(lr_noam)
                  .attrs = {Required(FloatAttr("learning_rate", 0)), Required(FloatAttr("d_model", 1)),
                            Required(IntAttr("warmup_steps", 1))},
                  .check = [](InferContext& ctx) { return CheckSteps(ctx, "warmup_steps"); }}));
-REGISTER_KERNEL(lr_noam, kCpu, Noam);
+REGISTER_KERNEL(lr_noam, Noam);
 
 absl::StatusOr<std::unique_ptr<OpKernel>> Cosine(const KernelInit& init) {
   const double lr = init.attrs.Float("learning_rate"), end = init.attrs.Float("end_learning_rate");
@@ -158,7 +158,7 @@ REGISTER_OP(lr_cosine)
                  .attrs = {Required(FloatAttr("learning_rate", 0)), Required(IntAttr("decay_steps", 1)),
                            FloatAttr("end_learning_rate", 0)},
                  .check = CheckDecaySteps}));
-REGISTER_KERNEL(lr_cosine, kCpu, Cosine);
+REGISTER_KERNEL(lr_cosine, Cosine);
 
 absl::StatusOr<std::unique_ptr<OpKernel>> WarmUp(const KernelInit& init) {
   const double start = init.attrs.Float("start"), end = init.attrs.Float("end");
@@ -175,7 +175,7 @@ REGISTER_OP(lr_warm_up)
                            Required(FloatAttr("end", 0))},
                  .behind_another = true,
                  .check = [](InferContext& ctx) { return CheckSteps(ctx, "steps"); }}));
-REGISTER_KERNEL(lr_warm_up, kCpu, WarmUp);
+REGISTER_KERNEL(lr_warm_up, WarmUp);
 
 }  // namespace
 }  // namespace weir

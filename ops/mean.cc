@@ -71,8 +71,8 @@ REGISTER_OP(mean_grad)
   },
   .cost = ElementwiseCost(0)});
 
-REGISTER_KERNEL(mean, kCpu, MakeKernel<MeanKernel>);
-REGISTER_KERNEL(mean_grad, kCpu, MakeKernel<MeanGradKernel>);
+REGISTER_KERNEL(mean, MakeKernel<MeanKernel>);
+REGISTER_KERNEL(mean_grad, MakeKernel<MeanGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -71,7 +71,7 @@ REGISTER_OP(merge)
   },
   .cost = ElementwiseCost(1),
   .in_place = {{"X", "Out"}}});
-REGISTER_KERNEL(merge, kCpu, MakeKernel<MergeKernel>);
+REGISTER_KERNEL(merge, MakeKernel<MergeKernel>);
 
 }  // namespace
 }  // namespace weir

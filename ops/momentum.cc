@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<RowRule>> Rule(const AttrReader& attrs) {
 REGISTER_OP(momentum)
 (MakeUpdateOp("momentum", "v = mu v + g; w -= lr v, or Nesterov's form",
               {FloatAttr("mu", 0.9), BoolAttr("use_nesterov", false)}, {{.slot = "Velocity"}}, 5));
-REGISTER_KERNEL(momentum, kCpu, Kernel);
+REGISTER_KERNEL(momentum, Kernel);
 REGISTER_ROW_RULE(momentum, Rule);
 
 }  // namespace

@@ -105,8 +105,8 @@ REGISTER_OP(mul_grad)
   .cost = MatrixProductCost("X", "Y", 2),
   .apart = "X@GRAD"});
 
-REGISTER_KERNEL(mul, kCpu, MakeKernel<MulKernel>);
-REGISTER_KERNEL(mul_grad, kCpu, MakeKernel<MulGradKernel>);
+REGISTER_KERNEL(mul, MakeKernel<MulKernel>);
+REGISTER_KERNEL(mul_grad, MakeKernel<MulGradKernel>);
 
 }  // namespace
 }  // namespace weir

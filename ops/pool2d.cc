@@ -312,8 +312,8 @@ REGISTER_OP(pool2d_grad)
   },
   .cost = PoolCost});
 
-REGISTER_KERNEL(pool2d, kCpu, MakePoolKernel<PoolKernel>);
-REGISTER_KERNEL(pool2d_grad, kCpu, MakePoolKernel<PoolGradKernel>);
+REGISTER_KERNEL(pool2d, MakePoolKernel<PoolKernel>);
+REGISTER_KERNEL(pool2d_grad, MakePoolKernel<PoolGradKernel>);
 
 }  // namespace
 }  // namespace weir

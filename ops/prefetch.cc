@@ -241,7 +241,7 @@ REGISTER_OP(prefetch)
     }
     return cost;
   }});
-REGISTER_KERNEL(prefetch, kCpu, MakeKernel<PrefetchKernel>);
+REGISTER_KERNEL(prefetch, MakeKernel<PrefetchKernel>);
 REGISTER_HOST_OP(prefetch);
 
 }  // namespace

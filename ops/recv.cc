@@ -70,7 +70,7 @@ REGISTER_OP(recv)
         }
         return cost;
       }});
-REGISTER_KERNEL(recv, kCpu, Make);
+REGISTER_KERNEL(recv, Make);
 REGISTER_HOST_OP(recv);
 
 }  // namespace

@@ -165,8 +165,8 @@ REGISTER_OP(reduce_sum_grad)
   .shape = ReduceSumGradShape,
   .cost = ElementwiseCost(0)});
 
-REGISTER_KERNEL(reduce_sum, kCpu, MakeKernel<ReduceSumKernel>);
-REGISTER_KERNEL(reduce_sum_grad, kCpu, MakeKernel<ReduceSumGradKernel>);
+REGISTER_KERNEL(reduce_sum, MakeKernel<ReduceSumKernel>);
+REGISTER_KERNEL(reduce_sum_grad, MakeKernel<ReduceSumGradKernel>);
 
 }  // namespace
 }  // namespace weir

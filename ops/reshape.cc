@@ -153,8 +153,8 @@ REGISTER_OP(reshape_grad)
   .cost = ElementwiseCost(0),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(reshape, kCpu, MakeKernel<ReshapeKernel>);
-REGISTER_KERNEL(reshape_grad, kCpu, MakeKernel<ReshapeGradKernel>);
+REGISTER_KERNEL(reshape, MakeKernel<ReshapeKernel>);
+REGISTER_KERNEL(reshape_grad, MakeKernel<ReshapeGradKernel>);
 
 }  // namespace
 }  // namespace weir

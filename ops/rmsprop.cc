@@ -27,15 +27,14 @@ std::vector<AttrDef> RmspropAttrs() { return {FloatAttr("rho", 0.95), FloatAttr(
 REGISTER_OP(rmsprop)
 (MakeUpdateOp("rmsprop", "v = mu v + lr g / sqrt(r + epsilon); w -= v", RmspropAttrs(),
               {{.slot = "MeanSquare"}, {.slot = "Moment"}}, 10));
-REGISTER_KERNEL(rmsprop, kCpu,
-                [](const KernelInit& init) { return MakeUpdateKernel(MathOf<RmspropMath>(init.attrs)); });
+REGISTER_KERNEL(rmsprop, [](const KernelInit& init) { return MakeUpdateKernel(MathOf<RmspropMath>(init.attrs)); });
 REGISTER_ROW_RULE(rmsprop,
                   [](const AttrReader& attrs) { return MakeRowRule("rmsprop", MathOf<RmspropMath>(attrs), attrs); });
 
 REGISTER_OP(rmsprop_centered)
 (MakeUpdateOp("rmsprop_centered", "v = mu v + lr g / sqrt(r - s^2 + epsilon); w -= v", RmspropAttrs(),
               {{.slot = "MeanSquare"}, {.slot = "MeanGrad"}, {.slot = "Moment"}}, 15));
-REGISTER_KERNEL(rmsprop_centered, kCpu,
+REGISTER_KERNEL(rmsprop_centered,
                 [](const KernelInit& init) { return MakeUpdateKernel(MathOf<CenteredRmspropMath>(init.attrs)); });
 REGISTER_ROW_RULE(rmsprop_centered, [](const AttrReader& attrs) {
   return MakeRowRule("rmsprop_centered", MathOf<CenteredRmspropMath>(attrs), attrs);

@@ -12,7 +12,7 @@ namespace weir {
 namespace {
 
 REGISTER_OP(running_average)(MakeUpdateOp("running_average", "w = (1 - rate) w + rate g", {}, {}, 3));
-REGISTER_KERNEL(running_average, kCpu, [](const KernelInit&) { return MakeUpdateKernel(RunningAverageMath()); });
+REGISTER_KERNEL(running_average, [](const KernelInit&) { return MakeUpdateKernel(RunningAverageMath()); });
 
 }  // namespace
 }  // namespace weir

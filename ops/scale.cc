@@ -102,7 +102,7 @@ REGISTER_OP(scale)
   .in_place = {{"X", "Out"}},
   .loss_form = LossForm::kWeightedSum});
 
-REGISTER_KERNEL(scale, kCpu, MakeKernel<ScaleKernel>);
+REGISTER_KERNEL(scale, MakeKernel<ScaleKernel>);
 
 }  // namespace
 }  // namespace weir

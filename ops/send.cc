@@ -172,7 +172,7 @@ REGISTER_OP(send)
         }
         return cost;
       }});
-REGISTER_KERNEL(send, kCpu, MakeKernel<SendKernel>);
+REGISTER_KERNEL(send, MakeKernel<SendKernel>);
 
 }  // namespace
 }  // namespace weir

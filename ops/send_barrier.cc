@@ -84,7 +84,7 @@ REGISTER_OP(send_barrier)
     return absl::OkStatus();
   },
   .cost = [](InferContext&) { return Cost{}; }});
-REGISTER_KERNEL(send_barrier, kCpu, MakeKernel<SendBarrierKernel>);
+REGISTER_KERNEL(send_barrier, MakeKernel<SendBarrierKernel>);
 REGISTER_HOST_OP(send_barrier);
 
 }  // namespace

@@ -61,7 +61,7 @@ REGISTER_OP(sequence_length)
   },
   .cost = ElementwiseCost(1)});
 
-REGISTER_KERNEL(sequence_length, kCpu, MakeKernel<SequenceLengthKernel>);
+REGISTER_KERNEL(sequence_length, MakeKernel<SequenceLengthKernel>);
 // It reads ids.
 REGISTER_HOST_OP(sequence_length);
 

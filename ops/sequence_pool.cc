@@ -216,8 +216,8 @@ REGISTER_OP(sequence_pool_grad)
   },
   .cost = PoolCost});
 
-REGISTER_KERNEL(sequence_pool, kCpu, Make<SequencePoolKernel>);
-REGISTER_KERNEL(sequence_pool_grad, kCpu, Make<SequencePoolGradKernel>);
+REGISTER_KERNEL(sequence_pool, Make<SequencePoolKernel>);
+REGISTER_KERNEL(sequence_pool_grad, Make<SequencePoolGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -10,7 +10,7 @@ namespace weir {
 namespace {
 
 REGISTER_OP(sgd)(MakeUpdateOp("sgd", "w -= lr g", {}, {}, 2));
-REGISTER_KERNEL(sgd, kCpu, [](const KernelInit&) { return MakeUpdateKernel(SgdMath{}); });
+REGISTER_KERNEL(sgd, [](const KernelInit&) { return MakeUpdateKernel(SgdMath{}); });
 REGISTER_ROW_RULE(sgd, [](const AttrReader& attrs) { return MakeRowRule("sgd", SgdMath{}, attrs); });
 
 }  // namespace

@@ -28,7 +28,7 @@ REGISTER_OP(share_buffers)
     return ctx.Error("as many buffers as vars are needed");
   },
   .cost = [](InferContext&) { return Cost{}; }});
-REGISTER_KERNEL(share_buffers, kCpu, MakeKernel<ShareBuffersKernel>);
+REGISTER_KERNEL(share_buffers, MakeKernel<ShareBuffersKernel>);
 REGISTER_HOST_OP(share_buffers);
 
 }  // namespace

@@ -166,7 +166,7 @@ REGISTER_OP(shows)
         }
         return Cost{.flops = 2 * ids, .bytes = 32 * ids};
       }});
-REGISTER_KERNEL(shows, kCpu, MakeKernel<ShowsKernel>);
+REGISTER_KERNEL(shows, MakeKernel<ShowsKernel>);
 // It reads ids, and which rows a gradient has.
 REGISTER_HOST_OP(shows);
 

@@ -59,8 +59,8 @@ REGISTER_OP(sigmoid_cross_entropy_with_logits_grad)
   .cost = ElementwiseCost(30),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(sigmoid_cross_entropy_with_logits, kCpu, MakeKernel<ColumnLossKernel<Loops>>);
-REGISTER_KERNEL(sigmoid_cross_entropy_with_logits_grad, kCpu, MakeKernel<ColumnLossGradKernel<Loops>>);
+REGISTER_KERNEL(sigmoid_cross_entropy_with_logits, MakeKernel<ColumnLossKernel<Loops>>);
+REGISTER_KERNEL(sigmoid_cross_entropy_with_logits_grad, MakeKernel<ColumnLossGradKernel<Loops>>);
 
 }  // namespace
 }  // namespace weir

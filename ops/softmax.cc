@@ -102,8 +102,8 @@ REGISTER_OP(softmax_grad)
   .cost = ElementwiseCost(4),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(softmax, kCpu, MakeKernel<SoftmaxKernel>);
-REGISTER_KERNEL(softmax_grad, kCpu, MakeKernel<SoftmaxGradKernel>);
+REGISTER_KERNEL(softmax, MakeKernel<SoftmaxKernel>);
+REGISTER_KERNEL(softmax_grad, MakeKernel<SoftmaxGradKernel>);
 
 }  // namespace
 }  // namespace weir

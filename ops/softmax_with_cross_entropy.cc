@@ -166,8 +166,8 @@ REGISTER_OP(softmax_with_cross_entropy_grad)
   .cost = ElementwiseCost(2),
   .in_place = {{"Softmax", "Logits@GRAD"}}});
 
-REGISTER_KERNEL(softmax_with_cross_entropy, kCpu, MakeKernel<SoftmaxCrossEntropyKernel>);
-REGISTER_KERNEL(softmax_with_cross_entropy_grad, kCpu, MakeKernel<SoftmaxCrossEntropyGradKernel>);
+REGISTER_KERNEL(softmax_with_cross_entropy, MakeKernel<SoftmaxCrossEntropyKernel>);
+REGISTER_KERNEL(softmax_with_cross_entropy_grad, MakeKernel<SoftmaxCrossEntropyGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -193,8 +193,8 @@ REGISTER_OP(split_grad)
   .shape = SplitGradShape,
   .cost = ElementwiseCost(0)});
 
-REGISTER_KERNEL(split, kCpu, MakeKernel<SplitKernel>);
-REGISTER_KERNEL(split_grad, kCpu, MakeKernel<SplitGradKernel>);
+REGISTER_KERNEL(split, MakeKernel<SplitKernel>);
+REGISTER_KERNEL(split_grad, MakeKernel<SplitGradKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -79,7 +79,7 @@ REGISTER_OP(split_byref)
     return absl::OkStatus();
   },
   .cost = [](InferContext&) { return Cost{}; }});
-REGISTER_KERNEL(split_byref, kCpu, MakeKernel<SplitByrefKernel>);
+REGISTER_KERNEL(split_byref, MakeKernel<SplitByrefKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -107,7 +107,7 @@ REGISTER_OP(split_selected_rows)
         for (int64_t d : ctx.InputShape("X")) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
         return Cost{.bytes = bytes};
       }});
-REGISTER_KERNEL(split_selected_rows, kCpu, MakeKernel<SplitSelectedRowsKernel>);
+REGISTER_KERNEL(split_selected_rows, MakeKernel<SplitSelectedRowsKernel>);
 
 }  // namespace
 }  // namespace weir

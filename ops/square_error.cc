@@ -58,8 +58,8 @@ REGISTER_OP(square_error_grad)
   .cost = ElementwiseCost(4),
   .in_place = {{"Out@GRAD", "X@GRAD"}}});
 
-REGISTER_KERNEL(square_error, kCpu, MakeKernel<ColumnLossKernel<Loops>>);
-REGISTER_KERNEL(square_error_grad, kCpu, MakeKernel<ColumnLossGradKernel<Loops>>);
+REGISTER_KERNEL(square_error, MakeKernel<ColumnLossKernel<Loops>>);
+REGISTER_KERNEL(square_error_grad, MakeKernel<ColumnLossGradKernel<Loops>>);
 
 }  // namespace
 }  // namespace weir

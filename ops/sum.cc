@@ -201,7 +201,7 @@ REGISTER_OP(sum)
   .in_place = {{"X", "Out"}},
   .loss_form = LossForm::kWeightedSum});
 
-REGISTER_KERNEL(sum, kCpu, MakeKernel<SumKernel>);
+REGISTER_KERNEL(sum, MakeKernel<SumKernel>);
 
 }  // namespace
 }  // namespace weir

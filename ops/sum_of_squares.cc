@@ -64,7 +64,7 @@ REGISTER_OP(sum_of_squares)
         const double elements = Elements(ctx.Input("X"));
         return Cost{.flops = 2 * elements, .bytes = 4 * elements};
       }});
-REGISTER_KERNEL(sum_of_squares, kCpu, MakeKernel<SumOfSquaresKernel>);
+REGISTER_KERNEL(sum_of_squares, MakeKernel<SumOfSquaresKernel>);
 
 }  // namespace
 }  // namespace weir

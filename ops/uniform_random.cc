@@ -8,7 +8,7 @@ namespace {
 
 REGISTER_OP(uniform_random)
 (MakeRandomInitOp("uniform_random", "uniform in [min, max)", {FloatAttr("min", -1), FloatAttr("max", 1)}));
-REGISTER_KERNEL(uniform_random, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(uniform_random, [](const KernelInit& init) {
   v1::Initializer initializer;
   initializer.mutable_uniform()->set_min(init.attrs.Float("min"));
   initializer.mutable_uniform()->set_max(init.attrs.Float("max"));

@@ -71,7 +71,7 @@ REGISTER_OP(whole_norm)
         const double words = static_cast<double>(ExactSum::kWords * ctx.InputCount("X"));
         return Cost{.flops = words, .bytes = 8 * words};
       }});
-REGISTER_KERNEL(whole_norm, kCpu, MakeKernel<WholeNormKernel>);
+REGISTER_KERNEL(whole_norm, MakeKernel<WholeNormKernel>);
 
 }  // namespace
 }  // namespace weir

@@ -26,7 +26,7 @@ OpDef Definition() {
 }
 
 REGISTER_OP(xavier)(Definition());
-REGISTER_KERNEL(xavier, kCpu, [](const KernelInit& init) {
+REGISTER_KERNEL(xavier, [](const KernelInit& init) {
   v1::Initializer initializer;
   initializer.mutable_xavier()->set_uniform(init.attrs.Bool("uniform"));
   initializer.mutable_xavier()->set_fan_in(init.attrs.Int("fan_in"));

@@ -18,7 +18,7 @@ absl::StatusOr<CpuOp> CpuOp::Create(const PreparedBlock& block, const BlockOp& o
     made.whole_.writes.insert(made.whole_.writes.end(), slot.vars().begin(), slot.vars().end());
   }
   if (op.mode == OpMode::kGate) made.lanes_to_come_ = std::make_unique<std::atomic<int>>(0);
-  const KernelFactory* factory = KernelRegistry::Global().Find(op.desc->type(), Device::kCpu);
+  const KernelFactory* factory = KernelRegistry::Global().Find(op.desc->type());
   if (factory == nullptr) return absl::NotFoundError("no kernel for CPU");
   ASSIGN_OR_RETURN(made.kernel_, (*factory)(block.InitOf(op)));
   return made;

@@ -22,7 +22,7 @@ bool Contains(const std::vector<DeviceVariable*>& vars, const DeviceVariable* va
 }
 
 absl::Status PlaceOnHost(const PreparedBlock& block, BlockVariables* host_vars, DeviceOp* op) {
-  const KernelFactory* factory = KernelRegistry::Global().Find(op->op.desc->type(), Device::kCpu);
+  const KernelFactory* factory = KernelRegistry::Global().Find(op->op.desc->type());
   if (factory == nullptr) return absl::NotFoundError("no kernel for CPU");
   ASSIGN_OR_RETURN(op->host, (*factory)(block.InitOf(op->op)));
   for (const DeviceKernelContext::Slot& slot : op->context.inputs) Append(slot.vars, &op->reads_on_host);

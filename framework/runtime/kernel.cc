@@ -1,17 +1,8 @@
 #include "framework/runtime/kernel.h"
 
-#include <algorithm>
-
 #include "glog/logging.h"
 
 namespace weir {
-namespace {
-
-using Key = std::pair<std::string_view, Device>;
-
-Key KeyOf(const std::pair<std::string, Device>& stored) { return {stored.first, stored.second}; }
-
-}  // namespace
 
 void StepHealth::Reset() {
   MutexLock lock(&mu_);
@@ -33,19 +24,13 @@ KernelRegistry& KernelRegistry::Global() {
   return *registry;
 }
 
-void KernelRegistry::Register(std::string_view type, Device device, KernelFactory factory) {
-  const Key key(type, device);
-  auto at = std::lower_bound(kernels_.begin(), kernels_.end(), key,
-                             [](const auto& entry, const Key& k) { return KeyOf(entry.first) < k; });
-  CHECK(at == kernels_.end() || KeyOf(at->first) != key) << "kernel of " << type << " is registered twice";
-  kernels_.emplace(at, std::make_pair(std::string(type), device), std::make_unique<KernelFactory>(std::move(factory)));
+void KernelRegistry::Register(std::string_view type, KernelFactory factory) {
+  CHECK(kernels_.emplace(type, std::move(factory)).second) << "kernel of " << type << " is registered twice";
 }
 
-const KernelFactory* KernelRegistry::Find(std::string_view type, Device device) const {
-  const Key key(type, device);
-  auto at = std::lower_bound(kernels_.begin(), kernels_.end(), key,
-                             [](const auto& entry, const Key& k) { return KeyOf(entry.first) < k; });
-  return at == kernels_.end() || KeyOf(at->first) != key ? nullptr : at->second.get();
+const KernelFactory* KernelRegistry::Find(std::string_view type) const {
+  const auto it = kernels_.find(type);
+  return it == kernels_.end() ? nullptr : &it->second;
 }
 
 void KernelRegistry::RegisterHostOp(std::string_view type) {

@@ -5,10 +5,12 @@
 #define WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -124,27 +126,27 @@ using KernelFactory = std::function<absl::StatusOr<std::unique_ptr<OpKernel>>(co
 class KernelRegistry {
  public:
   static KernelRegistry& Global();
-  void Register(std::string_view type, Device device, KernelFactory factory);
+  // CHECK-fails on a type registered twice.
+  void Register(std::string_view type, KernelFactory factory);
   // Returns nullptr if there is none.
-  const KernelFactory* Find(std::string_view type, Device device) const;
+  const KernelFactory* Find(std::string_view type) const;
 
   // Host ops run by their CPU kernels in a trainer on a device, too: they communicate with servers, read ids, or count.
   void RegisterHostOp(std::string_view type);
   bool IsHostOp(std::string_view type) const { return host_ops_.contains(type); }
 
  private:
-  std::vector<std::pair<std::pair<std::string, Device>, std::unique_ptr<KernelFactory>>> kernels_;
+  std::map<std::string, KernelFactory, std::less<>> kernels_;
   std::set<std::string, std::less<>> host_ops_;
 };
 
 struct KernelRegistrar {
-  KernelRegistrar(std::string_view type, Device device, KernelFactory factory) {
-    KernelRegistry::Global().Register(type, device, std::move(factory));
+  KernelRegistrar(std::string_view type, KernelFactory factory) {
+    KernelRegistry::Global().Register(type, std::move(factory));
   }
 };
-#define REGISTER_KERNEL(name, device, factory) \
-  static const ::weir::KernelRegistrar weir_kernel_registrar_##name##_##device(#name, ::weir::Device::device, factory)
-// At namespace scope:  REGISTER_KERNEL(relu, kCpu, MakeKernel<ReluKernel>);
+#define REGISTER_KERNEL(name, ...) static const ::weir::KernelRegistrar weir_kernel_registrar_##name(#name, __VA_ARGS__)
+// At namespace scope:  REGISTER_KERNEL(relu, MakeKernel<ReluKernel>);
 
 struct HostOpRegistrar {
   explicit HostOpRegistrar(std::string_view type) { KernelRegistry::Global().RegisterHostOp(type); }

@@ -20,8 +20,7 @@ int64_t ElementCount(absl::Span<const int64_t> dims) {
 
 std::string ShapeString(absl::Span<const int64_t> dims) { return absl::StrCat("[", absl::StrJoin(dims, ", "), "]"); }
 
-Buffer::Buffer(size_t bytes, Device device) : size_(bytes), device_(device) {
-  CHECK(device == Device::kCpu) << "CUDA memory comes from framework/tensor/device.h";
+Buffer::Buffer(size_t bytes) : size_(bytes) {
   // A whole number of lines: vector loads may read past the last element, never past the last line.
   const size_t rounded = (bytes + 63) / 64 * 64;
   data_ = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
@@ -29,7 +28,7 @@ Buffer::Buffer(size_t bytes, Device device) : size_(bytes), device_(device) {
 }
 
 Buffer::Buffer(std::shared_ptr<void> owner, size_t bytes)
-    : owner_(std::move(owner)), data_(owner_.get()), size_(bytes), device_(Device::kCpu) {
+    : owner_(std::move(owner)), data_(owner_.get()), size_(bytes) {
   CHECK(data_ != nullptr && reinterpret_cast<uintptr_t>(data_) % 64 == 0 && bytes % 64 == 0) << bytes;
 }
 
@@ -37,13 +36,12 @@ Buffer::~Buffer() {
   if (owner_ == nullptr) std::free(data_);
 }
 
-void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims, Device device) {
+void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims) {
   const int64_t size = ElementCount(dims);
   const size_t bytes = static_cast<size_t>(size) * DTypeSize(dtype);
-  const bool keep = buffer_ != nullptr && buffer_.use_count() == 1 && offset_ == 0 && buffer_->size() >= bytes &&
-                    buffer_->device() == device;
+  const bool keep = buffer_ != nullptr && buffer_.use_count() == 1 && offset_ == 0 && buffer_->size() >= bytes;
   if (!keep) {
-    buffer_ = std::make_shared<Buffer>(bytes, device);
+    buffer_ = std::make_shared<Buffer>(bytes);
     offset_ = 0;
   }
   // An op in place resizes a tensor to its own dims.

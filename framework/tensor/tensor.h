@@ -23,13 +23,11 @@ int64_t ElementCount(absl::Span<const int64_t> dims);
 // Returns "[32, 26, 8]".
 std::string ShapeString(absl::Span<const int64_t> dims);
 
-// Location of memory. CUDA memory is accessed through framework/tensor/device.h only.
-enum class Device { kCpu, kCuda };
-
-// Memory aligned to 64 bytes. Shared by a tensor and its views.
+// Memory of the CPU, aligned to 64 bytes; framework/tensor/device_memory.h has that of a device. Shared by a tensor and
+// its views.
 class Buffer {
  public:
-  Buffer(size_t bytes, Device device);
+  explicit Buffer(size_t bytes);
   // Wraps pinned memory of the CPU at owner.get(), which a device can copy from directly. `bytes` must be a multiple of
   // 64.
   Buffer(std::shared_ptr<void> owner, size_t bytes);
@@ -38,14 +36,12 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   void* data() const { return data_; }
   size_t size() const { return size_; }
-  Device device() const { return device_; }
   bool pinned() const { return owner_ != nullptr; }
 
  private:
   const std::shared_ptr<void> owner_;  // null: the memory is this buffer's
   void* data_ = nullptr;
   size_t size_ = 0;
-  Device device_;
 };
 
 // Source of pinned memory. Thread-safe.
@@ -60,13 +56,13 @@ class PinnedMemory {
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(DType dtype, absl::Span<const int64_t> dims, Device device = Device::kCpu) { Resize(dtype, dims, device); }
+  Tensor(DType dtype, absl::Span<const int64_t> dims) { Resize(dtype, dims); }
   template <typename T>
   static Tensor Of(absl::Span<const int64_t> dims, absl::Span<const T> values);
 
   // Sets type and dims; contents are undefined. Keeps the memory if it is large enough and not shared with a view or
   // copy, so a step that repeats shapes allocates nothing.
-  void Resize(DType dtype, absl::Span<const int64_t> dims, Device device = Device::kCpu);
+  void Resize(DType dtype, absl::Span<const int64_t> dims);
   // Takes new memory, pinned if `memory` has some, and leaves the old memory unchanged: a device may still be reading
   // it. Contents are undefined.
   void Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory);
@@ -74,7 +70,7 @@ class Tensor {
   void Reshape(absl::Span<const int64_t> dims);
   // Returns a tensor of dims `dims` over the elements from `begin` on, sharing memory.
   Tensor View(int64_t begin, absl::Span<const int64_t> dims) const;
-  // Copies the elements of `other`; both tensors must be on the CPU.
+  // Copies the elements of `other`.
   void CopyFrom(const Tensor& other);
 
   DType dtype() const { return dtype_; }
@@ -83,7 +79,6 @@ class Tensor {
   int rank() const { return static_cast<int>(dims_.size()); }
   int64_t size() const { return size_; }
   size_t bytes() const { return static_cast<size_t>(size_) * DTypeSize(dtype_); }
-  Device device() const { return buffer_ == nullptr ? Device::kCpu : buffer_->device(); }
   // False until the first Resize: a gradient that was never written is absent, not zero.
   bool initialized() const { return buffer_ != nullptr; }
   // Returns a reference that keeps the memory alive; null unless the memory is pinned.

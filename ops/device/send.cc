@@ -198,7 +198,7 @@ class SendKernel : public OpDeviceKernel {
 };
 
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeSend(const KernelInit& init) {
-  const KernelFactory* factory = KernelRegistry::Global().Find("send", Device::kCpu);
+  const KernelFactory* factory = KernelRegistry::Global().Find("send");
   if (factory == nullptr) return absl::NotFoundError("no kernel for CPU");
   ASSIGN_OR_RETURN(std::unique_ptr<OpKernel> cpu, (*factory)(init));
   return std::unique_ptr<OpDeviceKernel>(new SendKernel(std::move(cpu)));

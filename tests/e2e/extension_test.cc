@@ -122,7 +122,7 @@ RmsMath MathOf(const AttrReader& attrs) {
 REGISTER_OP(extension_rms)
 (MakeUpdateOp("extension_rms", "h = decay h + (1 - decay) g^2; w -= lr g / (sqrt(h) + epsilon)",
               {FloatAttr("decay", 0.9), FloatAttr("epsilon", 1e-3)}, {{.slot = "Square"}}, 8));
-REGISTER_KERNEL(extension_rms, kCpu, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
+REGISTER_KERNEL(extension_rms, [](const KernelInit& init) { return MakeUpdateKernel(MathOf(init.attrs)); });
 REGISTER_ROW_RULE(extension_rms,
                   [](const AttrReader& attrs) { return MakeRowRule("extension_rms", MathOf(attrs), attrs); });
 

@@ -95,7 +95,7 @@ class LanesTest : public ::testing::Test {
   absl::Status Run(const v1::OpDesc& op, std::vector<int64_t> batch) {
     const OpDef* def = OpRegistry::Global().Find(op.type());
     CHECK(def != nullptr) << op.type();
-    const KernelFactory* factory = KernelRegistry::Global().Find(op.type(), Device::kCpu);
+    const KernelFactory* factory = KernelRegistry::Global().Find(op.type());
     CHECK(factory != nullptr) << op.type();
     if (kernel_ == nullptr || kernel_op_ != op.SerializeAsString()) {
       const KernelInit init = {op, *def, AttrReader(op, *def), [&](std::string_view name) -> const v1::VarDesc* {

@@ -64,7 +64,7 @@ class HeldKernel : public OpKernel {
     return absl::OkStatus();
   }
 };
-REGISTER_KERNEL(held_by_test, kCpu,
+REGISTER_KERNEL(held_by_test,
                 [](const KernelInit&) { return std::unique_ptr<OpKernel>(std::make_unique<HeldKernel>()); });
 
 class ServerOverlapTest : public CoreByHand {

@@ -320,11 +320,11 @@ absl::Status OpTest::InferShapes() {
 namespace {
 
 // Runs a kernel with the variables that `find` gives.
-absl::Status RunKernel(const v1::OpDesc& op, Device device, const Descs& descs, const StepContext& step, int lane,
-                       int64_t batch, const std::function<Variable*(bool output, const std::string& name)>& find) {
+absl::Status RunKernel(const v1::OpDesc& op, const Descs& descs, const StepContext& step, int lane, int64_t batch,
+                       const std::function<Variable*(bool output, const std::string& name)>& find) {
   ASSIGN_OR_RETURN(const OpDef* def, OpRegistry::Global().Get(op.type()));
-  const KernelFactory* factory = KernelRegistry::Global().Find(op.type(), device);
-  if (factory == nullptr) return absl::NotFoundError(absl::StrCat(op.type(), " has no kernel for this device"));
+  const KernelFactory* factory = KernelRegistry::Global().Find(op.type());
+  if (factory == nullptr) return absl::NotFoundError(absl::StrCat(op.type(), " has no kernel"));
   const KernelInit init = {.op = op,
                            .def = *def,
                            .attrs = AttrReader(op, *def),
@@ -358,7 +358,7 @@ absl::Status RunKernel(const v1::OpDesc& op, Device device, const Descs& descs, 
 }  // namespace
 
 absl::Status OpTest::RunOp(const v1::OpDesc& op, const Descs& descs, Values_* values) const {
-  return RunKernel(op, Device::kCpu, descs, step_, lane_, batch_,
+  return RunKernel(op, descs, step_, lane_, batch_,
                    [values](bool, const std::string& name) { return &(*values)[name]; });
 }
 
@@ -407,7 +407,7 @@ absl::Status OpTest::CheckInPlace(const v1::OpDesc& op, const Descs& descs, cons
     Values_ values;
     for (const auto& [name, value] : before) values[name] = DeepCopy(value);
     const absl::Status status =
-        RunKernel(op, Device::kCpu, descs, step_, lane_, batch_, [&](bool is_output, const std::string& name) {
+        RunKernel(op, descs, step_, lane_, batch_, [&](bool is_output, const std::string& name) {
           return &values[is_output && name == output->vars(0) ? input->vars(0) : name];
         });
     RETURN_IF_ERROR(status);

@@ -371,16 +371,16 @@ class MarkKernel : public OpKernel {
 
 using PlusKernel = BinaryKernel<std::plus<float>>;
 using TimesKernel = BinaryKernel<std::multiplies<float>>;
-REGISTER_KERNEL(copy, kCpu, MakeKernel<CopyKernel>);
-REGISTER_KERNEL(plus, kCpu, MakeKernel<PlusKernel>);
-REGISTER_KERNEL(times, kCpu, MakeKernel<TimesKernel>);
-REGISTER_KERNEL(fail, kCpu, MakeKernel<FailKernel>);
-REGISTER_KERNEL(meet, kCpu, MakeKernel<MeetKernel>);
-REGISTER_KERNEL(pair, kCpu, MakeKernel<PairKernel>);
-REGISTER_KERNEL(stamp, kCpu, MakeKernel<StampKernel>);
-REGISTER_KERNEL(post, kCpu, MakeKernel<PostKernel>);
-REGISTER_KERNEL(total, kCpu, MakeKernel<TotalKernel>);
-REGISTER_KERNEL(mark, kCpu, MakeKernel<MarkKernel>);
+REGISTER_KERNEL(copy, MakeKernel<CopyKernel>);
+REGISTER_KERNEL(plus, MakeKernel<PlusKernel>);
+REGISTER_KERNEL(times, MakeKernel<TimesKernel>);
+REGISTER_KERNEL(fail, MakeKernel<FailKernel>);
+REGISTER_KERNEL(meet, MakeKernel<MeetKernel>);
+REGISTER_KERNEL(pair, MakeKernel<PairKernel>);
+REGISTER_KERNEL(stamp, MakeKernel<StampKernel>);
+REGISTER_KERNEL(post, MakeKernel<PostKernel>);
+REGISTER_KERNEL(total, MakeKernel<TotalKernel>);
+REGISTER_KERNEL(mark, MakeKernel<MarkKernel>);
 
 }  // namespace
 }  // namespace weir::testing
