@@ -50,16 +50,19 @@ WEIR_VECTORIZED void ElementGradient(int64_t width, const float* __restrict row,
 }
 
 class AttentionPairsKernel : public OpKernel {
+  enum Input { kQuery, kSequence, kLength };
+  enum Output { kOut };
+
  public:
   explicit AttentionPairsKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& query = ctx.input(0);
-    const Tensor& sequence = ctx.input(1);
-    const Tensor& length = ctx.input(2);
+    const Tensor& query = ctx.input(kQuery);
+    const Tensor& sequence = ctx.input(kSequence);
+    const Tensor& length = ctx.input(kLength);
     RETURN_IF_ERROR(CheckSequence("Sequence", sequence, length));
     const int64_t batch = sequence.dim(0), most = sequence.dim(1), width = sequence.dim(2);
     RETURN_IF_ERROR(CheckTensor("Query", query, {batch, width}));
-    Tensor* const out = ctx.output(0);
+    Tensor* const out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, {batch, most, 4 * width});
     if (out->size() == 0) return absl::OkStatus();
     float* row = out->data<float>();
@@ -75,19 +78,22 @@ class AttentionPairsKernel : public OpKernel {
 };
 
 class AttentionPairsGradKernel : public OpKernel {
+  enum Input { kQuery, kSequence, kLength, kOutGrad };
+  enum Output { kQueryGrad, kSequenceGrad };
+
  public:
   explicit AttentionPairsGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& query = ctx.input(0);
-    const Tensor& sequence = ctx.input(1);
-    const Tensor& length = ctx.input(2);
-    const Tensor& dout = ctx.input(3);
+    const Tensor& query = ctx.input(kQuery);
+    const Tensor& sequence = ctx.input(kSequence);
+    const Tensor& length = ctx.input(kLength);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckSequence("Sequence", sequence, length));
     const int64_t width = sequence.dim(2);
     RETURN_IF_ERROR(CheckTensor("Query", query, {sequence.dim(0), width}));
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, {sequence.dim(0), sequence.dim(1), 4 * width}));
-    if (ctx.has_output(0)) OfQuery(sequence, length, dout, ctx.output(0));
-    if (ctx.has_output(1)) OfSequence(query, length, dout, sequence.dims(), ctx.output(1));
+    if (ctx.has_output(kQueryGrad)) OfQuery(sequence, length, dout, ctx.output(kQueryGrad));
+    if (ctx.has_output(kSequenceGrad)) OfSequence(query, length, dout, sequence.dims(), ctx.output(kSequenceGrad));
     return absl::OkStatus();
   }
 

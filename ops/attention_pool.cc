@@ -57,17 +57,20 @@ WEIR_VECTORIZED void ElementGradients(int64_t n, int64_t width, const float* __r
 }
 
 class AttentionPoolKernel : public OpKernel {
+  enum Input { kScore, kSequence, kLength };
+  enum Output { kOut, kWeight };
+
  public:
   explicit AttentionPoolKernel(const KernelInit& init) : softmax_(init.attrs.Bool("softmax")) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& score = ctx.input(0);
-    const Tensor& sequence = ctx.input(1);
-    const Tensor& length = ctx.input(2);
+    const Tensor& score = ctx.input(kScore);
+    const Tensor& sequence = ctx.input(kSequence);
+    const Tensor& length = ctx.input(kLength);
     RETURN_IF_ERROR(CheckSequence("Sequence", sequence, length));
     const int64_t batch = sequence.dim(0), most = sequence.dim(1), width = sequence.dim(2);
     RETURN_IF_ERROR(CheckTensor("Score", score, {batch, most, 1}));
-    Tensor* const out = ctx.output(0);
-    Tensor* const weights = ctx.output(1);
+    Tensor* const out = ctx.output(kOut);
+    Tensor* const weights = ctx.output(kWeight);
     out->Resize(v1::FLOAT32, {batch, width});
     weights->Resize(v1::FLOAT32, {batch, most, 1});
     const float* from = score.data<float>();
@@ -91,19 +94,22 @@ class AttentionPoolKernel : public OpKernel {
 };
 
 class AttentionPoolGradKernel : public OpKernel {
+  enum Input { kWeight, kSequence, kLength, kOutGrad };
+  enum Output { kScoreGrad, kSequenceGrad };
+
  public:
   explicit AttentionPoolGradKernel(const KernelInit& init) : softmax_(init.attrs.Bool("softmax")) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& weights = ctx.input(0);
-    const Tensor& sequence = ctx.input(1);
-    const Tensor& length = ctx.input(2);
-    const Tensor& dout = ctx.input(3);
+    const Tensor& weights = ctx.input(kWeight);
+    const Tensor& sequence = ctx.input(kSequence);
+    const Tensor& length = ctx.input(kLength);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckSequence("Sequence", sequence, length));
     const int64_t batch = sequence.dim(0), most = sequence.dim(1), width = sequence.dim(2);
     RETURN_IF_ERROR(CheckTensor("Weight", weights, {batch, most, 1}));
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, {batch, width}));
-    if (ctx.has_output(0)) OfScores(weights, sequence, length, dout, ctx.output(0));
-    if (ctx.has_output(1)) OfElements(weights, length, dout, sequence.dims(), ctx.output(1));
+    if (ctx.has_output(kScoreGrad)) OfScores(weights, sequence, length, dout, ctx.output(kScoreGrad));
+    if (ctx.has_output(kSequenceGrad)) OfElements(weights, length, dout, sequence.dims(), ctx.output(kSequenceGrad));
     return absl::OkStatus();
   }
 

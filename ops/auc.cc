@@ -95,20 +95,19 @@ absl::Status AucShape(InferContext& ctx) {
 }
 
 class AucKernel : public OpKernel {
+  enum Input { kPredict, kLabel, kStatPos, kStatNeg };
+  enum Output { kStatPosOut, kStatNegOut };
+
  public:
   explicit AucKernel(const KernelInit& init) : buckets_(init.attrs.Int("buckets")) {}
   absl::Status Run(KernelContext& ctx) override {
-    for (int i = 0; i < 2; ++i) {
-      const Tensor& in = ctx.input(2 + i);
-      RETURN_IF_ERROR(CheckTensor(i == 0 ? "StatPos" : "StatNeg", in, {buckets_}, v1::INT64));
-      Tensor* out = ctx.output(i);
-      if (out != &in) out->CopyFrom(in);
-    }
-    int64_t* positives = ctx.output(0)->data<int64_t>();
-    int64_t* negatives = ctx.output(1)->data<int64_t>();
+    RETURN_IF_ERROR(CopyCounts("StatPos", ctx.input(kStatPos), ctx.output(kStatPosOut)));
+    RETURN_IF_ERROR(CopyCounts("StatNeg", ctx.input(kStatNeg), ctx.output(kStatNegOut)));
+    int64_t* positives = ctx.output(kStatPosOut)->data<int64_t>();
+    int64_t* negatives = ctx.output(kStatNegOut)->data<int64_t>();
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
-      const Tensor& predict = std::get<Tensor>(ctx.lane_input(lane, 0));
-      const Tensor& label = std::get<Tensor>(ctx.lane_input(lane, 1));
+      const Tensor& predict = std::get<Tensor>(ctx.lane_input(lane, kPredict));
+      const Tensor& label = std::get<Tensor>(ctx.lane_input(lane, kLabel));
       RETURN_IF_ERROR(CheckTensor("Predict", predict, predict.dims()));
       RETURN_IF_ERROR(CheckTensor("Label", label, predict.dims()));
       const float* const p = predict.data<float>();
@@ -122,6 +121,12 @@ class AucKernel : public OpKernel {
   }
 
  private:
+  absl::Status CopyCounts(std::string_view slot, const Tensor& from, Tensor* to) const {
+    RETURN_IF_ERROR(CheckTensor(slot, from, {buckets_}, v1::INT64));
+    if (to != &from) to->CopyFrom(from);
+    return absl::OkStatus();
+  }
+
   const int64_t buckets_;
 };
 

@@ -163,29 +163,34 @@ void Measure(const Channels& c, const float* x, float* mean, float* variance) {
 }
 
 class BatchNormKernel : public OpKernel {
+  enum Input { kX, kScale, kShift, kMean, kVariance };
+  enum Output { kOut, kBatchMean, kBatchVariance };
+
  public:
   BatchNormKernel(FusedActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
+    const Tensor& x = ctx.input(kX);
     RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
     if (x.rank() < 2)
       return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
     const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
-    for (int slot = 1; slot <= 4; ++slot)
-      RETURN_IF_ERROR(CheckTensor(kChannelInputs[slot - 1], ctx.input(slot), {c.count}));
-    Tensor* const out = ctx.output(0);
+    RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(kScale), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("Shift", ctx.input(kShift), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("Mean", ctx.input(kMean), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("Variance", ctx.input(kVariance), {c.count}));
+    Tensor* const out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, x.dims());
-    for (int slot : {1, 2}) ctx.output(slot)->Resize(v1::FLOAT32, {c.count});
-    float* const mean = ctx.output(1)->data<float>();
-    float* const variance = ctx.output(2)->data<float>();
+    for (int slot : {kBatchMean, kBatchVariance}) ctx.output(slot)->Resize(v1::FLOAT32, {c.count});
+    float* const mean = ctx.output(kBatchMean)->data<float>();
+    float* const variance = ctx.output(kBatchVariance)->data<float>();
     if (ctx.step->training) {
       Measure(c, x.data<float>(), mean, variance);
     } else {
-      std::copy_n(ctx.input(3).data<float>(), c.count, mean);
-      std::copy_n(ctx.input(4).data<float>(), c.count, variance);
+      std::copy_n(ctx.input(kMean).data<float>(), c.count, mean);
+      std::copy_n(ctx.input(kVariance).data<float>(), c.count, variance);
     }
-    const float* const scale = ctx.input(1).data<float>();
-    const float* const shift = ctx.input(2).data<float>();
+    const float* const scale = ctx.input(kScale).data<float>();
+    const float* const shift = ctx.input(kShift).data<float>();
     if (c.size == 1) {
       float* const factor = Scratch(c.count);
       for (int64_t i = 0; i < c.count; ++i) factor[i] = scale[i] * InverseDeviation(variance[i], epsilon_);
@@ -205,47 +210,46 @@ class BatchNormKernel : public OpKernel {
   }
 
  private:
-  static constexpr const char* kChannelInputs[] = {"Scale", "Shift", "Mean", "Variance"};
   const FusedActivation activation_;
   const float epsilon_;
 };
 
-// Inputs X, Scale, BatchMean, BatchVariance, Out, Out@GRAD; outputs X@GRAD?, Scale@GRAD?, Shift@GRAD?, Mean@GRAD?,
-// Variance@GRAD?.
 class BatchNormGradKernel : public OpKernel {
+  enum Input { kX, kScale, kBatchMean, kBatchVariance, kOut, kOutGrad };
+  enum Output { kXGrad, kScaleGrad, kShiftGrad, kMeanGrad, kVarianceGrad };
+
  public:
   BatchNormGradKernel(FusedActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
+    const Tensor& x = ctx.input(kX);
     RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
     if (x.rank() < 2)
       return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
     const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
-    RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(1), {c.count}));
-    RETURN_IF_ERROR(CheckTensor("BatchMean", ctx.input(2), {c.count}));
-    RETURN_IF_ERROR(CheckTensor("BatchVariance", ctx.input(3), {c.count}));
-    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(4), x.dims()));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(5), x.dims()));
-    const float* const mean = ctx.input(2).data<float>();
-    const float* const variance = ctx.input(3).data<float>();
-    for (int slot : {3, 4}) {
-      if (ctx.has_output(slot)) TimesExamples(c, slot == 3 ? mean : variance, ctx.output(slot));
-    }
+    RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(kScale), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("BatchMean", ctx.input(kBatchMean), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("BatchVariance", ctx.input(kBatchVariance), {c.count}));
+    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(kOut), x.dims()));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(kOutGrad), x.dims()));
+    const float* const mean = ctx.input(kBatchMean).data<float>();
+    const float* const variance = ctx.input(kBatchVariance).data<float>();
+    if (ctx.has_output(kMeanGrad)) TimesExamples(c, mean, ctx.output(kMeanGrad));
+    if (ctx.has_output(kVarianceGrad)) TimesExamples(c, variance, ctx.output(kVarianceGrad));
     // One piece of memory for what is not asked for, or only needed here.
     const bool activated = activation_ != FusedActivation::kIdentity;
-    const int64_t dpre_size = activated && !ctx.has_output(0) ? x.size() : 0;
+    const int64_t dpre_size = activated && !ctx.has_output(kXGrad) ? x.size() : 0;
     float* const memory = Scratch(5 * c.count + dpre_size);
-    float* const dscale = Wanted(ctx, 1, c.count, memory);
-    float* const dshift = Wanted(ctx, 2, c.count, memory + c.count);
+    float* const dscale = Wanted(ctx, kScaleGrad, c.count, memory);
+    float* const dshift = Wanted(ctx, kShiftGrad, c.count, memory + c.count);
     float* dx = nullptr;
-    if (ctx.has_output(0)) {
-      ctx.output(0)->Resize(v1::FLOAT32, x.dims());
-      dx = ctx.output(0)->data<float>();
+    if (ctx.has_output(kXGrad)) {
+      ctx.output(kXGrad)->Resize(v1::FLOAT32, x.dims());
+      dx = ctx.output(kXGrad)->data<float>();
     }
-    const float* dpre = ctx.input(5).data<float>();
+    const float* dpre = ctx.input(kOutGrad).data<float>();
     if (activated) {
       float* const to = dx != nullptr ? dx : memory + 5 * c.count;
-      BackThroughActivation(activation_, x.size(), ctx.input(4).data<float>(), dpre, to);
+      BackThroughActivation(activation_, x.size(), ctx.input(kOut).data<float>(), dpre, to);
       dpre = to;
     }
     Sums(c, mean, x.data<float>(), dpre, dshift, dscale);
@@ -256,7 +260,7 @@ class BatchNormGradKernel : public OpKernel {
     for (int64_t i = 0; i < c.count; ++i) {
       const float inverse = InverseDeviation(variance[i], epsilon_);
       dscale[i] *= inverse;
-      factor[i] = ctx.input(1).data<float>()[i] * inverse;
+      factor[i] = ctx.input(kScale).data<float>()[i] * inverse;
       shift[i] = dshift[i] / n;
       slope[i] = inverse * dscale[i] / n;
     }

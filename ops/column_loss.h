@@ -15,19 +15,24 @@ absl::Status CheckColumnLoss(const Tensor& x, const Tensor& label, const Tensor*
 // Computes values[i] *= weight[i]. CheckColumnLoss must have passed.
 void Weigh(const Tensor& weight, Tensor* values);
 
-// Slots X, Label, Weight? -> Out. `Loops` has the constructor Loops(KernelInit) and
+// The loss of each example. `Loops` has the constructor Loops(KernelInit) and
 //   void Forward(int64_t n, const float* x, const float* label, float* loss) const;
 template <typename Loops>
 class ColumnLossKernel : public OpKernel {
+  enum Input { kX, kLabel, kWeight };
+  enum Output { kOut };
+
  public:
   explicit ColumnLossKernel(const KernelInit& init) : loops_(init) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    RETURN_IF_ERROR(CheckColumnLoss(x, ctx.input(1), ctx.has_input(2) ? &ctx.input(2) : nullptr, nullptr));
-    Tensor* out = ctx.output(0);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& label = ctx.input(kLabel);
+    const Tensor* const weight = ctx.has_input(kWeight) ? &ctx.input(kWeight) : nullptr;
+    RETURN_IF_ERROR(CheckColumnLoss(x, label, weight, nullptr));
+    Tensor* out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, Shape(x.dims().begin(), x.dims().end()));
-    loops_.Forward(x.size(), x.data<float>(), ctx.input(1).data<float>(), out->data<float>());
-    if (ctx.has_input(2)) Weigh(ctx.input(2), out);
+    loops_.Forward(x.size(), x.data<float>(), label.data<float>(), out->data<float>());
+    if (weight != nullptr) Weigh(*weight, out);
     return absl::OkStatus();
   }
 
@@ -35,20 +40,25 @@ class ColumnLossKernel : public OpKernel {
   const Loops loops_;
 };
 
-// Slots X, Label, Weight?, Out@GRAD -> X@GRAD. `Loops` has
+// The gradient of the loss. `Loops` has
 //   void Backward(int64_t n, const float* x, const float* label, const float* dloss, float* dx) const;
 template <typename Loops>
 class ColumnLossGradKernel : public OpKernel {
+  enum Input { kX, kLabel, kWeight, kOutGrad };
+  enum Output { kXGrad };
+
  public:
   explicit ColumnLossGradKernel(const KernelInit& init) : loops_(init) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    RETURN_IF_ERROR(CheckColumnLoss(x, ctx.input(1), ctx.has_input(2) ? &ctx.input(2) : nullptr, &ctx.input(3)));
-    Tensor* dx = ctx.output(0);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& label = ctx.input(kLabel);
+    const Tensor* const weight = ctx.has_input(kWeight) ? &ctx.input(kWeight) : nullptr;
+    const Tensor& dout = ctx.input(kOutGrad);
+    RETURN_IF_ERROR(CheckColumnLoss(x, label, weight, &dout));
+    Tensor* dx = ctx.output(kXGrad);
     dx->Resize(v1::FLOAT32, Shape(x.dims().begin(), x.dims().end()));
-    loops_.Backward(x.size(), x.data<float>(), ctx.input(1).data<float>(), ctx.input(3).data<float>(),
-                    dx->data<float>());
-    if (ctx.has_input(2)) Weigh(ctx.input(2), dx);
+    loops_.Backward(x.size(), x.data<float>(), label.data<float>(), dout.data<float>(), dx->data<float>());
+    if (weight != nullptr) Weigh(*weight, dx);
     return absl::OkStatus();
   }
 

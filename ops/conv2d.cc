@@ -202,18 +202,21 @@ void FillColumns(const Conv& c, const Block& block, const float* x, const Work& 
 }
 
 class ConvKernel : public OpKernel {
+  enum Input { kX, kW, kBias };
+  enum Output { kOut };
+
  public:
   ConvKernel(FusedActivation activation, WindowSettings settings)
       : activation_(activation), settings_(std::move(settings)) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& w = ctx.input(1);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& w = ctx.input(kW);
     RETURN_IF_ERROR(CheckRank("X", x, 4));
     RETURN_IF_ERROR(CheckRank("W", w, 4));
     ASSIGN_OR_RETURN(const Conv c, MakeConv(x.dims(), w.dims(), settings_));
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(2), {c.filters}));
-    const float* const bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
-    Tensor* const out = ctx.output(0);
+    if (ctx.has_input(kBias)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(kBias), {c.filters}));
+    const float* const bias = ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr;
+    Tensor* const out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, {c.batch, c.filters, c.height.count, c.width.count});
     float* const y = out->data<float>();
     const Work work = MakeWork(c, /*transposed=*/false);
@@ -243,23 +246,25 @@ class ConvKernel : public OpKernel {
   const WindowSettings settings_;
 };
 
-// Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 class ConvGradKernel : public OpKernel {
+  enum Input { kX, kW, kBias, kOut, kOutGrad };
+  enum Output { kXGrad, kWGrad, kBiasGrad };
+
  public:
   ConvGradKernel(FusedActivation activation, WindowSettings settings)
       : activation_(activation), settings_(std::move(settings)) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& w = ctx.input(1);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& w = ctx.input(kW);
     RETURN_IF_ERROR(CheckRank("X", x, 4));
     RETURN_IF_ERROR(CheckRank("W", w, 4));
     ASSIGN_OR_RETURN(const Conv c, MakeConv(x.dims(), w.dims(), settings_));
     const Shape out_dims = {c.batch, c.filters, c.height.count, c.width.count};
-    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(3), out_dims));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(4), out_dims));
-    float* const dx = ctx.has_output(0) ? Zeros(ctx.output(0), x.dims()) : nullptr;
-    float* const dw = ctx.has_output(1) ? Zeros(ctx.output(1), w.dims()) : nullptr;
-    float* const dbias = ctx.has_output(2) ? Zeros(ctx.output(2), {c.filters}) : nullptr;
+    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(kOut), out_dims));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(kOutGrad), out_dims));
+    float* const dx = ctx.has_output(kXGrad) ? Zeros(ctx.output(kXGrad), x.dims()) : nullptr;
+    float* const dw = ctx.has_output(kWGrad) ? Zeros(ctx.output(kWGrad), w.dims()) : nullptr;
+    float* const dbias = ctx.has_output(kBiasGrad) ? Zeros(ctx.output(kBiasGrad), {c.filters}) : nullptr;
     // The product writes the longer side in rows.
     const bool transposed = dw != nullptr && c.filters > c.taps;
     const Work work = MakeWork(c, transposed);
@@ -268,7 +273,7 @@ class ConvGradKernel : public OpKernel {
       const int64_t size = block.rows * c.width.count, n = block.examples * size;
       int64_t line = n;
       const float* const dpre =
-          PreGradient(c, block, ctx.input(3).data<float>(), ctx.input(4).data<float>(), work, &line);
+          PreGradient(c, block, ctx.input(kOut).data<float>(), ctx.input(kOutGrad).data<float>(), work, &line);
       if (dbias != nullptr) {
         for (int64_t f = 0; f < c.filters; ++f) {
           for (int64_t b = 0; b < block.examples; ++b) dbias[f] += SumOf(size, dpre + f * line + b * size);

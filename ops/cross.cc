@@ -33,40 +33,47 @@ WEIR_VECTORIZED void ProductLoop(int64_t n, const float* dout, const float* othe
 }
 
 class CrossKernel : public OpKernel {
+  enum Input { kX0, kY, kX };
+  enum Output { kOut };
+
  public:
   explicit CrossKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x0 = ctx.input(0);
+    const Tensor& x0 = ctx.input(kX0);
     RETURN_IF_ERROR(CheckTensor("X0", x0, x0.dims()));
-    RETURN_IF_ERROR(CheckTensor("Y", ctx.input(1), x0.dims()));
-    RETURN_IF_ERROR(CheckTensor("X", ctx.input(2), x0.dims()));
-    Tensor* out = ctx.output(0);
+    RETURN_IF_ERROR(CheckTensor("Y", ctx.input(kY), x0.dims()));
+    RETURN_IF_ERROR(CheckTensor("X", ctx.input(kX), x0.dims()));
+    Tensor* out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, x0.dims());
-    CrossLoop(x0.size(), x0.data<float>(), ctx.input(1).data<float>(), ctx.input(2).data<float>(), out->data<float>());
+    CrossLoop(x0.size(), x0.data<float>(), ctx.input(kY).data<float>(), ctx.input(kX).data<float>(),
+              out->data<float>());
     return absl::OkStatus();
   }
 };
 
 class CrossGradKernel : public OpKernel {
+  enum Input { kX0, kY, kOutGrad };
+  enum Output { kX0Grad, kYGrad, kXGrad };
+
  public:
   explicit CrossGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x0 = ctx.input(0);
-    const Tensor& y = ctx.input(1);
-    const Tensor& dout = ctx.input(2);
+    const Tensor& x0 = ctx.input(kX0);
+    const Tensor& y = ctx.input(kY);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckTensor("X0", x0, x0.dims()));
     RETURN_IF_ERROR(CheckTensor("Y", y, x0.dims()));
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, x0.dims()));
     const int64_t n = x0.size();
-    const auto grad = [&](int i) {
-      ctx.output(i)->Resize(v1::FLOAT32, x0.dims());
-      return ctx.output(i)->data<float>();
+    const auto grad = [&](int slot) {
+      ctx.output(slot)->Resize(v1::FLOAT32, x0.dims());
+      return ctx.output(slot)->data<float>();
     };
-    if (ctx.has_output(0)) ProductLoop(n, dout.data<float>(), y.data<float>(), grad(0));
-    if (ctx.has_output(1)) ProductLoop(n, dout.data<float>(), x0.data<float>(), grad(1));
+    if (ctx.has_output(kX0Grad)) ProductLoop(n, dout.data<float>(), y.data<float>(), grad(kX0Grad));
+    if (ctx.has_output(kYGrad)) ProductLoop(n, dout.data<float>(), x0.data<float>(), grad(kYGrad));
     // Last: it may lie in the memory of dOut.
-    if (ctx.has_output(2)) {
-      float* dx = grad(2);
+    if (ctx.has_output(kXGrad)) {
+      float* dx = grad(kXGrad);
       if (n > 0 && dx != dout.data<float>()) std::memcpy(dx, dout.data<float>(), dout.bytes());
     }
     return absl::OkStatus();

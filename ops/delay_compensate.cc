@@ -24,18 +24,21 @@ WEIR_VECTORIZED void Compensate(float lambda, int64_t n, const float* g, const f
 }
 
 class DelayCompensateKernel : public OpKernel {
+  enum Input { kGrad, kParam, kRead };
+  enum Output { kOut };
+
  public:
   explicit DelayCompensateKernel(const KernelInit& init) : lambda_(static_cast<float>(init.attrs.Float("lambda"))) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& grad = ctx.input(0);
-    Tensor* const out = ctx.output(0);
+    const Tensor& grad = ctx.input(kGrad);
+    Tensor* const out = ctx.output(kOut);
     if (!grad.initialized()) {
       out->Clear();
       return absl::OkStatus();
     }
-    const Tensor& now = ctx.input(1);
-    const Tensor& read = ctx.input(2);
+    const Tensor& now = ctx.input(kParam);
+    const Tensor& read = ctx.input(kRead);
     if (now.size() != grad.size() || read.size() != grad.size()) {
       return absl::InvalidArgumentError(absl::StrCat("a gradient of ", grad.size(), " elements, a parameter of ",
                                                      now.size(), " and values read of ", read.size()));

@@ -118,26 +118,29 @@ class ElementwiseKernel : public OpKernel {
   const int64_t axis_;
 };
 
-// Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
 template <const Loops& loops>
 class ElementwiseGradKernel : public OpKernel {
+  enum Input { kX, kY, kOutGrad };
+  enum Output { kXGrad, kYGrad };
+
  public:
   explicit ElementwiseGradKernel(const KernelInit& init) : axis_(init.attrs.Int("axis")) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& y = ctx.input(1);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& y = ctx.input(kY);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
     RETURN_IF_ERROR(CheckTensor("Y", y, y.dims()));
     const float* xs = x.data<float>();
     const float* ys = y.data<float>();
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(2), x.dims()));
-    const float* douts = ctx.input(2).data<float>();
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, x.dims()));
+    const float* douts = dout.data<float>();
     ASSIGN_OR_RETURN(const Shape y_dims, AlignDims(x.dims(), y.dims(), axis_));
     const Broadcast broadcast(x.dims(), y_dims);
     const int64_t n = broadcast.inner();
     // dY first: dX may take the place of Out@GRAD.
-    if (ctx.has_output(1)) {
-      Tensor* dy = ctx.output(1);
+    if (ctx.has_output(kYGrad)) {
+      Tensor* dy = ctx.output(kYGrad);
       dy->Resize(v1::FLOAT32, y.dims());
       float* dys = dy->data<float>();
       std::fill_n(dys, dy->size(), 0.0f);
@@ -149,8 +152,8 @@ class ElementwiseGradKernel : public OpKernel {
         }
       });
     }
-    if (ctx.has_output(0)) {
-      Tensor* dx = ctx.output(0);
+    if (ctx.has_output(kXGrad)) {
+      Tensor* dx = ctx.output(kXGrad);
       dx->Resize(v1::FLOAT32, x.dims());
       float* dxs = dx->data<float>();
       broadcast.ForEach([&](int64_t at, int64_t y_at) {

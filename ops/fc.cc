@@ -121,19 +121,22 @@ struct Product {
 };
 
 class FcKernel : public OpKernel {
+  enum Input { kX, kW, kBias };
+  enum Output { kOut };
+
  public:
   FcKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& w = ctx.input(1);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(const Product p, Product::Of(x, w, row_dims_));
     const int64_t rows = p.rows, k = p.k, n = p.n;
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(2), {n}));
-    Tensor* out = ctx.output(0);
+    if (ctx.has_input(kBias)) RETURN_IF_ERROR(CheckTensor("Bias", ctx.input(kBias), {n}));
+    Tensor* out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, p.out);
     float* y = out->data<float>();
     Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {});
-    const float* bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
+    const float* bias = ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr;
     switch (activation_) {
       case FusedActivation::kIdentity:
         if (bias != nullptr) BiasIdentity(rows, n, bias, y);
@@ -172,28 +175,31 @@ absl::Status FcGradShape(InferContext& ctx) {
 }
 
 class FcGradKernel : public OpKernel {
+  enum Input { kX, kW, kBias, kOut, kOutGrad };
+  enum Output { kXGrad, kWGrad, kBiasGrad };
+
  public:
   FcGradKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& w = ctx.input(1);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(const Product p, Product::Of(x, w, row_dims_));
     const int64_t rows = p.rows, k = p.k, n = p.n;
-    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(3), p.out));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(4), p.out));
-    const float* dpre = PreGradient(rows * n, ctx.input(3).data<float>(), ctx.input(4).data<float>());
-    if (ctx.has_output(2)) {
-      Tensor* dbias = ctx.output(2);
+    RETURN_IF_ERROR(CheckTensor("Out", ctx.input(kOut), p.out));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(kOutGrad), p.out));
+    const float* dpre = PreGradient(rows * n, ctx.input(kOut).data<float>(), ctx.input(kOutGrad).data<float>());
+    if (ctx.has_output(kBiasGrad)) {
+      Tensor* dbias = ctx.output(kBiasGrad);
       dbias->Resize(v1::FLOAT32, {n});
       SumRows(rows, n, dpre, dbias->data<float>());
     }
-    if (ctx.has_output(1)) {
-      Tensor* dw = ctx.output(1);
+    if (ctx.has_output(kWGrad)) {
+      Tensor* dw = ctx.output(kWGrad);
       dw->Resize(v1::FLOAT32, {k, n});
       Gemm(k, n, rows, x.data<float>(), dpre, dw->data<float>(), {.transpose_a = true});
     }
-    if (ctx.has_output(0)) {
-      Tensor* dx = ctx.output(0);
+    if (ctx.has_output(kXGrad)) {
+      Tensor* dx = ctx.output(kXGrad);
       dx->Resize(v1::FLOAT32, x.dims());
       Gemm(rows, k, n, dpre, w.data<float>(), dx->data<float>(), {.transpose_b = true});
     }

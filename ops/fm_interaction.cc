@@ -94,23 +94,26 @@ class FmInteractionKernel : public OpKernel {
 };
 
 class FmInteractionGradKernel : public OpKernel {
+  enum Input { kX, kSum, kOutGrad, kOnto };
+  enum Output { kXGrad };
+
  public:
   explicit FmInteractionGradKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
+    const Tensor& x = ctx.input(kX);
     RETURN_IF_ERROR(CheckRank("X", x, columns_.empty() ? 3 : 2));
     ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
     const int64_t batch = x.dim(0), size = of.slots * of.width;
-    RETURN_IF_ERROR(CheckTensor("Sum", ctx.input(1), {batch, of.width}));
-    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(2), {batch, 1}));
-    if (ctx.has_input(3)) RETURN_IF_ERROR(CheckTensor("Onto", ctx.input(3), x.dims()));
-    const float* const sum = ctx.input(1).data<float>();
-    const float* const dout = ctx.input(2).data<float>();
-    Tensor* const x_grad = ctx.output(0);
+    RETURN_IF_ERROR(CheckTensor("Sum", ctx.input(kSum), {batch, of.width}));
+    RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(kOutGrad), {batch, 1}));
+    if (ctx.has_input(kOnto)) RETURN_IF_ERROR(CheckTensor("Onto", ctx.input(kOnto), x.dims()));
+    const float* const sum = ctx.input(kSum).data<float>();
+    const float* const dout = ctx.input(kOutGrad).data<float>();
+    Tensor* const x_grad = ctx.output(kXGrad);
     x_grad->Resize(v1::FLOAT32, x.dims());
     for (int64_t b = 0; b < batch; ++b) {
       const float* const from = x.data<float>() + b * of.stride;
-      const float* const onto = ctx.has_input(3) ? ctx.input(3).data<float>() + b * of.stride : nullptr;
+      const float* const onto = ctx.has_input(kOnto) ? ctx.input(kOnto).data<float>() + b * of.stride : nullptr;
       float* const dx = x_grad->data<float>() + b * of.stride;
       CopyOnto(of.begin, onto, dx);
       if (onto == nullptr) {

@@ -25,17 +25,20 @@ absl::Status CheckInputs(InferContext& ctx) {
 }
 
 class LookupRowsKernel : public OpKernel {
+  enum Input { kIds, kIndex, kRows };
+  enum Output { kOut };
+
  public:
   LookupRowsKernel(LookupAttrs attrs, int64_t width) : attrs_(attrs), width_(width) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
-    const Tensor& index = ctx.input(1);
-    const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(2));
+    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(kIds));
+    const Tensor& index = ctx.input(kIndex);
+    const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(kRows));
     RETURN_IF_ERROR(CheckStepRows(attrs_, ids, index, rows, width_));
     const bool none = ids.values.empty();
     PoolRows(attrs_, ids, none ? nullptr : index.data<int32_t>(), none ? nullptr : rows.values.data<float>(), width_,
-             ctx.output(0));
+             ctx.output(kOut));
     return absl::OkStatus();
   }
 
@@ -45,18 +48,21 @@ class LookupRowsKernel : public OpKernel {
 };
 
 class LookupRowsGradKernel : public OpKernel {
+  enum Input { kIds, kIndex, kRows, kOutGrad };
+  enum Output { kRowsGrad };
+
  public:
   LookupRowsGradKernel(LookupAttrs attrs, int64_t width) : attrs_(attrs), width_(width) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
-    const Tensor& index = ctx.input(1);
-    const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(2));
-    const Tensor& out_grad = ctx.input(3);
+    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(kIds));
+    const Tensor& index = ctx.input(kIndex);
+    const SelectedRows& rows = std::get<SelectedRows>(ctx.input_var(kRows));
+    const Tensor& out_grad = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckStepRows(attrs_, ids, index, rows, width_));
     RETURN_IF_ERROR(CheckOutGrad(attrs_, ids, width_, out_grad));
     StepRowsGradient(attrs_, ids, index, rows, width_, out_grad.data<float>(), OutWidth(attrs_, ids.slots, width_),
-                     ctx.OutputAs<SelectedRows>(0));
+                     ctx.OutputAs<SelectedRows>(kRowsGrad));
     return absl::OkStatus();
   }
 

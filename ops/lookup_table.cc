@@ -72,21 +72,24 @@ class LookupTableKernel : public OpKernel {
 };
 
 class LookupTableGradKernel : public OpKernel {
+  enum Input { kIds, kW, kOutGrad };
+  enum Output { kWGrad };
+
  public:
   LookupTableGradKernel(LookupAttrs attrs, bool is_sparse) : attrs_(attrs), is_sparse_(is_sparse) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(0));
-    const Tensor& w = ctx.input(1);
-    const Tensor& out_grad = ctx.input(2);
+    const IdBatch& ids = std::get<IdBatch>(ctx.input_var(kIds));
+    const Tensor& w = ctx.input(kW);
+    const Tensor& out_grad = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckIds(ids, attrs_));
     RETURN_IF_ERROR(CheckRank("W", w, 2));
     RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
     RETURN_IF_ERROR(CheckOutGrad(attrs_, ids, w.dim(1), out_grad));
     if (is_sparse_) {
-      Sparse(ids, w, out_grad, ctx.OutputAs<SelectedRows>(0));
+      Sparse(ids, w, out_grad, ctx.OutputAs<SelectedRows>(kWGrad));
     } else {
-      Dense(ids, w, out_grad, ctx.output(0));
+      Dense(ids, w, out_grad, ctx.output(kWGrad));
     }
     return absl::OkStatus();
   }

@@ -65,22 +65,25 @@ absl::Status MulGradShape(InferContext& ctx) {
 }
 
 class MulGradKernel : public OpKernel {
+  enum Input { kX, kY, kOutGrad };
+  enum Output { kXGrad, kYGrad };
+
  public:
   explicit MulGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& y = ctx.input(1);
-    const Tensor& dout = ctx.input(2);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& y = ctx.input(kY);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckProduct(x, y));
     const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, {rows, n}));
-    if (ctx.has_output(1)) {
-      Tensor* dy = ctx.output(1);
+    if (ctx.has_output(kYGrad)) {
+      Tensor* dy = ctx.output(kYGrad);
       dy->Resize(v1::FLOAT32, {k, n});
       Gemm(k, n, rows, x.data<float>(), dout.data<float>(), dy->data<float>(), {.transpose_a = true});
     }
-    if (ctx.has_output(0)) {
-      Tensor* dx = ctx.output(0);
+    if (ctx.has_output(kXGrad)) {
+      Tensor* dx = ctx.output(kXGrad);
       dx->Resize(v1::FLOAT32, x.dims());
       Gemm(rows, k, n, dout.data<float>(), y.data<float>(), dx->data<float>(), {.transpose_b = true});
     }

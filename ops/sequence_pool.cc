@@ -123,16 +123,19 @@ class SequencePoolKernel : public OpKernel {
 };
 
 class SequencePoolGradKernel : public OpKernel {
+  enum Input { kX, kLength, kOutGrad };
+  enum Output { kXGrad };
+
  public:
   explicit SequencePoolGradKernel(SequencePooling type) : type_(type) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& x = ctx.input(0);
-    const Tensor& length = ctx.input(1);
-    const Tensor& dout = ctx.input(2);
+    const Tensor& x = ctx.input(kX);
+    const Tensor& length = ctx.input(kLength);
+    const Tensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckSequence("X", x, length));
     const int64_t batch = x.dim(0), most = x.dim(1), width = x.dim(2);
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", dout, {batch, width}));
-    Tensor* const dx = ctx.output(0);
+    Tensor* const dx = ctx.output(kXGrad);
     dx->Resize(v1::FLOAT32, x.dims());
     if (dx->size() == 0) return absl::OkStatus();
     float* to = dx->data<float>();

@@ -82,17 +82,20 @@ absl::StatusOr<int64_t> ClassOf(const Tensor& label, int64_t example, int64_t cl
 }
 
 class SoftmaxCrossEntropyKernel : public OpKernel {
+  enum Input { kLogits, kLabel, kWeight };
+  enum Output { kSoftmax, kLoss };
+
  public:
   explicit SoftmaxCrossEntropyKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& logits = ctx.input(0);
-    const Tensor& label = ctx.input(1);
+    const Tensor& logits = ctx.input(kLogits);
+    const Tensor& label = ctx.input(kLabel);
     RETURN_IF_ERROR(CheckRank("Logits", logits, 2));
-    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(2) ? &ctx.input(2) : nullptr, logits.dim(0)));
-    const float* weight = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
+    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(kWeight) ? &ctx.input(kWeight) : nullptr, logits.dim(0)));
+    const float* weight = ctx.has_input(kWeight) ? ctx.input(kWeight).data<float>() : nullptr;
     const int64_t rows = logits.dim(0), classes = logits.dim(1);
-    Tensor* softmax = ctx.output(0);
-    Tensor* loss = ctx.output(1);
+    Tensor* softmax = ctx.output(kSoftmax);
+    Tensor* loss = ctx.output(kLoss);
     softmax->Resize(v1::FLOAT32, {rows, classes});
     loss->Resize(v1::FLOAT32, {rows, 1});
     for (int64_t r = 0; r < rows; ++r) {
@@ -112,20 +115,22 @@ WEIR_VECTORIZED void ScaleRow(int64_t n, const float* softmax, float factor, flo
   for (int64_t i = 0; i < n; ++i) dx[i] = softmax[i] * factor;
 }
 
-// Inputs Label, Weight?, Softmax, Loss@GRAD; output Logits@GRAD.
 class SoftmaxCrossEntropyGradKernel : public OpKernel {
+  enum Input { kLabel, kWeight, kSoftmax, kLossGrad };
+  enum Output { kLogitsGrad };
+
  public:
   explicit SoftmaxCrossEntropyGradKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    const Tensor& label = ctx.input(0);
-    const Tensor& softmax = ctx.input(2);
+    const Tensor& label = ctx.input(kLabel);
+    const Tensor& softmax = ctx.input(kSoftmax);
     RETURN_IF_ERROR(CheckRank("Softmax", softmax, 2));
-    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(1) ? &ctx.input(1) : nullptr, softmax.dim(0)));
-    RETURN_IF_ERROR(CheckTensor("Loss@GRAD", ctx.input(3), {softmax.dim(0), 1}));
-    const float* weight = ctx.has_input(1) ? ctx.input(1).data<float>() : nullptr;
-    const float* dloss = ctx.input(3).data<float>();
+    RETURN_IF_ERROR(CheckLabels(label, ctx.has_input(kWeight) ? &ctx.input(kWeight) : nullptr, softmax.dim(0)));
+    RETURN_IF_ERROR(CheckTensor("Loss@GRAD", ctx.input(kLossGrad), {softmax.dim(0), 1}));
+    const float* weight = ctx.has_input(kWeight) ? ctx.input(kWeight).data<float>() : nullptr;
+    const float* dloss = ctx.input(kLossGrad).data<float>();
     const int64_t rows = softmax.dim(0), classes = softmax.dim(1);
-    Tensor* dlogits = ctx.output(0);
+    Tensor* dlogits = ctx.output(kLogitsGrad);
     dlogits->Resize(v1::FLOAT32, {rows, classes});
     for (int64_t r = 0; r < rows; ++r) {
       ASSIGN_OR_RETURN(const int64_t c, ClassOf(label, r, classes));

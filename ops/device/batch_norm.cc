@@ -59,25 +59,30 @@ class ChannelSums {
 };
 
 class BatchNormKernel : public OpDeviceKernel {
+  enum Input { kX, kScale, kShift, kMean, kVariance };
+  enum Output { kOut, kBatchMean, kBatchVariance };
+
  public:
   BatchNormKernel(PictureActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& x = ctx.input(kX);
     ASSIGN_OR_RETURN(const NormDims d, MakeDims(x));
-    for (int slot = 1; slot <= 4; ++slot)
-      RETURN_IF_ERROR(CheckShared(kChannelInputs[slot - 1], ctx.input(slot), {d.channels}));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    for (int slot : {1, 2}) RETURN_IF_ERROR(ResizeMeasured(ctx, slot, d));
+    RETURN_IF_ERROR(CheckShared("Scale", ctx.input(kScale), {d.channels}));
+    RETURN_IF_ERROR(CheckShared("Shift", ctx.input(kShift), {d.channels}));
+    RETURN_IF_ERROR(CheckShared("Mean", ctx.input(kMean), {d.channels}));
+    RETURN_IF_ERROR(CheckShared("Variance", ctx.input(kVariance), {d.channels}));
+    RETURN_IF_ERROR(ctx.ResizeLike(kOut, x));
+    for (int slot : {kBatchMean, kBatchVariance}) RETURN_IF_ERROR(ResizeMeasured(ctx, slot, d));
     const int64_t measured = d.examples.lanes * d.channels;
-    float* const mean = ctx.output(1).data<float>();
-    float* const variance = ctx.output(2).data<float>();
+    float* const mean = ctx.output(kBatchMean).data<float>();
+    float* const variance = ctx.output(kBatchVariance).data<float>();
     if (ctx.step->training) {
       RETURN_IF_ERROR(Measure(ctx, d, x.data<float>(), mean, variance));
     } else {
       RETURN_IF_ERROR(ForEach(ctx.runtime(), measured,
                               NormRunningAt{.channels = d.channels,
-                                            .mean = ctx.input(3).data<float>(),
-                                            .variance = ctx.input(4).data<float>(),
+                                            .mean = ctx.input(kMean).data<float>(),
+                                            .variance = ctx.input(kVariance).data<float>(),
                                             .to_mean = mean,
                                             .to_variance = variance}));
     }
@@ -85,7 +90,7 @@ class BatchNormKernel : public OpDeviceKernel {
     RETURN_IF_ERROR(ForEach(ctx.runtime(), measured,
                             NormFactorAt{.channels = d.channels,
                                          .epsilon = epsilon_,
-                                         .scale = ctx.input(1).data<float>(),
+                                         .scale = ctx.input(kScale).data<float>(),
                                          .variance = variance,
                                          .factor = factor_.data<float>()}));
     return ForEach(ctx.runtime(), x.size(),
@@ -94,13 +99,11 @@ class BatchNormKernel : public OpDeviceKernel {
                           .x = x.data<float>(),
                           .mean = mean,
                           .factor = factor_.data<float>(),
-                          .shift = ctx.input(2).data<float>(),
-                          .out = ctx.output(0).data<float>()});
+                          .shift = ctx.input(kShift).data<float>(),
+                          .out = ctx.output(kOut).data<float>()});
   }
 
  private:
-  static constexpr const char* kChannelInputs[] = {"Scale", "Shift", "Mean", "Variance"};
-
   absl::Status Measure(DeviceKernelContext& ctx, const NormDims& d, const float* x, float* mean, float* variance) {
     const int64_t measured = d.examples.lanes * d.channels;
     ASSIGN_OR_RETURN(float* const sums, sums_.OfExamples(ctx, d));
@@ -116,35 +119,37 @@ class BatchNormKernel : public OpDeviceKernel {
   DeviceArray factor_;
 };
 
-// Inputs X, Scale, BatchMean, BatchVariance, Out, Out@GRAD; outputs X@GRAD?, Scale@GRAD?, Shift@GRAD?, Mean@GRAD?,
-// Variance@GRAD?.
 class BatchNormGradKernel : public OpDeviceKernel {
+  enum Input { kX, kScale, kBatchMean, kBatchVariance, kOut, kOutGrad };
+  enum Output { kXGrad, kScaleGrad, kShiftGrad, kMeanGrad, kVarianceGrad };
+
  public:
   BatchNormGradKernel(PictureActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& x = ctx.input(kX);
     ASSIGN_OR_RETURN(const NormDims d, MakeDims(x));
-    RETURN_IF_ERROR(CheckShared("Scale", ctx.input(1), {d.channels}));
-    RETURN_IF_ERROR(CheckMeasured("BatchMean", ctx.input(2), d));
-    RETURN_IF_ERROR(CheckMeasured("BatchVariance", ctx.input(3), d));
-    RETURN_IF_ERROR(CheckLike("Out", ctx.input(4), x));
-    RETURN_IF_ERROR(CheckLike("Out@GRAD", ctx.input(5), x));
-    const float* const mean = ctx.input(2).data<float>();
-    const float* const variance = ctx.input(3).data<float>();
-    const float* const out = ctx.input(4).data<float>();
-    const float* const dout = ctx.input(5).data<float>();
+    RETURN_IF_ERROR(CheckShared("Scale", ctx.input(kScale), {d.channels}));
+    RETURN_IF_ERROR(CheckMeasured("BatchMean", ctx.input(kBatchMean), d));
+    RETURN_IF_ERROR(CheckMeasured("BatchVariance", ctx.input(kBatchVariance), d));
+    RETURN_IF_ERROR(CheckLike("Out", ctx.input(kOut), x));
+    RETURN_IF_ERROR(CheckLike("Out@GRAD", ctx.input(kOutGrad), x));
+    const float* const mean = ctx.input(kBatchMean).data<float>();
+    const float* const variance = ctx.input(kBatchVariance).data<float>();
+    const float* const out = ctx.input(kOut).data<float>();
+    const float* const dout = ctx.input(kOutGrad).data<float>();
     const int64_t measured = d.examples.lanes * d.channels;
-    for (int slot : {3, 4}) {
+    for (int slot : {kMeanGrad, kVarianceGrad}) {
       if (!ctx.has_output(slot)) continue;
       RETURN_IF_ERROR(ResizeMeasured(ctx, slot, d));
-      RETURN_IF_ERROR(ForEach(
-          ctx.runtime(), measured,
-          NormTimesExamplesAt{.d = d, .measured = slot == 3 ? mean : variance, .to = ctx.output(slot).data<float>()}));
+      RETURN_IF_ERROR(
+          ForEach(ctx.runtime(), measured,
+                  NormTimesExamplesAt{
+                      .d = d, .measured = slot == kMeanGrad ? mean : variance, .to = ctx.output(slot).data<float>()}));
     }
     RETURN_IF_ERROR(work_.Reserve(ctx.memory(), static_cast<size_t>(5 * measured) * sizeof(float)));
     float* const work = work_.data<float>();
-    ASSIGN_OR_RETURN(float* const dscale, Wanted(ctx, 1, d, work));
-    ASSIGN_OR_RETURN(float* const dshift, Wanted(ctx, 2, d, work + measured));
+    ASSIGN_OR_RETURN(float* const dscale, Wanted(ctx, kScaleGrad, d, work));
+    ASSIGN_OR_RETURN(float* const dshift, Wanted(ctx, kShiftGrad, d, work + measured));
     float* const factor = work + 2 * measured;
     float* const shift = work + 3 * measured;
     float* const slope = work + 4 * measured;
@@ -159,15 +164,15 @@ class BatchNormGradKernel : public OpDeviceKernel {
     RETURN_IF_ERROR(ForEach(ctx.runtime(), measured,
                             NormSlopeAt{.d = d,
                                         .epsilon = epsilon_,
-                                        .scale = ctx.input(1).data<float>(),
+                                        .scale = ctx.input(kScale).data<float>(),
                                         .variance = variance,
                                         .dshift = dshift,
                                         .dscale = dscale,
                                         .factor = factor,
                                         .shift = shift,
                                         .slope = slope}));
-    if (!ctx.has_output(0)) return absl::OkStatus();
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+    if (!ctx.has_output(kXGrad)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
     return ForEach(ctx.runtime(), x.size(),
                    NormInputAt{.d = d,
                                .f = activation_,
@@ -178,7 +183,7 @@ class BatchNormGradKernel : public OpDeviceKernel {
                                .slope = slope,
                                .out = out,
                                .dout = dout,
-                               .dx = ctx.output(0).data<float>()});
+                               .dx = ctx.output(kXGrad).data<float>()});
   }
 
  private:

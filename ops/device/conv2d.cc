@@ -80,17 +80,20 @@ absl::Status ReserveFloats(DeviceKernelContext& ctx, int64_t floats, DeviceArray
 }
 
 class ConvKernel : public OpDeviceKernel {
+  enum Input { kX, kW, kBias };
+  enum Output { kOut };
+
  public:
   ConvKernel(PictureActivation activation, WindowSettings settings)
       : activation_(activation), settings_(std::move(settings)), memory_(kOwner) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& w = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(Plan plan, MakePlan(x, w, settings_, /*lanes=*/false));
     Conv& c = plan.conv;
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(2), {c.filters}));
-    const float* const bias = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
-    RETURN_IF_ERROR(ctx.Resize(0, 4, x.lane_rows(), plan.out_row_dims));
+    if (ctx.has_input(kBias)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(kBias), {c.filters}));
+    const float* const bias = ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr;
+    RETURN_IF_ERROR(ctx.Resize(kOut, 4, x.lane_rows(), plan.out_row_dims));
     const bool direct = c.groups.size == 1;
     const int64_t chunk = std::min(plan.chunk, plan.groups);
     RETURN_IF_ERROR(ReserveFloats(ctx, chunk * (plan.columns + (direct ? 0 : plan.matrix)), &memory_));
@@ -99,7 +102,7 @@ class ConvKernel : public OpDeviceKernel {
       c.groups.first = first;
       const int64_t count = std::min(chunk, plan.groups - first), places = count * c.groups.size;
       const int64_t example = first * c.groups.size;
-      float* const y = ctx.output(0).data<float>() + example * c.filters * c.windows();
+      float* const y = ctx.output(kOut).data<float>() + example * c.filters * c.windows();
       float* const product = direct ? y : cols + chunk * plan.columns;
       RETURN_IF_ERROR(ForEach(ctx.runtime(), places * c.channels * c.windows(),
                               ColumnsAt{.c = c, .x = x.data<float>(), .cols = cols}));
@@ -125,31 +128,33 @@ class ConvKernel : public OpDeviceKernel {
   DeviceArray memory_;
 };
 
-// Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 class ConvGradKernel : public OpDeviceKernel {
+  enum Input { kX, kW, kBias, kOut, kOutGrad };
+  enum Output { kXGrad, kWGrad, kBiasGrad };
+
  public:
   ConvGradKernel(PictureActivation activation, WindowSettings settings)
       : activation_(activation), settings_(std::move(settings)), memory_(kOwner) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& w = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(Plan plan, MakePlan(x, w, settings_, /*lanes=*/true));
     Conv& c = plan.conv;
-    RETURN_IF_ERROR(CheckRows("Out", ctx.input(3), x, plan.out_row_dims));
-    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(4), x, plan.out_row_dims));
-    const float* const out = ctx.input(3).data<float>();
-    const float* const dout = ctx.input(4).data<float>();
-    if (ctx.has_output(2)) RETURN_IF_ERROR(BiasGradient(ctx, c, out, dout));
+    RETURN_IF_ERROR(CheckRows("Out", ctx.input(kOut), x, plan.out_row_dims));
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(kOutGrad), x, plan.out_row_dims));
+    const float* const out = ctx.input(kOut).data<float>();
+    const float* const dout = ctx.input(kOutGrad).data<float>();
+    if (ctx.has_output(kBiasGrad)) RETURN_IF_ERROR(BiasGradient(ctx, c, out, dout));
     const size_t lanes = static_cast<size_t>(x.lanes());
     float* dx = nullptr;
     float* dw = nullptr;
-    if (ctx.has_output(0)) {
-      RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-      dx = ctx.output(0).data<float>();
+    if (ctx.has_output(kXGrad)) {
+      RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
+      dx = ctx.output(kXGrad).data<float>();
     }
-    if (ctx.has_output(1)) {
-      RETURN_IF_ERROR(ctx.Resize(1, 4, std::vector<int64_t>(lanes, c.filters), w.row_dims()));
-      dw = ctx.output(1).data<float>();
+    if (ctx.has_output(kWGrad)) {
+      RETURN_IF_ERROR(ctx.Resize(kWGrad, 4, std::vector<int64_t>(lanes, c.filters), w.row_dims()));
+      dw = ctx.output(kWGrad).data<float>();
     }
     if (dx == nullptr && dw == nullptr) return absl::OkStatus();
     // Out@GRAD is the matrix that is wanted where nothing is to be undone or moved.
@@ -215,7 +220,7 @@ class ConvGradKernel : public OpDeviceKernel {
   absl::Status BiasGradient(DeviceKernelContext& ctx, const Conv& c, const float* out, const float* dout) {
     const LaneRows& examples = c.groups.examples;
     const int64_t rows = examples.begin[examples.lanes];
-    RETURN_IF_ERROR(ctx.Resize(2, 1, std::vector<int64_t>(static_cast<size_t>(examples.lanes), c.filters), {}));
+    RETURN_IF_ERROR(ctx.Resize(kBiasGrad, 1, std::vector<int64_t>(static_cast<size_t>(examples.lanes), c.filters), {}));
     RETURN_IF_ERROR(ReserveFloats(ctx, rows * c.filters, &of_examples_));
     RETURN_IF_ERROR(Reduce(ctx.runtime(), rows * c.filters,
                            NormBackSum{.d = {.examples = examples, .channels = c.filters, .size = c.windows()},
@@ -223,7 +228,8 @@ class ConvGradKernel : public OpDeviceKernel {
                                        .out = out,
                                        .dout = dout,
                                        .sums = of_examples_.data<float>()}));
-    return SumColumns(ctx, of_examples_.data<float>(), examples, c.filters, &sums_, ctx.output(2).data<float>());
+    return SumColumns(ctx, of_examples_.data<float>(), examples, c.filters, &sums_,
+                      ctx.output(kBiasGrad).data<float>());
   }
 
   const PictureActivation activation_;

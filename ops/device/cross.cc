@@ -9,39 +9,45 @@ namespace device {
 namespace {
 
 class CrossKernel : public OpDeviceKernel {
+  enum Input { kX0, kY, kX };
+  enum Output { kOut };
+
  public:
   explicit CrossKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x0 = ctx.input(0);
-    const DeviceTensor& y = ctx.input(1);
-    const DeviceTensor& x = ctx.input(2);
+    const DeviceTensor& x0 = ctx.input(kX0);
+    const DeviceTensor& y = ctx.input(kY);
+    const DeviceTensor& x = ctx.input(kX);
     RETURN_IF_ERROR(CheckThere("X0", x0));
     RETURN_IF_ERROR(CheckLike("Y", y, x0));
     RETURN_IF_ERROR(CheckLike("X", x, x0));
     // Out may stand in the place of Y or X.
     CrossAt cross = {.x0 = x0.data<float>(), .y = y.data<float>(), .x = x.data<float>()};
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x0));
-    cross.out = ctx.output(0).data<float>();
+    RETURN_IF_ERROR(ctx.ResizeLike(kOut, x0));
+    cross.out = ctx.output(kOut).data<float>();
     return ForEach(ctx.runtime(), x0.size(), cross);
   }
 };
 
-// Inputs X0, Y, Out@GRAD; outputs X0@GRAD?, Y@GRAD?, X@GRAD?.
 class CrossGradKernel : public OpDeviceKernel {
+  enum Input { kX0, kY, kOutGrad };
+  enum Output { kX0Grad, kYGrad, kXGrad };
+
  public:
   explicit CrossGradKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x0 = ctx.input(0);
+    const DeviceTensor& x0 = ctx.input(kX0);
     RETURN_IF_ERROR(CheckThere("X0", x0));
-    RETURN_IF_ERROR(CheckLike("Y", ctx.input(1), x0));
-    RETURN_IF_ERROR(CheckLike("Out@GRAD", ctx.input(2), x0));
+    RETURN_IF_ERROR(CheckLike("Y", ctx.input(kY), x0));
+    RETURN_IF_ERROR(CheckLike("Out@GRAD", ctx.input(kOutGrad), x0));
     // The gradient of X may stand in the place of Out's.
-    CrossGradAt grad = {.x0 = x0.data<float>(), .y = ctx.input(1).data<float>(), .dout = ctx.input(2).data<float>()};
+    CrossGradAt grad = {
+        .x0 = x0.data<float>(), .y = ctx.input(kY).data<float>(), .dout = ctx.input(kOutGrad).data<float>()};
     float** const to[] = {&grad.dx0, &grad.dy, &grad.dx};
-    for (int i = 0; i < 3; ++i) {
-      if (!ctx.has_output(i)) continue;
-      RETURN_IF_ERROR(ctx.ResizeLike(i, x0));
-      *to[i] = ctx.output(i).data<float>();
+    for (int slot : {kX0Grad, kYGrad, kXGrad}) {
+      if (!ctx.has_output(slot)) continue;
+      RETURN_IF_ERROR(ctx.ResizeLike(slot, x0));
+      *to[slot] = ctx.output(slot).data<float>();
     }
     return ForEach(ctx.runtime(), x0.size(), grad);
   }

@@ -131,24 +131,28 @@ class ElementwiseKernel : public OpDeviceKernel {
   const int64_t axis_;
 };
 
-// Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
 template <typename Math>
 class ElementwiseGradKernel : public OpDeviceKernel {
+  enum Input { kX, kY, kOutGrad };
+  enum Output { kXGrad, kYGrad };
+
  public:
   explicit ElementwiseGradKernel(const KernelInit& init) : axis_(init.attrs.Int("axis")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& y = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& y = ctx.input(kY);
+    const DeviceTensor& out_grad = ctx.input(kOutGrad);
     ASSIGN_OR_RETURN(const std::vector<Part> parts, Parts(x, y, axis_, /*each_lane=*/false));
-    RETURN_IF_ERROR(CheckLike("Out@GRAD", ctx.input(2), x));
+    RETURN_IF_ERROR(CheckLike("Out@GRAD", out_grad, x));
     const float* const xs = x.data<float>();
     const float* const ys = y.data<float>();
-    const float* const dout = ctx.input(2).data<float>();
+    const float* const dout = out_grad.data<float>();
     // dY first: dX may take the place of Out@GRAD.
-    if (ctx.has_output(1)) RETURN_IF_ERROR(YGradient(ctx, x, y, dout));
-    if (!ctx.has_output(0)) return absl::OkStatus();
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    float* const dx = ctx.output(0).data<float>();
+    if (ctx.has_output(kYGrad)) RETURN_IF_ERROR(YGradient(ctx, x, y, dout));
+    if (!ctx.has_output(kXGrad)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
+    DeviceTensor& x_grad = ctx.output(kXGrad);
+    float* const dx = x_grad.data<float>();
     for (const Part& p : parts) {
       RETURN_IF_ERROR(
           ForEach(ctx.runtime(), p.x_size,
@@ -162,8 +166,9 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     ASSIGN_OR_RETURN(const std::vector<Part> parts, Parts(x, y, axis_, /*each_lane=*/true));
     const std::vector<int64_t> rows =
         y.lanes() == x.lanes() ? y.lane_rows() : std::vector<int64_t>(static_cast<size_t>(x.lanes()), y.rows(0));
-    RETURN_IF_ERROR(ctx.Resize(1, y.rank(), rows, Shape(y.row_dims().begin(), y.row_dims().end())));
-    float* const dy = ctx.output(1).data<float>();
+    RETURN_IF_ERROR(ctx.Resize(kYGrad, y.rank(), rows, Shape(y.row_dims().begin(), y.row_dims().end())));
+    DeviceTensor& y_grad = ctx.output(kYGrad);
+    float* const dy = y_grad.data<float>();
     if (std::is_same_v<Math, AddMath> && y.lanes() == 1 && IsColumns(parts, y.size())) {
       LaneRows x_rows = ElementsOf(x);
       for (int l = 1; l <= x_rows.lanes; ++l) x_rows.begin[l] /= y.size();

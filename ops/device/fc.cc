@@ -63,18 +63,21 @@ Activation ActivationOf(const std::string& name) {
 }
 
 class FcKernel : public OpDeviceKernel {
+  enum Input { kX, kW, kBias };
+  enum Output { kOut };
+
  public:
   explicit FcKernel(const KernelInit& init)
       : activation_(ActivationOf(init.attrs.String("activation"))), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& w = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(const FcRows r, FcRows::Of(x, w, row_dims_));
     const int64_t n = w.width();
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(2), {n}));
-    RETURN_IF_ERROR(ctx.Resize(0, 1 + static_cast<int>(r.out.size()), x.lane_rows(), r.out));
+    if (ctx.has_input(kBias)) RETURN_IF_ERROR(CheckShared("Bias", ctx.input(kBias), {n}));
+    RETURN_IF_ERROR(ctx.Resize(kOut, 1 + static_cast<int>(r.out.size()), x.lane_rows(), r.out));
     return MultiplyRows(ctx, r.each, x.data<float>(), w.data<float>(), /*transpose_w=*/false, w.rows(0), n,
-                        ctx.output(0).data<float>(), ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr,
+                        ctx.output(kOut).data<float>(), ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr,
                         activation_);
   }
 
@@ -83,18 +86,20 @@ class FcKernel : public OpDeviceKernel {
   const int64_t row_dims_;
 };
 
-// Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
 class FcGradKernel : public OpDeviceKernel {
+  enum Input { kX, kW, kBias, kOut, kOutGrad };
+  enum Output { kXGrad, kWGrad, kBiasGrad };
+
  public:
   explicit FcGradKernel(const KernelInit& init)
       : activation_(ActivationOf(init.attrs.String("activation"))), row_dims_(init.attrs.Int("row_dims")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& w = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(const FcRows r, FcRows::Of(x, w, row_dims_));
     const int64_t k = w.rows(0), n = w.width();
-    const DeviceTensor& out = ctx.input(3);
-    const DeviceTensor& dout = ctx.input(4);
+    const DeviceTensor& out = ctx.input(kOut);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckRows("Out", out, x, r.out));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, r.out));
     const float* dpre = dout.data<float>();
@@ -105,21 +110,21 @@ class FcGradKernel : public OpDeviceKernel {
     }
     const std::vector<int64_t> each_k(static_cast<size_t>(x.lanes()), k), each_n(static_cast<size_t>(x.lanes()), n);
     float* dbias = nullptr;
-    if (ctx.has_output(2)) {
-      RETURN_IF_ERROR(ctx.Resize(2, 1, each_n, {}));
-      dbias = ctx.output(2).data<float>();
+    if (ctx.has_output(kBiasGrad)) {
+      RETURN_IF_ERROR(ctx.Resize(kBiasGrad, 1, each_n, {}));
+      dbias = ctx.output(kBiasGrad).data<float>();
     }
-    if (ctx.has_output(1)) {
-      RETURN_IF_ERROR(ctx.Resize(1, 2, each_k, {n}));
-      ASSIGN_OR_RETURN(const bool summed,
-                       MultiplyColumns(ctx, r.each, x.data<float>(), dpre, k, n, ctx.output(1).data<float>(), dbias));
+    if (ctx.has_output(kWGrad)) {
+      RETURN_IF_ERROR(ctx.Resize(kWGrad, 2, each_k, {n}));
+      ASSIGN_OR_RETURN(const bool summed, MultiplyColumns(ctx, r.each, x.data<float>(), dpre, k, n,
+                                                          ctx.output(kWGrad).data<float>(), dbias));
       if (summed) dbias = nullptr;
     }
     if (dbias != nullptr) RETURN_IF_ERROR(SumColumns(ctx, dpre, r.lanes, n, &sums_, dbias));
-    if (ctx.has_output(0)) {
-      RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-      RETURN_IF_ERROR(
-          MultiplyRows(ctx, r.each, dpre, w.data<float>(), /*transpose_w=*/true, n, k, ctx.output(0).data<float>()));
+    if (ctx.has_output(kXGrad)) {
+      RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
+      RETURN_IF_ERROR(MultiplyRows(ctx, r.each, dpre, w.data<float>(), /*transpose_w=*/true, n, k,
+                                   ctx.output(kXGrad).data<float>()));
     }
     return absl::OkStatus();
   }
@@ -152,25 +157,27 @@ class MulKernel : public OpDeviceKernel {
   }
 };
 
-// Inputs X, Y, Out@GRAD; outputs X@GRAD?, Y@GRAD?.
 class MulGradKernel : public OpDeviceKernel {
+  enum Input { kX, kY, kOutGrad };
+  enum Output { kXGrad, kYGrad };
+
  public:
   explicit MulGradKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& y = ctx.input(1);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& y = ctx.input(kY);
     RETURN_IF_ERROR(CheckProduct(x, "Y", y));
     const int64_t k = y.rows(0), n = y.width();
-    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(2), x, {n}));
-    const float* const dout = ctx.input(2).data<float>();
-    if (ctx.has_output(1)) {
-      RETURN_IF_ERROR(ctx.Resize(1, 2, std::vector<int64_t>(static_cast<size_t>(x.lanes()), k), {n}));
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(kOutGrad), x, {n}));
+    const float* const dout = ctx.input(kOutGrad).data<float>();
+    if (ctx.has_output(kYGrad)) {
+      RETURN_IF_ERROR(ctx.Resize(kYGrad, 2, std::vector<int64_t>(static_cast<size_t>(x.lanes()), k), {n}));
       RETURN_IF_ERROR(
-          MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dout, k, n, ctx.output(1).data<float>()).status());
+          MultiplyColumns(ctx, x.lane_rows(), x.data<float>(), dout, k, n, ctx.output(kYGrad).data<float>()).status());
     }
-    if (!ctx.has_output(0)) return absl::OkStatus();
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    return MultiplyRows(ctx, x.lane_rows(), dout, y.data<float>(), true, n, k, ctx.output(0).data<float>());
+    if (!ctx.has_output(kXGrad)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
+    return MultiplyRows(ctx, x.lane_rows(), dout, y.data<float>(), true, n, k, ctx.output(kXGrad).data<float>());
   }
 };
 

@@ -41,28 +41,32 @@ class FmInteractionKernel : public OpDeviceKernel {
 };
 
 class FmInteractionGradKernel : public OpDeviceKernel {
+  enum Input { kX, kSum, kOutGrad, kOnto };
+  enum Output { kXGrad };
+
  public:
   explicit FmInteractionGradKernel(const KernelInit& init) : columns_(init.attrs.Ints("columns")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& x = ctx.input(kX);
     RETURN_IF_ERROR(CheckThere("X", x));
     ASSIGN_OR_RETURN(const FmSlots of, FmSlotsOf(columns_, x.dims()));
-    RETURN_IF_ERROR(CheckRows("Sum", ctx.input(1), x, {of.width}));
-    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(2), x, {1}));
-    const bool onto = ctx.has_input(3);
-    if (onto) RETURN_IF_ERROR(CheckLike("Onto", ctx.input(3), x));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+    RETURN_IF_ERROR(CheckRows("Sum", ctx.input(kSum), x, {of.width}));
+    RETURN_IF_ERROR(CheckRows("Out@GRAD", ctx.input(kOutGrad), x, {1}));
+    const bool onto = ctx.has_input(kOnto);
+    if (onto) RETURN_IF_ERROR(CheckLike("Onto", ctx.input(kOnto), x));
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
     const FmGradAt slots = {.x = x.data<float>(),
-                            .sum = ctx.input(1).data<float>(),
-                            .dout = ctx.input(2).data<float>(),
+                            .sum = ctx.input(kSum).data<float>(),
+                            .dout = ctx.input(kOutGrad).data<float>(),
                             .slots = of.slots,
                             .width = of.width,
-                            .dx = ctx.output(0).data<float>()};
-    if (columns_.empty() && !onto) return ForEach(ctx.runtime(), ctx.output(0).size(), slots);
-    return ForEach(
-        ctx.runtime(), ctx.output(0).size(),
-        FmColumnsGradAt{
-            .of = slots, .stride = of.stride, .begin = of.begin, .onto = onto ? ctx.input(3).data<float>() : nullptr});
+                            .dx = ctx.output(kXGrad).data<float>()};
+    if (columns_.empty() && !onto) return ForEach(ctx.runtime(), ctx.output(kXGrad).size(), slots);
+    return ForEach(ctx.runtime(), ctx.output(kXGrad).size(),
+                   FmColumnsGradAt{.of = slots,
+                                   .stride = of.stride,
+                                   .begin = of.begin,
+                                   .onto = onto ? ctx.input(kOnto).data<float>() : nullptr});
   }
 
  private:

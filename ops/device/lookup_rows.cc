@@ -86,13 +86,16 @@ class LookupRowsKernel : public OpDeviceKernel {
 };
 
 class LookupRowsGradKernel : public OpDeviceKernel {
+  // Behind those of lookup_rows.
+  enum Input { kOutGrad = kRows + 1 };
+
  public:
   LookupRowsGradKernel(LookupAttrs attrs, int64_t slots, int64_t width) : attrs_(attrs), slots_(slots), width_(width) {}
 
   absl::Status Run(DeviceKernelContext& ctx) override {
     RETURN_IF_ERROR(CheckRowInputs(ctx, attrs_, width_));
     ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs_, slots_, width_));
-    const DeviceTensor& dout = ctx.input(3);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckOutGradient(dout, out));
     return gradient_.Run(ctx, attrs_, 0, width_, dout, GroupRows());
   }

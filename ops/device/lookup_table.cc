@@ -15,8 +15,8 @@ namespace weir {
 namespace device {
 namespace {
 
-// Slots Ids, W.
-constexpr int kW = 1;
+// Slots Ids, W, and Out@GRAD of the gradient.
+constexpr int kW = 1, kOutGrad = 2;
 
 // W is one matrix for all lanes, and ids are rows of it.
 absl::Status CheckTableInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs) {
@@ -61,7 +61,7 @@ class LookupTableGradKernel : public OpDeviceKernel {
     const DeviceTensor& w = ctx.input(kW);
     ASSIGN_OR_RETURN(const IdGroups g, ReadGroups(ctx, attrs_));
     ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, attrs_, slots_, w.width()));
-    const DeviceTensor& dout = ctx.input(2);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     RETURN_IF_ERROR(CheckOutGradient(dout, out));
     if (!is_sparse_ && w.rows() > INT32_MAX / ctx.lanes) {
       return absl::InvalidArgumentError(absl::StrCat("gradients of ", w.rows(), " rows in each of ", ctx.lanes,

@@ -22,27 +22,33 @@ Math MakeMath(const KernelInit& init) {
   }
 }
 
-// Slots X, Label, Weight? -> Out; for the gradient X, Label, Weight?, Out@GRAD -> X@GRAD.
+// A loss with one number per example, or its gradient.
 template <typename Math, bool kGradient>
 class ColumnLossKernel : public OpDeviceKernel {
+  enum Input { kX, kLabel, kWeight, kOutGrad };
+  enum Output { kOut };  // X@GRAD of the gradient
+
  public:
   explicit ColumnLossKernel(const KernelInit& init) : math_(MakeMath<Math>(init)) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& label = ctx.input(kLabel);
+    const DeviceTensor* const weight = ctx.has_input(kWeight) ? &ctx.input(kWeight) : nullptr;
     RETURN_IF_ERROR(CheckThere("X", x));
-    RETURN_IF_ERROR(CheckLike("Label", ctx.input(1), x));
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckLike("Weight", ctx.input(2), x));
-    if (kGradient) RETURN_IF_ERROR(CheckLike("the gradient of the loss", ctx.input(3), x));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+    RETURN_IF_ERROR(CheckLike("Label", label, x));
+    if (weight != nullptr) RETURN_IF_ERROR(CheckLike("Weight", *weight, x));
+    if (kGradient) RETURN_IF_ERROR(CheckLike("the gradient of the loss", ctx.input(kOutGrad), x));
+    RETURN_IF_ERROR(ctx.ResizeLike(kOut, x));
     const float* const xs = x.data<float>();
-    const float* const label = ctx.input(1).data<float>();
-    const float* const weight = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr;
-    float* const out = ctx.output(0).data<float>();
+    const float* const labels = label.data<float>();
+    const float* const weights = weight == nullptr ? nullptr : weight->data<float>();
+    DeviceTensor& out = ctx.output(kOut);
     if constexpr (kGradient) {
+      const DeviceTensor& dout = ctx.input(kOutGrad);
       return ForEach(ctx.runtime(), x.size(),
-                     LossGradAt<Math>{math_, xs, label, weight, ctx.input(3).data<float>(), out});
+                     LossGradAt<Math>{math_, xs, labels, weights, dout.data<float>(), out.data<float>()});
     } else {
-      return ForEach(ctx.runtime(), x.size(), LossAt<Math>{math_, xs, label, weight, out});
+      return ForEach(ctx.runtime(), x.size(), LossAt<Math>{math_, xs, labels, weights, out.data<float>()});
     }
   }
 
@@ -115,26 +121,28 @@ absl::StatusOr<const int32_t*> SendLabels(DeviceKernelContext& ctx, const std::v
   return static_cast<const int32_t*>(block->data());
 }
 
-// Inputs Logits, Label, Weight?; outputs Softmax, Loss.
 class SoftmaxLossKernel : public OpDeviceKernel {
+  enum Input { kLogits, kLabel, kWeight };
+  enum Output { kSoftmax, kLoss };
+
  public:
   explicit SoftmaxLossKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& logits = ctx.input(0);
+    const DeviceTensor& logits = ctx.input(kLogits);
     RETURN_IF_ERROR(CheckRank("Logits", logits, 2));
     const std::vector<int64_t> rows = logits.lane_rows();
-    RETURN_IF_ERROR(ReadLabels(ctx, 1, rows, logits.width(), &label_));
-    if (ctx.has_input(2)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(2), logits, {1}));
+    RETURN_IF_ERROR(ReadLabels(ctx, kLabel, rows, logits.width(), &label_));
+    if (ctx.has_input(kWeight)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(kWeight), logits, {1}));
     ASSIGN_OR_RETURN(const int32_t* const label, SendLabels(ctx, label_, &labels_));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, logits));
-    RETURN_IF_ERROR(ctx.Resize(1, 2, rows, {1}));
-    return ForEach(ctx.runtime(), ctx.output(0).rows(),
+    RETURN_IF_ERROR(ctx.ResizeLike(kSoftmax, logits));
+    RETURN_IF_ERROR(ctx.Resize(kLoss, 2, rows, {1}));
+    return ForEach(ctx.runtime(), ctx.output(kSoftmax).rows(),
                    SoftmaxRowAt{.x = logits.data<float>(),
                                 .n = logits.width(),
-                                .y = ctx.output(0).data<float>(),
+                                .y = ctx.output(kSoftmax).data<float>(),
                                 .label = label,
-                                .weight = ctx.has_input(2) ? ctx.input(2).data<float>() : nullptr,
-                                .loss = ctx.output(1).data<float>()});
+                                .weight = ctx.has_input(kWeight) ? ctx.input(kWeight).data<float>() : nullptr,
+                                .loss = ctx.output(kLoss).data<float>()});
   }
 
  private:
@@ -142,25 +150,27 @@ class SoftmaxLossKernel : public OpDeviceKernel {
   DeviceLanding labels_;
 };
 
-// Inputs Label, Weight?, Softmax, Loss@GRAD; output Logits@GRAD.
 class SoftmaxLossGradKernel : public OpDeviceKernel {
+  enum Input { kLabel, kWeight, kSoftmax, kLossGrad };
+  enum Output { kLogitsGrad };
+
  public:
   explicit SoftmaxLossGradKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& softmax = ctx.input(2);
+    const DeviceTensor& softmax = ctx.input(kSoftmax);
     RETURN_IF_ERROR(CheckRank("Softmax", softmax, 2));
-    RETURN_IF_ERROR(ReadLabels(ctx, 0, softmax.lane_rows(), softmax.width(), &label_));
-    if (ctx.has_input(1)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(1), softmax, {1}));
-    RETURN_IF_ERROR(CheckRows("Loss@GRAD", ctx.input(3), softmax, {1}));
+    RETURN_IF_ERROR(ReadLabels(ctx, kLabel, softmax.lane_rows(), softmax.width(), &label_));
+    if (ctx.has_input(kWeight)) RETURN_IF_ERROR(CheckRows("Weight", ctx.input(kWeight), softmax, {1}));
+    RETURN_IF_ERROR(CheckRows("Loss@GRAD", ctx.input(kLossGrad), softmax, {1}));
     ASSIGN_OR_RETURN(const int32_t* const label, SendLabels(ctx, label_, &labels_));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, softmax));
-    return ForEach(ctx.runtime(), ctx.output(0).size(),
+    RETURN_IF_ERROR(ctx.ResizeLike(kLogitsGrad, softmax));
+    return ForEach(ctx.runtime(), ctx.output(kLogitsGrad).size(),
                    SoftmaxLossGradAt{.softmax = softmax.data<float>(),
                                      .label = label,
-                                     .weight = ctx.has_input(1) ? ctx.input(1).data<float>() : nullptr,
-                                     .dloss = ctx.input(3).data<float>(),
+                                     .weight = ctx.has_input(kWeight) ? ctx.input(kWeight).data<float>() : nullptr,
+                                     .dloss = ctx.input(kLossGrad).data<float>(),
                                      .n = softmax.width(),
-                                     .dx = ctx.output(0).data<float>()});
+                                     .dx = ctx.output(kLogitsGrad).data<float>()});
   }
 
  private:

@@ -71,18 +71,20 @@ class SequencePoolKernel : public OpDeviceKernel {
   Sequences sequences_;
 };
 
-// Inputs X, Length, Out@GRAD.
 class SequencePoolGradKernel : public OpDeviceKernel {
+  enum Input { kX, kLength, kOutGrad };
+  enum Output { kXGrad };
+
  public:
   explicit SequencePoolGradKernel(SequencePooling type) : type_(type) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& x = ctx.input(0);
-    const DeviceTensor& dout = ctx.input(2);
+    const DeviceTensor& x = ctx.input(kX);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     const Sequences& s = sequences_;
     RETURN_IF_ERROR(sequences_.Read(ctx, "X", x, 1));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, {s.width}));
-    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
-    float* const dx = ctx.output(0).data<float>();
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
+    float* const dx = ctx.output(kXGrad).data<float>();
     if (type_ == SequencePooling::kMax) {
       return ForEach(ctx.runtime(), s.batch * s.width,
                      LargestGradAt{.x = x.data<float>(),
@@ -112,82 +114,88 @@ absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakePool(const KernelInit& init)
   return std::unique_ptr<OpDeviceKernel>(new Kernel(type));
 }
 
-// Inputs Query, Sequence, Length.
 class AttentionPairsKernel : public OpDeviceKernel {
+  enum Input { kQuery, kSequence, kLength };
+  enum Output { kOut };
+
  public:
   explicit AttentionPairsKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& query = ctx.input(0);
-    const DeviceTensor& x = ctx.input(1);
+    const DeviceTensor& query = ctx.input(kQuery);
+    const DeviceTensor& x = ctx.input(kSequence);
     const Sequences& s = sequences_;
     RETURN_IF_ERROR(sequences_.Read(ctx, "Sequence", x, 2));
     RETURN_IF_ERROR(CheckRows("Query", query, x, {s.width}));
-    RETURN_IF_ERROR(ctx.Resize(0, 3, x.lane_rows(), {s.most, 4 * s.width}));
+    RETURN_IF_ERROR(ctx.Resize(kOut, 3, x.lane_rows(), {s.most, 4 * s.width}));
     return ForEach(ctx.runtime(), x.size(),
                    AttentionPairsAt{.query = query.data<float>(),
                                     .x = x.data<float>(),
                                     .length = s.lengths(),
                                     .most = s.most,
                                     .width = s.width,
-                                    .out = ctx.output(0).data<float>()});
+                                    .out = ctx.output(kOut).data<float>()});
   }
 
  private:
   Sequences sequences_;
 };
 
-// Inputs Query, Sequence, Length, Out@GRAD; outputs Query@GRAD?, Sequence@GRAD?.
 class AttentionPairsGradKernel : public OpDeviceKernel {
+  enum Input { kQuery, kSequence, kLength, kOutGrad };
+  enum Output { kQueryGrad, kSequenceGrad };
+
  public:
   explicit AttentionPairsGradKernel(const KernelInit&) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& query = ctx.input(0);
-    const DeviceTensor& x = ctx.input(1);
-    const DeviceTensor& dout = ctx.input(3);
+    const DeviceTensor& query = ctx.input(kQuery);
+    const DeviceTensor& x = ctx.input(kSequence);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     const Sequences& s = sequences_;
     RETURN_IF_ERROR(sequences_.Read(ctx, "Sequence", x, 2));
     RETURN_IF_ERROR(CheckRows("Query", query, x, {s.width}));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, {s.most, 4 * s.width}));
-    if (ctx.has_output(0)) {
-      RETURN_IF_ERROR(ctx.ResizeLike(0, query));
+    if (ctx.has_output(kQueryGrad)) {
+      RETURN_IF_ERROR(ctx.ResizeLike(kQueryGrad, query));
       RETURN_IF_ERROR(ForEach(ctx.runtime(), query.size(),
                               QueryGradAt{.x = x.data<float>(),
                                           .length = s.lengths(),
                                           .dout = dout.data<float>(),
                                           .most = s.most,
                                           .width = s.width,
-                                          .dquery = ctx.output(0).data<float>()}));
+                                          .dquery = ctx.output(kQueryGrad).data<float>()}));
     }
-    if (!ctx.has_output(1)) return absl::OkStatus();
-    RETURN_IF_ERROR(ctx.ResizeLike(1, x));
+    if (!ctx.has_output(kSequenceGrad)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(kSequenceGrad, x));
     return ForEach(ctx.runtime(), x.size(),
                    ElementGradAt{.query = query.data<float>(),
                                  .length = s.lengths(),
                                  .dout = dout.data<float>(),
                                  .most = s.most,
                                  .width = s.width,
-                                 .dx = ctx.output(1).data<float>()});
+                                 .dx = ctx.output(kSequenceGrad).data<float>()});
   }
 
  private:
   Sequences sequences_;
 };
 
-// Inputs Score, Sequence, Length; outputs Out, Weight.
 class AttentionPoolKernel : public OpDeviceKernel {
+  enum Input { kScore, kSequence, kLength };
+  enum Output { kOut, kWeight };
+
  public:
   explicit AttentionPoolKernel(const KernelInit& init) : softmax_(init.attrs.Bool("softmax")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& score = ctx.input(0);
-    const DeviceTensor& x = ctx.input(1);
+    const DeviceTensor& score = ctx.input(kScore);
+    const DeviceTensor& x = ctx.input(kSequence);
     const Sequences& s = sequences_;
     RETURN_IF_ERROR(sequences_.Read(ctx, "Sequence", x, 2));
     RETURN_IF_ERROR(CheckRows("Score", score, x, {s.most, 1}));
     // Weights may stand in the place of scores.
     const float* const scores = score.data<float>();
-    RETURN_IF_ERROR(ctx.Resize(0, 2, x.lane_rows(), {s.width}));
-    RETURN_IF_ERROR(ctx.Resize(1, 3, x.lane_rows(), {s.most, 1}));
-    float* const weight = ctx.output(1).data<float>();
+    RETURN_IF_ERROR(ctx.Resize(kOut, 2, x.lane_rows(), {s.width}));
+    RETURN_IF_ERROR(ctx.Resize(kWeight, 3, x.lane_rows(), {s.most, 1}));
+    float* const weight = ctx.output(kWeight).data<float>();
     RETURN_IF_ERROR(
         ForEach(ctx.runtime(), s.batch,
                 AttentionWeightsAt{
@@ -198,7 +206,7 @@ class AttentionPoolKernel : public OpDeviceKernel {
                                 .length = s.lengths(),
                                 .most = s.most,
                                 .width = s.width,
-                                .out = ctx.output(0).data<float>()});
+                                .out = ctx.output(kOut).data<float>()});
   }
 
  private:
@@ -206,40 +214,42 @@ class AttentionPoolKernel : public OpDeviceKernel {
   Sequences sequences_;
 };
 
-// Inputs Weight, Sequence, Length, Out@GRAD; outputs Score@GRAD?, Sequence@GRAD?.
 class AttentionPoolGradKernel : public OpDeviceKernel {
+  enum Input { kWeight, kSequence, kLength, kOutGrad };
+  enum Output { kScoreGrad, kSequenceGrad };
+
  public:
   explicit AttentionPoolGradKernel(const KernelInit& init) : softmax_(init.attrs.Bool("softmax")) {}
   absl::Status Run(DeviceKernelContext& ctx) override {
-    const DeviceTensor& weight = ctx.input(0);
-    const DeviceTensor& x = ctx.input(1);
-    const DeviceTensor& dout = ctx.input(3);
+    const DeviceTensor& weight = ctx.input(kWeight);
+    const DeviceTensor& x = ctx.input(kSequence);
+    const DeviceTensor& dout = ctx.input(kOutGrad);
     const Sequences& s = sequences_;
     RETURN_IF_ERROR(sequences_.Read(ctx, "Sequence", x, 2));
     RETURN_IF_ERROR(CheckRows("Weight", weight, x, {s.most, 1}));
     RETURN_IF_ERROR(CheckRows("Out@GRAD", dout, x, {s.width}));
-    if (ctx.has_output(0)) RETURN_IF_ERROR(OfScores(ctx));
-    if (!ctx.has_output(1)) return absl::OkStatus();
-    RETURN_IF_ERROR(ctx.ResizeLike(1, x));
+    if (ctx.has_output(kScoreGrad)) RETURN_IF_ERROR(OfScores(ctx));
+    if (!ctx.has_output(kSequenceGrad)) return absl::OkStatus();
+    RETURN_IF_ERROR(ctx.ResizeLike(kSequenceGrad, x));
     return ForEach(ctx.runtime(), x.size(),
                    WeighedElementGradAt{.weight = weight.data<float>(),
                                         .length = s.lengths(),
                                         .dout = dout.data<float>(),
                                         .most = s.most,
                                         .width = s.width,
-                                        .dx = ctx.output(1).data<float>()});
+                                        .dx = ctx.output(kSequenceGrad).data<float>()});
   }
 
  private:
   absl::Status OfScores(DeviceKernelContext& ctx) {
-    const DeviceTensor& weight = ctx.input(0);
+    const DeviceTensor& weight = ctx.input(kWeight);
     const Sequences& s = sequences_;
-    RETURN_IF_ERROR(ctx.ResizeLike(0, weight));
-    float* const grad = ctx.output(0).data<float>();
+    RETURN_IF_ERROR(ctx.ResizeLike(kScoreGrad, weight));
+    float* const grad = ctx.output(kScoreGrad).data<float>();
     RETURN_IF_ERROR(ForEach(ctx.runtime(), weight.size(),
-                            WeightGradAt{.x = ctx.input(1).data<float>(),
+                            WeightGradAt{.x = ctx.input(kSequence).data<float>(),
                                          .length = s.lengths(),
-                                         .dout = ctx.input(3).data<float>(),
+                                         .dout = ctx.input(kOutGrad).data<float>(),
                                          .most = s.most,
                                          .width = s.width,
                                          .dweight = grad}));
