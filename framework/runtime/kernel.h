@@ -67,6 +67,7 @@ struct StepContext {
 };
 
 // Variables of one op run. Slots are addressed by their position in the OpDef, variables by their position in the slot.
+// A kernel with more than two inputs or outputs names the positions by an enum Input and an enum Output of its own.
 class KernelContext {
  public:
   // All pointers are borrowed; the executor builds one context per op (and lane) when it prepares the program.
