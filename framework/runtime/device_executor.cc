@@ -175,7 +175,7 @@ absl::Status DeviceExecutor::RunOnDevice(DeviceOp& op) {
   RETURN_IF_ERROR(values_.BeforeWriting(op.writes));
   RETURN_IF_ERROR(transfers_->BeforeCompute());
   transfers_->AfterCompute();
-  RETURN_IF_ERROR(BeginSpan(*op.op.desc, &transfers_->spans()));
+  RETURN_IF_ERROR(BeginSpan(*op.desc, &transfers_->spans()));
   RETURN_IF_ERROR(op.device->Run(op.context));
   RETURN_IF_ERROR(transfers_->spans().End(DeviceQueue::kCompute));
   for (DeviceVariable* var : op.writes) {
@@ -184,25 +184,25 @@ absl::Status DeviceExecutor::RunOnDevice(DeviceOp& op) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", var->name, "' is ", var->shared ? "one for all lanes" : "of each lane",
                      ", and is made from what is ", var->shared ? "of each lane" : "one for all", "; train.cpu_ops: \"",
-                     op.op.desc->type(), "\" or train.lanes: 0 runs it"));
+                     op.desc->type(), "\" or train.lanes: 0 runs it"));
   }
   for (DeviceVariable* var : op.writes_on_host) DeviceValues::WrittenOnHost(var);
-  if (op.op.mode != OpMode::kGate) return absl::OkStatus();
+  if (op.mode != OpMode::kGate) return absl::OkStatus();
   // What it sent to the host may leave from where it lies.
   values_.CopiedByKernel(op.reads);
-  gates_.Start(op.op.index, ctx_.pool);
+  gates_.Start(op.index, ctx_.pool);
   return absl::OkStatus();
 }
 
 absl::Status DeviceExecutor::FinishGate(DeviceOp& op) {
   const ProfiledStep step(profiled_step_);
-  const ProfileSpan span(profiled_step_, ProfileKind::kExchange, op.op.desc->type());
+  const ProfileSpan span(profiled_step_, ProfileKind::kExchange, op.desc->type());
   const absl::Status status = op.device->Finish(op.context);
-  return status.ok() ? status : AnnotateOp(status, op.op.index, *op.op.desc);
+  return status.ok() ? status : AnnotateOp(status, op.index, *op.desc);
 }
 
 absl::Status DeviceExecutor::RunHostLanes(DeviceOp& op) {
-  if (op.op.mode != OpMode::kLane || ctx_.pool == nullptr || op.host_contexts.size() == 1) {
+  if (op.mode != OpMode::kLane || ctx_.pool == nullptr || op.host_contexts.size() == 1) {
     for (KernelContext& context : op.host_contexts) RETURN_IF_ERROR(op.host->Run(context));
     return absl::OkStatus();
   }
@@ -216,15 +216,15 @@ absl::Status DeviceExecutor::RunHostLanes(DeviceOp& op) {
 
 absl::Status DeviceExecutor::RunOnHost(DeviceOp& op) {
   RETURN_IF_ERROR(values_.ToHost(op.reads_on_host));
-  const ProfileSpan span(profiled_step_, op.op.mode == OpMode::kLane ? ProfileKind::kOperator : ProfileKind::kExchange,
-                         op.op.desc->type());
+  const ProfileSpan span(profiled_step_, op.mode == OpMode::kLane ? ProfileKind::kOperator : ProfileKind::kExchange,
+                         op.desc->type());
   const absl::Status status = RunHostLanes(op);
   for (DeviceVariable* var : op.writes) DeviceValues::WrittenOnHost(var);
   return status;
 }
 
 absl::Status DeviceExecutor::RunOp(DeviceOp& op) {
-  if (op.op.mode == OpMode::kStep) gates_.Wait(ctx_.pool);
+  if (op.mode == OpMode::kStep) gates_.Wait(ctx_.pool);
   if (first_error_.failed()) return absl::OkStatus();  // the gate's error is reported
   op.ran = true;
   return op.on_host() ? RunOnHost(op) : RunOnDevice(op);
@@ -246,8 +246,8 @@ absl::Status DeviceExecutor::BeginRun(const StepContext& ctx, absl::Span<const i
     for (DeviceVariable* var : fed_) DeviceValues::WrittenOnHost(var);
     // Views left from the last run would keep the memory of others in use, and all of it would be allocated anew.
     for (const DeviceOp& op : ops_) {
-      if (op.on_host() || op.op.mode != OpMode::kLane) continue;
-      if (op.op.desc->role() != v1::DIST && !op.context.may_share) continue;
+      if (op.on_host() || op.mode != OpMode::kLane) continue;
+      if (op.desc->role() != v1::DIST && !op.context.may_share) continue;
       for (DeviceVariable* var : op.writes) var->device.Clear();
     }
   }
@@ -267,7 +267,7 @@ absl::Status DeviceExecutor::RunOps(const StepContext& ctx, absl::Span<const int
   for (int i = begin; i < end && status.ok() && !first_error_.failed(); ++i) {
     DeviceOp& op = ops_[static_cast<size_t>(i)];
     status = RunOp(op);
-    if (!status.ok()) status = AnnotateOp(status, i, *op.op.desc);
+    if (!status.ok()) status = AnnotateOp(status, i, *op.desc);
   }
   if (absl::Status put = transfers_->runtime()->PutOffCalls(false); status.ok()) status = std::move(put);
   // Gates that have not begun do not run after an error.

@@ -22,30 +22,30 @@ bool Contains(const std::vector<DeviceVariable*>& vars, const DeviceVariable* va
 }
 
 absl::Status PlaceOnHost(const PreparedBlock& block, BlockVariables* host_vars, DeviceOp* op) {
-  const KernelFactory* factory = KernelRegistry::Global().Find(op->op.desc->type());
+  const KernelFactory* factory = KernelRegistry::Global().Find(op->desc->type());
   if (factory == nullptr) return absl::NotFoundError("no kernel for CPU");
-  ASSIGN_OR_RETURN(op->host, (*factory)(block.InitOf(op->op)));
+  ASSIGN_OR_RETURN(op->host, (*factory)(block.InitOf(*op)));
   for (const DeviceKernelContext::Slot& slot : op->context.inputs) Append(slot.vars, &op->reads_on_host);
-  ASSIGN_OR_RETURN(op->host_contexts, host_vars->ContextsOf(op->op, op->context.step, op->context.lane_batch));
+  ASSIGN_OR_RETURN(op->host_contexts, host_vars->ContextsOf(*op, op->context.step, op->context.lane_batch));
   return absl::OkStatus();
 }
 
 absl::Status PlaceOnDevice(const PreparedBlock& block, DeviceOp* op) {
-  const DeviceKernelRegistry::Entry& entry = *DeviceKernelRegistry::Global().Find(op->op.desc->type());
-  if (op->op.mode == OpMode::kLanesInOrder) {
+  const DeviceKernelRegistry::Entry& entry = *DeviceKernelRegistry::Global().Find(op->desc->type());
+  if (op->mode == OpMode::kLanesInOrder) {
     return absl::InvalidArgumentError(absl::StrCat(
         "it writes a value that all lanes share, lane after lane, which a device does not do; train.cpu_ops: \"",
-        op->op.desc->type(), "\" runs it on the CPU"));
+        op->desc->type(), "\" runs it on the CPU"));
   }
-  ASSIGN_OR_RETURN(op->device, entry.factory(block.InitOf(op->op)));
+  ASSIGN_OR_RETURN(op->device, entry.factory(block.InitOf(*op)));
   const auto on_host = [&entry](const SlotDef& slot) {
     return std::find(entry.host_slots.begin(), entry.host_slots.end(), slot.name) != entry.host_slots.end();
   };
   for (size_t s = 0; s < op->context.inputs.size(); ++s) {
-    Append(op->context.inputs[s].vars, on_host(op->op.def->inputs[s]) ? &op->reads_on_host : &op->reads);
+    Append(op->context.inputs[s].vars, on_host(op->def->inputs[s]) ? &op->reads_on_host : &op->reads);
   }
   for (size_t s = 0; s < op->context.outputs.size(); ++s) {
-    if (on_host(op->op.def->outputs[s])) Append(op->context.outputs[s].vars, &op->writes_on_host);
+    if (on_host(op->def->outputs[s])) Append(op->context.outputs[s].vars, &op->writes_on_host);
   }
   return absl::OkStatus();
 }
@@ -55,7 +55,8 @@ absl::Status PlaceOnDevice(const PreparedBlock& block, DeviceOp* op) {
 absl::StatusOr<DeviceOp> MakeDeviceOp(const PreparedBlock& block, const BlockOp& op,
                                       const std::vector<std::string>& cpu_ops, const DeviceKernelContext& like,
                                       DeviceVariables* vars, BlockVariables* host_vars) {
-  DeviceOp made = {.op = op, .context = like};
+  DeviceOp made = {op};
+  made.context = like;
   const auto locate = [vars](const std::string& name) { return vars->Locate(name); };
   ASSIGN_OR_RETURN(made.context.inputs,
                    FillSlots<DeviceKernelContext::Slot>(op.def->inputs, op.desc->inputs(), locate));
@@ -91,7 +92,7 @@ void AllowSharing(std::vector<DeviceOp>* ops) {
   }
   const auto alone = [&](const DeviceVariable* var) { return in_place.contains(var); };
   for (DeviceOp& op : *ops) {
-    op.context.may_share = CanGiveViews(*op.op.def) && !op.on_host() &&
+    op.context.may_share = CanGiveViews(*op.def) && !op.on_host() &&
                            std::none_of(op.reads.begin(), op.reads.end(), alone) &&
                            std::none_of(op.writes.begin(), op.writes.end(), alone);
   }

@@ -17,8 +17,7 @@
 
 namespace weir {
 
-struct DeviceOp {
-  BlockOp op;
+struct DeviceOp : BlockOp {
   // Exactly one is set.
   std::unique_ptr<OpDeviceKernel> device;
   std::unique_ptr<OpKernel> host;

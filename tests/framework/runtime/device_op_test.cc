@@ -23,13 +23,13 @@ class DeviceOpTest : public ::testing::Test {
  protected:
   void OnDevice(const OpDef& def, std::vector<DeviceVariable*> reads, std::vector<DeviceVariable*> writes) {
     DeviceOp& op = ops_.emplace_back();
-    op.op.def = &def;
+    op.def = &def;
     op.reads = std::move(reads);
     op.writes = std::move(writes);
   }
   void OnHost(std::vector<DeviceVariable*> reads, std::vector<DeviceVariable*> writes) {
     DeviceOp& op = ops_.emplace_back();
-    op.op.def = &copy_;
+    op.def = &copy_;
     op.host = std::make_unique<NoWork>();
     op.reads_on_host = std::move(reads);
     op.writes = std::move(writes);
