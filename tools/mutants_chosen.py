@@ -220,15 +220,15 @@ CHOSEN = [
     Chosen("row-expires-a-step-late", "pserver/tables/lifecycle_rules.h", ">= ttl_steps_;", "> ttl_steps_;"),
     Chosen(
         "admits-one-too-late",
-        "pserver/tables/sparse_table_lifecycle.cc",
-        ">= rules_.admit_after()",
-        "> rules_.admit_after()",
+        "pserver/tables/stripe_lifecycle.cc",
+        ">= rules_->admit_after()",
+        "> rules_->admit_after()",
     ),
     Chosen(
         "decays-the-shows-only",
-        "pserver/tables/sparse_table_lifecycle.cc",
-        "clicks = FloatWord(words, places.clicks) * rules_.decay();",
-        "clicks = FloatWord(words, places.clicks);",
+        "pserver/tables/lifecycle_words.cc",
+        "FloatWord(words, places_.clicks) * rules_.decay()",
+        "FloatWord(words, places_.clicks)",
     ),
     # Checkpoints.
     Chosen(

@@ -1,6 +1,8 @@
 #include "pserver/tables/lifecycle_rules.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
@@ -65,23 +67,24 @@ LifecycleRules::LifecycleRules(const v1::Lifecycle& settings, uint64_t seed, std
   ttl_steps_ = settings.ttl_steps();
   period_ = std::clamp<int64_t>(ttl_steps_ / 4, 1, logical_shards);
   ttl_seconds_ = settings.ttl_seconds();
-  evicts_ = capacity > 0 && settings.when_full() != v1::Lifecycle::REFUSE;
+  if (capacity > 0 && settings.when_full() != v1::Lifecycle::REFUSE) {
+    most_in_shard_ = std::max<int64_t>(1, capacity / logical_shards);
+  }
   least_frequent_ = settings.when_full() == v1::Lifecycle::EVICT_LEAST_FREQUENT;
-  if (evicts_) most_in_shard_ = std::max<int64_t>(1, capacity / logical_shards);
-  tombstones_ = settings.tombstones();
 
   const auto add = [](const char* name, Words* words) {
     words->names.push_back(name);
     return words->size++;
   };
-  const bool steps = ttl_steps_ > 0 || evicts_;
+  const bool steps = ttl_steps_ > 0 || evicts();
   const auto add_scores = [&](Words* words) {
     if (!scores_) return;
     words->shows = add("lifecycle.shows", words);
     words->clicks = add("lifecycle.clicks", words);
   };
-  if (evicts_ && least_frequent_ && !scores_) row_words_.count = add("lifecycle.count", &row_words_);
-  if (steps || tombstones_) row_words_.step = add("lifecycle.step", &row_words_);
+  if (settings.tombstones()) tombstone_words_.step = add("lifecycle.step", &tombstone_words_);
+  if (evicts() && least_frequent_ && !scores_) row_words_.count = add("lifecycle.count", &row_words_);
+  if (steps || tombstones()) row_words_.step = add("lifecycle.step", &row_words_);
   if (ttl_seconds_ > 0) row_words_.second = add("lifecycle.second", &row_words_);
   add_scores(&row_words_);
   if (!keeps_candidates()) return;
@@ -95,6 +98,14 @@ bool LifecycleRules::AdmittedByChance(int64_t id, int64_t step) const {
   const PhiloxBlock block = Philox(key_, static_cast<uint64_t>(step), static_cast<uint64_t>(id));
   const uint64_t bits = (uint64_t{block.v[0]} << 32 | block.v[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53 < probability_;
+}
+
+void LifecycleRules::ChooseGoing(Ranked* all) const {
+  const auto go = static_cast<ptrdiff_t>(all->size()) - static_cast<ptrdiff_t>(kept_in_shard());
+  // A checkpoint that names a row twice makes counts too high.
+  if (go <= 0) return all->clear();
+  std::nth_element(all->begin(), all->begin() + go, all->end());
+  all->resize(static_cast<size_t>(go));
 }
 
 int64_t LifecycleRules::SecondsPosition(double now) const {

@@ -11,12 +11,20 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "proto/table.pb.h"
 
 namespace weir {
+
+// Time of a change to rows.
+struct RowTime {
+  int64_t step = 0;
+  // Seconds since 1970; read only when rows expire by the clock.
+  double seconds = 0;
+};
 
 class LifecycleRules {
  public:
@@ -27,7 +35,11 @@ class LifecycleRules {
   LifecycleRules(const v1::Lifecycle& settings, uint64_t seed, std::string_view table, int64_t capacity,
                  uint32_t logical_shards);
 
-  // Indices of the 4-byte words of a row, or of a candidate; -1: it has no such word.
+  // Memory of ids without a row: candidates, which are counted until they are admitted, and tombstones, which record
+  // when a row was removed.
+  enum Memory { kCandidates = 0, kTombstones = 1 };
+
+  // Indices of the 4-byte words of a row, a candidate or a tombstone; -1: it has no such word.
   struct Words {
     int step = -1;    // last step that had the id
     int second = -1;  // time of that step in seconds since 1970
@@ -39,6 +51,8 @@ class LifecycleRules {
   };
   const Words& row_words() const { return row_words_; }
   const Words& candidate_words() const { return candidate_words_; }
+  // Returns the words of an entry; none if the lifecycle keeps no such memory.
+  const Words& words(Memory memory) const { return memory == kCandidates ? candidate_words_ : tombstone_words_; }
 
   // Admission of ids without a row: every id gets a row, or an id gets one when its count or its score is reached, or
   // by chance.
@@ -86,7 +100,7 @@ class LifecycleRules {
     return ttl_seconds_ > 0 && Age(last, static_cast<uint32_t>(static_cast<int64_t>(now))) >= ttl_seconds_;
   }
 
-  bool evicts() const { return evicts_; }
+  bool evicts() const { return most_in_shard_ > 0; }
   // Maximum number of rows of a logical shard after a step, and the number that stays when there are more: a sixteenth
   // less, so that the shard is not searched again for every row.
   int64_t most_in_shard() const { return most_in_shard_; }
@@ -99,7 +113,12 @@ class LifecycleRules {
     return uint64_t{rank} << 32 | (UINT32_MAX - age);
   }
 
-  bool tombstones() const { return tombstones_; }
+  // Ids of one shard with their ranks.
+  using Ranked = std::vector<std::pair<uint64_t, int64_t>>;
+  // Reduces all rows of a shard to those that are to be removed.
+  void ChooseGoing(Ranked* all) const;
+
+  bool tombstones() const { return tombstone_words_.size > 0; }
 
  private:
   static uint32_t Age(uint32_t last, uint32_t now) {
@@ -113,7 +132,7 @@ class LifecycleRules {
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   }
 
-  Words row_words_, candidate_words_;
+  Words row_words_, candidate_words_, tombstone_words_;
   Admission admission_ = Admission::kAll;
   int64_t admit_after_ = 0;
   double probability_ = 1;
@@ -127,10 +146,8 @@ class LifecycleRules {
   int64_t period_ = 1;
   double ttl_seconds_ = 0;
   int64_t shards_ = 1;
-  bool evicts_ = false;
   bool least_frequent_ = false;
-  int64_t most_in_shard_ = 0;
-  bool tombstones_ = false;
+  int64_t most_in_shard_ = 0;  // 0: no row is evicted
 };
 
 }  // namespace weir

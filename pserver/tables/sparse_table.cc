@@ -5,22 +5,26 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "glog/logging.h"
-#include "pserver/tables/sparse_table_impl.h"
+#include "pserver/tables/disk_tier.h"
+#include "pserver/tables/row_updates.h"
+#include "pserver/tables/row_walk.h"
+#include "pserver/tables/row_words.h"
+#include "pserver/tables/step_border.h"
+#include "pserver/tables/stripe.h"
+#include "pserver/tables/stripe_batch.h"
+#include "pserver/tables/stripe_copy.h"
 
 namespace weir {
 
 namespace {
 
-// Rows handed to one call of the rule: their lines are still in the first-level cache.
-constexpr int64_t kUpdateBatch = 64;
-// Copies of rows that a call of the rule works on, of rows wider than 1024 fewer than kUpdateBatch.
-constexpr int64_t kScratchFloats = int64_t{1} << 16;
 // Below this many ids a batch is not worth a second thread.
 constexpr int64_t kParallelIds = 4096;
 
@@ -47,83 +51,16 @@ inline void CopyFloats(float* to, const float* from, int n) {
   }
 }
 
+// Returns the maximum number of rows on this server (SparseTableOptions::capacity).
+int64_t LimitOf(const SparseTableOptions& options, const LifecycleRules& rules) {
+  if (options.capacity == 0 || rules.evicts()) return 0;
+  const uint32_t owned = options.shard_end - options.shard_begin;
+  if (owned == options.logical_shards) return options.capacity;
+  const double share = static_cast<double>(options.capacity) * owned / options.logical_shards;
+  return std::min(options.capacity, static_cast<int64_t>(share + 6 * std::sqrt(share) + 8));
+}
+
 }  // namespace
-
-// Rows of one stripe on their way to the rule, a cache-full at a time.
-class SparseTable::Updates {
- public:
-  Updates(const SparseTable* table, float divisor, float learning_rate, const RowTime& time)
-      : table_(table),
-        wide_(!table->values_.is_float32()),
-        divisor_(divisor),
-        learning_rate_(learning_rate),
-        time_(time) {
-    if (!wide_) return;
-    batch_ = std::clamp<int64_t>(kScratchFloats / RuleFloats(), 1, kUpdateBatch);
-    GetScratch().resize(static_cast<size_t>(batch_ * RuleFloats()));
-  }
-
-  void Add(int64_t id, char* row, const float* grad, const float* shows) {
-    shows_[count_] = shows;
-    ids_[count_] = id;
-    rows_[count_] = row;
-    values_[count_] = wide_ ? Widened(row) : table_->Values(row);
-    grads_[count_] = grad;
-    if (++count_ == batch_) Flush();
-  }
-  void Flush() {
-    if (count_ == 0) return;
-    table_->options_.rule->UpdateIds(ids_, table_->options_.width, learning_rate_, divisor_, count_, values_, grads_);
-    if (wide_) StoreBack();
-    if (table_->disk_ != nullptr) {
-      for (int64_t i = 0; i < count_; ++i) table_->Changed(rows_[i]);
-    }
-    if (table_->rules_.row_words().size > 0) {
-      for (int64_t i = 0; i < count_; ++i)
-        table_->Stamp(table_->WordsOf(rows_[i]), table_->rules_.row_words(), time_, shows_[i]);
-    }
-    count_ = 0;
-  }
-
- private:
-  // Values and state of the rule, as it sees them.
-  int64_t RuleFloats() const { return table_->options_.width + StateBytes() / 4; }
-  int64_t StateBytes() const { return table_->words_begin_ - table_->state_begin_; }
-  // Rows whose values are no floats, as floats. Kept between calls so that a step allocates nothing; the rule does not
-  // come back here.
-  static std::vector<float>& GetScratch() {
-    static thread_local std::vector<float> scratch;
-    return scratch;
-  }
-  float* Widened(const char* row) const {
-    const int width = table_->options_.width;
-    float* const floats = GetScratch().data() + count_ * RuleFloats();
-    table_->values_.Load(row, width, floats);
-    std::memcpy(floats + width, row + table_->state_begin_, static_cast<size_t>(StateBytes()));
-    return floats;
-  }
-  void StoreBack() const {
-    char* to[kUpdateBatch];
-    for (int64_t i = 0; i < count_; ++i) {
-      to[i] = rows_[i];
-      std::memcpy(rows_[i] + table_->state_begin_, values_[i] + table_->options_.width,
-                  static_cast<size_t>(StateBytes()));
-    }
-    table_->values_.Store(time_.step, count_, ids_, table_->options_.width, values_, to);
-  }
-
-  const SparseTable* const table_;
-  const bool wide_;
-  const float divisor_, learning_rate_;
-  const RowTime time_;
-  int64_t batch_ = kUpdateBatch;
-  int64_t count_ = 0;
-  int64_t ids_[kUpdateBatch];
-  char* rows_[kUpdateBatch];
-  float* values_[kUpdateBatch];
-  const float* grads_[kUpdateBatch];
-  const float* shows_[kUpdateBatch];
-};
 
 absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOptions options) {
   const auto wrong = [&](std::string_view what) {
@@ -151,8 +88,14 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
   }
   std::unique_ptr<SparseTable> table(new SparseTable(std::move(options)));
   if (table->options_.disk.open != nullptr) {
-    ASSIGN_OR_RETURN(table->disk_, table->options_.disk.open(table->use_begin_));
-    table->SetGoal();
+    ASSIGN_OR_RETURN(std::unique_ptr<ColdRows> store, table->options_.disk.open(table->layout_.stored_bytes()));
+    table->disk_ = std::make_unique<DiskTier>(table->name(), table->layout_, std::move(store),
+                                              table->options_.disk.memory_bytes, table->stripes());
+    for (int s = 0; s < table->stripes(); ++s) {
+      Stripe& stripe = table->stripes_[s];
+      MutexLock lock(&stripe.mu);
+      table->disk_->Init(&stripe);
+    }
   }
   return table;
 }
@@ -160,270 +103,156 @@ absl::StatusOr<std::unique_ptr<SparseTable>> SparseTable::Create(SparseTableOpti
 SparseTable::SparseTable(SparseTableOptions options)
     : options_(std::move(options)),
       rules_(options_.lifecycle, options_.seed, options_.name, options_.capacity, options_.logical_shards),
-      values_(options_.values, options_.seed, options_.name) {
-  if (options_.rule != nullptr) states_ = options_.rule->states(options_.width);
-  for (const RowRule::State& state : states_) state_width_ += state.width;
-  state_begin_ = values_.Bytes(options_.width);
-  words_begin_ = state_begin_ + 4 * int64_t{state_width_};
-  for (const std::string& name : rules_.row_words().names) states_.push_back({name, 1});
-  state_width_ += rules_.row_words().size;
-  row_bytes_ = use_begin_ = words_begin_ + 4 * rules_.row_words().size;
-  if (options_.disk.open != nullptr) row_bytes_ += 4;
-  word_names_[kCandidates] = rules_.candidate_words().names;
-  if (rules_.tombstones()) word_names_[kTombstones] = {"lifecycle.step"};
-
-  const uint32_t owned = options_.shard_end - options_.shard_begin;
-  while ((owned >> (group_log2_ + 1)) >= static_cast<uint32_t>(std::max(1, options_.stripes))) ++group_log2_;
-  first_group_ = options_.shard_begin >> group_log2_;
-  stripe_count_ = owned == 0 ? 0 : static_cast<int>(((options_.shard_end - 1) >> group_log2_) - first_group_ + 1);
-
-  if (options_.capacity > 0 && !rules_.evicts()) {
-    const double share = static_cast<double>(options_.capacity) * owned / options_.logical_shards;
-    limit_ = owned == options_.logical_shards
-                 ? options_.capacity
-                 : std::min(options_.capacity, static_cast<int64_t>(share + 6 * std::sqrt(share) + 8));
-  }
-
-  stripes_ = std::make_unique<Stripe[]>(static_cast<size_t>(stripe_count_));
-  const int prefix_bits = std::countr_zero(options_.logical_shards) - group_log2_;
-  const auto make = [&](int kind, int64_t row_bytes, RowStore Stripe::*store) {
-    chunks_[kind] = std::make_unique<ChunkMemory>(static_cast<size_t>(row_bytes) << ChunkLog2(row_bytes));
-    for (int s = 0; s < stripe_count_; ++s) {
-      Stripe& stripe = stripes_[s];
-      MutexLock lock(&stripe.mu);
-      (stripe.*store)
-          .Init(chunks_[kind].get(), &pages_, row_bytes, StripeBegin(s), prefix_bits,
-                static_cast<double>(s) / stripe_count_);
+      map_(options_.logical_shards, options_.shard_begin, options_.shard_end, options_.stripes),
+      layout_(options_.width, RowValues(options_.values, options_.seed, options_.name), options_.rule.get(),
+              rules_.row_words(), options_.disk.open != nullptr),
+      count_(LimitOf(options_, rules_)),
+      stripes_(std::make_unique<Stripe[]>(static_cast<size_t>(map_.stripes()))) {
+  const auto init = [this](int s, int kind, int64_t row_bytes, RowStore* store) {
+    std::unique_ptr<ChunkMemory>& chunks = chunks_[kind];
+    if (chunks == nullptr) {
+      chunks = std::make_unique<ChunkMemory>(static_cast<size_t>(row_bytes) << ChunkLog2(row_bytes));
     }
+    store->Init(chunks.get(), &pages_, row_bytes, map_.StripeBegin(s), map_.prefix_bits(),
+                static_cast<double>(s) / map_.stripes());
   };
-  make(0, row_bytes_, &Stripe::rows);
-  for (int memory : {kCandidates, kTombstones}) {
-    if (word_names_[memory].empty()) continue;
-    make(1 + memory, static_cast<int64_t>(4 * word_names_[memory].size()),
-         memory == kCandidates ? &Stripe::candidates : &Stripe::tombstones);
-  }
-  for (int s = 0; options_.disk.open != nullptr && s < stripe_count_; ++s) {
-    MutexLock lock(&stripes_[s].mu);
-    stripes_[s].versions.assign(Stripe::kVersions, 0);
-  }
-  for (int s = 0; rules_.evicts() && s < stripe_count_; ++s) {
-    MutexLock lock(&stripes_[s].mu);
-    stripes_[s].shard_rows.assign(size_t{1} << group_log2_, 0);
-    stripes_[s].shard_candidates.assign(size_t{1} << group_log2_, 0);
+  for (int s = 0; s < map_.stripes(); ++s) {
+    Stripe& stripe = stripes_[s];
+    MutexLock lock(&stripe.mu);
+    stripe.count = &count_;
+    stripe.lifecycle.Init(&rules_, &map_);
+    init(s, 0, layout_.row_bytes(), &stripe.rows);
+    for (const Memory memory : {kCandidates, kTombstones}) {
+      const int64_t entry_bytes = 4 * rules_.words(memory).size;
+      if (entry_bytes > 0) init(s, 1 + memory, entry_bytes, &stripe.lifecycle.memory(memory));
+    }
   }
 }
 
 SparseTable::~SparseTable() = default;
 
-uint64_t SparseTable::StripeBegin(int stripe) const {
-  const uint64_t shard = (static_cast<uint64_t>(first_group_) + static_cast<uint64_t>(stripe)) << group_log2_;
-  const int shard_bits = std::countr_zero(options_.logical_shards);
-  if (shard_bits == 0) return 0;
-  // One past the last stripe of the last server there is no smallest value: callers ask for stripes only.
-  return shard << (64 - shard_bits);
-}
+const ColdRows* SparseTable::disk() const { return disk_ == nullptr ? nullptr : &disk_->store(); }
 
-std::pair<uint64_t, uint64_t> SparseTable::ShardRange(uint32_t shard) const {
-  const int shard_bits = std::countr_zero(options_.logical_shards);
-  if (shard_bits == 0) return {0, std::numeric_limits<uint64_t>::max()};
-  const uint64_t first = uint64_t{shard} << (64 - shard_bits);
-  return {first, first | std::numeric_limits<uint64_t>::max() >> shard_bits};
-}
-
-std::pair<uint32_t, uint32_t> SparseTable::ShardsOf(int stripe) const {
-  const uint32_t begin = (first_group_ + static_cast<uint32_t>(stripe)) << group_log2_;
-  return {std::max(begin, options_.shard_begin), std::min(begin + (uint32_t{1} << group_log2_), options_.shard_end)};
-}
-
-bool SparseTable::Owns(int64_t id) const {
-  const uint32_t shard = Shard(MixId(static_cast<uint64_t>(id)));
-  return shard >= options_.shard_begin && shard < options_.shard_end;
+absl::Status SparseTable::Named(const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("table ", options_.name, ": ", status.message()));
 }
 
 absl::Status SparseTable::Full() const {
   return absl::ResourceExhaustedError(
-      absl::StrCat("table ", options_.name, " is full: this server holds ", rows_.load(), " rows, its limit is ",
-                   limit_, " of the table's capacity ", options_.capacity,
+      absl::StrCat("table ", options_.name, " is full: this server holds ", count_.rows(), " rows, its limit is ",
+                   count_.limit(), " of the table's capacity ", options_.capacity,
                    "; raise dict_size of the table, or 0 for no limit, or set lifecycle.when_full to evict rows"));
+}
+
+void SparseTable::InitRow(int64_t id, char* row) const {
+  const size_t width = static_cast<size_t>(options_.width);
+  if (layout_.values().is_float32()) {
+    options_.initializer.Fill(id, absl::MakeSpan(layout_.Values(row), width));
+  } else {
+    static thread_local std::vector<float> initial;
+    initial.resize(width);
+    options_.initializer.Fill(id, absl::MakeSpan(initial));
+    layout_.values().StoreNearest(initial.data(), options_.width, row);
+  }
+  if (options_.rule != nullptr) {
+    options_.rule->InitState(options_.width, reinterpret_cast<float*>(layout_.State(row)));
+  }
+  const LifecycleRules::Words& words = rules_.row_words();
+  for (int i = 0; i < words.size; ++i) SetWord(layout_.Words(row), i, 0);
+  // The steps before this one, in which it was a candidate.
+  if (words.count >= 0 && rules_.admission() == LifecycleRules::Admission::kCount) {
+    SetWord(layout_.Words(row), words.count, static_cast<uint32_t>(rules_.admit_after() - 1));
+  }
 }
 
 char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mu) {
-  if (rows_.fetch_add(1, std::memory_order_relaxed) >= limit_ && limit_ > 0) {
-    rows_.fetch_sub(1, std::memory_order_relaxed);
+  if (!count_.Add()) {
     *status = Full();
     return nullptr;
   }
   char* const row = stripe.rows.Insert(mixed);
   if (row == nullptr) {
-    rows_.fetch_sub(1, std::memory_order_relaxed);
-    *status = absl::ResourceExhaustedError(absl::StrCat("table ", options_.name, ": a stripe has ", stripe.rows.size(),
-                                                        " rows and can have no more; use more servers"));
+    count_.Remove(1);
+    *status = Named(absl::ResourceExhaustedError(
+        absl::StrCat("a stripe has ", stripe.rows.size(), " rows and can have no more; use more servers")));
     return nullptr;
   }
-  const size_t width = static_cast<size_t>(options_.width);
-  if (values_.is_float32()) {
-    options_.initializer.Fill(id, absl::MakeSpan(Values(row), width));
-  } else {
-    static thread_local std::vector<float> initial;
-    initial.resize(width);
-    options_.initializer.Fill(id, absl::MakeSpan(initial));
-    values_.StoreNearest(initial.data(), options_.width, row);
-  }
-  if (options_.rule != nullptr) {
-    options_.rule->InitState(options_.width, reinterpret_cast<float*>(row + state_begin_));
-  }
-  const LifecycleRules::Words& words = rules_.row_words();
-  for (int i = 0; i < words.size; ++i) SetWord(WordsOf(row), i, 0);
-  // The steps before this one, in which it was a candidate.
-  if (words.count >= 0 && rules_.admission() == LifecycleRules::Admission::kCount) {
-    SetWord(WordsOf(row), words.count, static_cast<uint32_t>(rules_.admit_after() - 1));
-  }
-  if (rules_.evicts()) {
-    const uint32_t shard = Shard(mixed);
-    if (++stripe.shard_rows[shard % stripe.shard_rows.size()] == rules_.most_in_shard() + 1)
-      stripe.over.push_back(shard);
-  }
-  if (rules_.tombstones() && stripe.tombstones.Find(mixed) != nullptr) stripe.tombstones.Erase(mixed);
-  if (disk_ != nullptr) {
-    Touch(row, stripe.clock);
-    Changed(row);
-  }
+  InitRow(id, row);
+  stripe.lifecycle.RowMade(mixed);
+  if (disk_ != nullptr) disk_->RowMade(stripe, row);
   ++stripe.exist;
-  ++stripe.counts.made;
+  ++stripe.made;
   return row;
 }
 
-absl::Status SparseTable::Partition(absl::Span<const int64_t> ids, Sections* sections) const {
-  sections->begins.assign(static_cast<size_t>(stripe_count_) + 1, 0);
-  sections->order.clear();
-  const auto mixed = [&](size_t i) { return MixId(static_cast<uint64_t>(ids[i])); };
-  const auto owned = [this](uint64_t m) { return OwnsShard(Shard(m)); };
-  bool sorted = true;
-  uint64_t last = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const uint64_t m = mixed(i);
-    sorted &= m >= last;
-    last = m;
-  }
-  if (sorted && owned(mixed(0)) && owned(last)) {
-    size_t begin = 0;
-    for (int s = 1; s < stripe_count_; ++s) {
-      const uint64_t first = StripeBegin(s);
-      size_t end = ids.size();
-      while (begin < end) {
-        const size_t middle = begin + (end - begin) / 2;
-        if (mixed(middle) < first) {
-          begin = middle + 1;
-        } else {
-          end = middle;
-        }
-      }
-      sections->begins[static_cast<size_t>(s)] = static_cast<int64_t>(begin);
-    }
-    sections->begins[static_cast<size_t>(stripe_count_)] = static_cast<int64_t>(ids.size());
-    return absl::OkStatus();
-  }
-  for (int64_t id : ids) {
-    const uint64_t m = MixId(static_cast<uint64_t>(id));
-    if (!owned(m)) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", options_.name, ": id ", id, " is in logical shard ",
-                                                     Shard(m), "; this server holds shards ", options_.shard_begin,
-                                                     " to ", static_cast<int64_t>(options_.shard_end) - 1));
-    }
-    ++sections->begins[static_cast<size_t>(StripeOf(m)) + 1];
-  }
-  for (int s = 0; s < stripe_count_; ++s) sections->begins[s + 1] += sections->begins[s];
-  sections->order.resize(ids.size());
-  std::vector<int64_t> next(sections->begins.begin(), sections->begins.end() - 1);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const int stripe = StripeOf(MixId(static_cast<uint64_t>(ids[i])));
-    sections->order[static_cast<size_t>(next[stripe]++)] = static_cast<uint32_t>(i);
-  }
-  return absl::OkStatus();
-}
-
-// fn(stripe, begin, end, order or nullptr) for every stripe that has ids: those at positions order[begin..end), or
-// [begin, end) without an order.
 template <typename Fn>
-absl::Status SparseTable::ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn) {
+absl::Status SparseTable::ForEachStripe(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn) {
   if (ids.empty()) return absl::OkStatus();
   if (ids.size() > UINT32_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", options_.name, ": ", ids.size(), " ids in one call"));
+    return Named(absl::InvalidArgumentError(absl::StrCat(ids.size(), " ids in one call")));
   }
   // Kept between calls so that a step allocates nothing; taken out while in use, for a pool task may call another
   // table.
-  static thread_local Sections kept;
-  Sections sections = std::move(kept);
-  absl::Status status = Partition(ids, &sections);
-  if (status.ok()) {
-    const uint32_t* const order = sections.order.empty() ? nullptr : sections.order.data();
+  static thread_local StripeMap::Sections kept;
+  StripeMap::Sections sections = std::move(kept);
+  absl::Status status;
+  if (const std::optional<int64_t> foreign = map_.Partition(ids, &sections); foreign.has_value()) {
+    status = Named(absl::InvalidArgumentError(
+        absl::StrCat("id ", *foreign, " is in logical shard ", map_.ShardOf(MixId(static_cast<uint64_t>(*foreign))),
+                     "; this server holds shards ", map_.shard_begin(), " to ", int64_t{map_.shard_end()} - 1)));
+  } else {
     Mutex mu;
     const auto run = [&](int64_t s) {
-      const int64_t begin = sections.begins[s], end = sections.begins[s + 1];
-      if (begin == end) return;
-      absl::Status done = fn(static_cast<int>(s), begin, end, order);
+      const StripeIds section = sections.Of(static_cast<int>(s), ids);
+      if (section.size == 0) return;
+      absl::Status done = fn(static_cast<int>(s), section);
       if (done.ok()) return;
       MutexLock lock(&mu);
       if (status.ok()) status = std::move(done);
     };
     if (pool == nullptr || static_cast<int64_t>(ids.size()) < kParallelIds) {
-      for (int64_t s = 0; s < stripe_count_; ++s) run(s);
+      for (int64_t s = 0; s < map_.stripes(); ++s) run(s);
     } else {
-      pool->ParallelFor(stripe_count_, run);
+      pool->ParallelFor(map_.stripes(), run);
     }
   }
   kept = std::move(sections);
   return status;
 }
 
-absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool) {
+absl::Status SparseTable::PullStripe(Stripe& stripe, const StripeIds& ids, bool create, float* out) {
   const int width = options_.width;
-  const int64_t touched = state_begin_;
-  const bool as_they_lie = values_.is_float32();
-  return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
-    Stripe& stripe = stripes_[s];
-    absl::Status status;
-    const bool remember = order == nullptr && disk_ == nullptr;
-    const auto copy = [&](int64_t i, uint64_t mixed, char* row) {
-      stripe.mu.AssertHeld();
-      float* const to = out + i * width;
-      if (remember && row != nullptr) stripe.seen.Add(mixed, row);
-      if (row == nullptr && create) {
-        row = Insert(stripe, ids[static_cast<size_t>(i)], mixed, &status);
-        if (row == nullptr) return false;
-      }
-      if (row != nullptr && as_they_lie) {
-        CopyFloats(to, Values(row), width);
-      } else if (row != nullptr) {
-        values_.Load(row, width, to);
-      } else {
-        options_.initializer.Fill(ids[static_cast<size_t>(i)], absl::MakeSpan(to, static_cast<size_t>(width)));
-      }
-      return true;
-    };
-    bool crowded = false;
-    {
-      MutexLock lock(&stripe.mu);
-      if (disk_ != nullptr) {
-        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
-                                         : Fetch(stripe, ids, order + begin, end - begin));
-      }
-      if (order == nullptr) {
-        const int64_t* const section = ids.data() + begin;
-        Walk(
-            stripe.rows, end - begin, touched, [section](int64_t k) { return section[k]; },
-            [&](int64_t k, uint64_t mixed, char* row) { return copy(begin + k, mixed, row); });
-      } else {
-        Walk(
-            stripe.rows, end - begin, touched, [&](int64_t k) { return ids[order[begin + k]]; },
-            [&](int64_t k, uint64_t mixed, char* row) { return copy(order[begin + k], mixed, row); });
-      }
-      RETURN_IF_ERROR(status);
-      crowded = Crowded(stripe);
+  const bool as_they_lie = layout_.values().is_float32();
+  const bool remember = ids.order == nullptr && disk_ == nullptr;
+  absl::Status status;
+  const auto copy = [&](int64_t i, uint64_t mixed, char* row) {
+    stripe.mu.AssertHeld();
+    float* const to = out + i * width;
+    if (remember && row != nullptr) stripe.seen.Add(mixed, row);
+    if (row == nullptr && create) {
+      row = Insert(stripe, ids.ids[i], mixed, &status);
+      if (row == nullptr) return false;
     }
-    return crowded ? MakeRoom(stripe) : absl::OkStatus();
-  });
+    if (row != nullptr && as_they_lie) {
+      CopyFloats(to, layout_.Values(row), width);
+    } else if (row != nullptr) {
+      layout_.values().Load(row, width, to);
+    } else {
+      options_.initializer.Fill(ids.ids[i], absl::MakeSpan(to, static_cast<size_t>(width)));
+    }
+    return true;
+  };
+  StripeBatch batch(&stripe, disk_.get());
+  RETURN_IF_ERROR(batch.BringIn(ids));
+  batch.Walk(ids, layout_.value_bytes(), copy);
+  return batch.Finish(status);
+}
+
+absl::Status SparseTable::Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool) {
+  return ForEachStripe(ids, pool,
+                       [&](int s, const StripeIds& section) { return PullStripe(stripes_[s], section, create, out); });
 }
 
 absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64_t> ids, const float* const* grads,
@@ -434,113 +263,104 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
         absl::StrCat("table ", options_.name, " has no optimizer and cannot be updated"));
   }
   Stripe& stripe = stripes_[stripe_number];
-  Updates updates(this, divisor, learning_rate, time);
+  RowUpdates updates(layout_, *options_.rule, rules_, divisor, learning_rate, time);
   const bool all = rules_.admission() == LifecycleRules::Admission::kAll;
   // Kept between calls so that a step allocates nothing; nothing below comes back here.
   static thread_local std::vector<uint32_t> missing;
-  static thread_local std::vector<Earlier> earlier;  // of those that are admitted
+  static thread_local std::vector<StripeLifecycle::Earlier> earlier;  // of those that are admitted
   missing.clear();
   earlier.clear();
   const auto shows_of = [shows](int64_t k) { return shows == nullptr ? nullptr : shows[k]; };
   absl::Status status;
-  bool crowded = false;
-  {
-    MutexLock lock(&stripe.mu);
-    if (disk_ != nullptr) RETURN_IF_ERROR(Fetch(stripe, ids, nullptr, static_cast<int64_t>(ids.size())));
-    const auto insert = [&](int64_t k, uint64_t mixed, const Earlier& before) {
-      stripe.mu.AssertHeld();
-      char* const row = Insert(stripe, ids[static_cast<size_t>(k)], mixed, &status);
-      if (row == nullptr) return false;
-      if (const LifecycleRules::Words& words = rules_.row_words(); words.shows >= 0) {
-        SetFloatWord(WordsOf(row), words.shows, before.shows);
-        SetFloatWord(WordsOf(row), words.clicks, before.clicks);
-      }
+  const auto insert = [&](int64_t k, uint64_t mixed, const StripeLifecycle::Earlier& before) {
+    stripe.mu.AssertHeld();
+    const int64_t id = ids[static_cast<size_t>(k)];
+    char* const row = Insert(stripe, id, mixed, &status);
+    if (row == nullptr) return false;
+    if (const LifecycleRules::Words& words = rules_.row_words(); words.shows >= 0) {
+      SetFloatWord(layout_.Words(row), words.shows, before.shows);
+      SetFloatWord(layout_.Words(row), words.clicks, before.clicks);
+    }
+    updates.Add(id, row, grads[k], shows_of(k));
+    return true;
+  };
+  const StripeIds section{.ids = ids.data(), .size = static_cast<int64_t>(ids.size())};
+  StripeBatch batch(&stripe, disk_.get());
+  RETURN_IF_ERROR(batch.BringIn(section));
+  batch.WalkSeen(section, layout_.row_bytes(), [&](int64_t k, uint64_t mixed, char* row) {
+    if (row != nullptr) {
       updates.Add(ids[static_cast<size_t>(k)], row, grads[k], shows_of(k));
       return true;
-    };
-    Walk(
-        stripe.rows, static_cast<int64_t>(ids.size()), row_bytes_,
-        [&](int64_t k) { return ids[static_cast<size_t>(k)]; },
-        [&](int64_t k, uint64_t mixed, char* row) {
-          if (row != nullptr) {
-            updates.Add(ids[static_cast<size_t>(k)], row, grads[k], shows_of(k));
-            return true;
-          }
-          if (all) return insert(k, mixed, {});
-          missing.push_back(static_cast<uint32_t>(k));
-          return true;
-        },
-        stripe.seen);
-    stripe.seen.Clear();
-    if (!missing.empty()) {
-      RETURN_IF_ERROR(Admit(stripe, ids, time, shows, &missing, &earlier));
-      earlier.resize(missing.size());  // chance remembers nothing
-      for (size_t i = 0; i < missing.size(); ++i) {
-        if (!insert(missing[i], MixId(static_cast<uint64_t>(ids[missing[i]])), earlier[i])) break;
-      }
     }
-    updates.Flush();
-    crowded = Crowded(stripe);
+    if (all) return insert(k, mixed, {});
+    missing.push_back(static_cast<uint32_t>(k));
+    return true;
+  });
+  if (!missing.empty()) {
+    RETURN_IF_ERROR(Named(stripe.lifecycle.Admit(ids, time, shows, &missing, &earlier)));
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (!insert(missing[i], MixId(static_cast<uint64_t>(ids[missing[i]])), earlier[i])) break;
+    }
   }
-  if (crowded && status.ok()) status = MakeRoom(stripe);
-  return status;
+  updates.Flush();
+  return batch.Finish(status);
 }
 
 absl::Status SparseTable::Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
                                  ThreadPool* pool, const RowTime& time, const float* shows) {
-  return ForEachSection(ids, pool, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
+  return ForEachStripe(ids, pool, [&](int s, const StripeIds& section) {
     static thread_local std::vector<const float*> pointers, show_pointers;
     static thread_local std::vector<int64_t> ordered;
-    const size_t n = static_cast<size_t>(end - begin);
+    const size_t n = static_cast<size_t>(section.size);
     pointers.resize(n);
     show_pointers.resize(shows == nullptr ? 0 : n);
     for (size_t i = 0; i < n; ++i) {
-      const int64_t at = begin + static_cast<int64_t>(i), place = order == nullptr ? at : order[at];
+      const int64_t place = section.Position(static_cast<int64_t>(i));
       pointers[i] = grads + place * int64_t{options_.width};
       if (shows != nullptr) show_pointers[i] = shows + 2 * place;
     }
     const float* const* const own_shows = shows == nullptr ? nullptr : show_pointers.data();
-    if (order == nullptr) {
-      return UpdateStripe(s, ids.subspan(static_cast<size_t>(begin), n), pointers.data(), divisor, learning_rate, time,
-                          own_shows);
+    absl::Span<const int64_t> own_ids = ids.subspan(static_cast<size_t>(section.begin), n);
+    if (section.order != nullptr) {
+      ordered.resize(n);
+      for (size_t i = 0; i < n; ++i) ordered[i] = section.Id(static_cast<int64_t>(i));
+      own_ids = ordered;
     }
-    ordered.resize(n);
-    for (size_t i = 0; i < n; ++i) ordered[i] = ids[order[begin + static_cast<int64_t>(i)]];
-    return UpdateStripe(s, ordered, pointers.data(), divisor, learning_rate, time, own_shows);
+    return UpdateStripe(s, own_ids, pointers.data(), divisor, learning_rate, time, own_shows);
   });
 }
 
+absl::Status SparseTable::EndStep(int stripe_number, const RowTime& time) {
+  if (!rules_.expires() && !rules_.evicts() && !rules_.decays()) return absl::OkStatus();
+  Stripe& stripe = stripes_[stripe_number];
+  const auto [begin, end] = map_.ShardsOf(stripe_number);
+  if (disk_ != nullptr) {
+    return StepBorderOnDisk(rules_, map_, layout_, disk_.get(), &stripe, time).Run(begin, end);
+  }
+  StepBorder(rules_, map_, layout_, &stripe, time).Run(begin, end);
+  return absl::OkStatus();
+}
+
 absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
-  if (!values_.is_float32()) {
+  if (!layout_.values().is_float32()) {
     return absl::FailedPreconditionError(absl::StrCat("table ", options_.name, " has ", v1::DType_Name(options_.values),
                                                       " values; differences are added to FLOAT32 alone"));
   }
-  return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
-    Stripe& stripe = stripes_[s];
-    const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
+  return ForEachStripe(ids, nullptr, [&](int s, const StripeIds& section) {
     int64_t missing = -1;
-    bool crowded = false;
-    {
-      MutexLock lock(&stripe.mu);
-      if (disk_ != nullptr) {
-        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
-                                         : Fetch(stripe, ids, order + begin, end - begin));
+    StripeBatch batch(&stripes_[s], disk_.get());
+    RETURN_IF_ERROR(batch.BringIn(section));
+    batch.Walk(section, layout_.row_bytes(), [&](int64_t i, uint64_t, char* row) {
+      if (row == nullptr) {
+        missing = i;
+        return true;
       }
-      Walk(
-          stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-          [&](int64_t k, uint64_t, char* row) {
-            if (row == nullptr) {
-              missing = at(k);
-              return true;
-            }
-            const float* const change = changes + at(k) * options_.width;
-            for (int j = 0; j < options_.width; ++j) Values(row)[j] += change[j];
-            Changed(row);
-            return true;
-          });
-      crowded = Crowded(stripe);
-    }
-    if (crowded) RETURN_IF_ERROR(MakeRoom(stripe));
+      const float* const change = changes + i * options_.width;
+      for (int j = 0; j < options_.width; ++j) layout_.Values(row)[j] += change[j];
+      layout_.MarkChanged(row);
+      return true;
+    });
+    RETURN_IF_ERROR(batch.Finish(absl::OkStatus()));
     if (missing < 0) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat("table ", options_.name, " has no row ", ids[static_cast<size_t>(missing)], " to change"));
@@ -556,63 +376,41 @@ absl::Status SparseTable::AddRows(absl::Span<const int64_t> ids, const float* ro
 }
 
 absl::Status SparseTable::SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk) {
-  const int64_t floats = int64_t{options_.width} + state_width_;
-  return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
+  return ForEachStripe(ids, nullptr, [&](int s, const StripeIds& section) {
     Stripe& stripe = stripes_[s];
-    const auto at = [&](int64_t k) { return order == nullptr ? begin + k : int64_t{order[begin + k]}; };
     absl::Status status;
-    bool crowded = false;
-    {
-      MutexLock lock(&stripe.mu);
-      if (disk_ != nullptr && look_on_disk) {
-        RETURN_IF_ERROR(order == nullptr ? Fetch(stripe, ids.subspan(static_cast<size_t>(begin)), nullptr, end - begin)
-                                         : Fetch(stripe, ids, order + begin, end - begin));
-      }
-      const int64_t made = stripe.counts.made;
-      Walk(
-          stripe.rows, end - begin, row_bytes_, [&](int64_t k) { return ids[static_cast<size_t>(at(k))]; },
-          [&](int64_t k, uint64_t mixed, char* row) {
-            stripe.mu.AssertHeld();
-            if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(at(k))], mixed, &status);
-            if (row == nullptr) return false;
-            SetFloats(rows + at(k) * floats, row);
-            Changed(row);
-            return true;
-          });
-      stripe.counts.made = made;
-      crowded = Crowded(stripe);
-    }
-    if (crowded && status.ok()) status = MakeRoom(stripe);
-    return status;
+    StripeBatch batch(&stripe, disk_.get());
+    if (look_on_disk) RETURN_IF_ERROR(batch.BringIn(section));
+    const int64_t made = stripe.made;
+    batch.Walk(section, layout_.row_bytes(), [&](int64_t i, uint64_t mixed, char* row) {
+      stripe.mu.AssertHeld();
+      if (row == nullptr) row = Insert(stripe, ids[static_cast<size_t>(i)], mixed, &status);
+      if (row == nullptr) return false;
+      layout_.SetFloats(rows + i * layout_.floats(), row);
+      layout_.MarkChanged(row);
+      return true;
+    });
+    stripe.made = made;
+    return batch.Finish(status);
   });
 }
 
+void SparseTable::ClearStripes() {
+  for (int s = 0; s < map_.stripes(); ++s) {
+    Stripe& stripe = stripes_[s];
+    // A call that is about to write rows to the disk ends first; none changes rows after that.
+    MutexLock disk_lock(&stripe.disk_mu);
+    MutexLock lock(&stripe.mu);
+    stripe.Clear();
+  }
+}
+
 absl::Status SparseTable::Clear() {
-  const auto clear = [this] {
-    for (int s = 0; s < stripe_count_; ++s) {
-      Stripe& stripe = stripes_[s];
-      // Who is about to write rows to the disk is waited for; then none has changed.
-      MutexLock disk_lock(&stripe.disk_mu);
-      MutexLock lock(&stripe.mu);
-      rows_.fetch_sub(stripe.exist, std::memory_order_relaxed);
-      stripe.exist = 0;
-      stripe.rows.Clear();
-      stripe.seen.Clear();
-      if (!word_names_[kCandidates].empty()) stripe.candidates.Clear();
-      if (!word_names_[kTombstones].empty()) stripe.tombstones.Clear();
-      std::fill(stripe.shard_rows.begin(), stripe.shard_rows.end(), 0);
-      std::fill(stripe.shard_candidates.begin(), stripe.shard_candidates.end(), 0);
-      stripe.over.clear();
-      stripe.seconds_position = -1;
-      // What readers have on their way from the disk.
-      for (uint32_t& version : stripe.versions) ++version;
-    }
-  };
-  clear();
+  ClearStripes();
   if (disk_ != nullptr) {
     RETURN_IF_ERROR(disk_->Clear());
     // Rows that were read meanwhile.
-    clear();
+    ClearStripes();
   }
   for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {
     if (chunks != nullptr) chunks->Clear();
@@ -620,107 +418,44 @@ absl::Status SparseTable::Clear() {
   return absl::OkStatus();
 }
 
-namespace {
-
-// Rows of a store by (logical shard, id): fn(i, row).
-template <typename Fn>
-void InOrder(const RowStore& store, uint32_t shards, std::vector<int64_t>* ids, const Fn& fn) {
-  struct Place {
-    uint32_t shard;
-    int64_t id;
-    const char* row;
-    bool operator<(const Place& other) const { return shard != other.shard ? shard < other.shard : id < other.id; }
-  };
-  std::vector<Place> places;
-  places.reserve(store.size());
-  store.Visit(0, std::numeric_limits<uint64_t>::max(), [&](int64_t id, const char* row) {
-    places.push_back({LogicalShard(id, shards), id, row});
-  });
-  std::sort(places.begin(), places.end());
-  ids->resize(places.size());
-  for (size_t i = 0; i < places.size(); ++i) (*ids)[i] = places[i].id;
-  for (size_t i = 0; i < places.size(); ++i) fn(i, places[i].row);
-}
-
-}  // namespace
-
-const float* SparseTable::Floats(const char* row, std::vector<float>* scratch) const {
-  if (values_.is_float32()) return reinterpret_cast<const float*>(row);
-  const size_t width = static_cast<size_t>(options_.width), state = static_cast<size_t>(state_width_);
-  scratch->resize(width + state);
-  values_.Load(row, options_.width, scratch->data());
-  std::memcpy(scratch->data() + width, row + state_begin_, state * sizeof(float));
-  return scratch->data();
-}
-
-void SparseTable::SetFloats(const float* floats, char* row) const {
-  values_.StoreNearest(floats, options_.width, row);
-  std::memcpy(row + state_begin_, floats + options_.width, static_cast<size_t>(state_width_) * sizeof(float));
-}
-
 absl::Status SparseTable::CopyStripe(int stripe_number, std::vector<int64_t>* ids, std::vector<float>* rows) const {
-  const size_t floats = static_cast<size_t>(options_.width) + static_cast<size_t>(state_width_);
   Stripe& stripe = stripes_[stripe_number];
-  if (disk_ != nullptr) return CopyFromBoth(stripe_number, ids, rows);
+  if (disk_ != nullptr)
+    return CopyFromBoth(*disk_, stripe, map_.StripeRange(stripe_number), layout_, options_.logical_shards, ids, rows);
   MutexLock lock(&stripe.mu);
-  rows->resize(stripe.rows.size() * floats);
-  std::vector<float> scratch;
-  InOrder(stripe.rows, options_.logical_shards, ids, [&](size_t i, const char* row) {
-    std::memcpy(rows->data() + i * floats, Floats(row, &scratch), floats * sizeof(float));
-  });
+  CopyRows(stripe.rows, layout_, options_.logical_shards, ids, rows);
   return absl::OkStatus();
 }
 
 absl::Status SparseTable::VisitStripe(int stripe_number, const std::function<void(int64_t, const float*)>& fn) const {
-  constexpr uint64_t kLast = std::numeric_limits<uint64_t>::max();
   Stripe& stripe = stripes_[stripe_number];
   std::vector<float> scratch;
-  const auto visit = [&](int64_t id, const char* row) { fn(id, Floats(row, &scratch)); };
+  const auto visit = [&](int64_t id, const char* row) { fn(id, layout_.Floats(row, &scratch)); };
   if (disk_ != nullptr) {
     MutexLock disk_lock(&stripe.disk_mu);
-    return VisitBoth(stripe, StripeRange(stripe_number).first, StripeRange(stripe_number).second, visit,
-                     [&](int64_t id, const char* values) { fn(id, Floats(values, &scratch)); });
+    const auto [first, last] = map_.StripeRange(stripe_number);
+    return disk_->Visit(stripe, first, last, visit, visit);
   }
   MutexLock lock(&stripe.mu);
-  stripe.rows.Visit(0, kLast, visit);
+  stripe.rows.Visit(0, std::numeric_limits<uint64_t>::max(), visit);
   return absl::OkStatus();
 }
 
 void SparseTable::CopyMemory(Memory memory, int stripe_number, std::vector<int64_t>* ids,
                              std::vector<float>* words) const {
   Stripe& stripe = stripes_[stripe_number];
-  const size_t n = word_names_[memory].size();
   MutexLock lock(&stripe.mu);
-  const RowStore& store = memory == kCandidates ? stripe.candidates : stripe.tombstones;
-  words->resize(store.size() * n);
-  InOrder(store, options_.logical_shards, ids,
-          [&](size_t i, const char* row) { std::memcpy(words->data() + i * n, row, 4 * n); });
+  CopyEntries(stripe.lifecycle.memory(memory), rules_.words(memory).size, options_.logical_shards, ids, words);
 }
 
 absl::Status SparseTable::SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words) {
-  const size_t n = word_names_[memory].size();
-  return ForEachSection(ids, nullptr, [&](int s, int64_t begin, int64_t end, const uint32_t* order) {
+  return ForEachStripe(ids, nullptr, [&](int s, const StripeIds& section) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    RowStore& store = memory == kCandidates ? stripe.candidates : stripe.tombstones;
-    for (int64_t k = begin; k < end; ++k) {
-      const size_t at = order == nullptr ? static_cast<size_t>(k) : order[k];
-      const uint64_t mixed = MixId(static_cast<uint64_t>(ids[at]));
-      char* row = store.Find(mixed);
-      if (row == nullptr) {
-        row = store.Insert(mixed);
-        if (row == nullptr) {
-          return absl::ResourceExhaustedError(
-              absl::StrCat("table ", options_.name, ": a stripe remembers ", store.size(),
-                           " ids without a row and can have no more; use more servers"));
-        }
-        const uint32_t shard = Shard(mixed);
-        if (memory == kCandidates && rules_.evicts() &&
-            ++stripe.shard_candidates[shard % stripe.shard_candidates.size()] == rules_.most_in_shard() + 1) {
-          stripe.over.push_back(shard);
-        }
-      }
-      std::memcpy(row, words + at * n, 4 * n);
+    for (int64_t k = 0; k < section.size; ++k) {
+      const uint64_t mixed = MixId(static_cast<uint64_t>(section.Id(k)));
+      const float* const entry = words + section.Position(k) * rules_.words(memory).size;
+      RETURN_IF_ERROR(Named(stripe.lifecycle.Set(memory, mixed, entry)));
     }
     return absl::OkStatus();
   });
@@ -731,33 +466,33 @@ int64_t SparseTable::bytes() const {
   for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {
     if (chunks != nullptr) sum += static_cast<int64_t>(chunks->bytes());
   }
-  for (int s = 0; s < stripe_count_; ++s) {
+  for (int s = 0; s < map_.stripes(); ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
-    sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.candidates.bytes() + stripe.tombstones.bytes() +
-                                stripe.seen.bytes());
+    sum += static_cast<int64_t>(stripe.rows.bytes() + stripe.seen.bytes() + stripe.lifecycle.bytes());
   }
-  if (disk_ != nullptr) sum += disk_->counts().memory_bytes;
+  if (disk_ != nullptr) sum += disk_->store().counts().memory_bytes;
   return sum;
 }
 
 SparseTable::Counts SparseTable::counts() const {
   Counts sum;
-  for (int s = 0; s < stripe_count_; ++s) {
+  for (int s = 0; s < map_.stripes(); ++s) {
     Stripe& stripe = stripes_[s];
     MutexLock lock(&stripe.mu);
     sum.rows += stripe.exist;
+    sum.made += stripe.made;
+    const StripeLifecycle::Counts& gone = stripe.lifecycle.counts();
+    sum.expired += gone.expired;
+    sum.evicted += gone.evicted;
+    sum.faded += gone.faded;
+    sum.dropped += gone.dropped;
+    sum.candidates += stripe.lifecycle.candidates();
+    sum.tombstones += stripe.lifecycle.tombstones();
     sum.in_memory += static_cast<int64_t>(stripe.rows.size());
-    sum.used += stripe.counts.used;
-    sum.read += stripe.counts.read;
-    sum.written += stripe.counts.written;
-    sum.made += stripe.counts.made;
-    sum.expired += stripe.counts.expired;
-    sum.evicted += stripe.counts.evicted;
-    sum.faded += stripe.counts.faded;
-    sum.dropped += stripe.counts.dropped;
-    sum.candidates += static_cast<int64_t>(stripe.candidates.size());
-    sum.tombstones += static_cast<int64_t>(stripe.tombstones.size());
+    sum.used += stripe.on_disk.used;
+    sum.read += stripe.on_disk.read;
+    sum.written += stripe.on_disk.written;
   }
   sum.bytes = bytes();
   return sum;

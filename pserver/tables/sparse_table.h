@@ -20,18 +20,16 @@
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "framework/base/mutex.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/initial_value.h"
 #include "framework/runtime/row_rule.h"
@@ -39,10 +37,16 @@
 #include "proto/table.pb.h"
 #include "pserver/tables/cold_rows.h"
 #include "pserver/tables/lifecycle_rules.h"
+#include "pserver/tables/row_count.h"
+#include "pserver/tables/row_layout.h"
 #include "pserver/tables/row_memory.h"
 #include "pserver/tables/row_store.h"
+#include "pserver/tables/stripe_map.h"
 
 namespace weir {
+
+class DiskTier;
+struct Stripe;
 
 struct SparseTableOptions {
   std::string name;
@@ -75,13 +79,6 @@ struct SparseTableOptions {
     std::function<absl::StatusOr<std::unique_ptr<ColdRows>>(int64_t row_bytes)> open;
   };
   Disk disk = {};
-};
-
-// Time of a change to rows.
-struct RowTime {
-  int64_t step = 0;
-  // Seconds since 1970; read only when rows expire by the clock.
-  double seconds = 0;
 };
 
 class SparseTable {
@@ -129,35 +126,35 @@ class SparseTable {
   // of the stripe: fn must not call this table.
   absl::Status VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
 
-  // Memory of ids without a row: candidates, which are counted until they are admitted, and tombstones, which record
-  // when a row was removed. CopyMemory and SetMemory represent each entry as a row of floats that hold the bits of
+  // Memory of ids without a row. CopyMemory and SetMemory represent each entry as a row of floats that hold the bits of
   // 4-byte words, named by words(memory). Do not call them for a memory whose words are empty.
-  enum Memory { kCandidates = 0, kTombstones = 1 };
+  using Memory = LifecycleRules::Memory;
+  using enum LifecycleRules::Memory;
   // Names of the words; empty if the lifecycle keeps no such memory.
-  const std::vector<std::string>& words(Memory memory) const { return word_names_[memory]; }
+  const std::vector<std::string>& words(Memory memory) const { return rules_.words(memory).names; }
   void CopyMemory(Memory memory, int stripe, std::vector<int64_t>* ids, std::vector<float>* words) const;
   absl::Status SetMemory(Memory memory, absl::Span<const int64_t> ids, const float* words);
 
-  int stripes() const { return stripe_count_; }
+  int stripes() const { return map_.stripes(); }
   // Returns the smallest MixId(id) of the stripe's ids.
-  uint64_t StripeBegin(int stripe) const;
-  bool OwnsShard(uint32_t shard) const { return shard >= options_.shard_begin && shard < options_.shard_end; }
+  uint64_t StripeBegin(int stripe) const { return map_.StripeBegin(stripe); }
+  bool OwnsShard(uint32_t shard) const { return map_.OwnsShard(shard); }
   // Returns true if the id belongs to a shard of this server.
-  bool Owns(int64_t id) const;
+  bool Owns(int64_t id) const { return map_.OwnsShard(map_.ShardOf(MixId(static_cast<uint64_t>(id)))); }
 
   const std::string& name() const { return options_.name; }
   int width() const { return options_.width; }
   v1::DType values() const { return options_.values; }
   // State of the update rule, followed by what the lifecycle keeps beside a row (bits of 4-byte words).
-  const std::vector<RowRule::State>& states() const { return states_; }
-  int state_width() const { return state_width_; }
+  const std::vector<RowRule::State>& states() const { return layout_.states(); }
+  int state_width() const { return layout_.state_width(); }
   uint32_t logical_shards() const { return options_.logical_shards; }
   const RowRule* rule() const { return options_.rule.get(); }
   const LifecycleRules& lifecycle() const { return rules_; }
   // Returns the number of existing rows.
-  int64_t size() const { return rows_.load(std::memory_order_relaxed); }
+  int64_t size() const { return count_.rows(); }
   // Returns the maximum number of rows on this server; 0 = no limit, or eviction limits it.
-  int64_t limit() const { return limit_; }
+  int64_t limit() const { return count_.limit(); }
   // Returns the memory of rows, candidates, tombstones and their indices.
   int64_t bytes() const;
 
@@ -180,129 +177,37 @@ class SparseTable {
   };
   Counts counts() const;
   // Null if all rows are in memory.
-  const ColdRows* disk() const { return disk_.get(); }
+  const ColdRows* disk() const;
 
  private:
-  struct Stripe;
-  // Sections of a batch by stripe; `order` is empty when the batch is already in that order.
-  struct Sections {
-    std::vector<int64_t> begins;  // stripe_count_ + 1
-    std::vector<uint32_t> order;
-  };
-  class Updates;
-
   explicit SparseTable(SparseTableOptions options);
 
-  uint32_t Shard(uint64_t mixed) const { return static_cast<uint32_t>((mixed >> 32) * options_.logical_shards >> 32); }
-  int StripeOf(uint64_t mixed) const { return static_cast<int>((Shard(mixed) >> group_log2_) - first_group_); }
-  // Returns the first and last MixId of a logical shard.
-  std::pair<uint64_t, uint64_t> ShardRange(uint32_t shard) const;
-  std::pair<uint64_t, uint64_t> StripeRange(int stripe) const;
-  // Returns the shards of the stripe that this server holds, [first, second).
-  std::pair<uint32_t, uint32_t> ShardsOf(int stripe) const;
-  absl::Status Partition(absl::Span<const int64_t> ids, Sections* sections) const;
-  absl::Status SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk);
+  // Returns `status` with the table's name in front.
+  absl::Status Named(const absl::Status& status) const;
+  absl::Status Full() const;
+  // Calls fn(stripe, StripeIds) for every stripe that has ids, on threads of `pool` if they are many. Returns the first
+  // error.
   template <typename Fn>
-  absl::Status ForEachSection(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
+  absl::Status ForEachStripe(absl::Span<const int64_t> ids, ThreadPool* pool, const Fn& fn);
   // Makes a row with its initial values. Returns nullptr and sets *status on failure.
   char* Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status);
-  // Shows and clicks counted for a candidate before it got a row.
-  struct Earlier {
-    float shows = 0, clicks = 0;
-  };
-  // Decides the admission of ids[k], for each k in `missing`: counts candidates, or draws by chance. On return
-  // `missing` holds the admitted ones, and `earlier` what was counted for them before.
-  absl::Status Admit(Stripe& stripe, absl::Span<const int64_t> ids, const RowTime& time, const float* const* shows,
-                     std::vector<uint32_t>* missing, std::vector<Earlier>* earlier);
-  void Stamp(char* words, const LifecycleRules::Words& places, const RowTime& time, const float* shows) const;
-  double ScoreOf(const char* words, const LifecycleRules::Words& places) const;
-  void Remove(Stripe& stripe, int64_t id, const RowTime& time);
-  // Updates the counts for a row that does not exist any more, and adds its tombstone if the lifecycle keeps
-  // tombstones.
-  void Forget(Stripe& stripe, int64_t id, const RowTime& time);
-  void RemoveCandidate(Stripe& stripe, int64_t id);
-  // Returns the shards of [begin, end) whose rows are to be examined for expiry.
-  std::vector<uint32_t> Due(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time) const;
-  bool Expired(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
-  uint64_t Keep(const char* words, const LifecycleRules::Words& places, const RowTime& time) const;
-  void ExpireRows(Stripe& stripe, uint32_t shard, const RowTime& time);
-  void ExpireCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // Decays shows and clicks. Returns true if the score is now too low.
-  bool Fade(char* words, const LifecycleRules::Words& places) const;
-  void DecayRows(Stripe& stripe, uint32_t shard, const RowTime& time);
-  void DecayCandidates(Stripe& stripe, uint32_t shard);
-  void EvictRows(Stripe& stripe, uint32_t shard, const RowTime& time);
-  void EvictCandidates(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // Ids with the rank that LifecycleRules::Keep gives them. ChooseGoing leaves those to be removed: the lowest.
-  using Kept = std::vector<std::pair<uint64_t, int64_t>>;
-  void ChooseGoing(Kept* all) const;
-  absl::Status Full() const;
-
-  // Rows on disk (sparse_table_disk.cc).
-  //
-  // Brings the existing rows of ids[order[0..n)] (ids[0..n) when order is null) into memory and marks them as used now.
-  // The stripe's lock is held on entry and on return, but not throughout.
-  absl::Status Fetch(Stripe& stripe, absl::Span<const int64_t> ids, const uint32_t* order, int64_t n);
-  // Sets the number of rows a stripe may have in memory, from the memory that the disk store takes now.
-  void SetGoal();
-  bool Crowded(const Stripe& stripe) const;
-  // Moves rows beyond that number out of memory. Call without the stripe's lock. MakeRoomHeld: disk_mu is held.
-  absl::Status MakeRoom(Stripe& stripe);
-  absl::Status MakeRoomHeld(Stripe& stripe);
-  void LeaveMemory(Stripe& stripe, int64_t id);
-  absl::Status EndStepOnDisk(Stripe& stripe, uint32_t begin, uint32_t end, const RowTime& time);
-  // Visits every row of the interval once: first those in memory, under the stripe's lock; then, without it, those that
-  // are only on disk. disk_mu is held.
-  absl::Status VisitBoth(Stripe& stripe, uint64_t first, uint64_t last,
-                         const std::function<void(int64_t id, char* row)>& in_memory,
-                         const std::function<void(int64_t id, const char* values)>& on_disk) const;
-  absl::Status CopyFromBoth(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
-  // Run the step border of a shard for rows in memory and on disk, as ExpireRows, DecayRows and EvictRows do in memory.
-  // disk_mu is held.
-  absl::Status ExpireOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
-  absl::Status DecayOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
-  absl::Status EvictOnDisk(Stripe& stripe, uint32_t shard, const RowTime& time);
-  // Removes the rows of `going` from the disk, and from memory too unless still(keep, words) is false there, because
-  // the row changed meanwhile. Returns the number removed.
-  absl::StatusOr<int64_t> Take(Stripe& stripe, const Kept& going, const RowTime& time,
-                               const std::function<bool(uint64_t keep, const char* words)>& still);
-  void Touch(char* row, uint32_t clock) const;
-  // Marks the row as possibly different from its copy on disk. Does nothing without a disk.
-  void Changed(char* row) const;
-
-  // Returns a row as [width + state_width] floats; uses `scratch` if the row is not stored in that form.
-  const float* Floats(const char* row, std::vector<float>* scratch) const;
-  void SetFloats(const float* floats, char* row) const;
-
-  char* WordsOf(char* row) const { return row + words_begin_; }
-  // Returns the values and state of a row in a table with FLOAT32 values.
-  float* Values(char* row) const { return reinterpret_cast<float*>(row); }
+  // Sets a new row to its initial values.
+  void InitRow(int64_t id, char* row) const;
+  absl::Status PullStripe(Stripe& stripe, const StripeIds& ids, bool create, float* out);
+  absl::Status SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk);
+  // Forgets the rows in memory.
+  void ClearStripes();
 
   const SparseTableOptions options_;
   const LifecycleRules rules_;
-  const RowValues values_;
-  std::vector<RowRule::State> states_;
-  std::vector<std::string> word_names_[2];
-  int state_width_ = 0;
-  int64_t state_begin_ = 0;  // offset in a row, after the values
-  int64_t words_begin_ = 0;  // offset in a row, after the rule's state
-  int64_t row_bytes_ = 0;
-  // Offset of a row's last word, in a table with a disk. The word holds the call that last used the row and, in the top
-  // bit, whether the row has changed.
-  int64_t use_begin_ = 0;
-  int group_log2_ = 0;  // shards per stripe
-  uint32_t first_group_ = 0;
-  int stripe_count_ = 0;
-  int64_t limit_ = 0;
+  const StripeMap map_;
+  const RowLayout layout_;
+  RowCount count_;
   // Chunks of all stripes: rows, candidates, tombstones.
   std::unique_ptr<ChunkMemory> chunks_[3];
   ChunkMemory pages_{kIndexPageBytes};  // index pages of all stores
   std::unique_ptr<Stripe[]> stripes_;
-  // Only compared with the limit and reported; orders no other memory.
-  std::atomic<int64_t> rows_{0};
-  std::unique_ptr<ColdRows> disk_;
-  // Goal for the number of rows in memory, updated by each call that makes room.
-  std::atomic<int64_t> most_in_stripe_{0};
+  std::unique_ptr<DiskTier> disk_;  // null: all rows are in memory
 };
 
 }  // namespace weir

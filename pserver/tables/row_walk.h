@@ -1,33 +1,19 @@
-// Shared by the files of SparseTable, and included by them alone: the state of a stripe, and walks over the rows of a
-// batch.
-#ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
-#define WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
+// Walks over the rows of a batch of ids, with prefetches.
+#ifndef WEIR_PSERVER_TABLES_ROW_WALK_H_
+#define WEIR_PSERVER_TABLES_ROW_WALK_H_
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
-#include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "pserver/tables/row_store.h"
-#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
 // Number of rows whose memory is prefetched together.
 inline constexpr int64_t kTogether = 16;
-
-inline uint32_t Word(const char* words, int i) {
-  uint32_t word;
-  std::memcpy(&word, words + 4 * i, sizeof(word));
-  return word;
-}
-inline void SetWord(char* words, int i, uint32_t word) { std::memcpy(words + 4 * i, &word, sizeof(word)); }
-
-inline float FloatWord(const char* words, int i) { return std::bit_cast<float>(Word(words, i)); }
-inline void SetFloatWord(char* words, int i, float x) { SetWord(words, i, std::bit_cast<uint32_t>(x)); }
 
 // Forced inline: a function that only prefetches has no effect that GCC knows of, and calls to it are dropped.
 __attribute__((always_inline)) inline void FetchLine(const void* line) { __builtin_prefetch(line, 0, 2); }
@@ -125,35 +111,6 @@ void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const
   }
 }
 
-struct alignas(64) SparseTable::Stripe {
-  mutable Mutex mu;
-  RowStore rows ABSL_GUARDED_BY(mu);
-  SeenRows seen ABSL_GUARDED_BY(mu);
-  RowStore candidates ABSL_GUARDED_BY(mu);
-  RowStore tombstones ABSL_GUARDED_BY(mu);
-  // Number of existing rows, in memory or on disk.
-  int64_t exist ABSL_GUARDED_BY(mu) = 0;
-  // Used when the lifecycle evicts: counts by shard, from the stripe's first on, and the shards that have too many.
-  std::vector<int64_t> shard_rows ABSL_GUARDED_BY(mu);
-  std::vector<int64_t> shard_candidates ABSL_GUARDED_BY(mu);
-  std::vector<uint32_t> over ABSL_GUARDED_BY(mu);
-  // Clock position up to which shards have been examined for expiry; -1: none yet.
-  int64_t seconds_position ABSL_GUARDED_BY(mu) = -1;
-  Counts counts ABSL_GUARDED_BY(mu);  // sizes are those of the stores, except rows
-
-  // Used with rows on disk. Serializes calls that remove rows of this stripe from memory or from the disk, and calls
-  // that visit all its rows. Acquire before mu; held across disk I/O. Fetch reads the disk without it (see versions).
-  Mutex disk_mu ABSL_ACQUIRED_BEFORE(mu);
-  // True if some row may be on disk.
-  bool on_disk ABSL_GUARDED_BY(mu) = false;
-  // Number of calls that used rows, modulo 2^31.
-  uint32_t clock ABSL_GUARDED_BY(mu) = 0;
-  // Number of times that rows left memory, by the low bits of MixId. A row read from the disk before its count changed
-  // may be outdated.
-  static constexpr uint64_t kVersions = 1024;
-  std::vector<uint32_t> versions ABSL_GUARDED_BY(mu);
-};
-
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_TABLES_SPARSE_TABLE_IMPL_H_
+#endif  // WEIR_PSERVER_TABLES_ROW_WALK_H_
