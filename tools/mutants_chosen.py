@@ -66,9 +66,9 @@ CHOSEN = [
     ),
     Chosen(
         "rows-divided-twice",
-        "pserver/server/server_params.cc",
-        "return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor,",
-        "return table.table->UpdateStripe(stripe, merged.ids, merged.grads.data(), divisor * divisor,",
+        "pserver/server/param_table.cc",
+        "return rows_->UpdateStripe(stripe, sums.rows.ids, sums.rows.grads.data(), sums.divisor,",
+        "return rows_->UpdateStripe(stripe, sums.rows.ids, sums.rows.grads.data(), sums.divisor * sums.divisor,",
     ),
     # Steps and versions.
     Chosen(

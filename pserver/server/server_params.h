@@ -1,9 +1,11 @@
-// Parameters of one server, and their updates: dense blocks with their optimize programs, tables with their row rules.
-// Independent of sessions of trainers, versions and messages. Thread-safe where said.
+// Parameters of one server, and their updates: dense blocks with their optimize programs (dense_block.h), tables with
+// their row rules (param_table.h), and the learning rates of both. Independent of sessions of trainers, versions and
+// messages. Thread-safe where said.
 #ifndef WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 #define WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,55 +18,29 @@
 #include "absl/types/span.h"
 #include "framework/base/clock.h"
 #include "framework/base/counters.h"
-#include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
-#include "framework/runtime/executor.h"
-#include "framework/runtime/lane_tree.h"
-#include "framework/runtime/profiler.h"
+#include "framework/checkpoint/digest.h"
 #include "framework/runtime/scope.h"
-#include "framework/wire/slices.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/program.pb.h"
-#include "pserver/protocol/norm_cuts.h"
 #include "pserver/protocol/norm_rounds.h"
-#include "pserver/server/delay_compensation.h"
+#include "pserver/server/averaging.h"
+#include "pserver/server/dense_block.h"
+#include "pserver/server/dense_sum.h"
+#include "pserver/server/gradient.h"
 #include "pserver/server/learning_rates.h"
+#include "pserver/server/param_table.h"
+#include "pserver/server/persistent_rows.h"
+#include "pserver/server/update_task.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
-// A checked tensor of a push: part of a node's gradient of one block or table.
-struct Gradient {
-  bool of_table = false;
-  int target = 0;  // index of the block or table
-  LaneRange node;
-  // Dense: elements [begin, begin + count) of the block. Rows: `count` rows, with their ids in `ids`.
-  int64_t begin = 0;
-  int64_t count = 0;
-  int width = 0;  // 0 = dense
-  const float* values = nullptr;
-  const int64_t* ids = nullptr;
-  // Shows and clicks of each row, [count, 2], for tables that count them; else null.
-  const float* counts = nullptr;
-  // Positions by ascending MixId; empty if the ids are already in that order.
-  std::vector<uint32_t> order;
-  std::shared_ptr<const void> keep;  // owner of the memory of values and ids
-  size_t decoded_bytes = 0;          // memory of values that were decoded out of the payload
-  int64_t arrival = 0;               // order of arrival among all gradients of this server
-};
-
-// Gradients that one trainer pushed in one step.
-struct TrainerGradients {
-  int trainer = 0;
-  int64_t samples = 0;
-  std::vector<Gradient> gradients;
-};
-
 class ServerParams {
  public:
   // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
-  // plan.
+  // plan. `add_in_arrival_order`: a planted fault. Borrows all pointers.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
                                                               const v1::ProgramDesc& startup, int server_id,
                                                               ThreadPool* pool, bool add_in_arrival_order = false,
@@ -74,26 +50,20 @@ class ServerParams {
   // the first Apply.
   void CountIn(Counters* counters);
 
-  struct BlockInfo {
-    std::string name;
-    int64_t count = 0;
-    // Width of gradient rows, whose ids are in [0, rows); 0 = dense gradient.
-    int sparse_width = 0;
-    int64_t rows = 0;
-  };
+  using BlockInfo = weir::BlockInfo;
   // Return the index of the block (table); -1 if this server does not have it.
   int FindBlock(std::string_view name) const;
   int FindTable(std::string_view name) const;
-  const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info; }
+  const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info(); }
   // Returns true if pushes for the table carry shows and clicks.
-  bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows; }
+  bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows(); }
   // Return the wire formats of the table's rows, and those of blocks and rows of blocks.
-  const v1::Wire& wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire; }
+  const v1::Wire& wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire(); }
   const v1::Wire& wire_of_blocks() const { return wire_; }
-  SparseTable& table(int i) { return *tables_[static_cast<size_t>(i)]->table; }
+  SparseTable& table(int i) { return tables_[static_cast<size_t>(i)]->rows(); }
   int blocks() const { return static_cast<int>(blocks_.size()); }
   int tables() const { return static_cast<int>(tables_.size()); }
-  bool average_by_trainers() const { return average_by_trainers_; }
+  bool average_by_trainers() const { return averaging_->by_trainers(); }
 
   // Part of a step (in async: of a trainer's step) that an Apply has. All but kLater also advance the learning rates.
   enum class StepPart { kWhole, kFirst, kLater };
@@ -132,7 +102,7 @@ class ServerParams {
   void SetBlock(int block, absl::Span<const float> values);
   void AddToBlock(int block, absl::Span<const float> changes);
   // Returns the most memory that delay compensation takes; 0 without it.
-  int64_t read_values_bytes() const { return read_values_bytes_; }
+  int64_t read_values_bytes() const;
 
   // Copies rows `ids`, each in [0, rows), of a block with sparse_width > 0 to out [ids.size(), sparse_width], between
   // two updates. Thread-safe.
@@ -147,92 +117,49 @@ class ServerParams {
   std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;
 
  private:
-  struct State {
-    std::string name;  // "moment1"
-    Variable* var = nullptr;
-    bool scalar = false;
+  // Update ops of the program, by the parameter or table they update, with their optimize blocks.
+  struct UpdateOp {
+    int block = -1;
+    const v1::OpDesc* op = nullptr;
   };
-  struct DenseBlock {
-    BlockInfo info;
-    ProfileName profiled_as;
-    v1::PlacedBlock placed;
-    std::vector<int64_t> whole_dims;
-    std::vector<State> states;
-    Mutex mu;                 // held while the block is updated or copied
-    Tensor* value = nullptr;  // elements guarded by mu
-    // Null: the block is never updated.
-    std::unique_ptr<Executor> update ABSL_GUARDED_BY(mu);
-    // Variable that receives the sum; BY_TRAINERS: one per trainer.
-    std::vector<Variable*> gradients ABSL_GUARDED_BY(mu);
-    std::vector<NormCut> cuts;  // constant
-    // Op of `update` at which the current step continues; 0: starts from the gradients.
-    int next_op ABSL_GUARDED_BY(mu) = 0;
-    int end_op = 0;  // constant
-    // Set with delay compensation, else null: the values that trainers have read, and the variable that receives them.
-    std::unique_ptr<ReadValues> read_values ABSL_GUARDED_BY(mu);
-    Variable* read ABSL_GUARDED_BY(mu) = nullptr;
-  };
-  // Task of ApplyBlock and ApplyStripe: the whole update, or the sums of one round.
-  struct Task {
-    int64_t step = 0;
-    absl::Span<const TrainerGradients> trainers;
-    int64_t samples = 0;
-    RowTime time = {};  // of rows of tables
-    const Norms* norms = nullptr;
-    int round = -1;  // -1: the update
-    bool keep = false;
-    NormSums* sums = nullptr;  // behind sums_mu
-    Mutex* sums_mu = nullptr;
-    void AddSum(const std::string& name, const ExactSum& sum) const;
-  };
-  struct Table {
-    std::unique_ptr<SparseTable> table;
-    ProfileName profiled_as;
-    Variable* learning_rate = nullptr;  // null without an optimizer
-    std::optional<TableClip> clip;
-    bool counts_shows = false;
-    v1::Wire wire;
-    Counter* skipped = nullptr;  // null: not counted
-    Mutex skipped_mu;
-    int64_t skipped_rows ABSL_GUARDED_BY(skipped_mu) = 0;  // counted so far
-    bool has_lifecycle = false;
-    Mutex counted_mu;
-    SparseTable::Counts counted ABSL_GUARDED_BY(counted_mu);  // counted by CountRows so far
+  using UpdateOps = std::map<std::string, UpdateOp, std::less<>>;
+  // A dense piece that persists, and its owner.
+  struct Piece {
+    DenseBlock::Piece piece;
+    int64_t whole_count = 0;      // elements of the variable that it is digested with
+    DenseBlock* block = nullptr;  // null: learning rates
   };
 
-  ServerParams(int server_id, ThreadPool* pool, bool add_in_arrival_order, Clock* clock)
-      : server_id_(server_id), pool_(pool), add_in_arrival_order_(add_in_arrival_order), clock_(clock) {}
-  RowTime TimeOf(int64_t table_step);
+  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock)
+      : server_id_(server_id), pool_(pool), dense_sum_(dense_sum), clock_(clock) {}
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
-  std::vector<LearningRates::State> RateStates();
-  // `optimize`: the table's optimize block, whose update op is `update`; both null: the table is never updated.
-  absl::Status AddTable(const v1::VarDesc& var, const v1::Plan& plan, const v1::BlockDesc* optimize,
-                        const v1::OpDesc* update);
-  absl::Status AddBlock(const v1::PlacedBlock& placed, const v1::ProgramDesc& main, int optimize_block,
-                        const v1::OpDesc* update);
-  absl::Status RunUnits(const Task& task);
-  static void CountSkippedRows(Table* table);
-  absl::Status ApplyBlock(const Task& task, int block);
-  absl::Status ApplyStripe(const Task& task, int table, int stripe);
-  // Runs the ops of the optimize block from next_op on.
-  absl::Status RunBlockOps(const Task& task, DenseBlock* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mu);
+  // Returns the updates in the optimize blocks of listen_and_serv.
+  static absl::StatusOr<UpdateOps> FindUpdates(const v1::ProgramDesc& main, const v1::OpDesc& serve);
+  // Runs the startup program and checks what it made: kernels trust the main program's types and dims.
+  absl::Status RunStartup(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
+  absl::Status AddBlocks(const v1::ProgramDesc& main, const UpdateOps& updates);
+  absl::Status AddTables(const v1::ProgramDesc& main, const UpdateOps& updates);
+
+  RowTime TimeOf(int64_t table_step);
+  absl::Status Run(UpdateTask task);
+
+  // Return what persists, in the order of the server's checkpoint shard.
+  std::vector<Piece> DensePieces();
+  std::vector<PersistentRows> RowTables();
+  absl::Status DigestRows(const PersistentRows& rows, VariableDigestSum* sum);
 
   const int server_id_;
   ThreadPool* const pool_;
-  const bool add_in_arrival_order_;  // a planted fault
+  const DenseSum* const dense_sum_;
   Clock* const clock_;
   bool reads_clock_ = false;  // true if some rows expire by it
   int norm_rounds_ = 0;
-  int lanes_ = 1;
-  int trainers_ = 1;
-  uint64_t seed_ = 1;
-  bool average_by_trainers_ = false;
   v1::Wire wire_;
-  int64_t read_values_bytes_ = 0;
+  std::unique_ptr<const Averaging> averaging_;
   Scope scope_;
   std::unique_ptr<LearningRates> rates_;  // null: they are constant
   std::vector<std::unique_ptr<DenseBlock>> blocks_;
-  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::unique_ptr<ParamTable>> tables_;
   std::map<std::string, int, std::less<>> block_index_;
   std::map<std::string, int, std::less<>> table_index_;
 };
