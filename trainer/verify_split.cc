@@ -71,7 +71,7 @@ class SplitRun {
                                          .process = absl::StrCat("server:", s),
                                          .clock = Clock::Real(),
                                          .pool = &pool_,
-                                         .planted = options_.planted};
+                                         .dense_sum = options_.dense_sum};
     }
     ASSIGN_OR_RETURN(servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
     if (options_.edit) options_.edit(-1, &trainer_);

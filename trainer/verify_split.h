@@ -28,7 +28,8 @@ struct VerifyOptions {
   // Lets tests plant defects: called before the run with each server's programs, and with the trainers' programs and
   // server -1.
   std::function<void(int server, Programs* programs)> edit = {};
-  PlantedFaults planted = {};
+  // Passed to every server (ServerOptions::dense_sum).
+  const DenseSum* dense_sum = nullptr;
 };
 
 struct VerifyReport {

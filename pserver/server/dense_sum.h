@@ -23,12 +23,6 @@ class LaneTreeSum : public DenseSum {
   absl::Status Sum(absl::Span<const Gradient* const> parts, int lanes, absl::Span<float> out) const override;
 };
 
-// Planted fault: adds in the order of arrival. For tests that check that a comparison of digests fails.
-class SumInArrivalOrder : public DenseSum {
- public:
-  absl::Status Sum(absl::Span<const Gradient* const> parts, int lanes, absl::Span<float> out) const override;
-};
-
 }  // namespace weir
 
 #endif  // WEIR_PSERVER_SERVER_DENSE_SUM_H_

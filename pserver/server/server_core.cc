@@ -14,7 +14,7 @@ namespace weir {
 absl::Status ServerCoreImpl::Init() {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
   ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
-                                                 options_.planted.add_in_arrival_order, options_.clock));
+                                                 options_.dense_sum, options_.clock));
   params_->CountIn(&counters_);
   const v1::Plan& plan = options_.main.plan();
   if (const int64_t bytes = params_->read_values_bytes(); bytes > 0) {

@@ -25,12 +25,12 @@
 
 namespace weir {
 
+class DenseSum;
+
 // Planted faults, for tests that check that a comparison of digests fails.
 struct PlantedFaults {
   // Adds a repeated part again instead of dropping it.
   bool count_repeats = false;
-  // Adds dense gradients in order of arrival instead of in the lane tree.
-  bool add_in_arrival_order = false;
 };
 
 struct ServerOptions {
@@ -55,6 +55,8 @@ struct ServerOptions {
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
   PlantedFaults planted = {};
+  // Adds the parts of dense gradients. Null: in the order of the lane tree. Borrowed; must outlive the server.
+  const DenseSum* dense_sum = nullptr;
   // Verify payload checksums. Must equal checks_payloads() of the delivering transport.
   bool check_payloads = true;
   // Limit in bytes, per trainer, of answers to pulls that it leaves unread, and of its pulls that wait until it reads.

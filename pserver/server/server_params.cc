@@ -46,11 +46,10 @@ absl::StatusOr<const v1::OpDesc*> FindServe(const v1::ProgramDesc& main, int ser
 
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,
-                                                                   ThreadPool* pool, bool add_in_arrival_order,
+                                                                   ThreadPool* pool, const DenseSum* dense_sum,
                                                                    Clock* clock) {
   static const DenseSum* const lane_tree = new LaneTreeSum;
-  static const DenseSum* const in_arrival_order = new SumInArrivalOrder;
-  const DenseSum* const dense_sum = add_in_arrival_order ? in_arrival_order : lane_tree;
+  if (dense_sum == nullptr) dense_sum = lane_tree;
   std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, dense_sum, clock));
   RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
   return params;

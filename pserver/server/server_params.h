@@ -40,10 +40,10 @@ namespace weir {
 class ServerParams {
  public:
   // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
-  // plan. `add_in_arrival_order`: a planted fault. Borrows all pointers.
+  // plan. `dense_sum`: null: LaneTreeSum. Borrows all pointers.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
                                                               const v1::ProgramDesc& startup, int server_id,
-                                                              ThreadPool* pool, bool add_in_arrival_order = false,
+                                                              ThreadPool* pool, const DenseSum* dense_sum = nullptr,
                                                               Clock* clock = Clock::Real());
 
   // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before

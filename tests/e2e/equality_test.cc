@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/faulty_transport.h"
+#include "tests/testing/sum_in_arrival_order.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -227,8 +228,9 @@ TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
 }
 
 TEST_F(EqualityTest, LanesAddedInOrderOfArrivalAreSeenInTheDigests) {
-  const InProcessResult result = Run(
-      {.overrides = {"train.max_steps=50"}, .servers = 2, .trainers = 3, .planted = {.add_in_arrival_order = true}});
+  const SumInArrivalOrder in_arrival_order;
+  const InProcessResult result =
+      Run({.overrides = {"train.max_steps=50"}, .servers = 2, .trainers = 3, .dense_sum = &in_arrival_order});
   ASSERT_EQ(result.digests.size(), 1u);
   EXPECT_NE(result.digests[0], reference_->digests[0]);
 }

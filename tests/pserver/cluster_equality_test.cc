@@ -13,6 +13,7 @@
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
+#include "tests/testing/sum_in_arrival_order.h"
 
 namespace weir {
 namespace {
@@ -176,7 +177,8 @@ TEST(ClusterEqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigest) {
 TEST(ClusterEqualityTest, LanesAddedInOrderOfArrivalAreSeenInTheDigest) {
   const HandMadeJob job{.servers = 1, .trainers = 3};
   ClusterOptions options = PatientOptionsFor(job);
-  options.planted.add_in_arrival_order = true;
+  const SumInArrivalOrder in_arrival_order;
+  options.dense_sum = &in_arrival_order;
   const absl::StatusOr<TrainingRun> run = Train(job, std::move(options));
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_FALSE(run->digest == Reference().digest);

@@ -34,6 +34,7 @@ struct ClusterOptions {
   // Worker threads of the one pool; 0 runs everything on the callers' threads.
   int threads = 2;
   PlantedFaults planted;
+  const DenseSum* dense_sum = nullptr;
 };
 
 class InProcessCluster {

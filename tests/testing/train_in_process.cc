@@ -101,7 +101,8 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),
                   .pool = &pool,
-                  .planted = run.planted};
+                  .planted = run.planted,
+                  .dense_sum = run.dense_sum};
   }
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,
                    InProcessServers::Create(std::move(options), /*tick_thread=*/true,

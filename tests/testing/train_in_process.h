@@ -60,8 +60,9 @@ struct InProcessRun {
   // With checkpoint.per_host: returns each process's own directory; the trainers' has server -1. Empty: checkpoint.dir
   // for all.
   std::function<std::string(int server)> checkpoint_dir = {};
-  // Planted faults of every server.
+  // Planted faults of every server, and the order of its dense sums (ServerOptions).
   PlantedFaults planted = {};
+  const DenseSum* dense_sum = nullptr;
   // Edits programs before they run; may be empty. Called for the trainers' programs with server -1.
   std::function<void(int server, Programs* programs)> edit = {};
   // Edits the job and the programs of single trainers, so that they differ from the others; may be empty.

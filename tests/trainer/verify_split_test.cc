@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
 #include "tests/testing/history_job.h"
+#include "tests/testing/sum_in_arrival_order.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -355,8 +356,9 @@ TEST(PlantedDefectTest, ASliceBeginsAtAnotherPlace) {
 
 TEST(PlantedDefectTest, LanesAreAddedAsTheyCame) {
   // Four trainers: two sums are the same in either order.
+  const SumInArrivalOrder in_arrival_order;
   const VerifyReport report =
-      Verify(JobOf(JobText(kSgd), {"distribute.trainers=4"}), {.steps = 20, .planted = {.add_in_arrival_order = true}});
+      Verify(JobOf(JobText(kSgd), {"distribute.trainers=4"}), {.steps = 20, .dense_sum = &in_arrival_order});
   EXPECT_FALSE(report.equal);
   EXPECT_GE(report.step, 1);
   // Which sum shows it first depends on who came first.
