@@ -1,0 +1,37 @@
+// Forms of the bytes that the trainers of a job give each other.
+#ifndef WEIR_PSERVER_CLIENT_EXCHANGED_H_
+#define WEIR_PSERVER_CLIENT_EXCHANGED_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace weir {
+
+// Newest post of any trainer under a key.
+struct PostedWord {
+  int by = -1;  // its trainer; -1: nobody has posted
+  int64_t edition = -1;
+  std::string text;
+  // True if server 0 said in this answer that this trainer is the chief.
+  bool chief = false;
+};
+
+// Receives bytes of any size, piece by piece.
+using TakeBytes = std::function<absl::Status(std::string_view bytes)>;
+
+// Bytes of any size on their way to one other trainer. Not thread-safe.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // May wait for the reader, with the usual deadlines.
+  virtual absl::Status Append(std::string_view bytes) = 0;
+  virtual absl::Status Finish() = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_EXCHANGED_H_

@@ -1,0 +1,47 @@
+// One trainer as a member of its job: its calls to servers, its heart-beats, its membership, its exchanges with other
+// trainers. Knows no parameters. Threads as its parts.
+#ifndef WEIR_PSERVER_CLIENT_MEMBER_H_
+#define WEIR_PSERVER_CLIENT_MEMBER_H_
+
+#include <memory>
+
+#include "pserver/client/call_counters.h"
+#include "pserver/client/call_settings.h"
+#include "pserver/client/calls.h"
+#include "pserver/client/exchanges.h"
+#include "pserver/client/heartbeats.h"
+#include "pserver/client/job_view.h"
+#include "pserver/client/membership.h"
+#include "pserver/client/sessions.h"
+#include "pserver/client/waits.h"
+
+namespace weir {
+
+class Member {
+ public:
+  explicit Member(CallSettings settings);
+
+  const CallSettings& settings() const { return settings_; }
+  JobView& job() { return *job_; }
+  Waits& waits() { return *waits_; }
+  Heartbeats& heartbeats() { return heartbeats_; }
+  Calls& calls() { return calls_; }
+  Membership& membership() { return membership_; }
+  Exchanges& exchanges() { return exchanges_; }
+  const CallCounters& counters() const { return *counters_; }
+
+ private:
+  const CallSettings settings_;
+  const std::shared_ptr<Waits> waits_;
+  const std::shared_ptr<Sessions> sessions_;
+  const std::shared_ptr<CallCounters> counters_;
+  const std::shared_ptr<JobView> job_;
+  Heartbeats heartbeats_;
+  Calls calls_;
+  Membership membership_;
+  Exchanges exchanges_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_MEMBER_H_
