@@ -1,337 +1,278 @@
 #include "pserver/client/client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "framework/wire/frame.h"
+#include "framework/wire/buffer_pool.h"
 #include "glog/logging.h"
-#include "pserver/client/client_impl.h"
+#include "pserver/client/block_puller.h"
+#include "pserver/client/join_replies.h"
+#include "pserver/client/member.h"
+#include "pserver/client/messages.h"
+#include "pserver/client/norm_exchange.h"
+#include "pserver/client/placement.h"
+#include "pserver/client/pull_calls.h"
+#include "pserver/client/pusher.h"
+#include "pserver/client/residual_exchange.h"
+#include "pserver/client/row_puller.h"
 
 namespace weir {
 
 namespace {
 
-constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
-constexpr absl::Duration kRealLook = absl::Milliseconds(50);
+absl::Duration OfSeconds(double s) { return absl::Seconds(std::max(0.0, s)); }
 
-const ProfileName kAnswerName("an answer"), kTakesName("take the answer of");
-
-// How the profiler calls a method: "Push".
-ProfileName NameOf(Method method) {
-  static const auto* const names = [] {
-    auto* made = new std::vector<ProfileName>;
-    for (int m = 0; m < kMethods; ++m) made->push_back(ProfileName(MethodName(static_cast<Method>(m))));
-    return made;
-  }();
-  return (*names)[static_cast<size_t>(method)];
+CallSettings SettingsOf(const ClientOptions& options) {
+  const v1::Deadlines& deadlines = options.deadlines;
+  return {.job_name = options.job_name,
+          .trainer_id = options.trainer_id,
+          .trainers = options.plan.trainers(),
+          .sync = options.plan.sync(),
+          .process = options.process,
+          .rpc = OfSeconds(deadlines.rpc_s()),
+          .lease = OfSeconds(deadlines.lease_s()),
+          .heartbeat_period = OfSeconds(deadlines.heartbeat_s()),
+          .slow_warning = OfSeconds(deadlines.slow_warning_s()),
+          .connect_deadline = OfSeconds(deadlines.connect_deadline_s()),
+          .progress_deadline = OfSeconds(deadlines.progress_deadline_s()),
+          .transport = options.transport,
+          .clock = options.clock};
 }
 
-// A try is about to begin: what the profiler will say of it when its answer is there. Null when its step is not
-// recorded.
-std::shared_ptr<ProfileEvent> ProfiledTry(const Call& call) {
-  if (!Profiler::Wants(call.profiled_step)) return nullptr;
-  auto event = std::make_shared<ProfileEvent>();
-  event->kind = ProfileKind::kCall;
-  event->name = call.profiled_as;
-  event->track = Profiler::Process().Track(absl::StrCat("calls to server ", call.server));
-  event->step = call.profiled_step;
-  event->peer = call.server;
-  event->bytes_out = static_cast<int64_t>(TotalSize(call.request));
-  event->call = Profiler::Process().NewCall();
-  event->begin_ns = Profiler::NowNs();
-  return event;
+v1::JoinRequest Introduction(const ClientOptions& options) {
+  v1::JoinRequest introduction;
+  introduction.set_plan_fingerprint(StableHash(options.plan_text));
+  introduction.set_plan_text(options.plan_text);
+  introduction.set_arithmetic(options.arithmetic);
+  return introduction;
 }
 
-void EndProfiledTry(ProfileEvent* event, const absl::StatusOr<Slices>& answer) {
-  event->end_ns = Profiler::NowNs();
-  if (answer.ok()) event->bytes_in = static_cast<int64_t>(TotalSize(*answer));
-  if (!answer.ok()) event->detail = ProfileName(absl::StatusCodeToString(answer.status().code()));
-  Profiler::Process().Record(*event);
-}
+// Channel that Client::Ahead returns.
+class AheadChannel : public ParamChannel {
+ public:
+  // `job` is borrowed. in_turn and the rest as in RowPuller.
+  AheadChannel(const Placement* placement, PullCalls* calls, bool in_turn, const JobView* job)
+      : rows_(placement, calls, in_turn, Waits::kAhead), job_(*job), sync_(placement->plan().sync()) {}
 
-}  // namespace
+  absl::Status BeginStep(int64_t step, bool read_only) override {
+    CHECK(!sync_) << "a step of sync sees its own version";
+    rows_.BeginStep(step, read_only);
+    return job_.failure();
+  }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
+  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return OnlyRows(); }
+  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return OnlyRows(); }
+  absl::Status FinishSends(int64_t, v1::Verdict) override { return OnlyRows(); }
+  absl::Status Receive(const BlockRef&, Tensor*) override { return OnlyRows(); }
+  absl::Status FinishReceives(StepOutcome*) override { return OnlyRows(); }
+
+  RowPuller& rows() { return rows_; }
+  const RowPuller& rows() const { return rows_; }
+
+ private:
+  static absl::Status OnlyRows() { return absl::FailedPreconditionError("ahead of a step only rows are pulled"); }
+
+  RowPuller rows_;
+  const JobView& job_;
+  const bool sync_;
+};
+
+// Hands each function to the object whose duty it is.
+class ClientImpl : public Client {
+ public:
+  explicit ClientImpl(ClientOptions options);
+
+  absl::Status Join() override;
+  void Heartbeat() override { member_.heartbeats().Round(); }
+  int Chief() override { return member_.job().chief(); }
+  absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
+  void RequestStop() override { member_.membership().RequestStop(); }
+  bool StopRequested() override { return member_.job().stop_requested(); }
+  void ReportFailure(const absl::Status& status) override { member_.membership().ReportFailure(status); }
+  absl::Status Done() override { return member_.membership().Done(); }
+  absl::Status JobStatus() override { return member_.job().failure(); }
+  Counters counters() const override;
+
+  ParamChannel* Ahead() override { return &ahead_; }
+  void NeedAhead(bool needed) override { member_.waits().NeedAhead(needed); }
+  void CancelAhead() override { member_.waits().CancelAhead(); }
+  void SetFirstStep(int64_t step) override { version_wanted_ = step; }
+  void SetFirstSamples(int64_t samples) override { pusher_.SetFirstSamples(samples); }
+  std::optional<int64_t> TakesOver() override { return joined_.TakesOver(); }
+  std::string RunId() override { return joined_.RunId(); }
+  bool ExchangesNorms() override;
+
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
+                                                    bool kept) override {
+    return member_.exchanges().Exchange(std::string(key), contribution, kept);
+  }
+  absl::Status Contribute(std::string_view key, std::string contribution, int reader) override {
+    return member_.exchanges().Contribute(std::string(key), contribution, reader);
+  }
+  absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override {
+    return member_.exchanges().TryCollect(std::string(key), all);
+  }
+  absl::Status Post(std::string_view key, std::string contribution, int64_t edition) override {
+    return member_.exchanges().Post(std::string(key), contribution, edition);
+  }
+  absl::StatusOr<std::string> Posted(std::string_view key, int trainer) override {
+    return member_.exchanges().Posted(std::string(key), trainer);
+  }
+  std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) override {
+    return member_.exchanges().StreamTo(std::string(key), trainer);
+  }
+  absl::Status ReadStream(std::string_view key, int trainer, const Take& take) override {
+    return member_.exchanges().ReadStream(std::string(key), trainer, take);
+  }
+  absl::StatusOr<Word> AwaitWord(std::string_view key, int64_t edition) override {
+    return member_.exchanges().AwaitWord(std::string(key), edition);
+  }
+  absl::StatusOr<Word> NewestWord(std::string_view key) override {
+    return member_.exchanges().NewestWord(std::string(key));
+  }
+
+  bool KeepsResiduals() const override { return residuals_.Keeps(); }
+  absl::Status GatherResiduals(int64_t step, int to, const Take& take) override {
+    return residuals_.Gather(step, to, take);
+  }
+  absl::Status PostResiduals(int64_t step) override { return residuals_.Post(step); }
+  absl::Status TakeResiduals(int64_t step, const Take& take) override { return residuals_.Take(step, take); }
+  absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) override {
+    return residuals_.Deal(from, read, step);
+  }
+
+  absl::Status BeginStep(int64_t step, bool read_only) override;
+  void SetStepSamples(int64_t samples) override { pusher_.SetStepSamples(samples); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
+  void UseRowsAhead() override { rows_.orders().SwapTables(&ahead_.rows().orders()); }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
+    return pusher_.SendDense(block, lanes);
+  }
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
+    return pusher_.SendRows(block, width, lanes);
+  }
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;
+  absl::Status Receive(const BlockRef& block, Tensor* out) override { return blocks_.Receive(block, out); }
+  absl::Status FinishReceives(StepOutcome* outcome) override;
+
+ private:
+  const ClientOptions options_;
+  // A step begins only when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
+  const bool in_turn_;
+  Member member_;
+  JoinReplies joined_;
+  const Placement placement_;
+  BufferPool buffers_;
+  PullCalls pulls_;
+  RowPuller rows_;      // used by the thread that runs the program
+  AheadChannel ahead_;  // used by the thread that pulls ahead, except in UseRowsAhead
+  BlockPuller blocks_;
+  Pusher pusher_;
+  NormExchange norms_;
+  ResidualExchange residuals_;
+  int64_t version_wanted_ = 0;  // used by the thread that runs the program
+  std::atomic<uint64_t> next_request_{1};
+};
 
 ClientImpl::ClientImpl(ClientOptions options)
     : options_(std::move(options)),
-      rpc_(OfSeconds(options_.deadlines.rpc_s())),
-      lease_(OfSeconds(options_.deadlines.lease_s())),
-      heartbeat_period_(OfSeconds(options_.deadlines.heartbeat_s())),
-      slow_warning_(OfSeconds(options_.deadlines.slow_warning_s())),
-      progress_deadline_(OfSeconds(options_.deadlines.progress_deadline_s())),
-      nodes_(AlignedNodes(LanesOfTrainer(options_.plan.lanes(), options_.plan.trainers(), options_.trainer_id))),
-      tree_lanes_(options_.plan.lanes() == 0 ? options_.plan.trainers() : options_.plan.lanes()),
-      eager_(!options_.plan.sync() && options_.plan.async_eager()),
       in_turn_(options_.plan.sync() || options_.bounded_staleness),
-      shared_(std::make_shared<Shared>(options_.trainer_id)) {
-  for (const v1::PlacedBlock& block : options_.plan.blocks()) block_counts_[block.name()] = block.element_count();
-  for (const v1::PlacedTable& table : options_.plan.tables()) tables_[table.name()] = &table;
-  for (const v1::FetchedRows& fetched : options_.plan.fetched_rows())
-    fetched_[fetched.parameter()].rows = fetched.rows();
-  for (const v1::PlacedBlock& block : options_.plan.blocks()) {
-    const auto fetched = fetched_.find(block.parameter());
-    if (fetched == fetched_.end() || block.dims_size() != 2) continue;
-    const int64_t begin = block.dims(1) == 0 ? 0 : block.element_begin() / block.dims(1);
-    fetched->second.blocks.push_back({block.name(), block.server(), begin, begin + block.dims(0)});
-  }
-  {
-    MutexLock lock(&shared_->mu);
-    shared_->last_heard.assign(static_cast<size_t>(servers()), absl::InfinitePast());
-    shared_->knows.assign(static_cast<size_t>(servers()), false);
-    shared_->released.assign(static_cast<size_t>(servers()), false);
-    shared_->sessions.assign(static_cast<size_t>(servers()), 0);
-    shared_->processes.assign(static_cast<size_t>(servers()), "");
-    shared_->norm_rounds.assign(static_cast<size_t>(servers()), 0);
-  }
-  for (int s = 0; s < servers(); ++s) {
-    builders_.push_back(std::make_unique<PushBuilder>(
-        &buffers_, options_.transport->checks_payloads(), [this, s](v1::PushRequest header, Slices payload) {
-          *header.mutable_caller() = CallerFor(s);
-          header.set_step(step_);
-          header.set_read_version(version_wanted_);
-          const int64_t samples = step_samples_;
-          if (eager_ && samples > 0 && !header.has_part_count()) {
-            // A piece of a block cannot be applied by itself; it waits for the last part.
-            bool whole = true;
-            for (const v1::PushItem& item : header.items()) {
-              const auto count = block_counts_.find(item.name());
-              whole &= item.width() > 0 || (count != block_counts_.end() && item.count() == count->second);
-            }
-            if (whole) header.set_samples(samples);
-          }
-          const CallPtr call = NewCall(s, Method::kPush, EncodeFrame(header.SerializeAsString(), payload),
-                                       [](const Slices& answer) -> absl::StatusOr<bool> {
-                                         ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(answer));
-                                         v1::PushReply reply;
-                                         if (!reply.ParseFromString(frame.header))
-                                           return absl::DataLossError("no PushReply");
-                                         return true;
-                                       });
-          // The thread that has filled the part may work for no step of its own.
-          call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
-          {
-            MutexLock lock(&push_mu_);
-            pushes_.push_back(call);
-          }
-          Issue(call);
+      member_(SettingsOf(options_)),
+      joined_(&member_.settings(), options_.checkpoint_per_host ? "" : options_.checkpoint_dir),
+      placement_(&options_.plan),
+      pulls_(&member_.calls(), &member_.waits(), &buffers_, options_.pool),
+      rows_(&placement_, &pulls_, in_turn_, Waits::kProgram),
+      ahead_(&placement_, &pulls_, in_turn_, &member_.job()),
+      blocks_(&placement_, &pulls_, in_turn_),
+      pusher_(&placement_, &member_.calls(), &buffers_, options_.pool, &rows_.orders()),
+      norms_(&member_.calls(), &member_.waits()),
+      residuals_(&options_.plan, options_.trainer_id, pusher_.nodes(), &pusher_.residuals(), &member_.exchanges()) {}
+
+absl::Status ClientImpl::Join() {
+  // Heart-beats begin with the first session: a lease must not run out while another server is still missing.
+  if (options_.heartbeat_thread) member_.heartbeats().Start();
+  return member_.membership().Join(
+      Introduction(options_), [this](int server, const v1::JoinReply& reply) { return joined_.Take(server, reply); });
+}
+
+absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request) {
+  const CallSettings& settings = member_.settings();
+  std::vector<v1::ControlReply> replies(static_cast<size_t>(settings.servers()));
+  std::vector<CallPtr> calls;
+  for (int s = 0; s < settings.servers(); ++s) {
+    v1::ControlRequest own = request;
+    *own.mutable_caller() = member_.calls().CallerFor(s);
+    own.set_request_id(next_request_++);
+    calls.push_back(
+        Calls::New(s, Method::kControl, MessageBytes(own), [s, &replies](const Slices& answer) -> absl::StatusOr<bool> {
+          ASSIGN_OR_RETURN(replies[static_cast<size_t>(s)], ParseMessage<v1::ControlReply>(answer));
+          return true;
         }));
   }
+  RETURN_IF_ERROR(member_.calls().Wait(calls, "a control call", settings.progress_deadline));
+  return replies;
 }
 
-ClientImpl::~ClientImpl() {
-  {
-    MutexLock lock(&shared_->mu);
-    shared_->closing = true;
-    shared_->heartbeat.SignalAll();
-  }
-  if (heartbeat_.joinable()) heartbeat_.join();
+Client::Counters ClientImpl::counters() const {
+  const CallCounters& calls = member_.counters();
+  return {.bytes_sent = calls.bytes_sent(),
+          .bytes_received = calls.bytes_received(),
+          .messages = calls.messages(),
+          .rows_pulled = rows_.rows() + ahead_.rows().rows(),
+          .rows_pushed = pusher_.rows(),
+          .retries = calls.retries()};
 }
 
-v1::Caller ClientImpl::CallerFor(int server) {
-  v1::Caller caller;
-  caller.set_job_id(options_.job_name);
-  caller.set_trainer(options_.trainer_id);
-  MutexLock lock(&shared_->mu);
-  caller.set_session(shared_->sessions[static_cast<size_t>(server)]);
-  return caller;
+bool ClientImpl::ExchangesNorms() {
+  const std::vector<int> rounds = joined_.NormRounds();
+  return std::any_of(rounds.begin(), rounds.end(), [](int n) { return n > 0; });
 }
 
-// -------------------------------------------------------------------------------------------------------------- calls
-
-CallPtr ClientImpl::NewCall(int server, Method method, Slices request,
-                            std::function<absl::StatusOr<bool>(const Slices&)> accept) {
-  auto call = std::make_shared<Call>();
-  call->server = server;
-  call->method = method;
-  call->request = std::move(request);
-  call->accept = std::move(accept);
-  call->profiled_step = ProfiledStep::current();
-  call->profiled_as = NameOf(method);
-  return call;
-}
-
-void ClientImpl::Issue(const CallPtr& call) {
-  {
-    MutexLock lock(&shared_->mu);
-    call->in_flight = true;
-  }
-  shared_->messages.fetch_add(1, std::memory_order_relaxed);
-  shared_->bytes_sent.fetch_add(static_cast<int64_t>(TotalSize(call->request)), std::memory_order_relaxed);
-  shared_->wire.Request(call->method, TotalSize(call->request));
-  const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
-  const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
-  options_.transport->Call(call->server, call->method, call->request, rpc_,
-                           [shared = shared_, call, clock = options_.clock, profiled](absl::StatusOr<Slices> answer) {
-                             if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
-                             MutexLock lock(&shared->mu);
-                             if (answer.ok()) {
-                               shared->bytes_received.fetch_add(static_cast<int64_t>(TotalSize(*answer)),
-                                                                std::memory_order_relaxed);
-                               shared->wire.Answer(call->method, TotalSize(*answer));
-                             }
-                             if (answer.ok() || !Retryable(answer.status()))
-                               shared->last_heard[static_cast<size_t>(call->server)] = clock->Now();
-                             call->in_flight = false;
-                             call->answered = true;
-                             call->answer = std::move(answer);
-                             shared->changed.SignalAll();
-                           });
-}
-
-absl::Status ClientImpl::FailureOfJob(const absl::Status& aborted) {
-  // A heart-beat's answer has the failure's own code.
-  for (int s = 0; s < servers(); ++s) SendHeartbeat(s);
-  MutexLock lock(&shared_->mu);
-  for (int i = 0; i < 100 && shared_->failure.ok(); ++i)
-    shared_->changed.WaitWithTimeout(&shared_->mu, absl::Milliseconds(10));
-  shared_->SetFailure(aborted);
-  return shared_->failure;
-}
-
-absl::Status ClientImpl::Look(const CallPtr& call, bool* issue) {
-  *issue = false;
-  absl::StatusOr<Slices> answer = absl::UnknownError("");
-  {
-    MutexLock lock(&shared_->mu);
-    if (call->in_flight) return absl::OkStatus();
-    if (!call->answered) {
-      *issue = options_.clock->Now() >= call->next_try;
-      return absl::OkStatus();
-    }
-    call->answered = false;
-    answer = std::move(call->answer);
-    call->answer = absl::UnknownError("");
-  }
-  absl::Status status = answer.status();
-  if (answer.ok()) {
-    ProfileSpan span(call->profiled_step, ProfileKind::kClient, kTakesName);
-    if (ProfileEvent* const event = span.event()) {
-      event->detail = call->profiled_as;
-      event->peer = call->server;
-    }
-    const absl::StatusOr<bool> accepted = call->accept(*answer);
-    status = accepted.status();
-    if (accepted.ok()) {
-      call->finished = *accepted;
-      *issue = !*accepted;
-      call->backoff = kFirstBackoff;
-      return absl::OkStatus();
-    }
-  }
-  const bool reread = status.code() == absl::StatusCode::kDataLoss && !call->reread;
-  if (Retryable(status) || reread) {
-    call->reread |= reread;
-    call->trouble = status;
-    shared_->retries.fetch_add(1, std::memory_order_relaxed);
-    call->next_try = options_.clock->Now() + call->backoff;
-    call->backoff = std::min(2 * call->backoff, kLongestBackoff);
+absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
+  RETURN_IF_ERROR(JobStatus());
+  rows_.BeginStep(step, read_only);
+  blocks_.Clear();
+  if (read_only) {
+    pusher_.BeginReadOnlyStep();
     return absl::OkStatus();
   }
-  if (status.code() == absl::StatusCode::kAborted) {
-    {
-      MutexLock lock(&shared_->mu);
-      shared_->knows[static_cast<size_t>(call->server)] = true;
-    }
-    return FailureOfJob(status);
-  }
-  return absl::Status(status.code(), absl::StrCat(options_.transport->Describe(call->server), ": ", status.message()));
+  member_.job().SetStep(step);
+  if (in_turn_) version_wanted_ = step;
+  pusher_.BeginStep(step, version_wanted_);
+  return absl::OkStatus();
 }
 
-absl::Status ClientImpl::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
-                              WaitOptions options) {
-  ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait,
-                   options.profiled_as == nullptr ? kAnswerName : *options.profiled_as);
-  int last_server = -1;
-  const absl::Status status = WaitUntilAnswered(calls, what, deadline, options, &last_server);
-  if (ProfileEvent* const event = span.event()) {
-    event->peer = last_server;
-    if (last_server >= 0) event->detail = ProfileName(options_.transport->Describe(last_server));
-  }
-  return status;
+absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
+  RETURN_IF_ERROR(pusher_.FinishSends(samples, verdict, StopRequested()));
+  const int64_t step = pusher_.sent().step;
+  // In sync another trainer's verdict may count; in async an own step without effect has no norms.
+  const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
+  if (brings_norms) RETURN_IF_ERROR(norms_.Run(step, joined_.NormRounds()));
+  if (in_turn_) version_wanted_ = step + 1;
+  return absl::OkStatus();
 }
 
-absl::Status ClientImpl::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what,
-                                           absl::Duration deadline, const WaitOptions& options, int* last_server) {
-  absl::Time start = options_.clock->Now();
-  absl::Time warned = start;
-  int64_t version = -1;
-  const absl::Duration look = options_.clock == Clock::Real() ? kRealLook : kLook;
-  absl::Status result;
-  while (true) {
-    bool all = true, issued = false;
-    for (const CallPtr& call : calls) {
-      if (call->finished) continue;
-      bool issue = false;
-      result = Look(call, &issue);
-      if (!result.ok()) break;
-      if (issue) Issue(call);
-      if (call->finished) *last_server = call->server;
-      issued |= issue;
-      all &= call->finished;
-    }
-    if (!result.ok() || all) break;
-    if (issued) continue;  // an answer may be there already
-
-    const absl::Time now = options_.clock->Now();
-    if (options.while_others_work) {
-      MutexLock lock(&shared_->mu);
-      if (shared_->version > version) {
-        version = shared_->version;
-        start = now;
-      }
-    }
-    const auto text = [&] {
-      std::vector<std::string> missing;
-      for (const CallPtr& call : calls) {
-        if (!call->finished) missing.push_back(options_.transport->Describe(call->server));
-      }
-      missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-      return std::string(absl::StrCat(absl::StrJoin(missing, ", "), ": ", what));
-    };
-    if (now - start > deadline) {
-      std::string trouble;
-      for (const CallPtr& call : calls) {
-        if (!call->finished && trouble.empty() && !call->trouble.ok()) {
-          trouble = absl::StrCat("; the last try: ", call->trouble.message());
-        }
-      }
-      MutexLock lock(&shared_->mu);
-      const std::string& by = (options.ahead ? shared_->waiting_ahead : shared_->waiting).held_by;
-      const std::string held = by.empty() ? "" : absl::StrCat("; ", by);
-      result = absl::DeadlineExceededError(
-          absl::StrCat(Self(), " has waited ", SecondsText(now - start), " for ", text(), trouble, held));
-      break;
-    }
-    if (now - warned >= slow_warning_) {
-      warned = now;
-      LOG(WARNING) << Self() << ": waits for " << text() << ", for " << SecondsText(now - start);
-    }
-    MutexLock lock(&shared_->mu);
-    if (!shared_->failure.ok()) {
-      result = shared_->failure;
-      break;
-    }
-    if (options.ahead && shared_->ahead_cancelled) {
-      result = absl::CancelledError(absl::StrCat("nobody waits any more for ", what));
-      break;
-    }
-    if (now - start >= absl::Seconds(1)) (options.ahead ? shared_->waiting_ahead : shared_->waiting).on = text();
-    const bool news = std::any_of(calls.begin(), calls.end(), [this](const CallPtr& call) {
-      shared_->mu.AssertHeld();
-      return !call->finished && call->answered;
-    });
-    if (!news) shared_->changed.WaitWithTimeout(&shared_->mu, look);
+absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
+  const bool sync = options_.plan.sync();
+  const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
+                           : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
+                                                        : "blocks";
+  ASSIGN_OR_RETURN(StepOutcome result, blocks_.Finish(version_wanted_, what));
+  if (!sync) {
+    // What this trainer knows of its own step; nobody else's is part of it.
+    result.skipped = pusher_.sent().verdict == v1::SKIP;
+    result.samples = pusher_.sent().samples;
+    result.stop = false;
   }
-  MutexLock lock(&shared_->mu);
-  Shared::Waiting& waiting = options.ahead ? shared_->waiting_ahead : shared_->waiting;
-  waiting.on.clear();
-  waiting.held_by.clear();
-  // Why the job failed says more than what this call met on the way.
-  if (!result.ok() && !shared_->failure.ok()) return shared_->failure;
-  return result;
+  if (outcome != nullptr) *outcome = result;
+  return absl::OkStatus();
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   CHECK(options.transport != nullptr && options.clock != nullptr && options.pool != nullptr);

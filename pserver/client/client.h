@@ -24,6 +24,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
+#include "pserver/client/exchanged.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {
@@ -110,32 +111,19 @@ class Client : public ParamChannel {
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
 
   // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under
-  // way at a time. A key is used once. Not thread-safe.
-  class Stream {
-   public:
-    virtual ~Stream() = default;
-    // May wait for the reader, with the usual deadlines.
-    virtual absl::Status Append(std::string_view bytes) = 0;
-    virtual absl::Status Finish() = 0;
-  };
+  // way at a time. A key is used once.
+  using Stream = ByteStream;
   virtual std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) = 0;
   // Passes what another trainer streams to `take`, piece by piece, to its end. FailedPrecondition: the other trainer is
   // gone.
-  using Take = std::function<absl::Status(std::string_view bytes)>;
+  using Take = TakeBytes;
   virtual absl::Status ReadStream(std::string_view key, int trainer, const Take& take) = 0;
 
   // Returns the trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects
   // evaluations and logs their lines. It is trainer 0 until that one is dead or done; then (in async) it is the lowest
   // living trainer, which keeps the duties in its turn. Call after Join.
   virtual int Chief() = 0;
-  // Newest post of any trainer under a key.
-  struct Word {
-    int by = -1;  // its trainer; -1: nobody has posted
-    int64_t edition = -1;
-    std::string text;
-    // True if server 0 said in this answer that this trainer is the chief.
-    bool chief = false;
-  };
+  using Word = PostedWord;
   // Waits until a post with at least this edition exists, or until this trainer is the chief. Waits twice the usual
   // deadline at most.
   virtual absl::StatusOr<Word> AwaitWord(std::string_view key, int64_t edition) = 0;

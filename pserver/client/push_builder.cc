@@ -22,16 +22,21 @@ void PushBuilder::Begin() {
   small_ = Part();
 }
 
-void PushBuilder::SendPart(v1::PushRequest header, std::vector<v1::PushItem> items, const WireBuffer& buffer,
-                           size_t used, bool last) {
-  for (v1::PushItem& item : items) *header.add_items() = std::move(item);
+void PushBuilder::Put(PushTensor tensor, Part* part) {
+  char* const to = part->buffer.data + part->packed.Add(std::move(tensor.item), tensor.bytes);
+  tensor.write(to);
+  ClearTail(to, tensor.bytes);
+}
+
+void PushBuilder::SendPart(v1::PushRequest header, Part part, bool last) {
+  int number = 0;
   {
     MutexLock lock(&mu_);
-    header.set_part(next_part_++);
-    if (last) header.set_part_count(next_part_);
+    number = next_part_++;
   }
   Slices payload;
-  if (used > 0) payload.push_back(buffer.Piece(0, used));
+  if (part.packed.bytes() > 0) payload.push_back(part.buffer.Piece(0, part.packed.bytes()));
+  std::move(part.packed).FillHeader(number, last, &header);
   if (checksums_) header.set_checksum(Checksum(payload));
   send_(std::move(header), std::move(payload));
 }
@@ -41,36 +46,22 @@ void PushBuilder::Add(std::vector<PushTensor> tensors) {
   for (const PushTensor& tensor : tensors) total += AlignUp(tensor.bytes);
   if (total == 0) return;
   CHECK_LT(total, kMaxMessageBytes);
-  if (total >= kGatherBytes) {
-    const WireBuffer buffer = pool_->Get(total);
-    std::vector<v1::PushItem> items;
-    size_t at = 0;
-    for (PushTensor& tensor : tensors) {
-      tensor.item.set_offset(static_cast<int64_t>(at));
-      tensor.write(buffer.data + at);
-      ClearTail(buffer.data + at, tensor.bytes);
-      at += AlignUp(tensor.bytes);
-      items.push_back(std::move(tensor.item));
-    }
-    return SendPart({}, std::move(items), buffer, total, /*last=*/false);
+  if (PushPart::LeavesAtOnce(total)) {
+    Part large = {pool_->Get(total), {}};
+    for (PushTensor& tensor : tensors) Put(std::move(tensor), &large);
+    return SendPart({}, std::move(large), /*last=*/false);
   }
   Part full;
   {
     MutexLock lock(&mu_);
-    if (small_.used + total > kGatherBytes) {
+    if (!small_.packed.HasRoomFor(total)) {
       full = std::move(small_);
       small_ = Part();
     }
     if (small_.buffer.data == nullptr) small_.buffer = pool_->Get(kGatherBytes);
-    for (PushTensor& tensor : tensors) {
-      tensor.item.set_offset(static_cast<int64_t>(small_.used));
-      tensor.write(small_.buffer.data + small_.used);
-      ClearTail(small_.buffer.data + small_.used, tensor.bytes);
-      small_.used += AlignUp(tensor.bytes);
-      small_.items.push_back(std::move(tensor.item));
-    }
+    for (PushTensor& tensor : tensors) Put(std::move(tensor), &small_);
   }
-  if (full.used > 0) SendPart({}, std::move(full.items), full.buffer, full.used, /*last=*/false);
+  if (full.packed.bytes() > 0) SendPart({}, std::move(full), /*last=*/false);
 }
 
 void PushBuilder::Finish(v1::PushRequest header) {
@@ -80,7 +71,7 @@ void PushBuilder::Finish(v1::PushRequest header) {
     rest = std::move(small_);
     small_ = Part();
   }
-  SendPart(std::move(header), std::move(rest.items), rest.buffer, rest.used, /*last=*/true);
+  SendPart(std::move(header), std::move(rest), /*last=*/true);
 }
 
 }  // namespace weir

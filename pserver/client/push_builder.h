@@ -10,6 +10,7 @@
 #include "framework/base/mutex.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/frame.h"
+#include "framework/wire/push_plan.h"
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
 
@@ -40,20 +41,19 @@ class PushBuilder {
   void Finish(v1::PushRequest header);
 
  private:
-  // Collected small tensors.
   struct Part {
     WireBuffer buffer;
-    size_t used = 0;
-    std::vector<v1::PushItem> items;
+    PushPart packed;
   };
-  void SendPart(v1::PushRequest header, std::vector<v1::PushItem> items, const WireBuffer& buffer, size_t used,
-                bool last);
+  // Writes a tensor into a part that has room for it.
+  static void Put(PushTensor tensor, Part* part);
+  void SendPart(v1::PushRequest header, Part part, bool last);
 
   BufferPool* const pool_;
   const bool checksums_;
   const Send send_;
   Mutex mu_;
-  Part small_ ABSL_GUARDED_BY(mu_);
+  Part small_ ABSL_GUARDED_BY(mu_);  // small tensors collected so far
   int next_part_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

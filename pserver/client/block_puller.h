@@ -1,0 +1,55 @@
+// Pulls of dense blocks at the end of a step.
+#ifndef WEIR_PSERVER_CLIENT_BLOCK_PULLER_H_
+#define WEIR_PSERVER_CLIENT_BLOCK_PULLER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/tensor/tensor.h"
+#include "framework/wire/pull_plan.h"
+#include "pserver/client/calls.h"
+#include "pserver/client/placement.h"
+#include "pserver/client/pull_calls.h"
+
+namespace weir {
+
+// Not thread-safe.
+class BlockPuller {
+ public:
+  // `placement` and `calls` are borrowed. in_turn: every server has to say that the version is there, one without
+  // blocks too.
+  BlockPuller(const Placement* placement, PullCalls* calls, bool in_turn)
+      : placement_(*placement), calls_(*calls), in_turn_(in_turn) {}
+
+  // Forgets what has been asked for.
+  void Clear() { wanted_.clear(); }
+  // ParamChannel::Receive.
+  absl::Status Receive(const BlockRef& block, Tensor* out);
+  // Pulls the blocks asked for, in turn at `version`, and returns what server 0 says of that version. `what`: the
+  // blocks, in messages.
+  absl::StatusOr<StepOutcome> Finish(int64_t version, const std::string& what);
+
+ private:
+  struct Wanted {
+    BlockRef block;
+    Tensor* out;
+  };
+  // Issues the calls for one server. `outcome`: set by the first answer, null if it does not count.
+  void PullFrom(int server, int64_t version, StepOutcome* outcome, std::vector<CallPtr>* calls);
+  // Makes one call. `wanted`: the blocks of the plan.
+  CallPtr NewCall(int server, int64_t version, PlannedPull* planned, const std::vector<Wanted>& wanted,
+                  StepOutcome* outcome);
+
+  const Placement& placement_;
+  PullCalls& calls_;
+  const bool in_turn_;
+  std::vector<Wanted> wanted_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_BLOCK_PULLER_H_

@@ -1,0 +1,86 @@
+#include "pserver/client/pull_calls.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/codecs.h"
+#include "framework/wire/frame.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+const ProfileName kRowsPull("Pull rows"), kBlocksPull("Pull blocks");
+
+}  // namespace
+
+absl::StatusOr<bool> PullCalls::Open(int server, Waits::Thread thread, const Slices& answer, v1::PullReply* header,
+                                     Slices* payload) {
+  ASSIGN_OR_RETURN(Frame frame, DecodeFrame(answer));
+  if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
+  if (!header->ready()) {
+    waits_.SetHolder(thread, absl::StrCat("server ", server, ": ", header->waiting_for()),
+                     absl::StrCat("server ", server, " waits for ", header->waiting_for()));
+    return false;
+  }
+  *payload = std::move(frame.payload);
+  return true;
+}
+
+CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take) {
+  v1::PullRequest& request = planned->request;
+  *request.mutable_caller() = calls_.CallerFor(server);
+  request.set_version(reader.version);
+  request.set_wait_s(settings().ServerWaitSeconds());
+  const char* const kind = ids.empty() ? "blocks" : "rows";
+  const auto accept = [this, server, reader, kind, start = settings().clock->Now(), expected = planned->answer_bytes,
+                       take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
+    v1::PullReply header;
+    Slices payload;
+    ASSIGN_OR_RETURN(const bool ready, Open(server, reader.thread, answer, &header, &payload));
+    if (ready) {
+      const bool check = settings().transport->checks_payloads();
+      PayloadReader values(payload, check);
+      if (values.left() != expected) {
+        return absl::DataLossError(
+            absl::StrCat(kind, " of ", values.left(), " bytes came, ", expected, " were asked for"));
+      }
+      RETURN_IF_ERROR(take(header, &values));
+      if (!check || header.checksum() == values.Checksum()) return true;
+      return absl::DataLossError("the payload's checksum does not match");
+    }
+    const absl::Duration waited = settings().clock->Now() - start;
+    if (waited >= settings().slow_warning) {
+      LOG(WARNING) << settings().Self() << ": waits for version " << reader.version << " of "
+                   << settings().transport->Describe(server) << ", which waits for " << header.waiting_for() << ", for "
+                   << SecondsText(waited);
+    }
+    return false;
+  };
+  const CallPtr call = Calls::New(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids), accept);
+  call->profiled_as = ids.empty() ? kBlocksPull : kRowsPull;
+  return call;
+}
+
+void PullCalls::Begin(const CallPtr& call) {
+  if (!answers_inside()) calls_.Issue(call);
+}
+
+absl::Status PullCalls::Wait(absl::Span<const CallPtr> calls, const std::string& what, Waits::Thread thread,
+                             const ProfileName& profiled_as) {
+  if (answers_inside()) RETURN_IF_ERROR(calls_.ServeInParallel(calls, &pool_));
+  return calls_.Wait(calls, what, settings().progress_deadline + 2 * settings().lease,
+                     {.profiled_as = &profiled_as, .thread = thread});
+}
+
+WireBuffer PullCalls::ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group) {
+  const size_t bytes = EncodedBytes(format, n, group);
+  const WireBuffer sent = buffers_.Get(bytes), values = buffers_.Get(n * sizeof(float));
+  reader->Read(sent.data, bytes);
+  Decode(format, sent.data, n, group, reinterpret_cast<float*>(values.data));
+  return values;
+}
+
+}  // namespace weir

@@ -1,0 +1,300 @@
+#include "pserver/client/pusher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/codecs.h"
+#include "framework/wire/frame.h"
+#include "glog/logging.h"
+#include "pserver/client/placed_rows.h"
+
+namespace weir {
+
+namespace {
+
+using LaneRows = ParamChannel::LaneRows;
+using LaneTensor = ParamChannel::LaneTensor;
+
+const ProfileName kPushesName("pushes taken");
+
+std::vector<PushNode> PushNodesOf(absl::Span<const LaneRange> nodes) {
+  std::vector<PushNode> push_nodes;
+  for (const LaneRange& node : nodes) push_nodes.push_back({node.begin, node.count});
+  return push_nodes;
+}
+
+absl::StatusOr<bool> TakeReply(const Slices& answer) {
+  ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(answer));
+  v1::PushReply reply;
+  if (!reply.ParseFromString(frame.header)) return absl::DataLossError("no PushReply");
+  return true;
+}
+
+// Checks the sizes of gradient rows. The server of a table that counts takes no push without shows and clicks, and no
+// other takes one with them.
+absl::Status CheckSizes(const BlockRef& block, const RowForm& form, absl::Span<const LaneRows> lanes) {
+  for (const LaneRows& lane : lanes) {
+    const int64_t rows = static_cast<int64_t>(lane.value->ids.size());
+    if ((lane.counts != nullptr) != form.counts ||
+        (form.counts && (!lane.counts->initialized() || lane.counts->size() != 2 * rows))) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
+                                                     lane.counts == nullptr ? 0 : lane.counts->size(),
+                                                     " shows and clicks; ", form.counts ? 2 * rows : 0, " are wanted"));
+    }
+    if (lane.value->values.size() != rows * form.width) {
+      return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ": ", rows, " rows come with ",
+                                                     lane.value->values.size(), " values; ", rows * form.width,
+                                                     " are wanted"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// Elements [begin, begin + count) of one node of a dense gradient.
+struct Pusher::DenseGradient {
+  std::string block;
+  int64_t block_count = 0;
+  LaneRange node;
+  int64_t begin = 0, count = 0;
+  std::vector<DenseRun> runs;
+};
+
+// Rows of one gradient. Borrows its contents.
+struct Pusher::RowGradient {
+  const BlockRef& block;
+  const RowForm& form;
+  const PlacedRows& rows;
+};
+
+Pusher::Pusher(const Placement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled)
+    : placement_(*placement),
+      calls_(*calls),
+      buffers_(*buffers),
+      pool_(*pool),
+      pulled_(*pulled),
+      nodes_(AlignedNodes(
+          LanesOfTrainer(placement->plan().lanes(), placement->plan().trainers(), calls->settings().trainer_id))),
+      push_nodes_(PushNodesOf(nodes_)) {
+  const CallSettings& settings = calls->settings();
+  for (int s = 0; s < settings.servers(); ++s) {
+    builders_.push_back(std::make_unique<PushBuilder>(
+        buffers, settings.transport->checks_payloads(),
+        [this, s](v1::PushRequest header, const Slices& payload) { SendPart(s, std::move(header), payload); }));
+  }
+}
+
+void Pusher::BeginStep(int64_t step, int64_t read_version) {
+  read_only_ = false;
+  step_samples_ = 0;
+  step_ = step;
+  read_version_ = read_version;
+  for (const auto& builder : builders_) builder->Begin();
+  MutexLock lock(&mu_);
+  parts_.clear();
+}
+
+void Pusher::BeginReadOnlyStep() {
+  read_only_ = true;
+  step_samples_ = 0;
+}
+
+// -------------------------------------------------------------------------------------------------------------- dense
+
+std::vector<DenseRun> Pusher::RunsOf(const LaneRange& node, absl::Span<const LaneTensor> lanes, int64_t begin,
+                                     int64_t count) {
+  std::vector<DenseRun> runs;
+  for (const LaneTensor& lane : lanes) {
+    if (lane.lane < node.begin || lane.lane >= node.begin + node.count) continue;
+    if (lane.value == nullptr || !lane.value->initialized()) continue;  // absent, not zero
+    runs.push_back(
+        {{lane.lane, 1}, 0, lane.value->span<float>().subspan(static_cast<size_t>(begin), static_cast<size_t>(count))});
+  }
+  return runs;
+}
+
+absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
+  const std::optional<int64_t> count = placement_.BlockCount(block);
+  if (!count.has_value()) return Placement::NoBlock(block);
+  for (const LaneTensor& lane : lanes) {
+    if (lane.value == nullptr || !lane.value->initialized() || lane.value->size() == *count) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient of ", block.name, " has ", lane.value->size(), " elements, the block has ", *count));
+  }
+  const v1::WireFormat format = placement_.plan().wire().push();
+  for (PlannedDense& planned : PlanDensePush(block.name, *count, push_nodes_, format)) {
+    std::vector<PushTensor> tensors;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      DenseGradient gradient = {block.name,    *count,        nodes_[i],
+                                planned.begin, planned.count, RunsOf(nodes_[i], lanes, planned.begin, planned.count)};
+      if (gradient.runs.empty()) continue;
+      PushTensor tensor;
+      tensor.item = std::move(planned.tensors[i].item);
+      tensor.bytes = planned.tensors[i].bytes;
+      tensor.write = [this, gradient = std::move(gradient)](char* out) { WriteDense(gradient, out); };
+      tensors.push_back(std::move(tensor));
+    }
+    builders_[static_cast<size_t>(block.server)]->Add(std::move(tensors));
+  }
+  return absl::OkStatus();
+}
+
+void Pusher::WriteDense(const DenseGradient& gradient, char* out) {
+  const v1::Plan& plan = placement_.plan();
+  const v1::WireFormat format = plan.wire().push();
+  const size_t floats = static_cast<size_t>(gradient.count);
+  const bool as_is = format == v1::WIRE_FLOAT32;
+  const WireBuffer exact = as_is ? WireBuffer() : buffers_.Get(floats * sizeof(float));
+  const absl::Span<float> sum = absl::MakeSpan(reinterpret_cast<float*>(as_is ? out : exact.data), floats);
+  const absl::Status summed = SumDense(gradient.runs, plan.lanes() == 0 ? plan.trainers() : plan.lanes(), sum);
+  CHECK(summed.ok()) << summed;
+  if (!as_is)
+    residuals_.EncodeDense(gradient.block, gradient.node, gradient.block_count, gradient.begin, sum, format, out);
+}
+
+// --------------------------------------------------------------------------------------------------------------- rows
+
+absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
+  if (read_only_)
+    return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
+  const bool by_shard = block.server < 0;
+  const v1::PlacedTable* const table = placement_.FindTable(block.name);
+  if (by_shard ? table == nullptr : !placement_.BlockCount(block).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has no table or block ", block.name, " on server ", block.server));
+  }
+  const RowForm form = {width, (by_shard ? table->wire() : placement_.plan().wire()).push(),
+                        by_shard && table->shows_and_clicks()};
+  RETURN_IF_ERROR(CheckSizes(block, form, lanes));
+  const int servers = calls_.settings().servers();
+  PlacedRows rows(lanes, by_shard ? pulled_.Find(block.name, step_) : RowOrders::Known(),
+                  by_shard ? static_cast<uint32_t>(table->logical_shards()) : 1, by_shard ? servers : 1);
+  if (!rows.Unite(nodes_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gradient of ", block.name, ": a lane has an id twice, or one that was not prefetched in this step"));
+  }
+  // Pieces of the order, each with all nodes, written and sent in parallel.
+  struct Piece {
+    int server;
+    size_t begin, end;
+  };
+  std::vector<Piece> pieces;
+  const size_t per_piece = RowsPerPush(form, nodes_.size());
+  const auto cut = [&](int server, size_t begin, size_t end) {
+    for (; begin < end; begin += per_piece) pieces.push_back({server, begin, std::min(end, begin + per_piece)});
+  };
+  if (by_shard) {
+    for (int s = 0; s < servers; ++s) cut(s, rows.order().begin(s), rows.order().begin(s + 1));
+  } else {
+    cut(block.server, 0, rows.order().size());
+  }
+  const RowGradient gradient = {block, form, rows};
+  pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t p) {
+    const Piece& piece = pieces[static_cast<size_t>(p)];
+    SendRowRange(gradient, piece.server, piece.begin, piece.end);
+  });
+  return absl::OkStatus();
+}
+
+void Pusher::SendRowRange(const RowGradient& gradient, int server, size_t begin, size_t end) {
+  const PlacedRows& rows = gradient.rows;
+  std::vector<PushTensor> tensors;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const RowUnion& of_node = rows.unions()[i];
+    if (of_node.empty()) continue;
+    const RowUnion::Range range = of_node.At(rows.order(), rows.ids(), begin, end);
+    if (range.size() == 0) continue;
+    PlannedRows planned = PlanRowsPush(gradient.block.name, push_nodes_[i], range.size(), gradient.form);
+    rows_.fetch_add(static_cast<int64_t>(range.size()), std::memory_order_relaxed);
+    PushTensor tensor;
+    tensor.item = std::move(planned.tensor.item);
+    tensor.bytes = planned.tensor.bytes;
+    tensor.write = [this, &gradient, i, range, layout = planned.layout](char* out) {
+      WriteRows(gradient, i, range, layout, out);
+    };
+    tensors.push_back(std::move(tensor));
+  }
+  builders_[static_cast<size_t>(server)]->Add(std::move(tensors));
+}
+
+void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const RowLayout& layout,
+                       char* out) {
+  const PlacedRows& rows = gradient.rows;
+  const RowUnion& of_node = rows.unions()[node];
+  const int width = gradient.form.width;
+  int64_t* const sent = reinterpret_cast<int64_t*>(out);
+  of_node.WriteIds(rows.ids(), range, sent);
+  std::memset(out + layout.ids_end, 0, layout.values_begin - layout.ids_end);
+  if (gradient.form.counts) {
+    std::memset(out + layout.values_end, 0, layout.counts_begin - layout.values_end);
+    of_node.WriteCounts(rows.lanes(), range, reinterpret_cast<float*>(out + layout.counts_begin));
+  }
+  char* const values = out + layout.values_begin;
+  if (gradient.form.format == v1::WIRE_FLOAT32) {
+    return of_node.WriteSums(rows.lanes(), range, width, reinterpret_cast<float*>(values));
+  }
+  const size_t floats = range.size() * static_cast<size_t>(width);
+  const WireBuffer exact = buffers_.Get(floats * sizeof(float));
+  const absl::Span<float> sums = absl::MakeSpan(reinterpret_cast<float*>(exact.data), floats);
+  of_node.WriteSums(rows.lanes(), range, width, sums.data());
+  residuals_.EncodeRows(gradient.block.name, nodes_[node], width, absl::MakeConstSpan(sent, range.size()),
+                        of_node.Before(rows.ids(), range), sums, gradient.form.format, values);
+}
+
+// -------------------------------------------------------------------------------------------------------------- parts
+
+bool Pusher::TakesEffectAlone(const v1::PushRequest& header) const {
+  const v1::Plan& plan = placement_.plan();
+  if (plan.sync() || !plan.async_eager() || header.has_part_count()) return false;
+  // A piece of a block cannot be applied by itself; it waits for the last part.
+  return std::all_of(header.items().begin(), header.items().end(), [&](const v1::PushItem& item) {
+    return item.width() > 0 || placement_.BlockCount(item.name()) == item.count();
+  });
+}
+
+void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload) {
+  *header.mutable_caller() = calls_.CallerFor(server);
+  header.set_step(step_);
+  header.set_read_version(read_version_);
+  const int64_t samples = step_samples_;
+  if (samples > 0 && TakesEffectAlone(header)) header.set_samples(samples);
+  const CallPtr call = Calls::New(server, Method::kPush, EncodeFrame(header.SerializeAsString(), payload), TakeReply);
+  // The thread that has filled the part may work for no step of its own.
+  call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
+  {
+    MutexLock lock(&mu_);
+    parts_.push_back(call);
+  }
+  calls_.Issue(call);
+}
+
+absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested) {
+  if (read_only_) return absl::FailedPreconditionError("a read-only step sends nothing");
+  sent_ = {step_, samples, verdict};
+  for (const auto& builder : builders_) {
+    v1::PushRequest header;
+    header.set_samples(samples);
+    if (first_samples_ > 0) header.set_first_samples(first_samples_);
+    header.set_verdict(verdict);
+    header.set_stop_requested(stop_requested);
+    builder->Finish(std::move(header));
+  }
+  std::vector<CallPtr> parts;
+  {
+    MutexLock lock(&mu_);
+    parts.swap(parts_);
+  }
+  const CallSettings& settings = calls_.settings();
+  return calls_.Wait(parts, absl::StrCat("pushes of step ", step_), settings.progress_deadline + 2 * settings.lease,
+                     {.profiled_as = &kPushesName});
+}
+
+}  // namespace weir

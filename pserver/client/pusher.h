@@ -1,0 +1,104 @@
+// Pushes of the gradients of one trainer: sums them over its lanes, cuts them into tensors, packs these into parts, and
+// sends the parts. Keeps what lossy formats lose for the next step.
+#ifndef WEIR_PSERVER_CLIENT_PUSHER_H_
+#define WEIR_PSERVER_CLIENT_PUSHER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/base/thread_pool.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/runtime/param_channel.h"
+#include "framework/wire/buffer_pool.h"
+#include "framework/wire/push_plan.h"
+#include "framework/wire/slices.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/client/calls.h"
+#include "pserver/client/lane_sums.h"
+#include "pserver/client/placement.h"
+#include "pserver/client/push_builder.h"
+#include "pserver/client/residuals.h"
+#include "pserver/client/row_orders.h"
+#include "pserver/protocol/merge_gradients.h"
+
+namespace weir {
+
+// SendDense and SendRows may be called by several threads at once; all other functions by one thread at a time.
+class Pusher {
+ public:
+  // All pointers are borrowed. `pulled`: the ids of the step's rows.
+  Pusher(const Placement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
+
+  // Begins a step that reads `read_version` of the parameters.
+  void BeginStep(int64_t step, int64_t read_version);
+  // Begins a step that sends nothing.
+  void BeginReadOnlyStep();
+  // Client::SetFirstSamples.
+  void SetFirstSamples(int64_t samples) { first_samples_ = samples; }
+
+  // Functions of ParamChannel.
+  void SetStepSamples(int64_t samples) { step_samples_ = samples; }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const ParamChannel::LaneTensor> lanes);
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const ParamChannel::LaneRows> lanes);
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested);
+
+  // Step, samples and verdict of the last FinishSends.
+  struct Sent {
+    int64_t step = -1;
+    int64_t samples = 0;
+    v1::Verdict verdict = v1::APPLY;
+  };
+  const Sent& sent() const { return sent_; }
+  // Returns the number of rows pushed so far. Thread-safe.
+  int64_t rows() const { return rows_; }
+
+  Residuals& residuals() { return residuals_; }
+  // Returns the nodes of this trainer's lanes, each of which is pushed as one sum.
+  absl::Span<const LaneRange> nodes() const { return nodes_; }
+
+ private:
+  struct DenseGradient;
+  struct RowGradient;
+  // Returns the lanes of a node that have a gradient, elements [begin, begin + count) of each.
+  static std::vector<DenseRun> RunsOf(const LaneRange& node, absl::Span<const ParamChannel::LaneTensor> lanes,
+                                      int64_t begin, int64_t count);
+  // Sums and encodes one node of a dense gradient.
+  void WriteDense(const DenseGradient& gradient, char* out);
+  // Sends rows at [begin, end) of the order to a server.
+  void SendRowRange(const RowGradient& gradient, int server, size_t begin, size_t end);
+  // Writes the ids, sums and counts of one node's rows.
+  void WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const RowLayout& layout,
+                 char* out);
+  void SendPart(int server, v1::PushRequest header, const Slices& payload);
+  // Returns true if the part takes effect on arrival, by itself.
+  bool TakesEffectAlone(const v1::PushRequest& header) const;
+
+  const Placement& placement_;
+  Calls& calls_;
+  BufferPool& buffers_;
+  ThreadPool& pool_;
+  RowOrders& pulled_;
+  const std::vector<LaneRange> nodes_;
+  const std::vector<PushNode> push_nodes_;              // the same, for plans
+  Residuals residuals_;                                 // of gradients pushed in lossy formats
+  std::vector<std::unique_ptr<PushBuilder>> builders_;  // by server; constant
+  // Constant while lanes run.
+  bool read_only_ = false;
+  int64_t step_ = -1;
+  int64_t read_version_ = 0;
+  int64_t first_samples_ = 0;
+  Sent sent_;
+  std::atomic<int64_t> step_samples_{0};  // atomic: read by any thread that sends a part
+  std::atomic<int64_t> rows_{0};          // atomic: for counters alone
+  Mutex mu_;
+  std::vector<CallPtr> parts_ ABSL_GUARDED_BY(mu_);  // of this step
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_PUSHER_H_

@@ -1,0 +1,104 @@
+#include "pserver/client/residual_exchange.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+
+namespace weir {
+
+namespace {
+
+constexpr char kPosts[] = "residuals", kDealt[] = "residuals.beginning";
+
+// Errors of what a checkpoint holds.
+absl::Status OfCheckpoint(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status) && !absl::IsDataLoss(status)) return status;
+  return absl::DataLossError(absl::StrCat("the checkpoint's ", status.message()));
+}
+
+}  // namespace
+
+bool ResidualExchange::Keeps() const {
+  return plan_.wire().push() != v1::WIRE_FLOAT32 ||
+         std::any_of(plan_.tables().begin(), plan_.tables().end(),
+                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
+}
+
+absl::Status ResidualExchange::Save(int64_t step, const TakeBytes& take) const {
+  return residuals_.Save(step, [&](const v1::Residual& residual) { return take(ResidualElement(residual)); });
+}
+
+absl::Status ResidualExchange::Gather(int64_t step, int to, const TakeBytes& take) {
+  const std::string key = absl::StrCat("residuals.", step);
+  if (trainer_ != to) {
+    const std::unique_ptr<ByteStream> stream = exchanges_.StreamTo(key, to);
+    RETURN_IF_ERROR(Save(step, [&](std::string_view bytes) { return stream->Append(bytes); }));
+    return stream->Finish();
+  }
+  for (int t = 0; t < plan_.trainers(); ++t) {
+    RETURN_IF_ERROR(t == to ? Save(step, take) : exchanges_.ReadStream(key, t, take));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResidualExchange::Post(int64_t step) {
+  std::string mine;
+  RETURN_IF_ERROR(Save(step, [&](std::string_view bytes) {
+    mine.append(bytes);
+    return absl::OkStatus();
+  }));
+  return exchanges_.Post(kPosts, mine, step);
+}
+
+absl::Status ResidualExchange::Take(int64_t step, const TakeBytes& take) {
+  for (int t = 0; t < plan_.trainers(); ++t) {
+    if (t == trainer_) {
+      RETURN_IF_ERROR(Save(step, take));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string posted, exchanges_.Posted(kPosts, t));
+    RETURN_IF_ERROR(take(posted));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResidualExchange::Receive(int from, int64_t step) {
+  ResidualReader mine([&](const v1::Residual& residual, std::string_view) { return Restore(residual, step); });
+  RETURN_IF_ERROR(
+      OfCheckpoint(exchanges_.ReadStream(kDealt, from, [&](std::string_view bytes) { return mine.Append(bytes); })));
+  return OfCheckpoint(mine.Finish());
+}
+
+absl::Status ResidualExchange::Deal(int from, const std::function<absl::Status(const TakeBytes&)>& read, int64_t step) {
+  if (trainer_ != from) return Receive(from, step);
+  // Owners of nodes; a checkpoint of another number of trainers may have some that are nobody's.
+  std::map<std::pair<int, int>, int> owners;
+  std::vector<std::unique_ptr<ByteStream>> streams(static_cast<size_t>(plan_.trainers()));
+  for (int t = 0; t < plan_.trainers(); ++t) {
+    if (t != from) streams[static_cast<size_t>(t)] = exchanges_.StreamTo(kDealt, t);
+    for (const LaneRange& node : AlignedNodes(LanesOfTrainer(plan_.lanes(), plan_.trainers(), t))) {
+      owners[{node.begin, node.count}] = t;
+    }
+  }
+  ResidualReader all([&](const v1::Residual& residual, std::string_view element) {
+    const auto owner = owners.find({residual.lane(), residual.lanes()});
+    if (owner == owners.end()) return absl::OkStatus();
+    return owner->second == from ? Restore(residual, step)
+                                 : streams[static_cast<size_t>(owner->second)]->Append(element);
+  });
+  RETURN_IF_ERROR(OfCheckpoint(read([&](std::string_view bytes) { return all.Append(bytes); })));
+  RETURN_IF_ERROR(OfCheckpoint(all.Finish()));
+  for (const std::unique_ptr<ByteStream>& stream : streams) {
+    if (stream != nullptr) RETURN_IF_ERROR(stream->Finish());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weir

@@ -1,0 +1,49 @@
+// Error feedback in checkpoints: brings the residuals of all trainers together to be saved, and deals saved ones out.
+#ifndef WEIR_PSERVER_CLIENT_RESIDUAL_EXCHANGE_H_
+#define WEIR_PSERVER_CLIENT_RESIDUAL_EXCHANGE_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/runtime/lane_tree.h"
+#include "proto/plan.pb.h"
+#include "pserver/client/exchanges.h"
+#include "pserver/client/residuals.h"
+
+namespace weir {
+
+// The functions are those of Client (pserver/client/client.h). Not thread-safe; no gradient may be sent meanwhile.
+class ResidualExchange {
+ public:
+  // All pointers are borrowed. `nodes`: those of this trainer's lanes, borrowed.
+  ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes, Residuals* residuals,
+                   Exchanges* exchanges)
+      : plan_(*plan), trainer_(trainer), nodes_(nodes), residuals_(*residuals), exchanges_(*exchanges) {}
+
+  bool Keeps() const;
+  absl::Status Gather(int64_t step, int to, const TakeBytes& take);
+  absl::Status Post(int64_t step);
+  absl::Status Take(int64_t step, const TakeBytes& take);
+  absl::Status Deal(int from, const std::function<absl::Status(const TakeBytes&)>& read, int64_t step);
+
+ private:
+  // Passes this trainer's residuals to `take` in the form that a file has.
+  absl::Status Save(int64_t step, const TakeBytes& take) const;
+  // Restores this trainer's part of what trainer `from` reads.
+  absl::Status Receive(int from, int64_t step);
+  absl::Status Restore(const v1::Residual& residual, int64_t step) {
+    return residuals_.Restore(residual, nodes_, step);
+  }
+
+  const v1::Plan& plan_;
+  const int trainer_;
+  const absl::Span<const LaneRange> nodes_;
+  Residuals& residuals_;
+  Exchanges& exchanges_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CLIENT_RESIDUAL_EXCHANGE_H_
