@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
@@ -105,139 +107,182 @@ absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> o
   return absl::OkStatus();
 }
 
+namespace {
+
+// Rows of one run that are still to be merged.
+struct Cursor {
+  const RowRun* run;
+  size_t at;
+  size_t end;
+  uint64_t key;  // of the row at `at`
+
+  size_t Index() const { return run->order == nullptr ? at : run->order[at]; }
+  void Load() { key = MixId(static_cast<uint64_t>(run->ids[Index()])); }
+  // Returns the key of the last row.
+  uint64_t LastKey() const {
+    return MixId(static_cast<uint64_t>(run->ids[run->order == nullptr ? end - 1 : run->order[end - 1]]));
+  }
+};
+
+// Returns the first position of the run whose key is not below `bound`, or, with `after`, is above it.
+size_t PositionOf(const RowRun& run, uint64_t bound, bool after) {
+  size_t low = 0, high = run.ids.size();
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const uint64_t key = MixId(static_cast<uint64_t>(run.ids[run.order == nullptr ? middle : run.order[middle]]));
+    if (after ? key <= bound : key < bound) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Returns the rows of all runs whose keys lie in [first, last], by their first keys.
+std::vector<Cursor> CursorsOf(absl::Span<const RowRun> runs, uint64_t first, uint64_t last) {
+  std::vector<Cursor> cursors;
+  for (const RowRun& run : runs) {
+    Cursor cursor{&run, PositionOf(run, first, /*after=*/false), PositionOf(run, last, /*after=*/true), 0};
+    if (cursor.at >= cursor.end) continue;
+    cursor.Load();
+    cursors.push_back(cursor);
+  }
+  std::sort(cursors.begin(), cursors.end(), [](const Cursor& a, const Cursor& b) { return a.key < b.key; });
+  return cursors;
+}
+
+// Returns true if the runs lie one behind the other, as the parts of one push do: nothing is added then.
+bool LieApart(const std::vector<Cursor>& cursors) {
+  for (size_t i = 1; i < cursors.size(); ++i) {
+    if (cursors[i - 1].LastKey() >= cursors[i].key) return false;
+  }
+  return true;
+}
+
+// Rows of one id in the lane tree, each at the first lane of its node.
+class RowsOfId {
+ public:
+  RowsOfId(int lanes, size_t width) : width_(width) {
+    while (leaves_ < lanes) leaves_ *= 2;
+    leaf_.assign(static_cast<size_t>(leaves_), nullptr);
+  }
+
+  // Returns false if there is a row at this lane already.
+  bool Put(int lane, const float* row) {
+    const float*& leaf = leaf_[static_cast<size_t>(lane)];
+    if (leaf != nullptr) return false;
+    leaf = row;
+    if (present_ < 2) lanes_[present_] = lane;
+    ++present_;
+    return true;
+  }
+  // Takes all rows out. Returns the row if there is one, else writes their sum to `sum` and returns that.
+  const float* Take(float* sum) {
+    const int present = present_;
+    present_ = 0;
+    const float*& first = leaf_[static_cast<size_t>(lanes_[0])];
+    if (present == 1) return std::exchange(first, nullptr);
+    if (present > 2) return TakeTree(sum);
+    // Two nodes meet once in the tree, the lower lanes on the left.
+    const float*& second = leaf_[static_cast<size_t>(lanes_[1])];
+    const bool ascending = lanes_[0] < lanes_[1];
+    Add(ascending ? first : second, ascending ? second : first, static_cast<int64_t>(width_), sum);
+    first = second = nullptr;
+    return sum;
+  }
+
+ private:
+  const float* TakeTree(float* sum) {
+    // Each sum overwrites its left side or starts anew.
+    inner_.resize(static_cast<size_t>(leaves_) * width_);
+    for (int step = 1; step < leaves_; step *= 2) {
+      for (int i = 0; i + step < leaves_; i += 2 * step) {
+        const float*& left = leaf_[static_cast<size_t>(i)];
+        const float*& right = leaf_[static_cast<size_t>(i + step)];
+        if (right == nullptr) continue;
+        if (left == nullptr) {
+          left = right;
+        } else {
+          float* const to = inner_.data() + static_cast<size_t>(i) * width_;
+          Add(left, right, static_cast<int64_t>(width_), to);
+          left = to;
+        }
+        right = nullptr;
+      }
+    }
+    std::memcpy(sum, leaf_[0], width_ * sizeof(float));
+    leaf_[0] = nullptr;
+    return sum;
+  }
+
+  const size_t width_;
+  int leaves_ = 1;
+  std::vector<const float*> leaf_;  // by lane
+  int present_ = 0;
+  int lanes_[2] = {0, 0};  // of the first two rows
+  std::vector<float> inner_;
+};
+
+// Moves the rows with the smallest key into `rows` and returns their id.
+absl::StatusOr<int64_t> TakeSmallest(size_t width, std::vector<Cursor>* cursors, RowsOfId* rows) {
+  uint64_t smallest = cursors->front().key;
+  for (const Cursor& cursor : *cursors) smallest = std::min(smallest, cursor.key);
+  int64_t id = 0;
+  for (size_t i = 0; i < cursors->size();) {
+    Cursor& cursor = (*cursors)[i];
+    if (cursor.key != smallest) {
+      ++i;
+      continue;
+    }
+    const size_t index = cursor.Index();
+    const LaneRange& node = cursor.run->node;
+    id = cursor.run->ids[index];
+    if (!rows->Put(node.begin, cursor.run->values + index * width)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient of lanes [", node.begin, ", ", node.begin + node.count, ") brings id ", id, " twice"));
+    }
+    if (++cursor.at == cursor.end) {
+      cursors->erase(cursors->begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      cursor.Load();
+      ++i;
+    }
+  }
+  return id;
+}
+
+}  // namespace
+
 absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint64_t first, uint64_t last,
                        MergedRows* out) {
   out->ids.clear();
   out->grads.clear();
-  int root = 1;
-  while (root < lanes) root *= 2;
-
-  struct Cursor {
-    const RowRun* run;
-    size_t at;
-    size_t end;
-    uint64_t key;
-    size_t Index() const { return run->order == nullptr ? at : run->order[at]; }
-    void Load() { key = MixId(static_cast<uint64_t>(run->ids[Index()])); }
-  };
-  std::vector<Cursor> cursors;
+  const size_t floats = static_cast<size_t>(width);
+  std::vector<Cursor> cursors = CursorsOf(runs, first, last);
   size_t rows = 0;
-  for (const RowRun& run : runs) {
-    const auto key = [&run](size_t i) {
-      return MixId(static_cast<uint64_t>(run.ids[run.order == nullptr ? i : run.order[i]]));
-    };
-    // First position whose key is not below (not at or below) the bound.
-    const auto search = [&](uint64_t bound, bool after) {
-      size_t low = 0, high = run.ids.size();
-      while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const uint64_t k = key(middle);
-        if (after ? k <= bound : k < bound) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
-      }
-      return low;
-    };
-    Cursor cursor{&run, search(first, false), search(last, true), 0};
-    if (cursor.at >= cursor.end) continue;
-    rows += cursor.end - cursor.at;
-    cursor.Load();
-    cursors.push_back(cursor);
-  }
+  for (const Cursor& cursor : cursors) rows += cursor.end - cursor.at;
   // The union is at most this long, so nothing moves once pointers lead here.
   out->ids.reserve(rows);
   out->grads.reserve(rows);
-  // Runs one behind the other, as the parts of one push are: nothing is added.
-  std::sort(cursors.begin(), cursors.end(), [](const Cursor& a, const Cursor& b) { return a.key < b.key; });
-  bool apart = true;
-  for (size_t i = 1; i < cursors.size(); ++i) {
-    const Cursor& before = cursors[i - 1];
-    const size_t end = before.run->order == nullptr ? before.end - 1 : before.run->order[before.end - 1];
-    apart &= MixId(static_cast<uint64_t>(before.run->ids[end])) < cursors[i].key;
-  }
-  if (apart) {
+  if (LieApart(cursors)) {
     for (const Cursor& cursor : cursors) {
       for (Cursor at = cursor; at.at < at.end; ++at.at) {
         const size_t index = at.Index();
         out->ids.push_back(at.run->ids[index]);
-        out->grads.push_back(at.run->values + index * static_cast<size_t>(width));
+        out->grads.push_back(at.run->values + index * floats);
       }
     }
     return absl::OkStatus();
   }
-  if (cursors.size() > 1 && out->sums.size() < rows * static_cast<size_t>(width)) {
-    out->sums.resize(rows * static_cast<size_t>(width));
-  }
+  if (out->sums.size() < rows * floats) out->sums.resize(rows * floats);
   float* next_sum = out->sums.data();
-
-  std::vector<const float*> leaf(static_cast<size_t>(root), nullptr);
-  std::vector<float> inner;
+  RowsOfId of_id(lanes, floats);
   while (!cursors.empty()) {
-    uint64_t smallest = cursors[0].key;
-    for (const Cursor& cursor : cursors) smallest = std::min(smallest, cursor.key);
-    int present = 0;
-    int64_t id = 0;
-    int leaves[2] = {0, 0};
-    for (size_t i = 0; i < cursors.size();) {
-      Cursor& cursor = cursors[i];
-      if (cursor.key != smallest) {
-        ++i;
-        continue;
-      }
-      const size_t index = cursor.Index();
-      id = cursor.run->ids[index];
-      const int place = cursor.run->node.begin;
-      if (leaf[static_cast<size_t>(place)] != nullptr) {
-        return absl::InvalidArgumentError(absl::StrCat("gradient of lanes [", place, ", ",
-                                                       place + cursor.run->node.count, ") brings id ", id, " twice"));
-      }
-      leaf[static_cast<size_t>(place)] = cursor.run->values + index * static_cast<size_t>(width);
-      if (present < 2) leaves[present] = place;
-      ++present;
-      if (++cursor.at == cursor.end) {
-        cursors.erase(cursors.begin() + static_cast<ptrdiff_t>(i));
-      } else {
-        cursor.Load();
-        ++i;
-      }
-    }
-    const float* sum = leaf[static_cast<size_t>(leaves[0])];
-    if (present == 1) {
-      leaf[static_cast<size_t>(leaves[0])] = nullptr;
-    } else {
-      if (present == 2) {
-        // Two nodes meet once in the tree, the lower lanes on the left.
-        const int low = std::min(leaves[0], leaves[1]), high = std::max(leaves[0], leaves[1]);
-        Add(leaf[static_cast<size_t>(low)], leaf[static_cast<size_t>(high)], width, next_sum);
-        leaf[static_cast<size_t>(low)] = leaf[static_cast<size_t>(high)] = nullptr;
-      } else {
-        // The first sum goes where the result will stand; each later one overwrites its left side or starts anew.
-        inner.resize(static_cast<size_t>(root) * static_cast<size_t>(width));
-        for (int step = 1; step < root; step *= 2) {
-          for (int i = 0; i + step < root; i += 2 * step) {
-            const float*& left = leaf[static_cast<size_t>(i)];
-            const float*& right = leaf[static_cast<size_t>(i + step)];
-            if (right == nullptr) continue;
-            if (left == nullptr) {
-              left = right;
-            } else {
-              float* const to = inner.data() + static_cast<size_t>(i) * static_cast<size_t>(width);
-              Add(left, right, width, to);
-              left = to;
-            }
-            right = nullptr;
-          }
-        }
-        std::memcpy(next_sum, leaf[0], static_cast<size_t>(width) * sizeof(float));
-        leaf[0] = nullptr;
-      }
-      sum = next_sum;
-      next_sum += width;
-    }
+    ASSIGN_OR_RETURN(const int64_t id, TakeSmallest(floats, &cursors, &of_id));
     out->ids.push_back(id);
-    out->grads.push_back(sum);
+    out->grads.push_back(of_id.Take(next_sum));
+    if (out->grads.back() == next_sum) next_sum += floats;
   }
   return absl::OkStatus();
 }
