@@ -12,11 +12,18 @@ std::vector<std::string> VarsOf(const google::protobuf::RepeatedPtrField<v1::OpS
   return {};
 }
 
+absl::Status NoChannel() { return absl::FailedPreconditionError("this process has no channel to servers"); }
+
 }  // namespace
 
-absl::StatusOr<ParamChannel*> ChannelOf(const KernelContext& ctx) {
+absl::StatusOr<RowSource*> RowSourceOf(const KernelContext& ctx) {
+  if (ctx.step->rows != nullptr) return ctx.step->rows;
+  return NoChannel();
+}
+
+absl::StatusOr<StepChannel*> ChannelOf(const KernelContext& ctx) {
   if (ctx.step->channel != nullptr) return ctx.step->channel;
-  return absl::FailedPreconditionError("this process has no channel to servers");
+  return NoChannel();
 }
 
 std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot) { return VarsOf(op.inputs(), slot); }

@@ -14,8 +14,9 @@
 
 namespace weir {
 
-// Returns the channel of the step. FailedPrecondition in a process without servers.
-absl::StatusOr<ParamChannel*> ChannelOf(const KernelContext& ctx);
+// Return the halves of the step's channel. FailedPrecondition in a process without servers.
+absl::StatusOr<RowSource*> RowSourceOf(const KernelContext& ctx);
+absl::StatusOr<StepChannel*> ChannelOf(const KernelContext& ctx);
 
 // Return the variables of a slot, in order; empty if the op does not have it.
 std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot);

@@ -17,7 +17,7 @@ class FetchBarrierKernel : public OpKernel {
  public:
   explicit FetchBarrierKernel(const KernelInit&) {}
   absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
     StepOutcome outcome;
     RETURN_IF_ERROR(channel->FinishReceives(&outcome));
     if (ctx.step->outcome != nullptr) *ctx.step->outcome = outcome;

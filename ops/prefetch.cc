@@ -109,7 +109,7 @@ class PrefetchKernel : public OpKernel {
   }
 
   absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    ASSIGN_OR_RETURN(RowSource * source, RowSourceOf(ctx));
     RETURN_IF_ERROR(CheckSequences(ctx));
     const auto dedup = [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx, sequences_); };
     if (ctx.step->pool != nullptr) {
@@ -117,7 +117,7 @@ class PrefetchKernel : public OpKernel {
     } else {
       for (size_t g = 0; g < groups_.size(); ++g) dedup(static_cast<int64_t>(g));
     }
-    std::vector<ParamChannel::TableRows> pulls;
+    std::vector<RowSource::TableRows> pulls;
     for (Group& group : groups_) {
       for (const Member& member : group.members) {
         SelectedRows* rows = ctx.OutputAs<SelectedRows>(kRowsSlot, member.rows);
@@ -127,7 +127,7 @@ class PrefetchKernel : public OpKernel {
                          .rows = rows->values.data<float>()});
       }
     }
-    return channel->PullRows(pulls);
+    return source->PullRows(pulls);
   }
 
  private:

@@ -18,7 +18,7 @@ class RecvKernel : public OpKernel {
       : blocks_(std::move(blocks)), dims_(std::move(dims)) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
     for (size_t i = 0; i < blocks_.size(); ++i) {
       Tensor* out = ctx.output(0, static_cast<int>(i));
       if (!out->initialized() || out->dims() != absl::MakeConstSpan(dims_[i])) out->Resize(v1::FLOAT32, dims_[i]);

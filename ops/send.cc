@@ -30,7 +30,7 @@ class SendKernel : public OpKernel {
   }
 
   absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
     divided_.resize(vars_.size());
     for (std::vector<Variable>& of_lanes : divided_) of_lanes.resize(static_cast<size_t>(ctx.lanes()));
     for (size_t i = 0; i < vars_.size(); ++i) {
@@ -57,8 +57,8 @@ class SendKernel : public OpKernel {
     if (looks && !finite) ctx.step->health->ReportNonFinite(vars_[i]);
   }
 
-  absl::Status SendDense(KernelContext& ctx, size_t i, ParamChannel* channel) {
-    std::vector<ParamChannel::LaneTensor> lanes;
+  absl::Status SendDense(KernelContext& ctx, size_t i, StepChannel* channel) {
+    std::vector<StepChannel::LaneTensor> lanes;
     BlockRef block = blocks_[i];
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
       const Tensor* grad = std::get_if<Tensor>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
@@ -76,8 +76,8 @@ class SendKernel : public OpKernel {
     return channel->SendDense(block, lanes);
   }
 
-  absl::Status SendRows(KernelContext& ctx, size_t i, ParamChannel* channel) {
-    std::vector<ParamChannel::LaneRows> lanes;
+  absl::Status SendRows(KernelContext& ctx, size_t i, StepChannel* channel) {
+    std::vector<StepChannel::LaneRows> lanes;
     BlockRef block = blocks_[i];
     for (int lane = 0; lane < ctx.lanes(); ++lane) {
       const SelectedRows* grad = std::get_if<SelectedRows>(&ctx.lane_input(lane, 0, static_cast<int>(i)));

@@ -28,7 +28,7 @@ class SendBarrierKernel : public OpKernel {
         runs_(init.attrs.Int("accumulate") * init.attrs.Int("workers")) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(ParamChannel * channel, ChannelOf(ctx));
+    ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
     bool is_loss = false;
     const std::string bad = NonFinite(ctx, &is_loss);
     const bool overflow = !is_loss && ctx.step->loss_scale > 1;

@@ -31,9 +31,9 @@ GradientSums::Block* GradientSums::Find(const BlockRef& ref, int width) {
   return block.get();
 }
 
-absl::Status GradientSums::AddDense(const BlockRef& ref, absl::Span<const ParamChannel::LaneTensor> lanes) {
+absl::Status GradientSums::AddDense(const BlockRef& ref, absl::Span<const StepChannel::LaneTensor> lanes) {
   Block* const block = Find(ref, /*width=*/0);
-  for (const ParamChannel::LaneTensor& lane : lanes) {
+  for (const StepChannel::LaneTensor& lane : lanes) {
     if (lane.value == nullptr || !lane.value->initialized()) continue;
     Tensor& sum = block->dense[lane.lane];
     if (!sum.initialized()) {
@@ -50,10 +50,10 @@ absl::Status GradientSums::AddDense(const BlockRef& ref, absl::Span<const ParamC
   return absl::OkStatus();
 }
 
-absl::Status GradientSums::AddRows(const BlockRef& ref, int width, absl::Span<const ParamChannel::LaneRows> lanes) {
+absl::Status GradientSums::AddRows(const BlockRef& ref, int width, absl::Span<const StepChannel::LaneRows> lanes) {
   Block* const block = Find(ref, width);
   const size_t w = static_cast<size_t>(width);
-  for (const ParamChannel::LaneRows& lane : lanes) {
+  for (const StepChannel::LaneRows& lane : lanes) {
     if (lane.value == nullptr || !lane.value->present) continue;
     const std::vector<int64_t>& ids = lane.value->ids;
     if (lane.value->values.size() != static_cast<int64_t>(ids.size() * w)) {
@@ -86,14 +86,14 @@ bool GradientSums::Has(const BlockRef& ref) {
   return found != blocks_.end() && !found->second->sent;
 }
 
-absl::Status GradientSums::SendBlock(Block* block, ParamChannel* channel) {
+absl::Status GradientSums::SendBlock(Block* block, StepChannel* channel) {
   block->sent = true;
   if (block->width == 0) {
-    std::vector<ParamChannel::LaneTensor> lanes;
+    std::vector<StepChannel::LaneTensor> lanes;
     for (const auto& [lane, sum] : block->dense) lanes.push_back({.lane = lane, .value = &sum});
     return lanes.empty() ? absl::OkStatus() : channel->SendDense(block->ref, lanes);
   }
-  std::vector<ParamChannel::LaneRows> lanes;
+  std::vector<StepChannel::LaneRows> lanes;
   for (auto& [lane, sum] : block->rows) {
     sum.out.height = block->height;
     sum.out.values =
@@ -109,7 +109,7 @@ absl::Status GradientSums::SendBlock(Block* block, ParamChannel* channel) {
   return lanes.empty() ? absl::OkStatus() : channel->SendRows(block->ref, block->width, lanes);
 }
 
-absl::Status GradientSums::Send(const BlockRef& ref, ParamChannel* channel) {
+absl::Status GradientSums::Send(const BlockRef& ref, StepChannel* channel) {
   Block* block = nullptr;
   {
     MutexLock lock(&mu_);
@@ -120,7 +120,7 @@ absl::Status GradientSums::Send(const BlockRef& ref, ParamChannel* channel) {
   return SendBlock(block, channel);
 }
 
-absl::Status GradientSums::SendRest(ParamChannel* channel) {
+absl::Status GradientSums::SendRest(StepChannel* channel) {
   std::vector<Block*> rest;
   {
     MutexLock lock(&mu_);

@@ -29,15 +29,15 @@ class GradientSums {
   void Clear();
 
   // Adds one batch's gradient of a block or table. InvalidArgument when it does not have the size of an earlier one.
-  absl::Status AddDense(const BlockRef& block, absl::Span<const ParamChannel::LaneTensor> lanes);
-  absl::Status AddRows(const BlockRef& block, int width, absl::Span<const ParamChannel::LaneRows> lanes);
+  absl::Status AddDense(const BlockRef& block, absl::Span<const StepChannel::LaneTensor> lanes);
+  absl::Status AddRows(const BlockRef& block, int width, absl::Span<const StepChannel::LaneRows> lanes);
 
   // Returns true if something has been added for this block and has not been sent.
   bool Has(const BlockRef& block);
   // Sends the sums of one block to the channel. They stay until Clear.
-  absl::Status Send(const BlockRef& block, ParamChannel* channel);
+  absl::Status Send(const BlockRef& block, StepChannel* channel);
   // Sends the sums of all other blocks, in order of names and servers.
-  absl::Status SendRest(ParamChannel* channel);
+  absl::Status SendRest(StepChannel* channel);
 
  private:
   // Sum of a lane's rows, in order of first appearance.
@@ -60,7 +60,7 @@ class GradientSums {
   using Key = std::pair<std::string, int>;  // name, server
 
   Block* Find(const BlockRef& ref, int width);
-  static absl::Status SendBlock(Block* block, ParamChannel* channel);
+  static absl::Status SendBlock(Block* block, StepChannel* channel);
 
   Mutex mu_;
   // Blocks never move; their contents belong to the thread that adds to them.

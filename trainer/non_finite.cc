@@ -123,6 +123,7 @@ absl::Status Trace::RunAgain() {
   }
   StepContext context = step_.context;
   StepHealth health;
+  context.rows = nullptr;
   context.channel = nullptr;
   context.outcome = nullptr;
   context.health = &health;

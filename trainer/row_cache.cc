@@ -47,20 +47,20 @@ void CachedRows::Keep(int64_t id, int64_t step, int64_t read, const float* row) 
   std::memcpy(rows_.data() + slot * width_, row, width_ * sizeof(float));
 }
 
-RowCacheChannel::RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers, bool ahead)
+CachedRowSource::CachedRowSource(std::map<std::string, v1::RowCache> settings, RowSource* servers, bool ahead)
     : settings_(std::move(settings)),
       servers_(servers),
       ahead_(ahead),
       hits_(Counters::Process().Get("cache.hits", "rows")),
       misses_(Counters::Process().Get("cache.misses", "rows")) {}
 
-absl::Status RowCacheChannel::BeginStep(int64_t step, bool read_only) {
+absl::Status CachedRowSource::BeginStep(int64_t step, bool read_only) {
   step_ = step;
   read_only_ = read_only;
   return servers_->BeginStep(step, read_only);
 }
 
-absl::Status RowCacheChannel::PullRows(absl::Span<const TableRows> tables) {
+absl::Status CachedRowSource::PullRows(absl::Span<const TableRows> tables) {
   if (read_only_) return servers_->PullRows(tables);
   if (there_.size() < tables.size()) there_.resize(tables.size());
   std::vector<TableRows> asked(tables.begin(), tables.end());

@@ -1,10 +1,10 @@
 // Cache of rows that a trainer keeps between steps (table.cache), so that rows used by every batch are pulled only once
 // in several steps.
 //
-// The channel lies between a trainer's program and its servers. A row that was read at step r of this trainer serves
-// its steps up to r + max_steps; it misses what any trainer, this one included, has pushed since. All other calls pass
-// through. Evaluation bypasses the cache. Rows that are pulled ahead of their step count as read in the step before it.
-// Threads as ParamChannel.
+// The cache lies between a trainer's program and its servers. A row that was read at step r of this trainer serves its
+// steps up to r + max_steps; it misses what any trainer, this one included, has pushed since. Evaluation bypasses the
+// cache. Rows that are pulled ahead of their step count as read in the step before it.
+// Threads as RowSource.
 #ifndef WEIR_TRAINER_ROW_CACHE_H_
 #define WEIR_TRAINER_ROW_CACHE_H_
 
@@ -50,29 +50,17 @@ class CachedRows {
   size_t hand_ = 0;
 };
 
-class RowCacheChannel : public ParamChannel {
+class CachedRowSource : public RowSource {
  public:
   // `settings`: by table. `servers` is borrowed. ahead: true if rows for a step are pulled in the step before.
-  RowCacheChannel(std::map<std::string, v1::RowCache> settings, ParamChannel* servers, bool ahead);
+  CachedRowSource(std::map<std::string, v1::RowCache> settings, RowSource* servers, bool ahead);
 
   absl::Status BeginStep(int64_t step, bool read_only) override;
-  void SetStepSamples(int64_t samples) override { servers_->SetStepSamples(samples); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override;
-  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
-    return servers_->SendDense(block, lanes);
-  }
-  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
-    return servers_->SendRows(block, width, lanes);
-  }
-  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override {
-    return servers_->FinishSends(samples, verdict);
-  }
-  absl::Status Receive(const BlockRef& block, Tensor* out) override { return servers_->Receive(block, out); }
-  absl::Status FinishReceives(StepOutcome* outcome) override { return servers_->FinishReceives(outcome); }
 
  private:
   const std::map<std::string, v1::RowCache> settings_;
-  ParamChannel* const servers_;
+  RowSource* const servers_;
   const bool ahead_;
   int64_t step_ = 0;
   bool read_only_ = false;

@@ -231,7 +231,7 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
                                                    .training = true,
                                                    .first_lane = lanes_.begin,
                                                    .job_lanes = std::max(1, options_.main.plan().lanes()),
-                                                   .channel = options_.ahead,
+                                                   .rows = options_.ahead,
                                                    .pool = options_.pool,
                                                    .row_memory = options_.device},
                                                   ahead.batch_sizes);
@@ -256,6 +256,7 @@ StepContext Session::Context(int64_t step, bool training) {
           .training = training,
           .first_lane = lanes_.begin,
           .job_lanes = std::max(1, options_.main.plan().lanes()),
+          .rows = channel_,
           .channel = channel_,
           .outcome = &outcome_,
           .pool = options_.pool,

@@ -56,7 +56,7 @@ struct SessionOptions {
   ThreadPool* pool = nullptr;
   // Channel for a program whose rows are pulled ahead (mode().prefetch_rows). Borrowed. null: each step pulls its own
   // rows when it begins.
-  ParamChannel* ahead = nullptr;
+  RowSource* ahead = nullptr;
   // Index among the threads of this trainer (train.workers).
   int worker = 0;
 };

@@ -235,9 +235,10 @@ class TrainLoop {
   std::optional<DataStatistics> statistics_;
   std::unique_ptr<Checkpointing> checkpoints_;  // null: the job keeps none
   std::unique_ptr<LaneReader> reader_;
-  std::unique_ptr<RowCacheChannel> cache_;  // null: no table is cached
-  std::unique_ptr<GeoChannel> geo_;         // null: the servers hold the only copy
-  std::unique_ptr<WorkerGroup> group_;      // null: one thread runs the program
+  std::unique_ptr<CachedRowSource> cache_;           // null: no table is cached
+  std::unique_ptr<ChannelWithRows> cached_servers_;  // null: no row of the program's own pulls is cached
+  std::unique_ptr<GeoChannel> geo_;                  // null: the servers hold the only copy
+  std::unique_ptr<WorkerGroup> group_;               // null: one thread runs the program
   // One for each worker; the first evaluates.
   std::vector<std::unique_ptr<Session>> sessions_;
   Session* session_ = nullptr;
@@ -378,12 +379,17 @@ absl::Status TrainLoop::StartSessions() {
     if (table.has_cache()) caches[table.name()] = table.cache();
   }
   ParamChannel* servers = o_.client;
-  ParamChannel* ahead = mode_.prefetch_rows ? o_.client->Ahead() : nullptr;
+  RowSource* ahead = mode_.prefetch_rows ? o_.client->Ahead() : nullptr;
   if (!caches.empty()) {
     // Where the rows of training come by.
-    ParamChannel*& rows = mode_.prefetch_rows ? ahead : servers;
-    cache_ = std::make_unique<RowCacheChannel>(std::move(caches), rows, mode_.prefetch_rows);
-    rows = cache_.get();
+    RowSource* const rows = mode_.prefetch_rows ? ahead : servers;
+    cache_ = std::make_unique<CachedRowSource>(std::move(caches), rows, mode_.prefetch_rows);
+    if (mode_.prefetch_rows) {
+      ahead = cache_.get();
+    } else {
+      cached_servers_ = std::make_unique<ChannelWithRows>(cache_.get(), servers);
+      servers = cached_servers_.get();
+    }
   }
   if (mode_.workers > 1) {
     group_ = std::make_unique<WorkerGroup>(WorkerGroup::Options{.workers = mode_.workers,

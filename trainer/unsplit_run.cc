@@ -164,10 +164,10 @@ struct RowTable {
   }
 };
 
-// Gives prefetch the rows of the step; nothing else is ever asked.
-class RowChannel : public ParamChannel {
+// Gives prefetch the rows of the step.
+class TableRowSource : public RowSource {
  public:
-  explicit RowChannel(const std::map<std::string, RowTable>* tables) : tables_(tables) {}
+  explicit TableRowSource(const std::map<std::string, RowTable>* tables) : tables_(tables) {}
 
   absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
@@ -184,14 +184,8 @@ class RowChannel : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return NotHere(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return NotHere(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return NotHere(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return NotHere(); }
-  absl::Status FinishReceives(StepOutcome*) override { return NotHere(); }
 
  private:
-  static absl::Status NotHere() { return absl::InternalError("an unsplit program talks to nobody"); }
   const std::map<std::string, RowTable>* const tables_;
 };
 
@@ -210,7 +204,7 @@ std::vector<float> TreeSum(std::vector<std::pair<int, std::vector<float>>> lanes
 class UnsplitRunImpl : public UnsplitRun {
  public:
   UnsplitRunImpl(const Job& job, ThreadPool* pool)
-      : job_(job), pool_(pool), loss_scaler_(job.config.train()), channel_(&tables_) {}
+      : job_(job), pool_(pool), loss_scaler_(job.config.train()), row_source_(&tables_) {}
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(Programs single, BuildSingleMachine(job_));
@@ -376,7 +370,7 @@ class UnsplitRunImpl : public UnsplitRun {
             .training = true,
             .first_lane = 0,
             .job_lanes = std::max(1, job_.config.train().lanes()),
-            .channel = &channel_,
+            .rows = &row_source_,
             .pool = pool_,
             .health = &health_,
             .loss_scale = loss_scaler_.scale(),
@@ -650,7 +644,7 @@ class UnsplitRunImpl : public UnsplitRun {
   Scope scope_;
   StepHealth health_;
   std::map<std::string, RowTable> tables_;
-  RowChannel channel_;
+  TableRowSource row_source_;
   std::unique_ptr<Executor> startup_, forward_backward_;
   v1::ProgramDesc updates_;
   std::vector<v1::ParamGrad> pairs_;

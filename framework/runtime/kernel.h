@@ -23,7 +23,8 @@
 
 namespace weir {
 
-class ParamChannel;
+class RowSource;
+class StepChannel;
 struct StepOutcome;
 
 // Records non-finite values found in a step. Thread-safe.
@@ -49,8 +50,10 @@ struct StepContext {
   // First lane of this process and lanes in the job: lane i of the executor is lane first_lane + i of the job.
   int first_lane = 0;
   int job_lanes = 1;
-  // nullptr in programs without servers.
-  ParamChannel* channel = nullptr;
+  // Halves of the channel to servers (framework/runtime/param_channel.h). nullptr in programs without servers; a
+  // program that only reads rows needs only `rows`.
+  RowSource* rows = nullptr;
+  StepChannel* channel = nullptr;
   // Receives the servers' outcome of the step from fetch_barrier (framework/runtime/param_channel.h). May be nullptr.
   StepOutcome* outcome = nullptr;
   ThreadPool* pool = nullptr;

@@ -1,9 +1,9 @@
 // Interface between a running program and the servers that hold its parameters.
 //
-// send, send_barrier, recv, fetch_barrier and prefetch kernels (ops/) call it; pserver/ implements it over gRPC and
-// over an embedded server. One channel serves one trainer process. Calls come from the executor: SendDense and SendRows
-// may come from any pool thread, several at once; all others come from one thread at a time, in the order of the
-// program.
+// It has two halves: a RowSource, which prefetch kernels (ops/) call, and a StepChannel, which send, send_barrier, recv
+// and fetch_barrier kernels call. pserver/ implements both over gRPC and over an embedded server. One channel serves
+// one trainer process. Calls come from the executor: SendDense and SendRows may come from any pool thread, several at
+// once; all others come from one thread at a time, in the order of the program.
 //
 // A step is one transaction: gradients of SendDense and SendRows take effect on the servers only after FinishSends.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PARAM_CHANNEL_H_
@@ -37,17 +37,14 @@ struct StepOutcome {
   int64_t first_samples = 0;  // sync: samples of step 0, of the whole cluster; 0 if nobody said
 };
 
-class ParamChannel {
+// Rows that the steps of a program read.
+class RowSource {
  public:
-  virtual ~ParamChannel() = default;
+  virtual ~RowSource() = default;
 
   // Starts step `step` (from 0; counted by this trainer). read_only: rows are not created and nothing may be sent
   // (evaluation, prediction).
   virtual absl::Status BeginStep(int64_t step, bool read_only) = 0;
-
-  // Sets the samples of this process in the step, if known before its gradients. Optional; with async_apply EAGER parts
-  // can take effect on arrival, before FinishSends, only after this call. Call it after BeginStep.
-  virtual void SetStepSamples(int64_t samples) { (void)samples; }
 
   // Request for rows of one table: distinct `ids`; `rows` [ids.size(), width] is allocated by the caller.
   struct TableRows {
@@ -60,10 +57,16 @@ class ParamChannel {
   };
   // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step.
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
-  // Tells that another channel has pulled the rows of the next step (or of a batch of it) ahead, so that the rows sent
-  // in it have their ids. Call it before the step's BeginStep, while nothing is pulled ahead. Only saves work: a
-  // channel may ignore it.
-  virtual void UseRowsAhead() {}
+};
+
+// A step that is pushed, and the dense blocks that it receives.
+class StepChannel {
+ public:
+  virtual ~StepChannel() = default;
+
+  // Sets the samples of this process in the step, if known before its gradients. Optional; with async_apply EAGER parts
+  // can take effect on arrival, before FinishSends, only after this call. Call it after the step has begun.
+  virtual void SetStepSamples(int64_t samples) { (void)samples; }
 
   // Gradient of one dense block in one lane. `lane` is the lane of the job.
   struct LaneTensor {
@@ -95,6 +98,41 @@ class ParamChannel {
   virtual absl::Status Receive(const BlockRef& block, Tensor* out) = 0;
   // Waits for all requested blocks, at the version after this step in sync, the newest in async.
   virtual absl::Status FinishReceives(StepOutcome* outcome) = 0;
+};
+
+// All that a program asks of its servers. RowSource::BeginStep begins a step for both halves.
+class ParamChannel : public RowSource, public StepChannel {
+ public:
+  // Tells that another source has pulled the rows of the next step (or of a batch of it) ahead, so that the rows sent
+  // in it have their ids. Call it before the step's BeginStep, while nothing is pulled ahead. Only saves work: a
+  // channel may ignore it.
+  virtual void UseRowsAhead() {}
+};
+
+// Channel that reads rows from one source and sends and receives everything else through another channel.
+class ChannelWithRows : public ParamChannel {
+ public:
+  // Both are borrowed. `rows` begins the steps of `steps`, too.
+  ChannelWithRows(RowSource* rows, StepChannel* steps) : rows_(*rows), steps_(*steps) {}
+
+  absl::Status BeginStep(int64_t step, bool read_only) override { return rows_.BeginStep(step, read_only); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
+  void SetStepSamples(int64_t samples) override { steps_.SetStepSamples(samples); }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
+    return steps_.SendDense(block, lanes);
+  }
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override {
+    return steps_.SendRows(block, width, lanes);
+  }
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override {
+    return steps_.FinishSends(samples, verdict);
+  }
+  absl::Status Receive(const BlockRef& block, Tensor* out) override { return steps_.Receive(block, out); }
+  absl::Status FinishReceives(StepOutcome* outcome) override { return steps_.FinishReceives(outcome); }
+
+ private:
+  RowSource& rows_;
+  StepChannel& steps_;
 };
 
 }  // namespace weir

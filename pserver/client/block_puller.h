@@ -27,7 +27,7 @@ class BlockPuller {
 
   // Forgets what has been asked for.
   void Clear() { wanted_.clear(); }
-  // ParamChannel::Receive.
+  // StepChannel::Receive.
   absl::Status Receive(const BlockRef& block, Tensor* out);
   // Pulls the blocks asked for, in turn at `version`, and returns what server 0 says of that version. `what`: the
   // blocks, in messages.

@@ -51,32 +51,25 @@ v1::JoinRequest Introduction(const ClientOptions& options) {
   return introduction;
 }
 
-// Channel that Client::Ahead returns.
-class AheadChannel : public ParamChannel {
+// Source that Client::Ahead returns.
+class AheadRows : public RowSource {
  public:
   // `job` is borrowed. in_turn and the rest as in RowPuller.
-  AheadChannel(const Placement* placement, PullCalls* calls, bool in_turn, const JobView* job)
-      : rows_(placement, calls, in_turn, Waits::kAhead), job_(*job), sync_(placement->plan().sync()) {}
+  AheadRows(const Placement* placement, PullCalls* calls, bool in_turn, const JobView* job)
+      : puller_(placement, calls, in_turn, Waits::kAhead), job_(*job), sync_(placement->plan().sync()) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override {
     CHECK(!sync_) << "a step of sync sees its own version";
-    rows_.BeginStep(step, read_only);
+    puller_.BeginStep(step, read_only);
     return job_.failure();
   }
-  absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return OnlyRows(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return OnlyRows(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return OnlyRows(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return OnlyRows(); }
-  absl::Status FinishReceives(StepOutcome*) override { return OnlyRows(); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override { return puller_.PullRows(tables); }
 
-  RowPuller& rows() { return rows_; }
-  const RowPuller& rows() const { return rows_; }
+  RowPuller& puller() { return puller_; }
+  const RowPuller& puller() const { return puller_; }
 
  private:
-  static absl::Status OnlyRows() { return absl::FailedPreconditionError("ahead of a step only rows are pulled"); }
-
-  RowPuller rows_;
+  RowPuller puller_;
   const JobView& job_;
   const bool sync_;
 };
@@ -97,7 +90,7 @@ class ClientImpl : public Client {
   absl::Status JobStatus() override { return member_.job().failure(); }
   Counters counters() const override;
 
-  ParamChannel* Ahead() override { return &ahead_; }
+  RowSource* Ahead() override { return &ahead_; }
   void NeedAhead(bool needed) override { member_.waits().NeedAhead(needed); }
   void CancelAhead() override { member_.waits().CancelAhead(); }
   void SetFirstStep(int64_t step) override { version_wanted_ = step; }
@@ -148,7 +141,7 @@ class ClientImpl : public Client {
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { pusher_.SetStepSamples(samples); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
-  void UseRowsAhead() override { rows_.orders().SwapTables(&ahead_.rows().orders()); }
+  void UseRowsAhead() override { rows_.orders().SwapTables(&ahead_.puller().orders()); }
   absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
     return pusher_.SendDense(block, lanes);
   }
@@ -168,8 +161,8 @@ class ClientImpl : public Client {
   const Placement placement_;
   BufferPool buffers_;
   PullCalls pulls_;
-  RowPuller rows_;      // used by the thread that runs the program
-  AheadChannel ahead_;  // used by the thread that pulls ahead, except in UseRowsAhead
+  RowPuller rows_;   // used by the thread that runs the program
+  AheadRows ahead_;  // used by the thread that pulls ahead, except in UseRowsAhead
   BlockPuller blocks_;
   Pusher pusher_;
   NormExchange norms_;
@@ -222,7 +215,7 @@ Client::Counters ClientImpl::counters() const {
   return {.bytes_sent = calls.bytes_sent(),
           .bytes_received = calls.bytes_received(),
           .messages = calls.messages(),
-          .rows_pulled = rows_.rows() + ahead_.rows().rows(),
+          .rows_pulled = rows_.rows() + ahead_.puller().rows(),
           .rows_pushed = pusher_.rows(),
           .retries = calls.retries()};
 }

@@ -62,13 +62,13 @@ class Client : public ParamChannel {
   // Sends one round of heart-beats to all servers.
   virtual void Heartbeat() = 0;
 
-  // Async: returns a borrowed channel that pulls rows for later steps, for use by one thread beside the program's.
+  // Async: returns a borrowed source of rows for later steps, for use by one thread beside the program's.
   // BeginStep names the step the rows are for, and PullRows asks at the version that this step is entitled to: with
   // bounded staleness it waits as the step itself would. The rows may miss what the program has pushed for the step
-  // before. Sending gradients and receiving dense blocks are FailedPrecondition.
+  // before.
   //
   // The program adopts the id positions of the newest pull with UseRowsAhead; no pull may be under way then.
-  virtual ParamChannel* Ahead() = 0;
+  virtual RowSource* Ahead() = 0;
   // Says whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
   // what that pull waits for.
   virtual void NeedAhead(bool needed) = 0;

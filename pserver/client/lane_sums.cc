@@ -26,7 +26,7 @@ inline void AddRow(const float* left, const float* right, size_t width, float* o
 
 }  // namespace
 
-bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
+bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
                      absl::Span<const int64_t> ids) {
   leaves_ = node.count;
   lanes_.clear();
@@ -35,7 +35,7 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const ParamChannel::LaneR
   entries_.clear();
   size_t total = 0;
   for (size_t i = 0; i < lanes.size(); ++i) {
-    const ParamChannel::LaneRows& lane = lanes[i];
+    const StepChannel::LaneRows& lane = lanes[i];
     if (lane.lane < node.begin || lane.lane >= node.begin + node.count || lane.value->ids.empty()) continue;
     if (lane.value->step_rows.size() != lane.value->ids.size()) return false;
     // Lanes come ascending.
@@ -161,11 +161,11 @@ void RowUnion::WriteRows(const std::vector<const float*>& values, Range range, i
   }
 }
 
-void RowUnion::Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts, Range range, int width,
+void RowUnion::Write(absl::Span<const StepChannel::LaneRows> lanes, bool counts, Range range, int width,
                      float* out) const {
   std::vector<const float*> values;
   for (const Lane& lane : lanes_) {
-    const ParamChannel::LaneRows& given = lanes[lane.given];
+    const StepChannel::LaneRows& given = lanes[lane.given];
     values.push_back(counts ? given.counts->data<float>() : given.value->values.data<float>());
   }
   switch (width) {  // loops whose length the compiler knows
@@ -186,7 +186,7 @@ void RowUnion::Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts
   }
 }
 
-bool StepUnions::Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
+bool StepUnions::Build(absl::Span<const LaneRange> nodes, absl::Span<const StepChannel::LaneRows> lanes,
                        const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions) {
   unions->resize(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -201,7 +201,7 @@ void StepUnions::Reset() {
 }
 
 const std::vector<RowUnion>* StepUnions::Of(absl::Span<const LaneRange> nodes,
-                                            absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
+                                            absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
                                             absl::Span<const int64_t> ids, std::vector<RowUnion>* own) {
   {
     MutexLock lock(&mu_);
@@ -209,7 +209,7 @@ const std::vector<RowUnion>* StepUnions::Of(absl::Span<const LaneRange> nodes,
       if (!Build(nodes, lanes, order, ids, &unions_)) return nullptr;
       lanes_.clear();
       step_rows_.clear();
-      for (const ParamChannel::LaneRows& lane : lanes) {
+      for (const StepChannel::LaneRows& lane : lanes) {
         const std::vector<int32_t>& rows = lane.value->step_rows;
         lanes_.push_back({lane.lane, rows.size()});
         step_rows_.insert(step_rows_.end(), rows.begin(), rows.end());

@@ -22,7 +22,7 @@ class RowUnion {
   // `lanes`: all lanes of the process; those outside the node are left out. `order`: an order of `ids`; the step_rows
   // of a lane are positions in `ids`. Returns false if a lane has no step_rows, one that is out of range, or two rows
   // of one id, or if lanes do not ascend.
-  bool Build(const LaneRange& node, absl::Span<const ParamChannel::LaneRows> lanes, const IdOrder& order,
+  bool Build(const LaneRange& node, absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
              absl::Span<const int64_t> ids);
 
   // Rows of the union, in the order: one for each id that some lane has a row of.
@@ -41,11 +41,11 @@ class RowUnion {
   // Writes the ids of the range to out. `ids` and `lanes` (here and below) as in Build, or lanes with equal step_rows.
   void WriteIds(absl::Span<const int64_t> ids, Range range, int64_t* out) const;
   // Writes the sums of values, [range, width]. Adds in the order of the node's tree; absent lanes are skipped.
-  void WriteSums(absl::Span<const ParamChannel::LaneRows> lanes, Range range, int width, float* out) const {
+  void WriteSums(absl::Span<const StepChannel::LaneRows> lanes, Range range, int width, float* out) const {
     Write(lanes, /*counts=*/false, range, width, out);
   }
   // Writes the sums of shows and clicks, [range, 2], added likewise. Every lane must have counts.
-  void WriteCounts(absl::Span<const ParamChannel::LaneRows> lanes, Range range, float* out) const {
+  void WriteCounts(absl::Span<const StepChannel::LaneRows> lanes, Range range, float* out) const {
     Write(lanes, /*counts=*/true, range, 2, out);
   }
 
@@ -66,7 +66,7 @@ class RowUnion {
     uint32_t entries;  // number of rows; later the place of the next one in entries_
     uint32_t lane;     // the last lane with a row of this id, plus 1
   };
-  void Write(absl::Span<const ParamChannel::LaneRows> lanes, bool counts, Range range, int width, float* out) const;
+  void Write(absl::Span<const StepChannel::LaneRows> lanes, bool counts, Range range, int width, float* out) const;
   // kWidth: the width if it is a compile-time constant, else 0.
   template <int kWidth>
   void WriteRows(const std::vector<const float*>& values, Range range, int width, float* out) const;
@@ -87,11 +87,11 @@ class StepUnions {
   // Returns the unions by node, or null if Build returns false. The first call's result is kept and shared with later
   // calls whose lanes have equal step_rows; for others the unions are built in `own`. Valid until Reset() or the
   // destruction of `own`.
-  const std::vector<RowUnion>* Of(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
+  const std::vector<RowUnion>* Of(absl::Span<const LaneRange> nodes, absl::Span<const StepChannel::LaneRows> lanes,
                                   const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* own);
 
  private:
-  static bool Build(absl::Span<const LaneRange> nodes, absl::Span<const ParamChannel::LaneRows> lanes,
+  static bool Build(absl::Span<const LaneRange> nodes, absl::Span<const StepChannel::LaneRows> lanes,
                     const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions);
 
   Mutex mu_;

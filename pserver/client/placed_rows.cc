@@ -4,17 +4,17 @@
 
 namespace weir {
 
-PlacedRows::PlacedRows(absl::Span<const ParamChannel::LaneRows> lanes, const RowOrders::Known& pulled, uint32_t shards,
+PlacedRows::PlacedRows(absl::Span<const StepChannel::LaneRows> lanes, const RowOrders::Known& pulled, uint32_t shards,
                        int servers)
     : lanes_(lanes), ids_(pulled.ids), order_(pulled.order), step_unions_(pulled.unions) {
-  const bool all_placed = std::all_of(lanes.begin(), lanes.end(), [](const ParamChannel::LaneRows& lane) {
+  const bool all_placed = std::all_of(lanes.begin(), lanes.end(), [](const StepChannel::LaneRows& lane) {
     return lane.value->step_rows.size() == lane.value->ids.size();
   });
   if (order_ == nullptr || !all_placed) PlaceAmongOwn(shards, servers);
 }
 
 void PlacedRows::PlaceAmongOwn(uint32_t shards, int servers) {
-  for (const ParamChannel::LaneRows& lane : lanes_) {
+  for (const StepChannel::LaneRows& lane : lanes_) {
     own_ids_.insert(own_ids_.end(), lane.value->ids.begin(), lane.value->ids.end());
   }
   std::sort(own_ids_.begin(), own_ids_.end());

@@ -21,7 +21,7 @@ class PlacedRows {
   // Rows of prefetched tables know their places among the ids that were pulled (`pulled`). Rows of others, and those
   // whose table has no such ids, are placed among their own distinct ids, which are dealt to `servers` by `shards`.
   // Borrows the lanes and what `pulled` points to.
-  PlacedRows(absl::Span<const ParamChannel::LaneRows> lanes, const RowOrders::Known& pulled, uint32_t shards,
+  PlacedRows(absl::Span<const StepChannel::LaneRows> lanes, const RowOrders::Known& pulled, uint32_t shards,
              int servers);
   PlacedRows(const PlacedRows&) = delete;
   PlacedRows& operator=(const PlacedRows&) = delete;
@@ -29,7 +29,7 @@ class PlacedRows {
   // Makes the unions of the rows by node. Returns false if a lane has an id twice, or one that was not pulled.
   bool Unite(absl::Span<const LaneRange> nodes);
 
-  absl::Span<const ParamChannel::LaneRows> lanes() const { return lanes_; }
+  absl::Span<const StepChannel::LaneRows> lanes() const { return lanes_; }
   absl::Span<const int64_t> ids() const { return ids_; }
   const IdOrder& order() const { return *order_; }
   // By node; call Unite first.
@@ -38,7 +38,7 @@ class PlacedRows {
  private:
   void PlaceAmongOwn(uint32_t shards, int servers);
 
-  absl::Span<const ParamChannel::LaneRows> lanes_;
+  absl::Span<const StepChannel::LaneRows> lanes_;
   absl::Span<const int64_t> ids_;
   const IdOrder* order_;
   StepUnions* step_unions_;
@@ -46,7 +46,7 @@ class PlacedRows {
 
   // Memory of what is placed and united here.
   std::vector<SelectedRows> own_rows_;
-  std::vector<ParamChannel::LaneRows> own_lanes_;
+  std::vector<StepChannel::LaneRows> own_lanes_;
   std::vector<int64_t> own_ids_;
   IdOrder own_order_;
   StepUnions own_step_unions_;

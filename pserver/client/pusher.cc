@@ -17,8 +17,8 @@ namespace weir {
 
 namespace {
 
-using LaneRows = ParamChannel::LaneRows;
-using LaneTensor = ParamChannel::LaneTensor;
+using LaneRows = StepChannel::LaneRows;
+using LaneTensor = StepChannel::LaneTensor;
 
 const ProfileName kPushesName("pushes taken");
 

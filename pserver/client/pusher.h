@@ -41,10 +41,10 @@ class Pusher {
   // Client::SetFirstSamples.
   void SetFirstSamples(int64_t samples) { first_samples_ = samples; }
 
-  // Functions of ParamChannel.
+  // Functions of StepChannel.
   void SetStepSamples(int64_t samples) { step_samples_ = samples; }
-  absl::Status SendDense(const BlockRef& block, absl::Span<const ParamChannel::LaneTensor> lanes);
-  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const ParamChannel::LaneRows> lanes);
+  absl::Status SendDense(const BlockRef& block, absl::Span<const StepChannel::LaneTensor> lanes);
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const StepChannel::LaneRows> lanes);
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested);
 
   // Step, samples and verdict of the last FinishSends.
@@ -65,7 +65,7 @@ class Pusher {
   struct DenseGradient;
   struct RowGradient;
   // Returns the lanes of a node that have a gradient, elements [begin, begin + count) of each.
-  static std::vector<DenseRun> RunsOf(const LaneRange& node, absl::Span<const ParamChannel::LaneTensor> lanes,
+  static std::vector<DenseRun> RunsOf(const LaneRange& node, absl::Span<const StepChannel::LaneTensor> lanes,
                                       int64_t begin, int64_t count);
   // Sums and encodes one node of a dense gradient.
   void WriteDense(const DenseGradient& gradient, char* out);

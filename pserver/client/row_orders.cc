@@ -10,7 +10,7 @@ namespace weir {
 namespace {
 
 // Sorts the ids that lie in [0, rows) of a parameter; zeroes the rows of other ids.
-void OrderRows(const ParamChannel::TableRows& table, int64_t rows, std::vector<uint32_t>* order) {
+void OrderRows(const RowSource::TableRows& table, int64_t rows, std::vector<uint32_t>* order) {
   const std::vector<int64_t>& ids = *table.ids;
   const size_t width = static_cast<size_t>(table.width);
   order->clear();
@@ -30,12 +30,12 @@ uint32_t RowOrders::ShardsOf(std::string_view table) const {
   return static_cast<uint32_t>(placement_.FindTable(table)->logical_shards());
 }
 
-absl::StatusOr<std::vector<RowOrders::TableIds*>> RowOrders::Record(absl::Span<const ParamChannel::TableRows> tables,
+absl::StatusOr<std::vector<RowOrders::TableIds*>> RowOrders::Record(absl::Span<const RowSource::TableRows> tables,
                                                                     int64_t step, std::vector<size_t>* first) {
   const int64_t call = ++calls_;
   std::vector<TableIds*> all;
   for (size_t i = 0; i < tables.size(); ++i) {
-    const ParamChannel::TableRows& table = tables[i];
+    const RowSource::TableRows& table = tables[i];
     if (placement_.FindFetched(table.table) != nullptr) {
       fetched_[table.table];
       all.push_back(nullptr);
@@ -63,18 +63,18 @@ absl::StatusOr<std::vector<RowOrders::TableIds*>> RowOrders::Record(absl::Span<c
   return all;
 }
 
-absl::StatusOr<std::vector<RowOrders::Asked>> RowOrders::Order(absl::Span<const ParamChannel::TableRows> tables,
+absl::StatusOr<std::vector<RowOrders::Asked>> RowOrders::Order(absl::Span<const RowSource::TableRows> tables,
                                                                int64_t step, bool unfinished, ThreadPool* pool) {
   std::vector<size_t> first;
   ASSIGN_OR_RETURN(const std::vector<TableIds*> all, Record(tables, step, &first));
   // One set of ids is put in order by all threads, several by one thread each.
   const bool one = first.size() == 1 && all[first[0]] != nullptr;
-  unfinished = unfinished && one && std::all_of(tables.begin(), tables.end(), [](const ParamChannel::TableRows& table) {
+  unfinished = unfinished && one && std::all_of(tables.begin(), tables.end(), [](const RowSource::TableRows& table) {
                  return table.there == nullptr;
                });
   pool->ParallelFor(static_cast<int64_t>(first.size()), [&](int64_t k) {
     const size_t i = first[static_cast<size_t>(k)];
-    const ParamChannel::TableRows& table = tables[i];
+    const RowSource::TableRows& table = tables[i];
     if (all[i] == nullptr) {
       return OrderRows(table, placement_.FindFetched(table.table)->rows, &fetched_.find(table.table)->second);
     }

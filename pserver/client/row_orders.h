@@ -36,8 +36,8 @@ class RowOrders {
   // parameter does not have. `step`: the step the ids belong to, -1 if no gradients follow. `unfinished`: the order of
   // a single list of ids may be left to be finished piece by piece. Borrows the ids until the step has been pushed. The
   // result is valid until the next call. InvalidArgument: the plan does not have the table.
-  absl::StatusOr<std::vector<Asked>> Order(absl::Span<const ParamChannel::TableRows> tables, int64_t step,
-                                           bool unfinished, ThreadPool* pool);
+  absl::StatusOr<std::vector<Asked>> Order(absl::Span<const RowSource::TableRows> tables, int64_t step, bool unfinished,
+                                           ThreadPool* pool);
 
   // Ids of one table in a step.
   struct Known {
@@ -66,7 +66,7 @@ class RowOrders {
   };
   // Records the ids of all tables; null for a fetched parameter. Appends to `first` the indices of those whose ids have
   // to be put in order.
-  absl::StatusOr<std::vector<TableIds*>> Record(absl::Span<const ParamChannel::TableRows> tables, int64_t step,
+  absl::StatusOr<std::vector<TableIds*>> Record(absl::Span<const RowSource::TableRows> tables, int64_t step,
                                                 std::vector<size_t>* first);
   uint32_t ShardsOf(std::string_view table) const;
 

@@ -13,7 +13,7 @@ namespace weir {
 
 namespace {
 
-using TableRows = ParamChannel::TableRows;
+using TableRows = RowSource::TableRows;
 
 const ProfileName kRowsName("rows");
 

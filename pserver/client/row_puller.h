@@ -27,9 +27,9 @@ class RowPuller {
   // `placement` and `calls` are borrowed. in_turn: rows are read at the version of the step; else as they are.
   RowPuller(const Placement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread);
 
-  // Functions of ParamChannel. A read-only step is part of the step before it.
+  // Functions of RowSource. A read-only step is part of the step before it.
   void BeginStep(int64_t step, bool read_only);
-  absl::Status PullRows(absl::Span<const ParamChannel::TableRows> tables);
+  absl::Status PullRows(absl::Span<const RowSource::TableRows> tables);
 
   // Returns the number of rows pulled so far. Thread-safe.
   int64_t rows() const { return rows_; }
@@ -39,7 +39,7 @@ class RowPuller {
  private:
   // Rows of one list of ids, which is in order: of tables, or of a block of a fetched parameter.
   struct List {
-    std::vector<const ParamChannel::TableRows*> tables;
+    std::vector<const RowSource::TableRows*> tables;
     RowOrders::Asked asked;
     const FetchedParameter::Block* block = nullptr;
   };
@@ -54,7 +54,7 @@ class RowPuller {
   };
 
   // Returns the lists of ids, in order of the first table of each.
-  std::vector<List> ListsOf(absl::Span<const ParamChannel::TableRows> tables,
+  std::vector<List> ListsOf(absl::Span<const RowSource::TableRows> tables,
                             absl::Span<const RowOrders::Asked> asked) const;
   // Returns the part of a list that lies on the server.
   static Range RangeOf(const List& list, int server);

@@ -88,6 +88,7 @@ v1::VarDesc Desc(std::string name, std::vector<int64_t> dims, v1::VarKind kind =
 class LanesTest : public ::testing::Test {
  protected:
   LanesTest() {
+    context_.rows = &channel_;
     context_.channel = &channel_;
     context_.health = &health_;
   }
@@ -262,6 +263,7 @@ TEST_F(PrefetchTest, TheChannelsErrorIsPassedOn) {
 }
 
 TEST_F(PrefetchTest, WithoutServersItIsAnError) {
+  context_.rows = nullptr;
   context_.channel = nullptr;
   EXPECT_THAT(std::string(Run(op_, {0}).message()), HasSubstr("no channel to servers"));
 }

@@ -131,6 +131,7 @@ class EmbeddingStepTest : public ::testing::Test {
     executor_ = std::move(*made);
     context_ = {.first_lane = 3,
                 .job_lanes = 8,
+                .rows = &servers_,
                 .channel = &servers_,
                 .outcome = &outcome_,
                 .pool = &pool_,

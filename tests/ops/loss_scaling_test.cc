@@ -59,6 +59,7 @@ class LossScalingTest : public ::testing::Test {
   LossScalingTest() {
     program_.set_name("step");
     program_.add_blocks()->set_parent(-1);
+    context_.rows = &channel_;
     context_.channel = &channel_;
     context_.health = &health_;
   }

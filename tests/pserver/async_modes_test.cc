@@ -143,11 +143,11 @@ absl::Status PushRow(Client& client, int lane, int64_t step, int64_t id = kRow, 
   return client.FinishSends(4, v1::APPLY);
 }
 
-absl::Status PullOf(ParamChannel& channel, int64_t step, const std::vector<int64_t>& ids, std::vector<float>* rows) {
+absl::Status PullOf(RowSource& source, int64_t step, const std::vector<int64_t>& ids, std::vector<float>* rows) {
   rows->assign(4 * ids.size(), -1);
   const ParamChannel::TableRows pull{.table = "t", .width = 4, .ids = &ids, .rows = rows->data()};
-  RETURN_IF_ERROR(channel.BeginStep(step, /*read_only=*/false));
-  return channel.PullRows(absl::MakeConstSpan(&pull, 1));
+  RETURN_IF_ERROR(source.BeginStep(step, /*read_only=*/false));
+  return source.PullRows(absl::MakeConstSpan(&pull, 1));
 }
 
 // Until so many more calls have reached the servers, at most 20 s.
@@ -219,16 +219,6 @@ TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
   std::vector<float> now;
   ASSERT_TRUE(PullOf(client, 2, ids, &now).ok());
   for (size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i] != rows[i], i / 4 == 2) << i;
-}
-
-TEST(RowsAheadTest, OnlyRowsArePulled) {
-  const HandMadeJob job{.sync = false};
-  auto cluster = MakeCluster(QuickOptionsFor(job));
-  ParamChannel& ahead = *cluster->client(0).Ahead();
-  EXPECT_EQ(ahead.FinishSends(0, v1::APPLY).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ahead.FinishReceives(nullptr).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ahead.Receive({.name = "b", .server = 0, .count = 5}, nullptr).code(),
-            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {

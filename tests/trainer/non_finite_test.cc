@@ -13,12 +13,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/device_executor.h"
+#include "framework/runtime/param_channel.h"
 #include "framework/tensor/device_memory.h"
 #include "framework/tensor/device_transfers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/emulated_device.h"
-#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -28,8 +28,9 @@ using ::testing::HasSubstr;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
 // Gives each id the row [id, id, ..]; NaN for `bad`.
-class Rows : public RowsChannel {
+class Rows : public RowSource {
  public:
+  absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
     for (const TableRows& table : tables) {
       for (size_t i = 0; i < table.ids->size(); ++i) {
@@ -84,7 +85,7 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
     feed(**executor);
     StepContext context;
     context.first_lane = 4;
-    context.channel = &rows_;
+    context.rows = &rows_;
     if (const absl::Status ran = (*executor)->Run(context, batch); !ran.ok()) return std::string(ran.message());
     std::unique_ptr<DeviceScope> device_scope;
     const std::vector<std::string> layers = {"head", "head.deep"};

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/runtime/param_channel.h"
 #include "gtest/gtest.h"
-#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -19,7 +19,7 @@ v1::RowCache Settings(int64_t rows, int64_t max_steps) {
 }
 
 // Servers whose row of an id at step s is {id, s}. Counts what it is asked for.
-class Servers : public RowsChannel {
+class Servers : public RowSource {
  public:
   absl::Status BeginStep(int64_t step, bool read_only) override {
     step_ = step;
@@ -46,7 +46,7 @@ class Servers : public RowsChannel {
 };
 
 // Steps at which the rows of `ids` were read.
-std::vector<float> Pull(RowCacheChannel& cache, int64_t step, const std::vector<int64_t>& ids, bool read_only = false,
+std::vector<float> Pull(CachedRowSource& cache, int64_t step, const std::vector<int64_t>& ids, bool read_only = false,
                         const std::string& table = "t") {
   std::vector<float> rows(2 * ids.size(), -1);
   const ParamChannel::TableRows pull{.table = table, .width = 2, .ids = &ids, .rows = rows.data()};
@@ -62,7 +62,7 @@ std::vector<float> Pull(RowCacheChannel& cache, int64_t step, const std::vector<
 
 TEST(RowCacheTest, ARowServesAsManyStepsAsTheJobSays) {
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/false);
+  CachedRowSource cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/false);
   EXPECT_EQ(Pull(cache, 5, {1, 2}), (std::vector<float>{5, 5}));
   EXPECT_EQ(Pull(cache, 6, {2, 3}), (std::vector<float>{5, 6}));
   EXPECT_EQ(Pull(cache, 7, {1, 2, 3}), (std::vector<float>{5, 5, 6}));
@@ -73,7 +73,7 @@ TEST(RowCacheTest, ARowServesAsManyStepsAsTheJobSays) {
 
 TEST(RowCacheTest, ARowPulledAheadIsAStepOlderThanTheStepItIsFor) {
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/true);
+  CachedRowSource cache({{"t", Settings(10, 2)}}, &servers, /*ahead=*/true);
   EXPECT_EQ(Pull(cache, 5, {1, 2}), (std::vector<float>{5, 5}));
   // Read during step 4: it serves steps 5 and 6.
   EXPECT_EQ(Pull(cache, 6, {1}), (std::vector<float>{5}));
@@ -82,7 +82,7 @@ TEST(RowCacheTest, ARowPulledAheadIsAStepOlderThanTheStepItIsFor) {
 
 TEST(RowCacheTest, EvaluationAndOtherTablesGoPastIt) {
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(10, 100)}}, &servers, /*ahead=*/false);
+  CachedRowSource cache({{"t", Settings(10, 100)}}, &servers, /*ahead=*/false);
   Pull(cache, 1, {1, 2});
   EXPECT_EQ(Pull(cache, 2, {1, 2}, /*read_only=*/true), (std::vector<float>{2, 2}));
   EXPECT_EQ(Pull(cache, 3, {1, 2}), (std::vector<float>{1, 1}));
@@ -114,7 +114,7 @@ TEST(RowCacheTest, NoMoreRowsAreKeptThanTheJobSaysAndThoseOfTheStepStay) {
 TEST(RowCacheTest, NothingIsEverOlderThanItsBound) {
   std::mt19937_64 random(3);
   Servers servers;
-  RowCacheChannel cache({{"t", Settings(50, 3)}}, &servers, /*ahead=*/false);
+  CachedRowSource cache({{"t", Settings(50, 3)}}, &servers, /*ahead=*/false);
   int64_t pulled = 0;
   for (int64_t step = 0; step < 5000; ++step) {
     std::vector<int64_t> ids;

@@ -7,10 +7,10 @@
 
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/device_executor.h"
+#include "framework/runtime/param_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/emulated_device.h"
-#include "tests/testing/rows_channel.h"
 
 namespace weir {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 constexpr int kWidth = 4;
 
 // Each row is its id, and what the step adds.
-class Servers : public RowsChannel {
+class Servers : public RowSource {
  public:
   absl::Status BeginStep(int64_t step, bool) override {
     step_ = step;
@@ -89,7 +89,7 @@ Copied Steps(uint64_t seed, bool pinned) {
     }
     *(*executor)->Find(0, "ids") = ids;
     EXPECT_TRUE(servers.BeginStep(step, false).ok());
-    const StepContext context = {.step = step, .channel = &servers, .row_memory = pinned ? &memory : nullptr};
+    const StepContext context = {.step = step, .rows = &servers, .row_memory = pinned ? &memory : nullptr};
     const absl::Status status = (*executor)->Run(context, {n});
     EXPECT_TRUE(status.ok()) << status;
     const Tensor& out = std::get<Tensor>(*(*executor)->Find(0, "out"));
