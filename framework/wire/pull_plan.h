@@ -32,7 +32,7 @@ struct BlockToPull {
   int64_t count = 0;  // elements
 };
 
-// One message. Its payload is ids, of rows; its answer's payload is values.
+// One message. The payload of its request is ids, if it asks for rows; that of its answer is values.
 struct PlannedPull {
   // Part of one tensor, in the order of the items. In the answer each begins at the next multiple of kAlignment.
   struct Piece {

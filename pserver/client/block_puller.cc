@@ -86,8 +86,7 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   if (pulls.empty() && (in_turn_ || server == 0)) pulls.emplace_back();
   for (PlannedPull& planned : pulls) {
     const CallPtr call = NewCall(server, version, &planned, wanted, outcome);
-    // What all trainers must see alike comes from one answer.
-    outcome = nullptr;
+    outcome = nullptr;  // all trainers must see the same, so it comes from one answer
     calls->push_back(call);
     calls_.Begin(call);
   }
@@ -97,7 +96,7 @@ absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::stri
   StepOutcome outcome;
   std::vector<CallPtr> calls;
   for (int s = 0; s < calls_.settings().servers(); ++s) {
-    // What all trainers must see alike comes from server 0 alone.
+    // All trainers must see the same outcome, so it comes from server 0 alone.
     PullFrom(s, in_turn_ ? version : 0, s == 0 ? &outcome : nullptr, &calls);
   }
   wanted_.clear();

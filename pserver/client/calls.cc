@@ -23,7 +23,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(2);
 
 const ProfileName kAnswerName("an answer"), kTakesName("take the answer of"), kServeName("answers");
 
-// How the profiler calls a method: "Push".
+// Returns the name of a method in the profiler: "Push".
 ProfileName NameOf(Method method) {
   static const auto* const names = [] {
     auto* made = new std::vector<ProfileName>;

@@ -256,7 +256,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
                                                         : "blocks";
   ASSIGN_OR_RETURN(StepOutcome result, blocks_.Finish(version_wanted_, what));
   if (!sync) {
-    // What this trainer knows of its own step; nobody else's is part of it.
+    // The outcome is this trainer's own; the steps of others are no part of it.
     result.skipped = pusher_.sent().verdict == v1::SKIP;
     result.samples = pusher_.sent().samples;
     result.stop = false;

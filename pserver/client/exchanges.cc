@@ -176,7 +176,7 @@ absl::StatusOr<std::string> Exchanges::ReadPost(const std::string& key, int trai
 }
 
 absl::StatusOr<std::string> Exchanges::Posted(const std::string& key, int trainer) {
-  // One that posts faster than this can be read has nothing to say.
+  // A trainer that posts faster than its posts can be read counts as one that has posted nothing.
   bool replaced = true;
   std::string posted;
   for (int tries = 0; replaced && tries < kReads; ++tries) {
@@ -208,7 +208,7 @@ absl::StatusOr<PostedWord> Exchanges::FindWord(const std::string& key, int64_t e
 }
 
 absl::StatusOr<PostedWord> Exchanges::HearWord(const std::string& key, int64_t edition, bool wait) {
-  // One that is replaced while it is read has a newer edition.
+  // A post that is replaced while it is read has a newer edition.
   for (int tries = 0; tries < kReads; ++tries) {
     ASSIGN_OR_RETURN(PostedWord word, FindWord(key, edition, wait));
     if (word.by < 0) return word;

@@ -178,7 +178,7 @@ bool Heartbeats::SendLast(const v1::HeartbeatRequest& last) {
   }
   const auto heard = std::make_shared<LastHeard>(static_cast<size_t>(settings_.servers()));
   const absl::Duration most = std::min(settings_.lease, absl::Seconds(2));
-  // One that is lost on the way is sent again; by the real clock, since a fake one may stand still.
+  // A heart-beat that is lost on the way is sent again; by the real clock, since a fake one may stand still.
   constexpr int kTries = 10;
   for (int tries = 0; tries < kTries; ++tries) {
     // An answer to an earlier call may still come, and a lease run out.

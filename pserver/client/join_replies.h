@@ -1,4 +1,4 @@
-// What servers tell a trainer when they let it in, beyond its sessions: the run, the step to begin with, the rounds of
+// Replies of the servers that let a trainer in, beyond its sessions: the run, the step to begin with, the rounds of
 // norms. Thread-safe.
 #ifndef WEIR_PSERVER_CLIENT_JOIN_REPLIES_H_
 #define WEIR_PSERVER_CLIENT_JOIN_REPLIES_H_

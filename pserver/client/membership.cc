@@ -81,8 +81,8 @@ void Membership::RequestStop() {
 void Membership::ReportFailure(const absl::Status& status) {
   if (status.ok()) return;
   v1::HeartbeatRequest last;
-  // One that slept beyond its lease is dead to some server. That is its own end: to another, whose lease runs a moment
-  // longer, it has nothing to say for the job.
+  // A trainer that slept beyond its lease is dead to some server. That is its own end: to another server, whose lease
+  // runs a moment longer, it has nothing to say for the job.
   if (absl::IsFailedPrecondition(status) && heartbeats_.SendLast(last)) return;
   const std::string self = settings_.Self();
   const bool named = absl::StartsWith(status.message(), self);

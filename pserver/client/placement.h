@@ -1,4 +1,4 @@
-// Where a plan has placed the parameters of a job: an index of its blocks and tables. Constant after construction.
+// Index of the blocks and tables that a plan has placed on servers. Constant after construction.
 #ifndef WEIR_PSERVER_CLIENT_PLACEMENT_H_
 #define WEIR_PSERVER_CLIENT_PLACEMENT_H_
 
@@ -32,9 +32,9 @@ class Placement {
   explicit Placement(const v1::Plan* plan);
 
   const v1::Plan& plan() const { return plan_; }
-  // Returns the elements of a block, null if the plan has no such block on the server.
+  // Return the number of elements of a block, null if the plan does not have the block; the first also if the server of
+  // `block` is none of the plan's.
   std::optional<int64_t> BlockCount(const BlockRef& block) const;
-  // As BlockCount, whatever the server.
   std::optional<int64_t> BlockCount(std::string_view name) const;
   // These two return null if there is none.
   const v1::PlacedTable* FindTable(std::string_view name) const;

@@ -149,7 +149,7 @@ void RowPuller::PullFrom(int server, absl::Span<const List> lists, std::vector<C
 }
 
 absl::Status RowPuller::PullRows(absl::Span<const TableRows> tables) {
-  // What is asked for first is on its way while the rest is sorted, unless answers come from inside the call.
+  // The first ids are on their way while the rest is sorted, unless answers come from inside the call.
   ASSIGN_OR_RETURN(
       const std::vector<RowOrders::Asked> asked,
       orders_.Order(tables, read_only_ ? -1 : step_, /*unfinished=*/!calls_.answers_inside(), &calls_.pool()));

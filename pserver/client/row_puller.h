@@ -27,7 +27,7 @@ class RowPuller {
   // `placement` and `calls` are borrowed. in_turn: rows are read at the version of the step; else as they are.
   RowPuller(const Placement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread);
 
-  // Functions of RowSource. A read-only step is part of the step before it.
+  // Functions of RowSource. Ids that are pulled in a read-only step belong to no step.
   void BeginStep(int64_t step, bool read_only);
   absl::Status PullRows(absl::Span<const RowSource::TableRows> tables);
 
@@ -58,7 +58,7 @@ class RowPuller {
                             absl::Span<const RowOrders::Asked> asked) const;
   // Returns the part of a list that lies on the server.
   static Range RangeOf(const List& list, int server);
-  // Returns the same for the plan. Names are those of the list.
+  // Returns what a plan has to know of the range. Borrows the names of its tables or block.
   RowsToPull AskedOf(const Range& range) const;
   // Issues the calls for one server.
   void PullFrom(int server, absl::Span<const List> lists, std::vector<CallPtr>* calls);
