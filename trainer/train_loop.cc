@@ -23,6 +23,7 @@
 #include "glog/logging.h"
 #include "pserver/embedded/geo_channel.h"
 #include "trainer/ahead_thread.h"
+#include "trainer/beginning.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
@@ -49,34 +50,6 @@ constexpr char kBeginning[] = "beginning", kSaving[] = "saving", kSaved[] = "sav
 
 const ProfileName kStepName("step"), kRowsAhead("batch and rows pulled ahead"), kMetrics("training metrics"),
     kWorkers("workers"), kEvaluation("evaluation"), kCheckpoint("checkpoint"), kDigest("digest");
-
-// What the chief tells everyone before the first step: where to begin, and statistics that a checkpoint already holds.
-struct Beginning {
-  bool resumed = false;
-  ResumePoint point;
-
-  std::string Serialize() const {
-    v1::CheckpointManifest m;  // a message that has these fields; it never reaches a disk
-    m.set_step(resumed ? point.step : -1);
-    for (int64_t s : point.trainer_steps) m.mutable_data()->add_trainer_steps(s);
-    m.set_job_text(point.statistics);
-    if (point.loss_scale.has_value()) *m.mutable_loss_scale() = *point.loss_scale;
-    m.set_first_step_examples(point.first_step_examples);
-    return m.SerializeAsString();
-  }
-  static absl::StatusOr<Beginning> Parse(const std::string& bytes) {
-    v1::CheckpointManifest m;
-    if (!m.ParseFromString(bytes)) return absl::InternalError("what the chief says of the beginning cannot be read");
-    Beginning b;
-    b.resumed = m.step() >= 0;
-    b.point.step = std::max<int64_t>(0, m.step());
-    b.point.trainer_steps.assign(m.data().trainer_steps().begin(), m.data().trainer_steps().end());
-    b.point.statistics = m.job_text();
-    if (m.has_loss_scale()) b.point.loss_scale = m.loss_scale();
-    b.point.first_step_examples = m.first_step_examples();
-    return b;
-  }
-};
 
 // One run of the program by every worker.
 struct Round {
