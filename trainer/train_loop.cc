@@ -30,6 +30,7 @@
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
 #include "trainer/data/watched_pass.h"
+#include "trainer/ending.h"
 #include "trainer/half_async.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/progress.h"
@@ -42,8 +43,6 @@ namespace {
 
 // The chief in sync.
 constexpr int kFirst = 0;
-// A run whose streams end so unevenly that more is left out says so; as a part of an epoch.
-constexpr double kLeftOutWarning = 0.01;
 // What the chief says: where to begin; under which number it writes a checkpoint, before it does; that the one of the
 // end is published, with the steps of each trainer that it holds.
 constexpr char kBeginning[] = "beginning", kSaving[] = "saving", kSaved[] = "saved";
@@ -58,61 +57,6 @@ struct Round {
   std::vector<std::vector<LaneBatch>> batches;  // by worker
   // Async: this trainer's streams had ended before the step, or have too little left for one.
   bool ended = false;
-};
-
-// What streams had left when a run ended.
-struct LeftOut {
-  int64_t examples = 0;
-  bool more = false;    // and more than that
-  int64_t trained = 0;  // examples of all steps, those before a resume with them
-
-  std::string Serialize() const { return absl::StrCat(examples, ",", more ? 1 : 0, ",", trained); }
-  // Adds what another trainer has said; false when that cannot be read.
-  bool Add(absl::string_view said) {
-    const std::vector<absl::string_view> parts = absl::StrSplit(said, ',');
-    int64_t of_other = 0, trained_there = 0;
-    if (parts.size() != 3 || !absl::SimpleAtoi(parts[0], &of_other) || !absl::SimpleAtoi(parts[2], &trained_there))
-      return false;
-    examples += of_other;
-    more |= parts[1] == "1";
-    trained += trained_there;
-    return true;
-  }
-};
-
-// What each trainer says when it has done its last step; of all of them: the sum, or the first to say it.
-struct Ending {
-  int64_t steps = 0;
-  int64_t skipped_lines = 0;  // of the training data
-  bool stopped = false;
-  LeftOut left_out = {};
-  std::string open_evaluations = {};  // of all: the chief's
-  absl::Status error = {};            // kept by Defer
-
-  std::string Serialize() const {
-    return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, "\n", left_out.Serialize(), "\n",
-                        open_evaluations, "\n", static_cast<int>(error.code()), "\n", std::string(error.message()));
-  }
-  static absl::StatusOr<Ending> OfAll(const std::vector<std::string>& said, int chief) {
-    Ending all;
-    for (size_t t = 0; t < said.size(); ++t) {
-      if (said[t].empty()) continue;  // it died in async
-      const std::vector<std::string> parts = absl::StrSplit(said[t], absl::MaxSplits('\n', 6));
-      int64_t steps = 0, skipped = 0;
-      int stopped = 0, code = 0;
-      if (parts.size() != 7 || !absl::SimpleAtoi(parts[0], &steps) || !absl::SimpleAtoi(parts[1], &skipped) ||
-          !absl::SimpleAtoi(parts[2], &stopped) || !all.left_out.Add(parts[3]) || !absl::SimpleAtoi(parts[5], &code)) {
-        return absl::InternalError(absl::StrCat("what trainer ", t, " says of its end cannot be read"));
-      }
-      all.steps += steps;
-      all.skipped_lines += skipped;
-      all.stopped |= stopped != 0;
-      if (t == static_cast<size_t>(chief)) all.open_evaluations = parts[4];
-      if (all.error.ok())
-        all.error = absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat("trainer ", t, ": ", parts[6]));
-    }
-    return all;
-  }
 };
 
 void WarnOfSkipped(const LaneReader& reader, const char* data) {
@@ -603,16 +547,7 @@ LeftOut TrainLoop::CountLeftOut() {
 void TrainLoop::SayLeftOut(const LeftOut& all) {
   summary_.left_out = all.examples;
   summary_.left_out_more = all.more;
-  const double epoch =
-      static_cast<double>(all.trained + all.examples) / static_cast<double>(std::max<int64_t>(1, spec_.epochs));
-  const double part = epoch > 0 ? static_cast<double>(all.examples) / epoch : 0;
-  if (!IsChief() || part <= kLeftOutWarning) return;
-  LOG(WARNING)
-      << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
-      << absl::StrFormat("%.1f %%", 100 * part)
-      << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, "
-         "compressed files of "
-         "like size (as many as lanes, or many), or a smaller data.batch_size make streams more even (docs/data.md)";
+  if (IsChief()) WarnOfLeftOut(all, spec_.epochs);
 }
 
 // The batches of one step: mode_.accumulate one after the other, mode_.workers side by side; batch b of worker w is the
