@@ -1,11 +1,63 @@
 #include "trainer/beginning.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
 #include "proto/trainer.pb.h"
 
 namespace weir {
+namespace {
+
+constexpr char kBeginning[] = "beginning";
+
+// Has the servers load a checkpoint or row files, as the chief.
+absl::StatusOr<Beginning> Decide(const BeginOptions& o) {
+  Beginning beginning;
+  if (o.checkpoints != nullptr && o.resume) {
+    ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, o.checkpoints->Resume());
+    beginning.resumed = point.has_value();
+    if (point.has_value()) {
+      beginning.point = *point;
+    } else {
+      LOG(WARNING) << "--resume: no checkpoint in " << o.job->config.checkpoint().dir() << ", starts at step 0";
+    }
+  } else if (o.checkpoints != nullptr) {
+    RETURN_IF_ERROR(o.checkpoints->StartAfresh());
+  }
+  if (!beginning.resumed && !RowFiles(*o.job).empty()) {
+    v1::ControlRequest load;
+    load.mutable_load_rows();
+    RETURN_IF_ERROR(o.trainer.client->Control(load).status());
+  }
+  return beginning;
+}
+
+// Returns the number of steps of a trainer in the state that the job begins with.
+int64_t StepsDone(const Beginning& beginning, const ThisTrainer& trainer) {
+  if (trainer.sync || !beginning.resumed) return beginning.point.step;
+  const std::vector<int64_t>& steps = beginning.point.trainer_steps;
+  if (static_cast<int>(steps.size()) == trainer.trainers) return steps[static_cast<size_t>(trainer.id)];
+  // With another number of trainers no lane's progress is known: begin where all of them had been at least.
+  const int64_t step = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
+  LOG(WARNING) << "the checkpoint is of " << steps.size() << " trainers, the job has " << trainer.trainers
+               << ": reading goes on at step " << step << ", some examples are seen twice";
+  return step;
+}
+
+// Restores this trainer's residuals. Trainer `from` reads them from `file`, its own; "": the checkpoint has none.
+absl::Status RestoreResiduals(Client* client, int from, const std::string& file, int64_t step) {
+  const auto read = [file](const Client::Take& take) {
+    return file.empty() ? absl::OkStatus() : ReadInPieces(file, take);
+  };
+  return client->DealResiduals(from, read, step);
+}
+
+}  // namespace
 
 std::string Beginning::Serialize() const {
   v1::Beginning message;
@@ -30,6 +82,34 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   if (message.has_loss_scale()) beginning.point.loss_scale = message.loss_scale();
   beginning.point.first_step_examples = message.first_step_examples();
   return beginning;
+}
+
+absl::StatusOr<Begun> Begin(const BeginOptions& o) {
+  Client* const client = o.trainer.client;
+  const std::optional<int64_t> takes_over = client->TakesOver();
+  // Decided once while the servers live, by the chief of that moment; if it dies over that, by the next chief.
+  ASSIGN_OR_RETURN(Client::Word word, client->AwaitWord(kBeginning, 0));
+  std::string residuals;
+  if (word.by < 0) {
+    ASSIGN_OR_RETURN(Beginning mine, Decide(o));
+    word.by = o.trainer.id;
+    word.text = mine.Serialize();
+    RETURN_IF_ERROR(client->Post(kBeginning, word.text, 0));
+    residuals = std::move(mine.point.residuals);
+  }
+  Begun begun;
+  ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
+  RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
+  begun.step = StepsDone(begun.beginning, o.trainer);
+  // Residuals of a checkpoint do not go with what has been pushed since.
+  if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
+    RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
+  if (takes_over.has_value()) {
+    // A dead trainer that had done nothing begins where all do.
+    begun.step = std::max(begun.step, *takes_over);
+    LOG(INFO) << "trainer " << o.trainer.id << " takes the place of a dead one and goes on at step " << begun.step;
+  }
+  return begun;
 }
 
 }  // namespace weir

@@ -1,12 +1,15 @@
-// State that every trainer of a job begins with.
+// Beginning of a run: all trainers agree on the state that the job begins with, and each learns its first step.
 #ifndef WEIR_TRAINER_BEGINNING_H_
 #define WEIR_TRAINER_BEGINNING_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "trainer/checkpointing.h"
+#include "trainer/this_trainer.h"
+#include "transpiler/job.h"
 
 namespace weir {
 
@@ -23,6 +26,26 @@ struct Beginning {
   // Internal if the bytes are no v1::Beginning.
   static absl::StatusOr<Beginning> Parse(std::string_view bytes);
 };
+
+struct BeginOptions {
+  ThisTrainer trainer;
+  // Borrowed.
+  const Job* job = nullptr;
+  Checkpointing* checkpoints = nullptr;  // null: the job keeps none
+  // Continue from the newest checkpoint.
+  bool resume = false;
+};
+
+struct Begun {
+  Beginning beginning;
+  // Number of steps that this trainer has done, as far as the state of the servers goes: it begins with this step.
+  int64_t step = 0;
+};
+
+// Brings checkpoints or row files into the servers (the chief does that), restores residuals, and returns where this
+// trainer begins. Every trainer calls this once, after joining. A trainer that takes the place of a dead one finds the
+// beginning decided. Errors as Checkpointing::Resume.
+absl::StatusOr<Begun> Begin(const BeginOptions& options);
 
 }  // namespace weir
 

@@ -1,0 +1,57 @@
+#include "trainer/channel_stack.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "framework/base/status_macros.h"
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options& o) {
+  const TrainingMode mode = ModeOf(o.programs->main);
+  std::unique_ptr<ChannelStack> stack(new ChannelStack());
+  stack->steps_ = o.client;
+  if (mode.prefetch_rows) stack->rows_ahead_ = o.client->Ahead();
+  std::map<std::string, v1::RowCache> caches;
+  for (const v1::Table& table : o.config->table()) {
+    if (table.has_cache()) caches[table.name()] = table.cache();
+  }
+  if (!caches.empty()) {
+    ParamChannel*& rows = mode.prefetch_rows ? stack->rows_ahead_ : stack->steps_;
+    stack->cache_ = std::make_unique<RowCacheChannel>(std::move(caches), rows, mode.prefetch_rows);
+    rows = stack->cache_.get();
+  }
+  if (mode.workers > 1) {
+    const v1::Deadlines& deadlines = o.config->deadlines();
+    stack->group_ = std::make_unique<WorkerGroup>(
+        WorkerGroup::Options{.workers = mode.workers,
+                             .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
+                             .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
+                             .inner = stack->steps_,
+                             .pool = o.pool});
+  }
+  if (mode.geo_every_steps > 0) {
+    ASSIGN_OR_RETURN(stack->geo_, GeoChannel::Create({.main = o.programs->main,
+                                                      .startup = o.programs->startup,
+                                                      .trainer_id = o.trainer_id,
+                                                      .first_step = o.first_step,
+                                                      .servers = o.client,
+                                                      .pool = o.pool}));
+  }
+  return stack;
+}
+
+ParamChannel* ChannelStack::ForSteps(int worker) {
+  if (group_ != nullptr) return group_->channel(worker);
+  if (geo_ != nullptr) return geo_.get();
+  return steps_;
+}
+
+absl::Status ChannelStack::RunWorkers(const std::function<absl::Status(int)>& fn) {
+  return group_ == nullptr ? fn(0) : group_->Run(fn);
+}
+
+absl::Status ChannelStack::Finish() { return geo_ == nullptr ? absl::OkStatus() : geo_->Finish(); }
+
+}  // namespace weir

@@ -1,0 +1,131 @@
+#include "trainer/evaluations.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/profiler.h"
+
+namespace weir {
+namespace {
+
+const ProfileName kEvaluation("evaluation");
+
+std::string KeyOf(int64_t step) { return absl::StrCat("eval.", step); }
+
+// Merges contributions by trainer. Trainers that have contributed nothing are appended to `without`.
+absl::StatusOr<MetricResult> Merge(v1::LossDesc::Kind kind, const std::vector<std::string>& all,
+                                   std::vector<size_t>* without) {
+  Metrics metrics(kind);
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (all[t].empty()) {
+      without->push_back(t);
+    } else {
+      RETURN_IF_ERROR(metrics.MergeSerialized(all[t]));
+    }
+  }
+  return metrics.Result();
+}
+
+}  // namespace
+
+Evaluations::Evaluations(Options options) : o_(std::move(options)), kind_(o_.session->loss().kind()) {}
+
+absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, o_.data->EvalReader());
+  Metrics metrics(kind_);
+  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.KeepWaiting(), &metrics));
+  WarnOfSkippedLines(*reader, "data.eval");
+  return metrics.Serialize();
+}
+
+absl::StatusOr<std::string> Evaluations::EvaluateStreams(int64_t version) {
+  absl::StatusOr<std::string> mine = ReadAndEvaluate(version);
+  if (mine.ok()) return mine;
+  RETURN_IF_ERROR(o_.deferred->Defer(mine.status()));
+  return "";
+}
+
+absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t version) {
+  const ProfileSpan span(step - 1, ProfileKind::kBorder, kEvaluation);
+  ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
+  // Kept in async: a trainer that comes late to the end reads what the others contributed.
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   o_.trainer.client->Exchange(key, std::move(mine), /*kept=*/!o_.trainer.sync));
+  // In sync nobody dies alone: an empty contribution is an evaluation that failed, and the whole has no result.
+  const auto is_empty = [](const std::string& contribution) { return contribution.empty(); };
+  if (o_.trainer.sync && std::any_of(all.begin(), all.end(), is_empty)) return absl::OkStatus();
+  std::vector<size_t> without;
+  ASSIGN_OR_RETURN(result_, Merge(kind_, all, &without));
+  result_step_ = step;
+  if (o_.trainer.IsChief()) {
+    o_.progress->Say(absl::StrCat(
+        "eval step=", step, " examples=", result_->samples, " ", result_->ToString(),
+        without.empty() ? "" : absl::StrCat(" (without trainer ", absl::StrJoin(without, ", trainer "), ")")));
+  }
+  if (result_->samples == 0) {
+    result_.reset();
+    return absl::OkStatus();
+  }
+  // A result of part of the data ranks no checkpoint.
+  if (without.empty()) o_.checkpoints->RecordEvaluation(step, *result_);
+  return absl::OkStatus();
+}
+
+absl::Status Evaluations::Start(int64_t step, int64_t version) {
+  const ProfileSpan span(step - 1, ProfileKind::kBorder, kEvaluation);
+  ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
+  open_.push_back(step);
+  return o_.trainer.client->Contribute(KeyOf(step), std::move(mine), /*reader=*/o_.trainer.client->Chief());
+}
+
+absl::Status Evaluations::ReportComplete() {
+  if (!o_.trainer.IsChief()) return absl::OkStatus();
+  std::vector<int64_t> still_open;
+  for (const int64_t step : open_) {
+    std::vector<std::string> all;
+    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect(KeyOf(step), &all));
+    if (!complete) {
+      still_open.push_back(step);
+      continue;
+    }
+    if (all.empty()) continue;  // reported by the chief before this one
+    // Trainers that have died, or ended before this step.
+    std::vector<size_t> without;
+    ASSIGN_OR_RETURN(const MetricResult result, Merge(kind_, all, &without));
+    ReportLive(step, result, without);
+  }
+  open_ = std::move(still_open);
+  return absl::OkStatus();
+}
+
+void Evaluations::ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without) {
+  o_.progress->Say(absl::StrCat("eval step=", step, " examples=", result.samples, " ", result.ToString(),
+                                " live=1 (parameters moved while it ran: async",
+                                without.empty() ? "" : "; without trainer ", absl::StrJoin(without, ", trainer "),
+                                ")"));
+}
+
+absl::Status Evaluations::Complete(const std::string& open_at_chief) {
+  // An evaluation of the chief that this trainer took no part in, because its data ended earlier or it began later,
+  // would stay open for ever: contribute nothing to it.
+  for (const absl::string_view text : absl::StrSplit(open_at_chief, ',', absl::SkipEmpty())) {
+    int64_t step = 0;
+    if (!absl::SimpleAtoi(text, &step))
+      return absl::InternalError("what the chief says of its evaluations cannot be read");
+    if (std::find(open_.begin(), open_.end(), step) != open_.end()) continue;
+    RETURN_IF_ERROR(o_.trainer.client->Contribute(KeyOf(step), "", /*reader=*/o_.trainer.client->Chief()));
+  }
+  RETURN_IF_ERROR(o_.trainer.client->Exchange("end.evaluations", "", /*kept=*/true).status());
+  return ReportComplete();
+}
+
+std::string Evaluations::Open() const { return absl::StrJoin(open_, ","); }
+
+}  // namespace weir

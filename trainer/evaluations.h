@@ -1,0 +1,75 @@
+// Evaluations on data.eval in the course of a run.
+//
+// Each trainer evaluates its streams and contributes the metrics; their merge is the result. In sync all trainers do so
+// at the same border and wait for each other. In async a trainer contributes at a border of its own and trains on; the
+// chief reports an evaluation when all contributions are there. Parameters move while it runs, so such a result is
+// reported with a note and enters no checkpoint. The evaluation after the last step waits in both modes.
+#ifndef WEIR_TRAINER_EVALUATIONS_H_
+#define WEIR_TRAINER_EVALUATIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/deferred_error.h"
+#include "trainer/job_checkpoints.h"
+#include "trainer/job_data.h"
+#include "trainer/metrics.h"
+#include "trainer/progress.h"
+#include "trainer/session.h"
+#include "trainer/this_trainer.h"
+
+namespace weir {
+
+// Not thread-safe. An error of this trainer's evaluation is deferred; it then contributes nothing.
+class Evaluations {
+ public:
+  struct Options {
+    ThisTrainer trainer;
+    // Borrowed.
+    const JobData* data = nullptr;
+    Session* session = nullptr;
+    JobCheckpoints* checkpoints = nullptr;
+    Progress* progress = nullptr;
+    DeferredError* deferred = nullptr;
+  };
+  explicit Evaluations(Options options);
+
+  // Evaluates the parameters that the session has, after `step` steps; rows of tables at `version` of the servers.
+  // Waits for all trainers; reports the result and adds it to a checkpoint of this step. `key`: of the exchange.
+  absl::Status Run(std::string_view key, int64_t step, int64_t version);
+
+  // Async: evaluates, contributes the result under the step's number, and does not wait.
+  absl::Status Start(int64_t step, int64_t version);
+  // Async: reports the evaluations whose contributions are complete, if this trainer is the chief.
+  absl::Status ReportComplete();
+  // Async, after the last step: completes and reports all evaluations. `open_at_chief`: the chief's Open().
+  absl::Status Complete(const std::string& open_at_chief);
+  // Async: returns the steps of evaluations that this trainer has contributed to and not seen reported, "4,6".
+  std::string Open() const;
+
+  // Returns true if Run has evaluated at this step.
+  bool Has(int64_t step) const { return result_step_ == step; }
+  // Returns the newest result of Run; nullopt: none, or one without examples.
+  const std::optional<MetricResult>& result() const { return result_; }
+
+ private:
+  // Evaluates this trainer's streams; returns Metrics::Serialize(), or "" after an error that was deferred.
+  absl::StatusOr<std::string> EvaluateStreams(int64_t version);
+  absl::StatusOr<std::string> ReadAndEvaluate(int64_t version);
+  void ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without);
+
+  const Options o_;
+  const v1::LossDesc::Kind kind_;
+  std::vector<int64_t> open_;
+  std::optional<MetricResult> result_;
+  int64_t result_step_ = -1;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_EVALUATIONS_H_

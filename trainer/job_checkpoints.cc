@@ -1,0 +1,118 @@
+#include "trainer/job_checkpoints.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/status_macros.h"
+#include "framework/runtime/profiler.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+// Trainer that writes checkpoints in sync.
+constexpr int kFirst = 0;
+// Posts of the chief: the number of a checkpoint, before it is written; the steps of each trainer in the checkpoint at
+// the end, after it is published.
+constexpr char kSaving[] = "saving", kSaved[] = "saved";
+
+const ProfileName kCheckpoint("checkpoint");
+
+}  // namespace
+
+JobCheckpoints::JobCheckpoints(Options options) : o_(std::move(options)), number_(o_.first_number) {}
+
+absl::Status JobCheckpoints::PostResiduals(int64_t step) {
+  if (!keeps() || o_.trainer.sync || o_.trainer.IsChief() || !o_.trainer.client->KeepsResiduals() ||
+      posted_step_ == step) {
+    return absl::OkStatus();
+  }
+  posted_step_ = step;
+  return o_.trainer.client->PostResiduals(step);
+}
+
+absl::StatusOr<std::optional<int64_t>> JobCheckpoints::ClaimNumber(int64_t step) {
+  ASSIGN_OR_RETURN(const Client::Word last, o_.trainer.client->NewestWord(kSaving));
+  if (!last.chief) return std::nullopt;
+  // A dead chief may still be publishing under the newest number. Only a number of this trainer's own may be used
+  // again, to replace a checkpoint of the same step.
+  const int64_t newest = std::max(last.edition, number_);
+  number_ = step > newest || (step == newest && newest == number_) ? step : newest + 1;
+  RETURN_IF_ERROR(o_.trainer.client->Post(kSaving, "", number_));
+  return number_;
+}
+
+absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
+  const ProfileSpan span(at.step - 1, ProfileKind::kBorder, kCheckpoint);
+  Client* const client = o_.trainer.client;
+  int64_t number = at.step;
+  if (o_.trainer.sync && !o_.trainer.IsChief()) {
+    if (client->KeepsResiduals()) RETURN_IF_ERROR(client->GatherResiduals(at.step, kFirst, {}));
+    return false;
+  }
+  if (!o_.trainer.sync) {
+    ASSIGN_OR_RETURN(const std::optional<int64_t> claimed, ClaimNumber(at.step));
+    if (!claimed.has_value()) return false;
+    number = *claimed;
+  }
+  TrainerState state;
+  if (client->KeepsResiduals()) {
+    state.residuals = [client, sync = o_.trainer.sync, step = at.step](const Client::Take& take) {
+      // In async the others are in the middle of their steps: theirs are those of their last posts.
+      return sync ? client->GatherResiduals(step, kFirst, take) : client->TakeResiduals(step, take);
+    };
+  }
+  if (at.statistics != nullptr) state.statistics = at.statistics->Serialize();
+  state.loss_scale = at.loss_scale;
+  state.first_step_examples = at.first_step_examples;
+  ASSIGN_OR_RETURN(const std::string path, o_.checkpointing->Save(number, at.version, state, at.eval));
+  o_.progress->Say(absl::StrCat("checkpoint step=", number, " path=", path));
+  return true;
+}
+
+absl::Status JobCheckpoints::Save(const BorderState& at) {
+  if (!keeps() || saved_step_ == at.step) return absl::OkStatus();
+  RETURN_IF_ERROR(PostResiduals(at.step));
+  if (o_.trainer.sync || o_.trainer.IsChief()) RETURN_IF_ERROR(Write(at).status());
+  saved_step_ = at.step;
+  return absl::OkStatus();
+}
+
+absl::Status JobCheckpoints::SaveLast(const BorderState& at) {
+  if (o_.trainer.sync || !keeps()) return Save(at);
+  // A checkpoint of this step may lack steps that others have done since.
+  saved_step_ = -1;
+  Client* const client = o_.trainer.client;
+  for (int64_t edition = 0;;) {
+    ASSIGN_OR_RETURN(const Client::Word word, client->AwaitWord(kSaved, edition));
+    edition = word.edition + 1;
+    const std::vector<std::string> held = absl::StrSplit(word.text, ',');
+    int64_t own = -1;
+    if (word.by >= 0 && (held.size() != static_cast<size_t>(o_.trainer.trainers) ||
+                         !absl::SimpleAtoi(held[static_cast<size_t>(o_.trainer.id)], &own))) {
+      return absl::InternalError("what the chief says of the last checkpoint cannot be read");
+    }
+    if (own >= at.step) return absl::OkStatus();
+    if (!word.chief) continue;
+    ASSIGN_OR_RETURN(const bool written, Write(at));
+    if (!written) continue;
+    saved_step_ = at.step;
+    return client->Post(kSaved, absl::StrJoin(o_.checkpointing->saved_trainer_steps(), ","), edition);
+  }
+}
+
+void JobCheckpoints::RecordEvaluation(int64_t step, const MetricResult& eval) {
+  if (!keeps() || !o_.trainer.IsChief() || saved_step_ != step) return;
+  const absl::Status recorded = o_.checkpointing->RecordEvaluation(eval);
+  if (recorded.ok()) return;
+  LOG(WARNING) << "the checkpoint of step " << step << " is saved, without its evaluation: " << recorded.message();
+}
+
+}  // namespace weir

@@ -1,0 +1,110 @@
+#include "trainer/job_data.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "trainer/data/watched_pass.h"
+
+namespace weir {
+
+JobData::JobData(JobDataOptions options)
+    : o_(std::move(options)), spec_(MakeDataSpec(o_.job->config, o_.job->directory, *o_.program)) {}
+
+absl::StatusOr<std::unique_ptr<JobData>> JobData::Open(JobDataOptions options) {
+  std::unique_ptr<JobData> data(new JobData(std::move(options)));
+  const v1::Data& config = data->o_.job->config.data();
+  const std::string& directory = data->o_.job->directory;
+  ASSIGN_OR_RETURN(data->train_, DataSet::Open(config, config.train(), directory, "data.train"));
+  if (config.has_eval()) {
+    ASSIGN_OR_RETURN(data->eval_, DataSet::Open(config, config.eval(), directory, "data.eval"));
+  }
+  return data;
+}
+
+std::vector<Input> JobData::Inputs() const {
+  std::vector<Input> inputs = {DataInput("data.train", *train_)};
+  if (eval_.has_value()) inputs.push_back(DataInput("data.eval", *eval_));
+  return inputs;
+}
+
+absl::StatusOr<std::string> JobData::MeasureStreams() const {
+  const v1::Deadlines& deadlines = o_.job->config.deadlines();
+  const LaneRange streams = spec_.StreamsOf(o_.trainer.id);
+  const PassWatch watch = {
+      .what = absl::StrCat("the data statistics of streams ", streams.begin, " to ", streams.begin + streams.count - 1),
+      .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
+      .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
+      .keep_waiting = o_.trainer.KeepWaiting()};
+  // A pass that is left behind must own everything it uses, its threads included.
+  const absl::StatusOr<std::string> mine = RunWatched(
+      watch,
+      [spec = spec_, train = *train_, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
+        ThreadPool pool("weir-statistics", threads);
+        return CollectStatistics(spec, train, streams, &pool, cancelled);
+      });
+  if (!mine.ok()) return AtField(*o_.job, mine.status());
+  return mine;
+}
+
+absl::Status JobData::LearnStatistics(const std::string& saved) {
+  if (!NeedsStatistics(spec_)) return absl::OkStatus();
+  if (!saved.empty()) {
+    ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(saved));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::string mine, MeasureStreams());
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.trainer.client->Exchange("statistics", mine, /*kept=*/true));
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (!all[t].empty()) continue;
+    return absl::UnavailableError(
+        absl::StrCat("trainer ", t, " died before it had measured its part of data.train: start the job again"));
+  }
+  ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LaneReader>> JobData::TrainReader() const {
+  return MakeReader(*train_, /*one_pass=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<LaneReader>> JobData::EvalReader() const {
+  return MakeReader(*eval_, /*one_pass=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<LaneReader>> JobData::MakeReader(const DataSet& data, bool one_pass) const {
+  absl::StatusOr<std::unique_ptr<LaneReader>> reader =
+      LaneReader::Create(data, {.spec = spec_,
+                                .streams = spec_.StreamsOf(o_.trainer.id),
+                                .statistics = statistics(),
+                                .one_pass_in_order = one_pass,
+                                .before_batch = one_pass ? nullptr : o_.before_batch,
+                                .first_batches = o_.batches_per_step,
+                                .threads = o_.reader_threads});
+  return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());
+}
+
+absl::Status JobData::NoExamples(int64_t skipped_lines) const {
+  std::vector<std::string> names;
+  for (const DataFile& file : train_->files()) names.push_back(absl::StrCat(file.name, " (", file.bytes, " bytes)"));
+  if (names.size() > 3) names.resize(3);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.train: there are no examples to train on in ", train_->files().size(),
+      train_->files().size() == 1 ? " file" : " files", ": ", absl::StrJoin(names, ", "),
+      train_->files().size() > 3 ? ", ..." : "",
+      skipped_lines > 0 ? absl::StrCat("; ", skipped_lines, " lines were skipped (data.bad_line: SKIP)") : "",
+      o_.job->config.data().drop_last()
+          ? absl::StrCat("; a stream gives whole batches only, of ", spec_.StreamBatch(0), " examples (data.drop_last)")
+          : ""));
+}
+
+void WarnOfSkippedLines(const LaneReader& reader, const char* data) {
+  if (const int64_t skipped = reader.skipped_lines(); skipped > 0) {
+    LOG(WARNING) << skipped << " lines of " << data << " did not parse and were skipped (data.bad_line: SKIP)";
+  }
+}
+
+}  // namespace weir

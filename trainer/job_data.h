@@ -1,0 +1,84 @@
+// Data of a training job as one trainer sees it: its files, its statistics, and readers of this trainer's streams.
+#ifndef WEIR_TRAINER_JOB_DATA_H_
+#define WEIR_TRAINER_JOB_DATA_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/thread_pool.h"
+#include "proto/program.pb.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/data/statistics.h"
+#include "trainer/same_inputs.h"
+#include "trainer/this_trainer.h"
+#include "transpiler/job.h"
+
+namespace weir {
+
+struct JobDataOptions {
+  ThisTrainer trainer;
+  // Borrowed.
+  const Job* job = nullptr;
+  const v1::ProgramDesc* program = nullptr;
+  ThreadPool* pool = nullptr;
+  // Batches of a stream in one step: train.accumulate_steps x train.workers.
+  int64_t batches_per_step = 1;
+  // Number of threads that read and parse; 0 = the reader's choice.
+  int reader_threads = 0;
+  // LaneReaderOptions.before_batch of the training data.
+  std::function<void(int stream, int64_t batch)> before_batch = {};
+};
+
+// Not thread-safe.
+class JobData {
+ public:
+  // Lists the files of data.train and data.eval. Errors as DataSet::Open.
+  static absl::StatusOr<std::unique_ptr<JobData>> Open(JobDataOptions options);
+
+  // Returns the listings of the files, for CheckSameInputs.
+  std::vector<Input> Inputs() const;
+
+  // Obtains the statistics that the readers need, if any: from `saved`, those of a checkpoint, or if that is empty in
+  // one pass over the training data, in which every trainer measures its streams and exchanges the results. Call before
+  // the first reader. Unavailable: another trainer died before it had measured its part.
+  absl::Status LearnStatistics(const std::string& saved);
+  // Returns the statistics, or null if the job needs none.
+  const DataStatistics* statistics() const { return statistics_.has_value() ? &*statistics_ : nullptr; }
+
+  // Creates readers of this trainer's streams: of data.train as the job says, of data.eval in one pass in order.
+  absl::StatusOr<std::unique_ptr<LaneReader>> TrainReader() const;
+  absl::StatusOr<std::unique_ptr<LaneReader>> EvalReader() const;
+
+  const DataSpec& spec() const { return spec_; }
+  const DataSet& train() const { return *train_; }
+  bool has_eval() const { return eval_.has_value(); }
+
+  // Returns the error of a run in which no trainer had an example. skipped_lines: of all trainers.
+  absl::Status NoExamples(int64_t skipped_lines) const;
+
+ private:
+  explicit JobData(JobDataOptions options);
+  // Measures the streams of this trainer on a thread that may be left behind in a read that never returns.
+  absl::StatusOr<std::string> MeasureStreams() const;
+  absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass) const;
+
+  const JobDataOptions o_;
+  const DataSpec spec_;
+  std::optional<DataSet> train_, eval_;
+  std::optional<DataStatistics> statistics_;
+};
+
+// Logs how many lines `reader` has skipped, if any. `data`: "data.train" and so on.
+void WarnOfSkippedLines(const LaneReader& reader, const char* data);
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_JOB_DATA_H_

@@ -1,0 +1,106 @@
+// Reading for the steps of a trainer, round by round: a round is one batch per lane for each worker.
+//
+// A step has train.accumulate_steps rounds. Batch b of worker w is the one that w + b * workers others of the step come
+// before. With prefetch_rows a thread reads the next round, and pulls its rows, while the present one is computed.
+//
+// Also judges by numbers of examples: whether async data is at its end, whether a resumed job has the data of before,
+// and how many examples the end leaves out.
+#ifndef WEIR_TRAINER_ROUNDS_H_
+#define WEIR_TRAINER_ROUNDS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/counters.h"
+#include "framework/graph/training_mode.h"
+#include "trainer/ahead_thread.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/ending.h"
+#include "trainer/this_trainer.h"
+#include "trainer/workers.h"
+
+namespace weir {
+
+struct Round {
+  int64_t step = 0;
+  int batch = 0;  // of the step
+  // By worker.
+  std::vector<std::vector<LaneBatch>> batches;
+  // Async: this trainer's streams had ended before the step, or have too few examples left for one.
+  bool ended = false;
+};
+
+// Used by one thread.
+class Rounds {
+ public:
+  struct Options {
+    ThisTrainer trainer;
+    TrainingMode mode;
+    // train.max_steps; 0: no limit.
+    int64_t max_steps = 0;
+    // data.batch_size and the number of epochs.
+    int64_t batch_size = 0;
+    int64_t epochs = 1;
+    // Sync: number of examples in step 0 according to the checkpoint; 0: unknown.
+    int64_t expected_first_step = 0;
+    // Borrowed.
+    Workers* workers = nullptr;
+  };
+  // `reader` has been moved to the first step.
+  Rounds(Options options, std::unique_ptr<LaneReader> reader);
+
+  // Waits for round `batch` of `step`, and tells the client how many examples this trainer had in step 0. Steps and
+  // batches follow each other. The round is valid until the next call; its batches may be swapped with those of a
+  // session. Errors as Session::NextBatches and Session::PullAhead.
+  absl::StatusOr<Round*> Next(int64_t step, int batch);
+  // Counts the examples of the step's rounds as trained on.
+  void EndStep() { trained_ += in_step_; }
+  // Returns the part of the run, over all epochs, that the streams have given, from 0 to 1; 0 while unknown.
+  double fraction() const;
+
+  // Sync: compares the number of examples in step 0, over all trainers, with that in the checkpoint.
+  // FailedPrecondition: the data is not that of before.
+  absl::Status CheckFirstStep(int64_t examples);
+  // Returns the argument of the last CheckFirstStep, 0 before the first.
+  int64_t first_step_examples() const { return first_step_examples_; }
+
+  // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
+  LeftOut CountLeftOut(int64_t steps);
+  // Ends reading ahead, with a round that nobody will run.
+  void StopAhead();
+  // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Call after StopAhead.
+  int64_t CloseReader();
+
+ private:
+  // Reads the batches of a round and, with prefetch_rows, pulls the rows for them.
+  absl::Status Read(Round* round);
+  // Brings a round into now_: reads it, or waits until ahead_ has read it.
+  absl::Status ReadNow(int64_t step, int batch);
+  absl::Status AwaitAhead(int64_t step, int batch);
+  // Makes the rows pulled for now_ those of the sessions, and starts ahead_ on the round after it, if there is one.
+  void StartNext(int64_t step, int batch);
+  void StartAhead(int64_t step, int batch);
+  // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
+  // step 0.
+  bool TooSmall() const;
+
+  const Options o_;
+  std::unique_ptr<LaneReader> reader_;  // null after CloseReader
+  Round now_;
+  Round next_;  // of ahead_'s thread while that is busy
+  // Examples of this trainer: in step 0; in the rounds of the present step; in all steps since it began or was resumed.
+  int64_t first_ = 0, in_step_ = 0, trained_ = 0;
+  int64_t first_step_examples_ = 0;
+  // With prefetch_rows: rounds that had to wait for their batches or rows.
+  Counter* late_ = nullptr;
+  // Runs Read; null without prefetch_rows. Destroyed before everything that Read uses.
+  std::unique_ptr<AheadThread> ahead_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_ROUNDS_H_

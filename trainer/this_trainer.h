@@ -1,0 +1,30 @@
+// One trainer among the others of its job.
+#ifndef WEIR_TRAINER_THIS_TRAINER_H_
+#define WEIR_TRAINER_THIS_TRAINER_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "pserver/client/client.h"
+
+namespace weir {
+
+struct ThisTrainer {
+  int id = 0;
+  // Number of trainers of the job.
+  int trainers = 1;
+  bool sync = true;
+  // Borrowed; joined.
+  Client* client = nullptr;
+
+  // Returns true if this trainer has the duties of the chief, as server 0 last said. In sync that is always trainer 0.
+  bool IsChief() const { return client->Chief() == id; }
+  // Returns a check for long waits: its error, that of a job which has failed elsewhere, ends the wait.
+  std::function<absl::Status()> KeepWaiting() const {
+    return [client = client] { return client->JobStatus(); };
+  }
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_THIS_TRAINER_H_
