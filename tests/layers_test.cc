@@ -1,6 +1,6 @@
 // Holds every #include of the tree against the order of the rooms:
 //
-//   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor >
+//   trainer > pserver > {ops, transpiler > formats} > framework (checkpoint, wire, runtime > graph > tensor >
 //   base) > proto
 //
 // and within pserver
@@ -75,7 +75,9 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("transpiler/passes", {"transpiler/layers", "transpiler/losses", "transpiler/dispatchers", "transpiler/verify"});
     add("transpiler/split", {"transpiler/passes"});
     add("transpiler/explain", {"transpiler/split"});
+    add("formats", {"framework/base"});
     add("transpiler", {"transpiler/explain"});
+    add("transpiler", {"formats"});
     add("pserver/cluster", {"framework/base"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
@@ -106,8 +108,8 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }
 
 bool IsOurs(const std::string& include) {
-  static const std::set<std::string> tops = {"framework", "ops",     "proto",      "pserver", "tests",
-                                             "tools",     "trainer", "transpiler", "examples"};
+  static const std::set<std::string> tops = {"formats", "framework", "ops",     "proto",      "pserver",
+                                             "tests",   "tools",     "trainer", "transpiler", "examples"};
   return tops.contains(include.substr(0, include.find('/')));
 }
 
@@ -166,7 +168,8 @@ fs::path Root() {
 Tree ReadTree() {
   Tree tree;
   const fs::path root = Root();
-  for (const char* top : {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
+  for (const char* top :
+       {"formats", "framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string ending = entry.path().extension();

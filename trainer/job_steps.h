@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "formats/example.h"
 #include "framework/base/thread_pool.h"
 #include "proto/program.pb.h"
-#include "trainer/data/example.h"
 #include "trainer/data/lane_reader.h"
 #include "transpiler/explain/traffic.h"
 #include "transpiler/job/job.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "trainer/data/example.h"
+#include "formats/example.h"
 
 namespace weir {
 

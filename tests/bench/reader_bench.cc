@@ -17,13 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "benchmark/benchmark.h"
+#include "formats/line_parser.h"
 #include "framework/base/philox.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
-#include "trainer/data/line_parser.h"
 
 namespace weir {
 namespace {

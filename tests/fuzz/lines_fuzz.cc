@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
-#include "trainer/data/line_parser.h"
 #include "trainer/data/line_source.h"
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "formats/line_parser.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/line_parser.h"
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/record_source.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "formats/line_parser.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/line_parser.h"
 #include "trainer/data/record.h"
 
 namespace weir {

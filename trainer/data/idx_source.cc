@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "formats/line_parser.h"
 #include "framework/base/status_macros.h"
-#include "trainer/data/line_parser.h"
 
 namespace weir {
 namespace {

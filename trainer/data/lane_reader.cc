@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
@@ -19,7 +20,6 @@
 #include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "trainer/data/features.h"
-#include "trainer/data/line_parser.h"
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/shuffled_stream.h"
 

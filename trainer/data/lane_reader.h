@@ -22,11 +22,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "formats/example.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/example.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/data/example.h"
+#include "formats/example.h"
 
 namespace weir {
 

@@ -20,11 +20,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "formats/line_parser.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/lane_tree.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/line_parser.h"
 
 namespace weir {
 

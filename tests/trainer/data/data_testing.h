@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "formats/line_parser.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -21,7 +22,6 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
-#include "trainer/data/line_parser.h"
 
 namespace weir {
 

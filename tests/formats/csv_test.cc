@@ -9,8 +9,8 @@
 #include "framework/base/stable_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/formats/parser_testing.h"
 #include "tests/trainer/data/data_testing.h"
-#include "tests/trainer/data/parser_testing.h"
 
 namespace weir {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "formats/numbers.h"
 #include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/trainer/data/guarded_line.h"
-#include "trainer/data/numbers.h"
+#include "tests/formats/guarded_line.h"
 
 namespace weir {
 namespace {

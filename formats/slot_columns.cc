@@ -1,4 +1,4 @@
-#include "trainer/data/slot_columns.h"
+#include "formats/slot_columns.h"
 
 #include <set>
 #include <utility>

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/fields512.h"
-#include "trainer/data/line_parser.h"
-#include "trainer/data/numbers.h"
+#include "formats/fields512.h"
+#include "formats/line_parser.h"
+#include "formats/numbers.h"
 
 namespace weir {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "formats/line_parser.h"
+#include "formats/numbers.h"
+#include "formats/slot_columns.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "trainer/data/line_parser.h"
-#include "trainer/data/numbers.h"
-#include "trainer/data/slot_columns.h"
 
 namespace weir {
 namespace {

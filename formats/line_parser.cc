@@ -1,4 +1,4 @@
-#include "trainer/data/line_parser.h"
+#include "formats/line_parser.h"
 
 #include <map>
 #include <utility>

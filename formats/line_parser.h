@@ -1,7 +1,7 @@
 // Conversion of text lines to examples. A format is one file that registers a parser for its configuration message, and
 // one BUILD word: `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and any message in data.custom.
-#ifndef WEIR_TRAINER_DATA_LINE_PARSER_H_
-#define WEIR_TRAINER_DATA_LINE_PARSER_H_
+#ifndef WEIR_FORMATS_LINE_PARSER_H_
+#define WEIR_FORMATS_LINE_PARSER_H_
 
 #include <functional>
 #include <memory>
@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "formats/example.h"
 #include "google/protobuf/message.h"
 #include "proto/job.pb.h"
-#include "trainer/data/example.h"
 
 namespace weir {
 
@@ -81,4 +81,4 @@ struct LineParserRegistration {
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_DATA_LINE_PARSER_H_
+#endif  // WEIR_FORMATS_LINE_PARSER_H_

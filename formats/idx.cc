@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/line_parser.h"
+#include "formats/line_parser.h"
 
 namespace weir {
 namespace {
