@@ -17,6 +17,7 @@
 #include "formats/fields512.h"
 #include "formats/line_parser.h"
 #include "formats/numbers.h"
+#include "formats/schema.h"
 
 namespace weir {
 namespace {
@@ -355,6 +356,18 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCriteoParser(const v1::Criteo& c
   return std::make_unique<CriteoParser>(std::move(columns), config.integers(), config.categoricals());
 }
 
+absl::StatusOr<std::vector<v1::VarDesc>> CriteoSchema(const v1::Criteo& m, const SettingErrors& at) {
+  for (const auto& [field, value] : {std::pair{"integers", m.integers()}, {"categoricals", m.categoricals()}}) {
+    if (value < 0) return at.Error(field, absl::StrCat("must not be negative, got ", value));
+    if (value > kMaxColumns) return at.Error(field, absl::StrCat("must be at most ", kMaxColumns, ", got ", value));
+  }
+  std::vector<v1::VarDesc> vars = {DataVariable("label", v1::DENSE, 1)};
+  if (m.integers() > 0) vars.push_back(DataVariable("dense", v1::DENSE, m.integers()));
+  if (m.categoricals() > 0) vars.push_back(DataVariable("cat", v1::IDS, m.categoricals()));
+  return vars;
+}
+
+WEIR_REGISTER_DATA_SCHEMA(v1::Criteo, CriteoSchema);
 WEIR_REGISTER_LINE_PARSER(v1::Criteo, MakeCriteoParser);
 
 }  // namespace

@@ -17,7 +17,9 @@
 #include "absl/strings/str_join.h"
 #include "formats/line_parser.h"
 #include "formats/numbers.h"
+#include "formats/schema.h"
 #include "formats/slot_columns.h"
+#include "formats/slot_schema.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
@@ -407,6 +409,50 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
   return std::make_unique<CsvParser>(std::move(columns), std::move(made), std::move(order));
 }
 
+// A character that separates something; `beside_numbers`: from numbers.
+absl::Status CheckCharacter(const std::string& text, bool beside_numbers, const std::string& field,
+                            const SettingErrors& at) {
+  if (text.size() != 1) return at.Error(field, absl::StrCat("must be one character, got '", text, "'"));
+  if (text == "\"" || text == "\n" || text == "\r") return at.Error(field, "must be no quote and no end of line");
+  if (!beside_numbers || std::string_view("0123456789+-.eE").find(text[0]) == std::string_view::npos)
+    return absl::OkStatus();
+  return at.Error(field, absl::StrCat("'", text, "' may stand in a number"));
+}
+
+absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& path, const SettingErrors& at) {
+  using Column = v1::Csv::Column;
+  const bool is_float = column.type() == Column::FLOAT;
+  if (column.has_list())
+    RETURN_IF_ERROR(CheckCharacter(column.list(), column.type() != Column::TEXT, path + ".list", at));
+  RETURN_IF_ERROR(CheckSlotDim(column.dim(), is_float, column.has_dim(), path,
+                               "is for FLOAT columns; a list of ids holds any number of them", at));
+  if (column.has_dim() && !column.has_list())
+    return at.Error(path + ".dim", "is for a list; say which character separates its values");
+  if (!column.has_weight()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckCharacter(column.weight(), column.type() != Column::TEXT, path + ".weight", at));
+  if (is_float) return at.Error(path + ".weight", "is for ID and TEXT columns");
+  if (!column.has_list()) return at.Error(path + ".weight", "is for a list; say which character separates its values");
+  if (column.weight() == column.list()) return at.Error(path + ".weight", "must differ from list");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::VarDesc>> CsvSchema(const v1::Csv& m, const SettingErrors& at) {
+  RETURN_IF_ERROR(CheckCharacter(m.separator(), /*beside_numbers=*/true, "separator", at));
+  SlotSchema vars("column", at);
+  for (int i = 0; i < m.column_size(); ++i) {
+    const v1::Csv::Column& column = m.column(i);
+    const std::string path = absl::StrCat("column[", i, "]");
+    if (column.type() == v1::Csv::Column::SKIP) continue;
+    RETURN_IF_ERROR(vars.Name(column.name(), path));
+    RETURN_IF_ERROR(CheckCsvColumn(column, path, at));
+    const bool is_float = column.type() == v1::Csv::Column::FLOAT;
+    RETURN_IF_ERROR(vars.Add(column.output().empty() ? column.name() : column.output(), is_float ? v1::DENSE : v1::IDS,
+                             is_float ? column.dim() : 1, path, path + ".dim"));
+  }
+  return std::move(vars).Finish(" that is not skipped");
+}
+
+WEIR_REGISTER_DATA_SCHEMA(v1::Csv, CsvSchema);
 WEIR_REGISTER_LINE_PARSER(v1::Csv, MakeCsvParser);
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "formats/line_parser.h"
+#include "formats/schema.h"
 
 namespace weir {
 namespace {
@@ -55,6 +56,19 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeIdxParser(const v1::Idx& config)
   return std::make_unique<IdxParser>(std::move(columns), config.values());
 }
 
+absl::StatusOr<std::vector<v1::VarDesc>> IdxSchema(const v1::Idx& m, const SettingErrors& at) {
+  // With the label beside them.
+  if (m.values() < 1 || m.values() >= kMaxColumns) {
+    return at.Error("values", absl::StrCat("must be at least 1 and below ", kMaxColumns, ", got ", m.values()));
+  }
+  if (m.output().empty() || m.output() == "label") {
+    return at.Error("output", absl::StrCat("must be a name, and not 'label', which the format itself gives; got '",
+                                           m.output(), "'"));
+  }
+  return std::vector<v1::VarDesc>{DataVariable("label", v1::DENSE, 1), DataVariable(m.output(), v1::DENSE, m.values())};
+}
+
+WEIR_REGISTER_DATA_SCHEMA(v1::Idx, IdxSchema);
 WEIR_REGISTER_LINE_PARSER(v1::Idx, MakeIdxParser);
 
 }  // namespace

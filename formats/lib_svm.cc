@@ -15,7 +15,9 @@
 #include "formats/fields512.h"
 #include "formats/line_parser.h"
 #include "formats/numbers.h"
+#include "formats/schema.h"
 #include "formats/slot_columns.h"
+#include "formats/slot_schema.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -447,6 +449,44 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLibSvmParser(const v1::LibSvm& c
   return std::make_unique<LibSvmParser>(std::move(columns), config.fields(), std::move(ranges));
 }
 
+bool Overlap(const v1::LibSvm::Slot& a, const v1::LibSvm::Slot& b) {
+  return a.first() <= b.last() && b.first() <= a.last() && (!a.has_field() || !b.has_field() || a.field() == b.field());
+}
+
+absl::Status CheckLibSvmSlot(const v1::LibSvm& m, int i, const std::string& path, const SettingErrors& at) {
+  const v1::LibSvm::Slot& slot = m.slot(i);
+  if (slot.last() < slot.first()) {
+    return at.Error(path + ".last", absl::StrCat("must be at least first, ", slot.first(), ", got ", slot.last()));
+  }
+  if (slot.type() == v1::LibSvm::Slot::FLOAT && slot.last() - slot.first() >= uint64_t{kMaxColumns}) {
+    return at.Error(
+        slot.has_last() ? path + ".last" : path,
+        absl::StrCat("makes ", slot.last() - slot.first(), " + 1 columns; a FLOAT slot has at most ", kMaxColumns));
+  }
+  if (slot.has_field() && !m.fields()) return at.Error(path + ".field", "is for libffm text; set fields: true");
+  if (slot.field() < 0) return at.Error(path + ".field", absl::StrCat("must not be negative, got ", slot.field()));
+  for (int j = 0; j < i; ++j) {
+    if (Overlap(slot, m.slot(j)))
+      return at.Error(path, absl::StrCat("takes indexes that slot[", j, "], '", m.slot(j).name(), "', takes, too"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::VarDesc>> LibSvmSchema(const v1::LibSvm& m, const SettingErrors& at) {
+  SlotSchema vars("slot", at, {DataVariable("label", v1::DENSE, 1)});
+  for (int i = 0; i < m.slot_size(); ++i) {
+    const v1::LibSvm::Slot& slot = m.slot(i);
+    const std::string path = absl::StrCat("slot[", i, "]");
+    RETURN_IF_ERROR(vars.Name(slot.name(), path));
+    RETURN_IF_ERROR(CheckLibSvmSlot(m, i, path, at));
+    const bool is_float = slot.type() == v1::LibSvm::Slot::FLOAT;
+    RETURN_IF_ERROR(vars.Add(slot.output().empty() ? slot.name() : slot.output(), is_float ? v1::DENSE : v1::IDS,
+                             is_float ? static_cast<int64_t>(slot.last() - slot.first() + 1) : 1, path, path));
+  }
+  return std::move(vars).Finish("");
+}
+
+WEIR_REGISTER_DATA_SCHEMA(v1::LibSvm, LibSvmSchema);
 WEIR_REGISTER_LINE_PARSER(v1::LibSvm, MakeLibSvmParser);
 
 }  // namespace

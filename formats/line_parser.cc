@@ -47,6 +47,20 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCustom(const google::protobuf::A
   return Make(*config);
 }
 
+// Returns the error of data without a reader, with the possible ones as they are written in a job: "{}" for a format
+// that needs no settings.
+absl::Status NoReader(const google::protobuf::OneofDescriptor& readers) {
+  std::vector<std::string> forms;
+  for (int i = 0; i < readers.field_count(); ++i) {
+    const google::protobuf::Message* const defaults =
+        google::protobuf::MessageFactory::generated_factory()->GetPrototype(readers.field(i)->message_type());
+    forms.push_back(absl::StrCat(readers.field(i)->name(), Make(*defaults).ok() ? " {}" : " { ... }"));
+  }
+  const std::string last = std::move(forms.back());
+  forms.pop_back();
+  return absl::InvalidArgumentError(absl::StrCat("data: no reader; write ", absl::StrJoin(forms, ", "), " or ", last));
+}
+
 }  // namespace
 
 LineParser::LineParser(std::vector<Column> columns) : columns_(std::move(columns)) {
@@ -71,25 +85,10 @@ void RegisterLineParser(const std::string& type, LineParserFactory factory) {
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data) {
-  switch (data.reader_case()) {
-    case v1::Data::kCriteo:
-      return Make(data.criteo());
-    case v1::Data::kMultiSlot:
-      return Make(data.multi_slot());
-    case v1::Data::kCsv:
-      return Make(data.csv());
-    case v1::Data::kLibSvm:
-      return Make(data.lib_svm());
-    case v1::Data::kIdx:
-      return Make(data.idx());
-    case v1::Data::kCustom:
-      return MakeCustom(data.custom());
-    case v1::Data::READER_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError(
-      "data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { ... }, idx { ... } or custom { ... "
-      "}");
+  if (data.has_custom()) return MakeCustom(data.custom());
+  const google::protobuf::OneofDescriptor* const readers = v1::Data::descriptor()->FindOneofByName("reader");
+  const google::protobuf::FieldDescriptor* const reader = data.GetReflection()->GetOneofFieldDescriptor(data, readers);
+  return reader == nullptr ? NoReader(*readers) : Make(data.GetReflection()->GetMessage(data, reader));
 }
 
 }  // namespace weir

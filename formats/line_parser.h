@@ -1,5 +1,6 @@
-// Conversion of text lines to examples. A format is one file that registers a parser for its configuration message, and
-// one BUILD word: `criteo`, `multi_slot`, `csv`, `lib_svm`, `idx`, and any message in data.custom.
+// Conversion of text lines to examples. A format is one file and one BUILD word. The file registers a parser, and a
+// rule for the variables that it gives (formats/schema.h), for the format's message: a member of v1::Data.reader, or
+// any message in data.custom.
 #ifndef WEIR_FORMATS_LINE_PARSER_H_
 #define WEIR_FORMATS_LINE_PARSER_H_
 

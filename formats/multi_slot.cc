@@ -14,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "formats/line_parser.h"
 #include "formats/numbers.h"
+#include "formats/schema.h"
 #include "formats/slot_columns.h"
+#include "formats/slot_schema.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -234,6 +236,24 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeMultiSlotParser(const v1::MultiS
   return std::make_unique<MultiSlotParser>(std::move(columns), std::move(slots));
 }
 
+absl::StatusOr<std::vector<v1::VarDesc>> MultiSlotSchema(const v1::MultiSlot& m, const SettingErrors& at) {
+  SlotSchema vars("slot", at);
+  for (int i = 0; i < m.slot_size(); ++i) {
+    const v1::MultiSlot::Slot& slot = m.slot(i);
+    const std::string path = absl::StrCat("slot[", i, "]");
+    const bool is_float = slot.type() == v1::MultiSlot::Slot::FLOAT;
+    if (slot.name().empty()) return at.Error(path, "needs a name");
+    RETURN_IF_ERROR(CheckSlotDim(slot.dim(), is_float, slot.has_dim(), path,
+                                 "is for FLOAT slots; a slot of ids holds any number of them", at));
+    RETURN_IF_ERROR(vars.Name(slot.name(), path));
+    if (slot.skip()) continue;
+    RETURN_IF_ERROR(vars.Add(slot.output().empty() ? slot.name() : slot.output(), is_float ? v1::DENSE : v1::IDS,
+                             is_float ? slot.dim() : 1, path, path + ".dim"));
+  }
+  return std::move(vars).Finish(" that is not skipped");
+}
+
+WEIR_REGISTER_DATA_SCHEMA(v1::MultiSlot, MultiSlotSchema);
 WEIR_REGISTER_LINE_PARSER(v1::MultiSlot, MakeMultiSlotParser);
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "formats/line_parser.h"
+#include "formats/schema.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
@@ -38,12 +39,12 @@ namespace {
 // ---------------------------------------------------------------------------------------------------------------
 // reader
 
-absl::StatusOr<std::vector<v1::VarDesc>> KeyValueSchema(const extension::KeyValue& m, const Setting& at) {
+absl::StatusOr<std::vector<v1::VarDesc>> KeyValueSchema(const extension::KeyValue& m, const SettingErrors& at) {
   if (m.columns() < 1) return at.Error("columns", absl::StrCat("must be at least 1, got ", m.columns()));
   return std::vector<v1::VarDesc>{DataVariable("y", v1::DENSE, 1), DataVariable("u", v1::DENSE, m.columns()),
                                   DataVariable("k", v1::IDS, 1)};
 }
-REGISTER_CUSTOM_DATA_SCHEMA(key_value, extension::KeyValue, KeyValueSchema);
+WEIR_REGISTER_DATA_SCHEMA(extension::KeyValue, KeyValueSchema);
 
 class KeyValueParser : public LineParser {
  public:

@@ -2,6 +2,7 @@
 // of the tree.
 #include <string>
 
+#include "formats/schema.h"
 #include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -63,12 +64,12 @@ absl::StatusOr<std::vector<int>> AllOnOne(const custom::OneServer& m, absl::Span
 }
 REGISTER_CUSTOM_DISPATCHER(one_server, custom::OneServer, AllOnOne);
 
-absl::StatusOr<std::vector<v1::VarDesc>> ColumnsSchema(const custom::Columns& m, const Setting& at) {
+absl::StatusOr<std::vector<v1::VarDesc>> ColumnsSchema(const custom::Columns& m, const SettingErrors& at) {
   if (m.columns() < 1) return at.Error("columns", "must be at least 1");
   return std::vector<v1::VarDesc>{DataVariable("features", v1::DENSE, m.columns()),
                                   DataVariable("label", v1::DENSE, 1)};
 }
-REGISTER_CUSTOM_DATA_SCHEMA(columns, custom::Columns, ColumnsSchema);
+WEIR_REGISTER_DATA_SCHEMA(custom::Columns, ColumnsSchema);
 
 constexpr char kJob[] = R"(name: "custom"
 data { custom { [type.googleapis.com/custom.Columns] { columns: 7 } } batch_size: 8 }
