@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/data/data_set.h"
+#include "trainer/data/data_file.h"
 
 namespace weir {
 

@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/line_source.h"
+#include "trainer/data/open_records.h"
 
 namespace weir {
 namespace {
@@ -104,7 +105,7 @@ absl::Status ExampleStream::OpenSegment() {
         options_.ahead->Open(
             file, {.file = segment.file, .lane = options_.lane, .round = round_, .shared = segment.modulus > 1}));
   } else {
-    ASSIGN_OR_RETURN(source_, RecordSource::Open(file, segment));
+    ASSIGN_OR_RETURN(source_, OpenRecords(file, segment));
   }
   if (options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
   return source_->status();
@@ -179,7 +180,7 @@ absl::Status ExampleStream::BadLine(std::string_view line, const absl::Status& e
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
   const auto told = [&] {
     const std::string_view text = file.idx != nullptr ? std::string_view() : line;
-    return absl::StrCat(RecordSource::Place(file, position_.offset), ": ", AboutLine(text, error));
+    return absl::StrCat(RecordPlace(file, position_.offset), ": ", AboutLine(text, error));
   };
   if (options_.bad_line != v1::Data::SKIP) return absl::InvalidArgumentError(told());
   if (options_.skipped != nullptr && options_.skipped->fetch_add(1, std::memory_order_relaxed) == 0) {

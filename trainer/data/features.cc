@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/status_macros.h"
+#include "trainer/data/data_statistics.h"
 #include "trainer/data/salt_ids.h"
-#include "trainer/data/statistics.h"
 
 namespace weir {
 namespace {

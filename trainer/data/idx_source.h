@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/data/byte_source.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/record_source.h"
 
 namespace weir {

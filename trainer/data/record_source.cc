@@ -1,15 +1,6 @@
 #include "trainer/data/record_source.h"
 
-#include "absl/strings/str_cat.h"
-#include "trainer/data/idx_source.h"
-#include "trainer/data/line_source.h"
-
 namespace weir {
-
-absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(const DataFile& file, const Segment& segment) {
-  if (file.idx != nullptr) return IdxSource::Open(file, segment);
-  return LineSource::Open(file, segment);
-}
 
 int64_t RecordSource::Skip(int64_t records) {
   std::string_view record;
@@ -17,12 +8,6 @@ int64_t RecordSource::Skip(int64_t records) {
   int64_t skipped = 0;
   while (skipped < records && Next(&record, &offset)) ++skipped;
   return skipped;
-}
-
-std::string RecordSource::Place(const DataFile& file, int64_t offset) {
-  if (file.idx != nullptr) return absl::StrCat(file.name, ", example ", offset, " from 0");
-  const absl::StatusOr<int64_t> number = LineNumber(file, offset);
-  return number.ok() ? absl::StrCat(file.name, ":", *number) : absl::StrCat(file.name, ", byte ", offset);
 }
 
 }  // namespace weir

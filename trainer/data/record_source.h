@@ -1,15 +1,12 @@
 // Records of a file or of a part of it: lines of text, or examples of fixed size. One thread at a time.
+// trainer/data/open_records.h opens the kind that a file needs.
 #ifndef WEIR_TRAINER_DATA_RECORD_SOURCE_H_
 #define WEIR_TRAINER_DATA_RECORD_SOURCE_H_
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "trainer/data/data_set.h"
 
 namespace weir {
 
@@ -24,12 +21,6 @@ class RecordSource {
   // Skips up to `records` records and returns how many were skipped; fewer if Next returns false.
   virtual int64_t Skip(int64_t records);
   const absl::Status& status() const { return status_; }
-
-  // Opens a source of the kind that `file` needs; `file` must outlive the source.
-  static absl::StatusOr<std::unique_ptr<RecordSource>> Open(const DataFile& file, const Segment& segment);
-
-  // Returns the name of the record at `offset` for messages: "data/train.tsv:17". Reads text up to there.
-  static std::string Place(const DataFile& file, int64_t offset);
 
  protected:
   absl::Status status_;

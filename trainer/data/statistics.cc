@@ -3,112 +3,24 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <limits>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/feature_id.h"
-#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
 #include "trainer/data/lines_ahead.h"
+#include "trainer/data/statistics_bytes.h"
 
 namespace weir {
 namespace {
 
 constexpr uint32_t kContributionMagic = 0x31435357;  // "WSC1"
-constexpr uint32_t kStatisticsMagic = 0x31545357;    // "WST1"
-
-// Little-endian values one after the other, and a checksum over all of them at the end.
-class Writer {
- public:
-  template <typename T>
-  void Put(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void PutVarint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
-    bytes_.push_back(static_cast<char>(value));
-  }
-  void PutMoments(const Moments& m) {
-    Put(m.count);
-    Put(m.mean);
-    Put(m.m2);
-  }
-  std::string Finish() && {
-    Put(StableHash(bytes_));
-    return std::move(bytes_);
-  }
-
- private:
-  std::string bytes_;
-};
-
-// Whether a column of floats can have such moments. Sums of a few thousand of them stay far from the ends of their
-// types.
-bool CanBe(const Moments& m) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  constexpr double kMostExamples = int64_t{1} << 48;
-  return m.count >= 0 && static_cast<double>(m.count) <= kMostExamples && std::abs(m.mean) <= kLargest && m.m2 >= 0 &&
-         m.m2 <= 4 * kLargest * kLargest * kMostExamples;
-}
-
-class Reader {
- public:
-  // Any wrong byte makes ok() false; the values read are then zeros.
-  Reader(std::string_view bytes, uint32_t magic) : rest_(bytes) {
-    uint64_t sum = 0;
-    ok_ = bytes.size() >= sizeof(sum);
-    if (!ok_) return;
-    rest_ = bytes.substr(0, bytes.size() - sizeof(sum));
-    std::memcpy(&sum, bytes.data() + rest_.size(), sizeof(sum));
-    ok_ = sum == StableHash(rest_) && Get<uint32_t>() == magic;
-  }
-  template <typename T>
-  T Get() {
-    T value{};
-    ok_ = ok_ && rest_.size() >= sizeof(T);
-    if (!ok_) return value;
-    std::memcpy(&value, rest_.data(), sizeof(T));
-    rest_.remove_prefix(sizeof(T));
-    return value;
-  }
-  uint64_t GetVarint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const uint8_t byte = Get<uint8_t>();
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
-    }
-    ok_ = false;
-    return 0;
-  }
-  Moments GetMoments() {
-    Moments m;
-    m.count = Get<int64_t>();
-    m.mean = Get<double>();
-    m.m2 = Get<double>();
-    ok_ = ok_ && CanBe(m);
-    return ok_ ? m : Moments();
-  }
-  // A number of things of at least `size` bytes each that follow; 0 when so many cannot follow.
-  size_t GetCount(size_t size) {
-    const uint64_t n = Get<uint64_t>();
-    ok_ = ok_ && n <= rest_.size() / size;
-    return ok_ ? static_cast<size_t>(n) : 0;
-  }
-  bool ok() const { return ok_; }
-  bool done() const { return ok_ && rest_.empty(); }
-
- private:
-  std::string_view rest_;
-  bool ok_ = false;
-};
 
 struct StreamStatistics {
   std::vector<Moments> moments;
@@ -187,79 +99,7 @@ void AddCounts(const std::vector<std::pair<uint64_t, uint64_t>>& other,
   *counts = std::move(sum);
 }
 
-absl::Status Damaged() { return absl::DataLossError("data statistics: the bytes are cut or damaged"); }
-
 }  // namespace
-
-void Moments::Add(double x) {
-  ++count;
-  const double distance = x - mean;
-  mean += distance / static_cast<double>(count);
-  m2 += distance * (x - mean);
-}
-
-void Moments::Add(const Moments& other) {
-  if (other.count == 0) return;
-  if (count == 0) {
-    *this = other;
-    return;
-  }
-  const double a = static_cast<double>(count);
-  const double b = static_cast<double>(other.count);
-  const double distance = other.mean - mean;
-  mean += distance * (b / (a + b));
-  m2 += other.m2 + distance * distance * (a * b / (a + b));
-  count += other.count;
-}
-
-double Moments::Deviation() const {
-  const double deviation = count == 0 ? 0 : std::sqrt(m2 / static_cast<double>(count));
-  return deviation > 0 ? deviation : 1;
-}
-
-bool DataStatistics::Keeps(uint64_t key) const {
-  if (min_count_ <= 1) return true;
-  for (size_t i = index_[key >> index_shift_]; i < kept_.size() && kept_[i] <= key; ++i) {
-    if (kept_[i] == key) return true;
-  }
-  return false;
-}
-
-void DataStatistics::BuildIndex() {
-  int bits = 1;
-  while ((size_t{1} << bits) < kept_.size() && bits < 31) ++bits;
-  index_shift_ = 64 - bits;
-  index_.resize(size_t{1} << bits);
-  size_t at = 0;
-  for (size_t top = 0; top < index_.size(); ++top) {
-    while (at < kept_.size() && kept_[at] >> index_shift_ < top) ++at;
-    index_[top] = static_cast<uint32_t>(at);
-  }
-}
-
-std::string DataStatistics::Serialize() const {
-  Writer out;
-  out.Put(kStatisticsMagic);
-  out.Put<uint64_t>(moments_.size());
-  for (const Moments& m : moments_) out.PutMoments(m);
-  out.Put(min_count_);
-  out.Put<uint64_t>(kept_.size());
-  for (const uint64_t key : kept_) out.Put(key);
-  return std::move(out).Finish();
-}
-
-absl::StatusOr<DataStatistics> DataStatistics::Parse(std::string_view bytes) {
-  Reader in(bytes, kStatisticsMagic);
-  DataStatistics statistics;
-  statistics.moments_.resize(in.GetCount(24));
-  for (Moments& m : statistics.moments_) m = in.GetMoments();
-  statistics.min_count_ = in.Get<int64_t>();
-  statistics.kept_.resize(in.GetCount(8));
-  for (uint64_t& key : statistics.kept_) key = in.Get<uint64_t>();
-  if (!in.done() || !std::is_sorted(statistics.kept_.begin(), statistics.kept_.end())) return Damaged();
-  statistics.BuildIndex();
-  return statistics;
-}
 
 bool NeedsStatistics(const DataSpec& spec) {
   if (spec.config.ids().min_count() > 1) return true;
@@ -290,8 +130,7 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
   if (const int64_t skipped = pass.skipped.load(); skipped > 0) {
     LOG(WARNING) << skipped << " lines did not parse and are left out of the data statistics (data.bad_line: SKIP)";
   }
-  Writer out;
-  out.Put(kContributionMagic);
+  StatisticsWriter out(kContributionMagic);
   out.Put<uint64_t>(static_cast<uint64_t>(streams.count));
   std::vector<std::pair<uint64_t, uint64_t>> counts;
   for (int i = 0; i < streams.count; ++i) {
@@ -320,12 +159,12 @@ absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::
   std::vector<bool> there(streams, false);
   std::vector<std::pair<uint64_t, uint64_t>> counts;
   for (const std::string& contribution : contributions) {
-    Reader in(contribution, kContributionMagic);
+    StatisticsReader in(contribution, kContributionMagic);
     for (size_t n = in.GetCount(16); n > 0; --n) {
       const uint64_t stream = in.Get<uint64_t>();
       std::vector<Moments> of_stream(in.GetCount(24));
       for (Moments& m : of_stream) m = in.GetMoments();
-      if (!in.ok() || stream >= streams) return Damaged();
+      if (!in.ok() || stream >= streams) return DamagedStatistics();
       if (there[stream])
         return absl::DataLossError(absl::StrCat("data statistics: stream ", stream, " is there twice"));
       there[stream] = true;
@@ -337,13 +176,13 @@ absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::
       key = last += in.GetVarint();
       count = in.GetVarint();
     }
-    if (!in.done() || !std::is_sorted(more.begin(), more.end())) return Damaged();
+    if (!in.done() || !std::is_sorted(more.begin(), more.end())) return DamagedStatistics();
     AddCounts(more, &counts);
   }
   std::vector<LaneRange> present;
   for (size_t s = 0; s < streams; ++s) {
     if (!there[s]) return absl::DataLossError(absl::StrCat("data statistics: stream ", s, " is missing"));
-    if (moments[s].size() != moments[0].size()) return Damaged();
+    if (moments[s].size() != moments[0].size()) return DamagedStatistics();
     present.push_back({static_cast<int>(s), 1});
   }
   for (const LaneAdd& add : TreeAdds(present, static_cast<int>(streams))) {
@@ -351,7 +190,8 @@ absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::
     const std::vector<Moments>& right = moments[static_cast<size_t>(add.right)];
     for (size_t i = 0; i < left.size(); ++i) left[i].Add(right[i]);
   }
-  if (!std::all_of(moments[0].begin(), moments[0].end(), CanBe)) return Damaged();
+  if (!std::all_of(moments[0].begin(), moments[0].end(), [](const Moments& m) { return m.Plausible(); }))
+    return DamagedStatistics();
   DataStatistics merged;
   merged.moments_ = std::move(moments[0]);
   merged.min_count_ = spec.config.ids().min_count();

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "trainer/data/data_set.h"
+#include "trainer/data/data_file.h"
 
 namespace weir {
 

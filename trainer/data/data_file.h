@@ -1,0 +1,51 @@
+// One file of a data set, and the parts of it that streams read.
+#ifndef WEIR_TRAINER_DATA_DATA_FILE_H_
+#define WEIR_TRAINER_DATA_DATA_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weir {
+
+enum class Compression { kNone, kGzip, kZstd };
+
+struct IdxFile;
+
+struct DataFile {
+  std::string path;  // path to open
+  std::string name;  // name in the job, for messages
+  int64_t bytes = 0;
+  Compression compression = Compression::kNone;
+  // xxh3 of a few blocks of the file; usually distinguishes two versions of equal size.
+  uint64_t sample = 0;
+  // Set for files in IDX format, else null.
+  std::shared_ptr<const IdxFile> idx = nullptr;
+
+  bool compressed() const { return compression != Compression::kNone; }
+};
+
+// Fields of the headers of an IDX file and of its labels.
+struct IdxFile {
+  int64_t examples = 0;
+  int64_t values = 0;  // bytes per example
+  int64_t header_bytes = 0;
+  std::shared_ptr<const DataFile> labels = nullptr;  // may be null
+  int64_t labels_header_bytes = 0;
+};
+
+// Part of one file that belongs to a stream: lines that begin in bytes [begin, end), or examples [begin, end) of an IDX
+// file. A compressed file is always read from its start to its end.
+struct Segment {
+  int64_t file = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  // If above 1, records are dealt in turn: of the records of all such segments, in the order of the files and without
+  // headers, the stream has those whose number mod modulus is remainder.
+  int64_t modulus = 1;
+  int64_t remainder = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_DATA_FILE_H_
