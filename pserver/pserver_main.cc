@@ -1,12 +1,8 @@
 // pserver: one parameter server. See `pserver --help`.
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,7 +11,6 @@
 #include "absl/time/clock.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/clock.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -27,6 +22,7 @@
 #include "ops/arithmetic.h"
 #include "pserver/cluster/cluster.h"
 #include "pserver/cluster/cluster_flags.h"
+#include "pserver/cluster/job_program.h"
 #include "pserver/fault_point.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/server/server_core.h"
@@ -35,15 +31,9 @@
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 
-ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
-ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");
-ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
-ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
 ABSL_FLAG(int64_t, pending_rows_mb, 1024,
           "MiB of rows that one trainer's pushes of a step may take here, beside 64 KiB for each example");
-ABSL_FLAG(int64_t, digest_every, -1,
-          "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
 namespace {
@@ -62,12 +52,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kGrace = absl::Seconds(2);
 // For the network to shut down behind it. gRPC without the threads or the memory that it needs never comes to an end.
 constexpr absl::Duration kEnd = absl::Seconds(10);
-
-std::string ProcessName() {
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  return absl::StrCat(host, ":", getpid());
-}
 
 // What one run needs, in the order in which it must be taken down (backwards).
 struct Runtime {
@@ -167,33 +151,9 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   return status;
 }
 
-int Main(int argc, char** argv) {
-  ExitWhenOutOfMemory("pserver");
-  StopSignals signals;
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
-  if (!command.ok()) {
-    std::fprintf(stderr, "pserver: %s\n", std::string(command.status().message()).c_str());
-    return kExitBadInput;
-  }
-  if (command->help) {
-    std::fputs(HelpText(kUsage).c_str(), stdout);
-    return kExitOk;
-  }
-  if (!command->rest.empty()) {
-    std::fprintf(stderr, "pserver: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
-    return kExitBadInput;
-  }
-  if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
-    command->overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
-  }
-  const absl::Status status = Run(command->overrides, &signals);
-  if (!status.ok()) std::fprintf(stderr, "pserver: %s\n", std::string(status.message()).c_str());
-  return ExitCodeOf(status);
-}
-
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return weir::RunJobProgram({.name = "pserver", .usage = weir::kUsage, .run = weir::Run}, argc, argv);
+}

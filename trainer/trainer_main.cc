@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,7 +17,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -35,6 +33,7 @@
 #include "pserver/client/client.h"
 #include "pserver/cluster/cluster.h"
 #include "pserver/cluster/cluster_flags.h"
+#include "pserver/cluster/job_program.h"
 #include "pserver/embedded/in_process.h"
 #include "pserver/fault_point.h"
 #include "pserver/network/grpc_transport.h"
@@ -45,17 +44,11 @@
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 
-ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
-ABSL_FLAG(std::string, program, "", "main program dumped by `transpile`, instead of the one made from the job");
-ABSL_FLAG(std::string, startup_program, "", "startup program dumped by `transpile`; goes with --program");
 ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in checkpoint.dir");
-ABSL_FLAG(int, threads, 0, "threads of this process, over train.threads; 0 = train.threads, or all cores");
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
-ABSL_FLAG(int64_t, digest_every, -1,
-          "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
 namespace weir {
@@ -72,12 +65,6 @@ constexpr char kUsage[] =
     "\n"
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
-
-std::string ProcessName() {
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  return absl::StrCat(host, ":", getpid());
-}
 
 // What one run needs, in the order in which it must be taken down (backwards).
 struct Runtime {
@@ -171,6 +158,41 @@ absl::Status OpenDevice(Runtime* r) {
   return absl::OkStatus();
 }
 
+// Makes the one server of a job in this process.
+absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, const std::string& plan_text,
+                                                          ThreadPool* pool) {
+  ASSIGN_OR_RETURN(Programs server, ServerPrograms(job, 0, "", ""));
+  PlaceTablesOnDisk(job, &server.main);
+  const v1::JobConfig& config = job.config;
+  std::vector<ServerOptions> servers(1);
+  servers[0] = {.server_id = 0,
+                .main = std::move(server.main),
+                .startup = std::move(server.startup),
+                .job_name = config.name(),
+                .plan_text = plan_text,
+                .sync = config.distribute().sync(),
+                .reproducible = config.distribute().reproducible(),
+                .deadlines = config.deadlines(),
+                .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
+                .row_files = RowFiles(job),
+                .process = ProcessName(),
+                .arithmetic = ResolvedArithmetic(),
+                .clock = Clock::Real(),
+                .pool = pool};
+  return InProcessServers::Create(std::move(servers), /*tick_thread=*/true);
+}
+
+// Connects to the servers of the cluster.
+absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, int lanes) {
+  // Two over TCP, one through a socket. A file of each lane, and a few more.
+  const int servers = static_cast<int>(cluster.pservers.size());
+  const int files = lanes + 32;
+  RETURN_IF_ERROR(WantDescriptors(
+      3 * servers + files, absl::StrCat("3 connections to each of ", servers, " servers and ", files, " files")));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, MakeGrpcTransport({.endpoints = cluster.pservers}));
+  return WithFaultPoint(std::move(network), cluster.trainer_id);
+}
+
 absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
@@ -182,35 +204,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   ASSIGN_OR_RETURN(r->programs,
                    TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
-  if (IsEmbedded(r->cluster)) {
-    ASSIGN_OR_RETURN(Programs server, ServerPrograms(r->job, 0, "", ""));
-    PlaceTablesOnDisk(r->job, &server.main);
-    std::vector<ServerOptions> servers(1);
-    servers[0] = {
-        .server_id = 0,
-        .main = std::move(server.main),
-        .startup = std::move(server.startup),
-        .job_name = r->job.config.name(),
-        .plan_text = r->plan_text,
-        .sync = r->job.config.distribute().sync(),
-        .reproducible = r->job.config.distribute().reproducible(),
-        .deadlines = r->job.config.deadlines(),
-        .checkpoint_dir = r->job.config.checkpoint().dir().empty() ? "" : r->job.Path(r->job.config.checkpoint().dir()),
-        .row_files = RowFiles(r->job),
-        .process = ProcessName(),
-        .arithmetic = ResolvedArithmetic(),
-        .clock = Clock::Real(),
-        .pool = r->pool.get()};
-    ASSIGN_OR_RETURN(r->transport, InProcessServers::Create(std::move(servers), /*tick_thread=*/true));
-  } else {
-    // Two over TCP, one through a socket. A file of each lane, and a few more.
-    const int servers = static_cast<int>(r->cluster.pservers.size());
-    const int files = train.lanes() + 32;
-    RETURN_IF_ERROR(WantDescriptors(
-        3 * servers + files, absl::StrCat("3 connections to each of ", servers, " servers and ", files, " files")));
-    ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, MakeGrpcTransport({.endpoints = r->cluster.pservers}));
-    ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(network), r->cluster.trainer_id));
-  }
+  ASSIGN_OR_RETURN(r->transport, IsEmbedded(r->cluster) ? EmbeddedServer(r->job, r->plan_text, r->pool.get())
+                                                        : Connect(r->cluster, train.lanes()));
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client,
                    Client::Create({.plan = r->programs.main.plan(),
@@ -295,33 +290,9 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  ExitWhenOutOfMemory("trainer");
-  StopSignals signals;
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  absl::StatusOr<CommandLine> command = ParseCommandLine(argc, argv);
-  if (!command.ok()) {
-    std::fprintf(stderr, "trainer: %s\n", std::string(command.status().message()).c_str());
-    return kExitBadInput;
-  }
-  if (command->help) {
-    std::fputs(HelpText(kUsage).c_str(), stdout);
-    return kExitOk;
-  }
-  if (!command->rest.empty()) {
-    std::fprintf(stderr, "trainer: unexpected argument '%s'; see --help\n", command->rest[0].c_str());
-    return kExitBadInput;
-  }
-  if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
-    command->overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
-  }
-  const absl::Status status = Run(command->overrides, &signals);
-  if (!status.ok()) std::fprintf(stderr, "trainer: %s\n", std::string(status.message()).c_str());
-  return ExitCodeOf(status);
-}
-
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return weir::RunJobProgram({.name = "trainer", .usage = weir::kUsage, .run = weir::Run}, argc, argv);
+}
