@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -107,11 +108,9 @@ absl::Status WriteScores(const PredictOptions& o, const std::string& mine, const
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
+// Opens the files to score, the same at all trainers, for the streams of this one.
+absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, const Model& model) {
   const v1::JobConfig& config = o.job->config;
-  ASSIGN_OR_RETURN(const Model model, LoadModel(o));
   const DataSpec spec = MakeDataSpec(config, o.job->directory, o.programs->main);
   std::optional<DataStatistics> statistics;
   if (NeedsStatistics(spec)) {
@@ -128,19 +127,23 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
     source.Clear();
     source.add_files(o.input);
   }
-  ASSIGN_OR_RETURN(DataSet data, DataSet::Open(config.data(), source, o.input.empty() ? o.job->directory : "",
-                                               o.input.empty() ? "data.eval" : "--input"));
+  const std::string field = o.input.empty() ? "data.eval" : "--input";
+  ASSIGN_OR_RETURN(DataSet data, DataSet::Open(config.data(), source, o.input.empty() ? o.job->directory : "", field));
   std::vector<Input> inputs = ProgramInputs(*o.programs);
-  inputs.push_back(DataInput(o.input.empty() ? "data.eval" : "--input", data));
+  inputs.push_back(DataInput(field, data));
   RETURN_IF_ERROR(CheckSameInputs(o.client, o.trainer_id, o.programs->main.plan().trainers(), inputs));
-  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader,
-                   LaneReader::Create(std::move(data), {.spec = spec,
-                                                        .streams = spec.StreamsOf(o.trainer_id),
-                                                        .statistics = statistics.has_value() ? &*statistics : nullptr,
-                                                        .one_pass_in_order = true,
-                                                        .with_positions = true,
-                                                        .labels_may_be_missing = true,
-                                                        .threads = o.reader_threads}));
+  return LaneReader::Create(std::move(data), {.spec = spec,
+                                              .streams = spec.StreamsOf(o.trainer_id),
+                                              .statistics = statistics.has_value() ? &*statistics : nullptr,
+                                              .one_pass_in_order = true,
+                                              .with_positions = true,
+                                              .labels_may_be_missing = true,
+                                              .threads = o.reader_threads});
+}
+
+absl::StatusOr<std::unique_ptr<Session>> StartSession(const PredictOptions& o, int64_t step,
+                                                      const std::vector<Column>& columns) {
+  const v1::JobConfig& config = o.job->config;
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create({.main = o.programs->main,
                                     .startup = o.programs->startup,
@@ -148,49 +151,64 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
                                     .device = o.device,
                                     .cpu_ops = {config.train().cpu_ops().begin(), config.train().cpu_ops().end()},
                                     .precision = PrecisionOf(config.train()),
-                                    .columns = reader->columns(),
+                                    .columns = columns,
                                     .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                     .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),
                                     .channel = o.client,
                                     .pool = o.pool}));
-  o.client->SetFirstStep(model.step);
-  RETURN_IF_ERROR(session->Start(model.step));
+  o.client->SetFirstStep(step);
+  RETURN_IF_ERROR(session->Start(step));
+  return session;
+}
 
+// Appends the predictions for the batches that `executor` has just run.
+absl::Status AddScores(Executor& executor, const std::vector<LaneBatch>& batches, const std::string& prediction,
+                       Scores* scores) {
+  for (size_t lane = 0; lane < batches.size(); ++lane) {
+    const LaneBatch& batch = batches[lane];
+    if (batch.examples == 0) continue;
+    const Tensor& p = std::get<Tensor>(*executor.Find(static_cast<int>(lane), prediction));
+    scores->width = p.size() / batch.examples;
+    if (scores->width < 1 || scores->width * batch.examples != p.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("prediction '", prediction, "' is ", ShapeString(p.dims()),
+                                                     " for ", batch.examples,
+                                                     " examples; expected as many values for each"));
+    }
+    scores->positions.insert(scores->positions.end(), batch.positions.begin(), batch.positions.end());
+    scores->values.insert(scores->values.end(), p.data<float>(), p.data<float>() + p.size());
+  }
+  return absl::OkStatus();
+}
+
+// Exchanges the numbers of examples scored; the result is by trainer.
+absl::StatusOr<std::vector<int64_t>> ExchangeCounts(Client* client, size_t mine) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> counts, OfAll(client, "scored", absl::StrCat(mine)));
+  std::vector<int64_t> scored;
+  for (const std::string& count : counts) {
+    if (!absl::SimpleAtoi(count, &scored.emplace_back()))
+      return absl::InternalError("what a trainer says of its scores cannot be read");
+  }
+  return scored;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
+  ASSIGN_OR_RETURN(const Model model, LoadModel(o));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, StartSession(o, model.step, reader->columns()));
   Scores mine;
   RETURN_IF_ERROR(session->Forward(
       model.step, reader.get(), [&] { return o.client->JobStatus(); },
       [&](Executor& executor, const std::vector<LaneBatch>& batches) {
-        for (size_t lane = 0; lane < batches.size(); ++lane) {
-          if (batches[lane].examples == 0) continue;
-          const Tensor& p = std::get<Tensor>(*executor.Find(static_cast<int>(lane), session->loss().prediction()));
-          mine.width = p.size() / batches[lane].examples;
-          if (mine.width < 1 || mine.width * batches[lane].examples != p.size()) {
-            return absl::InvalidArgumentError(absl::StrCat("prediction '", session->loss().prediction(), "' is ",
-                                                           ShapeString(p.dims()), " for ", batches[lane].examples,
-                                                           " examples; expected as many values for each"));
-          }
-          mine.positions.insert(mine.positions.end(), batches[lane].positions.begin(), batches[lane].positions.end());
-          mine.values.insert(mine.values.end(), p.data<float>(), p.data<float>() + p.size());
-        }
-        return absl::OkStatus();
+        return AddScores(executor, batches, session->loss().prediction(), &mine);
       }));
   mine.skipped = reader->skipped_positions();
-
-  ASSIGN_OR_RETURN(const std::vector<std::string> counts,
-                   OfAll(o.client, "scored", absl::StrCat(mine.positions.size())));
-  int64_t examples = 0;
-  std::vector<int64_t> scored;
-  for (const std::string& count : counts) {
-    int64_t of_one = 0;
-    if (!absl::SimpleAtoi(count, &of_one))
-      return absl::InternalError("what a trainer says of its scores cannot be read");
-    examples += of_one;
-    scored.push_back(of_one);
-  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> scored, ExchangeCounts(o.client, mine.positions.size()));
   RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored) : SendScores(o, mine));
-  // Nobody ends well without the file.
+  // No trainer ends well without the file.
   RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
-  return examples;
+  return std::accumulate(scored.begin(), scored.end(), int64_t{0});
 }
 
 }  // namespace weir
