@@ -29,7 +29,7 @@
 #include "pserver/embedded/geo_channel.h"
 #include "trainer/half_async.h"
 #include "trainer/row_cache.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 

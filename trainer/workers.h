@@ -15,7 +15,7 @@
 #include "trainer/session.h"
 #include "trainer/this_trainer.h"
 #include "transpiler/job.h"
-#include "transpiler/transpile.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 
