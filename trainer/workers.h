@@ -46,7 +46,7 @@ class Workers {
   void SetLossScale(float scale);
   // Runs batch `batch` of step `step` on all workers at once; `batches` and the results by worker. As Session::Train.
   absl::StatusOr<std::vector<StepResult>> Train(int64_t step, int batch, std::vector<std::vector<LaneBatch>>* batches);
-  // As ChannelStack::Finish.
+  // Ends the exchanges of geo after the last step (ChannelStack::Finish).
   absl::Status Finish() { return channels_->Finish(); }
 
  private:

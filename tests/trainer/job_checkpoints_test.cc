@@ -1,0 +1,197 @@
+// Agreement of the trainers of a job over its checkpoints: the beginning, the numbers, the last one, deferred errors.
+#include "trainer/job_checkpoints.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status_macros.h"
+#include "framework/checkpoint/directory.h"
+#include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/hand_made_cluster.h"
+#include "trainer/beginning.h"
+#include "trainer/deferred_error.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::ElementsAre;
+
+// A cluster whose trainers have joined, with the checkpoints of each.
+class JobCheckpointsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = testing::TempDir() + "/job_checkpoints." + testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    config_.config.set_name("job");
+    config_.config.mutable_checkpoint()->set_dir(dir_);
+  }
+  void TearDown() override {
+    checkpoints_.clear();
+    cluster_.reset();
+    std::fclose(out_);
+    fs::remove_all(dir_);
+  }
+
+  void StartCluster(const HandMadeJob& job) {
+    checkpoints_.clear();
+    cluster_.reset();
+    job_ = job;
+    ClusterOptions options = OptionsFor(job);
+    options.checkpoint_dir = dir_;
+    auto cluster = InProcessCluster::Create(std::move(options));
+    CHECK(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    ASSERT_EQ(cluster_->RunTrainers([&](int t) { return cluster_->client(t).Join(); }), absl::OkStatus());
+    checkpoints_.resize(static_cast<size_t>(job.trainers));
+  }
+  ThisTrainer Trainer(int t) {
+    return {.id = t, .trainers = job_.trainers, .sync = job_.sync, .client = &cluster_->client(t)};
+  }
+  // Agrees on the beginning; the trainer then has its checkpoints.
+  absl::StatusOr<Begun> BeginTrainer(int t, bool resume) {
+    auto checkpointing = std::make_unique<Checkpointing>(dir_, config_.config, cluster_->options().plan, "a.tsv\n",
+                                                         &cluster_->client(t));
+    ASSIGN_OR_RETURN(
+        const Begun begun,
+        Begin({.trainer = Trainer(t), .job = &config_, .checkpoints = checkpointing.get(), .resume = resume}));
+    checkpoints_[static_cast<size_t>(t)] =
+        std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = Trainer(t),
+                                                                 .checkpointing = std::move(checkpointing),
+                                                                 .first_number = begun.beginning.point.step,
+                                                                 .progress = &progress_});
+    return begun;
+  }
+  absl::Status Train(int t, int first, int steps) {
+    HandMadeParams params;
+    RETURN_IF_ERROR(ReceiveHandMade(job_, &cluster_->client(t), &params));
+    for (int step = first; step < steps; ++step)
+      RETURN_IF_ERROR(RunHandMadeStep(job_, t, {.step = step}, &cluster_->client(t), &params).status());
+    return absl::OkStatus();
+  }
+  JobCheckpoints& checkpoints(int t) { return *checkpoints_[static_cast<size_t>(t)]; }
+
+  std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    const absl::StatusOr<std::vector<CheckpointPath>> all = ListCheckpoints(dir_);
+    CHECK(all.ok()) << all.status();
+    for (const CheckpointPath& each : *all) names.push_back(each.name);
+    return names;
+  }
+
+  HandMadeJob job_;
+  Job config_;
+  std::string dir_;
+  std::FILE* const out_ = std::tmpfile();
+  Progress progress_{out_, /*live=*/false, absl::Seconds(5), Clock::Real()};
+  std::unique_ptr<InProcessCluster> cluster_;
+  std::vector<std::unique_ptr<JobCheckpoints>> checkpoints_;
+};
+
+TEST_F(JobCheckpointsTest, InSyncTheFirstTrainerWritesAndAllResumeAtItsStep) {
+  StartCluster({.servers = 2, .trainers = 2});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(BeginTrainer(t, /*resume=*/false).status());
+    RETURN_IF_ERROR(Train(t, 0, 3));
+    return checkpoints(t).Save({.step = 3, .version = 3});
+  }),
+            absl::OkStatus());
+  EXPECT_THAT(Names(), ElementsAre("step-000000000003"));
+
+  StartCluster({.servers = 2, .trainers = 2});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
+    EXPECT_TRUE(begun.beginning.resumed);
+    EXPECT_EQ(begun.step, 3);
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+}
+
+TEST_F(JobCheckpointsTest, InAsyncEachTrainerResumesAtItsOwnStep) {
+  StartCluster({.trainers = 2, .sync = false});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(BeginTrainer(t, /*resume=*/false).status());
+    return Train(t, 0, t == 0 ? 2 : 5);
+  }),
+            absl::OkStatus());
+  ASSERT_EQ(checkpoints(0).Save({.step = 2, .version = 0}), absl::OkStatus());
+  ASSERT_EQ(checkpoints(1).Save({.step = 5, .version = 0}), absl::OkStatus());  // writes nothing
+  EXPECT_THAT(Names(), ElementsAre("step-000000000002"));
+
+  StartCluster({.trainers = 2, .sync = false});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
+    EXPECT_EQ(begun.step, t == 0 ? 2 : 5);
+    EXPECT_EQ(begun.beginning.point.step, 2);
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+}
+
+TEST_F(JobCheckpointsTest, InAsyncTheLastCheckpointHasTheStepsOfAll) {
+  StartCluster({.trainers = 2, .sync = false});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(BeginTrainer(t, /*resume=*/false).status());
+    RETURN_IF_ERROR(Train(t, 0, 2 + t));
+    const BorderState at = {.step = 2 + t, .version = 0};
+    RETURN_IF_ERROR(checkpoints(t).Save(at));
+    RETURN_IF_ERROR(cluster_->client(t).Exchange("end", "", /*kept=*/true).status());
+    return checkpoints(t).SaveLast(at);
+  }),
+            absl::OkStatus());
+  const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(dir_ + "/step-000000000002");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_THAT(manifest->data().trainer_steps(), ElementsAre(2, 3));
+}
+
+TEST_F(JobCheckpointsTest, AStepIsSavedOnceAndItsEvaluationIsAdded) {
+  StartCluster({});
+  ASSERT_TRUE(BeginTrainer(0, /*resume=*/false).ok());
+  ASSERT_EQ(Train(0, 0, 1), absl::OkStatus());
+  ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
+  checkpoints(0).RecordEvaluation(2, {.samples = 1, .loss = 0.25});  // of another step
+  EXPECT_FALSE(ReadManifest(dir_ + "/step-000000000001")->has_eval_loss());
+  checkpoints(0).RecordEvaluation(1, {.samples = 1, .loss = 0.5});
+  ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
+  EXPECT_EQ(ReadManifest(dir_ + "/step-000000000001")->eval_loss(), 0.5);
+}
+
+TEST_F(JobCheckpointsTest, AJobWithoutCheckpointsDoesNothing) {
+  StartCluster({});
+  JobCheckpoints none({.trainer = Trainer(0), .progress = &progress_});
+  EXPECT_FALSE(none.keeps());
+  EXPECT_EQ(none.Save({.step = 1, .version = 1}), absl::OkStatus());
+  EXPECT_EQ(none.SaveLast({.step = 1, .version = 1}), absl::OkStatus());
+  EXPECT_THAT(Names(), ElementsAre());
+}
+
+TEST_F(JobCheckpointsTest, AnErrorIsDeferredUntilTheParametersAreSaved) {
+  StartCluster({});
+  DeferredError deferred(&cluster_->client(0), /*saves=*/true);
+  EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::OkStatus());
+  EXPECT_TRUE(cluster_->client(0).StopRequested());
+  EXPECT_EQ(deferred.Defer(absl::NotFoundError("second")), absl::OkStatus());
+  EXPECT_EQ(deferred.error(), absl::NotFoundError("first"));
+  deferred.Saved();
+  EXPECT_EQ(deferred.Defer(absl::NotFoundError("third")), absl::NotFoundError("third"));
+}
+
+TEST_F(JobCheckpointsTest, WithoutCheckpointsNoErrorIsDeferred) {
+  StartCluster({});
+  DeferredError deferred(&cluster_->client(0), /*saves=*/false);
+  EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::NotFoundError("first"));
+  EXPECT_EQ(deferred.error(), absl::OkStatus());
+  EXPECT_FALSE(cluster_->client(0).StopRequested());
+}
+
+}  // namespace
+}  // namespace weir
