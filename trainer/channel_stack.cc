@@ -18,9 +18,14 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
     if (table.has_cache()) caches[table.name()] = table.cache();
   }
   if (!caches.empty()) {
-    ParamChannel*& rows = mode.prefetch_rows ? stack->rows_ahead_ : stack->steps_;
-    stack->cache_ = std::make_unique<RowCacheChannel>(std::move(caches), rows, mode.prefetch_rows);
-    rows = stack->cache_.get();
+    RowSource* const rows = mode.prefetch_rows ? stack->rows_ahead_ : stack->steps_;
+    stack->cache_ = std::make_unique<CachedRowSource>(std::move(caches), rows, mode.prefetch_rows);
+    if (mode.prefetch_rows) {
+      stack->rows_ahead_ = stack->cache_.get();
+    } else {
+      stack->cached_steps_ = std::make_unique<ChannelWithRows>(stack->cache_.get(), stack->steps_);
+      stack->steps_ = stack->cached_steps_.get();
+    }
   }
   if (mode.workers > 1) {
     const v1::Deadlines& deadlines = o.config->deadlines();

@@ -4,13 +4,13 @@
 //
 //   AccumulatingChannel   one per worker, made by its Session (train.accumulate_steps)
 //   WorkerGroup           merges the workers' pushes (train.workers > 1)
-//   RowCacheChannel       table.cache
+//   CachedRowSource       table.cache
 //   Client
 //
 // A geo job has GeoChannel in place of the group and the cache. With prefetch_rows, the rows of steps come through a
 // second stack, and so does the cache, since no rows of training pass through the first:
 //
-//   RowCacheChannel       table.cache
+//   CachedRowSource       table.cache
 //   Client::Ahead()
 #ifndef WEIR_TRAINER_CHANNEL_STACK_H_
 #define WEIR_TRAINER_CHANNEL_STACK_H_
@@ -52,8 +52,8 @@ class ChannelStack {
 
   // Returns the channel for the program of a worker, 0 <= worker < TrainingMode.workers.
   ParamChannel* ForSteps(int worker);
-  // Returns the channel that pulls rows ahead of the program; null without prefetch_rows.
-  ParamChannel* ForRowsAhead() { return rows_ahead_; }
+  // Returns the source of rows that are pulled ahead of the program; null without prefetch_rows.
+  RowSource* ForRowsAhead() { return rows_ahead_; }
 
   // Runs fn(worker) for every worker at the same time, and returns the error of the lowest that failed. With one worker
   // it runs on the calling thread.
@@ -64,9 +64,10 @@ class ChannelStack {
  private:
   ChannelStack() = default;
 
-  ParamChannel* steps_ = nullptr;       // below group_ and geo_
-  ParamChannel* rows_ahead_ = nullptr;  // null without prefetch_rows
-  std::unique_ptr<RowCacheChannel> cache_;
+  ParamChannel* steps_ = nullptr;    // below group_ and geo_
+  RowSource* rows_ahead_ = nullptr;  // null without prefetch_rows
+  std::unique_ptr<CachedRowSource> cache_;
+  std::unique_ptr<ChannelWithRows> cached_steps_;  // steps with rows of cache_; null with prefetch_rows
   std::unique_ptr<GeoChannel> geo_;
   std::unique_ptr<WorkerGroup> group_;
 };

@@ -177,7 +177,7 @@ class UnsplitRunImpl : public UnsplitRun {
             .training = true,
             .first_lane = 0,
             .job_lanes = std::max(1, job_.config.train().lanes()),
-            .channel = tables_.channel(),
+            .rows = tables_.rows(),
             .pool = pool_,
             .health = &health_,
             .loss_scale = loss_scaler_.scale(),

@@ -150,9 +150,9 @@ struct UnsplitTables::Table {
   }
 };
 
-class UnsplitTables::RowChannel : public ParamChannel {
+class UnsplitTables::TableRowSource : public RowSource {
  public:
-  explicit RowChannel(const std::map<std::string, std::unique_ptr<Table>>* tables) : tables_(tables) {}
+  explicit TableRowSource(const std::map<std::string, std::unique_ptr<Table>>* tables) : tables_(tables) {}
 
   absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
@@ -170,18 +170,12 @@ class UnsplitTables::RowChannel : public ParamChannel {
     }
     return absl::OkStatus();
   }
-  absl::Status SendDense(const BlockRef&, absl::Span<const LaneTensor>) override { return NotHere(); }
-  absl::Status SendRows(const BlockRef&, int, absl::Span<const LaneRows>) override { return NotHere(); }
-  absl::Status FinishSends(int64_t, v1::Verdict) override { return NotHere(); }
-  absl::Status Receive(const BlockRef&, Tensor*) override { return NotHere(); }
-  absl::Status FinishReceives(StepOutcome*) override { return NotHere(); }
 
  private:
-  static absl::Status NotHere() { return absl::InternalError("an unsplit program talks to nobody"); }
   const std::map<std::string, std::unique_ptr<Table>>* const tables_;
 };
 
-UnsplitTables::UnsplitTables() : channel_(std::make_unique<RowChannel>(&tables_)) {}
+UnsplitTables::UnsplitTables() : row_source_(std::make_unique<TableRowSource>(&tables_)) {}
 
 UnsplitTables::~UnsplitTables() = default;
 

@@ -31,8 +31,8 @@ class UnsplitTables {
   absl::Status Add(const v1::ProgramDesc& main, const v1::VarDesc& var, const Scope& scope);
   bool Has(const std::string& name) const { return tables_.contains(name); }
 
-  // Returns the channel that prefetch ops take rows from. It refuses everything else.
-  ParamChannel* channel() { return channel_.get(); }
+  // Returns the source that prefetch ops take rows from.
+  RowSource* rows() { return row_source_.get(); }
   // Returns the indices of the ops of block 0 that work on rows of tables: Update does their work.
   const std::set<int>& row_ops() const { return row_ops_; }
 
@@ -52,11 +52,11 @@ class UnsplitTables {
 
  private:
   struct Table;
-  class RowChannel;
+  class TableRowSource;
 
   std::map<std::string, std::unique_ptr<Table>> tables_;
   std::set<int> row_ops_;
-  std::unique_ptr<ParamChannel> channel_;
+  std::unique_ptr<RowSource> row_source_;
 };
 
 }  // namespace weir
