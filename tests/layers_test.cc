@@ -56,6 +56,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
         (*rooms)[room].insert(rooms->at(each).begin(), rooms->at(each).end());
       }
     };
+    add("framework/membership", {"framework/base"});
     add("framework/tensor", {"framework/base"});
     add("framework/graph", {"framework/tensor"});
     add("framework/runtime", {"framework/graph"});
@@ -81,8 +82,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/cluster", {"framework/base"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
-    add("pserver/client", {"pserver/protocol"});
-    add("pserver/server", {"pserver/protocol", "pserver/tables"});
+    add("pserver/client", {"pserver/protocol", "framework/membership"});
+    add("pserver/server", {"pserver/protocol", "pserver/tables", "framework/membership"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
     add("pserver/embedded", {"pserver/server"});
     add("pserver", {"pserver/client", "pserver/network", "pserver/embedded"});

@@ -7,69 +7,132 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
+#include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core_impl.h"
 
 namespace weir {
 
-absl::Status ServerCoreImpl::Init() {
+ServerCoreImpl::ServerCoreImpl(ServerOptions options)
+    : options_(std::move(options)),
+      self_(absl::StrCat("server ", options_.server_id, " (", options_.process, ")")),
+      wire_("server", options_.server_id) {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
+}
+
+absl::Status ServerCoreImpl::CheckModes() const {
+  const v1::Plan& plan = options_.main.plan();
+  const bool sync = options_.sync;
+  if (plan.has_sync() && plan.sync() != sync) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync ? "sync" : "async"));
+  }
+  if (!sync && params_->average_by_trainers()) {
+    return absl::InvalidArgumentError(
+        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
+  }
+  if (!sync && plan.async_eager() && params_->norm_rounds() > 0) {
+    return absl::InvalidArgumentError(
+        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
+  }
+  if (plan.trainers() < 1) return absl::InvalidArgumentError("the plan has no trainers");
+  return absl::OkStatus();
+}
+
+size_t ServerCoreImpl::ExchangeRoom(int trainer) const {
+  const v1::Plan& plan = options_.main.plan();
+  // Residuals of a node: of all dense elements, and of rows of each table, whose ids take a byte or two more than in
+  // memory.
+  size_t residuals = 0;
+  if (plan.wire().push() != v1::WIRE_FLOAT32) {
+    for (const v1::PlacedBlock& block : plan.blocks()) {
+      residuals +=
+          block.sparse_gradient() ? kResidualBytes / 8 * 9 : static_cast<size_t>(block.element_count()) * sizeof(float);
+    }
+  }
+  for (const v1::PlacedTable& table : plan.tables())
+    residuals += table.wire().push() != v1::WIRE_FLOAT32 ? kResidualBytes / 8 * 9 : 0;
+  // The posted ones, and those that take their place.
+  return options_.exchange_bytes + 2 * pushes_->nodes(trainer).size() * residuals;
+}
+
+void ServerCoreImpl::InitMembers(absl::Time now) {
+  const v1::Plan& plan = options_.main.plan();
+  roster_ = std::make_unique<Roster>(
+      Roster::Options{.job = options_.job_name,
+                      .self = self_,
+                      .trainers = plan.trainers(),
+                      .on_death = options_.sync ? Roster::OnDeath::kFail : Roster::OnDeath::kGoOn,
+                      .announces_chief = options_.server_id == 0,
+                      .lease = OfSeconds(options_.deadlines.lease_s()),
+                      .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
+                      .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
+                      .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
+                      .unread_bytes = options_.unread_bytes},
+      now);
+  std::vector<size_t> exchange_room, pending_room;
+  for (int t = 0; t < plan.trainers(); ++t) {
+    exchange_room.push_back(ExchangeRoom(t));
+    pending_room.push_back(PendingRoom(plan, *params_, pushes_->nodes(t).size(), options_.pending_row_bytes));
+  }
+  exchanges_ = std::make_unique<ExchangeHub>(roster_.get(), std::move(exchange_room));
+  book_ = std::make_unique<StepBook>(std::move(pending_room), counters_.Get("push.repeated", "messages"),
+                                     options_.on_repeat);
+}
+
+absl::Status ServerCoreImpl::Init() {
   ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
                                                  options_.dense_sum, options_.clock));
   params_->CountIn(&counters_);
   const v1::Plan& plan = options_.main.plan();
   if (const int64_t bytes = params_->read_values_bytes(); bytes > 0) {
-    LOG(INFO) << Self() << ": delay compensation keeps what each trainer has read, up to " << bytes << " bytes";
+    LOG(INFO) << self_ << ": delay compensation keeps what each trainer has read, up to " << bytes << " bytes";
     counters_.Get("delay_compensation.most_bytes", "bytes")->Add(bytes);
   }
-  checkpoints_ = std::make_unique<ServerCheckpoints>(OwnerOptions{.dir = options_.checkpoint_dir,
-                                                                  .job = options_.job_name,
-                                                                  .lease = lease_,
-                                                                  .beat = OfSeconds(options_.deadlines.heartbeat_s())},
-                                                     options_.server_id, plan.servers(), params_.get());
-  sync_ = options_.sync;
-  if (plan.has_sync() && plan.sync() != sync_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync_ ? "sync" : "async"));
-  }
-  if (!sync_ && params_->average_by_trainers()) {
-    return absl::InvalidArgumentError(
-        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
-  }
-  eager_ = !sync_ && plan.async_eager();
-  if (eager_ && params_->norm_rounds() > 0) {
-    return absl::InvalidArgumentError(
-        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
-  }
-  exchanges_norms_ = params_->norm_rounds() > 0 && plan.servers() > 1;
-  const TrainingMode mode = ModeOf(options_.main);
-  async_tables_ = sync_ && mode.async_tables;
-  if (async_tables_) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
-  trainer_count_ = plan.trainers();
-  if (trainer_count_ < 1) return absl::InvalidArgumentError("the plan has no trainers");
-  for (int t = 0; t < trainer_count_; ++t)
-    nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), trainer_count_, t)));
-  for (int t = 0; t < trainer_count_; ++t) pending_room_.push_back(PendingRoom(t));
+  RETURN_IF_ERROR(CheckModes());
+  const bool async_tables = options_.sync && ModeOf(options_.main).async_tables;
+  if (async_tables) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
   }
+  // With one server its own sums are all there is.
+  const bool exchanges_norms = params_->norm_rounds() > 0 && plan.servers() > 1;
+  pushes_ =
+      std::make_unique<PushReader>(params_.get(), &buffers_, plan.lanes(), plan.trainers(), options_.check_payloads);
+  answers_ = std::make_unique<PullAnswers>(PullAnswers::Options{.server_id = options_.server_id,
+                                                                .params = params_.get(),
+                                                                .pool = options_.pool,
+                                                                .buffers = &buffers_,
+                                                                .checksums = options_.check_payloads});
+  runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms, async_tables);
+  actions_ = std::make_unique<ControlActions>(
+      ControlActions::Options{.self = self_,
+                              .params = params_.get(),
+                              .row_files = options_.row_files,
+                              .checkpoints = {.dir = options_.checkpoint_dir,
+                                              .job = options_.job_name,
+                                              .lease = OfSeconds(options_.deadlines.lease_s()),
+                                              .beat = OfSeconds(options_.deadlines.heartbeat_s())},
+                              .server_id = options_.server_id,
+                              .servers = plan.servers()});
   MutexLock lock(&mu_);
-  trainers_.resize(static_cast<size_t>(trainer_count_));
-  if (!sync_ && mode.staleness >= 0) gate_ = std::make_unique<StalenessGate>(trainer_count_, mode.staleness);
-  std::vector<size_t> exchange_room;
-  for (int t = 0; t < trainer_count_; ++t) exchange_room.push_back(ExchangeRoom(t));
-  board_ = ExchangeBoard(std::move(exchange_room));
-  streams_ = ExchangeStreams(trainer_count_);
-  connecting_since_ = connect_warning_ = version_since_ = options_.clock->Now();
+  InitMembers(options_.clock->Now());
+  mode_ = MakeConsistency(options_.sync, options_.main,
+                          {.self = self_,
+                           .norm_rounds = params_->norm_rounds(),
+                           .exchanges_norms = exchanges_norms,
+                           .counters = &counters_},
+                          book_.get());
   return absl::OkStatus();
 }
 
 ServerCoreImpl::~ServerCoreImpl() {
   if (!probe_.name.empty()) RemoveProbe(options_.checkpoint_dir, probe_.name);
+  if (mode_ == nullptr) return;  // Init has failed
   Actions actions;
   {
     MutexLock lock(&mu_);
-    if (failure_.ok()) failure_ = absl::UnavailableError(absl::StrCat(Self(), " is going away"));
-    Fail(failure_, &actions);
+    roster_->Close();
+    AbortCalls(&actions);
   }
   RunAll(&actions);
 }
@@ -101,6 +164,58 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
       return HandleNorms(request, reply, handled);
   }
   reply(absl::UnimplementedError(absl::StrCat("method ", static_cast<int>(method))));
+}
+
+void ServerCoreImpl::Tick() {
+  Actions actions;
+  std::vector<WaitingPull> ready;
+  VersionInfo info;
+  {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    if (roster_->failure().ok()) ExpireLeases(now, &actions);
+    if (roster_->failure().ok()) {
+      const absl::Status connected = roster_->WatchConnecting(now);
+      if (!connected.ok()) Fail(connected, &actions);
+    }
+    if (roster_->failure().ok()) WatchProgress(now, &actions);
+    info = mode_->version();
+    // Somebody who was waited for may have died, or be done; answers may have been read.
+    ready = TakeReadyPulls(now);
+    pulls_.RemoveIf([&](const WaitingPull& pull) {
+      mu_.AssertHeld();
+      if (now < pull.deadline) return false;
+      actions.push_back(
+          [reply = pull.reply, bytes = NotReady(info.version, WaitingFor(pull.request))] { reply(bytes); });
+      return true;
+    });
+    exchanges_->Answer(now, &actions);
+    AnswerNorms(now, &actions);
+    exchanges_->Expire(now, 2 * OfSeconds(options_.deadlines.lease_s()) + 2 * OfSeconds(options_.deadlines.rpc_s()));
+  }
+  RunAll(&actions);
+  ServeAll(std::move(ready), info);
+  Advance();
+}
+
+void ServerCoreImpl::RequestStop() {
+  MutexLock lock(&mu_);
+  roster_->RequestStop();
+}
+
+bool ServerCoreImpl::Finished() {
+  MutexLock lock(&mu_);
+  return roster_->Finished(options_.clock->Now());
+}
+
+absl::Status ServerCoreImpl::JobStatus() {
+  MutexLock lock(&mu_);
+  return roster_->failure();
+}
+
+int64_t ServerCoreImpl::Version() {
+  MutexLock lock(&mu_);
+  return mode_->version().version;
 }
 
 absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Create(ServerOptions options) {

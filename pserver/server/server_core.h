@@ -9,6 +9,7 @@
 #define WEIR_PSERVER_SERVER_SERVER_CORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,11 +28,10 @@ namespace weir {
 
 class DenseSum;
 
-// Planted faults, for tests that check that a comparison of digests fails.
-struct PlantedFaults {
-  // Adds a repeated part again instead of dropping it.
-  bool count_repeats = false;
-};
+struct Gradient;
+
+// Called with the gradients of a part that has come again, and those that are booked.
+using OnRepeat = std::function<void(const std::vector<Gradient>& again, std::vector<Gradient>* booked)>;
 
 struct ServerOptions {
   int server_id = 0;
@@ -54,7 +54,8 @@ struct ServerOptions {
   // Borrowed; must outlive the server.
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
-  PlantedFaults planted = {};
+  // Null: parts that come again are dropped. Tests count them again (tests/testing/count_repeats.h).
+  OnRepeat on_repeat = nullptr;
   // Adds the parts of dense gradients. Null: in the order of the lane tree. Borrowed; must outlive the server.
   const DenseSum* dense_sum = nullptr;
   // Verify payload checksums. Must equal checks_payloads() of the delivering transport.

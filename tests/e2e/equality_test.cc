@@ -17,6 +17,7 @@
 #include "framework/checkpoint/directory.h"
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
+#include "tests/testing/count_repeats.h"
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/sum_in_arrival_order.h"
 #include "tests/testing/train_in_process.h"
@@ -221,7 +222,7 @@ TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
   const InProcessResult honest = Run(run);
   ASSERT_EQ(honest.digests.size(), 1u);
   EXPECT_EQ(honest.digests[0], reference_->digests[0]);
-  run.planted.count_repeats = true;
+  run.on_repeat = CountRepeats;
   const InProcessResult result = Run(run);
   ASSERT_EQ(result.digests.size(), 1u);
   EXPECT_NE(result.digests[0], reference_->digests[0]);

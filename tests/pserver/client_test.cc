@@ -17,6 +17,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/shard.h"
+#include "framework/membership/limits.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

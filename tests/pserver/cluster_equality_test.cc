@@ -10,6 +10,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/count_repeats.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
@@ -168,7 +169,7 @@ TEST(ClusterEqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigest) {
   absl::StatusOr<TrainingRun> run = Train(job, options);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->digest, Reference().digest);
-  options.planted.count_repeats = true;
+  options.on_repeat = CountRepeats;
   run = Train(job, std::move(options));
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_FALSE(run->digest == Reference().digest);

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Create(Clust
                        .arithmetic = "avx2",
                        .clock = cluster->clock_,
                        .pool = &cluster->pool_,
-                       .planted = o.planted,
+                       .on_repeat = o.on_repeat,
                        .dense_sum = o.dense_sum});
   }
   ASSIGN_OR_RETURN(cluster->servers_, InProcessServers::Create(std::move(servers), /*tick_thread=*/!o.fake_clock,

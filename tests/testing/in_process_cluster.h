@@ -33,7 +33,7 @@ struct ClusterOptions {
   bool fake_clock = false;
   // Worker threads of the one pool; 0 runs everything on the callers' threads.
   int threads = 2;
-  PlantedFaults planted;
+  OnRepeat on_repeat;
   const DenseSum* dense_sum = nullptr;
 };
 

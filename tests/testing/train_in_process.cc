@@ -101,7 +101,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .arithmetic = ResolvedArithmetic(),
                   .clock = Clock::Real(),
                   .pool = &pool,
-                  .planted = run.planted,
+                  .on_repeat = run.on_repeat,
                   .dense_sum = run.dense_sum};
   }
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,

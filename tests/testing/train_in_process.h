@@ -61,7 +61,7 @@ struct InProcessRun {
   // for all.
   std::function<std::string(int server)> checkpoint_dir = {};
   // Planted faults of every server, and the order of its dense sums (ServerOptions).
-  PlantedFaults planted = {};
+  OnRepeat on_repeat = {};
   const DenseSum* dense_sum = nullptr;
   // Edits programs before they run; may be empty. Called for the trainers' programs with server -1.
   std::function<void(int server, Programs* programs)> edit = {};

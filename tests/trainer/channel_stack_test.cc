@@ -63,7 +63,7 @@ TEST_F(ChannelStackTest, APlainJobTalksToItsServers) {
 TEST_F(ChannelStackTest, ACacheLiesBetweenTheProgramAndTheServers) {
   CacheTable();
   const auto stack = Make();
-  EXPECT_NE(dynamic_cast<RowCacheChannel*>(stack->ForSteps(0)), nullptr);
+  EXPECT_NE(dynamic_cast<ChannelWithRows*>(stack->ForSteps(0)), nullptr);
 }
 
 TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
@@ -71,7 +71,7 @@ TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
   CacheTable();
   const auto stack = Make();
   EXPECT_EQ(stack->ForSteps(0), &client());
-  EXPECT_NE(dynamic_cast<RowCacheChannel*>(stack->ForRowsAhead()), nullptr);
+  EXPECT_NE(dynamic_cast<CachedRowSource*>(stack->ForRowsAhead()), nullptr);
 }
 
 TEST_F(ChannelStackTest, RowsAheadWithoutACacheComeFromTheClient) {

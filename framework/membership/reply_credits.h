@@ -1,7 +1,7 @@
 // Limit on the bytes of answers that one session may have on their way. Without it the server would have to keep every
 // answer that a trainer asks for and does not read. Thread-safe.
-#ifndef WEIR_PSERVER_SERVER_REPLY_CREDITS_H_
-#define WEIR_PSERVER_SERVER_REPLY_CREDITS_H_
+#ifndef WEIR_FRAMEWORK_MEMBERSHIP_REPLY_CREDITS_H_
+#define WEIR_FRAMEWORK_MEMBERSHIP_REPLY_CREDITS_H_
 
 #include <atomic>
 #include <cstddef>
@@ -27,4 +27,4 @@ class ReplyCredits : public std::enable_shared_from_this<ReplyCredits> {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_SERVER_REPLY_CREDITS_H_
+#endif  // WEIR_FRAMEWORK_MEMBERSHIP_REPLY_CREDITS_H_

@@ -1,11 +1,11 @@
-#include "pserver/server/exchange_streams.h"
+#include "framework/membership/exchange_streams.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "pserver/protocol/handshake.h"
+#include "framework/membership/limits.h"
 
 namespace weir {
 

@@ -1,9 +1,9 @@
-// Board on which every trainer leaves bytes under a key and reads the bytes of all. Not thread-safe; ServerCore locks
+// Board on which every trainer leaves bytes under a key and reads the bytes of all. Not thread-safe; its owner locks
 // around it.
 //
 // A trainer's bytes, with keys and bookkeeping, may take at most `room`; more is ResourceExhausted.
-#ifndef WEIR_PSERVER_SERVER_EXCHANGE_BOARD_H_
-#define WEIR_PSERVER_SERVER_EXCHANGE_BOARD_H_
+#ifndef WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_BOARD_H_
+#define WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_BOARD_H_
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/parameter_server.pb.h"
+#include "proto/membership.pb.h"
 
 namespace weir {
 
@@ -96,4 +96,4 @@ class ExchangeBoard {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_SERVER_EXCHANGE_BOARD_H_
+#endif  // WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_BOARD_H_

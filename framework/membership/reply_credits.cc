@@ -1,4 +1,4 @@
-#include "pserver/server/reply_credits.h"
+#include "framework/membership/reply_credits.h"
 
 namespace weir {
 

@@ -1,8 +1,8 @@
 // Streams of bytes of any size from one trainer to one other: the reader takes chunks while the writer brings the next,
-// so the server holds few at a time. Not thread-safe; ServerCore locks around it. The calls are those of
+// so the server holds few at a time. Not thread-safe; its owner locks around it. The calls are those of
 // ExchangeRequest.stream_to and stream_from.
-#ifndef WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
-#define WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
+#ifndef WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_STREAMS_H_
+#define WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_STREAMS_H_
 
 #include <cstdint>
 #include <deque>
@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/parameter_server.pb.h"
+#include "proto/membership.pb.h"
 
 namespace weir {
 
@@ -59,4 +59,4 @@ class ExchangeStreams {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_SERVER_EXCHANGE_STREAMS_H_
+#endif  // WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_STREAMS_H_

@@ -1,4 +1,4 @@
-#include "pserver/server/exchange_board.h"
+#include "framework/membership/exchange_board.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "pserver/protocol/handshake.h"
+#include "framework/membership/limits.h"
 
 namespace weir {
 

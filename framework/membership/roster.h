@@ -1,0 +1,154 @@
+// Who belongs to a job: one place for each trainer, which a process takes when it joins, keeps by signs of life, and
+// gives up when it is done, leaves or dies. Also holds what concerns all of them: the chief, the failure that has ended
+// the job, and the request to stop. Knows nothing of parameters and of servers.
+//
+//   kAbsent --Join--> kJoined --Done--> kDone
+//      ^                 |
+//      +--- Release -----+--TakeExpired--> kDead --Join, if OnDeath is kGoOn--> kJoined
+//
+// Not thread-safe: its owner locks around it, and tells it the time.
+#ifndef WEIR_FRAMEWORK_MEMBERSHIP_ROSTER_H_
+#define WEIR_FRAMEWORK_MEMBERSHIP_ROSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "framework/membership/reply_credits.h"
+#include "proto/membership.pb.h"
+
+namespace weir {
+
+// One place, and the process that holds it.
+struct RosterPlace {
+  enum State { kAbsent, kJoined, kDone, kDead } state = kAbsent;
+  // Random number that proves in every call that the caller is the process that has joined; 0: none.
+  uint64_t session = 0;
+  std::shared_ptr<ReplyCredits> credits;  // of the session; null: none
+  std::string process;                    // "host:pid"
+  uint64_t incarnation = 0;               // JoinRequest.incarnation
+  bool takes_over = false;                // has taken the place of a dead process
+  absl::Time lease_until;
+  int64_t step = -1;        // last step begun, by its heart-beats and pushes
+  std::string waiting_for;  // HeartbeatRequest.waiting_for
+  absl::Time progress;      // time of its last new action
+  absl::Time last_warning;  // of its being slow
+  bool slow = false;
+  bool told = false;  // has been told that the job has failed
+};
+
+class Roster {
+ public:
+  enum class OnDeath {
+    kFail,  // trainers work in lockstep. A place whose process dies before all have joined is free again
+    kGoOn,  // the others go on, and another process may take the place
+  };
+  struct Options {
+    std::string job;   // name of the job
+    std::string self;  // who keeps the roster, for messages: "server 0 (host:pid)"
+    int trainers = 1;
+    OnDeath on_death = OnDeath::kFail;
+    // True if this roster's chief is the one that counts (server 0); only that one logs a change.
+    bool announces_chief = true;
+    absl::Duration lease, slow_warning, progress_deadline, connect_deadline;
+    size_t unread_bytes = SIZE_MAX;  // limit of each session's ReplyCredits
+  };
+
+  Roster(Options options, absl::Time now);
+
+  int size() const { return static_cast<int>(places_.size()); }
+  // 0 <= trainer < size().
+  const RosterPlace& place(int trainer) const { return places_[static_cast<size_t>(trainer)]; }
+  // Returns "trainer 1 (host:pid)", or "trainer 1 (not joined)".
+  std::string Name(int trainer) const;
+  bool AllJoined() const { return !Any(RosterPlace::kAbsent); }
+  bool Any(RosterPlace::State state) const;
+  bool All(RosterPlace::State state) const;
+  // Returns true if the trainer is gone and is not waited for: done or dead, where the others go on.
+  bool Excused(int trainer) const;
+  // Trainer that has the duties of the chief. Trainer 0; with kGoOn the lowest that has joined, once the one before it
+  // is dead or done.
+  int chief() const { return chief_; }
+
+  // Returns OK if the process may take the place, or holds it already. The error names the holder. In a failed job
+  // everyone may come and hear of the failure.
+  absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) const;
+  // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
+  // it takes the place of a dead one.
+  bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
+  // Returns OK if the caller is the process that it says and holds its place; renews its lease.
+  absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
+  void Renew(int trainer, absl::Time now);
+  // Undoes a join that another server has refused: the place is as it was before. FailedPrecondition once the trainer
+  // has begun a step.
+  absl::Status Release(int trainer, absl::Time now);
+  // Returns false if the trainer has not joined, or was done before.
+  bool Done(int trainer);
+
+  // Records a sign of progress: a new action of one trainer; a new part of `step`; a heart-beat that speaks of `step`.
+  void Progressed(int trainer, absl::Time now);
+  void Booked(int trainer, int64_t step, absl::Time now);
+  void Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now);
+  // Everyone has been waiting for the keeper of this roster until now. `caught_up`: nobody counts as slow any more.
+  void AllProgressed(absl::Time now, bool caught_up);
+
+  // Begins a look at leases. If the last look was long ago this process itself was asleep, and signs of life may lie
+  // unread: every lease then lasts for a while more.
+  void BeginLook(absl::Time now);
+  struct Departure {
+    int trainer = -1;
+    std::string text;    // "trainer 1 (host:pid) is dead: no sign of life for 10 s, at step 3"
+    bool freed = false;  // its place is free again, as if it had never joined
+  };
+  // Ends the hold of one process whose lease has run out, if there is one.
+  std::optional<Departure> TakeExpired(absl::Time now);
+
+  // Warns of trainers that have not joined. DeadlineExceeded: the wait was too long.
+  absl::Status WatchConnecting(absl::Time now);
+  // Warns of joined trainers without progress, save those for which `waits` is true. DeadlineExceeded: one has made no
+  // progress for too long.
+  absl::Status WatchProgress(absl::Time now, const std::function<bool(int)>& waits);
+
+  // Records why the job ends; only the first failure counts, and is logged.
+  void Fail(const absl::Status& status, absl::Time now);
+  // The keeper of the roster goes away: that is the failure for all who call, if the job has not failed before.
+  void Close();
+  const absl::Status& failure() const { return failure_; }
+  // Returns the error for a caller in a failed job, and records that the trainer has been told.
+  absl::Status Aborted(int trainer);
+  void Told(int trainer) { places_[static_cast<size_t>(trainer)].told = true; }
+  void RequestStop() { stop_requested_ = true; }
+  bool stop_requested() const { return stop_requested_; }
+  // Returns true if nobody is left who would call: every trainer is gone, or the job has failed and every one whose
+  // lease lasts has been told, or two leases have passed since. Once a stop is requested, trainers that have not joined
+  // are not waited for.
+  bool Finished(absl::Time now) const;
+
+  // Returns ResourceExhausted if `waiting`, the number of the trainer's calls that wait here, is at the limit. `what`:
+  // "exchanges".
+  absl::Status CheckWaiting(int trainer, std::string_view what, size_t waiting) const;
+
+ private:
+  RosterPlace& At(int trainer) { return places_[static_cast<size_t>(trainer)]; }
+  absl::Status CheckId(int trainer, std::string_view of) const;
+  void PassDuties();
+
+  const Options options_;
+  std::vector<RosterPlace> places_;
+  int chief_ = 0;
+  absl::Status failure_;
+  absl::Time failed_at_;
+  bool stop_requested_ = false;
+  absl::Time last_look_ = absl::InfiniteFuture();
+  absl::Time connecting_since_, connect_warning_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_MEMBERSHIP_ROSTER_H_

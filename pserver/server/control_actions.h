@@ -1,0 +1,59 @@
+// Actions of control calls: checkpoints, digests, loads. Called by one thread at a time, while no update runs.
+#ifndef WEIR_PSERVER_SERVER_CONTROL_ACTIONS_H_
+#define WEIR_PSERVER_SERVER_CONTROL_ACTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/server/server_checkpoints.h"
+#include "pserver/server/server_params.h"
+
+namespace weir {
+
+class ControlActions {
+ public:
+  struct Options {
+    std::string self;                // the server, for messages
+    ServerParams* params = nullptr;  // borrowed
+    // ServerOptions::row_files.
+    std::map<std::string, std::vector<std::string>> row_files;
+    OwnerOptions checkpoints;
+    int server_id = 0;
+    int servers = 1;
+  };
+  explicit ControlActions(Options options);
+
+  // State of the server that an action reads.
+  struct State {
+    int64_t version = 0;
+    bool sync = true;
+    bool pushed = false;                 // some trainer has pushed something
+    std::vector<int64_t> trainer_steps;  // steps of each trainer that have taken effect
+    int64_t table_steps = 0;             // async: UpdateRunner::table_steps
+  };
+  // Runs an action. Sets `loaded` if the action has loaded a checkpoint: the server goes on there.
+  absl::StatusOr<v1::ControlReply> Run(const v1::ControlRequest& request, const State& state,
+                                       std::optional<ServerCheckpoints::Loaded>* loaded);
+
+ private:
+  absl::StatusOr<v1::ControlReply> Dispatch(const v1::ControlRequest& request, const State& state,
+                                            std::optional<ServerCheckpoints::Loaded>* loaded);
+  absl::Status CheckStep(const State& state, bool given, int64_t step) const;
+  absl::Status CheckNobodyHasPushed(const State& state, std::string_view what) const;
+  absl::Status Load(const v1::LoadCheckpoint& load, const State& state,
+                    std::optional<ServerCheckpoints::Loaded>* loaded);
+  absl::Status LoadRows(const State& state);
+
+  const Options options_;
+  ServerCheckpoints checkpoints_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_CONTROL_ACTIONS_H_

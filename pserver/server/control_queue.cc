@@ -1,0 +1,76 @@
+#include "pserver/server/control_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pserver/server/replies.h"
+
+namespace weir {
+
+namespace {
+
+// Control calls of one trainer that wait for their turn: one of our clients has one at a time, and one that it gave up.
+constexpr int kMaxControls = 8;
+// Repeats of one call: as many as one of our clients makes until its deadline, with the default ones, twice over.
+constexpr size_t kMaxControlRepeats = 128;
+
+bool Repeats(const v1::ControlRequest& request, const ControlCall* call) {
+  return call != nullptr && request.has_request_id() && call->request.request_id() == request.request_id() &&
+         call->trainer == request.caller().trainer() && call->session == request.caller().session();
+}
+
+}  // namespace
+
+absl::Status ControlQueue::Add(v1::ControlRequest request, const ReplyCallback& reply, const std::string& who,
+                               const std::string& where, Actions* actions) {
+  if (Repeats(request, last_.get())) {
+    actions->push_back([reply, result = last_reply_] { Answer(reply, result); });
+    return absl::OkStatus();
+  }
+  const auto waiting =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& call) { return Repeats(request, call.get()); });
+  ControlCall* const first = waiting != waiting_.end()          ? waiting->get()
+                             : Repeats(request, running_.get()) ? running_.get()
+                                                                : nullptr;
+  if (first != nullptr) {
+    WaitAsNewest(reply, kMaxControlRepeats, &first->replies, actions);
+    return absl::OkStatus();
+  }
+  const int id = request.caller().trainer();
+  const auto count =
+      std::count_if(waiting_.begin(), waiting_.end(), [id](const auto& call) { return call->trainer == id; });
+  if (count >= kMaxControls) {
+    return absl::ResourceExhaustedError(absl::StrCat(who, " has ", count, " control calls waiting at ", where,
+                                                     ", as many as may: wait for their answers"));
+  }
+  const uint64_t session = request.caller().session();
+  waiting_.push_back(std::make_shared<ControlCall>(ControlCall{id, session, std::move(request), {reply}}));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<ControlCall> ControlQueue::Start() {
+  running_ = std::move(waiting_.front());
+  waiting_.pop_front();
+  return running_;
+}
+
+std::vector<ReplyCallback> ControlQueue::Finish(const absl::StatusOr<v1::ControlReply>& result) {
+  last_ = std::exchange(running_, nullptr);
+  last_reply_ = result;
+  // A repeat is known by its id; the action may hold a manifest.
+  last_->request.clear_action();
+  return std::move(last_->replies);
+}
+
+std::list<std::shared_ptr<ControlCall>> ControlQueue::TakeWaiting(int trainer) {
+  std::list<std::shared_ptr<ControlCall>> taken;
+  for (auto call = waiting_.begin(); call != waiting_.end();) {
+    const auto next = std::next(call);
+    if (trainer < 0 || (*call)->trainer == trainer) taken.splice(taken.end(), waiting_, call);
+    call = next;
+  }
+  return taken;
+}
+
+}  // namespace weir

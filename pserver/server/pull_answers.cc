@@ -1,0 +1,179 @@
+#include "pserver/server/pull_answers.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/wire/checksum.h"
+#include "framework/wire/codecs.h"
+#include "framework/wire/frame.h"
+#include "framework/wire/transfer.h"
+#include "pserver/protocol/handshake.h"
+
+namespace weir {
+
+namespace {
+
+const ProfileName kCopyRows("copy rows for pulls"), kCopyBlocks("copy blocks for pulls");
+
+// A caller's header is small; half a MiB is room for thousands of items beside a full payload.
+constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
+
+// Number of floats that an item asks for, and number of those that share a scale.
+size_t FloatsOf(const v1::PullItem& item) {
+  return static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width()));
+}
+size_t GroupOf(const v1::PullItem& item) { return item.width() > 0 ? static_cast<size_t>(item.width()) : kDenseGroup; }
+
+// Ids of an item that asks for rows and lies in the payload.
+absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload) {
+  return absl::MakeConstSpan(reinterpret_cast<const int64_t*>(payload.data + item.offset()),
+                             static_cast<size_t>(item.count()));
+}
+
+absl::Status Wrong(const v1::PullItem& item, const std::string& fault) {
+  return absl::InvalidArgumentError(absl::StrCat("pull of ", item.name().substr(0, 200), ": ", fault));
+}
+
+}  // namespace
+
+bool AsksForRows(const v1::PullRequest& request) { return request.items_size() > 0 && request.items(0).width() > 0; }
+
+size_t ReplyBytes(const v1::PullRequest& request) {
+  size_t size = 0;
+  for (const v1::PullItem& item : request.items())
+    size += AlignUp(EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)));
+  return size;
+}
+
+Slices NotReady(int64_t version, const std::string& waiting_for) {
+  v1::PullReply header;
+  header.set_ready(false);
+  header.set_version(version);
+  header.set_waiting_for(waiting_for);
+  header.set_checksum(Checksum({}));
+  return EncodeFrame(header.SerializeAsString(), {});
+}
+
+absl::Status PullAnswers::CheckRows(const v1::PullItem& item, const Slice& payload, v1::WireFormat* format,
+                                    uint64_t* floats) const {
+  const ServerParams& params = *options_.params;
+  const int table = params.FindTable(item.name());
+  const int block = table >= 0 ? -1 : params.FindBlock(item.name());
+  if (table < 0 && block < 0) {
+    return Wrong(item, absl::StrCat("server ", options_.server_id, " has no such table or block"));
+  }
+  const int width = table >= 0 ? options_.params->table(table).width() : params.block(block).sparse_width;
+  if (table >= 0) *format = params.wire_of_table(table).pull();
+  if (width == 0) return Wrong(item, "the block is pulled whole; it has no rows to ask for");
+  if (item.width() != width) {
+    return Wrong(item, absl::StrCat("rows of ", item.width(), " floats; the table's have ", width));
+  }
+  if (item.offset() < 0 || item.offset() % static_cast<int64_t>(kAlignment) != 0 ||
+      static_cast<uint64_t>(item.offset()) > payload.size ||
+      *floats > (payload.size - static_cast<uint64_t>(item.offset())) / sizeof(int64_t)) {
+    return Wrong(item, absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size,
+                                    " bytes"));
+  }
+  *floats *= static_cast<uint64_t>(width);
+  if (block < 0) return absl::OkStatus();
+  const int64_t rows = params.block(block).rows;
+  for (const int64_t id : RowIds(item, payload)) {
+    if (id < 0 || id >= rows) return Wrong(item, absl::StrCat("row ", id, " of a block with ", rows, " rows"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswers::CheckElements(const v1::PullItem& item) const {
+  const int block = options_.params->FindBlock(item.name());
+  if (block < 0) return Wrong(item, absl::StrCat("server ", options_.server_id, " has no such block"));
+  const int64_t count = options_.params->block(block).count;
+  if (item.begin() >= 0 && item.begin() <= count && item.count() <= count - item.begin()) return absl::OkStatus();
+  return Wrong(item, absl::StrCat("elements [", item.begin(), ", ", item.begin(), " + ", item.count(),
+                                  ") of a block of ", count));
+}
+
+absl::Status PullAnswers::Check(const v1::PullRequest& request, const Slice& payload) const {
+  if (request.version() < 0 || request.version() > kMaxStep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
+  }
+  uint64_t total = 0;
+  for (const v1::PullItem& item : request.items()) {
+    if (item.count() < 0) return Wrong(item, absl::StrCat("count is ", item.count()));
+    if (item.width() < 0) return Wrong(item, absl::StrCat("width is ", item.width()));
+    v1::WireFormat format = options_.params->wire_of_blocks().pull();
+    uint64_t floats = static_cast<uint64_t>(item.count());
+    RETURN_IF_ERROR(item.width() > 0 ? CheckRows(item, payload, &format, &floats) : CheckElements(item));
+    if (item.format() != format) {
+      return Wrong(item, absl::StrCat("asked for as ", v1::WireFormat_Name(item.format()),
+                                      "; by the plan it travels as ", v1::WireFormat_Name(format)));
+    }
+    // The values before they are encoded take memory, too.
+    total += AlignUp(std::max(floats * sizeof(float), EncodedBytes(format, floats, GroupOf(item))));
+    if (total > kMaxReplyPayload) {
+      return Wrong(item,
+                   absl::StrCat("the reply would have more than ", kMaxReplyPayload, " bytes; ask in several calls"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswers::CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out) const {
+  ServerParams& params = *options_.params;
+  if (item.width() == 0) {
+    params.CopyBlock(params.FindBlock(item.name()), item.begin(), item.count(), out, reader);
+    return absl::OkStatus();
+  }
+  const int table = params.FindTable(item.name());
+  if (table < 0) {
+    params.CopyRows(params.FindBlock(item.name()), RowIds(item, payload), out);
+    return absl::OkStatus();
+  }
+  // Rows that one of our clients asks for at once are one thread's work: the next call is answered beside this one.
+  ThreadPool* const pool = FloatsOf(item) * sizeof(float) > kRowBytesPerCall ? options_.pool : nullptr;
+  // Rows come into being when their first update takes effect; until then they read as their initial values. So the
+  // rows that exist at a version depend on no one's reading ahead.
+  return params.table(table).Pull(RowIds(item, payload), /*create=*/false, out, pool);
+}
+
+void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+                        std::shared_ptr<const void> credit, const ReplyCallback& reply,
+                        const HandledCallPtr& handled) const {
+  ProfileSpan span(HandledCall::StepOf(handled), ProfileKind::kServe, AsksForRows(request) ? kCopyRows : kCopyBlocks);
+  if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
+  const size_t size = ReplyBytes(request);
+  Slices values;
+  if (size > 0) {
+    const WireBuffer buffer = options_.buffers->Get(size);
+    size_t at = 0;
+    for (const v1::PullItem& item : request.items()) {
+      char* const out = buffer.data + at;
+      const size_t floats = FloatsOf(item), bytes = EncodedBytes(item.format(), floats, GroupOf(item));
+      const bool as_is = item.format() == v1::WIRE_FLOAT32;
+      const WireBuffer exact = as_is ? WireBuffer() : options_.buffers->Get(floats * sizeof(float));
+      float* const to = reinterpret_cast<float*>(as_is ? out : exact.data);
+      const absl::Status status = CopyItem(item, payload, request.caller().trainer(), to);
+      if (!status.ok()) return reply(status);
+      if (!as_is) Encode(item.format(), to, floats, GroupOf(item), out);
+      std::fill(out + bytes, out + AlignUp(bytes), '\0');
+      at += AlignUp(bytes);
+    }
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    values.push_back({buffer.data, size, std::make_shared<const Both>(buffer.owner, std::move(credit))});
+  }
+  v1::PullReply header;
+  header.set_ready(true);
+  header.set_version(info.version);
+  header.set_skipped(info.skipped);
+  header.set_stop(info.stop);
+  header.set_samples(info.samples);
+  if (info.ended) header.set_ended(true);
+  if (info.first_samples > 0) header.set_first_samples(info.first_samples);
+  if (options_.checksums) header.set_checksum(Checksum(values));
+  reply(EncodeFrame(header.SerializeAsString(), values));
+}
+
+}  // namespace weir

@@ -1,0 +1,72 @@
+// Answers to pulls: checks what a pull asks for and copies the values. Thread-safe; works without the server's lock.
+#ifndef WEIR_PSERVER_SERVER_PULL_ANSWERS_H_
+#define WEIR_PSERVER_SERVER_PULL_ANSWERS_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "framework/base/thread_pool.h"
+#include "framework/wire/buffer_pool.h"
+#include "framework/wire/slices.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/protocol/transport.h"
+#include "pserver/server/consistency.h"
+#include "pserver/server/handled_call.h"
+#include "pserver/server/server_params.h"
+
+namespace weir {
+
+// A pull that waits for its version.
+struct WaitingPull {
+  int trainer;
+  v1::PullRequest request;
+  Slice payload;
+  size_t bytes;  // taken while it waits: the request as it came, and its header as a message
+  absl::Time deadline;
+  ReplyCallback reply;
+  HandledCallPtr handled;
+  // Set once the pull is ready: the answer's bytes of the trainer's credits.
+  std::shared_ptr<const void> credit = nullptr;
+};
+
+// Returns true if the pull asks for rows; it then asks for nothing else.
+bool AsksForRows(const v1::PullRequest& request);
+// Returns the size of the answer's payload, for a request that Check has accepted.
+size_t ReplyBytes(const v1::PullRequest& request);
+// Returns the answer to a pull whose wait is over before its version is there.
+Slices NotReady(int64_t version, const std::string& waiting_for);
+
+class PullAnswers {
+ public:
+  struct Options {
+    int server_id = 0;
+    ServerParams* params = nullptr;  // borrowed, like the next two
+    ThreadPool* pool = nullptr;
+    BufferPool* buffers = nullptr;
+    bool checksums = true;  // answers carry checksums of their payloads
+  };
+  explicit PullAnswers(Options options) : options_(options) {}
+
+  // Returns OK if this server has everything that the pull asks for, and the answer fits in one message.
+  // InvalidArgument names the item. `payload` holds the ids.
+  absl::Status Check(const v1::PullRequest& request, const Slice& payload) const;
+  // Copies the values and answers. `credit` lives as long as the answer's bytes.
+  void Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+             std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) const;
+
+ private:
+  // Returns OK if the server has what an item asks for. Sets the wire format and number of the item's values.
+  absl::Status CheckRows(const v1::PullItem& item, const Slice& payload, v1::WireFormat* format,
+                         uint64_t* floats) const;
+  absl::Status CheckElements(const v1::PullItem& item) const;
+  // Copies the values of an item that Check has accepted, as floats. `reader`: the trainer that pulls.
+  absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out) const;
+
+  const Options options_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_SERVER_PULL_ANSWERS_H_

@@ -1,0 +1,341 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
+#include "glog/logging.h"
+#include "pserver/protocol/handshake.h"
+#include "pserver/server/server_core_impl.h"
+
+namespace weir {
+
+namespace {
+
+// Limits in bytes: of a caller, most of it the job's name, and of a join beside the plan, which another job's may
+// exceed somewhat.
+constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} << 20;
+
+// Shortens what messages and the log repeat of a join.
+void TrimTexts(v1::JoinRequest* request) {
+  for (std::string* text : {request->mutable_process(), request->mutable_build(), request->mutable_arithmetic(),
+                            request->mutable_caller()->mutable_job_id()}) {
+    if (text->size() > kMaxText) text->resize(kMaxText);
+  }
+}
+
+// Returns the answer's bytes, which give `credit` back when they go; null: none.
+Slices SerializeWith(const v1::ExchangeReply& reply, std::shared_ptr<const void> credit) {
+  Slices bytes = Serialize(reply);
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  if (credit != nullptr) bytes[0].owner = std::make_shared<const Both>(bytes[0].owner, std::move(credit));
+  return bytes;
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------------------------------------------
+// callers
+
+absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what) {
+  static_assert(v1::HeartbeatRequest::kCallerFieldNumber == 1 && v1::PushRequest::kCallerFieldNumber == 1 &&
+                v1::PullRequest::kCallerFieldNumber == 1 && v1::ExchangeRequest::kCallerFieldNumber == 1 &&
+                v1::ControlRequest::kCallerFieldNumber == 1 && v1::NormsRequest::kCallerFieldNumber == 1);
+  const absl::StatusOr<std::string> bytes = ReadField(message, 1, kMaxCallerBytes);
+  v1::Caller caller;
+  if (!bytes.ok() || !caller.ParseFromString(*bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
+                                                   TotalSize(message), " bytes that are no such message",
+                                                   bytes.ok() ? "" : absl::StrCat(": ", bytes.status().message())));
+  }
+  Actions actions;
+  absl::Status known;
+  {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    ExpireLeases(now, &actions);
+    known = roster_->CheckCaller(caller, now);
+  }
+  RunAll(&actions);
+  return known;
+}
+
+absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Actions* actions) {
+  const absl::Time now = options_.clock->Now();
+  ExpireLeases(now, actions);
+  RETURN_IF_ERROR(roster_->CheckCaller(caller, now));
+  if (!roster_->failure().ok()) return roster_->Aborted(caller.trainer());
+  return now;
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// joins
+
+absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Time now) const {
+  const int trainer = request.caller().trainer();
+  const std::string who = absl::StrCat("trainer ", trainer, " (", request.process(), ")");
+  if (request.caller().job_id() != options_.job_name) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(self_, " runs job ", options_.job_name, ", ", who, " belongs to job ", request.caller().job_id()));
+  }
+  if (request.wire_version() != kWireVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(self_, " speaks wire version ", kWireVersion, ", ", who, " ", request.wire_version()));
+  }
+  const std::string build(kBuild);
+  if (request.build() != build) {
+    return absl::FailedPreconditionError(absl::StrCat(self_, " is build ", build, ", ", who, " is build ",
+                                                      request.build(), "; use one build for a job"));
+  }
+  if (request.server_index() != options_.server_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this is ", self_, ", ", who, " expects server ", request.server_index(),
+                     " at this address; is the order of endpoints the same everywhere?"));
+  }
+  if (request.plan_fingerprint() != StableHash(options_.plan_text)) {
+    return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", self_, ": ",
+                                                      FirstPlanDifference(options_.plan_text, request.plan_text())));
+  }
+  if (request.arithmetic() != options_.arithmetic && !options_.arithmetic.empty()) {
+    const std::string text =
+        absl::StrCat(self_, " computes with ", options_.arithmetic, ", ", who, " with ", request.arithmetic(),
+                     "; set train.arithmetic to what both have, or distribute.reproducible: false");
+    if (options_.sync && options_.reproducible) return absl::FailedPreconditionError(text);
+    LOG(WARNING) << text;
+  }
+  return roster_->CheckClaim(trainer, request.process(), request.incarnation(), now);
+}
+
+absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& request, Actions* actions) {
+  const absl::Time now = options_.clock->Now();
+  ExpireLeases(now, actions);
+  RETURN_IF_ERROR(CheckJoin(request, now));
+  const int id = request.caller().trainer();
+  const RosterPlace& place = roster_->place(id);
+  v1::JoinReply joined;
+  if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
+    // With its own code, as heart-beats have it.
+    if (place.state == RosterPlace::kAbsent || place.process == request.process()) roster_->Told(id);
+    joined.set_failure(std::string(failure.message()));
+    joined.set_failure_code(static_cast<int>(failure.code()));
+    return joined;
+  }
+  if (mode_->Applies(id) && place.state == RosterPlace::kDead) {
+    // Which step comes next is known when this one has taken effect.
+    return absl::UnavailableError(
+        absl::StrCat(self_, ": the last step of ", roster_->Name(id), ", who is dead, is taking effect"));
+  }
+  if (place.state == RosterPlace::kAbsent || place.state == RosterPlace::kDead) {
+    // A process that takes the place of a dead one knows nothing of its streams.
+    if (roster_->Join(id, request.process(), request.incarnation(), now)) exchanges_->Close(id);
+    mode_->OnJoin(id);
+  }
+  roster_->Renew(id, now);
+  joined.set_server_index(options_.server_id);
+  joined.set_process(options_.process);
+  joined.set_session(place.session);
+  for (int t = 0; t < roster_->size(); ++t) {
+    if (roster_->place(t).state != RosterPlace::kAbsent) joined.add_joined(t);
+  }
+  joined.set_checkpoint_probe(probe_.name);
+  joined.set_checkpoint_token(probe_.token);
+  joined.set_version(mode_->version().version);
+  if (mode_->exchanges_norms()) joined.set_norm_rounds(params_->norm_rounds());
+  if (place.takes_over) joined.set_next_step(mode_->StepsOf(id));
+  if (options_.server_id == 0) joined.set_chief(roster_->chief());
+  return joined;
+}
+
+void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply) {
+  absl::StatusOr<v1::JoinRequest> request =
+      Parse<v1::JoinRequest>(bytes, "JoinRequest", 2 * options_.plan_text.size() + kMaxJoinBytes);
+  if (!request.ok()) return reply(request.status());
+  TrimTexts(&*request);
+  Actions actions;
+  const absl::StatusOr<v1::JoinReply> answer = [&] {
+    MutexLock lock(&mu_);
+    return Join(*request, &actions);
+  }();
+  RunAll(&actions);
+  Answer(reply, answer);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// heart-beats
+
+absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Time now, Actions* actions) {
+  const int id = request.caller().trainer();
+  if (request.leave()) {
+    RETURN_IF_ERROR(roster_->Release(id, now));
+    if (roster_->place(id).state == RosterPlace::kDead) mode_->OnDeath(id);
+    exchanges_->Answer(now, actions);
+    return absl::OkStatus();
+  }
+  roster_->Heard(id, request.step(), request.waiting_for(), now);
+  if (request.stop_requested()) roster_->RequestStop();
+  if (!request.failure().empty()) {
+    const int code = request.failure_code();
+    const bool known_code = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+    Fail(absl::Status(known_code ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      request.failure().substr(0, kMaxText)),
+         actions);
+  }
+  if (request.done() && roster_->Done(id)) {
+    mode_->OnDone(id);
+    saves_.Saved();
+    exchanges_->Answer(now, actions);
+    FailIfUnsaved("", actions);
+  }
+  if (!roster_->failure().ok()) roster_->Told(id);
+  return absl::OkStatus();
+}
+
+v1::HeartbeatReply ServerCoreImpl::News() const {
+  v1::HeartbeatReply news;
+  news.set_version(mode_->version().version);
+  news.set_stop_requested(roster_->stop_requested());
+  if (options_.server_id == 0) news.set_chief(roster_->chief());
+  if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
+    news.set_failure(std::string(failure.message()));
+    news.set_failure_code(static_cast<int>(failure.code()));
+  }
+  for (int t = 0; t < roster_->size(); ++t) {
+    const RosterPlace& place = roster_->place(t);
+    if (place.state == RosterPlace::kDead) news.add_dead(t);
+    if (place.state == RosterPlace::kDone) news.add_done(t);
+    if (place.slow) news.add_slow(absl::StrCat(roster_->Name(t), " at step ", place.step));
+  }
+  return news;
+}
+
+void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {
+  absl::Status known = Admit(bytes, "HeartbeatRequest");
+  absl::StatusOr<v1::HeartbeatRequest> request = v1::HeartbeatRequest();
+  if (known.ok()) request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
+  if (!request.ok()) return reply(request.status());
+  Actions actions;
+  const absl::StatusOr<v1::HeartbeatReply> answer = [&]() -> absl::StatusOr<v1::HeartbeatReply> {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    ExpireLeases(now, &actions);
+    if (known.ok()) known = roster_->CheckCaller(request->caller(), now);
+    // In a failed job every caller hears why, the one declared dead too.
+    if (!known.ok() && roster_->failure().ok()) return known;
+    if (known.ok()) RETURN_IF_ERROR(Hear(*request, now, &actions));
+    return News();
+  }();
+  RunAll(&actions);
+  Answer(reply, answer);
+}
+
+// ------------------------------------------------------------------------------------------------------------
+// exchanges
+
+void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& reply) {
+  AsCaller<v1::ExchangeRequest>(
+      bytes, kMaxMessageBytes, reply,
+      [&](const v1::ExchangeRequest& request, absl::Time now, Actions* actions) -> absl::Status {
+        mu_.AssertHeld();
+        if (options_.server_id != 0) {
+          return absl::InvalidArgumentError(absl::StrCat("Exchange goes to server 0; this is ", self_));
+        }
+        const auto answer = [reply](absl::StatusOr<v1::ExchangeReply> result, std::shared_ptr<const void> credit) {
+          if (!result.ok()) return reply(result.status());
+          reply(SerializeWith(*result, std::move(credit)));
+        };
+        return exchanges_->Handle(request, now, answer, actions);
+      });
+}
+
+// --------------------------------------------------------------------------------------------------- deaths and
+// failures
+
+void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
+  roster_->Fail(status, options_.clock->Now());
+  AbortCalls(actions);
+}
+
+void ServerCoreImpl::AbortCalls(Actions* actions) {
+  const auto abort = [&](int trainer, const ReplyCallback& reply) {
+    mu_.AssertHeld();
+    actions->push_back([reply, status = roster_->Aborted(trainer)] { reply(status); });
+  };
+  for (const WaitingPull& pull : pulls_.TakeAll()) abort(pull.trainer, pull.reply);
+  exchanges_->Abort(actions);
+  for (const WaitingNorms& call : norm_calls_.TakeAll()) abort(call.trainer, call.reply);
+  for (const auto& call : controls_.TakeWaiting()) {
+    for (const ReplyCallback& reply : call->replies) abort(call->trainer, reply);
+  }
+  for (int t = 0; t < roster_->size(); ++t) {
+    for (const ReplyCallback& reply : mode_->TakeWaiters(t)) abort(t, reply);
+  }
+}
+
+void ServerCoreImpl::AnswerDead(int trainer, const std::string& text, Actions* actions) {
+  const auto answer = [&](const ReplyCallback& reply) {
+    actions->push_back([reply, text] { reply(absl::FailedPreconditionError(text)); });
+  };
+  for (const ReplyCallback& reply : mode_->TakeWaiters(trainer)) answer(reply);
+  norm_calls_.RemoveIf([&](const WaitingNorms& call) {
+    if (call.trainer != trainer) return false;
+    answer(call.reply);
+    return true;
+  });
+  for (const auto& call : controls_.TakeWaiting(trainer)) {
+    for (const ReplyCallback& reply : call->replies) answer(reply);
+  }
+}
+
+void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
+  roster_->BeginLook(now);
+  while (const std::optional<Roster::Departure> departure = roster_->TakeExpired(now)) {
+    const auto& [trainer, text, freed] = *departure;
+    mode_->OnDeath(trainer);
+    if (freed) continue;
+    if (options_.sync) {
+      Fail(absl::UnavailableError(text), actions);
+      continue;
+    }
+    AnswerDead(trainer, text, actions);
+    exchanges_->Answer(now, actions);
+    if (roster_->All(RosterPlace::kDead)) {
+      Fail(absl::UnavailableError(absl::StrCat("every trainer is dead; the last: ", text, Unsaved())), actions);
+    }
+    FailIfUnsaved(text, actions);
+  }
+}
+
+std::string ServerCoreImpl::Unsaved() const { return options_.checkpoint_dir.empty() ? "" : saves_.Unsaved(); }
+
+void ServerCoreImpl::FailIfUnsaved(const std::string& last_death, Actions* actions) {
+  const std::string unsaved = Unsaved();
+  if (options_.sync || !roster_->failure().ok() || unsaved.empty()) return;
+  std::vector<std::string> dead;
+  for (int t = 0; t < roster_->size(); ++t) {
+    if (!roster_->Excused(t)) return;
+    if (roster_->place(t).state == RosterPlace::kDead) dead.push_back(roster_->Name(t));
+  }
+  if (dead.empty()) return;
+  Fail(absl::UnavailableError(
+           absl::StrCat(last_death.empty() ? absl::StrCat(absl::StrJoin(dead, ", "), " died") : last_death,
+                        ", the others are done and no trainer is left to save", unsaved)),
+       actions);
+}
+
+void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
+  // While a checkpoint is written or read everyone waits for this server.
+  if (!controls_.idle()) return;
+  const absl::Status status = roster_->WatchProgress(now, [this](int trainer) {
+    mu_.AssertHeld();
+    std::vector<int64_t> steps;
+    pulls_.ForEach([&](const WaitingPull& pull) {
+      if (pull.trainer == trainer) steps.push_back(pull.request.version());
+    });
+    return mode_->WaitsForOthers(trainer, steps);
+  });
+  if (!status.ok()) Fail(status, actions);
+}
+
+}  // namespace weir

@@ -1,0 +1,211 @@
+// Places of a job: who may take, hold and lose them; chief, failure and end. No parameters and no servers.
+
+#include "framework/membership/roster.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RosterTest : public ::testing::Test {
+ protected:
+  static Roster::Options OptionsFor(Roster::OnDeath on_death) {
+    return {.job = "job",
+            .self = "server 0 (here:1)",
+            .trainers = 3,
+            .on_death = on_death,
+            .lease = absl::Seconds(10),
+            .slow_warning = absl::Seconds(5),
+            .progress_deadline = absl::Seconds(60),
+            .connect_deadline = absl::Seconds(30)};
+  }
+  void Join(Roster& roster, int trainer) {
+    roster.Join(trainer, "host:" + std::to_string(trainer), /*incarnation=*/7, now_);
+    roster.Renew(trainer, now_);
+  }
+  void JoinAll(Roster& roster) {
+    for (int t = 0; t < roster.size(); ++t) Join(roster, t);
+  }
+  v1::Caller CallerFor(const Roster& roster, int trainer) {
+    v1::Caller caller;
+    caller.set_job_id("job");
+    caller.set_trainer(trainer);
+    caller.set_session(roster.place(trainer).session);
+    return caller;
+  }
+  // Lets time pass as it does for a keeper that looks often.
+  void Pass(Roster& roster, absl::Duration d) {
+    const absl::Time end = now_ + d;
+    for (; now_ < end; now_ += absl::Seconds(1)) roster.BeginLook(now_);
+    roster.BeginLook(now_);
+  }
+
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
+  Roster lockstep_{OptionsFor(Roster::OnDeath::kFail), now_};
+  Roster going_on_{OptionsFor(Roster::OnDeath::kGoOn), now_};
+};
+
+TEST_F(RosterTest, APlaceIsHeldByOneProcess) {
+  EXPECT_TRUE(lockstep_.CheckClaim(1, "host:1", 7, now_).ok());
+  Join(lockstep_, 1);
+  EXPECT_TRUE(lockstep_.CheckClaim(1, "host:1", 7, now_).ok()) << "a repeat";
+  const absl::Status other = lockstep_.CheckClaim(1, "host:2", 7, now_);
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("is held by host:1 and claimed by host:2"));
+  // Another process of the same name, as after a restart in a container.
+  EXPECT_FALSE(lockstep_.CheckClaim(1, "host:1", 8, now_).ok());
+  EXPECT_EQ(lockstep_.CheckClaim(3, "host:3", 7, now_).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RosterTest, CallersAreKnownByTheirSession) {
+  v1::Caller caller = CallerFor(lockstep_, 0);
+  EXPECT_THAT(std::string(lockstep_.CheckCaller(caller, now_).message()), HasSubstr("has not joined"));
+  JoinAll(lockstep_);
+  caller = CallerFor(lockstep_, 0);
+  EXPECT_TRUE(lockstep_.CheckCaller(caller, now_).ok());
+  caller.set_session(caller.session() + 1);
+  EXPECT_THAT(std::string(lockstep_.CheckCaller(caller, now_).message()), HasSubstr("cannot go on"));
+  caller = CallerFor(lockstep_, 0);
+  caller.set_job_id("another");
+  EXPECT_FALSE(lockstep_.CheckCaller(caller, now_).ok());
+}
+
+TEST_F(RosterTest, ACallRenewsTheLease) {
+  JoinAll(lockstep_);
+  Pass(lockstep_, absl::Seconds(8));
+  EXPECT_TRUE(lockstep_.CheckCaller(CallerFor(lockstep_, 0), now_).ok());
+  Pass(lockstep_, absl::Seconds(8));
+  const auto departure = lockstep_.TakeExpired(now_);
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->trainer, 1);
+  EXPECT_FALSE(departure->freed);
+  EXPECT_THAT(departure->text, HasSubstr("trainer 1 (host:1) is dead: no sign of life for 16 s, before its first"));
+  EXPECT_EQ(lockstep_.TakeExpired(now_)->trainer, 2);
+  EXPECT_FALSE(lockstep_.TakeExpired(now_).has_value());
+}
+
+TEST_F(RosterTest, InLockstepAPlaceIsFreeAgainUntilAllHaveJoined) {
+  Join(lockstep_, 0);
+  Pass(lockstep_, absl::Seconds(11));
+  const auto departure = lockstep_.TakeExpired(now_);
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_TRUE(departure->freed);
+  EXPECT_TRUE(lockstep_.CheckClaim(0, "host:9", 1, now_).ok());
+}
+
+TEST_F(RosterTest, AKeeperThatOversleptGivesEveryoneHalfALease) {
+  JoinAll(lockstep_);
+  lockstep_.BeginLook(now_);
+  now_ += absl::Seconds(20);
+  lockstep_.BeginLook(now_);
+  EXPECT_FALSE(lockstep_.TakeExpired(now_).has_value());
+  Pass(lockstep_, absl::Seconds(6));
+  EXPECT_TRUE(lockstep_.TakeExpired(now_).has_value());
+}
+
+TEST_F(RosterTest, TheLowestLivingTrainerTakesTheDutiesOfADeadChief) {
+  JoinAll(going_on_);
+  Pass(going_on_, absl::Seconds(8));
+  going_on_.Renew(1, now_);
+  going_on_.Renew(2, now_);
+  Pass(going_on_, absl::Seconds(3));
+  EXPECT_EQ(going_on_.TakeExpired(now_)->trainer, 0);
+  EXPECT_EQ(going_on_.chief(), 1);
+  EXPECT_TRUE(going_on_.Excused(0));
+  EXPECT_TRUE(going_on_.Done(1));
+  EXPECT_FALSE(going_on_.Done(1)) << "it was done before";
+  EXPECT_EQ(going_on_.chief(), 2);
+  // The place of the dead one is taken, but the duties stay where they are.
+  EXPECT_TRUE(going_on_.CheckClaim(0, "host:9", 1, now_).ok());
+  EXPECT_TRUE(going_on_.Join(0, "host:9", 1, now_));
+  EXPECT_TRUE(going_on_.place(0).takes_over);
+  EXPECT_EQ(going_on_.chief(), 2);
+}
+
+TEST_F(RosterTest, InLockstepNobodyIsExcusedAndTheChiefStays) {
+  JoinAll(lockstep_);
+  EXPECT_TRUE(lockstep_.Done(0));
+  EXPECT_FALSE(lockstep_.Excused(0));
+  EXPECT_EQ(lockstep_.chief(), 0);
+}
+
+TEST_F(RosterTest, AJoinThatAnotherServerRefusedIsUndone) {
+  JoinAll(going_on_);
+  ASSERT_TRUE(going_on_.Release(2, now_).ok());
+  EXPECT_EQ(going_on_.place(2).state, RosterPlace::kAbsent);
+  going_on_.Booked(1, /*step=*/0, now_);
+  EXPECT_EQ(going_on_.Release(1, now_).code(), absl::StatusCode::kFailedPrecondition);
+  // The successor of a dead one leaves a dead one behind.
+  Pass(going_on_, absl::Seconds(11));
+  while (going_on_.TakeExpired(now_)) continue;
+  Join(going_on_, 0);
+  ASSERT_TRUE(going_on_.Release(0, now_).ok());
+  EXPECT_EQ(going_on_.place(0).state, RosterPlace::kDead);
+}
+
+TEST_F(RosterTest, WhoHasNotJoinedInTimeIsNamed) {
+  Join(lockstep_, 1);
+  now_ += absl::Seconds(31);
+  const absl::Status status = lockstep_.WatchConnecting(now_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("trainers 0, 2 have not joined server 0 (here:1) within 30 s"));
+}
+
+TEST_F(RosterTest, TheOneWithoutProgressIsNamedAndNotThoseThatWait) {
+  JoinAll(lockstep_);
+  const auto waits = [](int trainer) { return trainer != 1; };
+  now_ += absl::Seconds(6);
+  EXPECT_TRUE(lockstep_.WatchProgress(now_, waits).ok());
+  EXPECT_TRUE(lockstep_.place(1).slow);
+  EXPECT_FALSE(lockstep_.place(0).slow);
+  now_ += absl::Seconds(60);
+  const absl::Status status = lockstep_.WatchProgress(now_, waits);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("trainer 1 (host:1) is slow: at step 0"));
+}
+
+TEST_F(RosterTest, OneThatWaitsForSomebodyElseHasTwiceTheTime) {
+  JoinAll(lockstep_);
+  lockstep_.Heard(1, /*step=*/3, "server 1: version 4", now_);
+  const auto waits = [](int trainer) { return trainer != 1; };
+  now_ += absl::Seconds(100);
+  EXPECT_TRUE(lockstep_.WatchProgress(now_, waits).ok());
+  now_ += absl::Seconds(21);
+  EXPECT_FALSE(lockstep_.WatchProgress(now_, waits).ok());
+}
+
+TEST_F(RosterTest, AJobThatHasFailedIsFinishedWhenAllHaveBeenTold) {
+  JoinAll(lockstep_);
+  EXPECT_FALSE(lockstep_.Finished(now_));
+  lockstep_.Fail(absl::UnavailableError("first"), now_);
+  lockstep_.Fail(absl::UnavailableError("second"), now_);
+  EXPECT_EQ(lockstep_.failure().message(), "first");
+  EXPECT_FALSE(lockstep_.Finished(now_));
+  for (int t = 0; t < 3; ++t) {
+    EXPECT_EQ(lockstep_.Aborted(t).code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(lockstep_.Finished(now_), t == 2);
+  }
+}
+
+TEST_F(RosterTest, AFailedJobWaitsForNobodyWhoseLeaseHasRunOut) {
+  JoinAll(lockstep_);
+  lockstep_.Fail(absl::UnavailableError("gone"), now_);
+  EXPECT_FALSE(lockstep_.Finished(now_ + absl::Seconds(10)));
+  EXPECT_TRUE(lockstep_.Finished(now_ + absl::Seconds(11)));
+}
+
+TEST_F(RosterTest, AStopDoesNotWaitForThoseWhoHaveNotCome) {
+  Join(going_on_, 0);
+  EXPECT_TRUE(going_on_.Done(0));
+  EXPECT_FALSE(going_on_.Finished(now_));
+  going_on_.RequestStop();
+  EXPECT_TRUE(going_on_.Finished(now_));
+}
+
+}  // namespace
+}  // namespace weir
