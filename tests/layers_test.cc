@@ -1,7 +1,7 @@
 // Holds every #include of the tree against the order of the rooms:
 //
-//   trainer > pserver > {ops, transpiler > formats} > framework (checkpoint, wire, runtime > graph > tensor >
-//   base) > proto
+//   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
+//   formats > base; membership > base) > proto
 //
 // and within pserver
 //
@@ -57,6 +57,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
       }
     };
     add("framework/membership", {"framework/base"});
+    add("framework/formats", {"framework/base"});
     add("framework/tensor", {"framework/base"});
     add("framework/graph", {"framework/tensor"});
     add("framework/runtime", {"framework/graph"});
@@ -68,7 +69,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     for (const char* registry : {"clips", "dispatchers", "optimizers", "schedules"}) {
       add(std::string("transpiler/") + registry, {"transpiler/base"});
     }
-    add("transpiler/job", {"transpiler/clips", "transpiler/optimizers", "transpiler/schedules"});
+    add("transpiler/job",
+        {"transpiler/clips", "transpiler/optimizers", "transpiler/schedules", "framework/formats"});
     add("transpiler/model", {"transpiler/job"});
     add("transpiler/layers", {"transpiler/model"});
     add("transpiler/losses", {"transpiler/model"});
@@ -76,9 +78,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("transpiler/passes", {"transpiler/layers", "transpiler/losses", "transpiler/dispatchers", "transpiler/verify"});
     add("transpiler/split", {"transpiler/passes"});
     add("transpiler/explain", {"transpiler/split"});
-    add("formats", {"framework/base"});
     add("transpiler", {"transpiler/explain"});
-    add("transpiler", {"formats"});
     add("pserver/cluster", {"framework/base"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
@@ -109,7 +109,7 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }
 
 bool IsOurs(const std::string& include) {
-  static const std::set<std::string> tops = {"formats", "framework", "ops",     "proto",      "pserver",
+  static const std::set<std::string> tops = {"framework", "ops",     "proto",      "pserver",
                                              "tests",   "tools",     "trainer", "transpiler", "examples"};
   return tops.contains(include.substr(0, include.find('/')));
 }
@@ -170,7 +170,7 @@ Tree ReadTree() {
   Tree tree;
   const fs::path root = Root();
   for (const char* top :
-       {"formats", "framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
+       {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string ending = entry.path().extension();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 #include "framework/base/thread_pool.h"
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"

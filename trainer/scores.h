@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 
 namespace weir {
 

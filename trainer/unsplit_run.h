@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "trainer/data/lane_reader.h"

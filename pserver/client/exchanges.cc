@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
 #include "glog/logging.h"
 #include "pserver/client/messages.h"
 #include "pserver/protocol/handshake.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
+#include "framework/membership/limits.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "pserver/client/messages.h"

@@ -35,7 +35,7 @@
 #include "absl/strings/strip.h"
 #include "absl/strings/substitute.h"
 #include "absl/time/clock.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"

@@ -37,7 +37,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"

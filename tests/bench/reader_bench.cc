@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "benchmark/benchmark.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/philox.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/line_source.h"

@@ -1,5 +1,6 @@
 // A trainer as a member of its job: calls, waits, heart-beats and exchanges, against servers that a test plays.
 
+#include "framework/membership/limits.h"
 #include "pserver/client/member.h"
 
 #include <deque>

@@ -2,7 +2,7 @@
 // of the tree.
 #include <string>
 
-#include "formats/schema.h"
+#include "framework/formats/schema.h"
 #include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

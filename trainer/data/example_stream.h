@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"

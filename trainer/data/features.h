@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/record.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {

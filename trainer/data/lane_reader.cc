@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_set.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/example.h"
+#include "framework/formats/example.h"
 
 namespace weir {
 

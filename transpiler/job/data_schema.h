@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/schema.h"
+#include "framework/formats/schema.h"
 #include "proto/program.pb.h"
 #include "transpiler/base/setting.h"
 

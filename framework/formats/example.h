@@ -1,6 +1,6 @@
 // One example in the form it has in a data file, before any transform.
-#ifndef WEIR_FORMATS_EXAMPLE_H_
-#define WEIR_FORMATS_EXAMPLE_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_EXAMPLE_H_
+#define WEIR_FRAMEWORK_FORMATS_EXAMPLE_H_
 
 #include <cstdint>
 #include <string>
@@ -50,4 +50,4 @@ struct InputPosition {
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_EXAMPLE_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_EXAMPLE_H_

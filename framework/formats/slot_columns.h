@@ -1,6 +1,6 @@
 // Shared code of formats whose lines fill named slots: maps slots to columns, and reorders ids.
-#ifndef WEIR_FORMATS_SLOT_COLUMNS_H_
-#define WEIR_FORMATS_SLOT_COLUMNS_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_SLOT_COLUMNS_H_
+#define WEIR_FRAMEWORK_FORMATS_SLOT_COLUMNS_H_
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 
 namespace weir {
 
@@ -36,4 +36,4 @@ void SortIds(const std::vector<uint32_t>& slots, Example* example);
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_SLOT_COLUMNS_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_SLOT_COLUMNS_H_

@@ -9,7 +9,7 @@
 #include "framework/base/stable_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/formats/parser_testing.h"
+#include "tests/framework/formats/parser_testing.h"
 #include "tests/trainer/data/data_testing.h"
 
 namespace weir {

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "formats/numbers.h"
+#include "framework/formats/numbers.h"
 #include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/formats/guarded_line.h"
+#include "tests/framework/formats/guarded_line.h"
 
 namespace weir {
 namespace {

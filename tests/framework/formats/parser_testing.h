@@ -1,16 +1,16 @@
 // Helpers that parse a line by the fast and by the plain path of its parser, and check that both agree.
-#ifndef WEIR_TESTS_FORMATS_PARSER_TESTING_H_
-#define WEIR_TESTS_FORMATS_PARSER_TESTING_H_
+#ifndef WEIR_TESTS_FRAMEWORK_FORMATS_PARSER_TESTING_H_
+#define WEIR_TESTS_FRAMEWORK_FORMATS_PARSER_TESTING_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "framework/base/philox.h"
 #include "gtest/gtest.h"
-#include "tests/formats/guarded_line.h"
+#include "tests/framework/formats/guarded_line.h"
 #include "trainer/data/example_stream.h"
 
 namespace weir {
@@ -60,4 +60,4 @@ int RefusedOfChanged(const std::string& good, std::string_view alphabet, const P
 
 }  // namespace weir
 
-#endif  // WEIR_TESTS_FORMATS_PARSER_TESTING_H_
+#endif  // WEIR_TESTS_FRAMEWORK_FORMATS_PARSER_TESTING_H_

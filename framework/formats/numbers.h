@@ -4,8 +4,8 @@
 // caller: no number, one that ends beyond `end`, or one that is too long or too rare to be worth it. Results equal
 // those of std::from_chars on the same bytes, bit by bit. At least LineParser::kPadding bytes behind `end` must be
 // readable.
-#ifndef WEIR_FORMATS_NUMBERS_H_
-#define WEIR_FORMATS_NUMBERS_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_NUMBERS_H_
+#define WEIR_FRAMEWORK_FORMATS_NUMBERS_H_
 
 #include <emmintrin.h>
 
@@ -253,4 +253,4 @@ WEIR_INLINE float ShortFloat(const char* p, ptrdiff_t size, bool* bad) {
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_NUMBERS_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_NUMBERS_H_

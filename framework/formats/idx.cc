@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "formats/line_parser.h"
-#include "formats/schema.h"
+#include "framework/formats/line_parser.h"
+#include "framework/formats/schema.h"
 
 namespace weir {
 namespace {

@@ -1,6 +1,6 @@
 // A line at a border of the memory that its reader may touch.
-#ifndef WEIR_TESTS_FORMATS_GUARDED_LINE_H_
-#define WEIR_TESTS_FORMATS_GUARDED_LINE_H_
+#ifndef WEIR_TESTS_FRAMEWORK_FORMATS_GUARDED_LINE_H_
+#define WEIR_TESTS_FRAMEWORK_FORMATS_GUARDED_LINE_H_
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -38,4 +38,4 @@ inline std::string_view Guarded(std::string_view line, Guard guard) {
 
 }  // namespace weir
 
-#endif  // WEIR_TESTS_FORMATS_GUARDED_LINE_H_
+#endif  // WEIR_TESTS_FRAMEWORK_FORMATS_GUARDED_LINE_H_

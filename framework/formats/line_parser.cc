@@ -1,4 +1,4 @@
-#include "formats/line_parser.h"
+#include "framework/formats/line_parser.h"
 
 #include <map>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "formats/slot_schema.h"
+#include "framework/formats/slot_schema.h"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 // Conversion of text lines to examples. A format is one file and one BUILD word. The file registers a parser, and a
-// rule for the variables that it gives (formats/schema.h), for the format's message: a member of v1::Data.reader, or
+// rule for the variables that it gives (framework/formats/schema.h), for the format's message: a member of v1::Data.reader, or
 // any message in data.custom.
-#ifndef WEIR_FORMATS_LINE_PARSER_H_
-#define WEIR_FORMATS_LINE_PARSER_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_LINE_PARSER_H_
+#define WEIR_FRAMEWORK_FORMATS_LINE_PARSER_H_
 
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "formats/example.h"
+#include "framework/formats/example.h"
 #include "google/protobuf/message.h"
 #include "proto/job.pb.h"
 
@@ -82,4 +82,4 @@ struct LineParserRegistration {
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_LINE_PARSER_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_LINE_PARSER_H_

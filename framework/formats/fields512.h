@@ -1,7 +1,7 @@
 // Shared code of parsers that read eight fields of a line at a time, on a processor with AVX-512 that packs bytes: Ice
 // Lake, Zen 4 and later.
-#ifndef WEIR_FORMATS_FIELDS512_H_
-#define WEIR_FORMATS_FIELDS512_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_FIELDS512_H_
+#define WEIR_FRAMEWORK_FORMATS_FIELDS512_H_
 
 #include <immintrin.h>
 
@@ -51,4 +51,4 @@ WEIR_FOR_FIELDS512 inline __m512i CombineDigits(__m512i digits) {
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_FIELDS512_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_FIELDS512_H_

@@ -1,6 +1,6 @@
 // Schema of formats with named slots or columns; the parsers lay theirs out with formats/slot_columns.h.
-#ifndef WEIR_FORMATS_SLOT_SCHEMA_H_
-#define WEIR_FORMATS_SLOT_SCHEMA_H_
+#ifndef WEIR_FRAMEWORK_FORMATS_SLOT_SCHEMA_H_
+#define WEIR_FRAMEWORK_FORMATS_SLOT_SCHEMA_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "formats/schema.h"
+#include "framework/formats/schema.h"
 #include "proto/program.pb.h"
 
 namespace weir {
@@ -47,4 +47,4 @@ absl::Status CheckSlotDim(int64_t dim, bool is_float, bool is_set, const std::st
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_SLOT_SCHEMA_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_SLOT_SCHEMA_H_

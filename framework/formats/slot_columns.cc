@@ -1,4 +1,4 @@
-#include "formats/slot_columns.h"
+#include "framework/formats/slot_columns.h"
 
 #include <set>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "formats/schema.h"
+#include "framework/formats/schema.h"
 
 #include <map>
 #include <utility>

@@ -1,12 +1,12 @@
-#include "formats/schema.h"
+#include "framework/formats/schema.h"
 
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "formats/line_parser.h"
-#include "formats/slot_schema.h"
+#include "framework/formats/line_parser.h"
+#include "framework/formats/slot_schema.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"

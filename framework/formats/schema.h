@@ -1,7 +1,7 @@
 // Variables that a data format gives to a program, as its settings say. A format registers a rule beside its parser
-// (formats/line_parser.h), in the same file. The transpiler applies it (transpiler/data_schema.h).
-#ifndef WEIR_FORMATS_SCHEMA_H_
-#define WEIR_FORMATS_SCHEMA_H_
+// (framework/formats/line_parser.h), in the same file. The transpiler applies it (transpiler/data_schema.h).
+#ifndef WEIR_FRAMEWORK_FORMATS_SCHEMA_H_
+#define WEIR_FRAMEWORK_FORMATS_SCHEMA_H_
 
 #include <cstdint>
 #include <functional>
@@ -66,4 +66,4 @@ struct DataSchemaRegistration {
 
 }  // namespace weir
 
-#endif  // WEIR_FORMATS_SCHEMA_H_
+#endif  // WEIR_FRAMEWORK_FORMATS_SCHEMA_H_

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/any.pb.h"
 #include "gtest/gtest.h"
-#include "tests/formats/parser_testing.h"
+#include "tests/framework/formats/parser_testing.h"
 #include "tests/trainer/data/data_testing.h"
 
 namespace weir {
