@@ -39,7 +39,7 @@ class BlockVariables {
                                                         const int64_t* batch);
 
  private:
-  // By the names under which variables are kept.
+  // Keys are the names under which variables are kept (PreparedBlock::Storage).
   using VarMap = std::map<std::string, Variable, std::less<>>;
 
   const PreparedBlock* const block_;

@@ -120,7 +120,7 @@ class DeviceExecutor : public Executor {
   RoundedFactors rounded_;
   DeviceValues values_;
 
-  // Of the present run.
+  // State of the present run.
   StepContext ctx_;
   std::vector<int64_t> batch_;
   int64_t profiled_step_ = -1;
@@ -188,7 +188,7 @@ absl::Status DeviceExecutor::RunOnDevice(DeviceOp& op) {
   }
   for (DeviceVariable* var : op.writes_on_host) DeviceValues::WrittenOnHost(var);
   if (op.mode != OpMode::kGate) return absl::OkStatus();
-  // What it sent to the host may leave from where it lies.
+  // Copies to the host may read the inputs in place.
   values_.CopiedByKernel(op.reads);
   gates_.Start(op.index, ctx_.pool);
   return absl::OkStatus();

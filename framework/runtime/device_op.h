@@ -18,17 +18,17 @@
 namespace weir {
 
 struct DeviceOp : BlockOp {
-  // Exactly one is set.
+  // Kernels; exactly one is set.
   std::unique_ptr<OpDeviceKernel> device;
   std::unique_ptr<OpKernel> host;
   // Variables, also of ops on the host.
   DeviceKernelContext context;
-  // Of ops on the host: one per lane, or one that sees all lanes (BlockOp.per_lane).
+  // Contexts of an op on the host: one per lane, or one that sees all lanes (BlockOp.per_lane).
   std::vector<KernelContext> host_contexts;
   // Variables by the place where the op needs them. `writes` has all outputs, `writes_on_host` those that a device
   // kernel writes on the host.
   std::vector<DeviceVariable*> reads, reads_on_host, writes, writes_on_host;
-  // In the present run.
+  // True if the op ran in the present run.
   bool ran = false;
 
   bool on_host() const { return host != nullptr; }

@@ -42,9 +42,9 @@ class DeviceVariables {
   const PreparedBlock* const block_;
   BlockVariables* const host_;
   DeviceScope* const scope_;
-  // By the names under which variables are kept.
+  // Keys are the names under which variables are kept (PreparedBlock::Storage).
   std::map<std::string, std::unique_ptr<DeviceVariable>, std::less<>> vars_;
-  // The scope's that the block uses.
+  // Variables of the scope that the block uses.
   std::vector<DeviceVariable*> persistable_;
 };
 

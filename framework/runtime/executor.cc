@@ -38,7 +38,7 @@ struct Segment {
   int begin = 0;
   int end = 0;
   bool lanes = false;
-  // Of lanes. Empty if nothing is independent: ops then run one after the other.
+  // Graph of lane ops. Empty if nothing is independent: ops then run one after the other.
   std::vector<Node> nodes;
   LaneGraph graph;
 };
@@ -79,10 +79,11 @@ class ExecutorImpl : public Executor {
   MemoryUse memory_;
   std::vector<CpuOp> ops_;
   std::vector<Segment> segments_;
-  // Of all lanes: outputs of ops that cut a gradient, perhaps views of it, and of those that were told to give views.
+  // Variables of all lanes that may be views: outputs of ops that cut a gradient, and of those that were told to give
+  // views.
   std::vector<ViewVar> views_;
 
-  // Of the present run.
+  // State of the present run.
   StepContext ctx_;
   std::vector<int64_t> batch_;
   int64_t profiled_step_ = -1;
@@ -146,7 +147,7 @@ void ExecutorImpl::FindIndependentOps(Segment* segment) {
     if (op.apart().runs.empty()) {
       nodes.push_back({.op = &op, .part = &op.whole()});
     } else {
-      // In front: others wait for it.
+      // First, because others wait for it.
       nodes.push_back({.op = &op, .part = &op.apart()});
       nodes.push_back({.op = &op, .part = &op.rest()});
     }

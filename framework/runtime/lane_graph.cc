@@ -60,7 +60,7 @@ std::optional<LaneGraphQueue::Node> LaneGraphQueue::Take() {
 void LaneGraphQueue::Done(Node node) {
   MutexLock lock(&mu_);
   const size_t ready_before = ready_.size();
-  // In front, in their order: what has just been written is in this thread's cache.
+  // Nodes go to the front, in their order: values just written are in this thread's cache.
   const absl::Span<const int> after = graph_->after(node.index);
   for (auto later = after.rbegin(); later != after.rend(); ++later) {
     if (--waits_[static_cast<size_t>(node.lane)][static_cast<size_t>(*later)] == 0) {

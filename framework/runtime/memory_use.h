@@ -20,9 +20,9 @@ namespace weir {
 struct VariableBytes {
   // Variables of all lanes.
   int64_t lanes = 0;
-  // Shared by the lanes: rows of the step, blocks received.
+  // Variables that lanes share: rows of the step, blocks received.
   int64_t step = 0;
-  // In the scope; other executors may use them too.
+  // Variables of the scope; other executors may use them too.
   int64_t persistable = 0;
   int64_t total() const { return lanes + step + persistable; }
 

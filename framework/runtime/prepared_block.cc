@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<PreparedBlock>> PreparedBlock::Create(const v1::P
 }
 
 void PreparedBlock::ReadDeclarations() {
-  // From the outermost block inwards: the nearest declaration counts. The length ends a circle of parents.
+  // Blocks are read from the outermost inwards: the nearest declaration counts. The length ends a circle of parents.
   std::vector<int> chain;
   for (int b = block_;
        b >= 0 && b < program_.blocks_size() && chain.size() <= static_cast<size_t>(program_.blocks_size());

@@ -41,7 +41,7 @@ struct BlockOp {
   bool per_lane() const { return mode == OpMode::kLane || mode == OpMode::kLanesInOrder; }
 };
 
-// Who has a variable: each lane one of its own, all lanes one until the step ends, or the scope.
+// Owner of a variable: each lane has one of its own, all lanes share one until the step ends, or the scope has it.
 enum class VariableOwner { kLane, kStep, kPersistable };
 
 class PreparedBlock {
