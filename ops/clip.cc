@@ -42,13 +42,7 @@ class ClipKernel : public OpKernel {
     }
     const SelectedRows& x = std::get<SelectedRows>(in);
     SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-    if (out != &x) {
-      out->height = x.height;
-      out->ids = x.ids;
-      out->step_rows = x.step_rows;
-      out->merged = x.merged;
-      out->present = x.present;
-    }
+    out->CopyRowsOf(x);
     if (x.present && x.values.initialized()) Clip(x.values, &out->values);
     return absl::OkStatus();
   }

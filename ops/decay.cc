@@ -79,13 +79,7 @@ class DecayKernel : public OpKernel {
 
  private:
   absl::Status RunRows(const Tensor& param, const SelectedRows& grad, SelectedRows* out) const {
-    if (out != &grad) {
-      out->height = grad.height;
-      out->ids = grad.ids;
-      out->step_rows = grad.step_rows;
-      out->merged = grad.merged;
-      out->present = grad.present;
-    }
+    out->CopyRowsOf(grad);
     const int64_t n = static_cast<int64_t>(grad.ids.size());
     if (!grad.present || n == 0) return absl::OkStatus();
     if (!grad.merged && n > 1) return absl::InvalidArgumentError("Grad has rows that are not merged by id");

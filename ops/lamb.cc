@@ -108,11 +108,7 @@ class LambDirectionKernel : public OpKernel {
     if (g.present && !g.ids.empty() && !g.values.initialized())
       return absl::InvalidArgumentError("Grad has ids without values");
     SelectedRows* const out = ctx.OutputAs<SelectedRows>(0);
-    out->height = g.height;
-    out->ids = g.ids;
-    out->step_rows = g.step_rows;
-    out->merged = g.merged;
-    out->present = g.present;
+    out->CopyRowsOf(g);
     if (!g.present || g.ids.empty()) return absl::OkStatus();
     const int64_t rows = w.rank() == 0 ? 1 : w.dim(0), width = w.size() / std::max<int64_t>(1, rows);
     if (ctx.input(kStep).size() != rows || g.values.size() != static_cast<int64_t>(g.ids.size()) * width) {

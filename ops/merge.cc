@@ -40,13 +40,7 @@ class MergeKernel : public OpKernel {
     }
     const SelectedRows& x = std::get<SelectedRows>(in);
     SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-    if (out != &x) {
-      out->height = x.height;
-      out->ids = x.ids;
-      out->step_rows = x.step_rows;
-      out->merged = x.merged;
-      out->present = x.present;
-    }
+    out->CopyRowsOf(x);
     if (x.present && x.values.initialized()) Divide(divisor, x.values, &out->values);
     return absl::OkStatus();
   }

@@ -58,13 +58,7 @@ class ScaleKernel : public OpKernel {
     const Variable& x = ctx.input_var(0);
     if (const SelectedRows* rows = std::get_if<SelectedRows>(&x)) {
       SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-      if (out != rows) {
-        out->height = rows->height;
-        out->ids = rows->ids;
-        out->step_rows = rows->step_rows;
-        out->merged = rows->merged;
-        out->present = rows->present;
-      }
+      out->CopyRowsOf(*rows);
       if (rows->present) Run(rows->values, &out->values);
       return absl::OkStatus();
     }

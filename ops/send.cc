@@ -89,13 +89,7 @@ class SendKernel : public OpKernel {
       }
       if (grad->height > 0) block.count = grad->height * width_;
       SelectedRows* const divided = Divides(ctx) ? DividedAs<SelectedRows>(i, lane) : nullptr;
-      if (divided != nullptr) {
-        divided->height = grad->height;
-        divided->ids = grad->ids;
-        divided->step_rows = grad->step_rows;
-        divided->merged = grad->merged;
-        divided->present = true;
-      }
+      if (divided != nullptr) divided->CopyRowsOf(*grad);
       Inspect(ctx, i, grad->values, divided == nullptr ? nullptr : &divided->values);
       const Tensor* counts = nullptr;
       if (counts_) {

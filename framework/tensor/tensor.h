@@ -134,6 +134,16 @@ struct SelectedRows {
   bool merged = false;
   // Like Tensor::initialized.
   bool present = false;
+
+  // Takes over the rows of `other`, without their values.
+  void CopyRowsOf(const SelectedRows& other) {
+    if (this == &other) return;
+    height = other.height;
+    ids = other.ids;
+    step_rows = other.step_rows;
+    merged = other.merged;
+    present = other.present;
+  }
 };
 
 // Feature ids of the examples of one lane: example b, slot s has values [offsets[b * slots + s], offsets[b * slots + s

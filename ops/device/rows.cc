@@ -46,13 +46,7 @@ class RowsScaleKernel : public OpDeviceKernel {
     DeviceVariable& out = ctx.output_var(0);
     RETURN_IF_ERROR(CheckRowValues("X", x, ctx.lanes));
     for (int lane = 0; &x != &out && lane < ctx.lanes; ++lane) {
-      const SelectedRows& from = RowsOn(x, lane);
-      SelectedRows& to = RowsOn(out, lane);
-      to.height = from.height;
-      to.ids = from.ids;
-      to.step_rows = from.step_rows;
-      to.merged = from.merged;
-      to.present = from.present;
+      RowsOn(out, lane).CopyRowsOf(RowsOn(x, lane));
     }
     if (!x.device.initialized()) {
       out.device.Clear();

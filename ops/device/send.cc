@@ -72,12 +72,7 @@ class SendKernel : public OpDeviceKernel {
         Variable& to = sent.host[static_cast<size_t>(value.lane)];
         Tensor* tensor = std::get_if<Tensor>(&to);
         if (SelectedRows* rows = std::get_if<SelectedRows>(&to)) {
-          const SelectedRows& of = std::get<SelectedRows>(*var.host[static_cast<size_t>(value.lane)]);
-          rows->height = of.height;
-          rows->ids = of.ids;
-          rows->step_rows = of.step_rows;
-          rows->merged = of.merged;
-          rows->present = of.present;
+          rows->CopyRowsOf(std::get<SelectedRows>(*var.host[static_cast<size_t>(value.lane)]));
           tensor = &rows->values;
         }
         tensor->Resize(v1::FLOAT32, value.dims);
