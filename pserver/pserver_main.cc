@@ -17,7 +17,7 @@
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/cluster/cluster.h"

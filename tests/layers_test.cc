@@ -1,7 +1,7 @@
 // Holds every #include of the tree against the order of the rooms:
 //
 //   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
-//   formats > base; membership > base) > proto
+//   formats > base; membership > base, runtime > profile > base) > proto
 //
 // and within pserver
 //
@@ -60,7 +60,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("framework/formats", {"framework/base"});
     add("framework/tensor", {"framework/base"});
     add("framework/graph", {"framework/tensor"});
-    add("framework/runtime", {"framework/graph"});
+    add("framework/profile", {"framework/base"});
+    add("framework/runtime", {"framework/graph", "framework/profile"});
     add("framework/wire", {"framework/graph"});
     add("framework/checkpoint", {"framework/graph"});
     const std::vector<std::string> framework = {"framework/runtime", "framework/wire", "framework/checkpoint"};
@@ -69,8 +70,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     for (const char* registry : {"clips", "dispatchers", "optimizers", "schedules"}) {
       add(std::string("transpiler/") + registry, {"transpiler/base"});
     }
-    add("transpiler/job",
-        {"transpiler/clips", "transpiler/optimizers", "transpiler/schedules", "framework/formats"});
+    add("transpiler/job", {"transpiler/clips", "transpiler/optimizers", "transpiler/schedules", "framework/formats"});
     add("transpiler/model", {"transpiler/job"});
     add("transpiler/layers", {"transpiler/model"});
     add("transpiler/losses", {"transpiler/model"});
@@ -109,8 +109,8 @@ bool EndsWith(std::string_view text, std::string_view end) {
 }
 
 bool IsOurs(const std::string& include) {
-  static const std::set<std::string> tops = {"framework", "ops",     "proto",      "pserver",
-                                             "tests",   "tools",     "trainer", "transpiler", "examples"};
+  static const std::set<std::string> tops = {"framework", "ops",     "proto",      "pserver", "tests",
+                                             "tools",     "trainer", "transpiler", "examples"};
   return tops.contains(include.substr(0, include.find('/')));
 }
 
@@ -169,8 +169,7 @@ fs::path Root() {
 Tree ReadTree() {
   Tree tree;
   const fs::path root = Root();
-  for (const char* top :
-       {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
+  for (const char* top : {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string ending = entry.path().extension();

@@ -21,7 +21,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/base/thread_budget.h"
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 #include "proto/job.pb.h"
 #include "tools/launcher.h"
 

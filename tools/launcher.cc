@@ -28,7 +28,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 #include "glog/logging.h"
 #include "tools/child_process.h"
 #include "tools/console.h"

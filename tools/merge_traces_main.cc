@@ -9,8 +9,8 @@
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profile_table.h"
-#include "framework/runtime/trace.h"
+#include "framework/profile/profile_table.h"
+#include "framework/profile/trace.h"
 
 ABSL_FLAG(std::string, output, "", "the file for all; required");
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 
 namespace weir {
 namespace {

@@ -10,7 +10,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "framework/formats/example.h"
 #include "framework/base/thread_pool.h"
+#include "framework/formats/example.h"
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"
 #include "transpiler/explain/traffic.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/job_data.h"
 

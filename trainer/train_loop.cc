@@ -12,7 +12,7 @@
 #include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/training_mode.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/beginning.h"
 #include "trainer/checkpointing.h"

@@ -24,7 +24,7 @@
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "framework/graph/training_mode.h"
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 #include "framework/tensor/cuda_device.h"
 #include "framework/tensor/device_memory.h"
 #include "glog/logging.h"

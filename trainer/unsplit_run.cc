@@ -15,9 +15,9 @@
 #include "trainer/lane_gradients.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/unsplit_tables.h"
-#include "transpiler/passes/prefetch_tables.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
+#include "transpiler/passes/prefetch_tables.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "framework/formats/example.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
+#include "framework/formats/example.h"
 #include "trainer/data/lane_reader.h"
 #include "transpiler/job/job.h"
 

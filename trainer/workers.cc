@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/training_mode.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/device_executor.h"
-#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "framework/formats/fields512.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/numbers.h"
 #include "framework/formats/schema.h"
 #include "framework/formats/slot_columns.h"
 #include "framework/formats/slot_schema.h"
-#include "framework/base/status_macros.h"
 
 namespace weir {
 namespace {

@@ -1,6 +1,6 @@
 // Conversion of text lines to examples. A format is one file and one BUILD word. The file registers a parser, and a
-// rule for the variables that it gives (framework/formats/schema.h), for the format's message: a member of v1::Data.reader, or
-// any message in data.custom.
+// rule for the variables that it gives (framework/formats/schema.h), for the format's message: a member of
+// v1::Data.reader, or any message in data.custom.
 #ifndef WEIR_FRAMEWORK_FORMATS_LINE_PARSER_H_
 #define WEIR_FRAMEWORK_FORMATS_LINE_PARSER_H_
 

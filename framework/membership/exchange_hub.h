@@ -1,5 +1,6 @@
-// ExchangeHub of bytes between the trainers of a job: contributions under a key that all read (exchange_board.h), posts,
-// and streams (exchange_streams.h), with the calls that wait for them. Not thread-safe; its owner locks around it.
+// ExchangeHub of bytes between the trainers of a job: contributions under a key that all read (exchange_board.h),
+// posts, and streams (exchange_streams.h), with the calls that wait for them. Not thread-safe; its owner locks around
+// it.
 #ifndef WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_HUB_H_
 #define WEIR_FRAMEWORK_MEMBERSHIP_EXCHANGE_HUB_H_
 

@@ -272,7 +272,9 @@ absl::Status Roster::Aborted(int trainer) {
 }
 
 bool Roster::Finished(absl::Time now) const {
-  const auto gone = [this](const RosterPlace& m) { return Gone(m) || (stop_requested_ && m.state == RosterPlace::kAbsent); };
+  const auto gone = [this](const RosterPlace& m) {
+    return Gone(m) || (stop_requested_ && m.state == RosterPlace::kAbsent);
+  };
   if (failure_.ok()) return std::all_of(places_.begin(), places_.end(), gone);
   // Nobody is declared dead any more: the trainer whose death has ended the job may have had some of its lease left.
   const auto silent = [now](const RosterPlace& m) { return m.state == RosterPlace::kJoined && now > m.lease_until; };

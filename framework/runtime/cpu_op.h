@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/block_variables.h"
 #include "framework/runtime/kernel.h"
 #include "framework/runtime/memory_use.h"
 #include "framework/runtime/prepared_block.h"
-#include "framework/runtime/profiler.h"
 
 namespace weir {
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/block_variables.h"
 #include "framework/runtime/device_op.h"
 #include "framework/runtime/device_values.h"
@@ -15,7 +16,6 @@
 #include "framework/runtime/gates.h"
 #include "framework/runtime/op_mode.h"
 #include "framework/runtime/prepared_block.h"
-#include "framework/runtime/profiler.h"
 #include "framework/runtime/rounded_factors.h"
 #include "glog/logging.h"
 

@@ -5,6 +5,7 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/graph/shared_buffers.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/block_variables.h"
 #include "framework/runtime/cpu_op.h"
 #include "framework/runtime/first_error.h"
@@ -12,7 +13,6 @@
 #include "framework/runtime/lane_graph.h"
 #include "framework/runtime/op_mode.h"
 #include "framework/runtime/prepared_block.h"
-#include "framework/runtime/profiler.h"
 #include "framework/runtime/view_ops.h"
 #include "glog/logging.h"
 

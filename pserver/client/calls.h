@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "framework/base/thread_pool.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/wire/slices.h"
 #include "pserver/client/call_counters.h"
 #include "pserver/client/call_settings.h"

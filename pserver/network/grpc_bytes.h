@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/wire/slices.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"

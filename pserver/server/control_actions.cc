@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "pserver/server/load_rows.h"
 
 namespace weir {

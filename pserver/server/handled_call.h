@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {

@@ -13,7 +13,7 @@
 #include "framework/base/counters.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/scope.h"
 #include "proto/program.pb.h"
 #include "pserver/protocol/norm_cuts.h"

@@ -1,7 +1,7 @@
 #include "pserver/server/push_reader.h"
 
 #include "absl/strings/str_cat.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
 #include "pserver/server/push_parser.h"
 

@@ -10,8 +10,8 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/executor.h"
-#include "framework/runtime/profiler.h"
 #include "glog/logging.h"
 #include "pserver/server/program_ops.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 
 namespace weir {
 

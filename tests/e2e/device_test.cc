@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -2,8 +2,8 @@
 // What was put together can be read again.
 #include <cstdlib>
 
-#include "framework/runtime/profile_table.h"
-#include "framework/runtime/trace.h"
+#include "framework/profile/profile_table.h"
+#include "framework/profile/trace.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // A trainer as a member of its job: calls, waits, heart-beats and exchanges, against servers that a test plays.
 
-#include "framework/membership/limits.h"
 #include "pserver/client/member.h"
+#include "framework/membership/limits.h"
 
 #include <deque>
 #include <map>

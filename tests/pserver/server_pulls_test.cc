@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"

@@ -2,8 +2,8 @@
 // of the tree.
 #include <string>
 
-#include "framework/formats/schema.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/schema.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/custom.pb.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "framework/formats/line_parser.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/line_parser.h"
 
 namespace weir {
 namespace {

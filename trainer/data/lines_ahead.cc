@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/formats/line_parser.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profiler.h"
+#include "framework/formats/line_parser.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/data/line_source.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "framework/base/stable_hash.h"
-#include "transpiler/explain/attr_lists.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/explain/attr_lists.h"
 #include "transpiler/passes/share_buffers.h"
 
 namespace weir {

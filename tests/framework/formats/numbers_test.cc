@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "framework/formats/numbers.h"
 #include "framework/base/philox.h"
+#include "framework/formats/numbers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/formats/guarded_line.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/formats/line_parser.h"
 #include "framework/base/philox.h"
+#include "framework/formats/line_parser.h"
 #include "gtest/gtest.h"
 #include "tests/framework/formats/guarded_line.h"
 #include "trainer/data/example_stream.h"

@@ -14,7 +14,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/scope.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

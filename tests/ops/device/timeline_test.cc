@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "framework/graph/op_registry.h"
+#include "framework/profile/profiler.h"
 #include "framework/runtime/device_executor.h"
-#include "framework/runtime/profiler.h"
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "framework/base/mutex.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"

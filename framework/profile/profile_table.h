@@ -1,6 +1,6 @@
 // Prints a table of the time spent in steps, from a trace of one process or of all processes of a job.
-#ifndef WEIR_FRAMEWORK_RUNTIME_PROFILE_TABLE_H_
-#define WEIR_FRAMEWORK_RUNTIME_PROFILE_TABLE_H_
+#ifndef WEIR_FRAMEWORK_PROFILE_PROFILE_TABLE_H_
+#define WEIR_FRAMEWORK_PROFILE_PROFILE_TABLE_H_
 
 #include <map>
 #include <string>
@@ -38,4 +38,4 @@ std::string ProfileTable(const v1::Trace& trace);
 
 }  // namespace weir
 
-#endif  // WEIR_FRAMEWORK_RUNTIME_PROFILE_TABLE_H_
+#endif  // WEIR_FRAMEWORK_PROFILE_PROFILE_TABLE_H_

@@ -1,4 +1,4 @@
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 
 #include <pthread.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 
 #include <unistd.h>
 
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/profile_table.h"
-#include "framework/runtime/profiler.h"
-#include "framework/runtime/trace.h"
+#include "framework/profile/profile_table.h"
+#include "framework/profile/profiler.h"
+#include "framework/profile/trace.h"
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, profile, "",

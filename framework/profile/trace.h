@@ -1,6 +1,6 @@
 // Converts the profiler's events to traces for chrome://tracing and Perfetto, and merges traces of several processes.
-#ifndef WEIR_FRAMEWORK_RUNTIME_TRACE_H_
-#define WEIR_FRAMEWORK_RUNTIME_TRACE_H_
+#ifndef WEIR_FRAMEWORK_PROFILE_TRACE_H_
+#define WEIR_FRAMEWORK_PROFILE_TRACE_H_
 
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "framework/runtime/profiler.h"
+#include "framework/profile/profiler.h"
 #include "proto/trace.pb.h"
 
 namespace weir {
@@ -34,4 +34,4 @@ absl::StatusOr<v1::Trace> ParseTrace(std::string_view json);
 
 }  // namespace weir
 
-#endif  // WEIR_FRAMEWORK_RUNTIME_TRACE_H_
+#endif  // WEIR_FRAMEWORK_PROFILE_TRACE_H_

@@ -1,4 +1,4 @@
-#include "framework/runtime/profile_table.h"
+#include "framework/profile/profile_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "framework/runtime/trace.h"
+#include "framework/profile/trace.h"
 
 namespace weir {
 

@@ -1,7 +1,7 @@
 // Implements --profile of a program: reads the flags, records, writes the file, prints the table. Defines the flags;
 // for main files.
-#ifndef WEIR_FRAMEWORK_RUNTIME_PROFILE_RUN_H_
-#define WEIR_FRAMEWORK_RUNTIME_PROFILE_RUN_H_
+#ifndef WEIR_FRAMEWORK_PROFILE_PROFILE_RUN_H_
+#define WEIR_FRAMEWORK_PROFILE_PROFILE_RUN_H_
 
 #include <cstdint>
 #include <string>
@@ -57,4 +57,4 @@ absl::StatusOr<std::string> MergeProfiles(const std::vector<ProfilePart>& parts,
 
 }  // namespace weir
 
-#endif  // WEIR_FRAMEWORK_RUNTIME_PROFILE_RUN_H_
+#endif  // WEIR_FRAMEWORK_PROFILE_PROFILE_RUN_H_

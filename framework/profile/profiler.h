@@ -4,11 +4,11 @@
 // a buffer of its own, without a lock; Collect reads the published events while threads continue. Memory is bounded:
 // events beyond the bound are counted and dropped. Recording changes no result.
 //
-// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/runtime/trace.h aligns
+// Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; framework/profile/trace.h aligns
 // those of several machines. This header does not include Abseil, so that launchers of CUDA kernels can record a
 // device's work: an event with a track of its own (Track) and times converted to this clock.
-#ifndef WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
-#define WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
+#ifndef WEIR_FRAMEWORK_PROFILE_PROFILER_H_
+#define WEIR_FRAMEWORK_PROFILE_PROFILER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -197,4 +197,4 @@ class ProfileSpan {
 
 }  // namespace weir
 
-#endif  // WEIR_FRAMEWORK_RUNTIME_PROFILER_H_
+#endif  // WEIR_FRAMEWORK_PROFILE_PROFILER_H_

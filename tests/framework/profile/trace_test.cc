@@ -1,4 +1,4 @@
-#include "framework/runtime/trace.h"
+#include "framework/profile/trace.h"
 
 #include <map>
 #include <string>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/base/atomic_file.h"
-#include "framework/runtime/profile_table.h"
+#include "framework/profile/profile_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

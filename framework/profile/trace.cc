@@ -1,4 +1,4 @@
-#include "framework/runtime/trace.h"
+#include "framework/profile/trace.h"
 
 #include <algorithm>
 #include <cmath>

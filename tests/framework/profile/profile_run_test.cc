@@ -1,4 +1,4 @@
-#include "framework/runtime/profile_run.h"
+#include "framework/profile/profile_run.h"
 
 #include <filesystem>
 #include <string>
@@ -6,8 +6,8 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "framework/base/atomic_file.h"
-#include "framework/runtime/profiler.h"
-#include "framework/runtime/trace.h"
+#include "framework/profile/profiler.h"
+#include "framework/profile/trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
