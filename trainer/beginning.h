@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/checkpointing.h"
 #include "trainer/this_trainer.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

@@ -19,7 +19,7 @@
 #include "trainer/data/statistics.h"
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
-#include "transpiler/job.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

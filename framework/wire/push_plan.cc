@@ -55,7 +55,7 @@ PlannedRows PlanRowsPush(std::string_view name, const PushNode& node, size_t row
   item.set_width(form.width);
   if (form.counts) item.set_shows_and_clicks(true);
   const size_t width = static_cast<size_t>(form.width);
-  RowLayout& layout = planned.layout;
+  PushRowLayout& layout = planned.layout;
   layout.ids_end = rows * sizeof(int64_t);
   layout.values_begin = AlignUp(layout.ids_end);
   layout.values_end = layout.values_begin + EncodedBytes(form.format, rows * width, width);

@@ -46,7 +46,7 @@ struct RowForm {
 size_t RowsPerPush(const RowForm& form, size_t nodes);
 
 // Offsets in the bytes of a tensor of rows: ids, from 0; values; shows and clicks, if there are any.
-struct RowLayout {
+struct PushRowLayout {
   size_t ids_end = 0;
   size_t values_begin = 0, values_end = 0;
   size_t counts_begin = 0;
@@ -54,7 +54,7 @@ struct RowLayout {
 // Rows of one node.
 struct PlannedRows {
   PlannedTensor tensor;
-  RowLayout layout;
+  PushRowLayout layout;
 };
 PlannedRows PlanRowsPush(std::string_view name, const PushNode& node, size_t rows, const RowForm& form);
 

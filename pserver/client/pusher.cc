@@ -225,8 +225,8 @@ void Pusher::SendRowRange(const RowGradient& gradient, int server, size_t begin,
   builders_[static_cast<size_t>(server)]->Add(std::move(tensors));
 }
 
-void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const RowLayout& layout,
-                       char* out) {
+void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range,
+                       const PushRowLayout& layout, char* out) {
   const PlacedRows& rows = gradient.rows;
   const RowUnion& of_node = rows.unions()[node];
   const int width = gradient.form.width;

@@ -72,7 +72,7 @@ class Pusher {
   // Sends rows at [begin, end) of the order to a server.
   void SendRowRange(const RowGradient& gradient, int server, size_t begin, size_t end);
   // Writes the ids, sums and counts of one node's rows.
-  void WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const RowLayout& layout,
+  void WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const PushRowLayout& layout,
                  char* out);
   void SendPart(int server, v1::PushRequest header, const Slices& payload);
   // Returns true if the part takes effect on arrival, by itself.

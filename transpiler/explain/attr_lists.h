@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "proto/program.pb.h"
-#include "transpiler/programs.h"
+#include "transpiler/base/programs.h"
 
 namespace weir {
 

@@ -7,8 +7,8 @@
 #include "framework/runtime/lane_tree.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
+#include "transpiler/base/programs.h"
 #include "transpiler/explain/attr_lists.h"
-#include "transpiler/programs.h"
 
 namespace weir {
 namespace {
