@@ -22,7 +22,7 @@
 namespace weir {
 namespace {
 
-// One vector loop per function; a pointer to one is what a kernel is made of.
+// Defines one vector loop per function; kernels are templates over a pointer to it.
 #define WEIR_UNARY_LOOP(name, function)                                  \
   WEIR_VECTORIZED void name##Loop(int64_t n, const float* x, float* y) { \
     WEIR_INDEPENDENT                                                     \

@@ -14,7 +14,8 @@ struct Level {
   const char* name;
   dnnl_cpu_isa_t isa;
 };
-// Exactly these, also where the processor has more (AMX, VNNI), so that two kinds of processor give the same bits.
+// Limits oneDNN to exactly these instructions, even if the processor has more (AMX, VNNI), so that two kinds of
+// processor give equal bits.
 constexpr Level kAvx512 = {v1::Train::AVX512, "avx512", dnnl_cpu_isa_avx512_core};
 constexpr Level kAvx2 = {v1::Train::AVX2, "avx2", dnnl_cpu_isa_avx2};
 constexpr Level kBase = {v1::Train::AUTO, "sse41", dnnl_cpu_isa_sse41};
@@ -67,7 +68,7 @@ absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic) {
     return Choose(kAvx2);
   }
   {
-    // AUTO agrees with whatever is in use.
+    // AUTO accepts the selection that is in use.
     MutexLock lock(&mu);
     if (chosen != nullptr) return absl::OkStatus();
   }

@@ -40,7 +40,7 @@ WEIR_VECTORIZED void WeightGradients(int64_t n, int64_t width, const float* __re
   for (int64_t t = 0; t < n; ++t, k += width) dweight[t] = FixedSum(width, [=](int64_t w) { return k[w] * dout[w]; });
 }
 
-// In place.
+// Computes in place.
 WEIR_VECTORIZED void ScoreGradients(int64_t n, const float* __restrict weight, float* __restrict grad) {
   const float sum = FixedSum(n, [=](int64_t t) { return weight[t] * grad[t]; });
   WEIR_INDEPENDENT

@@ -27,9 +27,10 @@ namespace {
 
 constexpr int64_t kBuckets = 65536;
 
-// Found at once and then counted, so that the machine waits for no single one.
+// Predictions whose buckets are computed together before they are counted, so that the computation is vectorized and no
+// count waits for a single bucket.
 constexpr int64_t kChunk = 1024;
-// So many fit into the numbers that are found; more are found one by one.
+// Most buckets that the vector loop's int32 holds; with more, predictions are counted one by one.
 constexpr int64_t kMostFound = int64_t{1} << 30;
 
 bool IsProbability(float p) { return p >= 0 && p <= 1; }
@@ -38,7 +39,7 @@ int64_t BucketOf(float p, int64_t buckets) {
   return std::min(static_cast<int64_t>(static_cast<double>(p) * static_cast<double>(buckets)), buckets - 1);
 }
 
-// The buckets of n predictions, those outside of [0, 1] in any. Not 0 when there are such.
+// Computes the buckets of n predictions; one outside of [0, 1] gets any bucket. Returns nonzero if there is such a one.
 WEIR_VECTORIZED int32_t FindBuckets(int64_t n, const float* p, double buckets, int32_t* bucket) {
   int32_t outside = 0;
   WEIR_INDEPENDENT
@@ -57,7 +58,7 @@ WEIR_VECTORIZED void FindPositives(int64_t n, const float* label, int32_t* posit
   for (int64_t i = 0; i < n; ++i) positive[i] = label[i] > 0.5f ? 1 : 0;
 }
 
-// Counts n predictions, and ends before the first one outside of [0, 1]. How many it has counted.
+// Counts n predictions, up to the first one outside of [0, 1]. Returns the number counted.
 int64_t Count(int64_t n, const float* p, const float* label, int64_t buckets, int64_t* positives, int64_t* negatives) {
   int32_t bucket[kChunk], positive[kChunk];
   int64_t* const counts[2] = {negatives, positives};

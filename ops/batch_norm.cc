@@ -49,8 +49,7 @@ struct Channels {
   int64_t elements() const { return batch * size; }
 };
 
-// Of one channel, beginning at x.
-// ------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------- functions of one channel, which begins at x
 
 WEIR_VECTORIZED float Sum(const Channels& c, const float* x) {
   float sum = 0;
@@ -91,8 +90,9 @@ WEIR_VECTORIZED void InputGradient(const Channels& c, float mean, float factor, 
   }
 }
 
-// All channels of examples that have one element of each: the same sums, several channels at a time.
-// ------------------------------
+// -------------------------------------------------------------------------------------- examples of one element each
+//
+// Take the same sums as above, of several channels at a time.
 
 WEIR_VECTORIZED void SumRows(const Channels& c, const float* x, float* sum) {
   WEIR_INDEPENDENT
@@ -235,7 +235,7 @@ class BatchNormGradKernel : public OpKernel {
     const float* const variance = ctx.input(kBatchVariance).data<float>();
     if (ctx.has_output(kMeanGrad)) TimesExamples(c, mean, ctx.output(kMeanGrad));
     if (ctx.has_output(kVarianceGrad)) TimesExamples(c, variance, ctx.output(kVarianceGrad));
-    // One piece of memory for what is not asked for, or only needed here.
+    // Allocate one piece of memory for results that are not requested, or needed only here.
     const bool activated = activation_ != FusedActivation::kIdentity;
     const int64_t dpre_size = activated && !ctx.has_output(kXGrad) ? x.size() : 0;
     float* const memory = Scratch(5 * c.count + dpre_size);
@@ -310,7 +310,7 @@ class BatchNormGradKernel : public OpKernel {
 absl::Status CheckAttrs(const InferContext& ctx) {
   const absl::StatusOr<FusedActivation> activation = ParseFusedActivation(ctx.attrs().String("activation"));
   if (!activation.ok()) return ctx.Error(ToStd(activation.status().message()));
-  // As they are computed with.
+  // Check epsilon as float32, the type that the kernels compute with.
   const double epsilon = ctx.attrs().Float("epsilon"), momentum = ctx.attrs().Float("momentum");
   if (!(static_cast<float>(epsilon) > 0 && std::isfinite(static_cast<float>(epsilon)))) {
     return ctx.Error(absl::StrCat("epsilon must be positive, got ", epsilon));

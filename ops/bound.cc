@@ -46,7 +46,7 @@ REGISTER_OP(bound)
   .shape = [](InferContext& ctx) -> absl::Status {
     const double min = ctx.attrs().Float("min"), max = ctx.attrs().Float("max");
     if (!(min <= max)) return ctx.Error(absl::StrCat("min must not be above max, got ", min, " and ", max));
-    // Else rounding would step over them.
+    // Bounds must be values of the type, or rounding to the type would exceed them.
     const DType dtype = ctx.Input("Param").dtype();
     if (dtype != v1::FLOAT32 && dtype != v1::FLOAT16 && dtype != v1::BFLOAT16) {
       return ctx.Error(
@@ -63,7 +63,7 @@ REGISTER_OP(bound)
     *ctx.Output("ParamOut") = out;
     return absl::OkStatus();
   },
-  // Of a row: how many there are, the table does not know.
+  // Cost of one row: a table does not know its number of rows.
   .cost =
       [](InferContext& ctx) {
         const Shape dims = ctx.InputShape("Param");

@@ -1,6 +1,6 @@
 // conv2d: Out = f(X convolved with W + Bias), a cross-correlation as everywhere:
-//   out[b, f, i, j] = f(bias[f] + sum over c, k, l of w[f, c, k, l] * x[b, c, i * stride + k - padding, j * stride + l
-//   - padding])
+//   out[b, f, i, j] =
+//       f(bias[f] + sum over c, k, l of w[f, c, k, l] * x[b, c, i * stride + k - padding, j * stride + l - padding])
 //
 //   X     [B, C, H, W]    f32; beyond its edges it is 0
 //   W     [F, C, KH, KW]  f32
@@ -20,9 +20,10 @@
 // blocks of columns and products 1.5, 1.6 and 1.6.
 //
 // Gradient (conv2d_grad), with dPre = dOut * f' taken from Out:
-//   dBias = sum of dPre over windows, dW = dPre * columns^T, dX = the sum of W^T * dPre over the windows that cover an
-//   element.
-// Blocks of examples follow one another, and in a block the taps.
+//   dBias = sum of dPre over windows
+//   dW    = dPre * columns^T
+//   dX    = sum of W^T * dPre over the windows that cover an element
+// Sums go over blocks of examples in order, and within a block over the taps.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -45,20 +46,20 @@
 namespace weir {
 namespace {
 
-// Columns of a block: 1 MiB of them, the second-level cache of the cores we measure on, and no more than a product
-// needs to run at full speed.
+// Floats in the columns of a block: 1 MiB, the second-level cache of the measured cores, and enough for a product to
+// run at full speed.
 constexpr int64_t kBlockFloats = int64_t{1} << 18;
 constexpr int64_t kBlockWindows = 1024;
-// Rows are copied so many elements at a time, and may run over their ends.
+// Elements per copy; copies may run past the ends of rows.
 constexpr int64_t kChunk = 16;
 
 // Sizes of one run.
 struct Conv : ConvSizes {
-  // A block: `examples` whole ones, or where one is too large, `rows` rows of windows of one.
+  // Size of a block: `examples` whole examples, or, if one is too large, `rows` rows of windows of one.
   int64_t examples = 1, rows = 1;
 
   int64_t block_windows() const { return examples * rows * width.count; }
-  // What a block reads of one channel of one example, with padding.
+  // Size of the part of one channel of one example that a block reads, with padding.
   int64_t padded_height() const { return (rows - 1) * height.stride + height.kernel; }
   int64_t padded_width() const { return (width.count - 1) * width.stride + width.kernel; }
   int64_t padded() const { return channels * padded_height() * padded_width(); }
@@ -90,13 +91,13 @@ absl::StatusOr<Conv> MakeConv(absl::Span<const int64_t> x, absl::Span<const int6
   } else {
     c.rows = std::max<int64_t>(1, std::min(c.height.count, columns / c.width.count));
   }
-  // Large strides: what a block reads is more than its columns.
+  // Bound the padded examples too: with large strides they have more elements than the columns.
   c.examples = std::clamp<int64_t>(kBlockFloats / std::max<int64_t>(1, c.padded()), 1, c.examples);
   if (c.padded() > kBlockFloats) c.rows = std::max<int64_t>(1, c.rows * kBlockFloats / c.padded());
   return c;
 }
 
-// Channels of one example, the rows that a block reads, with zeros where there are none.
+// Copies the rows of one example that a block reads, for all channels, with zeros as padding.
 WEIR_VECTORIZED void Pad(const Conv& c, int64_t first_row, const float* x, float* padded) {
   const int64_t height = c.padded_height(), width = c.padded_width();
   const int64_t left = c.width.padding, used = std::min(c.width.size, width - left);
@@ -143,8 +144,8 @@ WEIR_VECTORIZED void TakeColumns(const Conv& c, int64_t examples, int64_t rows, 
   }
 }
 
-// The other way for one example of a block: adds what windows say of an element to it. cols: of the example, rows `n`
-// apart.
+// Reverses TakeColumns for one example of a block: adds to each element its gradients from all windows. cols: columns
+// of the example, rows `n` apart.
 WEIR_VECTORIZED void AddColumns(const Conv& c, const Block& block, const float* cols, int64_t n, float* dx) {
   const int64_t count = c.width.count, right = c.width.stride;
   for (int64_t ch = 0; ch < c.channels; ++ch, dx += c.height.size * c.width.size) {
@@ -172,7 +173,7 @@ WEIR_VECTORIZED float SumOf(int64_t n, const float* x) {
   return FixedSum(n, [&](int64_t i) { return x[i]; });
 }
 
-// What a block needs while it runs: columns, padded examples, and a matrix [filters, windows].
+// Working memory of one block: columns, padded examples, and a matrix [filters, windows].
 struct Work {
   float* cols = nullptr;
   float* padded = nullptr;
@@ -188,7 +189,7 @@ Work MakeWork(const Conv& c, bool transposed) {
   float* const all = Scratch(cols + padded + matrix + (transposed ? c.taps * c.filters : 0));
   Work work{
       .cols = all, .padded = all + cols, .matrix = all + cols + padded, .transposed = all + cols + padded + matrix};
-  // Read, and never used.
+  // TakeColumns reads these floats and does not use them: initialize them.
   std::fill_n(work.padded + c.examples * c.padded(), kChunk, 0.0f);
   return work;
 }
@@ -226,7 +227,7 @@ class ConvKernel : public OpKernel {
       const auto place = [&](int64_t b, int64_t f) {
         return y + ((block.example + b) * c.filters + f) * c.windows() + block.row * c.width.count;
       };
-      // Of one example the product is where it belongs.
+      // The product of a single example is written straight to its place in the output.
       const bool direct = block.examples == 1;
       float* const product = direct ? place(0, 0) : work.matrix;
       const int64_t line = direct ? c.windows() : n;
@@ -265,7 +266,7 @@ class ConvGradKernel : public OpKernel {
     float* const dx = ctx.has_output(kXGrad) ? Zeros(ctx.output(kXGrad), x.dims()) : nullptr;
     float* const dw = ctx.has_output(kWGrad) ? Zeros(ctx.output(kWGrad), w.dims()) : nullptr;
     float* const dbias = ctx.has_output(kBiasGrad) ? Zeros(ctx.output(kBiasGrad), {c.filters}) : nullptr;
-    // The product writes the longer side in rows.
+    // Let the rows of the product run along its longer side.
     const bool transposed = dw != nullptr && c.filters > c.taps;
     const Work work = MakeWork(c, transposed);
     if (transposed) std::fill_n(work.transposed, c.taps * c.filters, 0.0f);
@@ -333,7 +334,7 @@ class ConvGradKernel : public OpKernel {
   const WindowSettings settings_;
 };
 
-// Sizes as described; the batch may be -1.
+// Returns the sizes by the descriptions of the variables; the batch may be -1.
 absl::StatusOr<Conv> InferConv(const InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "W"));
@@ -366,7 +367,7 @@ absl::Status ConvGradShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// Two operations for each tap of each window and product; columns are written and read on the way.
+// Counts two operations per tap, window and product, and writing and reading the columns.
 CostRule ConvCost(int products) {
   return [products](InferContext& ctx) {
     Cost cost;

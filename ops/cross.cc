@@ -71,7 +71,7 @@ class CrossGradKernel : public OpKernel {
     };
     if (ctx.has_output(kX0Grad)) ProductLoop(n, dout.data<float>(), y.data<float>(), grad(kX0Grad));
     if (ctx.has_output(kYGrad)) ProductLoop(n, dout.data<float>(), x0.data<float>(), grad(kYGrad));
-    // Last: it may lie in the memory of dOut.
+    // Written last, because it may share the memory of dOut.
     if (ctx.has_output(kXGrad)) {
       float* dx = grad(kXGrad);
       if (n > 0 && dx != dout.data<float>()) std::memcpy(dx, dout.data<float>(), dout.bytes());

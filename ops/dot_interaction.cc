@@ -23,13 +23,13 @@
 namespace weir {
 namespace {
 
-// Floats that are worked on at once: a register of AVX-512, two of AVX2.
+// Floats per iteration: one register of AVX-512, two of AVX2.
 constexpr int kBlock = 16;
 
 int64_t Padded(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
-// Products of row i with rows 0 to count - 1, out of the transposed t [width, stride]. Each column adds its terms in
-// order.
+// Computes the products of row i with rows 0 to count - 1 from the transposed t [width, stride]. Each column adds its
+// terms in order.
 WEIR_VECTORIZED void PairProducts(int64_t width, int64_t stride, const float* __restrict t, int64_t i, int64_t count,
                                   float* __restrict out) {
   for (int64_t j = 0; j < count; j += kBlock) {
@@ -66,10 +66,10 @@ WEIR_VECTORIZED void WeighedRows(int64_t count, int64_t width, int64_t stride, c
   }
 }
 
-// Vectors of an input, 1 when it is [B, W].
+// Returns the number of vectors of an input; 1 if it is [B, W].
 int64_t VectorsOf(absl::Span<const int64_t> dims) { return dims.size() == 3 ? dims[1] : 1; }
 
-// What the inputs of a run are together.
+// Shape of all inputs of a run together.
 struct Vectors {
   int64_t batch = 0, count = 0, width = 0;
   static absl::StatusOr<Vectors> Of(KernelContext& ctx, int slot) {
@@ -101,7 +101,7 @@ class DotInteractionKernel : public OpKernel {
     if (out->size() == 0) return absl::OkStatus();
     const int64_t stride = Padded(v.count);
     float* const t = Scratch(v.width * stride);
-    // Products with what stands behind the last vector are made and thrown away: let them be of numbers.
+    // Clear the padding behind the last vector, whose products are computed and discarded.
     std::fill_n(t, v.width * stride, 0.0f);
     float* to = out->data<float>();
     for (int64_t b = 0; b < v.batch; ++b) {
@@ -185,7 +185,7 @@ class DotInteractionGradKernel : public OpKernel {
   const std::vector<int64_t> wanted_;
 };
 
-// The number of pairs, when the inputs belong together.
+// Returns the number of pairs if the inputs fit together.
 absl::StatusOr<int64_t> InferPairs(const InferContext& ctx) {
   RETURN_IF_ERROR(ExpectAllDense(ctx, "X"));
   const Shape first = ctx.InputShape("X", 0);
@@ -200,14 +200,14 @@ absl::StatusOr<int64_t> InferPairs(const InferContext& ctx) {
     vectors += VectorsOf(x);
   }
   const bool self = ctx.attrs().Bool("self_interaction");
-  // Twice the number of pairs is to fit.
+  // Limit the vectors so that twice the number of pairs fits into an int64.
   if (vectors < (self ? 1 : 2) || vectors > (int64_t{1} << 31)) {
     return ctx.Error(absl::StrCat(vectors, " vectors have no pairs, or too many"));
   }
   return PairCount(vectors, self);
 }
 
-// 2 * W flops a pair.
+// Counts 2 * W flops per pair.
 CostRule PairCost(int products) {
   return [products](InferContext& ctx) {
     Cost cost = ElementwiseCost(0)(ctx);

@@ -47,7 +47,8 @@ WEIR_VECTORIZED void Multiply(int64_t n, const float* x, const float* mask, floa
 absl::Status DropoutShape(InferContext& ctx) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   const double rate = ctx.attrs().Float("rate");
-  // As it is computed with: what rounds to 1 would keep nothing and divide by 0.
+  // Check the rate as float32, the type that the kernel computes with: one that rounds to 1 would keep nothing and
+  // divide by 0.
   if (!(rate >= 0 && static_cast<float>(rate) < 1))
     return ctx.Error(absl::StrCat("rate must be in [0, 1), got ", rate));
   SetLike(ctx, "Out", "X");
@@ -72,7 +73,7 @@ class DropoutKernel : public OpKernel {
       return absl::OkStatus();
     }
     const uint64_t key = MixId(ctx.step->seed) ^ layer_;
-    // Lanes are fewer than 2^16.
+    // Step and lane share 64 bits: there are fewer than 2^16 lanes.
     const uint64_t counter_high = (static_cast<uint64_t>(ctx.step->step) << 16) | static_cast<uint64_t>(ctx.lane);
     FillMask(x.size(), key, counter_high, rate_, mask->data<float>());
     Multiply(x.size(), x.data<float>(), mask->data<float>(), out->data<float>());
@@ -107,7 +108,7 @@ REGISTER_OP(dropout)
   .attrs = {Required(FloatAttr("rate", 0)), Required(StringAttr("layer", ""))},
   .shape = DropoutShape,
   .gradient = GradOpRule({}, {"Mask"}, {"Out"}, {"X"}),
-  // Ten rounds of Philox for four elements.
+  // Counts ten rounds of Philox per four elements.
   .cost = ElementwiseCost(25),
   .in_place = {{"X", "Out"}}});
 REGISTER_OP(dropout_grad)

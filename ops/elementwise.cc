@@ -45,7 +45,7 @@ absl::Status ElementwiseGradShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// The loops over one inner run, as one struct of functions per operator.
+// Loops over one inner run, a struct of functions per operator.
 struct Loops {
   void (*out_moving)(int64_t n, const float* x, const float* y, float* out);
   void (*out_still)(int64_t n, const float* x, float y, float* out);
@@ -138,7 +138,7 @@ class ElementwiseGradKernel : public OpKernel {
     ASSIGN_OR_RETURN(const Shape y_dims, AlignDims(x.dims(), y.dims(), axis_));
     const Broadcast broadcast(x.dims(), y_dims);
     const int64_t n = broadcast.inner();
-    // dY first: dX may take the place of Out@GRAD.
+    // Compute dY first, because dX may share the memory of Out@GRAD.
     if (ctx.has_output(kYGrad)) {
       Tensor* dy = ctx.output(kYGrad);
       dy->Resize(v1::FLOAT32, y.dims());

@@ -61,7 +61,7 @@ WEIR_VECTORIZED void SumRows(int64_t rows, int64_t n, const float* x, float* sum
   }
 }
 
-// Dims of Out, for X and W that fit.
+// Sets the dims of Out if X and W fit together.
 absl::Status ProductDims(const InferContext& ctx, Shape* out) {
   RETURN_IF_ERROR(ExpectDense(ctx, "X"));
   RETURN_IF_ERROR(ExpectDense(ctx, "W"));
@@ -100,7 +100,7 @@ absl::Status FcShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// What is there when a kernel runs: X [.., k..] with `row_dims` dims of rows, W [k, n].
+// Shapes of the tensors of one run: X [.., k..] with `row_dims` dims of rows, W [k, n].
 struct Product {
   int64_t rows = 0, k = 0, n = 0;
   Shape out;

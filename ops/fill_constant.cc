@@ -39,7 +39,7 @@ bool WithType(DType dtype, Fn fn) {
   }
 }
 
-// Whether the type holds the value exactly; floats take any.
+// Returns true if the type holds the value exactly; floats take any value.
 bool Holds(DType dtype, double value) {
   if (dtype == v1::FLOAT32 || dtype == v1::FLOAT64) return true;
   if (value != std::floor(value)) return false;

@@ -8,7 +8,7 @@
 namespace weir {
 namespace {
 
-// Enough to keep vectors busy, little enough that a bad number early is found early.
+// Elements between two checks: enough for the vector units, and few enough to find an early bad number early.
 constexpr int64_t kBlock = 4096;
 
 // Infinities and NaNs have all exponent bits set. Integer arithmetic: order does not matter.

@@ -3,8 +3,8 @@
 //   X        [B, S, W]  f32
 //   Sum      [B, W]     f32   sum_s x[b, s, w], kept for the gradient
 //   Out      [B, 1]     f32   1/2 sum_w ((sum_s x[b, s, w])^2 - sum_s x[b, s, w]^2)
-//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots; empty: X is all
-//   slots
+//   columns  ints: begin, S, W: X is a matrix [B, C], whose columns from `begin` on are the slots;
+//            empty: X is all slots
 //
 // Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]), and 0 in a matrix's other columns; with Onto, which is
 // like the matrix, X@GRAD is Onto plus that. Sums over s and over w are taken in order.
@@ -57,7 +57,7 @@ WEIR_VECTORIZED void SlotGradientsOnto(int64_t slots, int64_t width, float dout,
   }
 }
 
-// [0, size) of onto, or zeros.
+// Copies [0, size) of onto, or zeros if it is null.
 void CopyOnto(int64_t size, const float* onto, float* dx) {
   if (onto == nullptr) {
     std::fill_n(dx, size, 0.0f);
@@ -141,7 +141,7 @@ absl::StatusOr<FmSlots> InferSlots(const InferContext& ctx) {
   return ctx.Error(ToStd(slots.status().message()));
 }
 
-// Of what is not in the slots only the gradient has something to do.
+// Cost of the columns in the slots; only the gradient also writes the other columns.
 Cost FmCost(InferContext& ctx) {
   const std::vector<int64_t> columns = ctx.attrs().Ints("columns");
   const double examples = static_cast<double>(std::max<int64_t>(ctx.InputShape("X")[0], 1));

@@ -7,13 +7,14 @@
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 
-// OpenMP's run-time library, which oneDNN asks for threads. Declared here: not every compiler that builds us has omp.h.
+// Function of OpenMP's run-time library, which gives oneDNN its threads. Declared here because not every supported
+// compiler has omp.h.
 extern "C" void omp_set_num_threads(int threads);
 
 namespace weir {
 namespace {
 
-// OpenMP's count belongs to the calling thread.
+// Sets the number of threads per calling thread, because OpenMP keeps it so.
 void PrepareThread() {
   static const bool arithmetic_chosen = !ResolvedArithmetic().empty();
   static thread_local const bool alone = [] {

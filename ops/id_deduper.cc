@@ -10,7 +10,7 @@
 namespace weir {
 namespace {
 
-// Slots are asked for this many ids ahead, so that their cache misses overlap.
+// Ids whose slots are prefetched together, so that their cache misses overlap.
 constexpr int64_t kBlock = 64;
 constexpr uint64_t kFewestSlots = 8 * kBlock;
 
@@ -27,7 +27,8 @@ void IdDeduper::SetSlots(uint64_t slots) {
   std::memset(slots_.data(), 0, slots * sizeof(uint32_t));
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
-  // The bits below those that choose the slot: there are enough, a slot and a place have 32 bits each at most.
+  // Take the tag from the bits below those that choose the slot: slot and place have at most 32 bits each, so enough
+  // are left.
   tag_shift_ = shift_ - (32 - place_bits_);
   most_used_ = slots / 4;
 }
@@ -35,7 +36,7 @@ void IdDeduper::SetSlots(uint64_t slots) {
 void IdDeduper::Start(int64_t most_ids) {
   CHECK(most_ids >= 0 && most_ids < std::numeric_limits<int32_t>::max()) << most_ids;
   place_bits_ = std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(most_ids))));
-  // A batch has about as many ids as the one before it.
+  // Expect about as many distinct ids as in the previous batch.
   const int64_t expected = last_unique_ < 0 ? most_ids : std::min(most_ids, last_unique_ + last_unique_ / 8);
   SetSlots(std::bit_ceil(std::max(4 * static_cast<uint64_t>(expected), kFewestSlots)));
   left_ = most_ids;
@@ -71,8 +72,8 @@ void IdDeduper::Add(const int64_t* ids, int64_t n, int32_t* index, std::vector<i
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = ids[begin + i];
       const uint32_t tag = Tag(hashes[i]);
-      // The id is written down as if it were new, and an empty slot is taken for its: one branch, which is rarely
-      // wrong, instead of one on whether the id is new, which nobody can foresee.
+      // Store the id as if it were new, and treat an empty slot as a match: this costs one well-predicted branch, where
+      // a branch on whether the id is new would be unpredictable.
       known[used] = id;
       const uint32_t fresh = tag | static_cast<uint32_t>(used + 1);
       uint64_t at = hashes[i] >> shift_;

@@ -19,7 +19,7 @@ namespace weir {
 namespace {
 
 constexpr int kParamNorm = 6, kDirectionNorm = 7;
-// Of lamb_direction.
+// Inputs of lamb_direction.
 constexpr int kParam = 0, kGrad = 1, kMoment1 = 2, kMoment2 = 3, kStep = 4;
 
 LambMath MathOf(const AttrReader& attrs) {

@@ -48,7 +48,7 @@ absl::Status LogLossShape(InferContext& ctx) {
   return ColumnLossShape(ctx, "Predicted", "Loss");
 }
 
-// Fluid's value.
+// Value of PaddlePaddle Fluid.
 constexpr double kEpsilon = 1e-4;
 
 REGISTER_OP(log_loss)

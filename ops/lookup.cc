@@ -12,9 +12,9 @@
 namespace weir {
 namespace {
 
-// Rows are asked for this many ids ahead.
+// Distance in ids at which rows are prefetched.
 constexpr int64_t kAhead = 16;
-// While rows are added up one comes sooner.
+// Distance while rows are added up, which takes less time per row.
 constexpr int64_t kFarAhead = 32;
 
 Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t width) {
@@ -23,7 +23,7 @@ Shape OutShape(const LookupAttrs& attrs, int64_t batch, int64_t slots, int64_t w
   return {batch, slots, width};
 }
 
-// What of the ids becomes one row of out: all ids of an example, or those of a slot.
+// Ids that are pooled into one row of out: all ids of an example, or those of one slot.
 struct Grouping {
   int64_t groups;  // of an example
   int64_t slots;   // of a group
@@ -69,7 +69,7 @@ float Divisor(const LookupAttrs& attrs, const IdBatch& ids, int64_t begin, int64
   return attrs.pooling == Pooling::kMean ? sum : std::sqrt(sum);
 }
 
-// One id a slot, no weights, no padding: a gather.
+// Gathers rows: one id per slot, no weights, no padding.
 template <int kWidth, typename Index>
 void Gather(const IdBatch& ids, const Index* row, const float* __restrict rows, int64_t width, float* __restrict out,
             int64_t stride) {
@@ -85,7 +85,7 @@ void Gather(const IdBatch& ids, const Index* row, const float* __restrict rows, 
   }
 }
 
-// Sums without weights or padding: a sum stays in registers, and several wait for their next row at once.
+// Sums rows without weights or padding: sums stay in registers, and several groups wait for their next rows at once.
 template <int kWidth, typename Index>
 void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, const float* __restrict rows,
              float* __restrict out, int64_t stride) {
@@ -109,13 +109,13 @@ void SumRows(const LookupAttrs& attrs, const IdBatch& ids, const Index* row, con
   }
 }
 
-// The gradient of sums of numbers, rows of width 1, and of numbers that are gathered.
+// Gradient of sums and of gathers of rows of width 1.
 template <typename Index>
 void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* place, bool fresh,
                     const float* __restrict out_grad, int64_t stride, float* __restrict grad) {
   const int64_t n = static_cast<int64_t>(ids.values.size());
   if (fresh) {
-    // The first gradient of a place is stored: what added to minus zero gives it.
+    // Store the first gradient of a place by adding it to minus zero, which leaves every value as it is.
     Index places = 0;
     for (int64_t i = 0; i < n; ++i) places = std::max(places, place[i] + 1);
     std::fill_n(grad, static_cast<size_t>(places), -0.0f);
@@ -134,7 +134,7 @@ void ScatterNumbers(const LookupAttrs& attrs, const IdBatch& ids, const Index* p
   }
 }
 
-// Nothing but an addition for each id.
+// Returns true if pooling only adds one row per id.
 bool AddsRows(const LookupAttrs& attrs, const IdBatch& ids) {
   return (attrs.pooling == Pooling::kNone || attrs.pooling == Pooling::kSum) && ids.weights.empty() &&
          attrs.selection().all();
@@ -258,7 +258,7 @@ absl::Status InferLookup(InferContext& ctx, int64_t width) {
 }
 
 Cost LookupCost(InferContext& ctx, int64_t width) {
-  // An id a slot is the least, and the common case; a sequence is as long as it can be.
+  // Count one id per slot, the minimum and the common case; a sequence counts with its full length.
   const Shape ids = ctx.InputShape("Ids");
   const double of_slot = static_cast<double>(std::max<int64_t>(1, ctx.attrs().Int("sequence")));
   const double n = static_cast<double>(std::max<int64_t>(ids[0], 1)) * static_cast<double>(ids[1]) * of_slot;
@@ -379,7 +379,7 @@ template void ScatterGradient<int64_t>(const LookupAttrs&, const IdBatch&, const
                                        float*);
 
 absl::Status CheckRange(const IdBatch& ids, const LookupAttrs& attrs, int64_t rows) {
-  // One pass without branches; the culprit is looked for only when there is one.
+  // Check all in one pass without branches, and search for the bad id only if there is one.
   uint64_t most = 0;
   if (attrs.has_padding) {
     for (int64_t id : ids.values) most = std::max(most, id == attrs.padding_id ? 0 : static_cast<uint64_t>(id));

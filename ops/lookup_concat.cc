@@ -35,7 +35,7 @@
 namespace weir {
 namespace {
 
-// How each of n look-ups pools.
+// Returns the pooling of each of n look-ups.
 absl::StatusOr<std::vector<LookupAttrs>> ReadPoolings(const AttrReader& reader, size_t n) {
   const std::vector<std::string> poolings = reader.Strings("poolings");
   const std::vector<int64_t> per_slot = reader.Ints("per_slot"), padded = reader.Ints("padded"),
@@ -78,7 +78,8 @@ absl::StatusOr<std::vector<int>> ReadOrder(const AttrReader& reader, int lookups
   return order;
 }
 
-// Look-ups of an op by its descriptions: as many Ids, Index and Rows, one batch. Sets what of the pieces is known.
+// Returns the look-ups of an op from the descriptions of its variables: equally many Ids, Index and Rows, of one batch.
+// Sets the fields of the pieces that are known.
 absl::StatusOr<std::vector<LookupPiece>> InferLookups(const InferContext& ctx, int64_t batch) {
   const int n = ctx.InputCount("Ids");
   if (ctx.InputCount("Index") != n || ctx.InputCount("Rows") != n) {
@@ -130,7 +131,8 @@ absl::Status LookupConcatShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// What the gradients have in common with forward: the variables and the poolings of the look-ups `wanted`.
+// Returns the elements of `all` at the indices `wanted`: the variables and poolings that a gradient op takes over from
+// the forward op.
 std::vector<std::string> Chosen(const std::vector<std::string>& all, const std::vector<size_t>& wanted) {
   std::vector<std::string> some;
   for (const size_t k : wanted) some.push_back(all[k]);
@@ -192,7 +194,7 @@ absl::StatusOr<std::vector<v1::OpDesc>> LookupConcatGradient(GradContext& ctx) {
               AttrInts("dense_begins", dense_begins), AttrInts("dense_sizes", dense_sizes)})};
 }
 
-// The columns [begin, begin + size) are of a matrix with `columns`.
+// Returns true if a matrix of `columns` columns has the columns [begin, begin + size).
 bool Within(int64_t begin, int64_t size, int64_t columns) {
   return begin >= 0 && size >= 0 && begin <= columns && size <= columns - begin;
 }
@@ -232,7 +234,7 @@ absl::Status LookupConcatGradShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// Of each look-up what LookupCost says, and of the dense columns that they are read and written.
+// Adds LookupCost of each look-up, and the reading and writing of the dense columns.
 Cost LookupConcatCost(const InferContext& ctx, int64_t batch, int64_t dense_columns) {
   const double examples = static_cast<double>(std::max<int64_t>(batch, 1));
   Cost cost{.bytes = 8 * examples * static_cast<double>(dense_columns)};
@@ -279,7 +281,7 @@ class LookupConcatKernel : public OpKernel {
  private:
   static constexpr int kIds = 0, kIndex = 1, kRows = 2, kDense = 3;
 
-  // The columns that it has in Out.
+  // Returns the number of its columns in Out.
   absl::StatusOr<int64_t> CheckLookup(KernelContext& ctx, int k, int64_t batch) const {
     const LookupPiece& piece = pieces_.lookups[static_cast<size_t>(k)];
     const IdBatch& ids = std::get<IdBatch>(ctx.input_var(kIds, k));
@@ -357,7 +359,7 @@ class LookupConcatGradKernel : public OpKernel {
   const LookupConcatGrad pieces_;
 };
 
-// Look-ups as the program describes them.
+// Returns the look-ups as the program describes them.
 absl::StatusOr<std::vector<LookupPiece>> DescribedLookups(const KernelInit& init) {
   const google::protobuf::RepeatedPtrField<std::string>*ids = nullptr, *rows = nullptr;
   for (const v1::OpSlot& slot : init.op.inputs()) {

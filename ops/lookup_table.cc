@@ -21,7 +21,7 @@ namespace {
 
 absl::Status CheckWeights(InferContext& ctx) {
   const v1::VarDesc& w = ctx.Input("W");
-  // What values of tables are on the servers is of no matter here: rows travel as float32.
+  // The type in which servers store a table does not matter here: rows arrive as float32.
   if (w.dims_size() != 2 || (w.dtype() != v1::FLOAT32 && w.kind() != v1::TABLE)) {
     return ctx.Error(absl::StrCat("W must be FLOAT32 [rows, width], got ", v1::DType_Name(w.dtype()), " ",
                                   ShapeString(ctx.InputShape("W"))));
@@ -39,8 +39,8 @@ absl::Status Infer(InferContext& ctx) {
   return InferLookup(ctx, ctx.Input("W").dims(1));
 }
 
-// The ids with those replaced that are not read: by row 0 to look up (PoolRows leaves them out), by -1 to scatter.
-// Points at the ids themselves when all are read.
+// Returns the ids, with unread ones replaced: by row 0 for a look-up, where PoolRows leaves them out, by -1 for a
+// scatter. Returns the ids themselves if all are read.
 const int64_t* WithReplaced(const IdBatch& ids, const LookupAttrs& attrs, int64_t replacement,
                             std::vector<int64_t>* scratch) {
   if (attrs.selection().all()) return ids.values.data();
@@ -61,7 +61,7 @@ class LookupTableKernel : public OpKernel {
     RETURN_IF_ERROR(CheckIds(ids, attrs_));
     RETURN_IF_ERROR(CheckRank("W", w, 2));
     RETURN_IF_ERROR(CheckRange(ids, attrs_, w.dim(0)));
-    // Memory kept from step to step; lanes run on several threads.
+    // Kept from step to step, per thread because lanes run on several threads.
     thread_local std::vector<int64_t> scratch;
     PoolRows(attrs_, ids, WithReplaced(ids, attrs_, 0, &scratch), w.data<float>(), w.dim(1), ctx.output(0));
     return absl::OkStatus();
@@ -104,7 +104,7 @@ class LookupTableGradKernel : public OpKernel {
   }
 
   void Sparse(const IdBatch& ids, const Tensor& w, const Tensor& out_grad, SelectedRows* grad) {
-    // Memory kept from step to step; lanes run on several threads.
+    // Kept from step to step, per thread because lanes run on several threads.
     thread_local IdDeduper deduper;
     thread_local std::vector<int32_t> place;
     const int64_t n = static_cast<int64_t>(ids.values.size());

@@ -4,9 +4,8 @@
 //   lr_exponential   lr decay_rate^q,           q = t / decay_steps, with staircase rounded down
 //   lr_natural_exp   lr e^(-decay_rate q)
 //   lr_inverse_time  lr / (1 + decay_rate q)
-//   lr_polynomial    (lr - end) (1 - min(t, n) / n)^power + end,  n = decay_steps, with cycle times ceil(t /
-//   decay_steps), at
-//                    least 1; end is the attribute end_learning_rate
+//   lr_polynomial    (lr - end) (1 - min(t, n) / n)^power + end,  n = decay_steps, with cycle times
+//                    ceil(t / decay_steps), at least 1; end is the attribute end_learning_rate
 //   lr_piecewise     values[i], i the number of boundaries that are not above t
 //   lr_noam          lr d_model^-0.5 min((t + 1)^-0.5, (t + 1) warmup_steps^-1.5)
 //   lr_cosine        end + (lr - end) (1 + cos(pi min(t, decay_steps) / decay_steps)) / 2

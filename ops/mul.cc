@@ -27,7 +27,7 @@ absl::Status MulShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// What is there when a kernel runs: X of rows of k values, Y [k, n].
+// Checks the tensors of one run: X has rows of k values, Y is [k, n].
 absl::Status CheckProduct(const Tensor& x, const Tensor& y) {
   RETURN_IF_ERROR(CheckRank("Y", y, 2));
   RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));

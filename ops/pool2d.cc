@@ -29,7 +29,7 @@
 namespace weir {
 namespace {
 
-// v takes the place of the greatest so far.
+// Returns true if v replaces the greatest value so far; a NaN always does.
 inline bool Greater(float v, float best) { return (v > best) | (v != v); }
 
 struct Pool {
@@ -37,14 +37,14 @@ struct Pool {
   WindowAxis height, width;
   int64_t size() const { return height.size * width.size; }
   int64_t windows() const { return height.count * width.count; }
-  // Windows of 2 x 2 that lie side by side.
+  // Returns true for windows of 2 x 2 that lie side by side.
   bool halves() const {
     const auto half = [](const WindowAxis& axis) { return axis.kernel == 2 && axis.stride == 2 && axis.padding == 0; };
     return half(height) && half(width);
   }
 };
 
-// Where the greatest element of window (i, j) is.
+// Returns the index of the greatest element of window (i, j).
 inline int64_t GreatestOf(const Pool& p, int64_t i, int64_t j, const float* x) {
   int64_t at = p.height.Begin(i) * p.width.size + p.width.Begin(j);
   for (int64_t h = p.height.Begin(i); h < p.height.End(i); ++h) {
@@ -69,9 +69,9 @@ void MaxBackward(const Pool& p, const float* x, const float* dout, float* dx) {
   }
 }
 
-// The same for windows of 2 x 2 side by side, kChunk at a time. Rows are often shorter than that: then a chunk goes on
-// behind the end of its row, reads what is there and writes what the next row writes again. Where memory ends, windows
-// are taken one by one.
+// Windows of 2 x 2 side by side are handled kChunk at a time. Rows are often shorter than a chunk: it then continues
+// behind the end of its row, and the next row overwrites what it wrote there. At the end of memory windows are handled
+// one by one.
 constexpr int64_t kChunk = 16;
 
 inline float GreatestOfHalves(const float* x, const float* below) {
@@ -89,7 +89,7 @@ inline __attribute__((always_inline)) void MaxOfHalves(int64_t n, const float* _
 inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* __restrict x,
                                                         const float* __restrict below, const float* __restrict dout,
                                                         float* dx, float* dbelow) {
-  // Elements of a window in the order in which they are read, each for all windows.
+  // Elements of the windows: a holds the first of each window in reading order, d the last.
   float a[kChunk], b[kChunk], c[kChunk], d[kChunk];
   for (int64_t j = 0; j < n; ++j) {
     a[j] = x[2 * j];
@@ -109,7 +109,7 @@ inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* 
     c[j] = to_c;
     d[j] = to_d;
   }
-  // The upper row runs into the lower one, which is therefore written behind it.
+  // Write the lower row after the upper one, whose chunk may run into it.
   for (int64_t j = 0; j < n; ++j) {
     dx[2 * j] = a[j];
     dx[2 * j + 1] = b[j];
@@ -120,7 +120,7 @@ inline __attribute__((always_inline)) void BackOfHalves(int64_t n, const float* 
   }
 }
 
-// One picture. Memory that a chunk may read, and write, ends at x_end and out_end.
+// Pools one picture. Chunks may read up to x_end and write up to out_end.
 WEIR_VECTORIZED void MaxForwardOfHalves(const Pool& p, const float* x, const float* x_end, float* out,
                                         const float* out_end) {
   const int64_t width = p.width.size, count = p.width.count;
@@ -130,7 +130,7 @@ WEIR_VECTORIZED void MaxForwardOfHalves(const Pool& p, const float* x, const flo
       MaxOfHalves(count, x, below, out);
       continue;
     }
-    // The last chunk of a long row begins before the one in front of it ends.
+    // The last chunk of a long row overlaps the one before it.
     for (int64_t j = 0; j < count; j += kChunk) {
       const int64_t at = count > kChunk ? std::min(j, count - kChunk) : 0;
       MaxOfHalves(kChunk, x + 2 * at, below + 2 * at, out + at);
@@ -152,13 +152,13 @@ WEIR_VECTORIZED void MaxBackwardOfHalves(const Pool& p, const float* x, const fl
         BackOfHalves(kChunk, x + 2 * at, below + 2 * at, dout + at, dx + 2 * at, dbelow + 2 * at);
       }
     }
-    // What no window has: an odd column, an odd row.
+    // Elements in no window, an odd last column or row, have gradient 0.
     if (2 * count < width) dx[2 * count] = dbelow[2 * count] = 0;
   }
   std::fill_n(dx, (p.height.size - 2 * p.height.count) * width, 0.0f);
 }
 
-// Elements of window (i, j) that are there.
+// Returns the number of elements of window (i, j) within the picture.
 inline float CountOf(const Pool& p, int64_t i, int64_t j) {
   return static_cast<float>((p.height.End(i) - p.height.Begin(i)) * (p.width.End(j) - p.width.Begin(j)));
 }
@@ -267,7 +267,7 @@ absl::StatusOr<Shape> InferPool(const InferContext& ctx) {
   return Shape{x[0], x[1], pool->height.count, pool->width.count};
 }
 
-// A comparison or an addition for each element of a window.
+// Counts a comparison or an addition per element of a window.
 Cost PoolCost(InferContext& ctx) {
   const absl::StatusOr<Shape> out = InferPool(ctx);
   if (!out.ok()) return {};

@@ -1,17 +1,16 @@
 // prefetch: the rows that a step needs, of all tables at once
 //
 //   Ids*    [B, S] ids, of every lane; each belongs to one table (`tables`)
-//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes; [H, W] of a parameter
-//   that
-//           servers hold densely (`heights`, -1 for a table)
+//   Rows*   selected rows [*, W], one per table (`row_tables`, `widths`), shared by all lanes; [H, W] of a
+//           parameter that servers hold densely (`heights`, -1 for a table)
 //   Index*  [N] i32, one per Ids, per lane: place of each id value in the Rows of its table
 //
 // Rows hold the distinct ids of all lanes of this process in order of first appearance: by lane, then by Ids variable,
 // then by place in the batch. Tables that are asked for the same ids are de-duplicated once. One PullRows serves all
 // tables.
 //
-// Of an Ids that is read as a sequence alone, only what can be in it is asked for (`sequences`: of each example the
-// last so many ids, 0 for all); the Index of the others is -1.
+// If an Ids is read only as a sequence, rows are requested only for the ids that can be in the sequence (`sequences`:
+// the last so many ids of each example, 0 for all); the Index of the other ids is -1.
 //
 // `ahead` says that a trainer runs the op for its next batch while the rest of the program runs for this one
 // (trainer/session.h); what one run does is the same.
@@ -198,7 +197,7 @@ class PrefetchKernel : public OpKernel {
     }
   };
 
-  // What of an example is a sequence is told by its offsets.
+  // Offsets say which ids of an example are in the sequence: check them before they are used.
   absl::Status CheckSequences(KernelContext& ctx) const {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       for (int lane = 0; sequences_[i] > 0 && lane < ctx.lanes(); ++lane) {
@@ -225,7 +224,7 @@ REGISTER_OP(prefetch)
   .scope = OpScope::kStep,
   .shape = Infer,
   .cost = [](InferContext& ctx) {
-    // As if no id came twice.
+    // Counts every id as distinct: an upper bound.
     Cost cost;
     const std::vector<std::string> tables = ctx.attrs().Strings("tables"),
                                    row_tables = ctx.attrs().Strings("row_tables");

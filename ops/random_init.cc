@@ -76,7 +76,7 @@ OpDef MakeRandomInitOp(std::string type, std::string summary, std::vector<AttrDe
           },
           .cost =
               [](InferContext& ctx) {
-                // Ten Philox rounds for four elements.
+                // Count ten Philox rounds per four elements.
                 const double elements = static_cast<double>(ElementCount(ctx.attrs().Ints("shape")));
                 return Cost{.flops = 25 * elements, .bytes = 4 * elements};
               }};

@@ -1,8 +1,7 @@
 // recv: asks for parameter blocks
 //
-//   Out*  dense f32, as described; the values are there after fetch_barrier. A channel that does not fill them leaves
-//   those of
-//         the run before.
+//   Out*  dense f32, as described; the values are there after fetch_barrier. A channel that does not fill them
+//         leaves those of the run before.
 //
 // `blocks`, `servers`: one of each per Out.
 #include "absl/strings/str_cat.h"
@@ -58,7 +57,7 @@ REGISTER_OP(recv)
   .outputs = {{.name = "Out", .variadic = true}},
   .attrs = {Required(StringsAttr("blocks")), Required(IntsAttr("servers"))},
   .scope = OpScope::kStep,
-  // The outputs are described by whoever cut the parameter.
+  // The pass that slices a parameter describes the outputs.
   .shape = [](InferContext& ctx) { return CheckBlocks(ctx, ctx.OutputCount("Out")); },
   .cost =
       [](InferContext& ctx) {

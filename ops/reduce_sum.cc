@@ -32,7 +32,7 @@ WEIR_VECTORIZED float SumRun(int64_t n, const float* x) {
   return FixedSum(n, [x](int64_t i) { return x[i]; });
 }
 
-// X's dims with 1 for those added up.
+// Returns X's dims, with 1 for the dims that are added up.
 absl::StatusOr<Shape> KeptDims(absl::Span<const int64_t> x, const std::vector<int64_t>& dims) {
   if (x.size() < 2) {
     return absl::InvalidArgumentError(

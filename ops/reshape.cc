@@ -24,10 +24,10 @@
 namespace weir {
 namespace {
 
-// Elements after the first dim, -1 when they are too many. 0 dims are allowed.
+// Returns the number of elements after the first dim; -1 if it overflows. A dim may be 0.
 int64_t PerExample(absl::Span<const int64_t> dims) { return dims.empty() ? 1 : KnownCount(dims.subspan(1)); }
 
-// Memory is the executor's to share.
+// Refuses by_reference: the executor alone decides whether memory is shared.
 absl::Status ExpectNothingSaidOfMemory(const InferContext& ctx) {
   if (!ctx.attrs().Has(kByReference)) return absl::OkStatus();
   return ctx.Error("by_reference is for the executor to say; take it out of the program");
@@ -76,7 +76,7 @@ absl::Status ReshapeGradShape(InferContext& ctx) {
 }
 
 absl::Status GiveReshaped(const Tensor& from, bool by_reference, absl::Span<const int64_t> dims, Tensor* to) {
-  // Same variable: nothing moves.
+  // A reshape onto the same variable copies nothing.
   if (to == &from) {
     to->Reshape(dims);
     return absl::OkStatus();

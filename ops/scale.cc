@@ -23,7 +23,7 @@ WEIR_VECTORIZED void ScaleLoop(int64_t n, const float* x, float scale, float bia
   for (int64_t i = 0; i < n; ++i) out[i] = Scale(x[i], scale, bias);
 }
 
-// Without a bias nothing is added: -0.0 stays -0.0.
+// Multiplies without adding a bias of 0, which would turn -0.0 into 0.0.
 WEIR_VECTORIZED void MultiplyLoop(int64_t n, const float* x, float scale, float* out) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] * scale;

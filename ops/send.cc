@@ -1,7 +1,7 @@
 // send: gradients of all lanes on their way to the servers
 //
-//   X*      gradient blocks (dense, or rows of an is_sparse dense parameter), or the one gradient of a distributed
-//   table Counts  of a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
+//   X*      gradient blocks (dense, or rows of an is_sparse dense parameter), or the gradient of a distributed table
+//   Counts  for a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
 //
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for
 // dense. Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is
@@ -42,7 +42,8 @@ class SendKernel : public OpKernel {
  private:
   bool Divides(const KernelContext& ctx) const { return ctx.step->loss_scale != 1 && !measured_; }
 
-  // Reports what is not finite. With `divided` that becomes the value over the loss scale, a power of two.
+  // Reports values that are not finite. Sets `divided`, if given, to the value divided by the loss scale, a power of
+  // two.
   void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, Tensor* divided) const {
     const bool looks = !bad_rows_ && ctx.step->health != nullptr;
     bool finite = true;
@@ -120,7 +121,7 @@ class SendKernel : public OpKernel {
   const bool bad_rows_;
   const bool measured_;
   const bool counts_;
-  // Of each X and lane, over the loss scale. The channel reads it until the step's pushes end.
+  // Gradient of each X and lane, divided by the loss scale. The channel reads it until the step's pushes end.
   std::vector<std::vector<Variable>> divided_;
 };
 

@@ -43,7 +43,7 @@ class SendBarrierKernel : public OpKernel {
   }
 
  private:
-  // The loss that is not finite, else what send reported, else "".
+  // Returns the name of the loss if it is not finite, else the variable that send reported, else "".
   std::string NonFinite(const KernelContext& ctx, bool* is_loss) const {
     for (size_t i = 0; i < losses_.size(); ++i) {
       for (int lane = 0; lane < ctx.lanes(); ++lane) {

@@ -68,7 +68,7 @@ WEIR_VECTORIZED void SumGradient(int64_t n, int64_t width, float divisor, const 
   }
 }
 
-// `left` begins as dout.
+// The caller sets `left` to dout.
 WEIR_VECTORIZED void LargestGradient(int64_t n, int64_t width, const float* __restrict largest,
                                      const float* __restrict x, float* __restrict left, float* __restrict dx) {
   for (int64_t t = 0; t < n; ++t, x += width, dx += width) {

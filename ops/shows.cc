@@ -5,7 +5,7 @@
 //   Index*  [N] i32, one for each Ids: place of each id value among the rows of the step
 //   Click   [B, 1] f32
 //   Out     selected rows [*, 2], the rows of Grad in its order: samples with the id, and the sum of their Click in
-//   their order
+//           their order
 //
 // A sample that has an id twice counts once. Absent when the gradient is.
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kGrad = 0, kIds = 1, kIndex = 2, kClick = 3;
 
-// Rows of a gradient by their place in the step; by id when a sum of gradients has lost those.
+// Finds rows of a gradient by their place in the step, or by id if a sum of gradients has dropped the places.
 struct Places {
   absl::Status Find(const SelectedRows& grad) {
     by_id.clear();
@@ -43,7 +43,7 @@ struct Places {
     return absl::OkStatus();
   }
 
-  // -1: the gradient has no such row (padding).
+  // Returns -1 if the gradient has no such row (padding).
   int64_t RowOf(int32_t index, int64_t id) const {
     if (step_rows.empty()) {
       const auto found = by_id.find(id);
@@ -77,7 +77,7 @@ class ShowsKernel : public OpKernel {
     if (rows == 0) return absl::OkStatus();
     float* const counts = out->values.data<float>();
     std::fill_n(counts, 2 * rows, 0.0f);
-    // Memory kept from step to step; lanes run on several threads.
+    // Kept from step to step, per thread because lanes run on several threads.
     static thread_local Places places;
     RETURN_IF_ERROR(places.Find(*grad));
     std::vector<int64_t>& last_sample = places.last_sample;

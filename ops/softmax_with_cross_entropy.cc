@@ -61,7 +61,7 @@ absl::Status GradShapes(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// What is there when the kernel runs; `weight` may be null.
+// Checks the tensors of one run; `weight` may be null.
 absl::Status CheckLabels(const Tensor& label, const Tensor* weight, int64_t rows) {
   const DType dtype = label.dtype() == v1::INT64 ? v1::INT64 : v1::FLOAT32;
   RETURN_IF_ERROR(CheckTensor("Label", label, {rows, 1}, dtype));

@@ -2,8 +2,7 @@
 //
 //   X     selected rows [H, ...]
 //   Out*  selected rows [h_i, ...]: rows of X in section i of `height_sections`, in their order; ids count from the
-//   section's
-//         first row
+//         section's first row
 //
 // Sections sum to H. step_rows are not kept.
 #include <algorithm>

@@ -9,7 +9,8 @@
 namespace weir {
 namespace {
 
-// Place of each row of the step in this lane's gradient. A stamp tells what is of this run, so nothing is cleared.
+// Place of each row of the step in this lane's gradient. A stamp marks the entries of this run, so that nothing must be
+// cleared.
 class RowPlaces {
  public:
   void Start(size_t rows) {
@@ -19,10 +20,10 @@ class RowPlaces {
       stamp_ = 1;
     }
   }
-  // The place of `row`; `next` when it is new.
+  // Returns the place of `row`; `next` if the row is new.
   int32_t Place(int32_t row, int32_t next) {
     uint64_t& entry = stamps_[static_cast<size_t>(row)];
-    // Without a branch: nobody can foresee which row is new.
+    // Avoid a branch, which would be unpredictable.
     const uint64_t fresh = static_cast<uint64_t>(stamp_) << 32 | static_cast<uint32_t>(next);
     const uint64_t place = (entry >> 32) != stamp_ ? fresh : entry;
     entry = place;
@@ -34,7 +35,8 @@ class RowPlaces {
   uint32_t stamp_ = 0;
 };
 
-// place[i]: where the gradient of value i goes, -1 when it is not read. Fills ids and step_rows of grad.
+// Sets place[i] to the row of grad that receives the gradient of value i; -1 if the value is not read. Fills ids and
+// step_rows of grad.
 void MergePlaces(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                  std::vector<int32_t>* place, SelectedRows* grad) {
   thread_local RowPlaces places;
@@ -97,7 +99,7 @@ absl::Status CheckStepRows(const LookupAttrs& attrs, const IdBatch& ids, const T
 
 void StepRowsGradient(const LookupAttrs& attrs, const IdBatch& ids, const Tensor& index, const SelectedRows& rows,
                       int64_t width, const float* out_grad, int64_t stride, SelectedRows* grad) {
-  // Memory kept from step to step; lanes run on several threads.
+  // Kept from step to step, per thread because lanes run on several threads.
   thread_local std::vector<int32_t> place;
   MergePlaces(attrs, ids, index, rows, &place, grad);
   grad->height = rows.height;

@@ -36,7 +36,7 @@ absl::Status SumShape(InferContext& ctx) {
                                     v1::VarKind_Name(x.kind()), " ", v1::DType_Name(x.dtype())));
     }
     const Shape dims = ctx.InputShape("X", i), first = ctx.InputShape("X", 0);
-    // Rows need not know of how many they are some.
+    // Selected rows may have an unknown height.
     const bool rows = x.kind() == v1::SELECTED_ROWS || ctx.Input("X", 0).kind() == v1::SELECTED_ROWS;
     if (rows ? !DimsAgree(dims, first) : dims != first) {
       return ctx.Error(absl::StrCat("X[0] has dims ", ShapeString(first), ", X[", i, "] (", x.name(), ") ",
@@ -106,7 +106,8 @@ class SumKernel : public OpKernel {
             absl::StrCat("X has dims ", ShapeString(dims), " and ", ShapeString(x->dims()), "; they must be the same"));
       }
     }
-    // The result may stand in the place of any input: dense ones are added block by block, rows kept until they are in.
+    // The result may share the memory of any input: dense inputs are added block by block, and rows are kept until they
+    // have been added.
     Tensor own;
     Tensor* out = std::holds_alternative<Tensor>(*out_var) ? &std::get<Tensor>(*out_var) : &own;
     out->Resize(v1::FLOAT32, dims);
@@ -160,7 +161,7 @@ class SumKernel : public OpKernel {
     sum.merged = true;
     sum.ids.reserve(most);
     if (have_step_rows) sum.step_rows.reserve(most);
-    // Position of an id in the sum. Only looked up, never walked through.
+    // Position of each id in the sum. Never iterated over, since its order is random.
     absl::flat_hash_map<int64_t, size_t> position;
     position.reserve(most);
     for (const SelectedRows* x : inputs) {

@@ -3,7 +3,7 @@
 //   X    any shape; selected rows merged by id
 //   Out  [21] int64, an ExactSum (framework/base/exact_sum.h). Of an absent X it is zero
 //
-// Of one slice it is a part of the sum; whole_norm adds the parts.
+// For a sliced parameter, Out is this slice's part of the sum; whole_norm adds the parts.
 #include "framework/base/exact_sum.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
@@ -27,7 +27,7 @@ class SumOfSquaresKernel : public OpKernel {
       if (!rows->merged && rows->ids.size() > 1) {
         return absl::InvalidArgumentError("X has rows that are not merged by id");
       }
-      // Without rows the values may be what an earlier step left.
+      // Without rows the values may be those of an earlier step.
       x = rows->present && !rows->ids.empty() ? &rows->values : nullptr;
     }
     ExactSum sum;

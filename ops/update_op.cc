@@ -18,7 +18,7 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   if (table && !rows) return ctx.Error("Param is a table: Grad must be selected rows");
   for (const char* slot : {"Param", "Grad", "LearningRate"}) {
     const DType dtype = ctx.Input(slot).dtype();
-    // Rows of tables are float32 for who updates them, whatever they are at rest.
+    // Update rules see the rows of a table as float32, whatever type stores them.
     if (dtype != v1::FLOAT32 && ctx.Input(slot).kind() != v1::TABLE)
       return ctx.Error(absl::StrCat(slot, " must be FLOAT32, got ", v1::DType_Name(dtype)));
   }
@@ -64,7 +64,7 @@ absl::Status InferUpdate(const std::vector<StateDef>& state, InferContext& ctx) 
   return absl::OkStatus();
 }
 
-// The output's tensor, holding the input's values.
+// Returns the output's tensor with the input's values.
 float* InPlace(KernelContext& ctx, int input_slot, int output_slot) {
   const Tensor& in = ctx.input(input_slot);
   if (ctx.has_output(output_slot) && ctx.output_var(output_slot) != &ctx.input_var(input_slot)) {
@@ -154,7 +154,8 @@ absl::StatusOr<UpdateArgs> CheckUpdate(KernelContext& ctx, int states, bool coun
   if (!std::holds_alternative<Tensor>(ctx.input_var(kParam)) || !ctx.input(kParam).initialized()) {
     return absl::FailedPreconditionError("Param has no value; run the startup program first");
   }
-  // Startup programs are files of their own: what they fill may be of another type than the main program says.
+  // Check the types at run time: startup programs are files of their own, and may fill a variable with another type
+  // than the main program declares.
   for (int slot = kParam; slot < kFirstState + states + (counts ? 1 : 0); ++slot) {
     if (!ctx.has_input(slot)) continue;
     const Tensor* tensor = std::get_if<Tensor>(&ctx.input_var(slot));

@@ -11,9 +11,9 @@
 namespace weir {
 namespace {
 
-// So that no number of windows overflows: pictures are far smaller.
+// Largest size, so that no number of windows overflows; pictures are far smaller.
 constexpr int64_t kMost = int64_t{1} << 24;
-// The least that one row of windows may need. Pictures and kernels that people train with are a thousand times smaller.
+// Most floats of working memory for one row of windows; practical pictures and kernels need a thousandth of it.
 constexpr int64_t kMostScratch = int64_t{1} << 28;
 
 }  // namespace

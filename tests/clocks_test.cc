@@ -25,8 +25,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What reads the wall clock, and what waits for one of its times: Abseil's condition variables sleep until one whatever
-// they are asked for.
+// Names that read the wall clock or wait for one of its times: Abseil's condition variables wait on it even for a
+// duration.
 const std::vector<std::string>& Refused() {
   static const auto* const refused = new std::vector<std::string>{
       "absl::Now",

@@ -41,7 +41,7 @@ std::vector<std::string> AllMatches(const std::string& text, const std::regex& p
   return found;
 }
 
-// What stands between backquotes and names a test: "room/file_test.cc:Suite.Name", "room/file_test.sh" or
+// Matches a test named between backquotes: "room/file_test.cc:Suite.Name", "room/file_test.sh" or
 // "room/file_test.sh:words of it". Files are relative to tests/.
 const std::regex& NamedTest() {
   static const auto* const pattern = new std::regex(R"re(`([a-z0-9_/]+_test\.(?:cc:[^`]+|sh(?::[^`]+)?))`)re");
@@ -82,7 +82,7 @@ std::map<std::string, Row> RowsOf(const std::string& text) {
   return rows;
 }
 
-// What is wrong with the rows.
+// Returns the errors in the rows.
 std::vector<std::string> WrongRows(const std::map<std::string, Row>& rows) {
   static const std::set<std::string> states = {"yes", "part", "other", "no"};
   std::vector<std::string> wrong;

@@ -87,7 +87,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/network", {"pserver/server", "pserver/cluster"});
     add("pserver/embedded", {"pserver/server"});
     add("pserver", {"pserver/client", "pserver/network", "pserver/embedded"});
-    // What is under a room is not all its own: trainer calls servers through these two.
+    // trainer calls servers through these two rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
     (*rooms)["trainer"].insert({"pserver/client", "pserver/embedded"});
     return rooms;
@@ -114,7 +114,7 @@ bool IsOurs(const std::string& include) {
   return tops.contains(include.substr(0, include.find('/')));
 }
 
-// What is wrong with `file` including `include`, or nothing.
+// Returns the error if `file` may not include `include`.
 std::optional<std::string> WrongInclude(const std::string& file, const std::string& include) {
   if (!IsOurs(include)) return std::nullopt;
   const std::string from = RoomOf(file);

@@ -30,7 +30,7 @@ absl::Status Failed(std::string_view what, std::string_view path, int error = er
                                                  absl::string_view(path.data(), path.size())));
 }
 
-// Closes when it goes out of scope.
+// File descriptor that is closed at the end of its scope.
 struct Descriptor {
   int fd;
   explicit Descriptor(int f) : fd(f) {}
@@ -39,15 +39,15 @@ struct Descriptor {
   }
 };
 
-// Differs between calls, processes and, nearly always, machines; whoever uses it also asks for a name that is not
-// taken.
+// Returns a suffix that differs between calls and processes and, nearly always, machines. Callers also check that the
+// name does not exist.
 std::string UniqueSuffix() {
   static std::atomic<uint64_t> calls{0};
   return absl::StrCat(getpid(), "-", absl::Hex(absl::ToUnixNanos(absl::Now())), "-", calls.fetch_add(1));
 }
 
-// mkstemp and mkdtemp make private files; these have the mode that the process gives its files, for servers of several
-// users may share a directory.
+// Attempts to find a name. mkstemp and mkdtemp are not used because their files are private: servers of several users
+// may share a directory, so files have the mode that the process gives its files.
 constexpr int kTries = 100;
 
 }  // namespace
@@ -108,7 +108,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t max_
   };
   if (expected > max_bytes) return too_large(expected);
   std::string data;
-  // A byte more than it should have: a file that grew or a pipe is read to its end.
+  // Read one byte more than expected, so that a pipe or a file that has grown is read to its end.
   data.resize(expected + 1);
   size_t have = 0;
   while (true) {
@@ -128,7 +128,7 @@ absl::Status CreateDirectories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return Failed("cannot make directory", path, error.value());
-  // create_directories is content with a path that is a file.
+  // create_directories reports no error if the path is a file.
   if (!std::filesystem::is_directory(path, error)) return Failed("cannot make directory", path, ENOTDIR);
   return absl::OkStatus();
 }
@@ -150,12 +150,12 @@ absl::Status PublishDirectory(const std::string& from, const std::string& to) {
     inside.push_back(entry->path().string());
   }
   if (error) return Failed("cannot list", from, error.value());
-  // Files before the directories that name them.
+  // Sync files before the directories that name them.
   std::reverse(inside.begin(), inside.end());
   for (const std::string& path : inside) RETURN_IF_ERROR(SyncPath(path));
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno != EINVAL && errno != ENOSYS) return Failed(absl::StrCat("cannot rename ", from, " to").c_str(), to);
-    // A file system without RENAME_NOREPLACE (NFS): rename replaces an empty directory at most.
+    // On a file system without RENAME_NOREPLACE (NFS) use rename, which replaces at most an empty directory.
     if (PathExists(to)) return Failed(absl::StrCat("cannot rename ", from, " to").c_str(), to, EEXIST);
     if (rename(from.c_str(), to.c_str()) != 0) return Failed(absl::StrCat("cannot rename ", from, " to").c_str(), to);
   }

@@ -7,7 +7,7 @@ namespace {
 
 class RealClock : public Clock {
  public:
-  // The steady clock, shown from the wall time at start: a step of the wall clock must not expire every lease.
+  // Returns the wall time at start plus the steady time since: a step of the wall clock must not expire leases.
   absl::Time Now() override { return start_ + absl::FromChrono(std::chrono::steady_clock::now() - steady_start_); }
 
  private:

@@ -13,13 +13,13 @@
 namespace weir {
 namespace {
 
-// Flags that libraries bring along are none of our user's business.
+// Returns false for flags of libraries, which users of our programs do not set.
 bool IsOurs(const absl::CommandLineFlag& flag) {
   const std::string file = flag.Filename();
   return file.find("absl/") == std::string::npos && file.find("grpc") == std::string::npos;
 }
 
-// By name; GetAllFlags has no order.
+// Returns our flags by name, because GetAllFlags has no order.
 std::map<std::string, absl::CommandLineFlag*> OurFlags() {
   std::map<std::string, absl::CommandLineFlag*> flags;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
@@ -61,7 +61,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   const std::map<std::string, absl::CommandLineFlag*> flags = OurFlags();
   CommandLine line;
   int i = 1;
-  // The value of a flag: after '=' or the next argument.
+  // Returns the value of a flag: the text after '=', or the next argument.
   const auto value_of = [&](const Argument& argument) -> absl::StatusOr<std::string> {
     if (argument.has_value) return argument.value;
     if (i + 1 >= argc) return absl::InvalidArgumentError(absl::StrCat("--", argument.name, " needs a value"));

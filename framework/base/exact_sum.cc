@@ -26,8 +26,8 @@ Parts PartsOf(uint32_t bits) {
   return {fraction | 0x800000, static_cast<int>(exponent) - 1};
 }
 
-// The same loop for several widths of the machine; whole numbers give the same bits on each. Not under clang and
-// sanitizers.
+// Compiles a loop once per vector width and selects at run time; integer sums have the same bits at every width. Off
+// under clang and sanitizers.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) && !defined(WEIR_ASAN) && !defined(WEIR_TSAN)
 #define WEIR_FOR_EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -39,7 +39,7 @@ Parts PartsOf(uint32_t bits) {
 constexpr int64_t kBlock = 1024;
 // Exponents that one pass over a block takes in: mantissas are below 2^24, so shifted squares are below 2^62.
 constexpr int kWindow = 8;
-// Below this the values are added one by one.
+// Fewer values than this are added one by one.
 constexpr int64_t kFewValues = 64;
 
 WEIR_FOR_EVERY_WIDTH uint32_t LargestMagnitude(const uint32_t* bits, int64_t n) {
@@ -122,7 +122,7 @@ void ExactSum::AddSquares(absl::Span<const float> values) {
       for (int64_t i = 0; i < n; ++i) AddOne(values[static_cast<size_t>(begin + i)]);
       continue;
     }
-    // Gradients of a block take one pass or two.
+    // Add the values from the highest exponent down, one window per pass. Gradients of a block take one or two passes.
     for (int end = highest + 1;;) {
       const int lowest = std::max(1, end - kWindow);
       const WindowSum sum = AddWindow(bits, n, lowest, std::max(1, end - lowest));
@@ -180,7 +180,7 @@ double ExactSum::Rounded() const {
   if (top < 0) return 0;
   const int highest = 32 * top + 31 - std::countl_zero(digits[top]);
   const auto bit = [&](int i) -> uint64_t { return i < 0 ? 0 : digits[i / 32] >> (i % 32) & 1; };
-  // 53 digits, then half a unit, then whatever is left.
+  // Take 53 digits, then round half to even by the digits that follow.
   uint64_t mantissa = 0;
   for (int i = highest; i > highest - 53; --i) mantissa = mantissa << 1 | bit(i);
   const int half = highest - 53;
@@ -207,7 +207,7 @@ absl::StatusOr<ExactSum> ExactSum::FromWords(absl::Span<const int64_t> words) {
   ExactSum sum;
   for (int i = 0; i < kLimbs; ++i) {
     const int64_t limb = words[static_cast<size_t>(i)];
-    // The highest limb has a sign, and room for more sums of its size.
+    // The highest limb is signed and leaves room for adding sums of this size.
     const bool fits = i + 1 < kLimbs ? limb >= 0 && limb <= kRadixMask : std::abs(limb / 2) < int64_t{1} << 40;
     if (!fits) return absl::InvalidArgumentError(absl::StrCat("limb ", i, " of an exact sum is ", limb));
     sum.limbs_[i] = limb;

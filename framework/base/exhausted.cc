@@ -22,7 +22,7 @@ namespace {
 
 const char* program_name = "weir";
 
-// "; it has 290 MiB of address space, ulimit -v allows 300 MiB". Without allocating.
+// Writes "; it has 290 MiB of address space, ulimit -v allows 300 MiB". Does not allocate.
 void DescribeMemory(char* out, size_t size) {
   char text[64] = "";
   const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -43,7 +43,7 @@ void DescribeMemory(char* out, size_t size) {
 
 }  // namespace
 
-// A second thread that comes waits for the end. Without allocating.
+// Does not allocate. Another thread that enters meanwhile waits for the end of the process.
 void ExitExhausted(const char* what) {
   static std::atomic<bool> begun{false};
   if (begun.exchange(true)) {

@@ -16,10 +16,10 @@
 namespace weir {
 namespace {
 
-// Wakes the thread; nobody else sends it.
+// Wakes the waiting thread; sent only by this file.
 constexpr int kWake = SIGUSR2;
 
-// Before libc's and sanitizers' constructors: system calls and nothing else.
+// Blocks the signals. Runs before the constructors of libc and sanitizers, so it may only make system calls.
 void HoldStopSignals(int, char**, char**) {
   struct {
     void* handler;
@@ -34,7 +34,7 @@ void HoldStopSignals(int, char**, char**) {
   ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, nullptr, sizeof mask);
 }
 
-// Libraries take most of the time that a program takes to start.
+// Block before libraries initialize: that takes most of a program's start, and a signal during it counts, too.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const kHoldStopSignals)(int, char**, char**) = &HoldStopSignals;
 
 const char* NameOf(int signal) { return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "SIGHUP"; }
@@ -47,7 +47,7 @@ sigset_t StopSignalSet() {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   struct sigaction hang_up = {};
-  // A signal that is ignored and blocked is kept for the waiting thread all the same.
+  // Leave out an ignored SIGHUP: the kernel queues a blocked signal for the waiting thread even if it is ignored.
   if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
@@ -102,7 +102,7 @@ void StopSignals::Wait() {
   sigset_t set = StopSignalSet();
   sigaddset(&set, kWake);
   while (true) {
-    // By the monotonic clock.
+    // sigtimedwait measures by the monotonic clock.
     const timespec left = absl::ToTimespec(std::min(Left(), absl::Hours(24)));
     const int signal = sigtimedwait(&set, nullptr, &left);
     MutexLock lock(&mu_);

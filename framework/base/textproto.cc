@@ -44,7 +44,7 @@ using Places = std::map<std::string, std::string, std::less<>>;
 
 absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
-// Insertions, deletions, replacements and swaps of neighbours; upper and lower case are equal.
+// Counts insertions, deletions, replacements and swaps of neighbours; upper and lower case are equal.
 int EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
   const auto same = [](char x, char y) {
@@ -69,7 +69,7 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
   const std::string near = NearestName(name, known);
   if (!near.empty()) return absl::StrCat(" (did you mean '", near, "'?)");
   if (known.empty()) return "";
-  // All of them, as far as a person reads.
+  // Name all, up to the number that a person reads.
   const size_t shown = std::min<size_t>(known.size(), 12);
   return absl::StrCat("; known: ", absl::StrJoin(known.begin(), known.begin() + shown, ", "),
                       shown < known.size() ? ", ..." : "");
@@ -145,7 +145,7 @@ class TextParser {
     return absl::OkStatus();
   }
 
-  // The whole text is one value of `field`, which is replaced.
+  // Parses a text that is a single value of `field`, and replaces the field by it.
   absl::Status ParseValueOnly(Message* message, const FieldDescriptor* field, const std::string& path, int index) {
     RETURN_IF_ERROR(Next());
     if (field->is_repeated() && index < 0) {
@@ -172,7 +172,7 @@ class TextParser {
     std::optional<One> first;
   };
 
-  // What may be written once in one message, and where it was.
+  // Fields and oneofs already set in one message: their descriptors, with the name and the place of the first setting.
   using Seen = std::map<const void*, std::pair<std::string, std::string>>;
 
   bool AtEnd() const { return tokenizer_.current().type == Tokenizer::TYPE_END; }
@@ -248,7 +248,7 @@ class TextParser {
     return absl::OkStatus();
   }
 
-  // One value, which stands where the field's name does, or a list in brackets of values that stand where they are.
+  // Parses one value, whose place is that of the field's name, or a list in brackets of values with their own places.
   absl::Status ParseRepeated(Message* message, const FieldDescriptor* field, const std::string& path,
                              const std::string& field_place, int depth) {
     const Reflection* reflection = message->GetReflection();
@@ -269,12 +269,12 @@ class TextParser {
     return Next();
   }
 
-  // Sets (index -1: sets or adds) one value.
+  // Parses one value and sets element `index`; -1: sets the field, or adds an element.
   absl::Status ParseOne(Message* message, const FieldDescriptor* field, const std::string& path, int index, int depth) {
     const Reflection* reflection = message->GetReflection();
     const bool add = field->is_repeated() && index < 0;
     const bool at = field->is_repeated() && index >= 0;
-// One setter for singular, appended and indexed.
+// Sets a singular field, appends, or sets an element.
 #define WEIR_SET(Kind, value)                                      \
   do {                                                             \
     if (add) {                                                     \
@@ -570,7 +570,7 @@ absl::Status Override(Message* message, absl::Span<const PathStep> steps, std::s
                                           : reflection->MutableMessage(message, field);
     return Override(inner, steps.subspan(1), value, place);
   }
-  // Strings may come without quotes.
+  // Accept strings without quotes.
   const bool bare = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
                     (value.empty() || (value[0] != '"' && value[0] != '\'' && value[0] != '['));
   if (bare && !field->is_repeated()) {
@@ -622,7 +622,7 @@ absl::Status ParseTextProto(std::string_view text, const std::string& file, Mess
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
     return absl::InvalidArgumentError(absl::StrCat(file, ":1:1: the text is UTF-16; save it as UTF-8"));
   }
-  // Some editors put a mark in front of UTF-8.
+  // Skip the byte order mark that some editors write.
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   TextParser parser(
       text, [&file](int line, int column) { return absl::StrCat(file, ":", line + 1, ":", column + 1); }, places);
@@ -659,13 +659,13 @@ absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPo
   const absl::string_view trimmed = absl::StripAsciiWhitespace(Absl(assignment.substr(equals + 1)));
   const std::string place = absl::StrCat("--set ", path);
   ASSIGN_OR_RETURN(const std::vector<PathStep> steps, SplitPath(path, place));
-  // All or nothing: a wrong value leaves the message as it was.
+  // Change a copy, so that a wrong value leaves the message as it was.
   std::unique_ptr<Message> changed(message->New());
   changed->CopyFrom(*message);
   RETURN_IF_ERROR(Override(changed.get(), steps, std::string_view(trimmed.data(), trimmed.size()), place));
   message->GetReflection()->Swap(message, changed.get());
   if (positions == nullptr) return absl::OkStatus();
-  // What stood below is gone, or was set here.
+  // Drop the places of the fields below `path`: they were removed, or set by this override.
   auto at = positions->places_.lower_bound(path);
   while (at != positions->places_.end() && at->first.compare(0, path.size(), path) == 0) {
     const bool below =
@@ -677,12 +677,12 @@ absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPo
 }
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& known) {
-  // Names from outside may be of any length; nobody means something by one of a thousand characters.
+  // Bound the work: names from outside may have any length, and a very long one is no misspelling.
   if (name.size() > 200) return "";
   std::string best;
   int best_distance = static_cast<int>(std::max<size_t>(1, (name.size() + 1) / 3)) + 1;
   for (const std::string& candidate : known) {
-    // It would take that many insertions at least.
+    // Skip candidates whose length alone makes the distance too large.
     if (candidate.size() >= name.size() + static_cast<size_t>(best_distance)) continue;
     const int distance = EditDistance(name, candidate);
     if (distance < best_distance && distance < static_cast<int>(candidate.size())) {

@@ -23,7 +23,7 @@ std::string FirstLine(const std::string& path) {
 int CoresOfAffinity() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  // More cores than the set has room for.
+  // The call fails on machines with more cores than a cpu_set_t holds.
   return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
@@ -40,7 +40,7 @@ int CoresOfQuota(std::string_view cpu_max) {
 
 int UsableCores() {
   int cores = CoresOfAffinity();
-  // Version 2: the group's file, seen from inside a container at the root. Version 1: two files.
+  // Read the quota of cgroup version 2, which a container sees at the root, or else of version 1, which has two files.
   int quota = CoresOfQuota(FirstLine("/sys/fs/cgroup/cpu.max"));
   if (quota == 0) {
     quota = CoresOfQuota(FirstLine("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +

@@ -65,7 +65,7 @@ void ThreadPool::ParallelFor(int64_t n, const std::function<void(int64_t)>& fn) 
     for (int64_t i = 0; i < n; ++i) fn(i);
     return;
   }
-  // Helpers may start after the loop is over: what they touch lives as long as the last of them.
+  // Helpers may start after the loop has ended, so its state lives as long as the last helper.
   struct Loop {
     std::atomic<int64_t> next{0};
     Mutex mu;

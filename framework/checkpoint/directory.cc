@@ -37,10 +37,10 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporaryPrefix[] = "tmp-";
-// Of a reader while a writer publishes and prunes; 2 seconds in all.
+// Attempts of a reader while a writer publishes and prunes; 2 seconds in all.
 constexpr int kLooks = 100;
 constexpr std::chrono::milliseconds kBetweenLooks{20};
-// What is being removed no longer looks like a checkpoint.
+// Prefix of directories that are being removed, so that no reader takes one for a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
 constexpr char kProbePrefix[] = "probe-";
 constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
@@ -60,8 +60,8 @@ absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
   return names;
 }
 
-// Renames what is to be removed, so that a removal that is cut short leaves nothing that looks like a checkpoint.
-// Returns the path it has now.
+// Renames a directory that is to be removed, so that an interrupted removal leaves nothing that looks like a
+// checkpoint. Returns its new path.
 absl::StatusOr<std::string> MoveToTrash(const std::string& dir, const std::string& name) {
   const std::string from = absl::StrCat(dir, "/", name);
   std::string trash = absl::StrCat(dir, "/", kTrashPrefix, name, "-", RandomHex());
@@ -74,7 +74,7 @@ absl::Status Remove(const std::string& dir, const std::string& name) {
   return RemoveTree(trash);
 }
 
-// What could not be removed is of no use to anybody, and no harm; the next save tries again.
+// Logs a failed removal instead of failing the save: left-over files do no harm, and the next save tries again.
 void WarnIfLeft(const absl::Status& removed) {
   if (!removed.ok()) LOG(WARNING) << "left behind: " << removed.message();
 }
@@ -90,7 +90,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Whoever wrote a file that is not here has another directory.
+// Checks that every file of the checkpoint is here: a missing one was written by a process that sees another directory.
 absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest, MissingFiles missing) {
   for (const v1::CheckpointFile* expected : FilesOf(manifest)) {
     const std::string path = absl::StrCat(dir, "/", expected->name());
@@ -131,7 +131,7 @@ std::string ManifestFile(const v1::CheckpointManifest& manifest) {
   return absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body);
 }
 
-// Which directory a name stands for: another one under the same name is another checkpoint.
+// Identity of a directory: a different one under an equal name is another checkpoint.
 using Inode = std::pair<dev_t, ino_t>;
 std::optional<Inode> InodeOf(const std::string& path) {
   struct stat found;
@@ -139,15 +139,15 @@ std::optional<Inode> InodeOf(const std::string& path) {
   return Inode(found.st_dev, found.st_ino);
 }
 
-// Something is on its way in or out: on a file system that cannot exchange two directories, a checkpoint that is
-// replaced is away for a moment.
+// Returns true if a checkpoint is being written or removed. On a file system that cannot exchange two directories, a
+// checkpoint that is replaced is absent for a moment.
 bool HasHalfWritten(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return absl::StartsWith(name, kTemporaryPrefix) || absl::StartsWith(name, kTrashPrefix);
   });
 }
 
-// Servers that were killed have left theirs; a server of this host removes what is certainly of no use to anybody.
+// Removes the probes that killed servers have left. Only those of this host are known to be unused.
 void RemoveProbesOfTheDead(const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = Names(dir);
   if (!names.ok()) return;
@@ -265,8 +265,8 @@ absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path,
 
 absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std::string_view job) {
   NewestCheckpoint newest;
-  // A checkpoint may be pruned or replaced while it is looked at; then there is a newer one, which another look finds.
-  // Each look in vain has met one such change, so a writer that stands still never costs more than one.
+  // A checkpoint may be pruned or replaced while it is read; another attempt then finds a newer one. Each failed
+  // attempt has met one such change, so a writer that is idle costs at most one.
   for (int look = 0; look < kLooks; ++look) {
     if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
     newest.refused.clear();
@@ -394,14 +394,14 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
     return to;
   }
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError("cannot publish as", to, errno);
-  // One of the same step is there (a run that was resumed from before it, or ended at once). The new one takes its
-  // name; the old one goes after that.
+  // A checkpoint of this step exists (a run that was resumed from an earlier step, or ended at once). The new one takes
+  // its name before the old one is removed.
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     RETURN_IF_ERROR(SyncPath(dir));
     WarnIfLeft(Remove(dir, temporary));
     return to;
   }
-  // A file system without exchange: for a moment there is none of this step, never half of one.
+  // On a file system without exchange there is for a moment no checkpoint of this step, but never an incomplete one.
   ASSIGN_OR_RETURN(const std::string replaced, MoveToTrash(dir, name));
   if (::rename(from.c_str(), to.c_str()) != 0) return FileError("cannot publish as", to, errno);
   RETURN_IF_ERROR(SyncPath(dir));
@@ -469,7 +469,7 @@ absl::StatusOr<std::string> SetEarlierCheckpointsAside(const std::string& dir, i
       return FileError("cannot make directory", path, errno);
     }
   }
-  // The newest goes last: a resume after a crash in between finds the most advanced state, not one in the middle.
+  // Set the newest aside last: a resume after a crash in between then finds the most advanced state.
   for (const CheckpointPath& each : found) {
     const std::string to = absl::StrCat(aside, "/", each.name);
     if (::rename(each.path.c_str(), to.c_str()) != 0) return FileError("cannot move to", to, errno);

@@ -26,7 +26,7 @@ int64_t Count(absl::Span<const int64_t> dims) {
   return count;
 }
 
-// All shards of a checkpoint, and where the pieces of each variable stand.
+// Shards of a checkpoint, and the places of the pieces of each variable.
 class Source {
  public:
   static absl::StatusOr<Source> Open(const std::string& directory, const v1::CheckpointManifest& manifest,
@@ -87,7 +87,7 @@ std::string What(const DensePiece& piece) {
                                   : absl::StrCat("state '", piece.state_name, "' of '", piece.variable, "'");
 }
 
-// Pieces of what is wanted, or an error that says what the checkpoint has instead.
+// Returns the pieces of a variable or its state, or an error that says what the checkpoint has instead.
 absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, const DensePiece& wanted) {
   const auto* states = source.Find(wanted.variable);
   if (states == nullptr) {
@@ -116,7 +116,8 @@ absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, c
 
 absl::Status LoadScalar(const Source& source, const DensePiece& wanted, absl::Span<float> out) {
   ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, wanted));
-  // The one whose block held our first element: blocks of an async job may differ.
+  // Take the scalar of the block that held our first element: in async the blocks of a parameter may have different
+  // ones.
   const Source::Piece* best = &pieces->front();
   for (const Source::Piece& piece : *pieces) {
     if (piece.entry().element_begin() <= wanted.element_begin) best = &piece;
@@ -148,7 +149,7 @@ absl::Status LoadElements(const Source& source, const DensePiece& wanted, absl::
                                                     ") of ", What(wanted), "; no shard holds them"));
 }
 
-// State in the checkpoint that nobody asks for would be dropped without a word.
+// Refuses a checkpoint with state that the job does not load, which would be lost silently.
 absl::Status CheckNoStateIsLeft(const Source& source, const LoadPlan& plan) {
   std::map<std::string, std::set<std::string>> wanted;
   for (const LoadPlan::Dense& dense : plan.dense) wanted[dense.piece.variable].insert(dense.piece.state_name);
@@ -268,7 +269,8 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
                        .state_name = std::string(state_name),
                        .scalar = e.scalar()};
       if (e.scalar()) whole.dims = {e.element_count()};
-      // What the files do not hold is not asked of the memory either.
+      // Count the elements in the files before allocating: the dims of a damaged manifest may ask for any amount of
+      // memory.
       ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, piece));
       int64_t held = 0;
       for (const Source::Piece& each : *pieces) held += each.entry().element_count();

@@ -20,8 +20,8 @@ void Put(std::string* out, T value) {
   for (size_t i = 0; i < sizeof(T); ++i) out->push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
 }
 
-// Every member carries 64-bit sizes, so there is one form for all sizes. 1980-01-01: the same arrays give the same
-// bytes.
+// All members have 64-bit sizes, so that there is one form for all sizes. Their date is 1980-01-01, so that equal
+// arrays give equal bytes.
 constexpr uint16_t kVersionZip64 = 45;
 constexpr uint16_t kDosDate = 33;
 constexpr uint32_t kSizeIn64 = 0xffffffff;

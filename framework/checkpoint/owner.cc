@@ -29,7 +29,7 @@ namespace {
 
 constexpr char kName[] = "OWNER";
 constexpr char kHead[] = "# The run that writes into this directory. While it lives it changes this file.\n";
-// A mark is written over in one call; padded so that none is shorter than the one before.
+// Size to which marks are padded: a mark is overwritten in one call, and must not be shorter than the one before.
 constexpr size_t kBytes = 1024;
 constexpr uint64_t kMostBytes = uint64_t{1} << 16;
 
@@ -46,7 +46,7 @@ std::string TextOf(const v1::DirectoryOwner& owner) {
   return text;
 }
 
-// A mark that makes no sense is one of nobody known; it is watched like any other.
+// Parses a mark. An invalid one is taken for that of an unknown owner, and is watched like any other.
 v1::DirectoryOwner Parse(const std::string& text) {
   v1::DirectoryOwner owner;
   google::protobuf::TextFormat::Parser parser;
@@ -147,7 +147,7 @@ absl::StatusOr<bool> DirectoryOwner::Watch(const v1::DirectoryOwner& found, cons
     watched_ = text;
     unchanged_ = absl::ZeroDuration();
   } else {
-    // This process may itself have been asleep, on the same machine as the owner.
+    // Count a quarter of the lease at most per look: after a suspension of the machine the owner needs time to renew.
     unchanged_ += std::min(now - last_look_, lease / 4);
   }
   last_look_ = now;
@@ -160,8 +160,9 @@ absl::StatusOr<bool> DirectoryOwner::Watch(const v1::DirectoryOwner& found, cons
 absl::StatusOr<bool> DirectoryOwner::Take(std::string* holder) {
   holder->clear();
   RETURN_IF_ERROR(MakeCheckpointDirectory(options_.dir));
-  // Two that start on one host take turns. Where directories cannot be locked, or over hosts, both may replace a dead
-  // one's mark in the same moment; the one whose mark was replaced finds that out before it changes anything (Check).
+  // The lock makes two processes that start on one host take turns. Across hosts, or where directories cannot be
+  // locked, both may replace a dead owner's mark at the same moment; the one whose mark was replaced notices it before
+  // it changes anything (Check).
   const auto lock = DirectoryLock::Take(options_.dir);
   const absl::StatusOr<std::string> text = ReadWholeFile(path(), kMostBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
@@ -221,7 +222,7 @@ void DirectoryOwner::Renew() {
   v1::DirectoryOwner owner = mark->owner;
   owner.set_beat(++mark->beats);
   const std::string text = TextOf(owner);
-  // One that cannot be renewed is found by Check.
+  // Check notices a mark that could not be renewed.
   (void)!::pwrite(mark->fd, text.data(), text.size(), 0);
 }
 
@@ -229,7 +230,7 @@ void DirectoryOwner::Beats() {
   pthread_setname_np(pthread_self(), "weir-owner");
   const int period = static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(options_.beat), 10, 3'600'000));
   pollfd stop{.fd = stop_, .events = POLLIN, .revents = 0};
-  // poll waits by the steady clock.
+  // poll measures its timeout by the steady clock.
   while (true) {
     const int ready = ::poll(&stop, 1, period);
     if (ready > 0) return;

@@ -66,7 +66,7 @@ bool HasEnded(const v1::ProcessIdentity& process) {
   if (process.pid_namespace().empty() || process.pid_namespace() != PidNamespace()) return false;
   if (process.pid() <= 0 || !process.has_start()) return false;
   if (kill(static_cast<pid_t>(process.pid()), 0) != 0 && errno == ESRCH) return true;
-  // Where /proc hides the processes of other users nothing is known.
+  // /proc may hide the processes of other users; the process then counts as alive.
   Stat stat;
   if (!ReadStat(process.pid(), &stat)) return false;
   return stat.start != process.start() || stat.state == 'Z' || stat.state == 'X';

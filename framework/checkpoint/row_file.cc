@@ -20,9 +20,9 @@ namespace {
 constexpr int64_t kAlign = 64;
 constexpr char kMagic[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'S'};
 constexpr char kEnd[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'E'};
-// A chunk is read in one piece.
+// Size of a chunk, which is read in one piece.
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
-// Descriptions are small: thousands of chunks of 40 bytes.
+// Upper bound of a description, which has some 40 bytes per chunk and thousands of chunks.
 constexpr uint64_t kMaxDescription = uint64_t{1} << 30;
 
 struct Header {
@@ -41,7 +41,7 @@ static_assert(sizeof(Trailer) == 24);
 
 int64_t AlignUp(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-// Where the parts of a chunk stand in it; nullopt when its numbers make no sense.
+// Offsets of the parts of a chunk; nullopt if its numbers are negative or overflow.
 struct Places {
   int64_t rows_at = 0, removed_at = 0, end = 0;
 };

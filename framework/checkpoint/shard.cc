@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kAlign = 64;
 constexpr char kMagic[8] = {'W', 'E', 'I', 'R', 'S', 'H', 'R', 'D'};
-// Rows are written and read in runs of this size: memory stays bounded, disks are kept busy.
+// Size of the runs in which rows are written and read: bounds the memory and keeps disks busy.
 constexpr size_t kChunkBytes = size_t{8} << 20;
 
 struct Header {
@@ -30,7 +30,7 @@ static_assert(sizeof(Header) == kAlign);
 
 int64_t AlignUp(int64_t n) { return (n + static_cast<int64_t>(kAlign) - 1) / static_cast<int64_t>(kAlign) * kAlign; }
 
-// nullopt when a dim is negative or the product does not fit.
+// Returns the number of elements; nullopt if a dim is negative or the product does not fit.
 std::optional<int64_t> Elements(absl::Span<const int64_t> dims) {
   int64_t count = 1;
   for (const int64_t dim : dims) {
@@ -124,7 +124,7 @@ class Writer : public ShardWriter {
 
   absl::Status EndTable() override {
     if (!table_.has_value()) return absl::FailedPreconditionError("EndTable before BeginTable");
-    // A table without rows leaves one empty entry: the checkpoint knows it.
+    // Write one empty entry for a table without rows, so that the checkpoint names every table.
     if (!ids_.empty() || entries_of_table_ == 0) RETURN_IF_ERROR(WriteChunk());
     digests_[table_->table] += digester_->sum();
     table_.reset();
@@ -191,7 +191,7 @@ class Writer : public ShardWriter {
   std::vector<float> rows_;
 };
 
-// Everything a description says of the file is checked once, here; reads then only meet the file itself.
+// Checks all numbers of a description against the file's size once, so that reads need no checks of their own.
 absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, const std::string& path) {
   auto bad = [&path](std::string_view name, std::string_view what) {
     return absl::DataLossError(absl::StrCat(path, ": entry '", absl::string_view(name.data(), name.size()), "' ",

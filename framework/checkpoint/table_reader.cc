@@ -13,7 +13,7 @@
 namespace weir {
 namespace {
 
-// Of both checkpoints together, in one range.
+// Bytes of rows of both checkpoints that one range of shards holds in memory.
 constexpr int64_t kRangeBytes = int64_t{128} << 20;
 
 TableLayout LayoutOf(const v1::TableEntry& e) {
@@ -26,7 +26,7 @@ bool SameLayout(const TableLayout& a, const TableLayout& b) {
   return a.width == b.width && a.logical_shards == b.logical_shards && a.states == b.states;
 }
 
-// Row i of what was read, as asked for.
+// Returns row i of the rows that were read.
 const float* RowOf(const TableRowsRead& read, size_t i, size_t floats) { return read.rows.data() + i * floats; }
 
 }  // namespace
@@ -42,7 +42,7 @@ absl::StatusOr<TableReader> TableReader::Open(const std::string& directory, cons
       has |= e.table() == table;
     }
     if (!has) continue;
-    // Which looks at the entries first.
+    // Open checks the entries before they are used below.
     ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, /*check_sum=*/false));
     opened.readers_.push_back(std::move(reader));
     for (const v1::TableEntry& e : shard.tables()) {

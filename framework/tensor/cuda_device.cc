@@ -20,10 +20,10 @@
 namespace weir {
 namespace {
 
-// "12.4" of 12040.
+// Returns "12.4" for 12040.
 std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
-// The device belongs to the calling thread.
+// Selects the device for the calling thread, to which the CUDA runtime binds the choice.
 void EnterDevice(int id) {
   static thread_local int current = -1;
   if (current == id) return;
@@ -31,8 +31,8 @@ void EnterDevice(int id) {
   current = id;
 }
 
-// What a process does not come back from: a kernel that failed, a card that fell off the bus. All others are mistakes
-// of a call, which a new run would make again.
+// Returns true for errors after which this process cannot use the device: a failed kernel, a device that is off the
+// bus. Other errors are mistakes of a call, which a new run would repeat.
 bool IsLost(cudaError_t error) {
   switch (error) {
     case cudaErrorDevicesUnavailable:
@@ -104,7 +104,7 @@ class CudaDevice : public DeviceRuntime {
   }
   void Free(void* memory) override {
     Enter();
-    // Fails on a lost device, where there is nothing left to free.
+    // The call fails on a lost device, where there is nothing left to free.
     (void)cudaFree(memory);
   }
   absl::StatusOr<void*> AllocatePinned(size_t bytes) override {
@@ -150,7 +150,7 @@ class CudaDevice : public DeviceRuntime {
     Enter();
     const cudaError_t error = cudaEventQuery(EventOf(event));
     if (error == cudaErrorNotReady) {
-      // It stands as the thread's last error, which the next launch would take for its own.
+      // Clear the thread's last error, which the next launch would report as its own.
       (void)cudaGetLastError();
       return false;
     }
@@ -159,7 +159,7 @@ class CudaDevice : public DeviceRuntime {
   }
   absl::Status Wait(DeviceEvent* event) override {
     const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(kDeadlineSeconds);
-    // Most waits end within microseconds; those that do not leave the processor to others.
+    // Spin at first, because most waits end within microseconds; then sleep between the looks.
     for (int tries = 0;; ++tries) {
       ASSIGN_OR_RETURN(const bool reached, Reached(event));
       if (reached) return absl::OkStatus();
@@ -182,14 +182,15 @@ class CudaDevice : public DeviceRuntime {
   }
 
   absl::Status StartTiming() override {
-    // Differences of events are floats of milliseconds: over some seconds they are good to a microsecond.
+    // Renew the origin: CUDA gives the time between two events as a float of milliseconds, which over some seconds is
+    // exact to a microsecond.
     constexpr int64_t kOldest = 5'000'000'000;
     MutexLock lock(&timing_mu_);
     if (origin_ != nullptr && NowNs() - origin_ns_ < kOldest) return absl::OkStatus();
     ASSIGN_OR_RETURN(origin_, NewTimedEvent());
     RETURN_IF_ERROR(Record(DeviceQueue::kCompute, origin_.get()));
     RETURN_IF_ERROR(Wait(origin_.get()));
-    // Once more, now that nothing is in the way of it.
+    // Record it again now that the queue is empty, so that the device reaches it at once.
     RETURN_IF_ERROR(Record(DeviceQueue::kCompute, origin_.get()));
     RETURN_IF_ERROR(Wait(origin_.get()));
     origin_ns_ = NowNs();
@@ -212,7 +213,7 @@ class CudaDevice : public DeviceRuntime {
 
   bool emulated() const override { return false; }
   void* stream(DeviceQueue queue) override {
-    // A launcher follows, on this thread.
+    // The caller launches kernels from this thread next.
     Enter();
     return StreamOf(queue);
   }
@@ -226,7 +227,7 @@ class CudaDevice : public DeviceRuntime {
 
   absl::Status BeginCapture() override {
     Enter();
-    // Of this thread alone: others allocate, and ask for events, meanwhile.
+    // Capture the calls of this thread only: other threads allocate memory and query events meanwhile.
     return Check(cudaStreamBeginCapture(StreamOf(DeviceQueue::kCompute), cudaStreamCaptureModeThreadLocal),
                  "beginning to capture a graph");
   }
@@ -278,7 +279,7 @@ class CudaDevice : public DeviceRuntime {
 
   const DeviceInfo info_;
   cudaStream_t streams_[kDeviceQueues] = {};
-  // An event and when it was, here.
+  // Event from which others are timed, and its time on the host's clock.
   Mutex timing_mu_;
   std::unique_ptr<DeviceEvent> origin_ ABSL_GUARDED_BY(timing_mu_);
   int64_t origin_ns_ ABSL_GUARDED_BY(timing_mu_) = 0;
@@ -323,7 +324,7 @@ absl::StatusOr<std::unique_ptr<ReplayingDevice>> OpenCudaDevice(int id) {
   DeviceInfo info = {.id = id,
                      .name = absl::StrCat("CUDA device ", id, " (", properties.name, ")"),
                      .memory = static_cast<int64_t>(properties.totalGlobalMem)};
-  // The oldest that tools/bazel/weir.bzl builds for.
+  // Oldest compute capability that tools/bazel/weir.bzl builds for.
   constexpr int kMajor = 8;
   if (properties.major < kMajor) {
     return absl::FailedPreconditionError(absl::StrCat(info.name, " has compute capability ", properties.major, ".",

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kSmall = size_t{1} << 20;
 
-// Sizes come in steps, so that a batch that is a little shorter finds the memory of the one before.
+// Rounds sizes up, so that a slightly smaller batch reuses the memory of the one before.
 size_t RoundUp(size_t bytes) {
   const size_t step = bytes < kSmall ? 512 : size_t{2} << 20;
   return (bytes + step - 1) / step * step;
@@ -31,7 +31,7 @@ DeviceBlock::~DeviceBlock() { memory_->GiveBack(data_, size_, owner_); }
 PinnedBlock::~PinnedBlock() { memory_->GiveBackPinned(data_, size_); }
 
 DeviceMemory::~DeviceMemory() {
-  // Work that still uses what was given back ends first. A lost device has no work left.
+  // Wait for work that still uses returned memory. A lost device has no work left.
   (void)runtime_->WaitForAll();
   attached_.clear();
   MutexLock lock(&mu_);
@@ -50,7 +50,7 @@ absl::StatusOr<std::shared_ptr<DeviceBlock>> DeviceMemory::Allocate(size_t bytes
   MutexLock lock(&mu_);
   void* data = nullptr;
   size_t got = size;
-  // At most twice as much as asked for.
+  // Reuse a kept block of at most twice the size.
   if (const auto it = kept_.lower_bound(size); it != kept_.end() && it->first <= 2 * size) {
     for (int q = 0; q < kDeviceQueues; ++q) {
       for (const std::unique_ptr<DeviceEvent>& event : it->second.events) {
@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<DeviceBlock>> DeviceMemory::Allocate(size_t bytes
   } else {
     absl::StatusOr<void*> fresh = runtime_->Allocate(size);
     if (absl::IsResourceExhausted(fresh.status()) && !kept_.empty()) {
-      // What is kept goes back to the device, and another try.
+      // Return the kept blocks to the device and try again.
       RETURN_IF_ERROR(runtime_->WaitForAll());
       for (auto& [kept_size, kept] : kept_) runtime_->Free(kept.data);
       kept_.clear();
@@ -97,7 +97,7 @@ void DeviceMemory::GiveBack(void* data, size_t size, const std::string& owner) {
   if (it->second == 0) by_owner_.erase(it);
   in_use_ -= size;
   if (!alive) {
-    // A lost device: nobody will ask for memory again.
+    // The device is lost, and memory will not be requested again.
     runtime_->Free(data);
     return;
   }
@@ -105,7 +105,7 @@ void DeviceMemory::GiveBack(void* data, size_t size, const std::string& owner) {
   kept_.emplace(size, std::move(kept));
 }
 
-// At most twice as much as asked for; null when there is none.
+// Returns a kept block of at most twice the size; null if there is none.
 std::shared_ptr<PinnedBlock> DeviceMemory::TakeKeptPinned(size_t size) {
   const auto it = kept_pinned_.lower_bound(size);
   if (it == kept_pinned_.end() || it->first > 2 * size) return nullptr;
@@ -121,7 +121,7 @@ absl::StatusOr<std::shared_ptr<PinnedBlock>> DeviceMemory::AllocatePinned(size_t
   if (std::shared_ptr<PinnedBlock> kept = TakeKeptPinned(size)) return kept;
   absl::StatusOr<void*> data = runtime_->AllocatePinned(size);
   if (absl::IsResourceExhausted(data.status()) && !kept_pinned_.empty()) {
-    // What is kept goes back to the system, and another try. Nobody uses it.
+    // Return the kept blocks, which nothing uses, to the system and try again.
     for (const auto& [kept_size, kept] : kept_pinned_) {
       runtime_->FreePinned(kept);
       pinned_ -= kept_size;

@@ -39,7 +39,7 @@ absl::Status PutZero(DeviceRuntime& device, const void* arguments) {
 }  // namespace
 
 ReplayingDevice::~ReplayingDevice() {
-  // Graphs may still be running. A lost device has no work left.
+  // Wait for running graphs. A lost device has no work left.
   (void)device_->WaitForAll();
 }
 
@@ -48,8 +48,7 @@ ReplayingDevice::Statistics ReplayingDevice::statistics() const {
   return statistics_;
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// what is written down
+// ---------------------------------------------------------------------------------------------- calls that are put off
 
 absl::Status ReplayingDevice::Call(DeviceFunction function, const void* arguments, size_t bytes) {
   MutexLock lock(&mu_);
@@ -82,7 +81,8 @@ absl::Status ReplayingDevice::FlushFor(DeviceQueue queue) {
 absl::Status ReplayingDevice::Flush() {
   if (calls_.empty()) return absl::OkStatus();
   statistics_.calls += static_cast<int64_t>(calls_.size());
-  // Where the last sequences of these functions had the same arguments: a stretch of calls that have is worth a graph.
+  // Compare each call with the calls at its place in the last sequences of these functions. A stretch of calls whose
+  // arguments repeat is worth a graph.
   uint64_t functions = calls_.size();
   for (const Written& call : calls_) functions = Join(functions, reinterpret_cast<uintptr_t>(call.function));
   if (sequences_.size() >= kMostStretches && !sequences_.contains(functions)) sequences_.clear();
@@ -133,7 +133,7 @@ absl::Status ReplayingDevice::PutRange(Range range) {
     stretches_.emplace_front().hash = hash;
     it->second = stretches_.begin();
     if (stretches_.size() > kMostStretches) {
-      // A graph may be in the queue.
+      // Wait before the graph is destroyed: it may still be in the queue.
       if (stretches_.back().graph != nullptr) RETURN_IF_ERROR(device_->WaitForAll());
       by_hash_.erase(stretches_.back().hash);
       stretches_.pop_back();
@@ -142,7 +142,7 @@ absl::Status ReplayingDevice::PutRange(Range range) {
     stretches_.splice(stretches_.begin(), stretches_, it->second);
   }
   Stretch& stretch = stretches_.front();
-  // The calls were seen before, each by itself; now together for the second time.
+  // The calls are known one by one; capture the stretch only if it occurs a second time as a whole.
   if (++stretch.times < 2) return PutOneByOne(range);
   if (stretch.graph == nullptr) {
     if (const absl::Status status = Capture(range, &stretch); !status.ok()) {
@@ -153,7 +153,7 @@ absl::Status ReplayingDevice::PutRange(Range range) {
       return PutOneByOne(range);
     }
   }
-  // Two stretches of one hash: the second is never launched as the first.
+  // Compare the calls themselves: another stretch of equal hash must not be launched as this one.
   if (!Holds(stretch, range)) return PutOneByOne(range);
   static Counter* const replays = Counters::Process().Get("device.graph_replays", "graphs");
   replays->Add();
@@ -167,8 +167,8 @@ absl::Status ReplayingDevice::Capture(Range range, Stretch* stretch) {
   const absl::Status put = PutOneByOne(range);
   absl::StatusOr<std::unique_ptr<DeviceGraph>> graph = device_->EndCapture();
   if (!put.ok()) {
-    // A library that is captured where it cannot be says that it failed to run, as it does on a lost device. Whether
-    // this one is lost, the next call says.
+    // A library that cannot be captured reports a failed run, as it does on a lost device. The next call tells whether
+    // the device is lost.
     return absl::InternalError(
         absl::StrCat("capturing a graph of ", range.end - range.begin, " calls: ", put.message()));
   }
@@ -186,13 +186,12 @@ absl::Status ReplayingDevice::Capture(Range range, Stretch* stretch) {
   return absl::OkStatus();
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// everything else comes behind it
+// --------------------------------------------------------------------------------------------------- calls behind them
 
 void ReplayingDevice::Free(void* memory) {
   {
     MutexLock lock(&mu_);
-    // Whoever frees has waited for what used it; this is for what is put off.
+    // The caller has waited for the submitted work; the calls that are put off may use this memory, too.
     (void)Flush();
   }
   device_->Free(memory);
@@ -252,7 +251,8 @@ absl::Status ReplayingDevice::StartTiming() {
 
 void* ReplayingDevice::stream(DeviceQueue queue) {
   MutexLock lock(&mu_);
-  // What follows goes around Call. An error stays with the device, and is the next call's.
+  // The caller submits work to the stream directly, behind the calls put off so far. This function cannot return an
+  // error; the device keeps it and returns it from the next call.
   (void)FlushFor(queue);
   return device_->stream(queue);
 }

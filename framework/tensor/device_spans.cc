@@ -19,7 +19,7 @@ const char* DeviceQueueName(DeviceQueue queue) {
 }
 
 absl::Status DeviceSpans::Record(int64_t step) {
-  // In every step, for a long profile: the device's clock and ours drift apart.
+  // Called in every step, because the clocks of device and host drift apart during a long profile.
   if (step >= 0) RETURN_IF_ERROR(runtime_->StartTiming());
   step_ = step;
   return absl::OkStatus();
@@ -27,7 +27,7 @@ absl::Status DeviceSpans::Record(int64_t step) {
 
 absl::Status DeviceSpans::Begin(DeviceQueue queue, std::string name, std::string detail, int64_t bytes) {
   if (!recording()) return absl::OkStatus();
-  // What began before and has no end, because it failed, is nothing.
+  // Overwrites a span that was begun and never ended because its work failed.
   int64_t& open = open_[static_cast<int>(queue)];
   Open o;
   o.span = {.queue = queue, .name = std::move(name), .detail = std::move(detail), .bytes = bytes, .step = step_};
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<DeviceSpans::Span>> DeviceSpans::Take(bool wait) {
   std::vector<Span> spans;
   std::vector<Open> left;
   for (Open& o : std::exchange(spans_, {})) {
-    // A piece of work that failed has no end.
+    // Leave out work that failed, which has no end.
     if (o.end == nullptr) continue;
     if (wait) RETURN_IF_ERROR(runtime_->Wait(o.end.get()));
     ASSIGN_OR_RETURN(const bool reached, runtime_->Reached(o.end.get()));

@@ -29,7 +29,7 @@ absl::Status DeviceTensor::Resize(DeviceMemory* memory, std::string_view owner, 
                                   absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims) {
   int64_t count = 0;
   for (int64_t r : rows) count += r;
-  // Never no memory at all: empty is not absent.
+  // Allocate at least something: a tensor without memory is absent, not empty.
   const size_t bytes = std::max<size_t>(static_cast<size_t>(count * ElementCount(row_dims)) * DTypeSize(dtype), 4);
   if (block_ == nullptr || view_ || block_.use_count() > 1 || block_->size() < bytes) {
     block_.reset();

@@ -93,7 +93,7 @@ absl::Status DeviceTransfers::Bring(void* device, absl::Span<const Piece> pieces
       copy.pinned.push_back(pieces[i].pinned);
       ++i;
     } else {
-      // Those that lie between two pinned ones go together.
+      // Copy consecutive pieces that are not pinned together.
       for (; i < pieces.size() && pieces[i].pinned == nullptr; ++i) {
         if (pieces[i].bytes > 0) std::memcpy(staged, pieces[i].data, pieces[i].bytes);
         staged += pieces[i].bytes;
@@ -103,7 +103,7 @@ absl::Status DeviceTransfers::Bring(void* device, absl::Span<const Piece> pieces
     if (n > 0) queued = runtime_->CopyIn(DeviceQueue::kCopyIn, to, from, n);
     to += n;
   }
-  // What is in the queue by now reads its memory, whatever became of the rest.
+  // Keep the memory until the copies that are already in the queue have read it, even if a later one failed.
   const absl::Status recorded = runtime_->Record(DeviceQueue::kCopyIn, copy.event.get());
   if (recorded.ok()) on_their_way_.push_back(std::move(copy));
   RETURN_IF_ERROR(queued);
@@ -122,7 +122,7 @@ absl::StatusOr<std::shared_ptr<Arrival>> DeviceTransfers::Out(absl::Span<const P
   if (bytes == 0) return arrival;
   arrival->runtime_ = runtime_;
   ASSIGN_OR_RETURN(arrival->block_, memory_->AllocatePinned(bytes));
-  // What was brought and never computed with may be taken, too.
+  // Wait for copies in: a piece may be data that was copied in and that no kernel has waited for yet.
   RETURN_IF_ERROR(BeforeCompute());
   std::unique_ptr<DeviceEvent> written;
   RETURN_IF_ERROR(Order(DeviceQueue::kCompute, DeviceQueue::kCopyOut, &written));

@@ -12,10 +12,10 @@ namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000;
 
-// The next value of the type above a finite one.
+// Returns the next larger value of the type.
 float Next(DType dtype, float value) {
   if (dtype == v1::FLOAT32) return std::nextafter(value, std::numeric_limits<float>::infinity());
-  // Magnitudes are in the order of their bits.
+  // The bits of magnitudes are in the order of the magnitudes.
   const uint16_t bits = dtype == v1::FLOAT16 ? Float16Of(value) : BFloat16Of(value);
   const uint16_t next = value == 0 ? 1 : value > 0 ? bits + 1 : bits - 1;
   return dtype == v1::FLOAT16 ? OfFloat16(next) : OfBFloat16(next);

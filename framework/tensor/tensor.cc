@@ -21,7 +21,7 @@ int64_t ElementCount(absl::Span<const int64_t> dims) {
 std::string ShapeString(absl::Span<const int64_t> dims) { return absl::StrCat("[", absl::StrJoin(dims, ", "), "]"); }
 
 Buffer::Buffer(size_t bytes) : size_(bytes) {
-  // A whole number of lines: vector loads may read past the last element, never past the last line.
+  // Round up to whole cache lines: vector loads may read past the last element, but never past the last line.
   const size_t rounded = (bytes + 63) / 64 * 64;
   data_ = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
   CHECK(data_ != nullptr) << "out of memory: " << bytes << " bytes for one tensor";
@@ -44,7 +44,7 @@ void Tensor::Resize(DType dtype, absl::Span<const int64_t> dims) {
     buffer_ = std::make_shared<Buffer>(bytes);
     offset_ = 0;
   }
-  // An op in place resizes a tensor to its own dims.
+  // An in-place op may pass the tensor's own dims.
   if (dims.data() != dims_.data() || dims.size() != dims_.size()) dims_.assign(dims.begin(), dims.end());
   size_ = size;
   dtype_ = dtype;
@@ -57,7 +57,7 @@ void Tensor::Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* me
     buffer_ = std::move(fresh);
     offset_ = 0;
   }
-  // Keeps what was given; without it, ordinary memory serves.
+  // Resize keeps the buffer set above; without one it uses ordinary memory.
   Resize(dtype, dims);
 }
 

@@ -17,7 +17,7 @@ class UnaryKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckThere("X", x));
-    // Before Out gets its memory: it may be X, whose memory is shared with what brings data to the device.
+    // Take the address before Out gets its memory: Out may be X, and data brought to the device shares its memory.
     const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     return ForEach(ctx.runtime(), x.size(), UnaryAt<Fn>{.x = xs, .y = ctx.output(0).data<float>()});
@@ -55,7 +55,7 @@ class ScaleKernel : public OpDeviceKernel {
     const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     float* const y = ctx.output(0).data<float>();
-    // Without a bias nothing is added: -0.0 stays -0.0.
+    // Multiply without adding a bias of 0, which would turn -0.0 into 0.0.
     if (bias_ == 0) return ForEach(ctx.runtime(), x.size(), MultiplyAt{.x = xs, .factor = scale_, .y = y});
     return ForEach(ctx.runtime(), x.size(), ScaleAt{.x = xs, .scale = scale_, .bias = bias_, .y = y});
   }

@@ -40,7 +40,7 @@ absl::Status ResizeMeasured(DeviceKernelContext& ctx, int slot, const NormDims& 
 // Sums of channels over the examples of each lane.
 class ChannelSums {
  public:
-  // Where `sum` puts those of each example.
+  // Returns memory for the sums of each example, which the `sum` of Add fills.
   absl::StatusOr<float*> OfExamples(DeviceKernelContext& ctx, const NormDims& d) {
     const int64_t count = d.examples.begin[d.examples.lanes] * d.channels;
     RETURN_IF_ERROR(of_examples_.Reserve(ctx.memory(), static_cast<size_t>(count) * sizeof(float)));

@@ -23,9 +23,9 @@ namespace weir {
 namespace device {
 namespace {
 
-// Of each of the matrices of a chunk.
+// Most floats in each matrix of a chunk.
 constexpr int64_t kMostFloats = int64_t{1} << 24;
-// A group has about as many; the products of pictures of 28 x 28 have no more.
+// Windows in a group, roughly; the products of pictures of 28 x 28 have no more.
 constexpr int64_t kGroupWindows = 512;
 constexpr std::string_view kOwner = "columns of convolutions";
 
@@ -74,7 +74,7 @@ absl::StatusOr<Plan> MakePlan(const DeviceTensor& x, const DeviceTensor& w, cons
   return plan;
 }
 
-// Room for a chunk's matrices, one behind the other.
+// Reserves memory for the matrices of a chunk, one behind the other.
 absl::Status ReserveFloats(DeviceKernelContext& ctx, int64_t floats, DeviceArray* array) {
   return array->Reserve(ctx.memory(), static_cast<size_t>(floats) * sizeof(float));
 }
@@ -157,7 +157,7 @@ class ConvGradKernel : public OpDeviceKernel {
       dw = ctx.output(kWGrad).data<float>();
     }
     if (dx == nullptr && dw == nullptr) return absl::OkStatus();
-    // Out@GRAD is the matrix that is wanted where nothing is to be undone or moved.
+    // Out@GRAD itself is the matrix if there is no activation to undo and no example to move.
     const bool direct = c.groups.size == 1 && activation_ == PictureActivation::kIdentity;
     const int64_t chunk = std::min(plan.chunk, std::max<int64_t>(1, plan.groups));
     RETURN_IF_ERROR(ReserveFloats(
@@ -165,7 +165,7 @@ class ConvGradKernel : public OpDeviceKernel {
     float* const cols = memory_.data<float>();
     float* const products = cols + chunk * plan.columns;
     float* const matrices = products + (dw == nullptr ? 0 : chunk * plan.products);
-    // Once at least: gradients of no examples are 0.
+    // Run at least once, so that the gradients of no examples are set to 0.
     for (int64_t first = 0; first == 0 || first < plan.groups; first += chunk) {
       c.groups.first = first;
       const int64_t count = std::min(chunk, plan.groups - first), places = count * c.groups.size;
@@ -216,7 +216,7 @@ class ConvGradKernel : public OpDeviceKernel {
   }
 
  private:
-  // Of each example and filter, then of each lane.
+  // Sums the gradient per example and filter, then per lane.
   absl::Status BiasGradient(DeviceKernelContext& ctx, const Conv& c, const float* out, const float* dout) {
     const LaneRows& examples = c.groups.examples;
     const int64_t rows = examples.begin[examples.lanes];

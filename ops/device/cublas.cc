@@ -19,13 +19,13 @@
 namespace weir {
 namespace device {
 
-// cublasGemmStridedBatchedEx; its header has a second form for C++.
+// Type of cublasGemmStridedBatchedEx, written out because its header overloads the name in C++.
 using MultiplyFunction = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                                             const void*, const void*, cudaDataType, int, long long, const void*,
                                             cudaDataType, int, long long, const void*, void*, cudaDataType, int,
                                             long long, int, cublasComputeType_t, cublasGemmAlgo_t);
 
-// The functions used. Their signatures are those of cuBLAS 12 and 13.
+// Functions used, with signatures that cuBLAS 12 and 13 share.
 struct Cublas::Library {
   void* handle = nullptr;
   decltype(&::cublasCreate_v2) create = nullptr;
@@ -51,7 +51,7 @@ struct Cublas::Library {
 
 namespace {
 
-// What NVIDIA asks for on its largest devices of today.
+// Workspace that NVIDIA recommends for its largest devices (Hopper).
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 template <typename Function>
@@ -99,7 +99,8 @@ absl::Status Cublas::Open() {
   void* const stream = memory_->runtime()->stream(DeviceQueue::kCompute);
   RETURN_IF_ERROR(l.Check(l.create(&l.blas), "opening it"));
   RETURN_IF_ERROR(l.Check(l.set_stream(l.blas, static_cast<cudaStream_t>(stream)), "choosing the stream"));
-  // A workspace of its own: which algorithm is chosen, and so every bit, does not depend on what else has memory.
+  // Give cuBLAS a workspace of its own, so that the choice of algorithm, and with it every bit, does not depend on
+  // other users of memory.
   ASSIGN_OR_RETURN(l.workspace, memory_->Allocate(kWorkspaceBytes, "cuBLAS"));
   return l.Check(l.set_workspace(l.blas, l.workspace->data(), l.workspace->size()), "giving it memory");
 }
@@ -121,12 +122,12 @@ DeviceBlock* Cublas::workspace() const { return library_->workspace.get(); }
 
 absl::Status Cublas::Multiply(DeviceRuntime& runtime, const Product& p, const Factors& factors) {
   MutexLock lock(&mu_);
-  // The stream belongs to the calling thread's device.
+  // Select the device for the calling thread, to which the stream belongs.
   (void)runtime.stream(DeviceQueue::kCompute);
   const float one = 1, zero = 0;
   const auto op = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const cudaDataType type = FactorType(factors.precision);
-  // cuBLAS counts columns first: c^T = b^T * a^T.
+  // cuBLAS is column-major: compute c^T = b^T * a^T.
   return library_->Check(library_->multiply(library_->blas, op(p.transpose_b), op(p.transpose_a), static_cast<int>(p.n),
                                             static_cast<int>(p.m), static_cast<int>(p.k), &one, factors.b, type,
                                             static_cast<int>(p.transpose_b ? p.k : p.n), p.stride_b, factors.a, type,

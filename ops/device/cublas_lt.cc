@@ -20,7 +20,7 @@
 namespace weir {
 namespace device {
 
-// The functions used. Their signatures are those of cuBLAS 12 and 13.
+// Functions used, with signatures that cuBLAS 12 and 13 share.
 struct CublasLt::Library {
   Cublas* cublas = nullptr;
   decltype(&::cublasLtCreate) create = nullptr;
@@ -51,7 +51,7 @@ struct CublasLt::Library {
   }
 };
 
-// As cuBLASLt counts, columns first: c^T = b^T * a^T, so its A is the product's b.
+// Descriptors of one product. cuBLASLt is column-major: c^T = b^T * a^T, so its A is the product's b.
 struct CublasLt::Plan::Choice {
   explicit Choice(const Library* library) : library(library) {}
   ~Choice() {
@@ -74,7 +74,7 @@ bool Load(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// The largest power of two, up to 256, that divides where every matrix of a batch begins.
+// Returns the largest power of two, up to 256, that divides the addresses of all matrices of a batch.
 int64_t Alignment(const void* address, int64_t stride, size_t element = sizeof(float)) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(address) | static_cast<uint64_t>(stride) * element | 256;
   return static_cast<int64_t>(bits & (~bits + 1));
@@ -117,13 +117,13 @@ absl::Status CublasLt::Open() {
       !Load(library, "cublasLtGetStatusString", &l.text)) {
     return absl::FailedPreconditionError("cuBLASLt is too old: a function of version 12 is missing");
   }
-  // The handle belongs to the calling thread's device.
+  // Select the device for the calling thread, to which the handle belongs.
   (void)memory_->runtime()->stream(DeviceQueue::kCompute);
   return l.Check(l.create(&l.handle), "opening it");
 }
 
 absl::StatusOr<CublasLt*> CublasLt::Of(DeviceMemory* memory) {
-  // Before the lock: it takes the one that guards what is attached.
+  // Call this before taking the lock: it takes the lock of the attachments.
   RETURN_IF_ERROR(Cublas::Of(memory).status());
   static Mutex* const mu = new Mutex();
   MutexLock lock(mu);
@@ -156,13 +156,13 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, const F
   const auto [it, fresh] = plans_.try_emplace(key);
   if (!fresh) return it->second.get();
   std::unique_ptr<Plan> plan;
-  // Batches of bias gradients that are not aligned as vector loads need are left to kernels.
+  // Leave batches of bias gradients to kernels if they are not aligned for vector loads.
   const bool odd_sums = p.column_sums != nullptr && p.count > 1 && p.n % 4 != 0;
   if (relu) {
     ASSIGN_OR_RETURN(plan, MakePlan(p, factors, /*relu=*/true));
     if (plan != nullptr) {
-      // NaN stays NaN under relu (ops/activation_math.h): a NaN of the loss is found, not hidden. What the library's
-      // relu does with one is not written down.
+      // Our relu keeps NaNs (ops/activation_math.h), so that a NaN reaches the loss and is found. The library does not
+      // document what its relu does with them: test it.
       ASSIGN_OR_RETURN(const bool keeps, KeepsNan(p, factors, *plan));
       if (!keeps) plan.reset();
     }
@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   if (p.column_sums != nullptr && p.count > 1) RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.n));
 
-  // `rows` and `columns` as stored, columns first.
+  // Describes a stored matrix; `rows` and `columns` are those of the column-major layout.
   const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType type, int64_t rows, int64_t columns,
                        int64_t stride) -> absl::Status {
     RETURN_IF_ERROR(
@@ -236,13 +236,13 @@ absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product
       l.choose(l.handle, choice.product, choice.a, choice.b, choice.c, choice.c, preference, 1, &found, &count);
   l.delete_preference(preference);
   if (!preferred) return absl::InternalError("cuBLASLt: saying what is preferred of a product");
-  // NOT_SUPPORTED, or an answer without one: there is no kernel of this kind.
+  // The library has no kernel of this kind: it returned NOT_SUPPORTED, or no algorithm.
   if (chosen != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return nullptr;
   choice.algorithm = found.algo;
   return plan;
 }
 
-// Tried once: the product itself, which is computed again where it stands.
+// Tries the plan once on the product itself; the caller computes the product again.
 absl::StatusOr<bool> CublasLt::Works(const Product& p, const Factors& factors, const Plan& plan) {
   const absl::Status status = Multiply(*memory_->runtime(), p, factors, plan);
   if (absl::IsInternal(status)) return false;
@@ -252,7 +252,7 @@ absl::StatusOr<bool> CublasLt::Works(const Product& p, const Factors& factors, c
 
 absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Factors& factors, const Plan& plan) {
   DeviceRuntime* const runtime = memory_->runtime();
-  // With NaN as the bias every result is NaN.
+  // Use NaNs as the bias, which make every result NaN.
   const size_t bytes = static_cast<size_t>(p.n) * sizeof(float);
   ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBlock> bias, memory_->Allocate(bytes, "cuBLAS"));
   ASSIGN_OR_RETURN(const std::shared_ptr<PinnedBlock> pinned, memory_->AllocatePinned(bytes));
@@ -262,7 +262,7 @@ absl::StatusOr<bool> CublasLt::KeepsNan(const Product& p, const Factors& factors
   probe.bias = static_cast<const float*>(bias->data());
   ASSIGN_OR_RETURN(const bool works, Works(probe, factors, plan));
   if (!works) return false;
-  // c is this product's to fill.
+  // The product may overwrite c, which is its result.
   RETURN_IF_ERROR(runtime->CopyOut(DeviceQueue::kCompute, pinned->data(), p.c, bytes));
   ASSIGN_OR_RETURN(const std::unique_ptr<DeviceEvent> done, runtime->NewEvent());
   RETURN_IF_ERROR(runtime->Record(DeviceQueue::kCompute, done.get()));

@@ -17,7 +17,7 @@ class DropoutKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckThere("X", x));
-    // Before Out gets its memory: it may be X.
+    // Take the address before Out gets its memory: Out may be X.
     const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(1, x));
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));

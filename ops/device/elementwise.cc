@@ -16,14 +16,14 @@ namespace weir {
 namespace device {
 namespace {
 
-// How Y's elements stand against X's.
+// Maps the elements of Y to those of X.
 struct Maps {
   bool alike = false;
   IndexMap y_of_x, kept, repeated;
 };
 
 absl::StatusOr<Maps> MakeMaps(absl::Span<const int64_t> x, absl::Span<const int64_t> y) {
-  // Neighbours that both move or both stand still are one dim.
+  // Join neighbouring dims that are both broadcast or both not.
   std::vector<int64_t> size;
   std::vector<bool> moves;
   for (size_t d = 0; d < x.size(); ++d) {
@@ -59,7 +59,7 @@ absl::StatusOr<Maps> MakeMaps(absl::Span<const int64_t> x, absl::Span<const int6
   return maps;
 }
 
-// A stretch of X (and of what is like it) against one of Y.
+// Range of X, and of tensors of its shape, with the range of Y that belongs to it.
 struct Part {
   int64_t x_begin = 0, x_size = 0;
   int64_t y_begin = 0, y_size = 0;
@@ -147,7 +147,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     const float* const xs = x.data<float>();
     const float* const ys = y.data<float>();
     const float* const dout = out_grad.data<float>();
-    // dY first: dX may take the place of Out@GRAD.
+    // Compute dY first, because dX may share the memory of Out@GRAD.
     if (ctx.has_output(kYGrad)) RETURN_IF_ERROR(YGradient(ctx, x, y, dout));
     if (!ctx.has_output(kXGrad)) return absl::OkStatus();
     RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
@@ -190,7 +190,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     return absl::OkStatus();
   }
 
-  // Y is a row that stands against every row of X.
+  // Returns true if Y is one row that belongs to every row of X.
   static bool IsColumns(const std::vector<Part>& parts, int64_t n) {
     for (const Part& p : parts) {
       if (p.maps.kept.dims != 1 || p.maps.kept.stride[0] != 1 || p.maps.repeated.dims != 1 ||

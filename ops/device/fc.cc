@@ -17,7 +17,7 @@ namespace weir {
 namespace device {
 namespace {
 
-// X is rows of k values, W [k, n], one for all lanes.
+// Checks that X has rows of k values, and that W is one [k, n] for all lanes.
 absl::Status CheckProduct(const DeviceTensor& x, std::string_view slot, const DeviceTensor& w) {
   RETURN_IF_ERROR(CheckThere("X", x));
   RETURN_IF_ERROR(CheckRank(slot, w, 2));

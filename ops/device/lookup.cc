@@ -95,7 +95,7 @@ template <typename Index>
 absl::Status PoolInto(DeviceKernelContext& ctx, const LookupAttrs& attrs, int k, int64_t width, const float* rows,
                       const RowOf<Index>& row_of, DeviceLanding* landing, float* to, const GroupRows& places) {
   ASSIGN_OR_RETURN(const IdGroups g, ReadGroups(ctx, attrs, k));
-  // Of each value, or of each place of the sequences; -1 for none.
+  // Row of each value, or of each place of the sequences; -1 for none.
   const bool by_place = attrs.sequence > 0;
   std::vector<int32_t> row(static_cast<size_t>(by_place ? g.lane_group.back() : g.lane_value.back()), -1);
   std::vector<float> weight(g.weighted ? row.size() : 0, 1.0f);
@@ -168,7 +168,7 @@ absl::Status RowGradients::Sort(DeviceKernelContext& ctx, const LookupAttrs& att
 
 absl::Status RowGradients::Sum(DeviceKernelContext& ctx, const IdGroups& g, const DeviceTensor& dout,
                                const std::vector<int64_t>& lane_rows, int64_t width, int k, const GroupRows& places) {
-  // All lanes in one: entries, runs and rows are counted on.
+  // Joins the lanes: numbers of entries, runs and rows continue from lane to lane.
   std::vector<int32_t> group, begin, to, joined, joined_begin = {0};
   std::vector<float> weight;
   int32_t first_row = 0, partial = 0;
@@ -226,7 +226,7 @@ void RowGradients::Cut(const LookupAttrs& attrs, const IdGroups& g, const IdBatc
   runs->joined.clear();
   runs->joined_runs.clear();
   int32_t entries = 0, partial = 0;
-  // From here on next[row] is where its next entry goes.
+  // Turn counts into positions: next[row] becomes the place of the row's next entry.
   for (size_t i = 0; i < next.size(); ++i) {
     const int32_t count = next[i];
     const int32_t row = static_cast<int32_t>(runs->row.empty() ? static_cast<int64_t>(i) : runs->row[i]);

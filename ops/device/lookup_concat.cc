@@ -17,12 +17,12 @@ namespace weir {
 namespace device {
 namespace {
 
-// Behind the slots of look-ups: X, or of the gradient Out@GRAD.
+// Slots behind those of the look-ups: X; for the gradient Out@GRAD.
 constexpr int kDense = 3, kJoinedGrad = 3;
 
 int64_t ColumnsOf(const LookupPiece& piece) { return OutWidth(piece.attrs, piece.slots, piece.width); }
 
-// Inputs of look-up k belong together, and its lanes have the rows given.
+// Checks that the inputs of look-up k fit together, and that its lanes have the given rows.
 absl::Status CheckPiece(DeviceKernelContext& ctx, const LookupPiece& piece, int k, absl::Span<const int64_t> rows) {
   RETURN_IF_ERROR(CheckRowInputs(ctx, piece.attrs, piece.width, k));
   ASSIGN_OR_RETURN(const OutLayout out, LayOut(ctx, piece.attrs, piece.slots, piece.width, k));
@@ -34,7 +34,7 @@ GroupRows ColumnsFrom(const LookupPiece& piece, int64_t columns, int64_t begin) 
   return {.stride = columns, .first = begin, .groups = BySlot(piece.attrs) ? piece.slots : 1};
 }
 
-// The columns [begin, begin + size) of a matrix, of all lanes, from a matrix of their own or into one.
+// Copies the columns [begin, begin + size) of a matrix, for all lanes, from or to a matrix of these columns alone.
 absl::Status CopyColumns(DeviceKernelContext& ctx, const DeviceTensor& whole, int64_t begin, int64_t size, float* piece,
                          bool into_whole) {
   const int64_t rows = whole.rows();

@@ -51,7 +51,7 @@ void StepRowsGradient::Number(DeviceKernelContext& ctx, const LookupAttrs& attrs
   const IdBatch& ids = ctx.host_input<IdBatch>(lane, kIds, k);
   SelectedRows* const grad = FreshRows(ctx.output_var(0, k), lane, rows.height);
   of->place.assign(ids.values.size(), -1);
-  // Of the rows of the step, among this lane's.
+  // Position among this lane's rows, by row of the step; -1 for rows that the lane does not read.
   std::vector<int32_t>& places = row_places_[static_cast<size_t>(lane)];
   places.assign(rows.ids.size(), -1);
   const Tensor& given = ctx.host_input<Tensor>(lane, kIndex, k);

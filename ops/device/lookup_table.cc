@@ -18,7 +18,7 @@ namespace {
 // Slots Ids, W, and Out@GRAD of the gradient.
 constexpr int kW = 1, kOutGrad = 2;
 
-// W is one matrix for all lanes, and ids are rows of it.
+// Checks that W is one matrix for all lanes, and that ids are rows of it.
 absl::Status CheckTableInputs(DeviceKernelContext& ctx, const LookupAttrs& attrs) {
   const DeviceTensor& w = ctx.input(kW);
   RETURN_IF_ERROR(CheckRank("W", w, 2));
@@ -50,7 +50,7 @@ class LookupTableKernel : public OpDeviceKernel {
   DeviceLanding staged_;
 };
 
-// Selected rows when is_sparse, else a matrix like W in each lane.
+// Gradient of W: selected rows if is_sparse, else a matrix like W for each lane.
 class LookupTableGradKernel : public OpDeviceKernel {
  public:
   LookupTableGradKernel(LookupAttrs attrs, int64_t slots, bool is_sparse)

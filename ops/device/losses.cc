@@ -62,7 +62,7 @@ class SoftmaxKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     RETURN_IF_ERROR(CheckRank("X", x, 2));
-    // Before Out gets its memory: it may be X.
+    // Take the address before Out gets its memory: Out may be X.
     const float* const xs = x.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     if (x.width() == 0) return absl::OkStatus();
@@ -85,7 +85,7 @@ class SoftmaxGradKernel : public OpDeviceKernel {
   }
 };
 
-// Classes of all lanes, checked: they are data, and stand on the host.
+// Reads and checks the classes of all lanes on the host: they are input data.
 absl::Status ReadLabels(DeviceKernelContext& ctx, int slot, const std::vector<int64_t>& rows, int64_t classes,
                         std::vector<int32_t>* label) {
   label->clear();

@@ -46,12 +46,12 @@ absl::Status CheckAxis(std::string_view slot, const DeviceTensor& x, int64_t giv
                                                  ShapeString(x.dims()), ", no axis ", given));
 }
 
-// Sizes along `axis`: rows when it is the first, the same in every lane then.
+// Returns the size along `axis`; for the first axis the rows of a lane, which are equal in all lanes.
 int64_t SizeAlong(const DeviceTensor& x, int64_t axis) {
   return axis == 0 ? x.rows(0) : x.row_dims()[static_cast<size_t>(axis - 1)];
 }
 
-// Output of x's lanes and dims, but for `size` along `axis`.
+// Resizes an output to x's lanes and dims, with `size` along `axis`.
 absl::Status ResizePiece(DeviceKernelContext& ctx, int slot, int i, const DeviceTensor& x, int64_t axis, int64_t size) {
   std::vector<int64_t> rows = x.lane_rows();
   Shape row_dims(x.row_dims().begin(), x.row_dims().end());
@@ -105,7 +105,7 @@ class ConcatKernel : public OpDeviceKernel {
   const int64_t axis_;
 };
 
-// split: Out of all sections. concat_grad: those that are wanted.
+// Kernel of split, with an Out per section, and of concat_grad, with the requested gradients only.
 class CutKernel : public OpDeviceKernel {
  public:
   CutKernel(int64_t axis, std::vector<int64_t> sections, std::vector<int64_t> wanted, bool all)
@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeConcatGrad(const KernelInit&
       new CutKernel(init.attrs.Int("axis"), init.attrs.Ints("sections"), init.attrs.Ints("wanted"), false));
 }
 
-// dX joined from the pieces that have gradients; the others are 0.
+// Joins dX from the pieces that have gradients; the others are 0.
 class SplitGradKernel : public OpDeviceKernel {
  public:
   explicit SplitGradKernel(const KernelInit& init)

@@ -18,12 +18,12 @@ namespace weir {
 namespace device {
 namespace {
 
-// Lanes have equal numbers of rows.
+// Returns true if all lanes have equally many rows.
 bool Even(const std::vector<int64_t>& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t n) { return n == rows[0]; });
 }
 
-// fn(functor) with the one that does to `rows` rows of p.n at c what is to be done with a product's result.
+// Calls fn with the functor that does the rest of the product to `rows` rows of p.n values at c: bias and activation.
 template <typename Fn, typename Do>
 absl::Status WithEpilogueOf(const float* bias, int64_t n, float* c, const Do& fn) {
   if (bias != nullptr) return fn(BiasAt<Fn>{.bias = bias, .n = n, .y = c});
@@ -58,7 +58,7 @@ absl::Status PutEpilogue(DeviceRuntime& runtime, const Product& p, const float* 
   return absl::OkStatus();
 }
 
-// In the emulation: all of it in one, with the bits of the kernels that would do it piece by piece.
+// Computes the product and its epilogue at once in the emulation, with the bits of the separate kernels.
 absl::Status PutLoop(DeviceRuntime& runtime, const void* arguments) {
   return runtime.RunLoop(DeviceQueue::kCompute, [p = *static_cast<const Product*>(arguments)] {
     std::vector<float> partial;
@@ -104,7 +104,7 @@ absl::Status PutCublasLt(DeviceRuntime& runtime, const void* arguments) {
   return a.cublas->Multiply(runtime, a.product, a.factors, *a.plan);
 }
 
-// On CUDA; k > 0.
+// Submits the product to CUDA; k > 0.
 absl::Status PutProduct(DeviceKernelContext& ctx, const Product& p, const Factors& factors) {
   DeviceRuntime& runtime = ctx.runtime();
   if (p.bias != nullptr || p.column_sums != nullptr) {
@@ -113,7 +113,7 @@ absl::Status PutProduct(DeviceKernelContext& ctx, const Product& p, const Factor
     if (plan != nullptr) {
       RETURN_IF_ERROR(
           Call(runtime, PutCublasLt, CublasLtArguments{.product = p, .factors = factors, .cublas = lt, .plan = plan}));
-      // Plans are shared by products that differ in what comes behind the bias.
+      // Products that differ only in the activation share a plan, which may leave the activation to a kernel.
       const bool done = p.activation == Activation::kIdentity || (p.activation == Activation::kRelu && plan->relu);
       return done ? absl::OkStatus() : PutEpilogue(runtime, p, nullptr, p.activation);
     }
@@ -157,7 +157,7 @@ absl::Status PutRoundedLoop(DeviceRuntime& runtime, const void* arguments) {
   });
 }
 
-// k > 0, no column sums: those are of what has not been rounded.
+// Needs k > 0 and no column sums, which are taken of values that are not rounded.
 absl::Status MultiplyIn16Bits(DeviceKernelContext& ctx, const Product& p) {
   DeviceRuntime& runtime = ctx.runtime();
   RoundedFactors& rounded = *ctx.rounded;
@@ -187,7 +187,7 @@ absl::Status MultiplyIn16Bits(DeviceKernelContext& ctx, const Product& p) {
 absl::Status Multiply(DeviceKernelContext& ctx, const Product& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return absl::OkStatus();
   DeviceRuntime& runtime = ctx.runtime();
-  // Sizes of cuBLAS are ints.
+  // cuBLAS takes sizes as int.
   if (!runtime.emulated() && std::max({p.m, p.n, p.k, p.count}) > std::numeric_limits<int>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(p.count, " products of ", p.m, " x ", p.k, " and ", p.k, " x ", p.n,
                                                    ": a device takes sizes below 2^31"));

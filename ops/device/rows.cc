@@ -23,7 +23,7 @@ SelectedRows& RowsOn(const DeviceVariable& var, int lane) {
   return std::get<SelectedRows>(*host);
 }
 
-// The values of lanes whose rows are present: [ids, width].
+// Checks the values of lanes whose rows are present: [ids, width].
 absl::Status CheckRowValues(std::string_view slot, const DeviceVariable& var, int lanes) {
   const DeviceTensor& x = var.device;
   for (int lane = 0; lane < lanes; ++lane) {
@@ -85,7 +85,7 @@ class RowsSumKernel : public OpDeviceKernel {
       Merge(ctx, lane);
       return absl::OkStatus();
     }));
-    // The result may stand in the place of an input.
+    // Set the result after all lanes are merged: it may share the memory of an input.
     for (int lane = 0; lane < ctx.lanes; ++lane) {
       SelectedRows& out = RowsOn(ctx.output_var(0), lane);
       LaneSum& sum = lanes_[static_cast<size_t>(lane)];
@@ -147,7 +147,7 @@ class RowsSumKernel : public OpDeviceKernel {
       }
       at += x->ids.size();
     }
-    // Counted, then put where they belong.
+    // Sort the entries by row: count them, then put each in its place.
     sum.begin.assign(sum.ids.size() + 1, 0);
     for (const int32_t place : sum.place) ++sum.begin[static_cast<size_t>(place) + 1];
     for (size_t i = 1; i < sum.begin.size(); ++i) sum.begin[i] += sum.begin[i - 1];
@@ -185,7 +185,7 @@ class RowsSumKernel : public OpDeviceKernel {
       add.x[i] = ctx.input(0, i).initialized() ? ctx.input(0, i).data<float>() : nullptr;
       in_place = in_place || &ctx.input(0, i) == &ctx.output(0);
     }
-    // The input in whose place the sum comes is read until the sum is there.
+    // Sum into other memory if the result replaces an input, which is read until the sum is complete.
     DeviceTensor& out = in_place ? sum_ : ctx.output(0);
     RETURN_IF_ERROR(out.Resize(ctx.memory(), ctx.output_var(0).owner, v1::FLOAT32, 2, lane_rows, {width}));
     Staged staged;

@@ -14,7 +14,7 @@ namespace weir {
 namespace device {
 namespace {
 
-// Absent ones are skipped; with none present the result is absent.
+// Adds the inputs that are present; the result is absent if none is.
 class SumKernel : public OpDeviceKernel {
  public:
   explicit SumKernel(const KernelInit&) {}
@@ -37,7 +37,7 @@ class SumKernel : public OpDeviceKernel {
     float* const out = ctx.output(0).data<float>();
     float* to = out;
     if (x.size() > SumAt::kMost) {
-      // Out may lie where an input of a later round does.
+      // Sum into scratch memory: Out may share the memory of an input of a later round.
       RETURN_IF_ERROR(scratch_.Reserve(ctx.memory(), static_cast<size_t>(n) * sizeof(float)));
       to = scratch_.data<float>();
     }
@@ -114,7 +114,7 @@ class FillLikeBatchKernel : public OpDeviceKernel {
   const bool seeds_;
 };
 
-// The rows of all lanes are one array: only dims after the batch are added up.
+// Shapes of a sum over dims after the batch: the rows of all lanes are one array.
 struct Added {
   IndexMap kept, repeated;
   IndexMap out_of_x;  // place in Out of each element of X

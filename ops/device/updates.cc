@@ -57,7 +57,7 @@ class UpdateKernel : public OpDeviceKernel {
   }
 
  private:
-  // The output, holding what the input holds.
+  // Returns the output with the input's values.
   static absl::StatusOr<float*> InPlace(DeviceKernelContext& ctx, int input, int output) {
     const DeviceTensor& from = ctx.input(input);
     DeviceTensor& to = ctx.output(output);

@@ -3,8 +3,7 @@
 //
 //   cnn_bench
 //   cnn_bench --peer="python3 tests/bench/cnn_torch.py"   by turns with PyTorch, and the ratio
-//   cnn_bench --profile=FILE                              also writes a trace of steps 20 to 39 and prints where a step
-//   went
+//   cnn_bench --profile=FILE                              also writes a trace of steps 20 to 39 and prints its table
 //
 // Pictures are made before the timer. Checked first: without dropout, the losses of the first steps are those of
 // another run of the same job, bit by bit; and with a peer, which begins with the same values and pictures and
@@ -206,7 +205,7 @@ std::string Losses(const std::vector<double>& losses) {
   return absl::StrJoin(losses, " ", [](std::string* out, double loss) { absl::StrAppendFormat(out, "%.6f", loss); });
 }
 
-// What the peer begins with: a file of floats for each parameter, and pictures and labels of the steps.
+// Writes the initial state of the peer: a file of floats per parameter, and the pictures and labels of the steps.
 absl::Status WriteStart(const std::string& dir, const Session& session, const v1::ProgramDesc& program) {
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
     if (!var.is_parameter()) continue;
@@ -228,7 +227,7 @@ absl::Status WriteStart(const std::string& dir, const Session& session, const v1
   return absl::OkStatus();
 }
 
-// What a peer prints: "losses L L ..", and last "NAME: T ms a step".
+// Parses the output of a peer: "losses L L ..", and last "NAME: T ms a step".
 absl::StatusOr<RunResult> RunPeer(const std::string& command) {
   FILE* const out = popen(command.c_str(), "r");
   if (out == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", command));

@@ -119,7 +119,7 @@ void Measure(SparseTable* table, const Zipf& zipf, bool update, ThreadPool* pool
   SparseTable::Counts before;
   ColdRows::Counts disk_before;
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
-  // What comes first fills memory with the rows that are named most.
+  // The first half of the repetitions is not timed: it fills memory with the most frequent rows.
   for (int r = -repetitions; r < repetitions; ++r) {
     if (r == 0) {
       before = table->counts();

@@ -1,20 +1,20 @@
 // Criteo-shaped DeepFM: 26 fields of 100,000 ids, width 16, 13 dense values, tower 400-400-400, global batch 2048,
 // Adagrad rows and Adam tower, 8 lanes, sync. Examples per second of the whole cluster:
 //
-//   deepfm_bench                       one process with an embedded server, then 2 servers + 2 trainers as real
-//   processes deepfm_bench --only=local|cluster deepfm_bench --only=async          the cluster in async, by turns
-//   without and with distribute.prefetch_rows, and their ratio deepfm_bench --peer="python3
-//   tests/bench/deepfm_torch.py"   by turns with PyTorch, one process and two, and the ratios deepfm_bench --only=...
-//   --profile=FILE --profile_steps=60:80   also writes a trace of these steps and prints where a step went
+//   deepfm_bench                 one process with an embedded server, then 2 servers + 2 trainers as real processes
+//   deepfm_bench --only=local|cluster
+//   deepfm_bench --only=async    the cluster in async, by turns without and with distribute.prefetch_rows
+//   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"
+//                                by turns with PyTorch, one process and two, and the ratios
+//   deepfm_bench --only=... --profile=FILE --profile_steps=60:80
+//                                also writes a trace of these steps and prints its table
 //
 // Ids are uniform, fresh in every batch, and made before the timer; de-duplication, look-up, update and wire are inside
 // it. The first 49 steps bring every id once, so that the timed ones find all rows there, as those of a peer with a
-// dense table do;
-// --new_rows leaves them out.
-// Every run ends with the digest of all values and optimizer state; the figures count only if all digests of one call
-// are equal, which also makes them equal to an untimed run of the same job. In async, where they cannot be, the mean
-// losses of the timed steps must agree. --network_ms=N holds every message of a trainer up for 0 to N ms each way, as a
-// network would.
+// dense table do; --new_rows leaves them out. Every run ends with the digest of all values and optimizer state; the
+// figures count only if all digests of one call are equal, which also makes them equal to an untimed run of the same
+// job. In async, where they cannot be, the mean losses of the timed steps must agree. --network_ms=N holds every
+// message of a trainer up for 0 to N ms each way, as a network would.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ ABSL_FLAG(int, warmup, 10, "steps before the timer");
 ABSL_FLAG(bool, new_rows, false, "leave it to the timed steps to make the rows they meet first");
 ABSL_FLAG(int, threads, 0, "threads of the machine to use; 0 = all");
 ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this one in bazel-bin");
-// What the parent gives its trainers.
+// Flags that the parent process passes to its trainers.
 ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
 ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
 ABSL_FLAG(std::string, mode, "", "internal: sync, async or ahead");
@@ -430,7 +430,7 @@ absl::Status BenchAsync(const std::string& self) {
   return absl::OkStatus();
 }
 
-// What a peer's command prints last: "NAME: RATE examples/s".
+// Parses the last line that a peer's command prints: "NAME: RATE examples/s".
 absl::StatusOr<double> RunPeer(const std::string& command) {
   FILE* const out = popen(command.c_str(), "r");
   if (out == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", command));

@@ -169,8 +169,8 @@ void Run(std::vector<Measure>* measures) {
   std::fflush(stdout);
 }
 
-// What memory itself gives: rows of `bytes` at random places of an array of `rows`, the used part of each fetched ahead
-// and copied out (or, to write, changed where it lies).
+// Measures the memory alone: rows of `bytes` at random places of an array of `rows`, the used part of each prefetched
+// and copied out (or, for writes, changed in place).
 class Gather {
  public:
   Gather(int64_t rows, int64_t bytes)
@@ -222,7 +222,7 @@ double CopyGigabytes() {
   return Median(all);
 }
 
-// As ServerParams::ApplyStripe: the distinct ids of each stripe, a pointer to each gradient.
+// Updates rows like ServerParams::ApplyStripe: the distinct ids of each stripe, a pointer to each gradient.
 class Updater {
  public:
   explicit Updater(SparseTable* table) : table_(table), grads_(kIds * kWidth, 0.01f) {
@@ -358,7 +358,7 @@ void Fill(int64_t rows) {
       next_report += std::max<int64_t>(10'000'000, rows / 10);
     }
   }
-  // What was made is what the initializer says.
+  // Check that the created rows have the values of the initializer.
   std::vector<float> expected(kFillWidth), got(kFillWidth);
   std::mt19937_64 again(9);
   for (int i = 0; i < 1000; ++i) {

@@ -1,10 +1,10 @@
-// Kernels that memory or a few instructions an element decide, beside what the machine allows at best.
+// Kernels whose speed is bound by memory or by a few instructions per element, beside a floor that does the minimum.
 //
-//   optimizer steps   arrays of 64 MiB each; the floor reads and writes the same bytes and adds: `ratio` is time by
-//   time look-ups          rows of 64 bytes at random places of 512 MiB; the floor touches the same lines and writes as
-//   much losses, AUC       samples a second, values in the cache
+//   optimizer steps   arrays of 64 MiB each; the floor reads and writes as many bytes and adds: `ratio` is of times
+//   look-ups          rows of 64 bytes at random places of 512 MiB; the floor touches the same lines and writes as much
+//   losses, AUC       samples per second, values in the cache
 //
-// Each result is checked before it is timed. Floor and kernel run by turns, medians of both; one thread.
+// Each result is checked before it is timed. Floor and kernel run by turns; figures are medians of both, on one thread.
 //
 //   bazel run //tests/bench:kernels_bench
 #include <algorithm>

@@ -229,8 +229,8 @@ double CpuSeconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// What a trainer pays for a step's rows: kIds positions over 8 lanes drawn from 2.6 million ids, pull, lane sums, push,
-// update.
+// Measures a trainer's cost of the rows of a step: kIds positions over 8 lanes drawn from 2.6 million ids, pull, lane
+// sums, push, update.
 void RowsOfAStep(benchmark::State& state) {
   OneTableCluster cluster;
   uint64_t random = 11;

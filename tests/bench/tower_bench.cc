@@ -140,7 +140,7 @@ void ForwardAndBackward(benchmark::State& state) {
 }
 BENCHMARK(ForwardAndBackward)->Arg(1)->Arg(2)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// The same while the profiler records every step.
+// ForwardAndBackward while the profiler records every step.
 void ForwardAndBackwardProfiled(benchmark::State& state) {
   Tower tower(static_cast<int>(state.range(0)));
   tower.Run();
@@ -167,7 +167,7 @@ BENCHMARK(ForwardAndBackwardProfiled)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 
-// The same products by themselves, on one thread.
+// Matrix products of ForwardAndBackward alone, on one thread.
 void ProductsAlone(benchmark::State& state) {
   // Results go elsewhere: fed back they would shrink to numbers that are not normal, which are slow.
   std::vector<Tensor> x, w, dw, result;

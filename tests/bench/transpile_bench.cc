@@ -1,5 +1,5 @@
 // From a job to one process's programs, verifier included: seconds and memory over parameters, servers and trainers.
-// What comes out is checked before it is timed: every block has one owner and one send.
+// The result is checked before it is timed: every block has one owner and one send.
 //
 //   bazel run //tests/bench:transpile_bench
 //   bazel run //tests/bench:transpile_bench -- profile    the largest alone, ten times

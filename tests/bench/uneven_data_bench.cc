@@ -128,7 +128,7 @@ Line Make(uint64_t seed, uint64_t n, int region, const Set& set, bool bad) {
                 b = static_cast<int64_t>(400 * Uniform(seed, 2, n));
   const double x = 2 * Uniform(seed, 3, n) - 1;
   const double bias = set.order == kByTime ? .3 * region - 1.5 : (region * 7 % 10) * .5 - 2.5;
-  // What ids mean is the same for all seeds, so that the evaluation is too.
+  // The weights of ids do not depend on the seed, so that one evaluation set serves all seeds.
   const double logit =
       3 * (Uniform(77, 4, static_cast<uint64_t>(a)) + Uniform(77, 5, static_cast<uint64_t>(b)) - 1) + x + bias;
   Line line;
@@ -208,7 +208,7 @@ class Spy : public Transport {
   std::map<int64_t, int64_t>* const samples_;  // read when the run has ended
 };
 
-// What is logged as a warning while it lives.
+// Collects the warnings that are logged during its lifetime.
 class Warnings : public google::LogSink {
  public:
   Warnings() { google::AddLogSink(this); }

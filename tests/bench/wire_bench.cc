@@ -162,8 +162,7 @@ ServerOptions BenchServer(ThreadPool* pool) {
   return server;
 }
 
-// ----------------------------------------------------------------------------------------------------- bare gRPC, no
-// frames
+// ------------------------------------------------------------------------------------------------ bare gRPC, no frames
 
 // Push takes bytes and says nothing; Pull gives as many bytes as the last four bytes of the request say, from recycled
 // memory.
@@ -222,8 +221,7 @@ class BareClient {
   std::unique_ptr<Stub> stub_;
 };
 
-// ------------------------------------------------------------------------------------------------------------ server
-// process
+// ------------------------------------------------------------------------------------------------------ server process
 
 int RunServer(int fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -252,8 +250,7 @@ int RunServer(int fd) {
   }
 }
 
-// -------------------------------------------------------------------------------------------------------------------
-// client
+// -------------------------------------------------------------------------------------------------------------- client
 
 double Now() {
   timespec t;
@@ -409,7 +406,7 @@ void Fill(Bench& bench, const TableKind& kind, SparseTable& local) {
   CHECK_EQ(local.size(), kind.rows);
 }
 
-// What the wire says is what the same updates make here, to the bit.
+// Checks that rows pulled over the wire equal, bit by bit, the result of the same updates made locally.
 void Check(Bench& bench, const TableKind& kind, SparseTable& local, uint64_t* random) {
   const std::vector<int64_t> ids = DistinctIds(kind.rows, random);
   std::vector<float> rows(kRows * kWidth), expected(kRows * kWidth);
@@ -496,8 +493,7 @@ void RowsBench(Bench& bench, const TableKind& kind) {
   std::fflush(stdout);
 }
 
-// ----------------------------------------------------------------------------------------------------------------- raw
-// step
+// ------------------------------------------------------------------------------------------------------------ raw step
 
 class Zipf {
  public:

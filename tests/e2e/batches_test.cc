@@ -180,7 +180,7 @@ TEST_F(BatchesTest, AccumulationLearnsTheJobInAsyncToo) {
 
 // ---------------------------------------------------------------------------------------------------------- half-async
 
-// The same batches in the same order: merging threads is accumulation side by side.
+// Three threads and three accumulated batches read the same batches in the same order, so the sums have equal bits.
 TEST_F(BatchesTest, ThreadsOfOneTrainerComeToTheBitsOfAccumulation) {
   const std::string steps = "train.max_steps=25";
   const Trained threads =

@@ -126,7 +126,7 @@ bool WriteSomebodysMark(const std::string& dir) {
   return true;
 }
 
-// What the last line of a trainer says, and how it ends.
+// Checks the exit code and the last line of a trainer whose last checkpoint failed.
 void ExpectNotSaved(const absl::Status& status, const std::string& cause) {
   EXPECT_EQ(ExitCodeOf(status), kExitBadInput) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("the checkpoint of step 30 was not saved: "));
@@ -136,7 +136,7 @@ void ExpectNotSaved(const absl::Status& status, const std::string& cause) {
 
 TEST_F(CheckpointingTest, AFullDiskAtTheLastCheckpointIsTheLastWord) {
   const InProcessResult whole = Run(40, {.overrides = {"train.digest_every_steps=40"}});
-  // Of a server, and of the chief.
+  // One file is written by a server, the other by the chief.
   for (const char* file : {"/shard-00001", "/MANIFEST"}) {
     {
       const FileCallHook hook([file](const FileCall& call) {

@@ -147,7 +147,7 @@ TEST(DeviceTrainingTest, OperatorsThatTheJobSendsToTheCpuRunThere) {
   EXPECT_GT(on_cpu->summary.eval->auc, 0.7);
 }
 
-// What a trace shows of the device: its queues, and that gradients leave while it goes on.
+// A trace shows the queues of the device, and that gradients leave while it computes on.
 TEST(DeviceTrainingTest, ATraceShowsWhatTheDevicesQueuesDid) {
   Devices devices(3);
   Profiler::Process().Start(5, 25);
@@ -202,7 +202,7 @@ TEST(DeviceTrainingTest, ALostDeviceEndsTheJobAndTheLastCheckpointGoesOn) {
   const absl::StatusOr<InProcessResult> resumed =
       Train({.overrides = overrides, .resume = true, .device = devices.Of()});
   ASSERT_TRUE(resumed.ok()) << resumed.status();
-  // As if nothing had happened.
+  // Compare with a run without a failure.
   Devices undisturbed(3);
   std::vector<std::string> elsewhere = overrides;
   elsewhere[0] = absl::StrCat("checkpoint.dir=\"", Directory(), "/undisturbed\"");

@@ -205,8 +205,7 @@ TEST_F(EqualityTest, SameBitsAfterAKillAndAResumeOnAnotherCluster) {
   EXPECT_EQ(resumed.digests[1], reference_->digests[3]);
 }
 
-// ------------------------------------------------------------------------------------------------------- what must be
-// seen
+// --------------------------------------------------------------------------------------- faults that digests must show
 
 TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
   FaultCounters counters;

@@ -1,5 +1,5 @@
-// What `--print=explain --sample=N` predicts is what the counters of a real run say: bytes and messages within 2 %,
-// memory of a trainer's variables within 10 %.
+// Compares the prediction of `--print=explain --sample=N` with the counters of a real run: bytes and messages agree
+// within 2 %, memory of a trainer's variables within 10 %.
 
 #include "transpiler/explain/explain.h"
 
@@ -32,7 +32,7 @@ struct Cluster {
   std::string job = kClickJob;
 };
 
-// As between processes: an answer does not come from inside the call, so pulls are cut as for a wire.
+// Reports answers_inside() false, as between processes, so that pulls are cut as for a wire.
 class NotInside : public Transport {
  public:
   explicit NotInside(Transport* transport) : transport_(transport) {}
@@ -95,7 +95,7 @@ class ExplainRunTest : public ::testing::Test {
     return *explanation;
   }
 
-  // What every counter of the process has gone up by.
+  // Returns the increase of every counter of the process during a run.
   static std::map<std::string, double> Counted(const Cluster& cluster) {
     std::map<std::string, double> counted;
     for (const Counters::Entry& entry : Counters::Process().Snapshot())

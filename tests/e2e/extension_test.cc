@@ -1,5 +1,5 @@
-// What a user can add without touching the tree: a reader, a layer, an optimizer with its row form and a dispatcher,
-// all of them in one job that trains.
+// Trains one job with everything that a user can add outside this tree: a reader, a layer, an optimizer with its row
+// form, and a dispatcher.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,8 +36,7 @@
 namespace weir {
 namespace {
 
-// ---------------------------------------------------------------------------------------------------------------
-// reader
+// -------------------------------------------------------------------------------------------------------------- reader
 
 absl::StatusOr<std::vector<v1::VarDesc>> KeyValueSchema(const extension::KeyValue& m, const SettingErrors& at) {
   if (m.columns() < 1) return at.Error("columns", absl::StrCat("must be at least 1, got ", m.columns()));
@@ -87,8 +86,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeKeyValueParser(const extension::
 }
 WEIR_REGISTER_LINE_PARSER(extension::KeyValue, MakeKeyValueParser);
 
-// ----------------------------------------------------------------------------------------------------------------
-// layer
+// --------------------------------------------------------------------------------------------------------------- layer
 
 absl::Status BuildGate(const extension::Gate& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput("input", m.input()));
@@ -100,8 +98,7 @@ absl::Status BuildGate(const extension::Gate& m, ModelContext& ctx) {
 }
 REGISTER_CUSTOM_LAYER(gate, extension::Gate, BuildGate);
 
-// ------------------------------------------------------------------------------------------------------------
-// optimizer
+// ----------------------------------------------------------------------------------------------------------- optimizer
 
 struct RmsMath {
   static constexpr int kStates = 1;
@@ -137,8 +134,7 @@ absl::StatusOr<UpdateRule> RmsRule(const extension::Rms& m, const Setting& at) {
 }
 REGISTER_CUSTOM_OPTIMIZER(rms, extension::Rms, RmsRule);
 
-// -----------------------------------------------------------------------------------------------------------
-// dispatcher
+// ---------------------------------------------------------------------------------------------------------- dispatcher
 
 absl::StatusOr<std::vector<int>> Balance(const extension::Balance&, absl::Span<const v1::PlacedBlock> blocks,
                                          int servers) {
@@ -156,8 +152,7 @@ absl::StatusOr<std::vector<int>> Balance(const extension::Balance&, absl::Span<c
 }
 REGISTER_CUSTOM_DISPATCHER(balance, extension::Balance, Balance);
 
-// ------------------------------------------------------------------------------------------------------------------
-// job
+// ----------------------------------------------------------------------------------------------------------------- job
 
 constexpr char kJob[] = R"(
 name: "extended"

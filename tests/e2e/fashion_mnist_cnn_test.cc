@@ -30,7 +30,7 @@ TEST(FashionMnistCnnTest, ComesCloseOnASixthOfThePictures) {
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, 10000);
   EXPECT_GE(result->summary.eval->accuracy, 0.85);
-  // As far as it comes on all pictures: labels would have leaked into the input.
+  // Upper bound, the accuracy after training on all pictures: more would mean that labels have leaked into the input.
   EXPECT_LE(result->summary.eval->accuracy, 0.91);
   std::filesystem::remove_all(dir);
 }

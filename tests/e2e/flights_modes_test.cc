@@ -28,7 +28,7 @@ namespace {
 constexpr int kServers = 2, kTrainers = 2;
 // A trainer's push then holds as many examples as a step of sync has.
 constexpr char kAsyncBatch[] = "data.batch_size=512";
-// Of 327,346; a tenth of them is for testing.
+// Rows used of 327,346; a tenth of them is for testing.
 constexpr int kRows = 100000;
 
 std::string Contents(const std::string& file) {
@@ -279,7 +279,7 @@ TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences
       Run({"distribute.sync=false", "distribute.geo.every_steps=10"}, std::move(run), checkpoints);
   ExpectAsGoodAsSync(result);
 
-  // The same job after a step that moves nothing: its initial values.
+  // Write the initial values of the same job: one step with a learning rate that changes nothing.
   const std::string untrained = dir_ + "/untrained";
   Run({"distribute.sync=false", "distribute.geo.every_steps=10", "train.max_steps=1",
        "optimizer.adam.learning_rate=1e-30"},

@@ -46,7 +46,7 @@ std::vector<std::string> Join(std::vector<std::string> a, const std::vector<std:
   return a;
 }
 
-// What is logged while it lives.
+// Collects the lines that are logged during its lifetime.
 class Log : public google::LogSink {
  public:
   Log() { google::AddLogSink(this); }
@@ -200,8 +200,7 @@ TEST_F(MixedPrecisionTest, BothPrecisionsComeCloseToFloat32) {
   EXPECT_NEAR(auc({"train.precision=FP16", "train.loss_scaling={}"}), fp32, 0.005);
 }
 
-// --------------------------------------------------------------------------------------------- numbers that are not
-// finite
+// ----------------------------------------------------------------------------------------- numbers that are not finite
 
 // Lanes have lines in turn, four a step: line 84 is in the third step, the third of lane 4, of the second trainer.
 TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {

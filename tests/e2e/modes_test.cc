@@ -73,8 +73,7 @@ TEST_F(ModesTest, SyncLearnsTheJob) {
   EXPECT_EQ(result.summary.examples + result.summary.left_out, 8 * 2000);
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// residuals
+// ----------------------------------------------------------------------------------------------------------- residuals
 
 TEST_F(ModesTest, ResidualsOfAllTrainersAreSavedInAsyncAndResumed) {
   const std::string dir = Path("residuals");
@@ -165,8 +164,7 @@ TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
   EXPECT_LT(heard[1] + heard[2], residuals.size());
 }
 
-// ------------------------------------------------------------------------------------------------------------ row
-// files
+// ----------------------------------------------------------------------------------------------------------- row files
 
 TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   const Trained first = Train({.overrides = {"train.max_steps=60"}, .servers = 2});
@@ -226,8 +224,7 @@ TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
       << refused.status();
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// async
+// --------------------------------------------------------------------------------------------------------------- async
 
 TEST_F(ModesTest, AsyncLearnsTheJobHoweverPushesApply) {
   for (const char* apply : {"TRANSACTION", "EAGER"}) {
@@ -309,7 +306,6 @@ optimizer { sgd { learning_rate: 0.5 } }
 train { max_steps: 1 lanes: 8 }
 )";
 
-// Lane l's first example of eight lines of equal length is line l.
 // One trainer's rows meet nobody else's: the step's learning rate decides, and a resume goes on with the next step's.
 TEST_F(ModesTest, AsyncTablesOfOneTrainerComeToTheBitsOfSyncUnderASchedule) {
   const std::string schedule = "optimizer.schedule={exponential{decay_steps: 7 decay_rate: 0.5} warm_up{steps: 3}}";
@@ -333,6 +329,7 @@ TEST_F(ModesTest, AsyncTablesOfOneTrainerComeToTheBitsOfSyncUnderASchedule) {
   EXPECT_EQ(newest->manifest.values_digest(), sync.values);
 }
 
+// Lane l's first example of eight lines of equal length is line l.
 TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
   double y[8], x[8][2];
   std::ofstream out(Path("linear.txt"));
@@ -481,10 +478,9 @@ TEST_F(ModesTest, ASparseTableThatIsHeldDenseTrainsToTheBitsOfADenseGradient) {
   EXPECT_EQ(Run({.job_text = dense, .servers = 2, .trainers = 2}).digests, alone.digests);
 }
 
-// ---------------------------------------------------------------------------------------------------- not finite
-// values
+// --------------------------------------------------------------------------------------------------- not finite values
 
-// What a digest line says behind its step.
+// Returns the part of a digest line behind its step.
 std::string Values(const std::string& line) { return line.substr(line.find("values=")); }
 
 TEST_F(ModesTest, AStepThatIsNotFiniteIsSkippedByAllServersAndCounted) {

@@ -1,5 +1,6 @@
-// What needs a norm of a whole parameter or of all: the same bits for any number of servers and trainers, any slicing
-// and placement, through lost and repeated messages, after a death in the middle of the exchange, and in one process.
+// Rules that need a norm of a whole parameter, or of all parameters, give the same bits for any number of servers and
+// trainers, any slicing and placement, through lost and repeated messages, after a death in the middle of the exchange,
+// and in one process.
 
 #include <atomic>
 #include <cmath>
@@ -109,7 +110,7 @@ class NormsTest : public ::testing::Test {
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : InProcessResult();
   }
-  // What the digest line at the end of an async run would say: such runs print none.
+  // Returns the digest at the end of an async run in the form of a digest line, which such runs do not print.
   static std::string EndOf(const std::string& job, InProcessRun run) {
     static int runs = 0;
     const std::string checkpoints = absl::StrCat(dir_, "/end", runs++);

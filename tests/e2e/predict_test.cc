@@ -187,7 +187,7 @@ TEST_F(PredictTest, LabelsMayBeMissing) {
   EXPECT_EQ(Contents(Path("unlabelled")), Reference());
 }
 
-// What `checkpoint export` writes is the model: computed by hand from it, the predictions come out.
+// Computes the predictions by hand from the files of `checkpoint export`: they hold the whole model.
 TEST_F(PredictTest, ExportedParametersGiveThePredictions) {
   const std::string npz = Path("model.npz");
   const std::string command =

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 const std::string kAhead = "distribute.prefetch_rows=true";
 const std::string kAsync = "distribute.sync=false";
 
-// What a trainer asks of one server, by step: rows are asked for once in a step here.
+// Observes the calls of a trainer to one server, by step; in these jobs rows are requested once per step.
 class Watch {
  public:
   virtual ~Watch() = default;
@@ -280,8 +280,7 @@ TEST_F(PrefetchRowsTest, AResumedRunGoesOnAsTheUndisturbedOne) {
   EXPECT_EQ(rest.state, whole.state);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// tables
+// -------------------------------------------------------------------------------------------------------------- tables
 
 TEST_F(PrefetchRowsTest, TablesCountAnIdOncePerPushAsWithout) {
   // Rows come with an id's third step; shows and clicks are counted beside them. One trainer: which ids a step has does
@@ -311,8 +310,7 @@ TEST_F(PrefetchRowsTest, CachedRowsAreAskedForLessOften) {
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// clusters
+// ------------------------------------------------------------------------------------------------------------ clusters
 
 TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
   const std::vector<std::vector<std::string>> modes = {
@@ -345,8 +343,7 @@ TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// errors
+// -------------------------------------------------------------------------------------------------------------- errors
 
 class BrokenPulls : public Watch {
  public:

@@ -133,7 +133,7 @@ TEST_F(RunEndTest, ARunDoesNotGoOnWithDataInWhichStepZeroIsAnother) {
   std::vector<std::string> first = overrides;
   first.push_back("train.max_steps=2");
   Run({.overrides = first});
-  // The same name and size; one line is none any more.
+  // Keep name and size of the file, and make one of its lines unreadable.
   absl::StatusOr<std::string> text = ReadWholeFile(Path("few.txt"));
   ASSERT_TRUE(text.ok());
   (*text)[text->find('\n', 10000) + 1] = 'x';

@@ -22,7 +22,7 @@
 namespace weir {
 namespace {
 
-// Of the table "vectors"; one epoch of 2000 examples.
+// Returns the slot job with a lifecycle of the table "vectors"; one epoch of 2000 examples.
 std::string JobWith(const std::string& lifecycle, const std::string& more = "") {
   return absl::StrReplaceAll(kSlotJob,
                              {{"width: 4 is_sparse: true is_distributed: true",

@@ -19,7 +19,7 @@ namespace {
 
 absl::Status Ignore(absl::Span<const int64_t>, absl::Span<const float>) { return absl::OkStatus(); }
 
-// What a job of the golden checkpoint's shapes wants of it.
+// Loads the values that a job with the shapes of the golden checkpoint needs.
 void Load(const std::string& directory, const v1::CheckpointManifest& manifest) {
   std::vector<float> values(16);
   LoadPlan plan;

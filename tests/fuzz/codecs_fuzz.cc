@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const v1::WireFormat format = static_cast<v1::WireFormat>(data[0] % 4);
   const size_t group = 1 + data[1];
-  // As many floats as the bytes hold.
+  // Decode as many floats as the bytes hold.
   size_t n = (size - 2) / 4 * 4;
   while (n > 0 && EncodedBytes(format, n, group) > size - 2) --n;
   std::vector<uint32_t> bytes((EncodedBytes(format, n, group) + 3) / 4);

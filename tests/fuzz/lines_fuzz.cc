@@ -149,7 +149,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> lines;
   if (file.compressed()) {
     (void)ReadLines(file, {}, parser, &lines);
-    // What a small file grows to is read in pieces; the number of a line too.
+    // A small compressed file may expand to a large text, which is read in pieces, also to number a line.
     (void)LineNumber(file, 1 << 20);
     return 0;
   }

@@ -1,6 +1,6 @@
 // Any bytes as a row file. The first byte says how: as they are, or with the ends and the checksums made right around
 // them, so that what is behind those is reached: length of the description (two bytes), the description, the chunks.
-// What can be read is loaded into a table.
+// A file that can be read is loaded into a table.
 #include <memory>
 #include <utility>
 

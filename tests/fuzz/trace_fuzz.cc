@@ -1,5 +1,5 @@
 // Any text as traces of two processes, one behind the other with a NUL between: read, put together, made into a table.
-// What was put together can be read again.
+// The merged trace must be readable again.
 #include <cstdlib>
 
 #include "framework/profile/profile_table.h"

@@ -80,7 +80,7 @@ const std::vector<Case>& Cases() {
       {2, 40, 37, 37, 3, 5, 5, {2, 2}, {1, 1}},
       // More filters than taps.
       {5, 1, 9, 9, 20, 3, 3, {1, 1}, {1, 1}},
-      // What lies between windows is larger than they are.
+      // The stride is larger than the window.
       {3, 1, 700, 3, 1, 1, 1, {600, 1}},
       {2, 1, 3, 4000, 2, 2, 1, {1, 900}},
   };

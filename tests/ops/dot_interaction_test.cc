@@ -83,7 +83,7 @@ TEST(DotInteractionTest, GradientByHand) {
   OpTest t("dot_interaction", {AttrB("self_interaction", true)});
   t.Batched("X", {1, 2}, {1, 2}).Batched("X", {1, 1, 2}, {3, 4});
   ASSERT_OK(t.Run());
-  // Of a.a, b.a, b.b.
+  // Gradients of the products a.a, b.a and b.b.
   absl::StatusOr<Variable> db = t.Gradient("X", 1, {{"Out", Tensor::Of<float>({1, 3}, {1, 10, 100})}});
   ASSERT_OK(db.status());
   EXPECT_EQ(ShapeString(std::get<Tensor>(*db).dims()), "[1, 1, 2]");

@@ -68,7 +68,7 @@ class Scrambler {
     return var;
   }
 
-  // What few ops read, and those must: rates, norms, counts of steps, exact sums.
+  // Returns variables of shapes that only a few ops accept, and require: rates, norms, counts of steps, exact sums.
   static std::vector<v1::VarDesc> Particular() {
     std::vector<v1::VarDesc> vars;
     for (const auto& [dtype, size] : std::vector<std::pair<v1::DType, int64_t>>{
@@ -281,11 +281,11 @@ class Scrambler {
 };
 
 constexpr int kTrials = 400;
-// Of these programs an op is looked for that the builder accepts, so many times each; of more for an op that is hard to
-// guess.
+// Programs for which an op is drawn until the builder accepts it, and draws per program; more programs for an op that
+// is hard to guess.
 constexpr int kTameTrials = 100, kTries = 200, kMostTameTrials = 1500;
 
-// What a person would give a page to: a program that runs here in no time.
+// Returns true for a program that is small enough to run here.
 bool IsSmall(const v1::ProgramDesc& program) {
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
     double elements = 1;
@@ -297,7 +297,7 @@ bool IsSmall(const v1::ProgramDesc& program) {
 
 class HostileProgramsTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // What is done with a program whose op the builder has accepted.
+  // Verifies, differentiates and runs a program whose op the builder has accepted.
   void UseAccepted(const v1::ProgramDesc& program, const v1::OpDesc& op, const OpDef& def, Scrambler* scrambler) {
     ++accepted_;
     const bool verified = VerifyProgram(program).ok();

@@ -316,7 +316,7 @@ struct Prefetched {
   SelectedRows rows;
 };
 
-// As prefetch would bring them, with some row of another lane in front.
+// Returns rows and index as prefetch makes them, with a row of another lane in front.
 Prefetched Prefetch(const IdBatch& ids, const std::vector<float>& table, int64_t width) {
   Prefetched p;
   p.rows.ids = {1};

@@ -1,4 +1,4 @@
-// What the loss scale does to the seeds of backward, to what is sent, and to the verdict.
+// Effect of the loss scale on the seeds of backward, on the gradients sent, and on the verdict.
 #include <limits>
 #include <memory>
 #include <string>
@@ -132,7 +132,7 @@ TEST_F(LossScalingTest, DenseGradientsAreDividedWhereTheyLeave) {
   ASSERT_TRUE(Run(2).ok());
   EXPECT_THAT(channel_.values[0], ElementsAre(1.5f, -0.35f, 5e-39f));
   EXPECT_THAT(channel_.values[1], ElementsAre(3, 4, 5));
-  // What lanes hold stays as it was.
+  // The gradients of the lanes themselves are not changed.
   EXPECT_EQ(std::get<Tensor>(*executor.Find(0, "g")).data<float>()[0], 3);
   EXPECT_EQ(health_.non_finite(), "");
   ASSERT_TRUE(Run(1).ok());

@@ -314,7 +314,7 @@ TEST_P(OptimizerTest, EveryVectorUnitGivesTheSameBits) {
   }
 }
 
-// Of a rule's own, and of the form that a rule has without one.
+// Tests the rule's own UpdatePart, and the default one of a rule that has none.
 TEST_P(OptimizerTest, PartsOfLongerRowsGiveTheSameBits) {
   class WithoutAForm : public RowRule {
    public:

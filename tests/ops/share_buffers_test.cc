@@ -103,7 +103,7 @@ TEST(SharedBuffersTest, WhatWouldChangeAResultIsRefusedWithOpAndNames) {
   EXPECT_THAT(Refusal("vars=[\"d\"] buffers=[0]"), HasSubstr("'d' belongs to a loss"));
   EXPECT_THAT(Refusal("vars=[\"x\", \"c\"] buffers=[0, 0]"),
               HasSubstr("op 1 (scale): reads 'x', which nothing has written"));
-  // Of a variable that the program does not declare nothing is said: an evaluation program has fewer.
+  // A variable that the program does not declare is no error: an evaluation program has fewer variables.
   EXPECT_EQ(Refusal("vars=[\"a\", \"gone\"] buffers=[0, 0]"), "accepted");
 }
 

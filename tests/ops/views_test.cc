@@ -148,7 +148,7 @@ TEST_F(ViewsTest, WhatSharesABufferIsCopied) {
     EXPECT_THAT(Var(0, "b").span<float>(), ElementsAre(2, 4, 6, 8));
     EXPECT_THAT(Var(0, "e").span<float>(), ElementsAre(4, 8, 12, 16));
   }
-  // Of two that share one is fetched, and the other still shares with nobody.
+  // Two variables share a buffer, and one of them is fetched: the other then shares with none.
   Make(ops, {"a"});
   Run(1, 1);
   EXPECT_EQ(Var(0, "b").raw(), Var(0, "a").raw());

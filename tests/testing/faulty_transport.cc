@@ -68,7 +68,8 @@ void FaultyTransport::Run() {
       while (!stop_ && (due_.empty() || due_.begin()->first > clock_->Now())) {
         changed_.WaitWithTimeout(&mu_, absl::Milliseconds(1));
       }
-      // What still waits is given up with the transport: timeouts first, so that nobody waits for ever.
+      // When the transport ends, all pending actions run at once in the order of their times, so that every call is
+      // answered.
       if (stop_ && due_.empty()) return;
       action = std::move(due_.begin()->second);
       due_.erase(due_.begin());
@@ -196,7 +197,7 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
     }
   }
   if (!Reachable(server)) {
-    // As a connection that is refused: soon, but not on the caller's own stack.
+    // Answer like a refused connection: soon, but not on the caller's own stack.
     At(clock_->Now() + absl::Milliseconds(1),
        [pending] { pending->Finish(absl::UnavailableError("nobody is there")); });
     return;

@@ -22,7 +22,7 @@ namespace {
 std::atomic<bool> hooked{false};
 Mutex mu;
 std::function<int(const FileCall&)> hook ABSL_GUARDED_BY(mu);
-// What the hook itself asks of the file system is not asked about.
+// True inside the hook, whose own file system calls pass without a hook.
 thread_local bool inside = false;
 
 std::string PathOf(int fd) {
@@ -116,7 +116,7 @@ int unlinkat(int dir, const char* path, int flags) noexcept {
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
-  // Of standard streams nothing is asked: logs of the hook itself go there.
+  // Calls on standard streams pass without the hook, whose own log lines go there.
   if (fd <= 2) return ::syscall(SYS_write, fd, data, size);
   return weir::Asked(
       [=] {

@@ -23,7 +23,7 @@
 namespace weir {
 namespace {
 
-// What one trainer works with.
+// Objects that one trainer works with.
 struct Seat {
   const Job& job;
   const Programs& programs;

@@ -137,7 +137,7 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   }
 }
 
-// Of a condition of the default clock; nothing that is tested makes another.
+// Assumes a condition of the default clock; no tested code makes another.
 int pthread_cond_timedwait(pthread_cond_t* restrict condition, pthread_mutex_t* restrict mutex,
                            const struct timespec* restrict deadline) {
   return pthread_cond_clockwait(condition, mutex, CLOCK_REALTIME, deadline);

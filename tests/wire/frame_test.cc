@@ -123,7 +123,7 @@ TEST(FrameTest, TagsAndLengthsInMoreThanFiveBytesAreRefusedAsProtobufDoes) {
 }
 
 TEST(FrameTest, AHeaderThatIsNoneIsRefusedWithTheLimit) {
-  // What is read as a message takes many times its bytes.
+  // The limit exists because a parsed message takes many times its encoded bytes.
   EXPECT_TRUE(DecodeFrame(EncodeFrame(std::string(kMaxHeaderBytes, 'h'), {})).ok());
   const auto decoded = DecodeFrame(EncodeFrame(std::string(kMaxHeaderBytes + 1, 'h'), {}));
   EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);

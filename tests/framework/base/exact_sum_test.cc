@@ -145,7 +145,7 @@ TEST(ExactSumTest, SquaresEqualAPlainReferenceAndAreRoundedOnce) {
     ExactSum sum;
     sum.AddSquares(values);
     ExpectNearest(exact, sum.Rounded());
-    // What the fast path does is what adding one by one does.
+    // The fast path gives the sum of adding one by one.
     ExactSum single;
     for (float v : values) single.AddProduct(v, v);
     EXPECT_EQ(single.ToBytes(), sum.ToBytes());
@@ -238,7 +238,7 @@ TEST(ExactSumTest, ManyTermsByDoublingStayExact) {
 }
 
 TEST(ExactSumTest, ALongRunOfLargeValuesOverflowsNoPlace) {
-  // The same exponent everywhere: the fullest a table gets, several times over.
+  // Values of equal exponent all add to the same limbs, the worst case for their size.
   const Floats values(300000, std::bit_cast<float>(0x3fffffffu));
   ExactSum sum;
   sum.AddSquares(values);

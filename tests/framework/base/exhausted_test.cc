@@ -21,7 +21,7 @@
 namespace weir {
 namespace {
 
-// What this process has, and `more` bytes.
+// Limits the address space of this process to its present size plus `more` bytes.
 void LimitMemory(uint64_t more) {
   uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

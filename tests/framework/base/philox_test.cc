@@ -28,7 +28,7 @@ TEST(PhiloxTest, UniformFloatsAreBelowOne) {
   EXPECT_EQ(UniformFloat(0x80000000u), 0.5f);
 }
 
-// What is written to disk and agreed between processes depends on these for ever.
+// Data on disk and agreements between processes depend on these values: they must never change.
 TEST(StableHashTest, NeverChanges) {
   EXPECT_EQ(StableHash(""), 0x2d06800538d394c2u);
   EXPECT_EQ(StableHash("fc_0.w"), StableHash("fc_0.w", 6));

@@ -79,7 +79,7 @@ TEST(StopSignalsDeathTest, ASighupThatIsIgnoredAsksForNothing) {
   EXPECT_EXIT(
       {
         ::signal(SIGHUP, SIG_IGN);
-        // What nohup does comes before the program starts, which would then not have held it back.
+        // nohup sets this before the program starts, which then does not block the signal: unblock it here.
         sigset_t hang_up;
         sigemptyset(&hang_up);
         sigaddset(&hang_up, SIGHUP);

@@ -141,7 +141,7 @@ TEST_F(DurabilityTest, OneThatCannotBeRemovedKeepsNoneOfTheOthersAndEndsNoSave) 
   const absl::Status status = PruneCheckpoints(dir, 1, 0);
   EXPECT_THAT(std::string(status.message()), HasSubstr("trash-step-000000000010"));
   EXPECT_THAT(Steps(dir), ElementsAre(30));
-  // What is left of it stays until it can go.
+  // The rest of the removed checkpoint stays until it can be removed.
   ASSERT_OK(model_.Save(dir, 40, 1).status());
   EXPECT_THAT(Steps(dir), ElementsAre(30, 40));
 }
@@ -159,7 +159,7 @@ TEST_F(DurabilityTest, OneThatIsReplacedAndCannotBeRemovedEndsNoSave) {
   ASSERT_OK(VerifyCheckpoint(dir + "/step-000000000010").status());
 }
 
-// What the user has to mend is told apart from what may be over at the next try.
+// Errors that the user must correct have another code than errors that may be over at the next try.
 TEST_F(DurabilityTest, ADiskThatRefusesIsTheUsersToMend) {
   const std::string dir = Fresh("refused");
   for (const int error : {EROFS, EACCES, ENOSPC, EDQUOT, ENOTDIR}) {

@@ -45,7 +45,7 @@ TableReader ReaderOf(const NewestCheckpoint& checkpoint) {
   return *std::move(reader);
 }
 
-// What VisitChanges gives, as sets; each id once.
+// Collects the changes of VisitChanges as sets; each id occurs once.
 struct Seen {
   Rows rows;
   std::set<int64_t> removed;
@@ -89,7 +89,7 @@ TEST(TableReaderTest, ChangesAreThoseOfAPlainComparisonWhateverServersWroteTheTw
     }
   }
   for (int i = 0; i < 1000; ++i) now[static_cast<int64_t>(random())] = {7, 8, 9, static_cast<float>(i)};
-  // The same number, another bit.
+  // An equal number with other bits counts as a change.
   now[0] = {-0.0f, 0, 0, 0};
   removed.erase(0);
   for (const auto& [id, row] : now) {

@@ -43,7 +43,7 @@ class DeviceReplayTest : public ::testing::Test {
 
   std::shared_ptr<DeviceBlock> New() { return memory_.Allocate(kSize * sizeof(float), "test").value(); }
 
-  // What `run` puts off is put there, and counts on in want_ what it should have done.
+  // Runs `run` with its calls put off; Call also applies each call to want_, the expected values.
   void Run(const std::function<void()>& run) {
     ASSERT_TRUE(device_.PutOffCalls(true).ok());
     run();
@@ -93,7 +93,7 @@ TEST_F(DeviceReplayTest, ANumberThatChangesIsNeverReplayed) {
       Call(12, static_cast<float>(-step) / 16);
     });
   }
-  // What stands between them is.
+  // The calls before and between the changing ones are replayed.
   EXPECT_EQ(device_.statistics().captures, 2);
   EXPECT_EQ(device_.statistics().replayed, 18 * 11);
   EXPECT_EQ(Read(*data_), want_);
@@ -188,7 +188,7 @@ TEST_F(DeviceReplayTest, EverythingElseComesBehindWhatWasPutOff) {
   }
 }
 
-// What cannot be captured: the reason is in the log, and steps go on.
+// A call that cannot be captured: the reason is logged, and steps continue without graphs.
 TEST_F(DeviceReplayTest, ACaptureThatFailsEndsGraphsAndNothingElse) {
   struct Allocating {
     ReplayingDevice* device;
@@ -212,7 +212,7 @@ TEST_F(DeviceReplayTest, ACaptureThatFailsEndsGraphsAndNothingElse) {
   EXPECT_EQ(device_.statistics().failures, 1);
   EXPECT_EQ(device_.statistics().replays, 0);
   EXPECT_EQ(Read(*data_), want_);
-  // What the device says of it.
+  // The emulated device refuses these calls as CUDA does.
   ASSERT_TRUE(emulated_.BeginCapture().ok());
   EXPECT_THAT(std::string(emulated_.Allocate(16).status().message()), HasSubstr("allocated while a graph is captured"));
   EXPECT_THAT(std::string(emulated_.Record(DeviceQueue::kCompute, device_.NewEvent().value().get()).message()),
@@ -232,7 +232,8 @@ TEST_F(DeviceReplayTest, GraphsThatAreNotLaunchedAnyMoreGo) {
   EXPECT_EQ(Read(*data_), want_);
 }
 
-// As gates do beside the thread that fills the compute queue: they wait for copies, and give memory back.
+// Other threads wait for copies and return memory while one thread fills the compute queue, like the gates of a
+// program.
 TEST_F(DeviceReplayTest, OtherThreadsWaitAndGiveMemoryBackMeanwhile) {
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

@@ -318,7 +318,7 @@ TEST(DeviceMemoryTest, RowsLeavePinnedMemoryToCopiesWhenThereIsNoMore) {
   small.Clear();
   ASSERT_TRUE(memory.AllocatePinned(9000).ok());
   EXPECT_EQ(memory.statistics().pinned, 9216u);
-  // What has been given back serves rows, too; more is not asked for.
+  // Rows reuse the returned memory; no more is allocated for them.
   large.Renew(v1::FLOAT32, {2000}, &memory);
   EXPECT_NE(large.pinned(), nullptr);
   small.Renew(v1::FLOAT32, {100}, &memory);

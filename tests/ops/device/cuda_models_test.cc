@@ -19,7 +19,7 @@ struct Result {
   std::vector<float> loss, fields_gradient;
 };
 
-// Of the second step, which reads what the first has updated.
+// Returns the result of the second step, which reads the parameters that the first has updated.
 Result RunTwice(const CudaModel& model, int64_t batch, Executor* executor) {
   ThreadPool pool("test", 1);
   Result result;

@@ -66,7 +66,7 @@ TEST_F(DeviceExecutorTest, CopiesAreThoseThatTheOperatorsPlacesAskFor) {
 TEST_F(DeviceExecutorTest, OperatorsThatNothingCanRunAreNamedTogether) {
   DeviceTwin t(&memory_, {4});
   t.Batched("x", {2});
-  // Of the servers, which have no device.
+  // Operators that run on servers, which have no device.
   t.Op(MakeOp("clip", {{"X", {"x"}}}, {{"Out", {"y"}}}, {AttrF("min", -0.5), AttrF("max", 0.5)}));
   t.Op(MakeOp("sum_of_squares", {{"X", {"x"}}}, {{"Out", {"squares"}}}));
   t.Op(MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"z"}}}));
@@ -124,8 +124,8 @@ TEST_F(DeviceExecutorTest, AReshapeCopiesNothing) {
   EXPECT_EQ(kernels(true) - kernels(false), 2);
 }
 
-// What is fed lies in memory that the next batch's copy has, too: who writes it in place gets other memory, and reads
-// this.
+// Fed data lies in memory that is reused for the next batch: an operator that writes it in place reads this memory and
+// gets other memory for the result.
 TEST_F(DeviceExecutorTest, DataThatIsChangedInPlaceIsReadFirst) {
   const std::vector<v1::OpDesc> in_place = {
       MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"x"}}}),

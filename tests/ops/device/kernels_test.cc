@@ -408,7 +408,7 @@ TEST_P(KernelsTest, Updates) {
       v1::OpDesc op = MakeOp(type, in, out, attrs);
       op.set_role(v1::OPTIMIZE);
       t.Op(op);
-      // What lasts is read through an operator.
+      // A persistent value cannot be fetched: read it through an operator.
       t.Op(MakeOp("elementwise_mul", {{"X", {"g"}}, {"Y", {"w"}}}, {{"Out", {"gw"}}}));
       t.Compare({"gw"});
     }

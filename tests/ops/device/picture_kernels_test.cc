@@ -73,7 +73,7 @@ const std::vector<ConvCase>& ConvCases() {
       {2, 4, 19, 3, 4, 3, {1, 1}, {3, 2}},
       // One example in a product.
       {2, 23, 24, 3, 5, 3, {1, 1}, {2, 1}},
-      // What lies between windows is larger than they are.
+      // The stride is larger than the window.
       {1, 700, 3, 1, 1, 1, {600, 1}},
   };
   return *cases;
@@ -337,7 +337,7 @@ TEST_P(PictureKernelsTest, RunningAverage) {
                            {{"ParamOut", {"w"}}});
     op.set_role(v1::OPTIMIZE);
     t.Op(op);
-    // What lasts is read through an operator.
+    // A persistent value cannot be fetched: read it through an operator.
     t.Op(MakeOp("elementwise_add", {{"X", {"g"}}, {"Y", {"w"}}}, {{"Out", {"sum"}}}));
     t.Compare({"sum"});
   }

@@ -190,7 +190,7 @@ class RoundedProductTest : public DeviceTest {
     DeviceScope device_scope(&scope);
     *scope.FindOrCreate("w") = fill({k, n});
     if (fc) {
-      // The same for every precision.
+      // The bias has equal values for every precision.
       Tensor b(v1::FLOAT32, {n});
       for (int64_t i = 0; i < n; ++i) b.data<float>()[i] = 0.5f * static_cast<float>(i % 5 - 2);
       *scope.FindOrCreate("b") = std::move(b);

@@ -106,7 +106,7 @@ TEST(PulledRowsTest, RowsAreCopiedFromWhereTheyWerePulledTo) {
     const Copied pinned = Steps(seed, true), ordinary = Steps(seed, false);
     EXPECT_EQ(pinned.in, ordinary.in);
     EXPECT_EQ(ordinary.staged, ordinary.in);
-    // What is left are ids and their places, far less than rows of four values.
+    // Only ids and their places are staged, far fewer bytes than rows of four values.
     EXPECT_LT(pinned.staged, pinned.in * 3 / 4);
     EXPECT_GT(pinned.staged, 0);
   }

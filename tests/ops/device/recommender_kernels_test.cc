@@ -23,7 +23,7 @@ using Slots = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 int64_t Sum(const std::vector<int64_t>& batches) { return std::accumulate(batches.begin(), batches.end(), int64_t{0}); }
 
-// Of so many sequences of at most `most` elements; all lengths occur.
+// Returns the lengths of `count` sequences of at most `most` elements; all lengths occur.
 std::vector<float> Lengths(int64_t count, int64_t most) {
   std::vector<float> lengths;
   for (int64_t i = 0; i < count; ++i) lengths.push_back(static_cast<float>(i * 7 % (most + 1)));
@@ -268,7 +268,7 @@ std::vector<IdBatch> Histories(const std::vector<int64_t>& batches, bool weights
   return lanes;
 }
 
-// What prefetch makes of ids: rows of those that are read, and -1 for the others.
+// The inputs are those that prefetch makes: rows of the ids that are read, and -1 for the others.
 TEST_P(RecommenderKernelsTest, LookupOfSequencesAndOfPadding) {
   for (const int64_t sequence : {0, 1, 3, 20}) {
     for (const bool padding : {false, true}) {

@@ -161,7 +161,8 @@ TEST_P(ReplayTest, TheWholeOfAStepThatRepeats) {
   Compare(Same(20, {.training = false}));
   EXPECT_GT(statistics_.replays, 0);
   if (!emulated()) return;  // how many launches a product takes is the library's
-  // What is fed lies in two places by turns, and the label comes in the middle: two stretches, each in two ways.
+  // Fed data alternates between two places, and the label arrives in the middle of a step: two stretches of calls, each
+  // captured for both places.
   EXPECT_EQ(statistics_.captures, 4);
   EXPECT_GE(statistics_.replays, 2 * 13);
   EXPECT_GE(statistics_.replayed, statistics_.calls / 20 * 13);

@@ -1,4 +1,4 @@
-// What a trace shows of a device: each operator and each copy in its queue, when the device did it.
+// A trace shows each operator and each copy of a device in its queue, at the time the device executed it.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -105,7 +105,7 @@ TEST_F(TimelineTest, OperatorsAndCopiesStandInTheirQueues) {
   EXPECT_THAT(Names(out), ElementsAre("copy out c"));
   EXPECT_EQ(in[0].bytes_in, 4 * 3 * 4);
   EXPECT_EQ(out[0].bytes_out, 4 * 3 * 4);
-  // What the device did, and not when it was told.
+  // Times are those of execution, not of submission.
   int64_t at = begin;
   for (const Shown& s : {in[0], compute[0], compute[1], compute[2], out[0]}) {
     EXPECT_EQ(s.step, 1) << s.name;
