@@ -46,7 +46,7 @@ StepOutcome OutcomeIn(const v1::PullReply& reply) {
 
 absl::Status BlockPuller::Receive(const BlockRef& block, Tensor* out) {
   const std::optional<int64_t> count = placement_.BlockCount(block);
-  if (!count.has_value()) return Placement::NoBlock(block);
+  if (!count.has_value()) return BlockPlacement::NoBlock(block);
   if (out->dtype() != v1::FLOAT32 || out->size() != *count) {
     return absl::InvalidArgumentError(absl::StrCat("block ", block.name, " has ", *count, " floats, the variable ",
                                                    v1::DType_Name(out->dtype()), " ", ShapeString(out->dims())));

@@ -11,8 +11,8 @@
 #include "framework/runtime/param_channel.h"
 #include "framework/tensor/tensor.h"
 #include "framework/wire/pull_plan.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/calls.h"
-#include "pserver/client/placement.h"
 #include "pserver/client/pull_calls.h"
 
 namespace weir {
@@ -22,7 +22,7 @@ class BlockPuller {
  public:
   // `placement` and `calls` are borrowed. in_turn: every server has to say that the version is there, one without
   // blocks too.
-  BlockPuller(const Placement* placement, PullCalls* calls, bool in_turn)
+  BlockPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn)
       : placement_(*placement), calls_(*calls), in_turn_(in_turn) {}
 
   // Forgets what has been asked for.
@@ -44,7 +44,7 @@ class BlockPuller {
   CallPtr NewCall(int server, int64_t version, PlannedPull* planned, const std::vector<Wanted>& wanted,
                   StepOutcome* outcome);
 
-  const Placement& placement_;
+  const BlockPlacement& placement_;
   PullCalls& calls_;
   const bool in_turn_;
   std::vector<Wanted> wanted_;

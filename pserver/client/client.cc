@@ -9,12 +9,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/wire/buffer_pool.h"
 #include "glog/logging.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/block_puller.h"
 #include "pserver/client/join_replies.h"
 #include "pserver/client/member.h"
 #include "pserver/client/messages.h"
 #include "pserver/client/norm_exchange.h"
-#include "pserver/client/placement.h"
 #include "pserver/client/pull_calls.h"
 #include "pserver/client/pusher.h"
 #include "pserver/client/residual_exchange.h"
@@ -55,7 +55,7 @@ v1::JoinRequest Introduction(const ClientOptions& options) {
 class AheadRows : public RowSource {
  public:
   // `job` is borrowed. in_turn and the rest as in RowPuller.
-  AheadRows(const Placement* placement, PullCalls* calls, bool in_turn, const JobView* job)
+  AheadRows(const BlockPlacement* placement, PullCalls* calls, bool in_turn, const JobView* job)
       : puller_(placement, calls, in_turn, Waits::kAhead), job_(*job), sync_(placement->plan().sync()) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override {
@@ -158,7 +158,7 @@ class ClientImpl : public Client {
   const bool in_turn_;
   Member member_;
   JoinReplies joined_;
-  const Placement placement_;
+  const BlockPlacement placement_;
   BufferPool buffers_;
   PullCalls pulls_;
   RowPuller rows_;   // used by the thread that runs the program

@@ -73,7 +73,7 @@ struct Pusher::RowGradient {
   const PlacedRows& rows;
 };
 
-Pusher::Pusher(const Placement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled)
+Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled)
     : placement_(*placement),
       calls_(*calls),
       buffers_(*buffers),
@@ -123,7 +123,7 @@ absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTenso
   if (read_only_)
     return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
   const std::optional<int64_t> count = placement_.BlockCount(block);
-  if (!count.has_value()) return Placement::NoBlock(block);
+  if (!count.has_value()) return BlockPlacement::NoBlock(block);
   for (const LaneTensor& lane : lanes) {
     if (lane.value == nullptr || !lane.value->initialized() || lane.value->size() == *count) continue;
     return absl::InvalidArgumentError(

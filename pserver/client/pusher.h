@@ -18,9 +18,9 @@
 #include "framework/wire/push_plan.h"
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/calls.h"
 #include "pserver/client/lane_sums.h"
-#include "pserver/client/placement.h"
 #include "pserver/client/push_builder.h"
 #include "pserver/client/residuals.h"
 #include "pserver/client/row_orders.h"
@@ -32,7 +32,7 @@ namespace weir {
 class Pusher {
  public:
   // All pointers are borrowed. `pulled`: the ids of the step's rows.
-  Pusher(const Placement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
+  Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
 
   // Begins a step that reads `read_version` of the parameters.
   void BeginStep(int64_t step, int64_t read_version);
@@ -78,7 +78,7 @@ class Pusher {
   // Returns true if the part takes effect on arrival, by itself.
   bool TakesEffectAlone(const v1::PushRequest& header) const;
 
-  const Placement& placement_;
+  const BlockPlacement& placement_;
   Calls& calls_;
   BufferPool& buffers_;
   ThreadPool& pool_;

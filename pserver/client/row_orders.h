@@ -14,9 +14,9 @@
 #include "absl/types/span.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/param_channel.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/id_order.h"
 #include "pserver/client/lane_sums.h"
-#include "pserver/client/placement.h"
 
 namespace weir {
 
@@ -30,7 +30,7 @@ class RowOrders {
   };
 
   // `placement` is borrowed.
-  explicit RowOrders(const Placement* placement) : placement_(*placement) {}
+  explicit RowOrders(const BlockPlacement* placement) : placement_(*placement) {}
 
   // Records and sorts the ids of each table; equal id lists are sorted once. Zeroes the rows of ids that a fetched
   // parameter does not have. `step`: the step the ids belong to, -1 if no gradients follow. `unfinished`: the order of
@@ -70,7 +70,7 @@ class RowOrders {
                                                 std::vector<size_t>* first);
   uint32_t ShardsOf(std::string_view table) const;
 
-  const Placement& placement_;
+  const BlockPlacement& placement_;
   int64_t calls_ = 0;
   std::map<std::string, TableIds, std::less<>> tables_;
   std::map<std::string, std::vector<uint32_t>, std::less<>> fetched_;

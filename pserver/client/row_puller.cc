@@ -41,7 +41,7 @@ void ReadRows(const RowsToRead& to, PullCalls* calls, PayloadReader* reader) {
 
 }  // namespace
 
-RowPuller::RowPuller(const Placement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread)
+RowPuller::RowPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread)
     : placement_(*placement), calls_(*calls), in_turn_(in_turn), thread_(thread), orders_(placement) {}
 
 void RowPuller::BeginStep(int64_t step, bool read_only) {

@@ -13,8 +13,8 @@
 #include "absl/types/span.h"
 #include "framework/runtime/param_channel.h"
 #include "framework/wire/pull_plan.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/calls.h"
-#include "pserver/client/placement.h"
 #include "pserver/client/pull_calls.h"
 #include "pserver/client/row_orders.h"
 #include "pserver/client/waits.h"
@@ -25,7 +25,7 @@ namespace weir {
 class RowPuller {
  public:
   // `placement` and `calls` are borrowed. in_turn: rows are read at the version of the step; else as they are.
-  RowPuller(const Placement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread);
+  RowPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread);
 
   // Functions of RowSource. Ids that are pulled in a read-only step belong to no step.
   void BeginStep(int64_t step, bool read_only);
@@ -65,7 +65,7 @@ class RowPuller {
   // Writes the ids of a planned message.
   WireBuffer WriteIds(const PlannedPull& planned, absl::Span<const Range> ranges) const;
 
-  const Placement& placement_;
+  const BlockPlacement& placement_;
   PullCalls& calls_;
   const bool in_turn_;
   const Waits::Thread thread_;

@@ -10,8 +10,8 @@
 #include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/client/block_placement.h"
 #include "pserver/client/placed_rows.h"
-#include "pserver/client/placement.h"
 
 namespace weir {
 namespace {
@@ -59,7 +59,7 @@ class RowOrdersTest : public ::testing::Test {
   }
 
   const v1::Plan plan_ = MakePlan();
-  const Placement placement_{&plan_};
+  const BlockPlacement placement_{&plan_};
   ThreadPool pool_{"test", 2};
   RowOrders orders_{&placement_};
   const std::vector<int64_t> ids_ = {7, 3, 11, 5};

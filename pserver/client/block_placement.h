@@ -1,6 +1,6 @@
 // Index of the blocks and tables that a plan has placed on servers. Constant after construction.
-#ifndef WEIR_PSERVER_CLIENT_PLACEMENT_H_
-#define WEIR_PSERVER_CLIENT_PLACEMENT_H_
+#ifndef WEIR_PSERVER_CLIENT_BLOCK_PLACEMENT_H_
+#define WEIR_PSERVER_CLIENT_BLOCK_PLACEMENT_H_
 
 #include <cstdint>
 #include <map>
@@ -26,10 +26,10 @@ struct FetchedParameter {
   std::vector<Block> blocks;  // ascending
 };
 
-class Placement {
+class BlockPlacement {
  public:
   // Borrows the plan.
-  explicit Placement(const v1::Plan* plan);
+  explicit BlockPlacement(const v1::Plan* plan);
 
   const v1::Plan& plan() const { return plan_; }
   // Return the number of elements of a block, null if the plan does not have the block; the first also if the server of
@@ -52,4 +52,4 @@ class Placement {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_CLIENT_PLACEMENT_H_
+#endif  // WEIR_PSERVER_CLIENT_BLOCK_PLACEMENT_H_

@@ -1,10 +1,10 @@
-#include "pserver/client/placement.h"
+#include "pserver/client/block_placement.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace weir {
 
-Placement::Placement(const v1::Plan* plan) : plan_(*plan) {
+BlockPlacement::BlockPlacement(const v1::Plan* plan) : plan_(*plan) {
   for (const v1::PlacedTable& table : plan_.tables()) tables_[table.name()] = &table;
   for (const v1::FetchedRows& fetched : plan_.fetched_rows()) fetched_[fetched.parameter()].rows = fetched.rows();
   for (const v1::PlacedBlock& block : plan_.blocks()) {
@@ -16,27 +16,27 @@ Placement::Placement(const v1::Plan* plan) : plan_(*plan) {
   }
 }
 
-std::optional<int64_t> Placement::BlockCount(std::string_view name) const {
+std::optional<int64_t> BlockPlacement::BlockCount(std::string_view name) const {
   const auto found = block_counts_.find(name);
   return found == block_counts_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<int64_t> Placement::BlockCount(const BlockRef& block) const {
+std::optional<int64_t> BlockPlacement::BlockCount(const BlockRef& block) const {
   if (block.server < 0 || block.server >= plan_.servers()) return std::nullopt;
   return BlockCount(block.name);
 }
 
-const v1::PlacedTable* Placement::FindTable(std::string_view name) const {
+const v1::PlacedTable* BlockPlacement::FindTable(std::string_view name) const {
   const auto found = tables_.find(name);
   return found == tables_.end() ? nullptr : found->second;
 }
 
-const FetchedParameter* Placement::FindFetched(std::string_view name) const {
+const FetchedParameter* BlockPlacement::FindFetched(std::string_view name) const {
   const auto found = fetched_.find(name);
   return found == fetched_.end() ? nullptr : &found->second;
 }
 
-absl::Status Placement::NoBlock(const BlockRef& block) {
+absl::Status BlockPlacement::NoBlock(const BlockRef& block) {
   return absl::InvalidArgumentError(absl::StrCat("the plan has no block ", block.name, " on server ", block.server));
 }
 
