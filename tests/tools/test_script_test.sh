@@ -41,8 +41,15 @@ ends "bazel writes no events" "failed: the build" --sanitize=address
 ends "bazel fails under both" "failed: the build" --sanitize=address,undefined
 ends "a fuzz target fails" "failed: the build" --fuzz=7
 
+# A room's tests are those that depend on it, and those that read the tree.
+mkdir -p "$work/tree/pserver"
+script bin/bazel '[ "$1" = query ] || { echo "ran ${@: -2}"; exit 1; }
+[[ $3 == *"rdeps(//..., //pserver/...)"*"tests(//tests:all)"* ]] && echo "//a:b_test //c:d_test"'
+ends "a room's tests fail" "ran //a:b_test //c:d_test" --room=pserver
+ends "a room's tests fail under a sanitizer" "ran //a:b_test //c:d_test" --room=pserver/ --sanitize=address
+
 # Arguments that it does not know are told, with what there is.
-for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory; do
+for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory --room= --room=nowhere --room=../pserver; do
   (cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$wrong" > "$work/out" 2>&1)
   [ $? = 2 ] && grep -q 'usage: tools/test .*--fuzz\[=SECONDS\]' "$work/out" && continue
   echo "FAILED: $wrong is not refused:"
