@@ -10,8 +10,10 @@
 #include "framework/base/exact_sum.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/var_index.h"
 #include "glog/logging.h"
-#include "pserver/server/program_ops.h"
+#include "pserver/server/prefixed.h"
 
 namespace weir {
 

@@ -9,10 +9,11 @@
 #include "framework/base/exact_sum.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
+#include "framework/graph/op_view.h"
 #include "framework/runtime/table_update.h"
 #include "glog/logging.h"
 #include "ops/norm_math.h"
-#include "pserver/server/program_ops.h"
+#include "pserver/server/prefixed.h"
 #include "pserver/tables/cold_rows.h"
 
 namespace weir {

@@ -19,7 +19,7 @@ absl::Status ServerCoreImpl::CheckMayControl(int trainer) const {
 }
 
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
-  AsCaller<v1::ControlRequest>(bytes, kMaxMessageBytes, reply,
+  AsCaller<v1::ControlRequest>(bytes, "ControlRequest", kMaxMessageBytes, reply,
                                [&](v1::ControlRequest request, absl::Time now, Actions* actions) -> absl::Status {
                                  mu_.AssertHeld();
                                  const int id = request.caller().trainer();

@@ -100,11 +100,11 @@ class ServerCoreImpl : public ServerCore {
   // Begins to act for a caller: expires leases, checks the caller and renews its lease, and fails like Roster::Aborted
   // in a job that has failed. Returns the time of the request.
   absl::StatusOr<absl::Time> ActFor(const v1::Caller& caller, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Handles a request that is a message of at most `most` bytes, for its caller: `handle`, with the lock, gets the
-  // request, its time and the actions; an error that it returns is the answer.
+  // Handles a request that is a message `what` of at most `most` bytes, for its caller: `handle`, with the lock, gets
+  // the request, its time and the actions; an error that it returns is the answer.
   template <typename Request, typename Handler>
-  void AsCaller(const Slices& bytes, size_t most, const ReplyCallback& reply, const Handler& handle)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  void AsCaller(const Slices& bytes, std::string_view what, size_t most, const ReplyCallback& reply,
+                const Handler& handle) ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- Members. Failures and deaths reach everything that waits.
 
@@ -208,8 +208,8 @@ absl::Status ServerCoreImpl::OpenRequest(const Slices& bytes, std::string_view w
 }
 
 template <typename Request, typename Handler>
-void ServerCoreImpl::AsCaller(const Slices& bytes, size_t most, const ReplyCallback& reply, const Handler& handle) {
-  const std::string& what = Request::descriptor()->name();
+void ServerCoreImpl::AsCaller(const Slices& bytes, std::string_view what, size_t most, const ReplyCallback& reply,
+                              const Handler& handle) {
   if (absl::Status known = Admit(bytes, what); !known.ok()) return reply(known);
   absl::StatusOr<Request> request = Parse<Request>(bytes, what, most);
   if (!request.ok()) return reply(request.status());

@@ -235,7 +235,7 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
 
 void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& reply) {
   AsCaller<v1::ExchangeRequest>(
-      bytes, kMaxMessageBytes, reply,
+      bytes, "ExchangeRequest", kMaxMessageBytes, reply,
       [&](const v1::ExchangeRequest& request, absl::Time now, Actions* actions) -> absl::Status {
         mu_.AssertHeld();
         if (options_.server_id != 0) {

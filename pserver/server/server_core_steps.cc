@@ -236,7 +236,7 @@ void ServerCoreImpl::AnswerNorms(absl::Time now, Actions* actions) {
 
 void ServerCoreImpl::HandleNorms(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   AsCaller<v1::NormsRequest>(
-      bytes, kMaxHeaderBytes, reply,
+      bytes, "NormsRequest", kMaxHeaderBytes, reply,
       [&](const v1::NormsRequest& request, absl::Time now, Actions* actions) -> absl::Status {
         mu_.AssertHeld();
         const int id = request.caller().trainer();

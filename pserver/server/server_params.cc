@@ -10,10 +10,11 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
 #include "framework/profile/profiler.h"
 #include "framework/runtime/executor.h"
 #include "glog/logging.h"
-#include "pserver/server/program_ops.h"
+#include "pserver/server/prefixed.h"
 
 namespace weir {
 

@@ -398,7 +398,8 @@ class RunTest(unittest.TestCase):
         self.assertEqual(one("sleep 100 & wait", limit=0.1), "timed out")
 
     def test_every_file_that_is_drawn_from_has_tests(self):
-        self.assertEqual(mutants.nearest("pserver/tables/sparse_table.cc")[0], "//tests/pserver/tables:sparse_table_test")
+        tests = mutants.nearest("pserver/tables/sparse_table.cc")
+        self.assertEqual(tests[0], "//tests/pserver/tables:sparse_table_test")
         self.assertIn("//tests/pserver:all", mutants.nearest("pserver/client/client.cc"))
         with self.assertRaises(mutants.Stop):
             mutants.nearest("framework/base/clock.cc")

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/base/stable_hash.h"
+#include "framework/tensor/tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
