@@ -130,7 +130,9 @@ TEST_F(BlockVariablesTest, AVariableIsFoundOnceItIsLocated) {
   EXPECT_EQ(vars_.Find(0, "x"), *x);
   EXPECT_EQ(vars_.Find(1, "x"), nullptr);
   EXPECT_EQ(*vars_.Locate(0, "x"), *x);
-  EXPECT_EQ(*vars_.Locate(1, "w"), scope_.Find("w"));
+  const auto w = vars_.Locate(1, "w");
+  ASSERT_TRUE(w.ok());
+  EXPECT_EQ(*w, scope_.Find("w"));
 }
 
 TEST_F(BlockVariablesTest, AVariableBeginsWithAnEmptyValueOfItsKind) {
