@@ -9,7 +9,7 @@
 // A mode decides; it neither locks nor waits nor sends. ServerCore asks it under its lock, runs the updates that it
 // hands out without the lock (update_runner.h), and gives them back to Hold or Finish. Not thread-safe.
 //
-// To add a mode: a subclass in files of its own, and its line in MakeConsistency.
+// To add a mode: a subclass in files of its own, and its line in make_consistency.cc.
 #ifndef WEIR_PSERVER_SERVER_CONSISTENCY_H_
 #define WEIR_PSERVER_SERVER_CONSISTENCY_H_
 
@@ -24,7 +24,6 @@
 #include "framework/base/counters.h"
 #include "framework/membership/waiting_calls.h"
 #include "proto/parameter_server.pb.h"
-#include "proto/program.pb.h"
 #include "pserver/protocol/norm_rounds.h"
 #include "pserver/protocol/transport.h"
 #include "pserver/server/step_book.h"
@@ -143,10 +142,6 @@ class Consistency {
   Counter* const pushes_applied_;
   Counter* const pushes_skipped_;
 };
-
-// Returns the mode of a job: `sync` is that of the job, the rest stands in the plan and in the program.
-std::unique_ptr<Consistency> MakeConsistency(bool sync, const v1::ProgramDesc& main, Consistency::Options options,
-                                             StepBook* book);
 
 }  // namespace weir
 

@@ -51,7 +51,7 @@ class DenseBlock {
   // Thread-safe.
   absl::Status Apply(const UpdateTask& task);
 
-  // As ServerParams::CopyBlock, SetBlock, AddToBlock and CopyRows. Thread-safe.
+  // Do what ServerParams::CopyBlock, SetBlock, AddToBlock and CopyRows say. Thread-safe.
   void Copy(int64_t begin, int64_t count, float* out, int reader);
   void Set(absl::Span<const float> values);
   void Add(absl::Span<const float> changes);

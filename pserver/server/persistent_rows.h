@@ -1,4 +1,4 @@
-// What persists of a table: its rows, and each of its memories of ids without a row, which is saved, loaded and
+// State of a table that persists: its rows, and each of its memories of ids without a row, which is saved, loaded and
 // digested as a table of its own.
 #ifndef WEIR_PSERVER_SERVER_PERSISTENT_ROWS_H_
 #define WEIR_PSERVER_SERVER_PERSISTENT_ROWS_H_

@@ -8,6 +8,7 @@
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "pserver/protocol/handshake.h"
+#include "pserver/server/make_consistency.h"
 #include "pserver/server/server_core_impl.h"
 
 namespace weir {

@@ -9,7 +9,6 @@
 #define WEIR_PSERVER_SERVER_SERVER_CORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,15 +22,11 @@
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "pserver/protocol/transport.h"
+#include "pserver/server/on_repeat.h"
 
 namespace weir {
 
 class DenseSum;
-
-struct Gradient;
-
-// Called with the gradients of a part that has come again, and those that are booked.
-using OnRepeat = std::function<void(const std::vector<Gradient>& again, std::vector<Gradient>* booked)>;
 
 struct ServerOptions {
   int server_id = 0;

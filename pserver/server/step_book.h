@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "framework/base/counters.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/server/server_core.h"
+#include "pserver/server/on_repeat.h"
 #include "pserver/server/server_params.h"
 
 namespace weir {

@@ -1,4 +1,4 @@
-// What one stripe of a table keeps for its lifecycle: ids without a row, the number of rows and candidates of each
+// State of one stripe of a table for its lifecycle: ids without a row, the number of rows and candidates of each
 // shard, and how far the search for expired rows has come. Not thread-safe: guarded by the stripe's lock.
 //
 // Admission and the removal of candidates are done here. Rows are the caller's, who reports those made and removed.

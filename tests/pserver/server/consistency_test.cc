@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/server/async_steps.h"
+#include "pserver/server/make_consistency.h"
 #include "pserver/server/sync_steps.h"
 
 namespace weir {
