@@ -13,8 +13,7 @@
 //   passes > {dispatchers, verify} > base
 //
 // A file includes its own room and those further down. Of pserver, trainer sees only `client` and `embedded`. Main
-// files
-// (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees,
+// files (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees,
 // through our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
 
 #include <algorithm>

@@ -98,7 +98,6 @@ class Consistency {
 
   // Returns the rounds that the trainer brings norms for.
   virtual NormRounds& norms(int trainer) = 0;
-  const NormRounds& norms(int trainer) const { return const_cast<Consistency*>(this)->norms(trainer); }
   // Returns true if the trainer's next action is to bring norms.
   virtual bool OwesNorms(int trainer) const = 0;
 

@@ -35,6 +35,10 @@ absl::Status ServerCoreImpl::CheckModes() const {
     return absl::InvalidArgumentError(
         "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
   }
+  if (!sync && plan.async_eager() && ModeOf(options_.main).staleness >= 0) {
+    return absl::InvalidArgumentError(
+        "async_apply EAGER contradicts bounded_staleness: the bound counts steps that take effect as a whole");
+  }
   if (plan.trainers() < 1) return absl::InvalidArgumentError("the plan has no trainers");
   return absl::OkStatus();
 }

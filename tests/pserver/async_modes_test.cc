@@ -126,6 +126,14 @@ TEST(BoundedStalenessTest, AWaitThatIsTooLongNamesWhomItWaitedFor) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("trainer 1 (host:2001)")) << end;
 }
 
+TEST(BoundedStalenessTest, PartsThatTakeEffectOnArrivalAreRefused) {
+  HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
+  job.eager = true;
+  const absl::Status refused = InProcessCluster::Create(QuickOptionsFor(job)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("EAGER contradicts bounded_staleness"));
+}
+
 // ---------------------------------------------------------------------------------------------------------- rows ahead
 
 constexpr int64_t kRow = int64_t{1} << 62;
