@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "glog/logging.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
+#include "proto/agreement.pb.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -18,34 +20,18 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Settings that proto/job.proto marks "free", by path without indices. All others decide the result or the plan.
-bool IsFree(const std::string& path, const v1::JobConfig& config) {
-  static const std::vector<std::string>* const free = new std::vector<std::string>{"data.prefetch_batches",
-                                                                                   "train.threads",
-                                                                                   "train.device_id",
-                                                                                   "train.log_every_seconds",
-                                                                                   "checkpoint.dir",
-                                                                                   "deadlines.slow_warning_s",
-                                                                                   "deadlines.progress_deadline_s",
-                                                                                   "deadlines.connect_deadline_s",
-                                                                                   "deadlines.rpc_s",
-                                                                                   "cluster"};
-  for (const std::string& known : *free) {
-    if (path == known) return true;
+// Returns true if processes may differ in the field, and so in all fields inside it.
+bool IsFree(const pb::FieldDescriptor& field, const v1::JobConfig& config) {
+  switch (field.options().GetExtension(v1::agreement)) {
+    case v1::SAME:
+      return false;
+    case v1::FREE:
+      return true;
+    case v1::SAME_IF_REPRODUCIBLE:
+      // Without the promise of equal bits every machine may use what it has.
+      return !(config.distribute().sync() && config.distribute().reproducible());
   }
-  if (path.starts_with("table[") && path.ends_with("].disk.dir")) return true;
-  // Without the promise of equal bits every machine may use what it has.
-  return path == "train.arithmetic" && !(config.distribute().sync() && config.distribute().reproducible());
-}
-
-// Messages whose absence means nothing but their defaults.
-bool AbsentMeansDefaults(const std::string& path) {
-  static const std::vector<std::string>* const sections =
-      new std::vector<std::string>{"data", "data.dense", "data.ids", "distribute", "train", "checkpoint", "deadlines"};
-  for (const std::string& section : *sections) {
-    if (path == section) return true;
-  }
-  return false;
+  LOG(FATAL) << field.full_name() << " has an agreement that this build does not know";
 }
 
 class SettingsPrinter {
@@ -61,7 +47,7 @@ class SettingsPrinter {
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const pb::FieldDescriptor* field = descriptor->field(i);
       const std::string path = prefix.empty() ? field->name() : absl::StrCat(prefix, ".", field->name());
-      if (!IsFree(path, config_)) PrintField(message, field, path);
+      if (!IsFree(*field, config_)) PrintField(message, field, path);
     }
   }
 
@@ -82,7 +68,7 @@ class SettingsPrinter {
     }
     const bool set = reflection->HasField(message, field);
     if (is_message) {
-      if (!set && !AbsentMeansDefaults(path)) return;
+      if (!set && !field->options().GetExtension(v1::absent_is_default)) return;
       // A message without fields, "sgd {}", must leave a line too.
       if (set && field->containing_oneof() != nullptr) Line(path, "set");
       Print(reflection->GetMessage(message, field), path);
