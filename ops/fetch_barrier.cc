@@ -3,10 +3,8 @@
 // `sync`: the program was made for sync training; the channel knows what that means. What the servers said of the step
 // is written to StepContext.outcome.
 //
-// `staleness`: bounded staleness; the next step begins, and its values are read, when no trainer is more than so many
-// steps behind (-1: no bound). `geo_every_steps`: trainers update copies of their own, by the ops of `geo_blocks` of
-// this program (and their learning rates by those of `geo_lr_block`), and exchange differences with the servers every
-// so many steps; the values are those of the copy (0: no copies).
+// `staleness`, `geo_every_steps`, `geo_blocks` and `geo_lr_block` say the training mode in programs of format version 1
+// (framework/graph/training_mode.h).
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
 

@@ -2,6 +2,9 @@
 //
 // The signature alone: a server reads its options here. Whenever a step takes effect it runs `lr_block`, if the op has
 // that attribute, and then `optimize_blocks`. There is no kernel; the op is not run like others.
+//
+// `staleness` and `async_tables` say the training mode in programs of format version 1
+// (framework/graph/training_mode.h).
 #include "framework/graph/op_registry.h"
 
 namespace weir {

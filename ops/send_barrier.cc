@@ -9,9 +9,9 @@
 // Gradients that are not finite where StepContext.loss_scale is above 1 have overflown: the verdict is SKIP whatever
 // the policy. Losses are not scaled.
 //
-// `accumulate`: the program runs so many times, each on another batch, before one push; `workers`: so many threads of a
-// trainer run it side by side. The channel adds up; a run is told apart by StepContext.step, which counts runs of the
-// job.
+// StepContext.step counts runs of the program; StepContext.runs_per_step of them make a step, and the channel adds up
+// their gradients. `accumulate` and `workers` say that number in programs of format version 1
+// (framework/graph/training_mode.h).
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
@@ -23,9 +23,7 @@ namespace {
 class SendBarrierKernel : public OpKernel {
  public:
   explicit SendBarrierKernel(const KernelInit& init)
-      : losses_(VarsOfInput(init.op, "X")),
-        skip_(init.attrs.String("nan_policy") == "skip"),
-        runs_(init.attrs.Int("accumulate") * init.attrs.Int("workers")) {}
+      : losses_(VarsOfInput(init.op, "X")), skip_(init.attrs.String("nan_policy") == "skip") {}
 
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
@@ -34,7 +32,7 @@ class SendBarrierKernel : public OpKernel {
     const bool overflow = !is_loss && ctx.step->loss_scale > 1;
     if (!bad.empty() && !skip_ && !overflow) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "'", bad, "' is not finite at step ", ctx.step->step / runs_,
+          "'", bad, "' is not finite at step ", ctx.step->step / ctx.step->runs_per_step,
           "; a smaller learning rate or checked data may help, train.nan_policy: SKIP_STEP leaves such steps out"));
     }
     int64_t samples = 0;
@@ -61,7 +59,6 @@ class SendBarrierKernel : public OpKernel {
 
   const std::vector<std::string> losses_;
   const bool skip_;
-  const int64_t runs_;  // of one step
 };
 
 REGISTER_OP(send_barrier)

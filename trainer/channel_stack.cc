@@ -9,34 +9,34 @@
 namespace weir {
 
 absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options& o) {
-  const TrainingMode mode = ModeOf(o.programs->main);
+  const v1::TrainingMode mode = ModeOf(o.programs->main);
   std::unique_ptr<ChannelStack> stack(new ChannelStack());
   stack->steps_ = o.client;
-  if (mode.prefetch_rows) stack->rows_ahead_ = o.client->Ahead();
+  if (mode.prefetch_rows()) stack->rows_ahead_ = o.client->Ahead();
   std::map<std::string, v1::RowCache> caches;
   for (const v1::Table& table : o.config->table()) {
     if (table.has_cache()) caches[table.name()] = table.cache();
   }
   if (!caches.empty()) {
-    RowSource* const rows = mode.prefetch_rows ? stack->rows_ahead_ : stack->steps_;
-    stack->cache_ = std::make_unique<CachedRowSource>(std::move(caches), rows, mode.prefetch_rows);
-    if (mode.prefetch_rows) {
+    RowSource* const rows = mode.prefetch_rows() ? stack->rows_ahead_ : stack->steps_;
+    stack->cache_ = std::make_unique<CachedRowSource>(std::move(caches), rows, mode.prefetch_rows());
+    if (mode.prefetch_rows()) {
       stack->rows_ahead_ = stack->cache_.get();
     } else {
       stack->cached_steps_ = std::make_unique<ChannelWithRows>(stack->cache_.get(), stack->steps_);
       stack->steps_ = stack->cached_steps_.get();
     }
   }
-  if (mode.workers > 1) {
+  if (mode.workers() > 1) {
     const v1::Deadlines& deadlines = o.config->deadlines();
     stack->group_ = std::make_unique<WorkerGroup>(
-        WorkerGroup::Options{.workers = mode.workers,
+        WorkerGroup::Options{.workers = mode.workers(),
                              .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
                              .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
                              .inner = stack->steps_,
                              .pool = o.pool});
   }
-  if (mode.geo_every_steps > 0) {
+  if (mode.has_geo()) {
     ASSIGN_OR_RETURN(stack->geo_, GeoChannel::Create({.main = o.programs->main,
                                                       .startup = o.programs->startup,
                                                       .trainer_id = o.trainer_id,

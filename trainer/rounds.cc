@@ -35,7 +35,7 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
     : o_(std::move(options)), reader_(std::move(reader)) {
   now_.batches.resize(static_cast<size_t>(o_.workers->count()));
   next_.batches.resize(static_cast<size_t>(o_.workers->count()));
-  if (!o_.mode.prefetch_rows) return;
+  if (!o_.mode.prefetch_rows()) return;
   late_ = Counters::Process().Get("prefetch.late", "batches");
   ahead_ = std::make_unique<AheadThread>([this] {
     reader_->Cancel();
@@ -52,7 +52,7 @@ absl::Status Rounds::Read(Round* round) {
     round->ended = std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
     if (round->ended) return absl::OkStatus();
   }
-  if (!o_.mode.prefetch_rows) return absl::OkStatus();
+  if (!o_.mode.prefetch_rows()) return absl::OkStatus();
   for (int w = 0; w < o_.workers->count(); ++w)
     RETURN_IF_ERROR(o_.workers->session(w).PullAhead(round->step, &round->batches[static_cast<size_t>(w)]));
   return absl::OkStatus();
@@ -87,7 +87,7 @@ absl::Status Rounds::AwaitAhead(int64_t step, int batch) {
 
 void Rounds::StartNext(int64_t step, int batch) {
   for (int w = 0; w < o_.workers->count(); ++w) o_.workers->session(w).TakeAhead();
-  if (batch + 1 < o_.mode.accumulate) {
+  if (batch + 1 < o_.mode.accumulate()) {
     StartAhead(step, batch + 1);
   } else if (o_.max_steps == 0 || step + 1 < o_.max_steps) {
     StartAhead(step + 1, 0);
@@ -107,7 +107,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
 }
 
 bool Rounds::TooSmall() const {
-  if (o_.trainer.sync || now_.batch + 1 < o_.mode.accumulate) return false;
+  if (o_.trainer.sync || now_.batch + 1 < o_.mode.accumulate()) return false;
   return 2 * (in_step_ + ExamplesIn(now_.batches)) < FirstExamples(now_.batches.back());
 }
 

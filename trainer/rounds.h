@@ -39,7 +39,7 @@ class Rounds {
  public:
   struct Options {
     ThisTrainer trainer;
-    TrainingMode mode;
+    v1::TrainingMode mode;
     // train.max_steps; 0: no limit.
     int64_t max_steps = 0;
     // data.batch_size and the number of epochs.

@@ -117,8 +117,8 @@ ProductPrecision PrecisionOf(const v1::Train& train) {
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
       mode_(ModeOf(options_.main)),
-      accumulating_(mode_.accumulate > 1 ? std::make_unique<AccumulatingChannel>(options_.channel, mode_.accumulate)
-                                         : nullptr),
+      accumulating_(mode_.accumulate() > 1 ? std::make_unique<AccumulatingChannel>(options_.channel, mode_.accumulate())
+                                           : nullptr),
       channel_(accumulating_ != nullptr ? accumulating_.get() : options_.channel) {}
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options) {
@@ -252,6 +252,7 @@ void Session::TakeAhead() {
 
 StepContext Session::Context(int64_t step, bool training) {
   return {.step = step,
+          .runs_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
           .seed = options_.main.seed(),
           .training = training,
           .first_lane = lanes_.begin,
@@ -322,7 +323,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/false));
   channel_->SetStepSamples(std::accumulate(batch_sizes_.begin(), batch_sizes_.end(), int64_t{0}));
   // Random numbers differ from batch to batch: each has a number of its own.
-  const int64_t run = (step * mode_.accumulate + batch) * mode_.workers + options_.worker;
+  const int64_t run = (step * mode_.accumulate() + batch) * mode_.workers() + options_.worker;
   const absl::Status ran = [&]() -> absl::Status {
     const StepContext context = Context(run, /*training=*/true);
     if (ahead_ == nullptr) return train_->Run(context, batch_sizes_);

@@ -54,7 +54,7 @@ struct SessionOptions {
   // Borrowed.
   ParamChannel* channel = nullptr;
   ThreadPool* pool = nullptr;
-  // Channel for a program whose rows are pulled ahead (mode().prefetch_rows). Borrowed. null: each step pulls its own
+  // Channel for a program whose rows are pulled ahead (mode().prefetch_rows()). Borrowed. null: each step pulls its own
   // rows when it begins.
   RowSource* ahead = nullptr;
   // Index among the threads of this trainer (train.workers).
@@ -93,7 +93,7 @@ class Session {
   // Sets the scale of the following steps (train.loss_scaling).
   void SetLossScale(float scale) { loss_scale_ = scale; }
 
-  // Runs one batch per lane of this process: batch `batch` of those that make the step (mode().accumulate). The step
+  // Runs one batch per lane of this process: batch `batch` of those that make the step (mode().accumulate()). The step
   // takes effect with the last batch, and outcome is then that of the step. Swaps the batches' memory with that of the
   // batch before.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
@@ -118,7 +118,7 @@ class Session {
   VariableBytes bytes() const { return train_->bytes(); }
 
   LaneRange lanes() const { return lanes_; }
-  const TrainingMode& mode() const { return mode_; }
+  const v1::TrainingMode& mode() const { return mode_; }
   // Returns the loss of evaluation and prediction: the first.
   const v1::LossDesc& loss() const { return loss_; }
 
@@ -136,7 +136,7 @@ class Session {
   absl::Status AddMetrics(Executor& executor, Metrics* metrics);
 
   SessionOptions options_;
-  const TrainingMode mode_;
+  const v1::TrainingMode mode_;
   std::unique_ptr<AccumulatingChannel> accumulating_;  // null: every batch is a step
   ParamChannel* const channel_;
   LaneRange lanes_;

@@ -67,7 +67,7 @@ class TrainLoop {
 
   const TrainOptions& o_;
   const ThisTrainer self_;
-  const TrainingMode mode_;
+  const v1::TrainingMode mode_;
   Counter* const skipped_steps_;
   LossScaler loss_scaler_;
   DeferredError deferred_;
@@ -112,7 +112,7 @@ absl::Status TrainLoop::Begin() {
                                          .job = o_.job,
                                          .program = &o_.programs->main,
                                          .pool = o_.pool,
-                                         .batches_per_step = int64_t{mode_.accumulate} * mode_.workers,
+                                         .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
                                          .reader_threads = o_.reader_threads,
                                          .before_batch = o_.before_batch}));
   std::vector<Input> inputs = ProgramInputs(*o_.programs);
@@ -135,7 +135,7 @@ absl::Status TrainLoop::Begin() {
 }
 
 absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun) {
-  const int64_t batches = int64_t{mode_.accumulate} * mode_.workers;
+  const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
   if (step_ > 0) reader->SkipTo(step_ * batches);
@@ -156,7 +156,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                                      .workers = workers_.get()},
                                      std::move(reader));
   if (self_.IsChief() && batches > 1) {
-    LOG(INFO) << "a step is " << mode_.accumulate << " x " << mode_.workers << " batches of " << batch_size
+    LOG(INFO) << "a step is " << mode_.accumulate() << " x " << mode_.workers() << " batches of " << batch_size
               << " examples (train.accumulate_steps x train.workers): the effective batch is " << batches * batch_size
               << " examples";
   }
@@ -191,7 +191,7 @@ absl::Status TrainLoop::Steps() {
   // Nothing is being read ahead when the data has ended.
   if (!more) ending_.left_out = rounds_->CountLeftOut(step_);
   rounds_->StopAhead();
-  if (mode_.staleness >= 0) {
+  if (mode_.staleness() >= 0) {
     // A push without samples says that no more steps come from here, so nobody waits for one.
     RETURN_IF_ERROR(self_.client->BeginStep(step_, /*read_only=*/false));
     RETURN_IF_ERROR(self_.client->FinishSends(/*samples=*/0, v1::APPLY));
@@ -234,9 +234,9 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
   // With several rounds the verdict comes after their metrics have been added, and may take them back.
   std::optional<Metrics> before;
   const bool may_skip = train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
-  if (mode_.accumulate > 1 && may_skip) before = train_metrics_;
+  if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
   workers_->SetLossScale(loss_scaler_.scale());
-  for (int batch = 0; batch < mode_.accumulate; ++batch) {
+  for (int batch = 0; batch < mode_.accumulate(); ++batch) {
     ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
     if (round->ended) return false;
     ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
@@ -245,7 +245,7 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
       const StepResult& of_worker = results[static_cast<size_t>(worker)];
       result->examples += of_worker.examples;
       result->loss_sum += of_worker.loss_sum;
-      const bool took_effect = batch + 1 < mode_.accumulate || !of_worker.outcome.skipped;
+      const bool took_effect = batch + 1 < mode_.accumulate() || !of_worker.outcome.skipped;
       if (took_effect) RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&train_metrics_));
     }
     result->outcome = results[0].outcome;

@@ -220,7 +220,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
                                    .transport = r->transport.get(),
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),
-                                   .bounded_staleness = ModeOf(r->programs.main).staleness >= 0}));
+                                   .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0}));
   return absl::OkStatus();
 }
 

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(Options o) {
   if (o.device != nullptr && !cpu_ops.empty()) LogDeviceCopies(o.programs->main, cpu_ops);
   std::vector<std::string> layers;
   for (const v1::Layer& layer : config.model().layer()) layers.push_back(layer.name());
-  const int count = ModeOf(o.programs->main).workers;
+  const int count = ModeOf(o.programs->main).workers();
   for (int worker = 0; worker < count; ++worker) {
     ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                      Session::Create({.main = o.programs->main,

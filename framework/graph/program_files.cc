@@ -8,8 +8,8 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/format_version.h"
 #include "framework/graph/program_text.h"
-#include "framework/graph/verifier.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -29,7 +29,7 @@ absl::Status UnknownEnding(const std::string& path) {
 }
 
 absl::Status CheckVersion(const v1::ProgramDesc& program, const std::string& path) {
-  if (program.format_version() <= static_cast<uint32_t>(kProgramFormatVersion)) return absl::OkStatus();
+  if (program.format_version() <= kProgramFormatVersion) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(path, ": program format version ", program.format_version(),
                                                  " is newer than ", kProgramFormatVersion,
                                                  ", the newest that this build reads"));

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/format_version.h"
 #include "framework/graph/program_names.h"
 #include "framework/graph/program_text.h"
-#include "framework/graph/verifier.h"
 
 namespace weir {
 namespace {
@@ -179,12 +179,14 @@ class Parser {
         program_.set_seed(seed);
       } else if (line.TryTakeWord("loss")) {
         RETURN_IF_ERROR(line.TakeMessage(program_.add_losses()));
+      } else if (line.TryTakeWord("mode")) {
+        RETURN_IF_ERROR(line.TakeMessage(program_.mutable_mode()));
       } else if (line.TryTakeWord("plan")) {
         RETURN_IF_ERROR(Plan(line));
       } else if (line.TryTakeWord("block")) {
         RETURN_IF_ERROR(Block(line));
       } else {
-        return line.Expected("name, seed, loss, plan or block");
+        return line.Expected("name, seed, loss, mode, plan or block");
       }
     }
   }

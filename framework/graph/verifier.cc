@@ -11,9 +11,11 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/graph/dims.h"
+#include "framework/graph/format_version.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/op_view.h"
+#include "framework/graph/training_mode.h"
 #include "framework/graph/var_index.h"
 #include "framework/tensor/tensor.h"
 
@@ -85,7 +87,7 @@ class Verifier {
   explicit Verifier(const v1::ProgramDesc& program) : program_(program), index_(program) {}
 
   absl::Status Run() {
-    if (program_.format_version() > static_cast<uint32_t>(kProgramFormatVersion)) {
+    if (program_.format_version() > kProgramFormatVersion) {
       return Invalid(absl::StrCat("program format version ", program_.format_version(), " is newer than ",
                                   kProgramFormatVersion, ", the newest that this build reads"));
     }
@@ -96,6 +98,7 @@ class Verifier {
     }
     FindFed();
     for (int b = 0; b < program_.blocks_size(); ++b) RETURN_IF_ERROR(CheckOps(b));
+    RETURN_IF_ERROR(CheckMode());
     return CheckLosses();
   }
 
@@ -110,6 +113,53 @@ class Verifier {
         return Invalid(absl::StrCat("block ", b, ": parent ", block.parent(),
                                     b == 0 ? "; block 0 has none (-1)" : "; a parent stands before its block"));
       }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckMode() const {
+    if (!program_.has_mode()) return absl::OkStatus();
+    if (program_.format_version() < kModeProgramFormat) {
+      return Invalid(absl::StrCat("a program with a mode has format version ", kModeProgramFormat, " or later, got ",
+                                  program_.format_version(), "; older builds would not see the mode"));
+    }
+    for (const v1::OpDesc& op : program_.blocks(0).ops()) {
+      if (const v1::OpAttr* attr = ModeAttr(op); attr != nullptr) {
+        return Invalid(absl::StrCat("attribute '", attr->name(), "' of ", op.type(),
+                                    " belongs to the mode, and the program has one; remove the attribute"));
+      }
+    }
+    const v1::TrainingMode& mode = program_.mode();
+    for (const auto& [field, value] :
+         {std::pair{"accumulate", mode.accumulate()}, std::pair{"workers", mode.workers()}}) {
+      if (value < 1 || value > 1 << 20) {
+        return Invalid(absl::StrCat("mode: ", field, " must be in [1, 1048576], got ", value));
+      }
+    }
+    if (mode.staleness() < -1) {
+      return Invalid(absl::StrCat("mode: staleness must be at least -1, got ", mode.staleness()));
+    }
+    RETURN_IF_ERROR(CheckGeo(mode));
+    if (!program_.has_plan()) return absl::OkStatus();
+    if (program_.plan().sync() && (mode.staleness() >= 0 || mode.has_geo())) {
+      return Invalid("mode: staleness and geo need a plan with sync: false");
+    }
+    if (!program_.plan().sync() && mode.async_tables())
+      return Invalid("mode: async_tables needs a plan with sync: true");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckGeo(const v1::TrainingMode& mode) const {
+    if (!mode.has_geo()) return absl::OkStatus();
+    if (mode.geo().every_steps() < 1) {
+      return Invalid(absl::StrCat("mode: geo.every_steps must be at least 1, got ", mode.geo().every_steps()));
+    }
+    std::vector<int32_t> named(mode.geo().blocks().begin(), mode.geo().blocks().end());
+    if (mode.geo().lr_block() != -1) named.push_back(mode.geo().lr_block());
+    for (const int32_t block : named) {
+      if (block >= 1 && block < program_.blocks_size()) continue;
+      return Invalid(absl::StrCat("mode: geo names block ", block, "; blocks inside block 0 are 1 to ",
+                                  program_.blocks_size() - 1));
     }
     return absl::OkStatus();
   }

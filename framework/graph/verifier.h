@@ -25,9 +25,6 @@ namespace weir {
 // Never aborts, whatever the program holds.
 absl::Status VerifyProgram(const v1::ProgramDesc& program);
 
-// Largest format_version that this build reads, and the one it writes.
-inline constexpr int kProgramFormatVersion = 1;
-
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_GRAPH_VERIFIER_H_

@@ -43,7 +43,10 @@ class StepHealth {
 
 // Context of a step for its kernels. Owned by the executor; constant while kernels run.
 struct StepContext {
+  // Number of this run of the program in the job. A step of the job is runs_per_step of them: its batches
+  // (train.accumulate_steps) times the threads of a trainer (train.workers), each on a batch of its own.
   int64_t step = 0;
+  int64_t runs_per_step = 1;
   uint64_t seed = 0;
   // false in evaluation and prediction: dropout is the identity, rows are not created.
   bool training = true;

@@ -24,15 +24,16 @@ namespace weir {
 namespace {
 
 // The programs of a server that owns everything and serves one trainer, out of those of the trainer.
-absl::Status OwnersPrograms(const GeoOptions& o, const TrainingMode& mode, v1::ProgramDesc* main,
+absl::Status OwnersPrograms(const GeoOptions& o, const v1::GeoMode& geo, v1::ProgramDesc* main,
                             v1::ProgramDesc* startup) {
-  if (mode.geo_every_steps < 1 || mode.geo_blocks.empty() || o.startup.blocks_size() < 2) {
+  if (geo.every_steps() < 1 || geo.blocks().empty() || o.startup.blocks_size() < 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("program ", o.main.name(),
-                     " has no optimize blocks for geo (geo_blocks of fetch_barrier, and block 1 of the "
+                     " has no optimize blocks for geo (geo.blocks of its mode, and block 1 of the "
                      "startup program)"));
   }
   *main = o.main;
+  main->clear_mode();
   v1::Plan* const plan = main->mutable_plan();
   plan->set_servers(1);
   plan->set_trainers(1);
@@ -42,8 +43,8 @@ absl::Status OwnersPrograms(const GeoOptions& o, const TrainingMode& mode, v1::P
   v1::OpDesc serve =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", 0), AttrI("trainers", 1), AttrI("lanes", plan->lanes()), AttrB("sync", false),
-              AttrS("average", "samples"), AttrBlocks("optimize_blocks", mode.geo_blocks)});
-  if (mode.geo_lr_block >= 0) *serve.add_attrs() = AttrBlock("lr_block", mode.geo_lr_block);
+              AttrS("average", "samples"), AttrBlocks("optimize_blocks", geo.blocks())});
+  if (geo.lr_block() >= 0) *serve.add_attrs() = AttrBlock("lr_block", geo.lr_block());
   *main->mutable_blocks(0)->add_ops() = std::move(serve);
   *startup = o.startup;
   *startup->mutable_blocks(0)->mutable_ops() = o.startup.blocks(1).ops();
@@ -117,7 +118,7 @@ class GeoChannelImpl : public GeoChannel {
   absl::Status TakeServersValues();
 
   const GeoOptions o_;
-  TrainingMode mode_;
+  v1::GeoMode geo_;
   int lane_ = 0;  // in whose name differences are sent
   float trainers_ = 1;
   std::unique_ptr<ServerParams> copy_;
@@ -140,9 +141,9 @@ class GeoChannelImpl : public GeoChannel {
 
 absl::Status GeoChannelImpl::Init() {
   CHECK(o_.servers != nullptr && o_.pool != nullptr);
-  mode_ = ModeOf(o_.main);
+  geo_ = ModeOf(o_.main).geo();
   v1::ProgramDesc main, startup;
-  RETURN_IF_ERROR(OwnersPrograms(o_, mode_, &main, &startup));
+  RETURN_IF_ERROR(OwnersPrograms(o_, geo_, &main, &startup));
   ASSIGN_OR_RETURN(copy_, ServerParams::Create(main, startup, /*server_id=*/0, o_.pool));
   RETURN_IF_ERROR(copy_->AdvanceSchedules(o_.first_step));
   const v1::Plan& plan = o_.main.plan();
@@ -383,7 +384,7 @@ absl::Status GeoChannelImpl::FinishReceives(StepOutcome* outcome) {
     }
     return absl::OkStatus();
   }
-  if ((step_ + 1) % mode_.geo_every_steps == 0) RETURN_IF_ERROR(Exchange());
+  if ((step_ + 1) % geo_.every_steps() == 0) RETURN_IF_ERROR(Exchange());
   o_.pool->ParallelFor(static_cast<int64_t>(wanted_.size()), [&](int64_t i) {
     const auto& [index, out] = wanted_[static_cast<size_t>(i)];
     copy_->CopyBlock(index, 0, out->size(), out->data<float>(), /*reader=*/0);

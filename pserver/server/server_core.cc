@@ -35,7 +35,7 @@ absl::Status ServerCoreImpl::CheckModes() const {
     return absl::InvalidArgumentError(
         "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
   }
-  if (!sync && plan.async_eager() && ModeOf(options_.main).staleness >= 0) {
+  if (!sync && plan.async_eager() && ModeOf(options_.main).staleness() >= 0) {
     return absl::InvalidArgumentError(
         "async_apply EAGER contradicts bounded_staleness: the bound counts steps that take effect as a whole");
   }
@@ -94,7 +94,7 @@ absl::Status ServerCoreImpl::Init() {
     counters_.Get("delay_compensation.most_bytes", "bytes")->Add(bytes);
   }
   RETURN_IF_ERROR(CheckModes());
-  const bool async_tables = options_.sync && ModeOf(options_.main).async_tables;
+  const bool async_tables = options_.sync && ModeOf(options_.main).async_tables();
   if (async_tables) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));

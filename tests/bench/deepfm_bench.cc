@@ -188,7 +188,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                                     .columns = columns,
                                     .channel = client,
                                     .pool = pool,
-                                    .ahead = ModeOf(programs.main).prefetch_rows ? client->Ahead() : nullptr}));
+                                    .ahead = ModeOf(programs.main).prefetch_rows() ? client->Ahead() : nullptr}));
   const int64_t all_rows = StepsOfAllRows(job.config.data().batch_size());
   const int64_t warmup = all_rows + absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
   const LaneRange lanes = session->lanes();
@@ -206,7 +206,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   int64_t examples = 0;
   double loss_sum = 0;
   AheadThread ahead([client] { client->CancelAhead(); });
-  const bool rows_ahead = session->mode().prefetch_rows;
+  const bool rows_ahead = session->mode().prefetch_rows();
   const auto pull_ahead = [&](int64_t step) {
     if (rows_ahead && step < steps) ahead.Start([&, step] { return session->PullAhead(step, &batches[step]); });
   };

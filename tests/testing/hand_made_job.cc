@@ -9,6 +9,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
 
@@ -198,8 +199,9 @@ v1::ProgramDesc HandMadeJob::Main(int server) const {
   *program.mutable_blocks(0)->add_ops() =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", trainers), AttrI("lanes", lanes), AttrB("sync", sync),
-              AttrS("average", average_by_trainers ? "trainers" : "samples"), AttrI("staleness", staleness),
-              AttrB("async_tables", async_tables), AttrBlocks("optimize_blocks", optimize)});
+              AttrS("average", average_by_trainers ? "trainers" : "samples"), AttrBlocks("optimize_blocks", optimize)});
+  if (staleness >= 0) MutableMode(&program)->set_staleness(staleness);
+  if (async_tables) MutableMode(&program)->set_async_tables(true);
   return program;
 }
 

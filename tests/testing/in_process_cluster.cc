@@ -34,7 +34,7 @@ ClientOptions InProcessCluster::MakeClientOptions(int trainer, const std::string
           .transport = transports_[static_cast<size_t>(trainer)].get(),
           .clock = clock_,
           .pool = &pool_,
-          .bounded_staleness = ModeOf(options_.main(0)).staleness >= 0,
+          .bounded_staleness = ModeOf(options_.main(0)).staleness() >= 0,
           .heartbeat_thread = !options_.fake_clock};
 }
 

@@ -55,7 +55,7 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .transport = transport,
                                    .clock = Clock::Real(),
                                    .pool = &pool,
-                                   .bounded_staleness = ModeOf(programs.main).staleness >= 0}));
+                                   .bounded_staleness = ModeOf(programs.main).staleness() >= 0}));
   RETURN_IF_ERROR(client->Join());
   const absl::Status status = work({job, programs, client.get(), &pool, id});
   if (status.ok()) return client->Done();

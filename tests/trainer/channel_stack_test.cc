@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
@@ -24,10 +24,7 @@ class ChannelStackTest : public testing::Test {
   }
 
   Client& client() { return cluster_->client(0); }
-  // Adds an op with an attribute of the training mode.
-  void SetMode(const std::string& op, const v1::OpAttr& attr) {
-    *programs_.main.mutable_blocks(0)->add_ops() = MakeOp(op, {}, {}, {attr});
-  }
+  v1::TrainingMode* mode() { return MutableMode(&programs_.main); }
   void CacheTable() {
     v1::Table* const table = config_.add_table();
     table->set_name("t");
@@ -67,7 +64,7 @@ TEST_F(ChannelStackTest, ACacheLiesBetweenTheProgramAndTheServers) {
 }
 
 TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
-  SetMode("prefetch", AttrB("ahead", true));
+  mode()->set_prefetch_rows(true);
   CacheTable();
   const auto stack = Make();
   EXPECT_EQ(stack->ForSteps(0), &client());
@@ -75,12 +72,12 @@ TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
 }
 
 TEST_F(ChannelStackTest, RowsAheadWithoutACacheComeFromTheClient) {
-  SetMode("prefetch", AttrB("ahead", true));
+  mode()->set_prefetch_rows(true);
   EXPECT_EQ(Make()->ForRowsAhead(), client().Ahead());
 }
 
 TEST_F(ChannelStackTest, WorkersHaveAChannelEachAndRunAtTheSameTime) {
-  SetMode("send_barrier", AttrI("workers", 2));
+  mode()->set_workers(2);
   const auto stack = Make();
   EXPECT_NE(stack->ForSteps(0), &client());
   EXPECT_NE(stack->ForSteps(0), stack->ForSteps(1));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
+#include "framework/graph/format_version.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
@@ -173,7 +174,7 @@ absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
                      loss.prediction().empty() ? "prediction" : "label",
                      "; a job is judged by the prediction and label of its first loss"));
   }
-  programs->main.set_format_version(kProgramFormatVersion);
+  programs->main.set_format_version(kFirstProgramFormat);
   programs->main.set_name(absl::StrCat(job.config.name(), ".main"));
   programs->main.set_seed(job.config.train().seed());
   return true;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/passes/append_optimizer.h"
 #include "transpiler/passes/build_startup.h"
@@ -265,17 +266,21 @@ class BlockCloner {
 };
 
 // lr_block: -1 when there is none.
-v1::OpDesc ListenAndServ(const v1::Distribute& distribute, const v1::Plan& plan, int server,
-                         absl::Span<const int32_t> blocks, int lr_block) {
+v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks, int lr_block) {
   v1::OpDesc op =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
               AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
               AttrBlocks("optimize_blocks", blocks)});
   if (lr_block >= 0) *op.add_attrs() = AttrBlock("lr_block", lr_block);
-  if (distribute.has_bounded_staleness()) *op.add_attrs() = AttrI("staleness", distribute.bounded_staleness().steps());
-  if (distribute.async_tables()) *op.add_attrs() = AttrB("async_tables", true);
   return WithRole(std::move(op), v1::RPC);
+}
+
+void SetServerMode(const v1::Distribute& distribute, v1::ProgramDesc* main) {
+  if (distribute.has_bounded_staleness()) {
+    MutableMode(main)->set_staleness(distribute.bounded_staleness().steps());
+  }
+  if (distribute.async_tables()) MutableMode(main)->set_async_tables(true);
 }
 
 // A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block
@@ -360,7 +365,8 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
   }
   AddUntrainedTables(single.blocks(0), &grown);
   ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), &grown));
-  *main->mutable_blocks(0)->add_ops() = ListenAndServ(job.config.distribute(), plan, server, optimize_blocks, lr_block);
+  *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks, lr_block);
+  SetServerMode(job.config.distribute(), main);
   RETURN_IF_ERROR(BuildStartup(job, &programs).status());
   programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));
   return programs;

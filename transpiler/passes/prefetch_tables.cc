@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {
@@ -46,6 +47,7 @@ class Rewriter {
   Rewriter(const Job& job, v1::ProgramDesc* main)
       : ahead_(job.config.distribute().prefetch_rows()),
         job_(job),
+        main_(main),
         block_(main->mutable_blocks(0)),
         vars_(*block_),
         uses_(*block_) {
@@ -66,6 +68,7 @@ class Rewriter {
     }
     if (ids_.empty()) return false;
     InsertPrefetch();
+    if (ahead_) MutableMode(main_)->set_prefetch_rows(true);
     return true;
   }
 
@@ -160,7 +163,6 @@ class Rewriter {
     if (!fetched_.empty()) attrs.push_back(AttrInts("heights", heights_));
     const bool cut = std::any_of(sequences_.begin(), sequences_.end(), [](int64_t sequence) { return sequence > 0; });
     if (cut) attrs.push_back(AttrInts("sequences", sequences_));
-    if (ahead_) attrs.push_back(AttrB("ahead", true));
     *block_->add_ops() =
         WithRole(MakeOp("prefetch", {{"Ids", ids_}}, {{"Rows", rows_}, {"Index", indexes_}}, attrs), v1::RPC);
     for (int i = block_->ops_size() - 1; i > 0; --i) block_->mutable_ops()->SwapElements(i, i - 1);
@@ -169,6 +171,7 @@ class Rewriter {
   const bool ahead_;
   bool there_ = false;  // the pass has run before
   const Job& job_;
+  v1::ProgramDesc* const main_;
   v1::BlockDesc* const block_;
   VarIndex vars_;
   const DefUse uses_;  // before the rewriting, which gives ids no writers

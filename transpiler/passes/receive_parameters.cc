@@ -14,6 +14,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
@@ -49,38 +50,33 @@ std::vector<Received> FromServers(const v1::Plan& plan) {
   return all;
 }
 
-// main: the program when it is the main one, else null.
-void AppendReceives(const v1::Distribute& distribute, const v1::Plan& plan, const v1::ProgramDesc* main,
-                    v1::BlockDesc* block) {
+// Appends the receives to `block`, of the main program if `is_main`, else of the startup program.
+void AppendReceives(const v1::Plan& plan, bool is_main, v1::BlockDesc* block) {
   const std::vector<Received> all = FromServers(plan);
   for (const Received& r : all) {
     *block->add_ops() = WithRole(
         MakeOp("recv", {}, {{"Out", r.blocks}}, {AttrStrings("blocks", r.blocks), AttrInts("servers", r.servers)}),
-        v1::RPC, main != nullptr ? &r.pair : nullptr);
+        v1::RPC, is_main ? &r.pair : nullptr);
   }
-  std::vector<v1::OpAttr> attrs = {AttrB("sync", plan.sync())};
-  if (distribute.has_geo() && main != nullptr) {
-    // What the trainer updates its own copy with stands behind block 0.
-    std::vector<int32_t> updates;
-    int32_t lr_block = -1;
-    for (const v1::BlockDesc& kept : main->blocks()) {
-      if (kept.index() == 0 || kept.ops().empty()) continue;
-      if (kept.ops(0).role() == v1::LR_SCHEDULE) {
-        lr_block = kept.index();
-      } else {
-        updates.push_back(kept.index());
-      }
-    }
-    attrs.push_back(AttrI("geo_every_steps", distribute.geo().every_steps()));
-    attrs.push_back(AttrBlocks("geo_blocks", updates));
-    if (lr_block >= 0) attrs.push_back(AttrBlock("geo_lr_block", lr_block));
-  }
-  if (distribute.has_bounded_staleness()) attrs.push_back(AttrI("staleness", distribute.bounded_staleness().steps()));
-  *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, attrs), v1::RPC);
+  *block->add_ops() = WithRole(MakeOp("fetch_barrier", {}, {}, {AttrB("sync", plan.sync())}), v1::RPC);
   for (const Received& r : all) {
     if (r.blocks.size() == 1) continue;
     *block->add_ops() =
         WithRole(MakeOp("concat", {{"X", r.blocks}}, {{"Out", {r.pair.param()}}}, {AttrI("axis", 0)}), v1::DIST);
+  }
+}
+
+// Records that the trainer updates a copy of its own, with the blocks that stand behind block 0 of `main`.
+void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
+  v1::GeoMode* const mode = MutableMode(main)->mutable_geo();
+  mode->set_every_steps(geo.every_steps());
+  for (const v1::BlockDesc& kept : main->blocks()) {
+    if (kept.index() == 0 || kept.ops().empty()) continue;
+    if (kept.ops(0).role() == v1::LR_SCHEDULE) {
+      mode->set_lr_block(kept.index());
+    } else {
+      mode->add_blocks(kept.index());
+    }
   }
 }
 
@@ -90,7 +86,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : main->blocks(0).ops()) {
     if (op.type() == "fetch_barrier") return false;
   }
-  AppendReceives(job.config.distribute(), main->plan(), main, main->mutable_blocks(0));
+  AppendReceives(main->plan(), /*is_main=*/true, main->mutable_blocks(0));
   DropUnusedVars(main);
 
   const VarIndex in_startup(startup->blocks(0));
@@ -112,8 +108,15 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
       *startup->mutable_blocks(0)->add_vars() = var;
     }
   }
-  AppendReceives(job.config.distribute(), main->plan(), /*main=*/nullptr, startup->mutable_blocks(0));
+  AppendReceives(main->plan(), /*is_main=*/false, startup->mutable_blocks(0));
   DropUnusedVars(startup);
+  const v1::Distribute& distribute = job.config.distribute();
+  if (distribute.has_geo()) SetGeo(distribute.geo(), main);
+  if (distribute.has_bounded_staleness()) {
+    for (v1::ProgramDesc* program : {main, startup}) {
+      MutableMode(program)->set_staleness(distribute.bounded_staleness().steps());
+    }
+  }
   *startup->mutable_plan() = main->plan();
   main->set_name(absl::StrCat(job.config.name(), ".trainer.main"));
   startup->set_name(absl::StrCat(job.config.name(), ".trainer.startup"));

@@ -18,6 +18,7 @@
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/running_averages.h"
+#include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
@@ -178,11 +179,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   std::vector<std::string> losses;
   for (const v1::LossDesc& loss : main->losses()) losses.push_back(loss.var());
   const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
-  std::vector<v1::OpAttr> attrs = {AttrS("nan_policy", skip ? "skip" : "stop")};
+  *ops.Add() =
+      WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, {AttrS("nan_policy", skip ? "skip" : "stop")}), v1::RPC);
   const v1::Train& train = job.config.train();
-  if (train.accumulate_steps() > 1) attrs.push_back(AttrI("accumulate", train.accumulate_steps()));
-  if (train.workers() > 1) attrs.push_back(AttrI("workers", train.workers()));
-  *ops.Add() = WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, attrs), v1::RPC);
+  if (train.accumulate_steps() > 1) MutableMode(main)->set_accumulate(train.accumulate_steps());
+  if (train.workers() > 1) MutableMode(main)->set_workers(train.workers());
   block->mutable_ops()->Swap(&ops);
   return true;
 }

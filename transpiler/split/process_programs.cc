@@ -34,13 +34,13 @@ absl::StatusOr<v1::ProgramDesc> ReadVerified(const Job& job, const v1::Plan& pla
 
 // A program says in which mode its process runs (framework/graph/training_mode.h); all processes must agree on that.
 absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, const v1::ProgramDesc& made) {
-  const TrainingMode theirs = ModeOf(read), ours = ModeOf(made);
+  const v1::TrainingMode theirs = ModeOf(read), ours = ModeOf(made);
   for (const auto& [what, of_file, of_job] :
-       {std::tuple{"train.accumulate_steps", int64_t{theirs.accumulate}, int64_t{ours.accumulate}},
-        std::tuple{"train.workers", int64_t{theirs.workers}, int64_t{ours.workers}},
-        std::tuple{"distribute.bounded_staleness.steps", theirs.staleness, ours.staleness},
-        std::tuple{"distribute.async_tables", int64_t{theirs.async_tables}, int64_t{ours.async_tables}},
-        std::tuple{"distribute.geo.every_steps", theirs.geo_every_steps, ours.geo_every_steps}}) {
+       {std::tuple{"train.accumulate_steps", int64_t{theirs.accumulate()}, int64_t{ours.accumulate()}},
+        std::tuple{"train.workers", int64_t{theirs.workers()}, int64_t{ours.workers()}},
+        std::tuple{"distribute.bounded_staleness.steps", theirs.staleness(), ours.staleness()},
+        std::tuple{"distribute.async_tables", int64_t{theirs.async_tables()}, int64_t{ours.async_tables()}},
+        std::tuple{"distribute.geo.every_steps", theirs.geo().every_steps(), ours.geo().every_steps()}}) {
     if (of_file == of_job) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,
                                                    " in it and ", of_job,

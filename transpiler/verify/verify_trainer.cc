@@ -277,19 +277,18 @@ class TrainerRules {
   // Rows that are pulled a batch ahead miss the step in hand: a program that must see it does not ask for them, and
   // nothing stands before them that they could depend on.
   absl::Status CheckAhead() const {
-    const TrainingMode mode = ModeOf(main_);
-    if (!mode.prefetch_rows) return absl::OkStatus();
+    const v1::TrainingMode mode = ModeOf(main_);
+    if (!mode.prefetch_rows()) return absl::OkStatus();
     if (main_.plan().sync()) return Broken("ahead", "prefetch runs ahead, and the plan is of a sync job");
-    if (mode.staleness == 0) return Broken("ahead", "prefetch runs ahead, and fetch_barrier has the bound 0");
-    if (mode.geo_every_steps > 0)
-      return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
+    if (mode.staleness() == 0) return Broken("ahead", "prefetch runs ahead, and its mode has the bound 0");
+    if (mode.has_geo()) return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
     std::string before;
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() == "prefetch" && !before.empty()) {
         return Broken("ahead", "prefetch runs ahead, and stands behind ", before, "; only ",
                       std::string(kShareBuffersOp), " may be before it");
       }
-      if (op.type() == "prefetch" && !BoolOf(op, "ahead")) {
+      if (op.type() == "prefetch" && !main_.has_mode() && !BoolOf(op, "ahead")) {
         return Broken("ahead", "of two prefetch ops only one runs ahead");
       }
       if (op.type() != "prefetch" && op.type() != kShareBuffersOp && before.empty()) before = op.type();

@@ -64,7 +64,7 @@ TEST(VerifierTest, Blocks) {
   v1::ProgramDesc program;
   EXPECT_THAT(std::string(VerifyProgram(program).message()), HasSubstr("has no blocks"));
   program.set_format_version(9);
-  EXPECT_THAT(std::string(VerifyProgram(program).message()), HasSubstr("version 9 is newer than 1"));
+  EXPECT_THAT(std::string(VerifyProgram(program).message()), HasSubstr("version 9 is newer than 2"));
   EXPECT_EQ(With("block 1 parent 0", "block 2 parent 0"), "block 1 of the program says that it has index 2");
   EXPECT_EQ(With("block 1 parent 0", "block 1 parent 1"), "block 1: parent 1; a parent stands before its block");
   EXPECT_EQ(With("block 0 parent -1", "block 0 parent 0"), "block 0: parent 0; block 0 has none (-1)");

@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 Transpiled Mode(std::vector<std::string> overrides) { return TranspiledOf(JobOf(kDeepFm, overrides)); }
 
@@ -30,38 +29,39 @@ v1::ProgramDesc Server(const Transpiled& transpiled, int server) {
 TEST(ModesTest, APlainJobSaysNothingOfModes) {
   const Transpiled transpiled = Mode({});
   for (const v1::ProgramDesc& program : {transpiled.trainer().main, Server(transpiled, 0)}) {
-    const TrainingMode mode = ModeOf(program);
-    EXPECT_EQ(mode.accumulate, 1);
-    EXPECT_EQ(mode.workers, 1);
-    EXPECT_EQ(mode.staleness, -1);
-    EXPECT_FALSE(mode.async_tables);
-    EXPECT_FALSE(mode.prefetch_rows);
-    EXPECT_EQ(mode.geo_every_steps, 0);
-    EXPECT_THAT(mode.geo_blocks, IsEmpty());
+    const v1::TrainingMode mode = ModeOf(program);
+    EXPECT_EQ(mode.accumulate(), 1);
+    EXPECT_EQ(mode.workers(), 1);
+    EXPECT_EQ(mode.staleness(), -1);
+    EXPECT_FALSE(mode.async_tables());
+    EXPECT_FALSE(mode.prefetch_rows());
+    EXPECT_FALSE(mode.has_geo());
+    EXPECT_FALSE(program.has_mode());
+    EXPECT_EQ(program.format_version(), 1u);
   }
 }
 
-TEST(ModesTest, BatchesOfAStepStandInTheSendBarrier) {
-  const TrainingMode mode =
+TEST(ModesTest, BatchesOfAStepStandInTheMode) {
+  const v1::TrainingMode mode =
       ModeOf(Mode({"train.accumulate_steps=4", "distribute.sync=false", "distribute.half_async={}", "train.workers=3"})
                  .trainer()
                  .main);
-  EXPECT_EQ(mode.accumulate, 4);
-  EXPECT_EQ(mode.workers, 3);
+  EXPECT_EQ(mode.accumulate(), 4);
+  EXPECT_EQ(mode.workers(), 3);
 }
 
 TEST(ModesTest, TheBoundStandsInTheProgramsOfBothSides) {
   const Transpiled transpiled = Mode({"distribute.sync=false", "distribute.bounded_staleness.steps=7"});
-  EXPECT_EQ(ModeOf(transpiled.trainer().main).staleness, 7);
-  EXPECT_EQ(ModeOf(transpiled.trainer().startup).staleness, 7);
-  EXPECT_EQ(ModeOf(Server(transpiled, 1)).staleness, 7);
+  EXPECT_EQ(ModeOf(transpiled.trainer().main).staleness(), 7);
+  EXPECT_EQ(ModeOf(transpiled.trainer().startup).staleness(), 7);
+  EXPECT_EQ(ModeOf(Server(transpiled, 1)).staleness(), 7);
 }
 
 TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
   const std::vector<std::string> async = {"distribute.sync=false"};
   const Transpiled transpiled = Mode({async[0], "distribute.prefetch_rows=true"});
-  EXPECT_TRUE(ModeOf(transpiled.trainer().main).prefetch_rows);
-  EXPECT_FALSE(ModeOf(Mode(async).trainer().main).prefetch_rows);
+  EXPECT_TRUE(ModeOf(transpiled.trainer().main).prefetch_rows());
+  EXPECT_FALSE(ModeOf(Mode(async).trainer().main).prefetch_rows());
   EXPECT_EQ(ProgramText(Server(transpiled, 0)), ProgramText(Server(Mode(async), 0)));
   // The plan says so.
   const Job job = JobOf(kDeepFm, {async[0], "distribute.prefetch_rows=true"});
@@ -86,7 +86,7 @@ TEST(ModesTest, RowsAheadWithoutRowsAreRefused) {
 
 TEST(ModesTest, AsyncTablesAreTheServersBusiness) {
   const Transpiled transpiled = Mode({"distribute.async_tables=true", "distribute.reproducible=false"});
-  EXPECT_TRUE(ModeOf(Server(transpiled, 0)).async_tables);
+  EXPECT_TRUE(ModeOf(Server(transpiled, 0)).async_tables());
   EXPECT_EQ(ProgramText(transpiled.trainer().main), ProgramText(Mode({}).trainer().main));
 }
 
@@ -115,13 +115,13 @@ TEST(ModesTest, DelayCompensationStandsBetweenTheAverageAndTheUpdateOfDenseBlock
 TEST(ModesTest, GeoTrainersCarryTheUpdatesAndServersAddDifferences) {
   const Transpiled transpiled = Mode({"distribute.sync=false", "distribute.geo.every_steps=5"});
   const v1::ProgramDesc& main = transpiled.trainer().main;
-  const TrainingMode mode = ModeOf(main);
-  EXPECT_EQ(mode.geo_every_steps, 5);
+  const v1::TrainingMode mode = ModeOf(main);
+  EXPECT_EQ(mode.geo().every_steps(), 5);
   // One block for every parameter block and table of both servers.
-  EXPECT_EQ(static_cast<int>(mode.geo_blocks.size()),
+  EXPECT_EQ(static_cast<int>(mode.geo().blocks().size()),
             transpiled.plan().blocks_size() + transpiled.plan().tables_size());
-  EXPECT_EQ(main.blocks_size(), static_cast<int>(mode.geo_blocks.size()) + 1);
-  for (const int32_t b : mode.geo_blocks) EXPECT_EQ(Types(main, b)[0], "merge");
+  EXPECT_EQ(main.blocks_size(), static_cast<int>(mode.geo().blocks().size()) + 1);
+  for (const int32_t b : mode.geo().blocks()) EXPECT_EQ(Types(main, b)[0], "merge");
   // Initial values of all of them, states too, stand in a block of their own, which the trainer does not run.
   const v1::ProgramDesc& startup = transpiled.trainer().startup;
   ASSERT_EQ(startup.blocks_size(), 2);

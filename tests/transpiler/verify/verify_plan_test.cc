@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/training_mode.h"
 #include "framework/graph/verifier.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,8 +76,8 @@ void Again(v1::ProgramDesc* program, const std::string& text) {
   *program->mutable_blocks(0)->add_ops() = copy;
 }
 
-// As with distribute.prefetch_rows.
-void Ahead(v1::ProgramDesc* program) { *OpOf(program, "<- prefetch(")->add_attrs() = AttrB("ahead", true); }
+// Makes the program one of a job with distribute.prefetch_rows.
+void Ahead(v1::ProgramDesc* program) { MutableMode(program)->set_prefetch_rows(true); }
 
 v1::PlacedBlock* BlockOf(Set* set, const std::string& name) {
   // The plan stands in all four programs; breaking it means breaking it everywhere.
@@ -323,9 +324,9 @@ INSTANTIATE_TEST_SUITE_P(
                [](Set* s) {
                  s->trainer.main.mutable_plan()->set_sync(false);
                  Ahead(&s->trainer.main);
-                 Edit(&s->trainer.main, "fetch_barrier() sync=true", "fetch_barrier() sync=false staleness=0");
+                 MutableMode(&s->trainer.main)->set_staleness(0);
                },
-               "ahead: prefetch runs ahead, and fetch_barrier has the bound 0"},
+               "ahead: prefetch runs ahead, and its mode has the bound 0"},
         Broken{"AGradientOfAnotherShape", [](Set* s) { BlockOf(s, "out.w")->set_sparse_gradient(true); },
                "shapes: gradient 'out.w@GRAD' float32 [8, 1] goes to block 'out.w' [8, 1], which takes rows"},
         Broken{"AnotherServersProgram", [](Set* s) { s->server = *Good().Server(1); },
