@@ -14,7 +14,7 @@
 
 #include "framework/base/status_macros.h"
 #include "ops/device/cublas_types.h"
-#include "ops/device/product.h"
+#include "ops/device/product_spec.h"
 
 namespace weir {
 namespace device {
