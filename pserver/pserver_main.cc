@@ -27,7 +27,7 @@
 #include "pserver/network/grpc_server.h"
 #include "pserver/server/server_core.h"
 #include "transpiler/job/check_job.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

@@ -15,7 +15,7 @@
 #include "framework/base/thread_pool.h"
 #include "glog/logging.h"
 #include "tools/simulate_tables.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(int64_t, steps, 1000, "so many steps of data.train, from its beginning");

@@ -40,7 +40,7 @@
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
 #include "transpiler/job/check_job.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

@@ -17,6 +17,7 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/explain_plan.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/job_questions.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/split/write_programs.h"

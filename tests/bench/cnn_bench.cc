@@ -49,7 +49,7 @@
 #include "pserver/embedded/in_process.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/session.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

@@ -58,7 +58,7 @@
 #include "trainer/ahead_thread.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/session.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

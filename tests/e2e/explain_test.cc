@@ -20,6 +20,7 @@
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
 #include "trainer/job_steps.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

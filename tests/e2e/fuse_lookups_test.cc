@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/passes/passes.h"
 
 namespace weir {

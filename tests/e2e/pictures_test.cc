@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/train_in_process.h"
 #include "trainer/verify_split.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

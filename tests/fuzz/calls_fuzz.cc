@@ -16,7 +16,7 @@
 #include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core.h"
 #include "tests/fuzz/input.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

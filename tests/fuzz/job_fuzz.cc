@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_split.h"
 #include "tests/fuzz/input.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "pserver/embedded/geo_channel.h"
 #include "tests/testing/slot_job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 
 namespace weir {

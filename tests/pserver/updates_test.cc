@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/update_cluster.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

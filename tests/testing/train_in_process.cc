@@ -16,7 +16,7 @@
 #include "ops/arithmetic.h"
 #include "pserver/embedded/in_process.h"
 #include "trainer/predict.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

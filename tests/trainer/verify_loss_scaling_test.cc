@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
 #include "trainer/verify_split.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

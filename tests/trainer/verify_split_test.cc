@@ -17,7 +17,7 @@
 #include "ops/arithmetic.h"
 #include "tests/testing/history_job.h"
 #include "tests/testing/sum_in_arrival_order.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

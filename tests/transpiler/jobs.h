@@ -9,6 +9,7 @@
 #include "framework/graph/program_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

@@ -1,4 +1,4 @@
-// Job as read from its file, overridden and checked.
+// Job as read from its file, overridden and checked (transpiler/job/load_job.h).
 #ifndef WEIR_TRANSPILER_JOB_JOB_H_
 #define WEIR_TRANSPILER_JOB_JOB_H_
 
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "framework/base/textproto.h"
 #include "proto/job.pb.h"
 
@@ -29,14 +28,6 @@ struct Job {
   // Returns an absolute path unchanged, a relative one joined to `directory`.
   std::string Path(std::string_view path) const;
 };
-
-// Reads the job, applies overrides ("distribute.servers=3", in order), and checks every setting that can be checked
-// without the data. `program`, if not empty, is a program file that replaces the job's model or program; relative to
-// the working directory. InvalidArgument "job.textproto:12:5: ...". NotFound if there is no such file.
-absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
-                            const std::string& program = "");
-absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
-                             const std::string& program = "");
 
 // Returns the row files of each table (table.load), with the job's directory prepended.
 std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);

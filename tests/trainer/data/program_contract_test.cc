@@ -9,7 +9,7 @@
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/features.h"
 #include "transpiler/job/data_schema.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

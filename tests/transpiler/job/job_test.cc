@@ -1,4 +1,4 @@
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 #include <fstream>
 #include <string>

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
-#include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 
 namespace weir {
 namespace {

@@ -1,0 +1,55 @@
+#include "transpiler/job/load_job.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
+#include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
+#include "transpiler/job/check_job.h"
+
+namespace weir {
+namespace {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::NotFoundError(absl::StrCat(path, ": is a directory, not a file"));
+  }
+  return ReadWholeFile(path);
+}
+
+}  // namespace
+
+absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
+                             const std::string& program_file) {
+  Job job;
+  job.file = file;
+  job.directory = std::filesystem::path(file).parent_path().string();
+  RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
+  for (const std::string& assignment : overrides) {
+    RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
+  }
+  if (!program_file.empty()) {
+    job.config.clear_model();
+    job.program_given = true;
+    std::error_code ignored;
+    job.config.set_program(std::filesystem::absolute(program_file, ignored).string());
+  }
+  // With both there is an error to come that says more than a missing file.
+  if (job.config.has_program() && !job.config.has_model()) {
+    absl::StatusOr<std::string> program = ReadFile(job.Path(job.config.program()));
+    if (!program.ok()) return job.positions.Error("program", std::string(program.status().message()));
+    job.program_text = *std::move(program);
+  }
+  RETURN_IF_ERROR(CheckJob(job));
+  return job;
+}
+
+absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
+                            const std::string& program) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  return ParseJob(text, file, overrides, program);
+}
+
+}  // namespace weir
