@@ -1,6 +1,6 @@
 // Implementation class behind ServerCore: the lock, and the dispatch of calls to the classes that do the work.
 //
-//   server_core.cc          start, dispatch, the passing of time
+//   server_core_impl.cc     start, dispatch, the passing of time
 //   server_core_members.cc  joins, heart-beats, exchanges, failures
 //   server_core_steps.cc    pushes, norms, updates
 //   server_core_pulls.cc    pulls
