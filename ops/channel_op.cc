@@ -1,16 +1,10 @@
 #include "ops/channel_op.h"
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/op_view.h"
 
 namespace weir {
 namespace {
-
-std::vector<std::string> VarsOf(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
-  }
-  return {};
-}
 
 absl::Status NoChannel() { return absl::FailedPreconditionError("this process has no channel to servers"); }
 
@@ -26,9 +20,13 @@ absl::StatusOr<StepChannel*> ChannelOf(const KernelContext& ctx) {
   return NoChannel();
 }
 
-std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot) { return VarsOf(op.inputs(), slot); }
+std::vector<std::string> VarsOfInput(const v1::OpDesc& op, std::string_view slot) {
+  const NameList& vars = SlotVars(op.inputs(), slot);
+  return {vars.begin(), vars.end()};
+}
 std::vector<std::string> VarsOfOutput(const v1::OpDesc& op, std::string_view slot) {
-  return VarsOf(op.outputs(), slot);
+  const NameList& vars = SlotVars(op.outputs(), slot);
+  return {vars.begin(), vars.end()};
 }
 
 absl::Status CheckBlocks(const InferContext& ctx, int count) {

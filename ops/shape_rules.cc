@@ -4,17 +4,10 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
 
 namespace weir {
 namespace {
-
-const google::protobuf::RepeatedPtrField<std::string>* VarsOf(
-    const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return &slot.vars();
-  }
-  return nullptr;
-}
 
 std::string DimsString(const v1::VarDesc& var) { return ShapeString(Shape(var.dims().begin(), var.dims().end())); }
 
@@ -134,35 +127,32 @@ std::vector<v1::OpDesc> MakeGradOp(GradContext& ctx, const std::vector<std::stri
                                    const std::vector<std::string>& input_grads) {
   v1::OpDesc op;
   op.set_type(ctx.op().type() + "_grad");
-  const auto copy = [&](const std::vector<std::string>& names,
-                        const google::protobuf::RepeatedPtrField<v1::OpSlot>& from) {
+  const auto copy = [&](const std::vector<std::string>& names, const OpSlots& from) {
     for (const std::string& name : names) {
-      const auto* vars = VarsOf(from, name);
-      if (vars == nullptr || vars->empty()) continue;
+      const NameList& vars = SlotVars(from, name);
+      if (vars.empty()) continue;
       v1::OpSlot* slot = op.add_inputs();
       slot->set_name(name);
-      *slot->mutable_vars() = *vars;
+      *slot->mutable_vars() = vars;
     }
   };
   copy(forward_inputs, ctx.op().inputs());
   copy(forward_outputs, ctx.op().outputs());
   for (const std::string& name : output_grads) {
-    const auto* vars = VarsOf(ctx.op().outputs(), name);
-    if (vars == nullptr) continue;
+    const NameList& vars = SlotVars(ctx.op().outputs(), name);
     v1::OpSlot slot;
     slot.set_name(GradName(name));
-    for (int i = 0; i < vars->size(); ++i) {
+    for (int i = 0; i < vars.size(); ++i) {
       const std::string grad = ctx.OutputGrad(name, i);
       if (!grad.empty()) slot.add_vars(grad);
     }
     if (slot.vars_size() > 0) *op.add_inputs() = std::move(slot);
   }
   for (const std::string& name : input_grads) {
-    const auto* vars = VarsOf(ctx.op().inputs(), name);
-    if (vars == nullptr) continue;
+    const NameList& vars = SlotVars(ctx.op().inputs(), name);
     v1::OpSlot slot;
     slot.set_name(GradName(name));
-    for (int i = 0; i < vars->size(); ++i) {
+    for (int i = 0; i < vars.size(); ++i) {
       const std::string grad = ctx.InputGrad(name, i);
       if (!grad.empty()) slot.add_vars(grad);
     }

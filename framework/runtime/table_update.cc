@@ -9,29 +9,16 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
 #include "framework/runtime/row_gradient.h"
 #include "glog/logging.h"
 
 namespace weir {
 namespace {
 
-const v1::OpAttr* FindAttr(const v1::OpDesc& op, std::string_view name) {
-  for (const v1::OpAttr& attr : op.attrs()) {
-    if (attr.name() == name) return &attr;
-  }
-  return nullptr;
-}
-
 bool IsUpdate(const v1::OpDesc& op) {
   const OpDef* const def = OpRegistry::Global().Find(op.type());
   return def != nullptr && def->is_optimizer;
-}
-
-std::string RateVariable(const v1::OpDesc& op) {
-  for (const v1::OpSlot& slot : op.inputs()) {
-    if (slot.name() == "LearningRate" && slot.vars_size() == 1) return slot.vars(0);
-  }
-  return "";
 }
 
 class TableRule : public RowRule {
@@ -265,11 +252,11 @@ class Maker {
     }
     before_.clear();
     if (several && find_ != nullptr) {
-      part.rate = find_(RateVariable(op));
+      part.rate = find_(OnlyVar(op.inputs(), "LearningRate"));
       const Tensor* const rate = part.rate == nullptr ? nullptr : std::get_if<Tensor>(part.rate);
       if (rate == nullptr || !rate->initialized() || rate->size() != 1 || rate->dtype() != v1::FLOAT32) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the startup program gives its learning rate ", RateVariable(op), " no value"));
+        return absl::InvalidArgumentError(absl::StrCat("the startup program gives its learning rate ",
+                                                       OnlyVar(op.inputs(), "LearningRate"), " no value"));
       }
     }
     const v1::OpAttr *const after = FindAttr(op, "after"), *const initial = FindAttr(op, "initializer");

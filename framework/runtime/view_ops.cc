@@ -4,18 +4,11 @@
 #include <string>
 
 #include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
 #include "framework/graph/shared_buffers.h"
 
 namespace weir {
 namespace {
-
-// The one variable of a slot; null when there are none or several.
-const std::string* OnlyVar(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return slot.vars_size() == 1 ? &slot.vars(0) : nullptr;
-  }
-  return nullptr;
-}
 
 struct Writers {
   int count = 0;
@@ -57,10 +50,10 @@ std::vector<int> ViewOps(const v1::BlockDesc& block, const std::function<bool(st
     const v1::OpDesc& op = block.ops(i);
     if (!HasViews(op)) continue;
     const InPlaceRule& rule = OpRegistry::Global().Find(op.type())->in_place[0];
-    const std::string* const whole = OnlyVar(op.inputs(), rule.input);
-    const std::string* const view = OnlyVar(op.outputs(), rule.output);
-    if (whole == nullptr || view == nullptr || only_writer(*view) != i) continue;
-    const int made = only_writer(*whole);
+    const std::string& whole = OnlyVar(op.inputs(), rule.input);
+    const std::string& view = OnlyVar(op.outputs(), rule.output);
+    if (whole.empty() || view.empty() || only_writer(view) != i) continue;
+    const int made = only_writer(whole);
     if (made >= 0 && made < i) ops.push_back(i);
   }
   return ops;

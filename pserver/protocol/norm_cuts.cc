@@ -3,28 +3,15 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/op_view.h"
 
 namespace weir {
 
 namespace {
 
-std::vector<std::string> VarsOf(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name) {
-  for (const v1::OpSlot& slot : slots) {
-    if (slot.name() == name) return {slot.vars().begin(), slot.vars().end()};
-  }
-  return {};
-}
-
-const v1::OpAttr* AttrOf(const v1::OpDesc& op, std::string_view name) {
-  for (const v1::OpAttr& attr : op.attrs()) {
-    if (attr.name() == name) return &attr;
-  }
-  return nullptr;
-}
-
-bool Only(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, std::string_view name, const std::string& var) {
-  const std::vector<std::string> vars = VarsOf(slots, name);
-  return vars.size() == 1 && vars[0] == var;
+std::vector<std::string> VarsOf(const OpSlots& slots, std::string_view name) {
+  const NameList& vars = SlotVars(slots, name);
+  return {vars.begin(), vars.end()};
 }
 
 }  // namespace
@@ -35,7 +22,7 @@ absl::StatusOr<std::vector<NormCut>> NormCutsOf(const v1::BlockDesc& optimize) {
     const v1::OpDesc& op = optimize.ops(i);
     if (op.type() != "whole_norm") continue;
     const std::vector<std::string> parts = VarsOf(op.inputs(), "X");
-    const v1::OpAttr* const name = AttrOf(op, "name");
+    const v1::OpAttr* const name = FindAttr(op, "name");
     if (i == 0 || parts.size() != 1 || name == nullptr || name->s().empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("op ", i,
@@ -60,10 +47,10 @@ absl::StatusOr<std::optional<TableClip>> TakeTableClip(const std::string& grad, 
   }
   const v1::OpDesc &sum = *(*ops)[0], &norm = *(*ops)[1], &clip = *(*ops)[2];
   const std::vector<std::string> part = VarsOf(sum.outputs(), "Out"), whole = VarsOf(norm.outputs(), "Out");
-  const bool fit = part.size() == 1 && whole.size() == 1 && Only(sum.inputs(), "X", grad) &&
-                   Only(norm.inputs(), "X", part[0]) && Only(clip.inputs(), "X", grad) &&
-                   Only(clip.inputs(), "Norm", whole[0]) && Only(clip.outputs(), "Out", grad);
-  const v1::OpAttr *const name = AttrOf(norm, "name"), *const max_norm = AttrOf(clip, "max_norm");
+  const bool fit = part.size() == 1 && whole.size() == 1 && OnlyVar(sum.inputs(), "X") == grad &&
+                   OnlyVar(norm.inputs(), "X") == part[0] && OnlyVar(clip.inputs(), "X") == grad &&
+                   OnlyVar(clip.inputs(), "Norm") == whole[0] && OnlyVar(clip.outputs(), "Out") == grad;
+  const v1::OpAttr *const name = FindAttr(norm, "name"), *const max_norm = FindAttr(clip, "max_norm");
   if (!fit || name == nullptr || max_norm == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("sum_of_squares, whole_norm and clip_by_norm do not hand ", grad, " on to each other"));

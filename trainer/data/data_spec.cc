@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/op_view.h"
 
 namespace weir {
 namespace {
@@ -46,14 +47,6 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
     open.insert(open.end(), sources.rbegin(), sources.rend());
   }
   return found;
-}
-
-// The first variable of an op's input.
-std::string InputOf(const v1::OpDesc& op, const char* name) {
-  for (const v1::OpSlot& slot : op.inputs()) {
-    if (slot.name() == name && slot.vars_size() > 0) return slot.vars(0);
-  }
-  return "";
 }
 
 // What the cross entropies of a program want of labels that no op of it writes.
