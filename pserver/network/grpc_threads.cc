@@ -6,6 +6,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
+#include "grpc/grpc.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -69,7 +70,9 @@ bool Try() {
 }  // namespace
 
 void CheckGrpcThreads() {
-  static const bool has_them = Try();
+  // grpc_shutdown joins a thread that sleeps in poll, up to 10 s, in whichever thread drops the last channel: gRPC
+  // stays initialised until the process ends.
+  static const bool has_them = (grpc_init(), Try());
   if (!has_them)
     ExitExhausted("cannot start the threads of gRPC (see ulimit -u and -v, and pids.max of the control group)");
 }
