@@ -16,8 +16,8 @@ bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const st
   return false;
 }
 
-// Variables that no op writes and from which `name` is computed, in order of first use. `name` itself when something
-// persistable takes part: that is no label of the data any more.
+// Returns the variables that no op writes and from which `name` is computed, in order of first use. Returns `name`
+// itself if a persistable variable takes part, as it is no label of the data then.
 std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::string& name) {
   if (program.blocks_size() == 0) return {name};
   const v1::BlockDesc& block = program.blocks(0);
@@ -48,7 +48,7 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
   return found;
 }
 
-// The first variable of an op's input.
+// Returns the first variable of an op's input.
 std::string InputOf(const v1::OpDesc& op, const char* name) {
   for (const v1::OpSlot& slot : op.inputs()) {
     if (slot.name() == name && slot.vars_size() > 0) return slot.vars(0);
@@ -56,7 +56,7 @@ std::string InputOf(const v1::OpDesc& op, const char* name) {
   return "";
 }
 
-// What the cross entropies of a program want of labels that no op of it writes.
+// Returns the ranges that the program's cross entropies require of labels that come from the data.
 std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
   std::vector<LabelRange> ranges;
   if (program.blocks_size() == 0) return ranges;
