@@ -66,7 +66,7 @@ struct Lookups {
 };
 
 // An input of the concat that look-ups make, or an output of the concat_grad that becomes their gradients. Ops are
-// places in the block, -1 for none.
+// indexes in the block, -1 for none.
 struct Piece {
   struct Lookup {
     int op = -1;
@@ -74,16 +74,16 @@ struct Piece {
   };
   int64_t begin = 0;  // first column in the matrix
   std::vector<Lookup> lookups;
-  // A reshape, and a concat of look-ups slot by slot.
+  // The reshape, and the concat that joins look-ups slot by slot.
   std::vector<int> between;
-  // A factorisation machine that reads the look-ups, too, and of gradients the sum of what it and the matrix make.
+  // A factorisation machine that reads the look-ups too. `sum` is the op that adds its gradient to that of the matrix.
   int machine = -1, sum = -1;
-  int64_t slots = 0, width = 0;  // that the machine sees
+  int64_t slots = 0, width = 0;  // dims of the machine's input
 
   v1::OpAttr MachineColumns() const { return AttrInts("columns", {begin, slots, width}); }
 };
 
-// What both directions ask of the block.
+// Queries on the block that both fusions share.
 class Pattern {
  protected:
   explicit Pattern(OpRewriter* ops) : ops_(*ops), uses_(ops->uses()) {}
@@ -102,9 +102,9 @@ class Pattern {
     return var != nullptr && var->dims_size() == rank && (axis == 1 || axis == 1 - rank);
   }
 
-  // Returns the columns of a look-up, or of the gradient of one, whose Out is [batch, width], or `by_slot` [batch,
-  // slots, width]. -1 for another op, a sequence, another shape or role, and a look-up that would read other values at
-  // op `at` than at its own place.
+  // Returns the columns of a look-up, or of the gradient of one, whose Out is [batch, width], or with `by_slot` [batch,
+  // slots, width]. Returns -1 for another op, a sequence, another shape or role, and a look-up that would read other
+  // values at op `at` than at its own place.
   int64_t Columns(int lookup, std::string_view type, const std::string& out, bool by_slot, int at) const {
     const v1::OpDesc& op = Op(lookup);
     const bool is_by_slot = PoolingOf(op) == "none" || BoolOr(op, "per_slot", false);
@@ -135,7 +135,8 @@ class ForwardFusion : Pattern {
  public:
   explicit ForwardFusion(OpRewriter* ops) : Pattern(ops) {}
 
-  // Fuses what the concat at `at` joins. Returns false if that cannot be with machines, but perhaps without.
+  // Fuses the pieces that the concat at `at` joins. Returns false if that is impossible with machines but perhaps
+  // possible without.
   bool Fuse(int at, bool machines) {
     const v1::OpDesc concat = Op(at);
     const std::string joined = OutputOf(concat, "Out");
@@ -150,7 +151,7 @@ class ForwardFusion : Pattern {
     std::vector<std::pair<std::string, std::vector<std::string>>> slots = {
         {"Ids", inputs.lookups.ids}, {"Index", inputs.lookups.index}, {"Rows", inputs.lookups.rows}};
     if (!inputs.dense.empty()) slots.emplace_back("X", inputs.dense);
-    // By default they stand behind the look-ups.
+    // By default dense inputs come after the look-ups.
     if (!inputs.dense.empty() && inputs.dense_at[0] != static_cast<int64_t>(inputs.lookups.ids.size())) {
       attrs.push_back(AttrInts("dense_at", inputs.dense_at));
     }
@@ -271,7 +272,8 @@ class GradientFusion : Pattern {
  public:
   explicit GradientFusion(OpRewriter* ops) : Pattern(ops) {}
 
-  // Fuses what the concat_grad at `at` makes. Returns false if that cannot be with machines, but perhaps without.
+  // Fuses the gradients that the concat_grad at `at` makes. Returns false if that is impossible with machines but
+  // perhaps possible without.
   bool Fuse(int at, bool machines) {
     const v1::OpDesc concat = Op(at);
     const std::string joined_grad = InputOf(concat, "Out@GRAD");
@@ -323,9 +325,9 @@ class GradientFusion : Pattern {
     return outputs;
   }
 
-  // Returns the gradients that output `var` of the concat_grad at `at` becomes, if it is gradients of look-ups and
-  // nothing else, but with `machines` what is added to the gradient of a factorisation machine. `first` is its first
-  // column in the matrix.
+  // Returns the gradients that output `var` of the concat_grad at `at` becomes, if only gradients of look-ups read it;
+  // with `machines` it may also be added to the gradient of a factorisation machine. `first` is its first column in the
+  // matrix.
   std::optional<Piece> LookupGradientsOf(const std::string& var, int64_t first, int at, bool machines) const {
     const int reader = ops_.OnlyReader(var);
     if (reader < at || ops_.Var(var)->dims_size() != 2) return std::nullopt;
@@ -363,7 +365,7 @@ class GradientFusion : Pattern {
   }
 
   // Notes the sum of the gradient of the looked up `slots` and that of a machine, if the machine's can be added to that
-  // of the matrix: what both read then is written once, so it is the same where the sum stands.
+  // of the matrix instead. Variables that both read are written once, so their values are the same where the sum is.
   bool TakesSum(int sum, const std::string& grad, const std::string& slots, int at, Piece* piece) const {
     const auto& added = SlotVars(Op(sum).inputs(), "X");
     if (added.size() != 2) return false;
@@ -386,8 +388,8 @@ class GradientFusion : Pattern {
     return !MatrixOf(slots, piece->begin, *ops_.Var(joined_grad)).empty();
   }
 
-  // Returns the matrix that a concat makes, in which `slots`, [batch, slots, width], stands from column `begin` on, and
-  // which has the dims of `like`. "" if there is none.
+  // Returns the matrix that a concat makes, in which `slots`, [batch, slots, width], begins at column `begin`, and
+  // which has the dims of `like`. Returns "" if there is none.
   std::string MatrixOf(const std::string& slots, int64_t begin, const v1::VarDesc& like) const {
     for (const int reshape : ops_.PrivateReaders(slots)) {
       if (Op(reshape).type() != "reshape") continue;
@@ -406,8 +408,8 @@ class GradientFusion : Pattern {
     return "";
   }
 
-  // Returns whether the op reads `out_grad` as the gradient of its Out, and nothing before it touches that of its rows.
-  // Clips and updates stand behind.
+  // Returns whether the op reads `out_grad` as the gradient of its Out, and is the first op that touches the gradient
+  // of its rows. Clips and updates come later.
   bool IsGradientOf(int op, const std::string& out_grad) const {
     const std::string rows_grad = OutputOf(Op(op), "Rows@GRAD");
     const absl::Span<const int> writers = uses_.Writers(rows_grad), readers = uses_.Readers(rows_grad);
@@ -428,8 +430,8 @@ class GradientFusion : Pattern {
     return cut;
   }
 
-  // Returns where the rows get their gradients: at the concat_grad, but behind the last sum with a machine's gradient,
-  // where the first of the look-ups' gradients has been. Nothing if there is no such place.
+  // Returns where the rows get their gradients: at the concat_grad, or after the last sum with a machine's gradient at
+  // the first of the look-ups' gradients. Returns nothing if there is no such place.
   std::optional<int> PlaceOf(const Outputs& outputs, int at) const {
     int last_sum = -1, first_lookup = ops_.size();
     for (const Piece& piece : outputs.pieces) {
@@ -445,8 +447,8 @@ class GradientFusion : Pattern {
     return first_lookup;
   }
 
-  // Has the machines add their gradients to that of the matrix, in the order of the sums. Returns the variable with all
-  // of them.
+  // Makes the machines add their gradients to that of the matrix, in the order of the sums. Returns the variable with
+  // the total.
   std::string AddMachines(const std::vector<Piece>& pieces, const std::string& joined_grad) {
     std::vector<const Piece*> added;
     for (const Piece& piece : pieces) {
@@ -493,7 +495,7 @@ class GradientFusion : Pattern {
                   attrs);
   }
 
-  // Removes an op and the gradient that it was made of; what it makes stays.
+  // Removes an op and the gradient that it read; its output stays.
   void Take(int op) {
     ops_.DropVar(InputOf(Op(op), "Out@GRAD"));
     ops_.Remove(op);
@@ -510,7 +512,7 @@ void FuseAll(std::string_view type, OpRewriter* ops) {
 
 bool FuseLookups(v1::ProgramDesc* main) {
   OpRewriter ops(main);
-  // Backward first: a reshape_grad reads what its reshape reads, for the dims.
+  // Backward first: a reshape_grad reads the input of its reshape for the dims.
   FuseAll<GradientFusion>("concat_grad", &ops);
   FuseAll<ForwardFusion>("concat", &ops);
   return ops.Finish();

@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kVariable[] = "WEIR_FAULT_POINT";
 
-// Does what a fault point says, once.
+// Carries out a fault point once.
 class Fault {
  public:
   explicit Fault(FaultPoint point) : point_(std::move(point)) {
@@ -44,7 +44,7 @@ class Fault {
   std::atomic<bool> done_{false};
 };
 
-// What a request is about, as far as fault points care.
+// Properties of a request that fault points look at.
 struct Glance {
   int64_t step = -1;
   bool push = false, last = false, save = false, join = false;
@@ -125,11 +125,11 @@ class FaultyTransport : public Transport {
 
   Fault fault_;
   std::atomic<int> saved_{0};
-  // Destroyed first: its calls end before what their callbacks use.
+  // Destroyed first: its pending callbacks use the members above.
   const std::unique_ptr<Transport> transport_;
 };
 
-// The fault point of this process, if there is one.
+// Returns the fault point of this process, or none.
 absl::StatusOr<std::vector<FaultPoint>> FromEnvironment(std::string_view role, int id) {
   const char* text = std::getenv(kVariable);
   if (text == nullptr || *text == '\0') return std::vector<FaultPoint>();

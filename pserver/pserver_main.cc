@@ -46,14 +46,14 @@ constexpr char kUsage[] =
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost, 4 damaged data.\n";
 
-// How often waits are looked at; a small part of every deadline.
+// Interval of checking waits and deadlines; a small part of every deadline.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// For last answers to leave when the job is over.
+// Time for last answers to be sent when the job is over.
 constexpr absl::Duration kGrace = absl::Seconds(2);
-// For the network to shut down behind it. gRPC without the threads or the memory that it needs never comes to an end.
+// Time for the network to shut down after that. gRPC never finishes if it lacks threads or memory.
 constexpr absl::Duration kEnd = absl::Seconds(10);
 
-// What one run needs, in the order in which it must be taken down (backwards).
+// State of one run. Members are destroyed in reverse order, as they depend on those above them.
 struct Runtime {
   Job job;
   ClusterConfig cluster;
@@ -113,7 +113,7 @@ absl::Status MakeCore(Runtime* r) {
 }
 
 absl::Status Listen(Runtime* r) {
-  // Two over TCP, one through the socket. A few for checkpoints and for what gRPC has itself.
+  // Each trainer has two TCP connections and one through the socket. 32 more serve checkpoints and gRPC itself.
   const int trainers = r->job.config.distribute().trainers();
   RETURN_IF_ERROR(WantDescriptors(3 * trainers + 32,
                                   absl::StrCat("3 connections of each of ", trainers, " trainers and 32 files")));
@@ -145,7 +145,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
                      absl::StrCat("pserver: ", status.message(), status.ok() ? "" : "; ",
                                   "the network has not shut down within ", absl::FormatDuration(kGrace + kEnd)));
   r.server->Shutdown(kGrace);
-  // Large tables take their time to go.
+  // Freeing large tables may take longer than the network's deadline.
   signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
   LOG(INFO) << "counters: " << r.core->counters().ToString();
   return status;

@@ -1,4 +1,4 @@
-// checkpoint: looks at checkpoints, proves that they are whole, turns them into arrays.
+// checkpoint: inspects checkpoints, verifies that they are complete, and exports them as arrays.
 
 #include <algorithm>
 #include <cinttypes>
@@ -66,7 +66,7 @@ int64_t TotalRows(const v1::CheckpointManifest& manifest) {
   int64_t rows = 0;
   for (const v1::CheckpointShard& shard : manifest.shards()) {
     for (const v1::TableEntry& e : shard.tables()) {
-      // What tables remember of ids without a row ("vectors@candidates") is no row.
+      // Entries such as "vectors@candidates" hold ids that have no row yet.
       if (e.table().find('@') == std::string::npos) rows += e.row_count();
     }
   }
@@ -91,7 +91,7 @@ absl::StatusOr<NewestCheckpoint> Open(const std::string& dir) {
   return opened;
 }
 
-// One step's directory, or all that a directory of checkpoints holds.
+// Returns the checkpoint in `dir`, or all that a directory of checkpoints holds.
 absl::StatusOr<std::vector<CheckpointPath>> All(const std::string& dir) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(dir)) return absl::NotFoundError(absl::StrCat(dir, " is no directory"));
@@ -115,7 +115,7 @@ absl::Status List(const std::string& dir) {
   return absl::OkStatus();
 }
 
-// Checksums of all files, and digests computed again from their contents.
+// Verifies the checksums of all files, and digests computed again from their contents.
 absl::Status VerifyOne(const CheckpointPath& each, std::string* description) {
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, VerifyCheckpoint(each.path));
   ASSIGN_OR_RETURN(const DigestTable digests, CheckpointDigests(each.path, manifest));
@@ -156,7 +156,7 @@ absl::Status Digest(const std::string& dir) {
 }
 
 absl::Status ExportDense(const NewestCheckpoint& opened, NpzWriter* npz) {
-  // Variable and state ("" = values), each once however many shards hold pieces of it.
+  // Keyed by variable and state ("" for values), so that each is written once even if several shards hold pieces of it.
   std::map<std::pair<std::string, std::string>, std::string> names;
   for (const v1::CheckpointShard& shard : opened.manifest.shards()) {
     for (const v1::DenseEntry& e : shard.dense()) {
@@ -171,7 +171,7 @@ absl::Status ExportDense(const NewestCheckpoint& opened, NpzWriter* npz) {
   return absl::OkStatus();
 }
 
-// What --since names: a step of the same directory, or a directory.
+// Opens the checkpoint that --since names by a step of the same directory or by a path; nullopt without the flag.
 absl::StatusOr<std::optional<NewestCheckpoint>> Since(const std::string& dir) {
   const std::string since = absl::GetFlag(FLAGS_since);
   if (since.empty()) return std::nullopt;
@@ -240,7 +240,7 @@ absl::Status Rows(const std::string& file) {
   return absl::OkStatus();
 }
 
-// kExitFailure when the logs differ.
+// Returns kExitFailure if the logs differ.
 absl::StatusOr<ExitCode> Compare(const std::string& file_a, const std::string& file_b) {
   ASSIGN_OR_RETURN(const DigestComparison comparison, CompareDigestLogs(file_a, file_b));
   std::printf("%s\n", comparison.text.c_str());

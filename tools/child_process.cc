@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{64} << 10;
 
-// This process's environment with the changes.
+// Returns this process's environment with the changes.
 std::vector<std::string> EnvironmentWith(const std::map<std::string, std::optional<std::string>>& changes) {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -46,7 +46,7 @@ absl::Status SystemError(int error, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", strerror(error)));
 }
 
-// Both ends closed on exec and at the end of the scope, unless taken.
+// Both ends are closed on exec and at the end of the scope, unless they are taken.
 class Pipe {
  public:
   Pipe() {
@@ -71,19 +71,19 @@ class Pipe {
   int fds_[2];
 };
 
-// In the child, between fork and exec: only what is safe after a signal, no allocation.
+// Runs in the child between fork and exec, so only async-signal-safe calls are allowed, and no allocation.
 [[noreturn]] void BecomeProgram(pid_t parent, int out, int err, int failure, const char* program, char* const* argv,
                                 char* const* envp) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the line above.
+  // The parent may have died before prctl.
   if (getppid() != parent) _exit(127);
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
-  // What this process ignores or blocks, the program would too. Signals that ask for an end stay blocked until the
-  // program waits for them (framework/base/stop_signals.h): while it is loaded they would kill it.
+  // The program would inherit ignored and blocked signals. Signals that ask for an end stay blocked until the program
+  // waits for them (framework/base/stop_signals.h), since they would kill it while it is loaded.
   signal(SIGPIPE, SIG_DFL);
   const sigset_t held = StopSignalSet();
   sigprocmask(SIG_SETMASK, &held, nullptr);
@@ -126,7 +126,7 @@ absl::Status ChildProcess::Spawn() {
     BecomeProgram(parent, out.write_end(), err.write_end(), failure.write_end(), argv[0], argv.data(), envp.data());
   }
   if (pid_ < 0) return SystemError(errno, absl::StrCat("cannot start ", name()));
-  // Also here, so that a signal to the group finds it whoever runs first.
+  // The parent sets the group too, so that it exists whichever process runs first.
   setpgid(pid_, pid_);
   failure.CloseWriteEnd();
   int error = 0;
@@ -203,7 +203,7 @@ void ChildProcess::Signal(int signal) {
 }
 
 void ChildProcess::Reap() {
-  // While it is not reaped, its group's number cannot belong to anyone else.
+  // Before it is reaped, its group id cannot be reused by another process.
   kill(-pid_, SIGKILL);
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -1,10 +1,10 @@
-// generate_ctr: a click log in the Criteo text layout, or as libsvm, from a planted model, and the AUC that the model
-// itself reaches on it.
+// generate_ctr: writes a click log in the Criteo text layout, or as libsvm, from a planted model, and prints the AUC
+// that the model itself reaches on it.
 //
 // The planted model is a factorisation machine: every value of a categorical has a weight and a vector, every integer a
 // weight on log(1 + x); a label is 1 with probability sigmoid(bias + weights + sum over pairs of fields <v_i, v_j>).
 // Popularity of values follows Zipf's law; some fields are missing, which adds nothing. Every number is a function of
-// (seed, what it is for), so the same flags give the same bytes. The same rows in another layout have the same labels.
+// (seed, purpose), so the same flags give the same bytes. The same rows in another layout have the same labels.
 //
 // libsvm: integer i is " i:x" with i from 1, value v of categorical c from 0 is " n:1" with n = kFirstValue + c * ids +
 // v.
@@ -54,7 +54,7 @@ namespace {
 
 constexpr int kIntegers = 13;
 constexpr int kCategoricals = 26;
-constexpr int kWidth = 4;  // of the planted vectors
+constexpr int kWidth = 4;  // width of the planted vectors
 constexpr double kMissing = 0.05;
 constexpr int64_t kFirstValue = 1000;  // index in libsvm of the first categorical's first value
 
@@ -86,7 +86,7 @@ struct Config {
   std::string suffix() const { return libsvm ? ".libsvm" : ".tsv"; }
 };
 
-// One example: text without its label, and its logit without the bias.
+// One example: its text without the label, and its logit without the bias.
 struct Row {
   std::string fields;
   double logit = 0;
@@ -118,7 +118,7 @@ class Generator {
     bias_ = FindBias();
   }
 
-  // Row `n`; training and evaluation rows are numbered on.
+  // Makes row `n`. Rows for evaluation are numbered after those for training.
   Row Make(uint64_t n) const {
     Row row;
     AddIntegers(n, &row);
@@ -141,7 +141,7 @@ class Generator {
       const double x = std::floor(std::exp(1.2 * rows_.Gaussian(n, 3 * i + 1) + 1));
       if (config_.libsvm) absl::StrAppend(&row->fields, " ", i + 1, ":");
       absl::StrAppend(&row->fields, static_cast<int64_t>(x));
-      row->logit += slopes_[i] * (std::log1p(x) - 1.3);  // 1.3: about its mean
+      row->logit += slopes_[i] * (std::log1p(x) - 1.3);  // 1.3 is about its mean
     }
   }
 
@@ -157,7 +157,7 @@ class Generator {
       if (config_.libsvm) {
         absl::StrAppend(&row->fields, " ", kFirstValue + static_cast<int64_t>(c) * config_.ids + rank, ":1");
       } else {
-        // An odd factor permutes 32-bit numbers: two values of a field never share their eight digits.
+        // An odd factor permutes 32-bit numbers, so two values of a field never share their eight digits.
         const uint32_t id = static_cast<uint32_t>(rank) * 2654435761u + static_cast<uint32_t>(c) * 40503u;
         absl::StrAppend(&row->fields, absl::Hex(id, absl::kZeroPad8));
       }
@@ -173,7 +173,7 @@ class Generator {
     row->logit += 0.5 * (square_of_sum - squares);
   }
 
-  // So that the mean probability of some rows is the share of positives asked for.
+  // Finds the bias at which the mean probability of a sample of rows is the wanted share of positives.
   double FindBias() const {
     std::vector<double> logits;
     for (uint64_t n = 0; n < 20000; ++n) logits.push_back(Make(n).logit);
@@ -197,7 +197,7 @@ class Generator {
   double bias_ = 0;
 };
 
-// Of (score, label) pairs: the share of pairs in right order, ties counted half.
+// Computes the AUC of (score, label) pairs: the share of pairs in right order, ties counted half.
 double Auc(std::vector<std::pair<double, bool>> scored) {
   std::sort(scored.begin(), scored.end());
   double right = 0, positives = 0, negatives = 0;
@@ -214,7 +214,7 @@ double Auc(std::vector<std::pair<double, bool>> scored) {
   return positives * negatives == 0 ? 0.5 : right / (positives * negatives);
 }
 
-// Rows [begin, end) to one file, which has its name only when it is whole.
+// Writes rows [begin, end) to one file, which gets its name when it is complete.
 absl::Status WriteRows(const Generator& generator, const std::string& path, int64_t begin, int64_t end,
                        int64_t* positives, std::vector<std::pair<double, bool>>* scored) {
   std::ofstream out(path + ".part", std::ios::binary);
@@ -233,7 +233,7 @@ absl::Status WriteRows(const Generator& generator, const std::string& path, int6
   return absl::OkStatus();
 }
 
-// Files of an earlier run with more of them: whoever trains on train-*.tsv would train on both data sets.
+// Removes files of an earlier run that had more of them, since train-*.tsv would match both data sets.
 absl::Status RemoveLaterFiles(const std::string& directory, int64_t files, const std::string& suffix) {
   std::error_code error;
   std::vector<std::filesystem::path> stale;

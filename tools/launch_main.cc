@@ -1,4 +1,4 @@
-// launch: a whole cluster on this machine. See `launch --help`.
+// launch: runs a whole cluster on this machine. See `launch --help`.
 
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ struct CommandLineOfLaunch {
 };
 
 absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
-  // What follows "--" is the trainers'.
+  // Arguments after "--" go to the trainers unchanged.
   char** const end = argv + argc;
   char** const dashes = std::find_if(argv + 1, end, [](const char* arg) { return std::strcmp(arg, "--") == 0; });
   ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(static_cast<int>(dashes - argv), argv));
@@ -69,8 +69,8 @@ absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
   return result;
 }
 
-// What launch wants to know of the job. A job with types of a program of the user's own can be read only there:
-// nullopt.
+// Reads the job as far as launch needs it. Returns nullopt if it has message types that only the user's own program
+// links.
 absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
                                                      const std::vector<std::string>& overrides) {
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is required");
@@ -84,7 +84,7 @@ absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
   return std::optional<v1::JobConfig>(std::move(job));
 }
 
-// From the flag or the job.
+// Returns the count of the flag, else of the job.
 absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job) {
   const int count = flag >= 0 ? flag : in_job.value_or(0);
   if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
@@ -92,13 +92,13 @@ absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_jo
     return absl::InvalidArgumentError(absl::StrCat(
         "--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
   }
-  // Ports, descriptors and patience of one machine end long before.
+  // Ports, descriptors and processes of one machine run out long before.
   constexpr int kMost = 256;
   if (count > kMost) return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at most ", kMost));
   return count;
 }
 
-// --set must not say another number than launch starts.
+// Checks that --set does not contradict the number of processes that launch starts.
 absl::Status CheckOverride(const std::vector<std::string>& overrides, const std::string& field, int count) {
   for (const std::string& override : overrides) {
     const size_t equals = override.find('=');
@@ -117,7 +117,7 @@ bool IsProgram(const std::string& path) {
   return std::filesystem::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
-// In the package all programs are in one directory, in a build each is in its room's.
+// In the package all programs are in one directory; in a build each is in the directory of its room.
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
   std::vector<std::string> candidates;
   if (const std::string bin_dir = absl::GetFlag(FLAGS_bin_dir); !bin_dir.empty()) {
@@ -134,7 +134,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                                           "; build it, or give --bin_dir"));
 }
 
-// The value of --<flag>=value or --<flag> value, the last one; "" without it.
+// Returns the value of the last --<flag>=value or --<flag> value; "" if there is none.
 std::string ValueOf(const std::vector<std::string>& arguments, const std::string& flag) {
   std::string value;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -149,9 +149,8 @@ std::string ValueOf(const std::vector<std::string>& arguments, const std::string
   return value;
 }
 
-// Trainers that score files name the checkpoint: servers read the same one, so all get its directory as their
-// checkpoint.dir.
-// "" when the trainers do something else.
+// Trainers that score files name the checkpoint. Servers read the same one, so all processes get its directory as their
+// checkpoint.dir. Returns "" if the trainers do something else.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
   const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint");
   if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role")) != "predict") return "";
@@ -163,7 +162,7 @@ std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_argumen
 
 std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
-// Servers wait while trainers compute and the other way round, so each kind gets all cores.
+// Servers wait while trainers compute and vice versa, so each kind may use all cores.
 void DivideThreads(LaunchOptions* options) {
   const std::string cluster =
       absl::StrCat("launch: ", Count(options->servers, "server"), " and ", Count(options->trainers, "trainer"), " on ",

@@ -36,9 +36,9 @@
 namespace weir {
 namespace {
 
-// How often port files are looked for while servers start.
+// Interval of looking for port files while servers start.
 constexpr absl::Duration kStartTick = absl::Milliseconds(20);
-// How long after "peer lost" the process that is lost may take to end.
+// Time that a lost process may take to end after another has reported "peer lost".
 constexpr absl::Duration kBlameDelay = absl::Seconds(2);
 // A port number and a newline, or an endpoint.
 constexpr uint64_t kLongestPortFile = 300;
@@ -63,7 +63,7 @@ class Launcher {
     Kind kind;
     int id;
     std::unique_ptr<ChildProcess> process;
-    // Of a server that is ready.
+    // Empty until a server is ready.
     std::string endpoint;
 
     bool alive() const { return !process->ending().has_value(); }
@@ -90,7 +90,7 @@ class Launcher {
   void OnTimers();
   absl::Time NextTimer() const;
 
-  // SIGTERM now, SIGKILL two leases later.
+  // Sends SIGTERM now and SIGKILL two leases later.
   void EndAll();
   void SignalAll(int signal);
   int Alive(std::optional<Kind> kind) const;
@@ -108,32 +108,32 @@ class Launcher {
   std::string done_line_;
   int done_by_ = -1;
 
-  // The process that failed first.
+  // Index of the process that is blamed for the failure; the first that failed unless it only reported a lost peer.
   std::optional<size_t> culprit_;
-  // What went wrong that is no process's ending: code and text.
+  // Failure of launch itself rather than of a process.
   absl::Status failure_;
-  // The signal that asked for the end.
+  // The signal that asked for the end; 0 if there was none.
   int stop_signal_ = 0;
   bool stopped_at_once_ = false;
 
   bool ending_ = false;
   absl::Time kill_at_ = absl::InfiniteFuture();
-  // Until when somebody else may turn out to be the culprit.
+  // Until then another process may still be blamed instead of one that reported "peer lost".
   absl::Time blame_at_ = absl::InfiniteFuture();
-  // When servers that outlive the trainers are a failure.
+  // Servers still alive at this time, after all trainers have ended, are a failure.
   absl::Time servers_end_by_ = absl::InfiniteFuture();
 };
 
 absl::Status Launcher::TakeOver() {
-  // Those that came since the start of the program have been held back.
+  // Signals have been blocked since the start of the program; signalfd delivers those that came.
   sigset_t set = StopSignalSet();
   sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  // A reader of the console that goes away is no reason to end the training.
+  // A closed console must not end the training.
   signal(SIGPIPE, SIG_IGN);
-  // An inherited "ignore" would let children vanish unreaped.
+  // With an inherited SIG_IGN children would vanish without being reaped.
   signal(SIGCHLD, SIG_DFL);
-  // Processes that children leave behind come here instead of to init.
+  // Orphans of child processes are reparented to this process instead of to init.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals_ < 0) return absl::InternalError(absl::StrCat("signalfd: ", strerror(errno)));
@@ -161,7 +161,7 @@ ProfilePart Launcher::ProfilePartOf(Kind kind, int id) const {
   return {absl::StrCat(role, " ", id), JoinPath(options_.log_dir, absl::StrCat("profile.", role, ".", id, ".json"))};
 }
 
-// Flags of both kinds.
+// Returns the flags that servers and trainers share.
 std::vector<std::string> Launcher::Settings(int threads) const {
   std::vector<std::string> flags = {"--job=" + options_.job};
   if (threads > 0) flags.push_back(absl::StrCat("--threads=", threads));
@@ -175,7 +175,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
                              std::map<std::string, std::optional<std::string>> environment) {
   const bool server = kind == Kind::kServer;
   const std::string name = absl::StrCat(server ? "pserver." : "trainer.", id);
-  // What a cluster's own scripts have set is another cluster's.
+  // A cluster's own scripts may have set these for another cluster.
   for (const char* variable : {"PADDLE_TRAINING_ROLE", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ID",
                                "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "LOCAL_RANK"}) {
     environment.try_emplace(variable, std::nullopt);
@@ -183,7 +183,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   if (!options_.profile.empty()) {
     const std::string part = ProfilePartOf(kind, id).file;
     RETURN_IF_ERROR(RemoveTree(part));
-    // Before what follows --, which may say it differently.
+    // Inserted before the arguments after --, which may override it.
     command.insert(command.begin() + 1,
                    {"--profile=" + part, "--profile_steps=" + options_.profile_steps, "--profile_table=false"});
   }
@@ -193,7 +193,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   const auto on_line = [this, prefix = absl::StrCat("[", name, "] "), trainer = server ? -1 : id](
                            const ChildProcess&, bool is_stdout, std::string_view line) {
     const bool ends = trainer >= 0 && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "));
-    // Trainer 0 may have died on the way (--keep_going).
+    // Trainer 0 may have died on the way (--keep_going), so the lowest trainer that reports counts.
     if (ends && (done_line_.empty() || trainer <= done_by_)) {
       done_line_ = line;
       done_by_ = trainer;
@@ -240,7 +240,7 @@ bool Launcher::ServersReady() {
     if (!member.endpoint.empty()) continue;
     const absl::StatusOr<std::string> text = ReadWholeFile(PortFile(member.id), kLongestPortFile);
     const std::string written = text.ok() ? std::string(absl::StripAsciiWhitespace(*text)) : "";
-    // "6170", or "127.0.0.1:6170".
+    // The file has "6170" or "127.0.0.1:6170".
     const size_t colon = written.rfind(':');
     int port = 0;
     if (absl::SimpleAtoi(colon == std::string::npos ? written : written.substr(colon + 1), &port) && port > 0) {
@@ -280,7 +280,7 @@ absl::Status Launcher::WaitForServers() {
     OnTimers();
   }
   for (const Member& member : children_) {
-    // Gone already when the server tidies up behind itself.
+    // The server may have removed its port file already.
     if (absl::Status removed = RemoveTree(PortFile(member.id)); !removed.ok()) Say(std::string(removed.message()));
   }
   return absl::OkStatus();
@@ -340,7 +340,7 @@ void Launcher::PollOnce(absl::Time until) {
       if (fd >= 0) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
   }
-  // Rounded up, so that a timer has passed when poll returns; a day is for ever.
+  // Rounded up, so that a timer has passed when poll returns; waits longer than a day are cut to a day.
   const absl::Duration left = std::clamp(until - Clock::Real()->Now(), absl::ZeroDuration(), absl::Hours(24));
   poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
   for (Member& member : children_) member.process->ReadOutput();
@@ -359,7 +359,7 @@ void Launcher::OnSignals() {
 
 void Launcher::OnStopSignal(int signal) {
   const bool second = stop_signal_ != 0;
-  // The terminal and the shell may both say that the terminal has gone.
+  // The terminal and the shell may both send SIGHUP when the terminal is closed.
   if (second && signal == SIGHUP) return;
   if (!second) stop_signal_ = signal;
   if (second) {
@@ -369,7 +369,7 @@ void Launcher::OnStopSignal(int signal) {
     return;
   }
   if (!training_) {
-    // Servers without trainers have no step at whose border they could end.
+    // Servers without trainers have no step border at which they could end.
     stopped_at_once_ = true;
     Say(absl::StrCat(strsignal(signal), " before the trainers were started: ending the servers"));
     EndAll();
@@ -382,12 +382,12 @@ void Launcher::OnStopSignal(int signal) {
 void Launcher::ReapChildren() {
   while (true) {
     siginfo_t info = {};
-    // Left unreaped, so that its number cannot be another's until its group has been ended.
+    // WNOWAIT leaves it unreaped, so that its pid is not reused before its group has been killed.
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     const auto found = std::find_if(children_.begin(), children_.end(),
                                     [&](const Member& member) { return member.process->pid() == info.si_pid; });
     if (found == children_.end()) {
-      // What a child of ours had left behind.
+      // An orphan that a child process has left behind.
       waitpid(info.si_pid, nullptr, 0);
       continue;
     }
@@ -399,7 +399,8 @@ void Launcher::ReapChildren() {
 void Launcher::OnEnd(Member& member) {
   const Ending ending = *member.process->ending();
   const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
-                     // Only a messenger's blame passes on, and only while the others end by themselves.
+                     // A process that only reported a lost peer passes the blame on, and only while the others end by
+                     // themselves.
                      (!culprit_.has_value() || (blame_at_ != absl::InfiniteFuture() && ending.code() != kExitPeerLost));
   if (blame && !ending_) {
     culprit_ = static_cast<size_t>(&member - children_.data());

@@ -19,7 +19,7 @@
 namespace weir {
 namespace {
 
-// One table that a whole job's ids go into.
+// One table that takes the ids of a whole job.
 class Run {
  public:
   static absl::StatusOr<Run> Create(const v1::ProgramDesc& single, const SparseTarget& target) {
@@ -48,7 +48,7 @@ class Run {
       if (op.role() == v1::OPTIMIZE && of_table && HasRowForm(op)) ops.push_back(&op);
     }
     if (ops.empty()) return absl::FailedPreconditionError(absl::StrCat("table ", var->name(), " is never updated"));
-    // Rows come and go whatever the rates are.
+    // The rate does not affect which rows exist.
     static const Variable* const rate = new Variable(Tensor::Of<float>({1}, {0}));
     ASSIGN_OR_RETURN(TableUpdate update,
                      MakeTableUpdate(*var, single.seed(), ops, [](const std::string&) { return rate; }));
@@ -109,7 +109,7 @@ class Run {
   SparseTarget target_;
   std::unique_ptr<SparseTable> table_;
   SimulatedTable result_;
-  // Of one step; their memory is kept.
+  // Cleared for each step; members keep their memory.
   absl::flat_hash_set<int64_t> seen_;
   std::vector<int64_t> ids_;
   std::vector<float> gradients_;

@@ -24,7 +24,7 @@ void AccumulatingChannel::SetStepSamples(int64_t samples) {
 }
 
 absl::Status AccumulatingChannel::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
-  // Nothing to add to: it leaves as it is.
+  // Without a sum to add to, the gradient is sent as it is.
   if (last() && !sums_.Has(block)) return inner_->SendDense(block, lanes);
   RETURN_IF_ERROR(sums_.AddDense(block, lanes));
   return last() ? sums_.Send(block, inner_) : absl::OkStatus();
@@ -40,7 +40,7 @@ absl::Status AccumulatingChannel::FinishSends(int64_t samples, v1::Verdict verdi
   samples_ += samples;
   if (verdict == v1::SKIP) verdict_ = v1::SKIP;
   if (!last()) return absl::OkStatus();
-  // What the last batch had no gradient for.
+  // Sends sums for which the last batch had no gradient.
   RETURN_IF_ERROR(sums_.SendRest(inner_));
   return inner_->FinishSends(samples_, verdict_);
 }

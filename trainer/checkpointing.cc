@@ -28,7 +28,7 @@ namespace {
 
 constexpr char kStatisticsFile[] = "statistics";
 constexpr char kResidualsFile[] = "residuals";
-// At a mark of another run, of which it is not known whether it lives.
+// Interval of looking at a mark of another run that may still be alive.
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
 
 absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest,
@@ -50,13 +50,13 @@ absl::Status WriteExtra(const std::string& directory, const char* name, const st
   return absl::OkStatus();
 }
 
-// Figures that are no numbers rank nothing.
+// Leaves out figures that are not numbers, since they cannot rank checkpoints.
 void SetFigures(const MetricResult& eval, v1::CheckpointManifest* manifest) {
   if (std::isfinite(eval.loss)) manifest->set_eval_loss(eval.loss);
   if (eval.kind == v1::LossDesc::BINARY && !std::isnan(eval.auc)) manifest->set_eval_auc(eval.auc);
 }
 
-// What trainers have to say until the last of them has: a file of any size.
+// Writes the residuals of all trainers to a file of any size; returns when the last trainer has sent its own.
 absl::Status WriteResiduals(const std::string& directory, const TrainerState& trainers,
                             v1::CheckpointManifest* manifest) {
   if (trainers.residuals == nullptr) return absl::OkStatus();
@@ -64,7 +64,7 @@ absl::Status WriteResiduals(const std::string& directory, const TrainerState& tr
                    FileWriter::Create(absl::StrCat(directory, "/", kResidualsFile)));
   RETURN_IF_ERROR(
       trainers.residuals([&](std::string_view bytes) { return writer->Append(bytes.data(), bytes.size()); }));
-  // Not closed, it is none.
+  // An unclosed file is dropped.
   if (writer->size() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(writer->Close());
   v1::CheckpointFile* file = manifest->add_extra();
@@ -126,7 +126,7 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHost
   ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
   ASSIGN_OR_RETURN(const HostParts own, FindParts(dir_, config_.name(), ""));
   Found found{.refused = own.refused};
-  std::map<std::pair<int64_t, uint64_t>, size_t> holders;  // of a checkpoint: step and manifest
+  std::map<std::pair<int64_t, uint64_t>, size_t> holders;  // by step and manifest of a checkpoint
   for (const HostPart& part : own.parts) ++holders[{part.step, part.manifest}];
   bool any = !own.parts.empty() || !own.refused.empty();
   std::string held = absl::StrCat("the chief ", own.parts.size());
@@ -170,8 +170,8 @@ absl::Status Checkpointing::Own() {
     bool of_this_run = false;
     const absl::Status status = owner_->Check(&of_this_run);
     if (!of_this_run) return status;
-    // Another trainer has written meanwhile. The servers know whose turn it is: one that slept and was taken for dead
-    // is refused.
+    // Another trainer has written meanwhile. Only the servers know whether this trainer is the chief; one that slept
+    // and was declared dead is refused.
     RETURN_IF_ERROR(client_->Control(request).status());
     std::string holder;
     RETURN_IF_ERROR(owner_->Take(&holder).status());
@@ -248,7 +248,7 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::stri
   v1::CheckpointManifest manifest;
   const std::string directory = absl::StrCat(dir_, "/", name);
   RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
-  // Others wait until theirs have been taken: before the servers are at work.
+  // The other trainers wait until their residuals are taken, so this comes before the servers' work.
   RETURN_IF_ERROR(WriteResiduals(directory, trainers, &manifest));
   RETURN_IF_ERROR(WriteShards(name, version, &manifest));
   return manifest;
@@ -265,9 +265,9 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
       return absl::InternalError("a server's description of its shard cannot be read");
     }
   }
-  // In async servers save at moments of their own. A trainer goes on where the last of them stands: the others know
-  // what they have of its steps and drop the repeats. Where servers need each other for norms they cannot drop one: it
-  // goes on where the first stands.
+  // In async servers save at moments of their own. A trainer resumes at the step of the last server: the others know
+  // which of its steps they have and drop repeats. If servers exchange norms they cannot drop a step, so it resumes at
+  // the step of the first server.
   std::vector<int64_t> steps(static_cast<size_t>(plan_.trainers()), -1);
   for (const v1::ControlReply& reply : replies) {
     if (reply.trainer_steps_size() != plan_.trainers())
@@ -298,7 +298,7 @@ void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
       LOG(WARNING) << "checkpoints that are not kept any more could not all be removed: " << status.message();
   };
   if (!per_host_) return warn(SetAsideAndPrune(dir_, sealed.step(), keep.keep_last(), keep.keep_best()));
-  // Until every process has published, an older one may be the newest that all have.
+  // Until every process has published, an older checkpoint may be the newest that all have.
   const uint64_t manifest = ManifestIdentity(sealed);
   warn(PruneParts(dir_, sealed.step(), manifest, keep.keep_last(), keep.keep_best()));
   v1::ControlRequest request;
@@ -318,7 +318,7 @@ absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, c
       !left.ok() || left->empty()
           ? absl::StrCat("there is no checkpoint in ", dir_)
           : absl::StrCat("the newest in ", dir_, " is ", left->back().name, ", from which --resume goes on");
-  // A full disk is a matter of whoever started the job, like one that is read-only.
+  // A full disk is for the user to fix, like a read-only one, hence FailedPrecondition.
   const bool full = path.status().code() == absl::StatusCode::kResourceExhausted;
   return absl::Status(
       full ? absl::StatusCode::kFailedPrecondition : path.status().code(),
@@ -334,7 +334,7 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
     AbandonCheckpoint(dir_, temporary);
     return manifest.status();
   }
-  // Writing may have taken long.
+  // Writing may have taken long enough for another trainer to take over.
   RETURN_IF_ERROR(owner_->Check());
   published_.reset();
   manifest->set_job(config_.name());
@@ -362,7 +362,7 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
 
 absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval) {
   if (!published_.has_value()) return absl::OkStatus();
-  // The evaluation may have taken long.
+  // The evaluation may have taken long enough for another trainer to take over.
   RETURN_IF_ERROR(owner_->Check());
   v1::CheckpointManifest& manifest = published_->manifest;
   SetFigures(eval, &manifest);

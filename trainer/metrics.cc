@@ -29,7 +29,7 @@ int BucketOf(float p) {
 void Put(std::string* out, int64_t v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
 void Put(std::string* out, double v) { out->append(reinterpret_cast<const char*>(&v), sizeof v); }
 
-// Of examples: sums of those of a few thousand trainers stay far from the ends of int64.
+// Largest count of examples in a message: sums over a few thousand trainers stay within int64.
 constexpr int64_t kMostExamples = int64_t{1} << 48;
 bool CanBeCount(int64_t n) { return n >= 0 && n <= kMostExamples; }
 
@@ -73,7 +73,7 @@ Metrics::LaneSums* Metrics::Lane(int lane) {
 }
 
 absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label) {
-  // A scalar is the mean over the examples, of which the label knows the number.
+  // A scalar is the mean over the examples, whose number is the size of the label.
   const bool scalar = loss.rank() == 0 && loss.size() == 1;
   const int64_t n = scalar ? label.size() : loss.size();
   if (n == 0) return absl::OkStatus();
@@ -191,7 +191,7 @@ MetricResult Metrics::Result() const {
   for (const LaneAdd& add : TreeAdds(nodes, nodes.back().begin + 1)) loss[add.left] += loss[add.right];
   result.loss = loss[0] / static_cast<double>(result.samples);
   result.accuracy = static_cast<double>(correct) / static_cast<double>(result.samples);
-  // 128 bits: pairs of 10^11 examples do not fit into 64.
+  // 128 bits, since the pairs of 10^11 examples do not fit into 64.
   __int128 twice_ordered = 0, within = 0;
   int64_t negatives_below = 0, positives = 0;
   for (size_t b = 0; b < positives_.size(); ++b) {

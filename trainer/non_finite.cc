@@ -13,13 +13,14 @@
 namespace weir {
 namespace {
 
-// Operators that a second run leaves out, beside all from send_barrier on: those that speak to servers, what only they
-// read, and what makes variables share memory. prefetch stays, for the names of what it brings, and does not run.
+// Returns whether a second run leaves the op out: ops that talk to servers, ops whose output only those read, and
+// share_buffers. Everything from send_barrier on is left out too. prefetch stays, as its outputs need a writer, but
+// does not run.
 bool LeftOut(const v1::OpDesc& op) {
   return (op.role() == v1::RPC && op.type() != "prefetch") || op.type() == "shows" || op.type() == "share_buffers";
 }
 
-// A deep copy.
+// Makes a deep copy.
 void CopyVariable(const Variable& from, Variable* to) {
   *to = from;
   if (const Tensor* tensor = std::get_if<Tensor>(&from); tensor != nullptr && tensor->initialized()) {
@@ -68,14 +69,14 @@ class Trace {
   std::string Follow() const;
 
  private:
-  // Variables of the step, in `lane` of this process.
+  // Returns a variable of the step in `lane` of this process.
   const Variable* Value(int lane, const std::string& name) const {
     const auto desc = vars_.find(name);
-    // What the step has read, whatever the second run makes of it.
+    // Persistable variables have the values that the step has read, whatever the second run computes.
     if (desc != vars_.end() && desc->second->persistable()) return step_.scope->Find(name);
     return again_->Find(lane, name);
   }
-  // The last op before `before` that writes it; -1: none.
+  // Returns the last op before `before` that writes it; -1 if there is none.
   int WriterBefore(const std::string& name, int before) const {
     const auto found = writers_.find(name);
     if (found == writers_.end()) return -1;
@@ -200,7 +201,7 @@ std::string Trace::Follow() const {
     return absl::StrCat("the step's operators, run once more, leave '", step_.seen,
                         "' finite: what made it has moved since, as parameters of asynchronous training do");
   }
-  // Each turn goes to an earlier op.
+  // Each iteration moves to an earlier op.
   for (int before = block_.ops_size();;) {
     const int writer = WriterBefore(at, before);
     if (writer < 0 || block_.ops(writer).type() == "prefetch") return InputText(lane, at, *bad);
@@ -210,7 +211,7 @@ std::string Trace::Follow() const {
     for (const v1::OpSlot& slot : block_.ops(writer).inputs()) {
       for (const std::string& name : slot.vars()) {
         const int made = WriterBefore(name, writer);
-        // What has been written over since says nothing of what this op read.
+        // A variable that has been overwritten since no longer has the value that this op read.
         if (made >= earliest || WriterBefore(name, block_.ops_size()) >= writer) continue;
         if (const std::optional<BadNumber> found = FindBad(Value(lane, name)); found.has_value()) {
           from = name;

@@ -13,7 +13,7 @@
 namespace weir {
 namespace {
 
-// What decides whether two are equal: of data everything but names.
+// Returns the text by which two inputs are compared. Names of data files do not count.
 std::string Compared(const Input& input) {
   if (!input.is_data) return input.text;
   std::string compared;
@@ -30,7 +30,7 @@ std::string Hashes(absl::Span<const Input> inputs) {
   });
 }
 
-// "line 12 is 'Out=y <- relu(X=x)' here, 'Out=y <- tanh(X=x)' there".
+// Returns a text such as "line 12 is 'Out=y <- relu(X=x)' here, 'Out=y <- tanh(X=x)' there".
 std::string FirstLineDifference(std::string_view here, std::string_view there) {
   const std::vector<std::string> ours = absl::StrSplit(absl::string_view(here.data(), here.size()), '\n');
   const std::vector<std::string> theirs = absl::StrSplit(absl::string_view(there.data(), there.size()), '\n');
@@ -69,9 +69,9 @@ absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Sp
   const std::string mine = Hashes(inputs);
   const bool takes_over = client->TakesOver().has_value();
   ASSIGN_OR_RETURN(std::vector<std::string> said, client->Exchange("inputs", mine, /*kept=*/true));
-  // It was given what the dead one said.
+  // The exchange has returned the hashes of the dead trainer that this one replaces.
   if (takes_over) said[static_cast<size_t>(trainer)] = mine;
-  // One that died in async has said nothing.
+  // A trainer that died early in async has sent nothing.
   const auto first = std::find_if(said.begin(), said.end(), [](const std::string& s) { return !s.empty(); });
   const auto differs = [&](const std::string& s) { return !s.empty() && s != *first; };
   const auto other = std::find_if(said.begin(), said.end(), differs);
@@ -80,7 +80,7 @@ absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Sp
   const std::vector<std::string> hashes = absl::StrSplit(*other, ' '), of_first = absl::StrSplit(*first, ' ');
   size_t i = 0;
   while (i + 1 < std::min({hashes.size(), of_first.size(), inputs.size()}) && hashes[i] == of_first[i]) ++i;
-  // Those who were here at the start are far away from this.
+  // The other trainers passed this check at the start and cannot send their texts now.
   if (takes_over) return Differ(inputs[i], a, b, absl::StrCat("hash ", hashes[i], " here, ", of_first[i], " there"));
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, client->Exchange("inputs.text", inputs[i].text));
   const std::string difference =

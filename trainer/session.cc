@@ -22,7 +22,7 @@ namespace {
 
 const ProfileName kBatch("a batch");
 
-// Inputs of block 0 that no op has written by then, in order of first use.
+// Returns the inputs of block 0 that no op has written before, in order of first use.
 std::vector<const v1::VarDesc*> ReadFirst(const v1::ProgramDesc& main) {
   std::map<std::string, const v1::VarDesc*> vars;
   for (const v1::VarDesc& var : main.blocks(0).vars()) vars[var.name()] = &var;
@@ -44,7 +44,7 @@ absl::Span<const int64_t> DimsOf(const v1::VarDesc& var) {
   return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
 }
 
-// The data gives what the program is fed with, as it expects it, to each lane its own.
+// Checks that the data gives each lane the variables that the program reads, with the expected type and shape.
 absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   for (const v1::VarDesc* var : ReadFirst(o.main)) {
     if (var->persistable() || var->kind() == v1::TABLE) continue;
@@ -78,8 +78,7 @@ absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   return absl::OkStatus();
 }
 
-// Every tensor that outlives steps and is read before the program writes it has a value, of the shape that kernels
-// trust.
+// Checks that every persistable tensor that the program reads first has a value, in the shape that kernels rely on.
 absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
   for (const v1::VarDesc* var : ReadFirst(main)) {
     if (!var->persistable() || var->kind() != v1::DENSE) continue;
@@ -322,17 +321,17 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   outcome_ = StepOutcome();
   RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/false));
   channel_->SetStepSamples(std::accumulate(batch_sizes_.begin(), batch_sizes_.end(), int64_t{0}));
-  // Random numbers differ from batch to batch: each has a number of its own.
+  // Each batch has a number of its own, so that random numbers differ from batch to batch.
   const int64_t run = (step * mode_.accumulate() + batch) * mode_.workers() + options_.worker;
   const absl::Status ran = [&]() -> absl::Status {
     const StepContext context = Context(run, /*training=*/true);
     if (ahead_ == nullptr) return train_->Run(context, batch_sizes_);
-    // What the ops in between would bring has been put in its place.
+    // Skips the ops whose outputs were computed ahead and have been put in place.
     RETURN_IF_ERROR(train_->RunOps(context, batch_sizes_, 0, ahead_->begin));
     return train_->RunOps(context, batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size());
   }();
   if (const std::string bad = health_.non_finite(); !bad.empty() && !(explained_ && ran.ok())) {
-    // A step that ended for another reason has no more to say.
+    // An error with another cause is reported as it is.
     if (!ran.ok() && !absl::IsFailedPrecondition(ran)) return ran;
     explained_ = true;
     const std::string where = ExplainNonFinite(run);

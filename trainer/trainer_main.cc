@@ -1,4 +1,4 @@
-// trainer: trains, scores, or does the whole job in one process. See `trainer --help`.
+// trainer: trains, predicts, or runs the whole job in one process. See `trainer --help`.
 
 #include <unistd.h>
 
@@ -54,8 +54,7 @@ ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every varia
 namespace weir {
 namespace {
 
-// For the network to shut down when the work is over. gRPC without the threads or the memory that it needs never comes
-// to an end.
+// Limit for the network to shut down when the work is over. gRPC never finishes if it lacks threads or memory.
 constexpr absl::Duration kEnd = absl::Seconds(60);
 
 constexpr char kUsage[] =
@@ -66,11 +65,11 @@ constexpr char kUsage[] =
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
 
-// What one run needs, in the order in which it must be taken down (backwards).
+// State of one run. Members are destroyed in reverse order, as they depend on those above them.
 struct Runtime {
   Job job;
   ClusterConfig cluster;
-  // With train.device: CUDA.
+  // Set with train.device: CUDA.
   std::unique_ptr<DeviceRuntime> device;
   std::unique_ptr<DeviceMemory> device_memory;
   Programs programs;
@@ -81,7 +80,7 @@ struct Runtime {
   ProfileRun profile;
 };
 
-// The whole job in this process: one server, one trainer, whatever the job's cluster is.
+// Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
 bool IsEmbedded(const ClusterConfig& cluster) {
   return cluster.role == Role::kLocal || (cluster.role == Role::kPredict && cluster.pservers.empty());
 }
@@ -123,7 +122,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     r->cluster.trainer_id = 0;
   }
   if (r->cluster.role == Role::kPredict) {
-    // The servers read the checkpoint out of their checkpoint.dir.
+    // The servers read the checkpoint from their checkpoint.dir.
     std::string dir = std::filesystem::absolute(absl::GetFlag(FLAGS_checkpoint)).lexically_normal().string();
     while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
     if (std::filesystem::path(dir).filename().string().starts_with("step-"))
@@ -135,7 +134,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   return absl::OkStatus();
 }
 
-// Before anything else starts: a device that is not there ends the process here.
+// Runs first, so that a missing device ends the process before anything else starts.
 absl::Status OpenDevice(Runtime* r) {
   const int given = r->job.config.train().device_id();
   int rank = absl::GetFlag(FLAGS_local_rank);
@@ -184,7 +183,8 @@ absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, const 
 
 // Connects to the servers of the cluster.
 absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, int lanes) {
-  // Two over TCP, one through a socket. A file of each lane, and a few more.
+  // Each server has two TCP connections and one through a socket. Each lane has a file open; 32 more are for other
+  // uses.
   const int servers = static_cast<int>(cluster.pservers.size());
   const int files = lanes + 32;
   RETURN_IF_ERROR(WantDescriptors(
@@ -269,15 +269,16 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     if (status.ok()) {
       status = runtime.client->Done();
     } else {
-      // When the job failed elsewhere, that is the story; an error of ours ends the others. Every server hears it from
-      // here before the connections go: one that does not know would wait for this trainer, and then blame it.
+      // If the job failed elsewhere, that failure is the cause to report; an error of this trainer ends the others.
+      // Every server is told before the connections close, since otherwise it would wait for this trainer and then
+      // blame it.
       const absl::Status job = runtime.client->JobStatus();
       runtime.client->ReportFailure(status);
       if (!job.ok()) status = job;
     }
   }
   signals->OnStop({});
-  // Also of a run that failed: others may have been the cause.
+  // A failed run prints it too, as other processes may have been the cause.
   std::fputs(runtime.profile.Finish().c_str(), stdout);
   if (!IsEmbedded(runtime.cluster)) {
     signals->EndWithin(kEnd, ExitCodeOf(status),

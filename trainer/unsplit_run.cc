@@ -23,7 +23,7 @@
 namespace weir {
 namespace {
 
-// As pserver/server/learning_rates.h names what schedules keep, in digests.
+// Name of the schedules' state in digests; must equal that of pserver/server/learning_rates.h.
 constexpr char kSchedules[] = "@LR_SCHEDULE";
 
 class UnsplitRunImpl : public UnsplitRun {
@@ -85,10 +85,10 @@ class UnsplitRunImpl : public UnsplitRun {
         if (!LossIsFinite(loss, examples)) bad_loss = loss;
       }
     }
-    if (samples == 0) return absl::OkStatus();  // changes nothing
+    if (samples == 0) return absl::OkStatus();  // the step changes nothing
     for (const v1::ParamGrad& pair : pairs_) {
       if (tables_.Has(pair.param()) && tables_.SkipsRows(pair.param())) continue;
-      // Judged lane by lane, as trainers do it.
+      // Judged lane by lane, like trainers do.
       if (!sums[pair.param()].IsFinite()) bad = pair.grad();
     }
     const bool overflow = bad_loss.empty() && loss_scaler_.scale() > 1;
@@ -121,7 +121,7 @@ class UnsplitRunImpl : public UnsplitRun {
       digester.AddValues(0, values);
       for (const auto& [state, var] : parameter.states) {
         const Tensor& tensor = std::get<Tensor>(*scope_.Find(var));
-        // Bits, whatever the type.
+        // The digest takes the bits, whatever the type.
         digester.AddState(state, 0,
                           absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
       }
@@ -159,7 +159,7 @@ class UnsplitRunImpl : public UnsplitRun {
       digester.AddState(name, 0,
                         absl::MakeConstSpan(static_cast<const float*>(tensor.raw()), tensor.bytes() / sizeof(float)));
     }
-    // Steps that have taken effect; its bits, as servers keep it.
+    // updates_run_ counts the steps that have taken effect. The digest takes its bits, like servers do.
     float bits[2];
     std::memcpy(bits, &updates_run_, sizeof bits);
     digester.AddState("transactions", 0, bits);
@@ -185,7 +185,7 @@ class UnsplitRunImpl : public UnsplitRun {
             .trainers = std::max(1, trainers)};
   }
 
-  // Variables that live across steps and that schedules write: counters and rates.
+  // Finds the persistable variables that schedules write: counters and rates.
   void FindCounters(const v1::ProgramDesc& main) {
     for (const v1::OpDesc& op : main.blocks(0).ops()) {
       if (op.role() != v1::LR_SCHEDULE) continue;
@@ -238,7 +238,8 @@ class UnsplitRunImpl : public UnsplitRun {
     return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
   }
 
-  // Adds the lanes in their tree: to rows by id for a table whose update needs no more, else to a whole gradient.
+  // Adds the lanes in the order of their tree: to rows by id for a table whose update needs no more, else to a whole
+  // gradient.
   void SumLanes(const std::string& param, LaneGradients lanes, std::map<std::string, Variable>* gradients,
                 std::map<std::string, UnsplitTables::Rows>* table_rows) const {
     if (lanes.has_dense()) {
@@ -250,8 +251,8 @@ class UnsplitRunImpl : public UnsplitRun {
     }
   }
 
-  // Schedules, then merge, clips, decays and updates of the parameters that have a gradient, in the order of the
-  // program. Gradients of tables that had to be whole for it come back as rows.
+  // Runs schedules, then merge, clips, decays and updates of the parameters with a gradient, in program order.
+  // Gradients of tables that these ops needed as a whole are returned as rows.
   absl::Status Update(int64_t samples, std::map<std::string, Variable> gradients,
                       std::map<std::string, UnsplitTables::Rows>* rows) {
     std::set<std::string> present;
@@ -284,7 +285,7 @@ class UnsplitRunImpl : public UnsplitRun {
     v1::BlockDesc* block = program.mutable_blocks(0);
     google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
     bool merged = false;
-    std::set<std::string> there;  // what ops may read
+    std::set<std::string> there;  // variables that ops may read
     for (const v1::VarDesc& var : block->vars()) {
       if (var.persistable()) there.insert(var.name());
     }
@@ -304,7 +305,7 @@ class UnsplitRunImpl : public UnsplitRun {
                           std::any_of(op.param_grads().begin(), op.param_grads().end(),
                                       [&](const v1::ParamGrad& pair) { return present.contains(pair.param()); });
       if (!wanted) continue;
-      // An op over several parameters (a norm) does without those that have no gradient in this step.
+      // An op over several parameters (a norm) skips those without a gradient in this step.
       if (op.param_grads_size() > 1) {
         for (v1::OpSlot& slot : *op.mutable_inputs()) {
           auto* vars = slot.mutable_vars();
@@ -338,7 +339,7 @@ class UnsplitRunImpl : public UnsplitRun {
   std::vector<v1::ParamGrad> pairs_;
   std::vector<std::string> losses_;
   std::map<std::string, Parameter, std::less<>> parameters_;
-  // By the parameters that have a gradient: nearly always all of them.
+  // Keyed by the parameters with a gradient, which are nearly always all of them.
   std::map<std::set<std::string>, std::unique_ptr<Executor>> updaters_;
 };
 

@@ -28,9 +28,9 @@
 namespace weir {
 namespace {
 
-// Variables named in a report; a wrong layer soon changes every parameter.
+// Variables named in a report. A wrong layer soon changes every parameter, so more would not help.
 constexpr size_t kNamed = 12;
-// Waits of a split set in one process; one that stands still is a finding too.
+// Limit for a wait inside the split run; a run that hangs is a finding too.
 constexpr double kDeadlineSeconds = 60;
 
 struct Difference {
@@ -38,7 +38,7 @@ struct Difference {
   std::string where;
 };
 
-// "rows 3 to 5", "elements 3 to 5" of a vector.
+// Returns "rows 3 to 5", or "elements 3 to 5" for a vector.
 std::string RowsText(int64_t first, int64_t last, int64_t row) {
   const char* const what = row > 1 ? "row" : "element";
   first /= row;
@@ -46,7 +46,7 @@ std::string RowsText(int64_t first, int64_t last, int64_t row) {
   return first == last ? absl::StrCat(what, " ", first) : absl::StrCat(what, "s ", first, " to ", last);
 }
 
-// The whole cluster: servers, and one trainer after the other in threads of their own.
+// The whole cluster: the servers, and the trainers on threads of their own.
 class SplitRun {
  public:
   SplitRun(const Job& job, const VerifyOptions& options)
@@ -117,16 +117,16 @@ class SplitRun {
           ends[t] = result.status();
           skipped[t] = result.ok() && result->outcome.skipped ? 1 : 0;
         }
-        // So that the others end too.
+        // Reports the failure so that the other trainers end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
       }));
     }
     for (std::thread& thread : threads) thread.join();
     for (size_t t = 0; t < ends.size(); ++t) {
-      // The first cause, not what it did to the others.
+      // Returns the first cause rather than an error that it caused elsewhere.
       if (!ends[t].ok()) return clients_[t]->JobStatus().ok() ? ends[t] : clients_[t]->JobStatus();
     }
-    // A skipped step is one for all.
+    // All trainers skip the same steps.
     loss_scaler_.StepDone(skipped[0] != 0);
     return absl::OkStatus();
   }
@@ -147,7 +147,7 @@ class SplitRun {
     return table;
   }
 
-  // What a trainer has received; nullptr when its program has no such variable.
+  // Returns the value that a trainer has received; nullptr if its program has no such variable.
   const Tensor* Received(size_t trainer, const std::string& parameter) const {
     const Variable* var = sessions_[trainer]->Find(0, parameter);
     const Tensor* tensor = var == nullptr ? nullptr : std::get_if<Tensor>(var);
@@ -162,14 +162,14 @@ class SplitRun {
   const VerifyOptions& options_;
   LossScaler loss_scaler_;
   ThreadPool pool_;                                 // of the servers
-  std::vector<std::unique_ptr<ThreadPool>> pools_;  // of each trainer, as they have in processes of their own
+  std::vector<std::unique_ptr<ThreadPool>> pools_;  // one per trainer, as in separate processes
   Programs trainer_;
   std::unique_ptr<InProcessServers> servers_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 
-// Where two sums of one variable part: rows of a parameter, shards of a table.
+// Describes where two sums of one variable differ: rows of a parameter, shards of a table.
 std::string Ranges(const UnsplitRun& whole, const std::string& name, const VariableDigestSum& a,
                    const VariableDigestSum& b) {
   int first = -1, last = -1, count = 0;
@@ -214,7 +214,7 @@ std::vector<Difference> OnTrainers(const UnsplitRun& whole, const SplitRun& spli
     const absl::Span<const float> expected = whole.Values(name);
     for (size_t t = 0; t < split.trainers(); ++t) {
       const Tensor* received = split.Received(t, name);
-      // A trainer that fetches rows, or whose program reads nothing of it, has no whole copy.
+      // A trainer that fetches rows, or whose program does not read the parameter, has no whole copy.
       if (received == nullptr) continue;
       if (received->size() != static_cast<int64_t>(expected.size())) {
         found.push_back(
@@ -251,13 +251,13 @@ VerifyReport Differs(int64_t step, const std::vector<Difference>& found, VerifyR
   return report;
 }
 
-// The split set itself did not get through: an error is a difference as well.
+// Reports that the split run ended with an error, which counts as a difference.
 VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector<std::string>& names,
                      VerifyReport report) {
   report.equal = false;
   report.step = step;
   const std::string message(status.message());
-  // The longest name that the message has: "deep.w" stands in "deep.w.block1" too.
+  // Takes the longest name in the message, since "deep.w" is part of "deep.w.block1".
   for (const std::string& name : names) {
     if (name.size() > report.variable.size() && message.find(name) != std::string::npos) report.variable = name;
   }

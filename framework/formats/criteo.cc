@@ -1,7 +1,7 @@
 // The Criteo text layout: label, integers, hexadecimal categoricals, tab-separated, empty field = missing.
 //
-// Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... A number that is no short
-// integer takes a slower way and may be any finite decimal number.
+// Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... The fast parsers read short
+// integers; a line with any other finite decimal number takes the plain parser.
 
 #include <charconv>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 constexpr uint64_t kBytes = 0x0101010101010101ULL;  // times b: b in every byte
 
-// Eight hexadecimal digits at once, the first in the lowest byte. False when one is none.
+// Reads eight hexadecimal digits at once, the first in the lowest byte. Returns false if a byte is not a digit.
 inline bool HexDigits8(uint64_t x, uint32_t* value) {
   const uint64_t letter = (x & (kBytes * 0x40)) >> 6;  // 1 in the bytes with bit 0x40: letters, if valid
   const uint64_t letters = letter * 0xFF;
@@ -42,12 +42,12 @@ inline bool HexDigits8(uint64_t x, uint32_t* value) {
   return true;
 }
 
-// Four words of eight hexadecimal digits, as HexDigits8 reads them. What is none sets *bad.
+// Reads four words of eight hexadecimal digits like HexDigits8. Sets *bad if a byte is not a digit.
 inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
   __m128i valid = _mm_set1_epi8(-1);
   const auto pairs = [&](uint64_t first, uint64_t second) {
     const __m128i x = _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
-    // Distances from '0' and from 'a', shifted so that a signed comparison sees what is below as large.
+    // Distances from '0' and from 'a', shifted so that a signed comparison sees smaller characters as large.
     const __m128i digit = _mm_sub_epi8(x, _mm_set1_epi8('0'));
     const __m128i letter = _mm_sub_epi8(_mm_or_si128(x, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
     const __m128i sign = _mm_set1_epi8(-128);
@@ -56,7 +56,7 @@ inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
     valid = _mm_and_si128(valid, _mm_or_si128(is_digit, is_letter));
     const __m128i nibbles =
         _mm_or_si128(_mm_and_si128(is_digit, digit), _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
-    // Two digits a byte, in every second one.
+    // Joins two digits to a byte, in every second byte.
     return _mm_and_si128(_mm_or_si128(_mm_slli_epi16(nibbles, 4), _mm_srli_epi16(nibbles, 8)), _mm_set1_epi16(0xFF));
   };
   const __m128i bytes = _mm_packus_epi16(pairs(words[0], words[1]), pairs(words[2], words[3]));
@@ -73,10 +73,10 @@ inline int HexDigit(char c) {
   return -1;
 }
 
-constexpr int kMostFields = 256;  // of a line whose fields are found before they are read
+constexpr int kMostFields = 256;  // limit of the AVX-512 parser, which finds all fields of a line first
 
-// Where the tabs of a line of `size` bytes are, and then its end: `fields` of them in `ends`, which has room for 64
-// more; false when the line has another number of fields.
+// Writes the positions of the tabs of a line of `size` bytes, and then its end, to `ends`, which has room for `fields`
+// + 64. Returns false if the line does not have `fields` fields.
 WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
   const __m512i tab = _mm512_set1_epi8('\t');
   int found = 0;
@@ -93,8 +93,8 @@ WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int
   return found + 1 == fields;
 }
 
-// Eight fields, of those in `there`: their first eight bytes and their sizes. ends[-1] is where the field before the
-// first one ends.
+// Loads the first eight bytes, and the sizes, of the fields in the mask `there` of eight fields. ends[-1] is the end of
+// the field before the first one.
 WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
   const __m512i begins =
       _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
@@ -102,7 +102,8 @@ WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends,
   return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), there, begins, line, 1);
 }
 
-// Whole numbers of up to eight characters, a sign included; what is missing is NaN. False when one is none, or longer.
+// Reads integers of up to eight characters, sign included; an empty field becomes NaN. Returns false if a field is no
+// such integer.
 WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, float* out) {
   const __m512i eight = _mm512_set1_epi64(8);
   for (int i = 0; i < n; i += 8) {
@@ -125,8 +126,8 @@ WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, fl
   return true;
 }
 
-// Hexadecimal numbers of up to eight digits: `ids` gets those that are there, and has room for seven more. Their
-// number, or -1 when one is none, or longer.
+// Reads hexadecimal numbers of up to eight digits. Writes those present to `ids`, which has room for seven more.
+// Returns how many are present, or -1 if a field is no such number.
 WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
   const __m512i eight = _mm512_set1_epi64(8);
   const __m512i zeros = _mm512_set1_epi8('0');
@@ -206,7 +207,8 @@ class CriteoParser : public LineParser {
   }
 
  private:
-  // A line whose numbers are integers of up to eight characters; false leaves it to ParsePlain.
+  // Parses a line whose numbers are integers of up to eight characters. Returns false for any other line, which
+  // ParsePlain then parses or explains.
   bool ParseFast(std::string_view line, Example* example) const {
     const char* p = line.data();
     const char* const end = p + line.size();
@@ -227,7 +229,7 @@ class CriteoParser : public LineParser {
       }
       p = tab + 1;
     }
-    // Four at a time, so up to three more than there are.
+    // HexWords4 writes four ids at a time, so up to three more than there are.
     example->ids.resize(static_cast<size_t>(categoricals_) + 3);
     int64_t* const ids = example->ids.data();
     uint16_t* const counts = example->counts.data();
@@ -254,14 +256,14 @@ class CriteoParser : public LineParser {
     return true;
   }
 
-  // The same with AVX-512.
+  // Parses the same lines as ParseFast, with AVX-512.
   bool ParseAvx512(std::string_view line, Example* example) const {
     int32_t places[1 + kMostFields + 64];
     places[0] = -1;
     int32_t* const ends = places + 1;
     if (line.size() > size_t{kMostFields} * 64 || !FieldEnds(line.data(), line.size(), fields_, ends)) return false;
     if (!Numbers(line.data(), ends, 1 + integers_, example->floats.data())) return false;
-    // Eight at a time, so up to seven more than there are.
+    // HexNumbers writes eight ids at a time, so up to seven more than there are.
     const size_t most = static_cast<size_t>(categoricals_) + 7;
     if (example->ids.size() < most) example->ids.resize(most);
     const int found =
@@ -272,7 +274,7 @@ class CriteoParser : public LineParser {
     return true;
   }
 
-  // The last `size` of eight characters, from 1 to 8, with the digit 0 before them.
+  // Loads the last `size` of eight characters, 1 to 8, with the digit 0 before them.
   static uint64_t ZerosBefore(const char* p, ptrdiff_t size) {
     if (size == 8) return internal::Load8(p);
     return internal::Load8(p) << (64 - 8 * size) | (kBytes * '0') >> (8 * size);
@@ -302,7 +304,7 @@ class CriteoParser : public LineParser {
     return error == std::errc() && stop == tab && std::isfinite(*out);
   }
 
-  // Off the fast path: what is wrong with a line that is wrong.
+  // Returns the error of a line that ParsePlain cannot read. Slow, since only bad lines get here.
   absl::Status Explain(std::string_view line) const {
     std::vector<std::string_view> fields;
     for (size_t begin = 0;;) {

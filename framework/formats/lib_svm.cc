@@ -27,7 +27,7 @@ constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
 bool Blank(char c) { return c == ' ' || c == '\t'; }
 
-// Fields whose ends are known; false leaves the line to the plain way.
+// Reads an index whose field ends at `end`. Returns false if it is not a number.
 WEIR_INLINE bool ReadIndex(const char* p, const char* end, uint64_t* index) {
   if (end - p < 1 || end - p > 8) return p < end && ReadUnsigned(p, end, index) == end;
   bool bad = false;
@@ -42,7 +42,7 @@ WEIR_INLINE bool ReadNumber(const char* p, const char* end, float* value) {
   return !bad;
 }
 
-// Indexes of one slot.
+// A range of indexes that one slot takes.
 struct Range {
   bool any_field = true;
   int64_t field = 0;
@@ -56,7 +56,7 @@ struct Range {
   }
 };
 
-// The order of ranges.
+// Orders ranges: those of any field first, then by field and first index.
 bool Before(const Range& a, const Range& b) {
   if (a.any_field != b.any_field) return a.any_field;
   if (a.field != b.field) return a.field < b.field;
@@ -69,13 +69,13 @@ struct Pair {
   float value = 1;
 };
 
-// Lines whose pairs are found before they are read, eight at a time: "label index:value index:value ..." with one blank
-// or tab between, and no more than eight characters in a number.
+// The AVX-512 parser finds all pairs of a line before it reads them, eight at a time. It takes lines of "label
+// index:value index:value ..." with one blank or tab between pairs and at most eight characters in a number.
 constexpr int kMostPairs = 512;
 constexpr int kNearRanges = 4;  // one in twenty features is missing in logs of clicks
 
-// Where the fields of such a line end: ends[0] for the label, ends[2i + 1] and ends[2i + 2] for the two of pair i.
-// `ends` has room for 64 more than 2 * kMostPairs + 1. The number of pairs, or -1 for another line.
+// Writes where the fields of such a line end: ends[0] for the label, ends[2i + 1] and ends[2i + 2] for index and value
+// of pair i. `ends` has room for 64 more than 2 * kMostPairs + 1. Returns the number of pairs, or -1 for another line.
 WEIR_FOR_FIELDS512 int PairEnds(const char* line, size_t size, int32_t* ends) {
   const __m512i blank = _mm512_set1_epi8(' '), tab = _mm512_set1_epi8('\t'), colon = _mm512_set1_epi8(':');
   int found = 0;
@@ -85,7 +85,7 @@ WEIR_FOR_FIELDS512 int PairEnds(const char* line, size_t size, int32_t* ends) {
     const __m512i text = _mm512_maskz_loadu_epi8(there, line + at);
     const uint64_t colons = _mm512_cmpeq_epi8_mask(text, colon);
     const uint64_t marks = colons | _mm512_cmpeq_epi8_mask(text, blank) | _mm512_cmpeq_epi8_mask(text, tab);
-    // A blank and a colon in turns.
+    // A valid line alternates between a blank and a colon.
     const uint64_t expected = _pdep_u64(found % 2 == 0 ? 0xAAAAAAAAAAAAAAAAULL : 0x5555555555555555ULL, marks);
     const int count = __builtin_popcountll(marks);
     if (colons != expected || found + count > 2 * kMostPairs) return -1;
@@ -96,14 +96,15 @@ WEIR_FOR_FIELDS512 int PairEnds(const char* line, size_t size, int32_t* ends) {
   return found % 2 == 0 ? found / 2 : -1;
 }
 
-// The numbers of pairs. False leaves the line to another way. There is room for seven more behind each.
+// Reads the numbers of the pairs. Returns false if the line needs another parser. `indexes` and `values` have room for
+// seven more.
 WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pairs, uint64_t* indexes, float* values) {
   const __m512i one = _mm512_set1_epi64(1), seven = _mm512_set1_epi64(7), low = _mm512_set1_epi64(0xFFFFFFFF);
   const __m512i zeros = _mm512_set1_epi8('0'), nine = _mm512_set1_epi8(9), zero = _mm512_setzero_si512();
   const __m256 powers = _mm256_setr_ps(1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f);
   for (int i = 0; i < pairs; i += 8) {
     const __mmask8 there = static_cast<__mmask8>(pairs - i >= 8 ? 0xFF : (1 << (pairs - i)) - 1);
-    // The end before the index, and its own in the upper half.
+    // Each lane holds the end before the index and, in the upper half, the end of the index.
     const __m512i around = _mm512_maskz_loadu_epi64(there, ends + 2 * i);
     const __m512i begins = _mm512_add_epi64(_mm512_and_si512(around, low), one),
                   index_ends = _mm512_srli_epi64(around, 32);
@@ -111,7 +112,7 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
     const __m512i value_ends = _mm512_and_si512(_mm512_maskz_loadu_epi64(there, ends + 2 * i + 2), low);
     const __m512i index_sizes = _mm512_sub_epi64(index_ends, begins);
     __m512i sizes = _mm512_sub_epi64(value_ends, value_begins);
-    // From 1 to 8.
+    // Sizes must be 1 to 8; a size of 0 wraps around and is too large.
     if (_mm512_mask_cmpgt_epu64_mask(there, _mm512_sub_epi64(index_sizes, one), seven) != 0) return false;
     if (_mm512_mask_cmpgt_epu64_mask(there, _mm512_sub_epi64(sizes, one), seven) != 0) return false;
 
@@ -134,7 +135,8 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
     __m256 power = _mm256_set1_ps(1.0f);
     if (pointed != 0) {
       if (_mm512_mask_cmpeq_epi64_mask(pointed, sizes, one) != 0) return false;
-      // The digits before the first point move up by its place. A second one stays and is no digit.
+      // The digits before the first point move up by one place. A second point stays in place and is rejected as no
+      // digit.
       const __m512i lowest = _mm512_and_si512(points, _mm512_sub_epi64(zero, points));
       const __m512i before = _mm512_sub_epi64(lowest, one);
       const __m512i until = _mm512_or_si512(_mm512_slli_epi64(before, 8), _mm512_set1_epi64(0xFF));
@@ -145,7 +147,7 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
       power = _mm256_permutevar8x32_ps(powers, behind_point);
     }
     if (_mm512_cmpgt_epu8_mask(digits, nine) != 0) return false;
-    // A quotient of two floats, and so rounded once; or eight digits, divided by 1.
+    // Rounds once: up to seven digits and their power of ten are exact floats; eight digits are divided by 1.
     const __m256 magnitudes = _mm256_div_ps(_mm512_cvtepu64_ps(CombineDigits(digits)), power);
     _mm256_storeu_ps(values + i, _mm256_mask_xor_ps(magnitudes, negative, magnitudes, _mm256_set1_ps(-0.0f)));
   }
@@ -170,14 +172,14 @@ class LibSvmParser : public LineParser {
   // Puts the pairs of one line into an example.
   class Filler {
    public:
-    // The line has at most `pairs` of them.
+    // `pairs` is an upper bound of the pairs of the line.
     Filler(const LibSvmParser& parser, size_t pairs, Example* example);
-    // What is wrong with it, or null.
+    // Returns the error of the pair, or null if it is good.
     const char* Add(const Pair& pair);
     void Finish();
 
    private:
-    // Null: no slot takes it.
+    // Returns null if no slot takes the pair.
     const Range* Find(const Pair& pair);
     const Range* Search(const Pair& pair);
 
@@ -191,11 +193,11 @@ class LibSvmParser : public LineParser {
     size_t added_ = 0;
     uint32_t last_slot_ = 0;
     bool in_order_ = true;
-    const Range* near_;  // of the pair before
+    const Range* near_;  // range of the pair before
   };
 
   bool ParseFast(std::string_view line, Example* example) const;
-  // A line without fields and weights whose ids stand in the order of their slots.
+  // Parses a line without fields and weights whose ids are in the order of their slots. Returns false for any other.
   bool ParseAvx512(std::string_view line, Example* example) const;
   absl::Status ParsePair(std::string_view word, Pair* pair) const;
 
@@ -217,14 +219,14 @@ LibSvmParser::Filler::Filler(const LibSvmParser& parser, size_t pairs, Example* 
 }
 
 inline __attribute__((always_inline)) const Range* LibSvmParser::Filler::Find(const Pair& pair) {
-  // Lines ascend as a rule: the range of the pair before, or the next.
+  // Indexes usually ascend, so the range of the pair before or the next one fits.
   if (near_->Takes(pair.field, pair.index)) return near_;
   if (near_ + 1 < ranges_.data() + ranges_.size() && near_[1].Takes(pair.field, pair.index)) return ++near_;
   return Search(pair);
 }
 
 const Range* LibSvmParser::Filler::Search(const Pair& pair) {
-  // The last range that does not begin behind the pair: of its field, or of any.
+  // Looks for the last range that begins at or before the pair, among ranges of its field, then of any field.
   for (const Range& sought : {Range{.any_field = false, .field = pair.field, .first = pair.index},
                               Range{.any_field = true, .first = pair.index}}) {
     const auto behind = std::upper_bound(ranges_.begin(), ranges_.end(), sought, Before);
@@ -265,7 +267,7 @@ void LibSvmParser::Filler::Finish() {
   example_.ids.resize(added_);
   if (weights_ != nullptr) example_.weights.resize(added_);
   if (!in_order_) SortIds(example_.scratch_slots, &example_);
-  // All but the label, which is the first.
+  // Skips the label, which is the first float.
   for (size_t i = 1; i < example_.floats.size(); ++i) {
     if (std::isnan(floats_[i])) floats_[i] = 0;
   }
@@ -274,7 +276,7 @@ void LibSvmParser::Filler::Finish() {
 bool LibSvmParser::ParseFast(std::string_view line, Example* example) const {
   const char* p = line.data();
   const char* const end = p + line.size();
-  // A pair takes three bytes and a blank in front.
+  // A pair takes at least three bytes and a blank in front.
   Filler filler(*this, line.size() / 4 + 1, example);
   Marks marks(p, end, ' ', '\t', ':');
   const char* mark = marks.Next();
@@ -326,7 +328,7 @@ bool LibSvmParser::ParseAvx512(std::string_view line, Example* example) const {
   for (int i = 0; i < pairs; ++i) {
     const uint64_t index = indexes[i];
     if (index < range->first || index > range->last) {
-      // Lines ascend as a rule, with gaps.
+      // Indexes usually ascend with small gaps, so the next few ranges are tried before a binary search.
       const Range* next = range;
       for (int step = 0; step < kNearRanges && index > next->last && next + 1 < end; ++step) ++next;
       if (index < next->first || index > next->last) {

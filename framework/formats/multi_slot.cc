@@ -1,7 +1,7 @@
 // MultiSlot text: per line, for each slot in order, a count n and n values, separated by blanks or tabs.
 //
-// Ids are any int64; an unsigned one from 2^63 on stands for the int64 of the same bits. An id may carry ":weight". A
-// FLOAT slot has `dim` values, or 0: missing.
+// Ids are any int64; an unsigned number from 2^63 on stands for the int64 with the same bits. An id may carry
+// ":weight". A FLOAT slot has `dim` values, or 0 values if it is missing.
 
 #include <algorithm>
 #include <limits>
@@ -24,11 +24,11 @@ namespace {
 
 bool Blank(char c) { return c == ' ' || c == '\t'; }
 
-// Words of a line, one after the other.
+// Splits a line into words.
 class Words {
  public:
   explicit Words(std::string_view line) : p_(line.data()), end_(p_ + line.size()) {}
-  // Empty at the end of the line.
+  // Returns an empty word at the end of the line.
   std::string_view Next() {
     while (p_ < end_ && Blank(*p_)) ++p_;
     const char* const begin = p_;
@@ -80,8 +80,8 @@ class MultiSlotParser : public LineParser {
   }
 
  private:
-  // The words of a line, each of one blank behind the one before. An empty one stands for what is left to ParsePlain,
-  // too: the end of the line, or several blanks.
+  // Splits a line into words that are separated by exactly one blank. Returns an empty word at the end of the line and
+  // at a second blank, where ParseFast gives up.
   class ShortWords {
    public:
     explicit ShortWords(std::string_view line)
@@ -101,7 +101,8 @@ class MultiSlotParser : public LineParser {
     Marks blanks_;
   };
 
-  // What a line has that is right and as most are; false leaves it to ParsePlain.
+  // Parses a line in the common layout: one blank between words and no weights. Returns false for any other line, which
+  // ParsePlain then parses or explains.
   bool ParseFast(std::string_view line, Example* example) const {
     ShortWords words(line);
     bool bad = false;
@@ -120,7 +121,7 @@ class MultiSlotParser : public LineParser {
         if (!ReadFloats(slot, count, &words, example)) return false;
         continue;
       }
-      // As many as the line has room for: see above.
+      // Stays within `ids` whatever `count` says: ids has room for every word of the line.
       for (uint64_t i = 0; i < count; ++i) {
         if (!ReadWordAsId(words.Next(), id, &bad)) return false;
         id += !slot.skip;
@@ -218,8 +219,8 @@ class MultiSlotParser : public LineParser {
     return absl::OkStatus();
   }
 
-  const std::vector<DataSlot> in_;  // in order of the line
-  std::vector<int> order_;          // of slots of ids, as a line has them
+  const std::vector<DataSlot> in_;  // in the order of the line
+  std::vector<int> order_;          // slots of ids in the order of the line
   bool ids_in_order_ = true;
 };
 

@@ -31,22 +31,22 @@ bool IsPerSample(const v1::VarDesc& var) {
          (var.dims_size() == 1 || (var.dims_size() == 2 && var.dims(1) == 1));
 }
 
-// What autodiff knows of a variable of the forward program.
+// State of one variable of the forward program.
 struct VarState {
   const v1::VarDesc* desc = nullptr;
-  // The op that writes it; -1 for data and parameters.
+  // Index of the op that writes it; -1 for data and parameters.
   int producer = -1;
   int writers = 0;
-  // Smallest op that reads it; ops.size() when none does.
+  // Smallest index of an op that reads it; ops.size() if no op does.
   int first_use = 0;
-  // A trainable parameter, or computed from one.
+  // True for a trainable parameter and for values computed from one.
   bool wants_gradient = false;
-  // Computed from data.
+  // True for values computed from data.
   bool from_data = false;
 
-  // Gradients that reach it, by place of use: (op, slot, position). Values are names in the emitted ops.
+  // Contributions to its gradient by place of use: (op, slot, position). The values are names in the emitted ops.
   std::map<std::tuple<int, int, int>, std::string> uses;
-  // Its whole gradient, when all uses are there; empty when there are none.
+  // Name of its whole gradient once all uses are known; empty if it has none.
   std::string gradient;
 };
 
@@ -64,8 +64,8 @@ class Backward {
     }
     for (int i = ops_ - 1; i >= 0; --i) {
       RETURN_IF_ERROR(Differentiate(i));
-      // What this op is the first to read has all its gradients now. In order of slots, so that the program is a
-      // function of the program.
+      // Variables that op i is the first to read have all their contributions now. Slots are walked in order, so that
+      // the emitted program depends on the input program alone.
       for (const v1::OpSlot& slot : block_.ops(i).inputs()) {
         for (const std::string& name : slot.vars()) {
           VarState& var = vars_.at(name);
@@ -76,7 +76,7 @@ class Backward {
     return absl::OkStatus();
   }
 
-  // Appends what Run has found.
+  // Appends the ops that Run has emitted.
   absl::Status Emit(v1::ProgramDesc* program) {
     Rename();
     MarkParameters();
@@ -184,13 +184,13 @@ class Backward {
       const std::string seed = Fresh(loss.var());
       Append(MakeOp("fill_like_batch", {{"X", {loss.var()}}}, {{"Out", {seed}}},
                     {AttrF("value", loss.weight()), AttrB("scalar_times_batch", scalar)}));
-      // Behind every use by an op.
+      // Sorts behind every use by an op.
       var.uses.emplace(std::make_tuple(ops_, 0, i), seed);
     }
     return absl::OkStatus();
   }
 
-  // A scalar must be a mean of [B, 1], free of data, or a weighted sum of such.
+  // Checks that a scalar loss is a mean of [B, 1], free of data, or a weighted sum of such scalars.
   absl::Status CheckScalar(const std::string& title, const std::string& name) const {
     std::vector<std::string> open = {name};
     std::set<std::string> done;
@@ -222,7 +222,7 @@ class Backward {
     return absl::OkStatus();
   }
 
-  // Makes the whole gradient of a variable whose uses have all been seen.
+  // Emits the whole gradient of a variable whose uses have all been seen.
   absl::Status Finish(VarState* var) {
     if (var->uses.empty()) return absl::OkStatus();
     const std::string& name = var->desc->name();
@@ -238,7 +238,7 @@ class Backward {
         terms.push_back(term);
         renamed_[term] = absl::StrCat(whole, "@", terms.size() - 1);
       }
-      // A name that no other renaming can meet.
+      // Fresh names cannot collide with another renaming.
       const std::string sum = Fresh(name);
       renamed_[sum] = whole;
       Append(MakeOp("sum", {{"X", std::move(terms)}}, {{"Out", {sum}}}));
@@ -247,7 +247,7 @@ class Backward {
     return absl::OkStatus();
   }
 
-  // A name for one gradient of `var`, replaced when all are known.
+  // Returns a provisional name for one contribution to the gradient of `var`; Rename replaces it.
   std::string Fresh(const std::string& var) {
     std::string name = absl::StrCat("\n", fresh_++, "\n", var);
     like_name_[name] = var;
@@ -341,7 +341,7 @@ class Backward {
     emitted_.push_back(std::move(op));
   }
 
-  // Gives every gradient its last name.
+  // Replaces provisional names by the final names of gradients.
   void Rename() {
     const auto rename = [this](google::protobuf::RepeatedPtrField<v1::OpSlot>* slots) {
       for (v1::OpSlot& slot : *slots) {
@@ -377,12 +377,12 @@ class Backward {
     }
   }
 
-  // Lets the op's shape rule have the last word on one new output.
+  // Applies the op's shape rule to one new output; the rule overrides the guess in `desc`.
   static absl::Status Infer(const v1::OpDesc& op, const ProgramBuilder& builder, v1::VarDesc* desc) {
     const VarLookup find = [&](std::string_view name) -> const v1::VarDesc* {
       return name == desc->name() ? desc : builder.FindVar(name);
     };
-    // Signature errors, and errors of the rule, are reported by AddOp, which follows.
+    // AddOp, which follows, reports errors of the signature and of the rule.
     const OpDef* def = OpRegistry::Global().Find(op.type());
     if (def == nullptr || !CheckSignature(op, builder_lookup(builder), /*outputs_may_be_new=*/true).ok()) {
       return absl::OkStatus();
@@ -406,7 +406,8 @@ class Backward {
   std::map<std::string, VarState> vars_;
   std::vector<v1::OpDesc> emitted_;
   int fresh_ = 0;
-  // Provisional name to its forward variable, to its last name; last name to the description it resembles.
+  // Keyed by provisional name: its forward variable, and its final name. Keyed by final name: the variable it
+  // resembles.
   std::unordered_map<std::string, std::string> like_name_;
   std::unordered_map<std::string, std::string> renamed_;
   std::unordered_map<std::string, const v1::VarDesc*> like_;

@@ -1,4 +1,4 @@
-// Programs read from their text: framework/graph/program_text.h says what it looks like.
+// Parses the text form of programs; framework/graph/program_text.h describes the format.
 #include <cctype>
 #include <charconv>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace {
 
 absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
-// One line and a place in it. Every Take* returns an error that names the place.
+// Cursor in one line. Every Take* returns an error that names the position.
 class Line {
  public:
   Line(std::string_view text, const std::string& file, int number) : text_(text), file_(file), number_(number) {
@@ -50,7 +50,7 @@ class Line {
   absl::Status Take(std::string_view symbol) {
     return TryTake(symbol) ? absl::OkStatus() : Expected(absl::StrCat("'", Absl(symbol), "'"));
   }
-  // A word of letters, digits and _, without what may follow it.
+  // Returns the word of letters, digits and _ at the cursor; does not check what follows it.
   std::string_view PeekWord() const {
     size_t n = 0;
     while (at_ + n < text_.size() &&
@@ -60,7 +60,7 @@ class Line {
   }
   bool TryTakeWord(std::string_view word) { return PeekWord() == word && TryTake(word); }
 
-  // False for "~".
+  // Returns false for "~", which stands for no name.
   absl::StatusOr<bool> TakeName(std::string* name) {
     if (TryTake("~")) return false;
     if (LooksAt("\"")) {
@@ -100,7 +100,7 @@ class Line {
     return absl::OkStatus();
   }
 
-  // "-1", "0.5", "1e-3", "-inf", "nan"; empty when there is none.
+  // Returns a number such as "-1", "0.5", "1e-3", "-inf" or "nan"; empty if there is none.
   std::string PeekNumber() const {
     size_t n = 0;
     while (at_ + n < text_.size()) {
@@ -123,7 +123,7 @@ class Line {
     return absl::OkStatus();
   }
 
-  // What stands between here and the brace that closes the one just taken; takes that too.
+  // Parses the text up to the brace that closes the one just taken, and takes that brace too.
   absl::Status TakeBraced(google::protobuf::Message* message) {
     const size_t begin = at_;
     size_t end = at_;
@@ -141,7 +141,7 @@ class Line {
     Skip();
     return absl::OkStatus();
   }
-  // Everything to the end of the line.
+  // Parses the rest of the line.
   absl::Status TakeMessage(google::protobuf::Message* message) {
     RETURN_IF_ERROR(ParseTextProtoFragment(rest(), file_, number_, column(), message));
     at_ = text_.size();
@@ -192,7 +192,7 @@ class Parser {
   }
 
  private:
-  // Moves to the next line that says something. False at the end of the text.
+  // Moves to the next line with content. Returns false at the end of the text.
   absl::StatusOr<bool> NextLine() {
     while (next_ < text_.size()) {
       const size_t end = std::min(text_.find('\n', next_), text_.size());
@@ -225,7 +225,7 @@ class Parser {
     return line.TakeEnd();
   }
 
-  // A text message that ends with a line of '}' alone.
+  // Parses a text message that ends with a line of '}' alone.
   absl::Status Plan(Line& line) {
     RETURN_IF_ERROR(line.Take("{"));
     RETURN_IF_ERROR(line.TakeEnd());
@@ -257,7 +257,7 @@ class Parser {
       if (!more) return line.Error("a block without its '}'");
       Line inner = current();
       if (inner.TryTake("}")) return inner.TakeEnd();
-      // "var x" is a variable; an op begins with "type(", "Slot=" or, without an output name, a quote or '~'.
+      // "var x" declares a variable; an op begins with "type(", "Slot=" or, without an output name, a quote or '~'.
       if (inner.PeekWord() == "var" && inner.rest().substr(3, 1) == " ") {
         inner.TryTakeWord("var");
         RETURN_IF_ERROR(Var(inner, block->add_vars()));
@@ -302,7 +302,7 @@ class Parser {
   }
 
   absl::Status Op(Line& line, v1::OpDesc* op) {
-    // Outputs come first; whether there are any shows after the first name: "Out=" or "relu(".
+    // Outputs come first. The token after the first name tells whether there are any: "Out=" or "relu(".
     std::string first;
     ASSIGN_OR_RETURN(bool has, line.TakeName(&first));
     if (line.LooksAt("=")) {
@@ -434,7 +434,7 @@ class Parser {
     return token.find_first_of(".eEn") != std::string::npos;  // "inf" and "nan" have an n
   }
 
-  // The first element says what the list holds, unless a word before it did.
+  // The first element decides the type of the list, unless a word before the list has named it.
   absl::Status List(Line& line, v1::OpAttr* attr) {
     RETURN_IF_ERROR(line.Take("["));
     for (bool first = true; !line.TryTake("]"); first = false) {
@@ -492,8 +492,8 @@ class Parser {
   const std::string_view text_;
   const std::string& file_;
   std::string_view line_;
-  size_t begin_ = 0;  // of line_
-  size_t next_ = 0;   // of the line after it
+  size_t begin_ = 0;  // offset of line_
+  size_t next_ = 0;   // offset of the line after it
   int number_ = 0;
   v1::ProgramDesc program_;
 };

@@ -33,7 +33,7 @@ absl::StatusOr<Declaration> Declared(const v1::OpDesc& op) {
   return declared;
 }
 
-// Follows the block from op to op and knows whose values each buffer holds.
+// Follows the block op by op and knows which variable each buffer holds.
 class Walk {
  public:
   explicit Walk(const SharedBuffers& buffer_of) : buffer_of_(buffer_of) {}
@@ -54,7 +54,7 @@ class Walk {
   }
 
  private:
-  // What is cut by reference lives in the memory of the whole, which is then nobody's to overwrite.
+  // A view shares the memory of the whole variable, so no later op may overwrite that buffer.
   void NoteViews(const v1::OpDesc& op) {
     if (op.type() != "split_byref" || op.inputs_size() != 1 || op.inputs(0).vars_size() != 1) return;
     const std::string& whole = op.inputs(0).vars(0);
@@ -103,7 +103,7 @@ class Walk {
     return absl::OkStatus();
   }
 
-  // The rule speaks of the first variable of each slot.
+  // In-place rules apply to the first variable of each slot.
   static bool InPlace(const OpDef& def, const v1::OpSlot& input, const std::string& output, const std::string& read) {
     for (const InPlaceRule& rule : def.in_place) {
       if (rule.input != input.name() || rule.output != output) continue;

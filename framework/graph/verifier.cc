@@ -29,12 +29,12 @@ absl::Status At(std::string_view place, const absl::Status& status) {
 
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
-// What gate ops may be reading while lanes go on, in one block.
+// Tracks, in one block, the variables that gate ops may still be reading while lanes go on.
 class GateReads {
  public:
-  // Op `i` is the next one. InvalidArgument when it overwrites, in a lane, what a gate before it reads.
+  // Takes op `i` next. InvalidArgument if it overwrites, in a lane, a variable that an earlier gate op reads.
   absl::Status Pass(const std::string& place, int i, const v1::OpDesc& op, const OpDef& def, const VarLookup& find) {
-    // Once for all lanes, after all gates.
+    // Step ops run once for all lanes, after all gate ops have finished.
     const bool step = def.scope == OpScope::kStep || op.role() == v1::OPTIMIZE || op.role() == v1::INIT ||
                       op.role() == v1::LR_SCHEDULE;
     if (step) {
@@ -55,7 +55,7 @@ class GateReads {
         }
         views_.erase(var);
         if (op.role() != v1::DIST) continue;
-        // The pieces of a gradient may share its memory.
+        // Pieces of a gradient may share its memory, so a gate that reads a piece reads the whole too.
         for (const v1::OpSlot& from : op.inputs()) {
           for (const std::string& whole : from.vars()) views_[var].push_back(find(whole));
         }
@@ -66,7 +66,7 @@ class GateReads {
 
  private:
   void Read(const v1::VarDesc* read, int gate) {
-    // Views of views go as deep as a file likes.
+    // Iterative, not recursive: a file may nest views arbitrarily deep.
     std::vector<const v1::VarDesc*> left = {read};
     while (!left.empty()) {
       const v1::VarDesc* const var = left.back();
@@ -79,7 +79,7 @@ class GateReads {
 
   std::unordered_map<const v1::VarDesc*, int> read_by_;  // first gate op that reads it
   std::unordered_map<const v1::VarDesc*, std::vector<const v1::VarDesc*>>
-      views_;  // of which variables it may be a view
+      views_;  // variables whose memory it may share
 };
 
 class Verifier {
@@ -179,7 +179,7 @@ class Verifier {
           absl::StrCat(place, " is ", DescribeVar(var), "; values of tables are float32, float16 or bfloat16"));
     }
     if (var.is_parameter() && !var.persistable()) return Invalid(place + " is a parameter and not persistable");
-    // Scopes keep tensors, servers keep tables. Anything else that all lanes shared would be written by all of them.
+    // Scopes keep tensors and servers keep tables. Any other shared variable would be written by all lanes at once.
     if (var.persistable() && var.kind() != v1::DENSE && var.kind() != v1::TABLE) {
       return Invalid(
           absl::StrCat(place, " is persistable and ", DescribeVar(var), "; only tensors and tables outlive a step"));
@@ -230,7 +230,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Variables that come from outside: every op that writes one also reads it.
+  // Finds variables that the program is fed: no op writes one without reading it.
   void FindFed() {
     for (int b = 0; b < program_.blocks_size(); ++b) {
       for (const v1::OpDesc& op : program_.blocks(b).ops()) {
@@ -247,7 +247,7 @@ class Verifier {
 
   absl::Status CheckOps(int b) {
     const VarLookup find = index_.Lookup(b);
-    // Of this block; an enclosing block has run as far as it needs to when an op runs this one.
+    // Variables written in this block. An enclosing block has run as far as needed when an op runs this one.
     std::unordered_set<const v1::VarDesc*> written;
     std::unordered_map<const v1::VarDesc*, int> gate_written;
     GateReads gate_reads;
@@ -292,7 +292,7 @@ class Verifier {
     return own;
   }
 
-  // A variable that is not declared is nearly always one that is spelt otherwise.
+  // Adds a suggestion: an undeclared variable is usually a misspelt one.
   absl::Status WithSuggestion(int b, const v1::OpDesc& op, const absl::Status& status) const {
     if (status.code() != absl::StatusCode::kNotFound) return status;
     for (const auto* slots : {&op.inputs(), &op.outputs()}) {
@@ -329,7 +329,7 @@ class Verifier {
     if (!outputs.ok()) return At(place, outputs.status());
     for (const v1::VarDesc& inferred : *outputs) {
       const v1::VarDesc* declared = find(inferred.name());
-      // -1 stands for a number that is known when the op runs: neither promise may be made of the other.
+      // -1 stands for a dimension known only at run time, so neither declaration implies the other.
       if (declared->kind() == inferred.kind() && declared->dtype() == inferred.dtype() &&
           Dims(*declared) == Dims(inferred)) {
         continue;
@@ -384,7 +384,7 @@ class Verifier {
                                 param.name(), "' is ", DescribeVar(param)));
   }
 
-  // A parameter and its gradient have the same shape; rows agree but for the height.
+  // Checks that a parameter and its gradient have the same shape; gradients by rows may differ in height.
   absl::Status CheckPair(const std::string& place, const v1::VarDesc& param, const v1::VarDesc& grad) const {
     const bool agree = grad.kind() == v1::SELECTED_ROWS ? param.dims_size() >= 2 && grad.dims_size() >= 2 &&
                                                               DimsAgree(Dims(param).subspan(1), Dims(grad).subspan(1))
@@ -450,7 +450,7 @@ class Verifier {
 
   const v1::ProgramDesc& program_;
   const ProgramIndex index_;
-  // Written by an op that does not read them.
+  // Variables written by an op that does not read them.
   std::unordered_set<const v1::VarDesc*> made_;
 };
 

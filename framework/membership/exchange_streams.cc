@@ -11,9 +11,9 @@ namespace weir {
 
 namespace {
 
-// Ended streams of one trainer that are kept for a while.
+// Ended streams of one trainer that may be kept.
 constexpr int kMaxEnded = 1 << 16;
-// Streams of one trainer that their readers have not come to yet, beside one to each other trainer.
+// Open streams of one trainer that their readers have not started on, beside one to each other trainer.
 constexpr int kMaxAhead = 8;
 
 absl::Status CheckOther(const v1::ExchangeRequest& request, int trainer, int other, int trainers) {
@@ -52,6 +52,7 @@ absl::Status ExchangeStreams::Write(const v1::ExchangeRequest& request, int trai
     }
   }
   Stream& stream = streams_[id];
+  // Acknowledges repeated chunks, and chunks of a closed stream, so that the writer does not retry them.
   if (stream.closed || chunk < stream.next()) return absl::OkStatus();
   if (chunk > stream.next() || stream.count > 0 || (request.chunks() != 0 && request.chunks() != chunk + 1)) {
     return absl::InvalidArgumentError(
@@ -85,6 +86,7 @@ absl::Status ExchangeStreams::Take(const v1::ExchangeRequest& request, int train
   }
   if (found == streams_.end()) return absl::OkStatus();
   Stream& stream = found->second;
+  // Asking for a chunk acknowledges those before it.
   for (; stream.taken < request.chunk(); ++stream.taken) stream.chunks.pop_front();
   return absl::OkStatus();
 }
@@ -92,6 +94,7 @@ absl::Status ExchangeStreams::Take(const v1::ExchangeRequest& request, int train
 bool ExchangeStreams::Read(const v1::ExchangeRequest& request, int trainer, bool gone, v1::ExchangeReply* reply) const {
   const Stream* const stream = Find({request.key(), request.stream_from(), trainer});
   reply->set_chunks(stream == nullptr ? 0 : stream->count);
+  // Asking for the chunk behind the last one gets the end of the stream.
   if (stream != nullptr && stream->count > 0 && request.chunk() == stream->count) return true;
   if (stream != nullptr && !stream->chunks.empty() && request.chunk() == stream->taken) {
     reply->set_contribution(stream->chunks.front());
@@ -114,7 +117,7 @@ void ExchangeStreams::Close(int trainer) {
     if (std::get<1>(id) != trainer && std::get<2>(id) != trainer) continue;
     if (stream.Over()) continue;
     stream.closed = true;
-    // What is there already still goes to a reader that lives.
+    // A live reader still gets the chunks that a gone writer has left; a gone reader's chunks are freed.
     if (std::get<2>(id) == trainer) stream.chunks.clear();
   }
 }

@@ -27,14 +27,14 @@ constexpr size_t kMostRows = 6;
 constexpr size_t kMostCalls = 10;
 constexpr size_t kMostThreads = 4;
 constexpr int kNameWidth = 36;
-// Ends and beginnings of spans are rounded to this in a trace.
+// Traces round the ends and beginnings of spans to this.
 constexpr double kTickUs = 0.01;
 
-// A span on a thread, and what is in it.
+// A span of a thread.
 struct Span {
   const v1::TraceEvent* event = nullptr;
   double begin = 0, end = 0;
-  double self = 0;  // without the spans in it
+  double self = 0;  // duration without nested spans
   bool in_step = false, in_server = false;
 };
 
@@ -47,15 +47,15 @@ struct Thread {
 struct Process {
   std::string name;
   double dropped = 0, begin = 0, end = 0;
-  std::map<int, Thread> threads;                // what stands in itself, by row
-  std::vector<const v1::TraceEvent*> calls;     // of its calls: those under way overlap
-  std::vector<const v1::TraceEvent*> handlers;  // of a server, with the waits in them
+  std::map<int, Thread> threads;                // spans by row; spans of one row nest
+  std::vector<const v1::TraceEvent*> calls;     // client calls; they overlap
+  std::vector<const v1::TraceEvent*> handlers;  // calls handled by a server, and the waits in them
   bool trainer() const {
     return std::any_of(threads.begin(), threads.end(), [](const auto& each) { return each.second.runs_steps; });
   }
 };
 
-// What the time of a thread between spans inside is: the word of the table.
+// Returns the table's word for the self time of a span of this category.
 const char* WordOf(const std::string& category) {
   static const auto* const words = new std::map<std::string, const char*>({{"step", kRest},
                                                                            {"operator", kComputing},
@@ -72,7 +72,7 @@ bool IsWaiting(const std::string& category) {
   return category == "wait" || category == "data" || category == "threads";
 }
 
-// Spans of one thread stand in each other, or beside each other.
+// Subtracts nested spans from the self time of their parent. Spans of one thread nest or are disjoint.
 void Nest(Thread* thread) {
   std::sort(thread->spans.begin(), thread->spans.end(),
             [](const Span& a, const Span& b) { return a.begin < b.begin || (a.begin == b.begin && a.end > b.end); });
@@ -148,14 +148,14 @@ double P99(std::vector<double> values) {
   return values[static_cast<size_t>(std::ceil(0.99 * static_cast<double>(values.size()))) - 1];
 }
 
-// Cut in the middle when it is long: beginning and end tell names apart.
+// Shortens a long name in the middle, since beginning and end tell names apart.
 std::string Short(const std::string& name, size_t width = kNameWidth) {
   if (name.size() <= width) return name;
   const size_t front = (width - 2) / 2, back = width - 2 - front;
   return absl::StrCat(name.substr(0, front), "..", name.substr(name.size() - back));
 }
 
-// The rows, the dearest first.
+// Returns the rows by descending total.
 std::vector<const ProfileRow*> ByTotal(const std::map<std::string, ProfileRow>& rows) {
   std::vector<const ProfileRow*> sorted;
   for (const auto& [name, row] : rows) sorted.push_back(&row);
@@ -170,7 +170,7 @@ void Add(std::map<std::string, ProfileRow>* rows, const std::string& name, doubl
   row.ms.push_back(ms);
 }
 
-// `steps`: of all processes whose rows these are; wall_ms: theirs.
+// `steps` and `wall_ms` are totals over all processes that the rows come from.
 void PrintRows(const std::map<std::string, ProfileRow>& rows, const char* title, double steps, double wall_ms,
                std::string* out) {
   if (rows.empty() || steps <= 0) return;
@@ -236,7 +236,7 @@ void PrintSteps(const std::vector<StepBreakdown>& trainers, std::string* out) {
   }
 }
 
-// What a trainer waited for, and who came last.
+// Prints what trainers waited for, and which server answered last.
 void PrintWaits(const std::vector<Process>& processes, double steps, double wall_ms, std::string* out) {
   std::map<std::string, ProfileRow> rows;
   for (const Process& process : processes) {
@@ -323,12 +323,12 @@ void PrintCalls(const std::vector<Process>& processes, double steps, std::string
   }
 }
 
-// From the first to the last that was recorded of a process.
+// Returns the times of the first and the last recorded span of a process.
 std::pair<double, double> ExtentOf(const Process& process) {
   double begin = std::numeric_limits<double>::max(), end = 0;
   for (const auto& [tid, thread] : process.threads) {
     for (const Span& span : thread.spans) {
-      // What a trainer's readers do before the first step is not its steps' time.
+      // The extent of a trainer is that of its steps; readers start before the first one.
       if (process.trainer() && !(thread.runs_steps && span.in_step)) continue;
       begin = std::min(begin, span.begin);
       end = std::max(end, span.end);
@@ -366,7 +366,7 @@ void PrintThreads(const Process& process, std::string* out) {
   absl::StrAppend(out, "  ", process.name, ": ", absl::StrJoin(texts, ", "), "\n");
 }
 
-// What servers did, and what their calls waited for.
+// Prints the work of servers, and what calls waited for there.
 void PrintServers(const std::vector<Process>& processes, std::string* out) {
   std::map<std::string, ProfileRow> work, waits;
   double wall_ms = 0, steps = 0;

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostNames = size_t{1} << 14;
 constexpr size_t kChunkEvents = 256;
 
-// Texts by id; 0 is none. Apart from the profiler, so that names can be made before anything else runs.
+// Interns texts by id; id 0 is "". Separate from the profiler, so that static initializers can make names.
 class Names {
  public:
   static Names& All() {
@@ -63,27 +63,27 @@ struct Profiler::Chunk {
   std::unique_ptr<Chunk> next;
 };
 
-// Written by one thread, which never waits; read by Collect up to `size`.
+// One thread writes it and never waits; Collect reads it up to `size`.
 struct Profiler::Buffer {
   uint64_t generation = 0;
   std::string name;
-  // Of the writer. What Collect follows of them was written before `size` said so.
+  // Written by the owning thread only. Collect reads the chunks up to `size`, which is released after they are linked.
   std::unique_ptr<Chunk> first;
   Chunk* last = nullptr;
   size_t written = 0;
-  // Released by the writer when an event is whole, acquired by Collect.
+  // Number of complete events. Released by the writer, acquired by Collect.
   std::atomic<size_t> size{0};
 };
 
 struct Profiler::State {
-  // Relaxed: a counter, and a bound that need not be kept to the event.
+  // Relaxed: `chunks_left` and `dropped` are counters that need not be exact to the event.
   std::atomic<int64_t> chunks_left{0};
   std::atomic<int64_t> dropped{0};
   std::atomic<uint64_t> next_call{0};
-  // A buffer of another generation is of another Start. Acquired when a thread looks for its buffer.
+  // Counts calls of Start; a buffer with an older generation is stale. Acquired when a thread looks for its buffer.
   std::atomic<uint64_t> generation{0};
   Mutex mu;
-  // Shared with the threads: one that ends leaves its events here, one that outlives a Start keeps its own.
+  // Shared with the threads: a thread that ends leaves its events here; one that outlives a Start keeps its own buffer.
   std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mu);
   std::vector<std::string> tracks ABSL_GUARDED_BY(mu) = {""};
   int64_t begin ABSL_GUARDED_BY(mu) = 0, end ABSL_GUARDED_BY(mu) = 0;
@@ -113,7 +113,7 @@ void Profiler::Start(int64_t begin, int64_t end, size_t most_events) {
     state_->dropped.store(0, std::memory_order_relaxed);
     state_->chunks_left.store(static_cast<int64_t>((most_events + kChunkEvents - 1) / kChunkEvents),
                               std::memory_order_relaxed);
-    // Enough numbers of each process for its window.
+    // A random upper half makes the ids of calls unique across processes.
     state_->next_call.store((uint64_t{random()} << 32) | 1, std::memory_order_relaxed);
     state_->generation.fetch_add(1, std::memory_order_release);
   }
@@ -191,7 +191,7 @@ Profiler::Recorded Profiler::Collect() {
     }
     recorded.threads.push_back(std::move(thread));
   }
-  // Behind the events, so that every name they have is there.
+  // Read after the events, so that every name they refer to is present.
   recorded.names = Names::All().Texts();
   recorded.dropped = state_->dropped.load(std::memory_order_relaxed);
   return recorded;

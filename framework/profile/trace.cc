@@ -21,7 +21,7 @@ namespace {
 
 // A full profiler writes 80 MB, about 300 bytes an event; a trace of several processes may be read again.
 constexpr uint64_t kLargestTrace = uint64_t{1} << 30;
-// Rows of calls begin here; there are fewer threads.
+// First row for calls; processes have fewer threads than this.
 constexpr int kFirstCallRow = 10'000;
 constexpr int kServerPid = 1'001;
 
@@ -30,7 +30,7 @@ std::string BootOfThisMachine() {
   return boot.ok() ? std::string(absl::StripAsciiWhitespace(*boot)) : "";
 }
 
-// "trainer 3" is 4, "server 1" is 1002; of another name the last that a process can have.
+// Returns 4 for "trainer 3", 1002 for "server 1", and the largest int for a name without a valid index.
 int PidOf(std::string_view process) {
   const size_t blank = process.find(' ');
   int index = 0;
@@ -39,7 +39,7 @@ int PidOf(std::string_view process) {
       index < 0 || index > 1'000'000) {
     return std::numeric_limits<int>::max();
   }
-  // More than a thousand trainers go on behind the servers.
+  // Trainers beyond the first thousand get ids behind those of servers.
   if (process.substr(0, blank) == "server") return kServerPid + index;
   return index < kServerPid - 1 ? index + 1 : 2'000'000 + index;
 }
@@ -89,14 +89,14 @@ v1::TraceEvent ToTrace(const ProfileEvent& from, const std::vector<std::string>&
   return to;
 }
 
-// Rows of one track: events of a call stand in one, calls that overlap in different ones.
+// Adds the rows of one track: events of one call share a row, overlapping calls get different rows.
 void AddTrack(const std::vector<ProfileEvent>& events, const std::vector<std::string>& names, const std::string& name,
               int pid, int* next_row, v1::Trace* trace) {
   struct Group {
     int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
     std::vector<const ProfileEvent*> events;
   };
-  std::map<std::pair<uint64_t, const ProfileEvent*>, Group> by_call;  // what belongs to no call is by itself
+  std::map<std::pair<uint64_t, const ProfileEvent*>, Group> by_call;  // an event without a call is its own group
   for (const ProfileEvent& event : events) {
     Group& group = by_call[{event.call, event.call == 0 ? &event : nullptr}];
     group.begin = std::min(group.begin, event.begin_ns);
@@ -124,7 +124,7 @@ void AddTrack(const std::vector<ProfileEvent>& events, const std::vector<std::st
   }
 }
 
-// Both ends of calls, by call.
+// Client and server event of a call.
 struct CallEnds {
   const v1::TraceEvent* call = nullptr;
   const v1::TraceEvent* handler = nullptr;
@@ -142,10 +142,11 @@ std::map<std::string, CallEnds> CallsOf(const std::vector<v1::Trace>& traces) {
   return calls;
 }
 
-// By pid: what to add to its times.
+// Returns by pid what to add to its times, so that all processes follow the clock of the first one.
 std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
                                 const std::map<std::string, CallEnds>& calls) {
-  // Of each pair of machines, by the quickest way there and back: what the handler's clock is ahead.
+  // For a pair of machines: the shortest network time seen (both ways), and how far the handler's clock is ahead in
+  // that call. The shortest trip bounds the error of the estimate best.
   struct Seen {
     double way = std::numeric_limits<double>::infinity();
     double ahead = 0;
@@ -167,6 +168,7 @@ std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
   }
   std::map<std::string, double> offset;
   if (!processes.empty()) offset[machine[processes.front().pid()]] = 0;
+  // Follows pairs of machines that have exchanged calls until every reachable machine has an offset to the first one.
   for (bool more = true; more;) {
     more = false;
     for (const auto& [pair, seen] : between) {
@@ -194,7 +196,7 @@ void AddArrow(const v1::TraceEvent& at, const char* ph, const std::string& id, v
   arrow->set_pid(at.pid());
   arrow->set_tid(at.tid());
   arrow->set_id(id);
-  // To what is there at that time, not to what comes next.
+  // Binds the arrow to the span that encloses this time, not to the next one.
   if (*ph == 'f') arrow->set_bp("e");
 }
 
@@ -276,7 +278,7 @@ absl::StatusOr<v1::Trace> MergeTraces(const std::vector<v1::Trace>& traces) {
   for (const auto& [pid, trace] : by_pid) {
     if (!added.insert(trace).second) continue;
     for (const v1::TraceEvent& event : trace->trace_events()) {
-      // Arrows are drawn anew.
+      // Arrows are drawn again below, with corrected times.
       if (event.ph() != "s" && event.ph() != "f") *merged.add_trace_events() = moved(event);
     }
   }

@@ -18,11 +18,11 @@
 namespace weir {
 namespace {
 
-// One key per (seed, name): variables and tables do not share names.
+// Returns one key per (seed, name). Variables and tables do not share names.
 uint64_t KeyOf(uint64_t seed, std::string_view name) { return StableHash(name.data(), name.size(), seed); }
 
-// Natural logarithm of x in (0, 1), good to 1e-15, from exact operations alone: the C library's differs in its last bit
-// from one version, or one processor, to the next.
+// Natural logarithm of x in (0, 1), accurate to 1e-15, from exact operations alone: the last bit of the C library's
+// varies with its version and the processor.
 double Log(double x) {
   int exponent = 0;
   double m = std::frexp(x, &exponent);  // [0.5, 1)
@@ -44,8 +44,8 @@ double Polynomial(const double (&c)[n], double x) {
   return sum;
 }
 
-// Quantile of the normal distribution for p in (0, 1), good to 1e-15. Wichura, "Algorithm AS 241", Applied Statistics
-// 37 (1988).
+// Quantile of the normal distribution for p in (0, 1), accurate to 1e-15. Wichura, "Algorithm AS 241", Applied
+// Statistics 37 (1988).
 double NormalQuantile(double p) {
   static constexpr double a[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                                  1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
@@ -91,7 +91,7 @@ double NormalQuantile(double p) {
   return q < 0 ? -x : x;
 }
 
-// A value from 32 random bits. Uniform: a is the minimum, b the width of the interval.
+// Maps 32 random bits to a value. Uniform: a is the minimum, b the width of the interval.
 float UniformValue(uint32_t bits, float a, float b) {
   const float v = a + UniformFloat(bits) * b;
   return v < a + b || b == 0 ? v : std::nextafter(a + b, a);
@@ -149,7 +149,7 @@ absl::StatusOr<Distribution> DistributionOf(const v1::Initializer& init, absl::S
   }
 }
 
-// Elements [begin, begin + out.size()) of the sequence of (key, high): four to a Philox block.
+// Fills elements [begin, begin + out.size()) of the sequence of (key, high); a Philox block makes four.
 template <typename Value>
 void FillSequence(uint64_t key, uint64_t high, int64_t begin, absl::Span<float> out, Value value) {
   int64_t i = 0;
@@ -161,22 +161,23 @@ void FillSequence(uint64_t key, uint64_t high, int64_t begin, absl::Span<float> 
   }
 }
 
-// Uniform values, the common case of rows, four Philox blocks at a time: the bits of UniformValue, sixteen of them.
+// Uniform values, the common initializer of rows, four Philox blocks at a time. The results have the bits of
+// UniformValue.
 #define WEIR_AVX2 __attribute__((target("avx2")))
 
-// Of blocks `first` to `first` + 3, the first `n` of their values: a block in each of the four 64-bit lanes, a word of
-// it in the low half.
+// Writes the first `n` of the 16 values of blocks `first` to `first` + 3. Each 64-bit lane computes one block and keeps
+// each of its words in the low half.
 WEIR_AVX2 inline void UniformBlocks4(uint64_t key, uint64_t high, uint64_t first, float a, float b, size_t n,
                                      float* out) {
   const __m256i m0 = _mm256_set1_epi32(static_cast<int>(0xD2511F53u)),
                 m1 = _mm256_set1_epi32(static_cast<int>(0xCD9E8D57u));
-  // What stands in the high halves counts nowhere.
+  // The high halves of c and k are never used: mul_epu32 reads only low halves.
   __m256i c0 = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(first)), _mm256_set_epi64x(3, 2, 1, 0));
   __m256i c1 = _mm256_srli_epi64(c0, 32);
   __m256i c2 = _mm256_set1_epi64x(static_cast<int64_t>(high));
   __m256i c3 = _mm256_srli_epi64(c2, 32);
   __m256i k0 = _mm256_set1_epi32(static_cast<int>(key)), k1 = _mm256_set1_epi32(static_cast<int>(key >> 32));
-// Unrolled further, the compiler makes the keys one by one.
+// With a higher unroll count the compiler computes the keys one by one.
 #pragma GCC unroll 2
   for (int round = 0; round < 10; ++round) {
     const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
@@ -210,7 +211,7 @@ WEIR_AVX2 inline void UniformBlocks4(uint64_t key, uint64_t high, uint64_t first
   }
 }
 
-// From a whole block on.
+// Fills `out` from the start of a block on.
 WEIR_AVX2 void FillUniformAvx2(uint64_t key, uint64_t high, uint64_t block, float a, float b, absl::Span<float> out) {
   for (size_t i = 0; i < out.size(); i += 16, block += 4) {
     UniformBlocks4(key, high, block, a, b, std::min(out.size() - i, size_t{16}), out.data() + i);
@@ -219,7 +220,7 @@ WEIR_AVX2 void FillUniformAvx2(uint64_t key, uint64_t high, uint64_t block, floa
 
 void FillUniform(uint64_t key, uint64_t high, int64_t begin, float a, float b, absl::Span<float> out) {
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  // A single block is faster by itself.
+  // FillSequence does the elements before the first whole block, and short ranges, where it is faster.
   const size_t plain = has_avx2 && out.size() > 4 ? static_cast<size_t>(-begin & 3) : out.size();
   FillSequence(key, high, begin, out.first(plain), [&](uint32_t bits) { return UniformValue(bits, a, b); });
   if (plain < out.size()) FillUniformAvx2(key, high, static_cast<uint64_t>(begin + 3) / 4, a, b, out.subspan(plain));
@@ -252,7 +253,8 @@ RowInitializer::RowInitializer(const v1::Initializer& init, uint64_t seed, std::
     : key_(KeyOf(seed, table)), values_(values), all_(ValuesOf(init)) {}
 
 RowInitializer::Values RowInitializer::ValuesOf(const v1::Initializer& init) {
-  // What a row cannot have (fans left open, max < min) is refused where the job is read; zero is the safe rest.
+  // Inits that rows cannot have (fans left open, max < min) are refused when the job is read; zero is a safe default
+  // here.
   const absl::StatusOr<Distribution> distribution = DistributionOf(init, {});
   const Distribution d = distribution.ok() ? *distribution : Distribution();
   return {.kind = d.kind == Kind::kConstant  ? Values::kConstant

@@ -17,11 +17,11 @@
 namespace weir {
 namespace {
 
-// Columns that one block of random bits is for.
+// Columns that share one block of random bits.
 constexpr int kColumns = 8;
 
 uint64_t LowCounter(int64_t step, int64_t block) {
-  // Blocks of the widest row are 2^17.
+  // 17 bits hold the block number: the widest row has 2^17 blocks.
   return static_cast<uint64_t>(step) << 17 | static_cast<uint64_t>(block);
 }
 
@@ -45,19 +45,19 @@ bool HasVectors() {
   return has;
 }
 
-// Eight counters of the generator, a word of each in a lane.
+// Eight counters of the generator; each lane holds a word of one counter.
 struct Counters {
   alignas(32) uint32_t word[4][8];
 };
 
-// Both halves of the products of 8 words by one.
+// Computes both halves of the products of 8 words by one word.
 WEIR_AVX2 inline void Multiply(__m256i a, __m256i by, __m256i* low, __m256i* high) {
   const __m256i even = _mm256_mul_epu32(a, by), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), by);
   *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
   *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
 }
 
-// Philox of framework/base/philox.h; random[i] is the block of counter i.
+// Philox of framework/base/philox.h; random[i] gets the block of counter i.
 WEIR_AVX2 inline void RandomBlocks(uint64_t key, const Counters& counters, __m128i random[8]) {
   __m256i c[4];
   for (int w = 0; w < 4; ++w) c[w] = _mm256_load_si256(reinterpret_cast<const __m256i*>(counters.word[w]));
@@ -75,7 +75,7 @@ WEIR_AVX2 inline void RandomBlocks(uint64_t key, const Counters& counters, __m12
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  // Four words by eight lanes into eight blocks.
+  // Transposes four words by eight lanes into eight blocks.
   const __m256i a = _mm256_unpacklo_epi32(c[0], c[1]), b = _mm256_unpackhi_epi32(c[0], c[1]);
   const __m256i d = _mm256_unpacklo_epi32(c[2], c[3]), e = _mm256_unpackhi_epi32(c[2], c[3]);
   const __m256i blocks[4] = {_mm256_unpacklo_epi64(a, d), _mm256_unpackhi_epi64(a, d), _mm256_unpacklo_epi64(b, e),
@@ -86,8 +86,8 @@ WEIR_AVX2 inline void RandomBlocks(uint64_t key, const Counters& counters, __m12
   }
 }
 
-// Bits of eight values, by eight random ones. Where the exponent is fixed the distance to the lower neighbour stands in
-// the low bits of the float; what they carry goes into the exponent by itself.
+// Rounds eight values with one random number each. Within one exponent the distance to the lower neighbour is in the
+// low bits of the float, so adding random bits there rounds up by carry, into the exponent if need be.
 template <DType kType>
 WEIR_AVX2 inline __m128i RoundLanes(__m256 x, __m128i random) {
   const __m256i bits = _mm256_castps_si256(x);
@@ -97,7 +97,7 @@ WEIR_AVX2 inline __m128i RoundLanes(__m256 x, __m128i random) {
   const __m256i finite = _mm256_cmpgt_epi32(infinity, magnitude), nan = _mm256_cmpgt_epi32(magnitude, infinity);
   __m256i rounded, special;
   if constexpr (kType == v1::FLOAT16) {
-    // 13 bits are lost, of which random ones beyond change nothing.
+    // Rounding drops 13 bits; random bits below them cannot change the result.
     const __m256i normal = _mm256_srli_epi32(
         _mm256_add_epi32(_mm256_sub_epi32(magnitude, _mm256_set1_epi32(0x38000000)), _mm256_srli_epi32(r, 3)), 13);
     // Below 2^-14 neighbours are 2^-24 apart.
@@ -122,7 +122,7 @@ WEIR_AVX2 void StoreVector(uint64_t key, int64_t step, int64_t n, const int64_t*
   int64_t row = 0;
   int block = 0;
   while (row < n) {
-    // Of up to eight pieces of rows, whatever rows they are of.
+    // Collects up to eight pieces of rows, of one or several rows, for one call of RandomBlocks.
     struct {
       int64_t row;
       int column;
@@ -197,7 +197,7 @@ WEIR_AVX2 void LoadBFloat16Vector(const char* from, int width, float* to) {
 
 float RoundAtRandom(DType dtype, float value, uint16_t random) {
   if (dtype == v1::FLOAT32) return value;
-  // Inf as it is, and one NaN.
+  // Infinity stays; every NaN becomes the canonical NaN with its sign.
   if (std::isinf(value)) return value;
   if (std::isnan(value)) return std::copysign(ToNearest(dtype, std::nanf("")), value);
   const bool half = dtype == v1::FLOAT16;
@@ -245,7 +245,7 @@ void RowValues::StoreNearest(const float* from, int width, char* to) const {
     return;
   }
   for (int j = 0; j < width; ++j) {
-    // Of NaN what Store makes of it, too.
+    // NaN gets the same canonical bits as in Store.
     const uint16_t bits = BitsOf(dtype_, std::isnan(from[j]) ? std::copysign(std::nanf(""), from[j]) : from[j]);
     std::memcpy(to + 2 * j, &bits, sizeof(bits));
   }

@@ -23,17 +23,17 @@ bool IsUpdate(const v1::OpDesc& op) {
 
 class TableRule : public RowRule {
  public:
-  // An update with what stands before it, on its columns.
+  // An update of some columns, with the gradient rules that run before it.
   struct Part {
     Columns columns;
     std::vector<std::unique_ptr<RowGradientRule>> before = {};
     std::unique_ptr<RowRule> update = nullptr;
-    // Null: the rate that Update is given.
+    // Null if the part uses the rate passed to Update.
     const Variable* rate = nullptr;
     int64_t after = 0;
-    // Of the columns; with `after`.
+    // Initial values of the columns; set if `after` is.
     std::optional<RowInitializer> initial = std::nullopt;
-    int64_t state = 0;  // where its state begins in that of the row
+    int64_t state = 0;  // offset of its state within the state of the row
     int width() const { return columns.end - columns.begin; }
   };
 
@@ -96,18 +96,18 @@ class TableRule : public RowRule {
   int64_t skipped_rows() const override { return skipped_.load(std::memory_order_relaxed); }
 
  private:
-  // Kept between calls so that a step allocates nothing.
+  // Kept between calls so that a step does not allocate.
   struct Scratch {
-    // Rows that filters keep.
+    // Rows that filters have kept.
     std::vector<int64_t> ids;
     std::vector<float*> rows;
     std::vector<const float*> grads;
-    // Of one part.
+    // Rows and gradients of one part.
     std::vector<float*> part_rows;
     std::vector<const float*> part_grads;
     std::vector<float> means;
   };
-  // No rule inside comes back here.
+  // Safe as a thread-local: no rule calls back into TableRule.
   static Scratch& GetScratch() {
     static thread_local Scratch scratch;
     return scratch;
@@ -157,7 +157,7 @@ class TableRule : public RowRule {
     for (const auto& rule : behind_) rule->Apply(width, count, s->part_rows.data());
   }
 
-  // One step more for each row; columns that begin with it get their initial values.
+  // Counts a step for each row; columns that begin at that step get their initial values.
   void CountSteps(const int64_t* ids, int64_t n, float* const* rows) const {
     for (int64_t i = 0; i < n; ++i) {
       float& steps = rows[i][steps_at_];
@@ -173,11 +173,11 @@ class TableRule : public RowRule {
 
   const int width_;
   const std::vector<std::unique_ptr<RowFilterRule>> filters_;
-  std::vector<Part> parts_;  // constant once made
+  std::vector<Part> parts_;  // constant after construction
   const std::vector<std::unique_ptr<RowValueRule>> behind_;
   const bool has_rates_;
   int64_t most_after_ = 0;
-  int64_t steps_at_ = 0;  // from the row's begin; counts up to most_after_
+  int64_t steps_at_ = 0;  // offset in the row; the counter stops at most_after_
   mutable std::atomic<int64_t> skipped_{0};
 };
 
@@ -186,7 +186,7 @@ absl::Status OutOfPlace(const v1::OpDesc& op, std::string_view where) {
       absl::StrCat("operator '", op.type(), "' stands ", absl::string_view(where.data(), where.size())));
 }
 
-// Reads the ops in order.
+// Makes a TableRule of ops, which it reads in order.
 class Maker {
  public:
   Maker(const v1::VarDesc& table, uint64_t seed, const std::function<const Variable*(const std::string&)>& find)
@@ -279,7 +279,7 @@ class Maker {
   const std::function<const Variable*(const std::string&)>& find_;
   RowInitializer initializer_;
   std::vector<std::unique_ptr<RowFilterRule>> filters_;
-  std::vector<Before> before_;  // the next update
+  std::vector<Before> before_;  // those of the next update
   std::vector<TableRule::Part> parts_;
   std::vector<std::unique_ptr<RowValueRule>> behind_;
 };

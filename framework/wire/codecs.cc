@@ -20,10 +20,10 @@ constexpr uint32_t kInfinity = 0x7f800000;
 
 size_t GroupsOf(size_t n, size_t group) { return (n + group - 1) / group; }
 
-// Where the values of WIRE_INT8 begin.
+// Offset of the values of WIRE_INT8.
 size_t ScaleBytes(size_t n, size_t group) { return AlignUp(GroupsOf(n, group) * sizeof(float)); }
 
-// The group's scale: NaN when it holds a number that is not finite.
+// Returns the scale of a group: NaN if it holds a number that is not finite.
 float ScaleOf(const float* in, size_t n) {
   uint32_t most = 0;  // magnitudes compare as their bits do, and Inf and NaN are above all others
   for (size_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(in[i]) & 0x7fffffffu);
@@ -32,7 +32,7 @@ float ScaleOf(const float* in, size_t n) {
   return scale < std::numeric_limits<float>::min() ? 0 : scale;
 }
 
-// What is left of a group behind its scale; n of them.
+// Divides the n values of a group by its scale and rounds them. A scale of 0 or NaN encodes zeros.
 void EncodeInt8Plain(const float* in, size_t n, float scale, int8_t* out) {
   if (!(scale > 0)) {  // 0 or NaN
     std::memset(out, 0, n);
@@ -42,8 +42,7 @@ void EncodeInt8Plain(const float* in, size_t n, float scale, int8_t* out) {
     out[i] = static_cast<int8_t>(std::clamp(std::nearbyint(in[i] / scale), -127.0f, 127.0f));
 }
 
-// ------------------------------------------------------------------------------------------------------------ vector
-// forms
+// -------------------------------------------------------------------------------------------------------- vector forms
 
 #define WEIR_AVX2 __attribute__((target("avx2,f16c")))
 
@@ -63,7 +62,7 @@ WEIR_AVX2 void EncodeFloat16Vector(const float* in, size_t n, uint16_t* out) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m256 x = _mm256_loadu_ps(in + i);
-    // Where one operand is NaN the result is the second.
+    // min and max return the second operand if one is NaN, so NaN passes through.
     const __m256 clamped = _mm256_max_ps(least, _mm256_min_ps(most, x));
     const __m256 infinite = _mm256_cmp_ps(_mm256_and_ps(x, magnitude), infinity, _CMP_EQ_OQ);
     const __m256 value = _mm256_blendv_ps(clamped, x, infinite);
@@ -86,7 +85,7 @@ WEIR_AVX2 __m256i BFloat16Lanes(__m256 x) {
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i rounded =
       _mm256_srli_epi32(_mm256_add_epi32(magnitude, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
-  // A finite number stays one.
+  // Rounding must not turn a finite number into infinity.
   const __m256i clamped = _mm256_min_epi32(rounded, _mm256_set1_epi32(0x7f7f));
   const __m256i finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(kInfinity), magnitude);
   const __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(kInfinity));
@@ -138,7 +137,7 @@ WEIR_AVX2 void EncodeInt8Vector(const float* in, size_t n, float scale, int8_t* 
   const __m256 by = _mm256_set1_ps(scale);
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    // |x / scale| is at most 127 and a rounding error.
+    // |x / scale| is at most 127 plus a rounding error.
     const __m256i q = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(in + i), by));
     const __m256i clamped = _mm256_max_epi32(_mm256_min_epi32(q, _mm256_set1_epi32(127)), _mm256_set1_epi32(-127));
     const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(clamped), _mm256_extracti128_si256(clamped, 1));
@@ -158,7 +157,7 @@ WEIR_AVX2 void DecodeInt8Vector(const int8_t* in, size_t n, float scale, float* 
 }
 
 void EncodeAs(v1::WireFormat format, const float* in, size_t n, size_t group, char* out, bool vectors) {
-  if (n == 0) return;  // nothing may have no address
+  if (n == 0) return;  // an empty span may have a null pointer
   uint16_t* const halves = reinterpret_cast<uint16_t*>(out);
   switch (format) {
     case v1::WIRE_FLOAT32:
@@ -235,7 +234,7 @@ size_t EncodedBytes(v1::WireFormat format, size_t n, size_t group) {
 }
 
 size_t EncodedGroups(v1::WireFormat format, size_t bytes, size_t group) {
-  // An upper bound, then down to what fits with its padding: a few steps.
+  // Starts at an upper bound and decreases, a few steps, until the groups and their padding fit.
   size_t groups = bytes / (format == v1::WIRE_INT8 ? group + sizeof(float) : EncodedBytes(format, group, group));
   while (groups > 0 && EncodedBytes(format, groups * group, group) > bytes) --groups;
   return groups;

@@ -39,7 +39,7 @@ class SendKernel : public OpDeviceKernel {
       } else {
         RETURN_IF_ERROR(SendDense(ctx, &sent));
       }
-      // Where it lies is not kept beyond this.
+      // The kernel must not keep the tensor's address beyond this run.
       sent.value.Clear();
     }
     return absl::OkStatus();
@@ -48,7 +48,7 @@ class SendKernel : public OpDeviceKernel {
   absl::Status Finish(DeviceKernelContext& ctx) override {
     KernelContext host;
     host.step = ctx.step;
-    // Examples of each lane, as far as the channel is told of it.
+    // Set to 1 for each lane with a value to send: the channel only needs to know whether a lane has examples.
     batch_.assign(static_cast<size_t>(ctx.lanes), 0);
     host.lane_batch = batch_.data();
     host.inputs.resize(static_cast<size_t>(ctx.lanes));
@@ -106,13 +106,13 @@ class SendKernel : public OpDeviceKernel {
   struct Sent {
     DeviceTensor value;
     std::shared_ptr<Arrival> arrival;
-    std::vector<LaneValue> lanes;  // those that go, in the order in which their values arrive
+    std::vector<LaneValue> lanes;  // lanes with a value, in the order in which the values arrive
     DeviceArray sums;
     // The channel reads it until the step's pushes end.
     std::vector<Variable> host;
   };
 
-  // What goes keeps the memory of the step before; what does not is absent.
+  // Keeps the memory of the previous step in a variable that is sent. Makes any other variable absent.
   static void Prepare(v1::VarKind kind, bool goes, Variable* var) {
     if (kind == v1::SELECTED_ROWS) {
       if (!goes || !std::holds_alternative<SelectedRows>(*var)) *var = SelectedRows();
@@ -167,7 +167,7 @@ class SendKernel : public OpDeviceKernel {
         pieces.push_back({.data = t.raw(of[0]), .bytes = static_cast<size_t>(n) * sizeof(float)});
         continue;
       }
-      // One kernel an element: it adds in the order of the tree.
+      // Each element is added by one thread, in the order of the tree.
       TreeAt tree = {.lanes = static_cast<int>(of.size()),
                      .x = {},
                      .adds = static_cast<int>(adds.size()),

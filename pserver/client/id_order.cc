@@ -11,12 +11,12 @@ namespace weir {
 
 namespace {
 
-// Parts are cut so that about so many entries fall into one: they are sorted in the first-level cache.
+// Entries of a part on average, so that a part is sorted in the first-level cache.
 constexpr size_t kPart = 1024;
 constexpr int kMostPartBits = 12;
-// Parts that are one task, where several threads sort.
+// Parts of one task, where several threads sort.
 constexpr size_t kPartsTogether = 8;
-// Of so many entries an insertion sort is as good as any.
+// At most so many entries are sorted by insertion, which is as fast as any sort at this size.
 constexpr size_t kInsertionSort = 32;
 constexpr int kDigitBits = 8;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
@@ -26,7 +26,7 @@ constexpr size_t kDigits = size_t{1} << kDigitBits;
 void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
   const size_t n = ids.size();
   ids_ = ids;
-  // An entry is the high half of the key, then the position: 8 bytes, compared as one number.
+  // An entry is the high half of the key followed by the position: 8 bytes, compared as one number.
   scratch_.resize(n);
   entries_.resize(n);
   positions_.resize(n);
@@ -51,7 +51,7 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
     std::iota(positions_.begin(), positions_.end(), 0u);
   } else {
     for (const uint64_t entry : scratch_) entries_[part_begins_[entry >> shift_]++] = entry;
-    // Each begin has become its part's end.
+    // Filling has moved each begin to the end of its part.
     for (size_t p = parts; p > 0; --p) part_begins_[p] = part_begins_[p - 1];
     part_begins_[0] = 0;
   }
@@ -63,7 +63,7 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
     const uint64_t first =
         (static_cast<uint64_t>(s) * shards + static_cast<uint64_t>(servers) - 1) / static_cast<uint64_t>(servers);
     if (first >= shards) continue;  // fewer shards than servers
-    // A shard is chosen by bits of the high half alone; a position below does not matter.
+    // The high half of the key alone decides the shard, so the position bits may be zero.
     const uint64_t least = first << (64 - shard_bits);
     const size_t part = least >> shift_;
     SortPart(part);
@@ -93,8 +93,8 @@ void IdOrder::SortPart(size_t part) {
   const auto at = [this](size_t i) { return entries_.begin() + static_cast<ptrdiff_t>(i); };
   bool nearly = end - begin <= kInsertionSort;
   if (!nearly) {
-    // By the two digits below the part's own bits, the lower one first: few stay out of order, since mixed ids are
-    // uniform.
+    // Radix sort by the two digits below the part's own bits, the lower one first. Mixed ids are uniform, so few
+    // entries stay out of order for the insertion sort.
     const int high = shift_ - kDigitBits, low = high - kDigitBits;
     const auto digit = [](uint64_t entry, int shift) { return (entry >> shift) & (kDigits - 1); };
     uint32_t low_begins[kDigits] = {}, high_begins[kDigits] = {};
@@ -123,7 +123,7 @@ void IdOrder::SortPart(size_t part) {
   } else {
     std::sort(at(begin), at(end));
   }
-  // The few whose high halves are equal.
+  // Orders the few entries whose high halves are equal by the whole key.
   const auto key = [this](uint64_t entry) { return MixId(static_cast<uint64_t>(ids_[static_cast<uint32_t>(entry)])); };
   for (size_t i = begin + 1; i < end; ++i) {
     if (entries_[i] >> 32 != entries_[i - 1] >> 32) continue;

@@ -15,10 +15,10 @@ namespace weir {
 
 namespace {
 
-// Encodes, and leaves in `values` what was lost.
+// Encodes `values` and replaces them by the rounding errors.
 void EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out) {
   Encode(format, values.data(), values.size(), group, out);
-  // Kept between calls; nothing below comes back here.
+  // Kept between calls to avoid allocation; safe because nothing below calls back into this function.
   static thread_local std::vector<float> sent;
   sent.resize(values.size());
   Decode(format, out, values.size(), group, sent.data());
@@ -82,8 +82,8 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
   Rows& rows = *RowsOf(table, node, width);
   const size_t place_before = before == nullptr ? SIZE_MAX : rows.Place(*before);
   const size_t w = static_cast<size_t>(width);
-  // Residuals lie anywhere in memory: those of the next ids are on their way while these are in hand. Ids mostly ascend
-  // by place, so that a lock serves many.
+  // Residuals are scattered in memory, so those of the next ids are prefetched while these are processed. Ids mostly
+  // ascend by place, so one lock serves many.
   constexpr size_t kTogether = 16;
   const auto each = [&](const auto& fn) {
     size_t places[2][kTogether];
@@ -108,7 +108,7 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
         const size_t stripe = at[i] * kLocks / rows.ids.size();
         MutexLock lock(&rows.locks[stripe]);
         do {
-          // The place is another row's in this step.
+          // Another row has already used this place in this step; it keeps the residual.
           if (at[i] == last) continue;
           last = at[i];
           float* const left = rows.Of(ids[begin + i], at[i]);
@@ -133,7 +133,7 @@ absl::Status Residuals::Save(int64_t step, const std::function<absl::Status(cons
     of.set_step(step);
     return of;
   };
-  // What they point to stays, and no lock is held while `take` writes.
+  // The entries outlive this call, so mu_ need not be held while `take` writes.
   std::vector<std::pair<const Key*, const Dense*>> dense;
   std::vector<std::pair<const Key*, const Rows*>> rows;
   {
@@ -190,7 +190,7 @@ absl::Status Residuals::Restore(const v1::Residual& of, absl::Span<const LaneRan
     dense->left.insert(dense->left.end(), of.values().begin(), of.values().end());
     return absl::OkStatus();
   }
-  // Nothing is kept for a width that nothing has.
+  // Avoids creating a table of residuals for a message without rows.
   if (of.ids_size() == 0) return absl::OkStatus();
   Rows& rows = *RowsOf(of.name(), node, of.width());
   for (int i = 0; i < of.ids_size(); ++i) {
@@ -220,7 +220,7 @@ constexpr uint32_t kElementTag = v1::Residuals::kResidualsFieldNumber << 3 | 2;
 }  // namespace
 
 std::string ResidualElement(const v1::Residual& residual) {
-  // Of some MiB: it has one element, and no message of ours is too large to serialize.
+  // Serialization cannot fail: one Residual has a few MiB, far below protobuf's limit of 2 GiB.
   v1::Residuals all;
   *all.add_residuals() = residual;
   std::string element;
@@ -236,7 +236,7 @@ absl::Status ResidualReader::Append(std::string_view bytes) {
     CodedInputStream in(reinterpret_cast<const uint8_t*>(rest_.data()) + at, static_cast<int>(left));
     uint32_t tag = 0, size = 0;
     if (!in.ReadVarint32(&tag) || !in.ReadVarint32(&size)) {
-      // Tag and length are a few bytes; there are more to come.
+      // Tag and length take at most 10 bytes; with fewer bytes left the rest may still arrive.
       if (left <= 10) break;
       return absl::DataLossError("residuals: bytes that are none");
     }

@@ -23,7 +23,7 @@ namespace weir {
 
 namespace {
 
-// The programs of a server that owns everything and serves one trainer, out of those of the trainer.
+// Makes, from the trainer's programs, those of a server that owns all parameters and serves one trainer.
 absl::Status OwnersPrograms(const GeoOptions& o, const v1::GeoMode& geo, v1::ProgramDesc* main,
                             v1::ProgramDesc* startup) {
   if (geo.every_steps() < 1 || geo.blocks().empty() || o.startup.blocks_size() < 2) {
@@ -68,7 +68,7 @@ class GeoChannelImpl : public GeoChannel {
   int64_t exchanges() const override { return exchanges_; }
 
  private:
-  // Values that the servers have and this trainer knows of, and the rows that it has changed since.
+  // Rows that this trainer has changed since the last exchange.
   struct Touched {
     std::vector<int64_t> ids;
     absl::flat_hash_map<int64_t, size_t> place_of;  // in ids
@@ -83,7 +83,7 @@ class GeoChannelImpl : public GeoChannel {
     }
   };
   struct Block {
-    BlockRef ref;   // at its server
+    BlockRef ref;   // its block on the server
     int width = 0;  // > 0: differences go by row
     Shape dims;
     Tensor base;
@@ -92,20 +92,20 @@ class GeoChannelImpl : public GeoChannel {
     Tensor pulled;
     Touched touched;  // width > 0
   };
-  // Rows of a table that this trainer has met.
+  // Rows of a table that this trainer has pulled.
   struct Table {
     std::string name;
     int width = 0;
     std::vector<float> new_state;  // of a row that has never been updated
     absl::flat_hash_map<int64_t, size_t> place_of;
     std::vector<float> base;        // [rows, width]
-    std::vector<int64_t> exchange;  // newest one whose outcome the row holds
+    std::vector<int64_t> exchange;  // number of the newest exchange that the row includes
     Touched touched;
     SelectedRows rows;
     std::vector<float> pulled;
   };
 
-  // The lane in the tree of the copy, which knows one trainer: without lanes there is one leaf.
+  // Lane in the tree of the copy, which has one trainer and, without lanes, one leaf.
   LaneRange Leaf(int lane) const { return {o_.main.plan().lanes() == 0 ? 0 : lane, 1}; }
   bool FromServers() const { return read_only_ || finished_; }
   absl::StatusOr<Table*> FindTable(std::string_view name);
@@ -119,10 +119,10 @@ class GeoChannelImpl : public GeoChannel {
 
   const GeoOptions o_;
   v1::GeoMode geo_;
-  int lane_ = 0;  // in whose name differences are sent
+  int lane_ = 0;  // lane under which differences are sent
   float trainers_ = 1;
   std::unique_ptr<ServerParams> copy_;
-  std::vector<Block> blocks_;  // as copy_ counts them
+  std::vector<Block> blocks_;  // in the order of copy_'s blocks
   std::vector<Table> tables_;
   std::map<std::string, BlockRef, std::less<>> refs_;
 
@@ -200,7 +200,7 @@ absl::Status GeoChannelImpl::PullRows(absl::Span<const TableRows> tables) {
   return absl::OkStatus();
 }
 
-// Makes the copy's rows as new as the last exchange.
+// Brings rows of the copy up to the last exchange.
 absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
   std::vector<std::vector<int64_t>> ids(tables.size());
   std::vector<std::vector<float>> values(tables.size());
@@ -234,6 +234,7 @@ absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
         table->exchange.push_back(exchanges_);
         continue;
       }
+      // Adds the change on the servers since the last pull, which keeps the trainer's own changes in the copy.
       known.push_back(ids[i][r]);
       float* const base = table->base.data() + place->second * width;
       for (size_t j = 0; j < width; ++j) changes.push_back(now[j] - base[j]);
@@ -247,7 +248,7 @@ absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
   return absl::OkStatus();
 }
 
-// Evaluation: rows of the copy as they are, others as the servers have them; nothing is kept.
+// Pulls rows for an evaluation: rows of the copy as they are, others from the servers. Keeps nothing.
 absl::Status GeoChannelImpl::Look(absl::Span<const TableRows> tables) {
   std::vector<std::vector<int64_t>> ids(tables.size());
   std::vector<std::vector<size_t>> places(tables.size());
@@ -330,7 +331,7 @@ absl::Status GeoChannelImpl::SendRows(const BlockRef& block, int width, absl::Sp
       return MixId(static_cast<uint64_t>(ids[a])) < MixId(static_cast<uint64_t>(ids[b]));
     });
   });
-  // One thread sends a table; what it touches is nobody else's.
+  // No lock: only one thread sends gradients of a table or block, and only it accesses `touched`.
   Touched& touched =
       of_table ? tables_[static_cast<size_t>(index)].touched : blocks_[static_cast<size_t>(index)].touched;
   for (const LaneRows& lane : lanes) {
@@ -376,7 +377,7 @@ absl::Status GeoChannelImpl::Receive(const BlockRef& block, Tensor* out) {
 
 absl::Status GeoChannelImpl::FinishReceives(StepOutcome* outcome) {
   if (FromServers()) {
-    // The start: the copy begins as the servers are. After Finish nobody needs it any more.
+    // At the start the copy takes the servers' values. After Finish the copy is not read any more.
     RETURN_IF_ERROR(o_.servers->FinishReceives(outcome));
     for (const auto& [index, out] : wanted_) {
       copy_->SetBlock(index, out->span<float>());
@@ -395,7 +396,7 @@ absl::Status GeoChannelImpl::FinishReceives(StepOutcome* outcome) {
 
 absl::Status GeoChannelImpl::Finish() {
   if (steps_since_ > 0) {
-    // An evaluation may have come after the last step.
+    // An evaluation after the last step may have left the channel read-only.
     RETURN_IF_ERROR(BeginStep(step_, /*read_only=*/false));
     RETURN_IF_ERROR(Exchange());
   }
@@ -407,7 +408,7 @@ absl::Status GeoChannelImpl::Finish() {
 
 absl::Status GeoChannelImpl::Exchange() {
   RETURN_IF_ERROR(SendDifferences());
-  // One difference: the servers divide by the samples of a push.
+  // The servers divide a push by its samples, so a difference is sent as one sample.
   RETURN_IF_ERROR(o_.servers->FinishSends(/*samples=*/1, v1::APPLY));
   ++exchanges_;
   steps_since_ = 0;
@@ -487,7 +488,7 @@ absl::Status GeoChannelImpl::SendDifferences() {
   return absl::OkStatus();
 }
 
-// What the others have done goes into the copy.
+// Adds to the copy what the other trainers have changed on the servers since the last exchange.
 absl::Status GeoChannelImpl::TakeServersValues() {
   for (Block& block : blocks_) {
     block.pulled.Resize(v1::FLOAT32, block.dims);

@@ -34,16 +34,15 @@ namespace {
 
 constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
 
-// Calls that have been answered neither by the core nor by us. Shared with the callbacks that the core holds: those may
-// run when the server is gone.
+// Calls that have not been answered. Shared with the callbacks that the core holds, since those may outlive the server.
 class OpenCalls {
  public:
   class Reactor;
 
-  // Ends call `id` the first time; later answers are dropped.
+  // Ends call `id` if it is open; later answers are dropped.
   void Finish(uint64_t id, absl::StatusOr<Slices> reply);
   uint64_t Add(Reactor* reactor);
-  // Ends all with Unavailable.
+  // Ends all open calls with Unavailable.
   void FinishAll();
 
  private:
@@ -54,7 +53,7 @@ class OpenCalls {
   std::map<uint64_t, Reactor*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-// One call. Lives until gRPC says OnDone, which comes after Finish.
+// One call. Lives until OnDone, which gRPC calls after Finish.
 class OpenCalls::Reactor : public grpc::ServerUnaryReactor {
  public:
   Reactor(std::shared_ptr<OpenCalls> calls, grpc::ByteBuffer* response)
@@ -69,7 +68,7 @@ class OpenCalls::Reactor : public grpc::ServerUnaryReactor {
   }
 
  private:
-  // The caller has given up; the core's answer will find nobody.
+  // The caller has given up; Finish will drop the core's later answer.
   void OnCancel() override { calls_->Finish(id_, absl::CancelledError("the caller has gone")); }
   void OnDone() override { delete this; }
 
@@ -119,8 +118,8 @@ ProfiledCall ProfiledCallOf(const grpc::ServerContextBase& context) {
   return ParseProfiledCall(std::string_view(told->second.data(), told->second.size()));
 }
 
-// What computes, waits for a disk or moves tensors: on gRPC's own threads, of which there are two on machines of up to
-// five cores. A handler that takes long there keeps one of them from everything else.
+// Handles the methods that compute, wait for a disk or move tensors. They run on gRPC's own threads, of which there are
+// two on machines of up to five cores; a long handler blocks one of them.
 class Service : public RawService {
  public:
   Service(ServerCore* core, std::shared_ptr<OpenCalls> calls) : core_(core), calls_(std::move(calls)) {}
@@ -148,7 +147,7 @@ class Service : public RawService {
                                 grpc::ByteBuffer* response) {
     const ProfiledCallScope scope(ProfiledCallOf(*context));
     auto* reactor = new OpenCalls::Reactor(calls_, response);
-    // The reactor may be gone as soon as the core answers: only its id goes along.
+    // The reactor may be deleted as soon as the core answers, so the callback holds only its id.
     core_->Handle(method, FromByteBuffer(*request), [calls = calls_, id = reactor->id()](absl::StatusOr<Slices> reply) {
       calls->Finish(id, std::move(reply));
     });
@@ -159,19 +158,20 @@ class Service : public RawService {
   const std::shared_ptr<OpenCalls> calls_;
 };
 
-// Answers joins and heart-beats on a thread of its own, which also reads from sockets while all threads of gRPC are in
-// handlers. So nobody is taken for dead because updates are long or a disk is slow.
+// Answers joins and heart-beats on a thread of its own, which also reads from sockets while handlers occupy all threads
+// of gRPC. So long updates and slow disks let no trainer's lease expire.
 class MembershipThread {
  public:
-  // `unix_socket`: told to those who join; may be empty. The rest is borrowed. The server has been started.
+  // `unix_socket` is sent to joining trainers and may be empty. The other arguments are borrowed. The server must have
+  // been started.
   MembershipThread(Service* service, ServerCore* core, grpc::ServerCompletionQueue* queue, std::string unix_socket)
       : service_(service), core_(core), queue_(queue), unix_socket_(std::move(unix_socket)) {
-    // Not on the thread: it may come to that when the server has been shut down, and the queue with it.
+    // Requested here, since the thread may run only after the server and the queue have been shut down.
     Expect(Method::kJoin);
     Expect(Method::kHeartbeat);
     thread_ = StartThread("weir-members", [this] { Serve(); });
   }
-  // The server has been shut down.
+  // The server must have been shut down.
   ~MembershipThread() {
     queue_->Shutdown();
     thread_.join();
@@ -203,20 +203,20 @@ class MembershipThread {
     bool ok = false;
     while (queue_->Next(&tag, &ok)) {
       std::unique_ptr<Call> call(static_cast<Call*>(tag));
-      // Its answer has left, or the server shuts down.
+      // The answer has been sent, or the server is shutting down.
       if (call->answered || !ok) continue;
-      // While the server has this call it does not end, nor does the queue.
+      // Requested while this call is open, which keeps the server and its queue alive.
       Expect(call->method);
       Answer(call.release());
     }
   }
 
-  // The call comes back through the queue when its answer has left.
+  // The call comes back through the queue when its answer has been sent.
   void Answer(Call* call) {
     const ProfiledCallScope scope(ProfiledCallOf(call->context));
     if (call->method == Method::kJoin && !unix_socket_.empty())
       call->context.AddInitialMetadata(kUnixSocketKey, unix_socket_);
-    // Given inside Handle.
+    // The core calls the callback inside Handle for these methods.
     const auto reply = std::make_shared<absl::StatusOr<Slices>>(absl::InternalError("the server has no answer"));
     core_->Handle(call->method, FromByteBuffer(call->request),
                   [reply](absl::StatusOr<Slices> given) { *reply = std::move(given); });
@@ -235,7 +235,7 @@ class MembershipThread {
   std::thread thread_;
 };
 
-// gRPC only says that it failed; the system says why.
+// Returns the system's reason for a failed listen; gRPC reports only that it failed.
 std::string WhyNotListening(const Endpoint& endpoint) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -266,7 +266,7 @@ class Server : public GrpcServer {
     KeepFreedMemory();
     const std::string unix_socket = unix_sockets_ ? UnixSocket() : "";
     Build(text, unix_socket);
-    // A file system may not hold sockets.
+    // The file system may not support sockets, so try TCP alone.
     if (server_ == nullptr && !unix_socket.empty()) Build(text, "");
     if (server_ == nullptr || port_ == 0) {
       Shutdown(absl::ZeroDuration());
@@ -283,7 +283,7 @@ class Server : public GrpcServer {
 
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
-    // Cancels what is left after the grace; a cancelled call ends itself (OnCancel), so this returns soon after.
+    // Cancels calls left after the grace; OnCancel ends a cancelled call, so this returns soon after.
     server_->Shutdown(GrpcDeadline(grace));
     calls_->FinishAll();
     server_->Wait();
@@ -297,7 +297,7 @@ class Server : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
     builder.SetMaxSendMessageSize(kMaxGrpcMessage);
-    // Otherwise a second server takes the same port and both say that they are ready.
+    // With port reuse a second server would share the port and both would report that they are ready.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
     builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
@@ -305,22 +305,22 @@ class Server : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-    // The guard against resets counts calls by it.
+    // The guard against resets counts calls through channelz.
     builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
     builder.AddListeningPort(tcp, ServerCredentials(), &port_);
     if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
-    // One that a server would not start with can serve no other.
+    // A Service from a failed start cannot be registered with another server.
     service_ = std::make_unique<Service>(core_, calls_);
     builder.RegisterService(service_.get());
     members_queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return;
     members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
-    // The directory is this user's alone already.
+    // A second protection: the directory already admits this user only.
     if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
   }
 
-  // Without one everybody comes over TCP.
+  // Returns "" if there is no socket; all clients then use TCP.
   static std::string UnixSocket() {
     const absl::StatusOr<std::string> path = NewUnixSocketPath();
     if (path.ok()) return *path;

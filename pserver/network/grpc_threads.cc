@@ -17,10 +17,10 @@
 namespace weir {
 namespace {
 
-// Milliseconds are enough where there are threads.
+// Limit for the test call, which takes milliseconds if gRPC has its threads.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-// What callbacks tell, which may come late.
+// Counts callbacks. Shared with them, since they may run after Try has given up.
 struct Callbacks {
   Mutex mu;
   CondVar changed;
@@ -43,14 +43,15 @@ struct Callbacks {
   }
 };
 
-// Belongs to gRPC until its callback comes.
+// Owned by gRPC until its callback has run; leaked if it never runs.
 struct Call {
   grpc::ClientContext context;
   const grpc::ByteBuffer request = ToByteBuffer({});
   grpc::ByteBuffer reply;
 };
 
-// A call that fails at once, whose callback comes on the threads that also run handlers; and a timer.
+// Makes a call that fails at once, whose callback runs on the threads that also run handlers, and sets a timer. Returns
+// whether both callbacks have run in time.
 bool Try() {
   const auto callbacks = std::make_shared<Callbacks>();
   auto* call = new Call;

@@ -9,8 +9,8 @@
 namespace weir {
 namespace {
 
-// A clock that is slewed loses less than this between two calls; one that is set back by less makes pauses longer by
-// less.
+// Largest backward step that is ignored. A slewed clock loses less than this between two calls, and a smaller step
+// lengthens pauses by no more than itself.
 constexpr int64_t kStepNs = 500'000'000;
 
 int64_t NowNs(clockid_t clock) {
@@ -28,8 +28,8 @@ gpr_timespec GrpcDeadline(absl::Duration timeout) {
 }
 
 bool WallClockHasGoneBack() {
-  // What the wall clock showed when the monotonic clock began. Atomic: threads may see one step together, or overtake
-  // each other by less than a step.
+  // Wall-clock time at which the monotonic clock began. Atomic: two threads may see the same step, or interleave by
+  // less than a step, without harm.
   static std::atomic<int64_t> seen{INT64_MIN};
   static std::atomic<bool> gone_back{false};
   const int64_t monotonic = NowNs(CLOCK_MONOTONIC);

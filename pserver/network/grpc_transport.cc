@@ -21,7 +21,7 @@ namespace {
 
 using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// A frame is at most kMaxMessageBytes; other messages carry at most that in one field.
+// A frame has at most kMaxMessageBytes; other messages have one field of at most that size.
 constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
 
 grpc::ChannelArguments Arguments() {
@@ -30,7 +30,7 @@ grpc::ChannelArguments Arguments() {
   args.SetMaxSendMessageSize(kMaxGrpcMessage);
   // An http_proxy in the environment is meant for the web, not for the cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Without it all channels to one address are one connection.
+  // Without this all channels to one address share a connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -38,14 +38,14 @@ grpc::ChannelArguments Arguments() {
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
   args.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
-  // A machine that vanished without a word.
+  // Detects a machine that has vanished without closing the connection.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return args;
 }
 
-// Longer than gRPC pauses between attempts to connect.
+// Longer than gRPC's pause between attempts to connect.
 constexpr absl::Duration kRenewAfter = absl::Seconds(2);
 
 bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull; }
@@ -114,9 +114,9 @@ class GrpcTransport : public Transport {
     absl::Time made;
   };
   struct Server {
-    // Over TCP, for tensors and for the rest. Guarded by mu_.
+    // TCP connections for tensors and for all other calls. Guarded by mu_.
     Connection bulk, rest;
-    // Through its socket, or null: not (or no longer) there. Guarded by mu_.
+    // Stub of the server's Unix-domain socket; null if it has none or has stopped answering there. Guarded by mu_.
     std::shared_ptr<Stub> near;
     std::string path;
   };
@@ -125,7 +125,7 @@ class GrpcTransport : public Transport {
     return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
   }
 
-  // A server has answered a Join.
+  // Uses the Unix-domain socket that a server names in its answer to Join, if it is on this machine.
   void ComeNear(int server, const grpc::ClientContext& context) {
     const auto& metadata = context.GetServerInitialMetadata();
     const auto told = metadata.find(kUnixSocketKey);
@@ -149,7 +149,7 @@ class GrpcTransport : public Transport {
     LOG(INFO) << Describe(server) << ": tensors go over TCP from now on: " << of.path << ": " << why.message();
   }
 
-  // A channel whose pauses between attempts to connect cannot be trusted gives way to one that begins with an attempt.
+  // Replaces a channel whose pauses between attempts to connect may be wrong; a new channel connects at once.
   void Renew(int server, const std::shared_ptr<Stub>& stub) {
     const absl::Time now = Clock::Real()->Now();
     MutexLock lock(&mu_);
@@ -166,7 +166,7 @@ class GrpcTransport : public Transport {
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
-      // What the server says stands alone; what the network says needs a name.
+      // An error that the server reports is passed on as it is; an error of the network gets the server's name.
       const bool network =
           absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
       if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
@@ -182,7 +182,7 @@ class GrpcTransport : public Transport {
 
   const std::vector<std::string> endpoints_;
   const bool unix_sockets_;
-  std::vector<std::unique_ptr<Server>> servers_;  // constant after construction, but for what is guarded in them
+  std::vector<std::unique_ptr<Server>> servers_;  // constant after construction except for guarded members
   Mutex mu_;
   CondVar none_left_;
   std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);

@@ -15,7 +15,7 @@ namespace weir {
 
 namespace {
 
-// Elements added at a time: all nodes' pieces and their sums stay in the first-level cache.
+// Elements added at a time, so that the pieces of all nodes and their sums stay in the first-level cache.
 constexpr int64_t kSegment = 1024;
 
 WEIR_VECTORIZED void Add(const float* left, const float* right, int64_t n, float* out) {
@@ -23,7 +23,7 @@ WEIR_VECTORIZED void Add(const float* left, const float* right, int64_t n, float
   for (int64_t i = 0; i < n; ++i) out[i] = left[i] + right[i];
 }
 
-// Trees of four and of eight whose leaves are all there, in one pass: what Add makes step by step.
+// Sums full trees of four and of eight leaves in one pass, with the same order of additions as Add step by step.
 WEIR_VECTORIZED void AddFour(const float* const* leaf, int64_t n, float* out) {
   const float *const a = leaf[0], *const b = leaf[1], *const c = leaf[2], *const d = leaf[3];
   WEIR_INDEPENDENT
@@ -38,7 +38,7 @@ WEIR_VECTORIZED void AddEight(const float* const* leaf, int64_t n, float* out) {
   }
 }
 
-// Of n nodes: whether each is added where it is in a full tree of n leaves.
+// Returns whether `adds` are the additions of a full tree of n leaves.
 bool IsFullTree(const std::vector<LaneAdd>& adds, size_t n) {
   return adds.size() + 1 == n && std::all_of(adds.begin(), adds.end(), [](const LaneAdd& add) {
            return add.right - add.left == (add.right & -add.right);
@@ -82,7 +82,7 @@ absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> o
   std::vector<size_t> at = first_run;
   std::vector<const float*> piece(nodes.size());
   for (int64_t begin = 0; begin < count;) {
-    // A segment ends where any node's run ends.
+    // A segment ends where the run of any node ends.
     int64_t n = std::min(kSegment, count - begin);
     for (size_t i = 0; i < nodes.size(); ++i) {
       while (runs[at[i]].begin + static_cast<int64_t>(runs[at[i]].values.size()) <= begin) ++at[i];
@@ -109,7 +109,7 @@ absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> o
 
 namespace {
 
-// Rows of one run that are still to be merged.
+// Rows of one run that are yet to be merged.
 struct Cursor {
   const RowRun* run;
   size_t at;
@@ -139,7 +139,7 @@ size_t PositionOf(const RowRun& run, uint64_t bound, bool after) {
   return low;
 }
 
-// Returns the rows of all runs whose keys lie in [first, last], by their first keys.
+// Returns cursors over the rows with keys in [first, last], ordered by first key.
 std::vector<Cursor> CursorsOf(absl::Span<const RowRun> runs, uint64_t first, uint64_t last) {
   std::vector<Cursor> cursors;
   for (const RowRun& run : runs) {
@@ -152,7 +152,7 @@ std::vector<Cursor> CursorsOf(absl::Span<const RowRun> runs, uint64_t first, uin
   return cursors;
 }
 
-// Returns true if the runs lie one behind the other, as the parts of one push do: nothing is added then.
+// Returns true if the key ranges of the runs are disjoint, as for the parts of one push: nothing is added then.
 bool LieApart(const std::vector<Cursor>& cursors) {
   for (size_t i = 1; i < cursors.size(); ++i) {
     if (cursors[i - 1].LastKey() >= cursors[i].key) return false;
@@ -160,7 +160,7 @@ bool LieApart(const std::vector<Cursor>& cursors) {
   return true;
 }
 
-// Rows of one id in the lane tree, each at the first lane of its node.
+// Rows of one id in the lane tree, each stored at the first lane of its node.
 class RowsOfId {
  public:
   RowsOfId(int lanes, size_t width) : width_(width) {
@@ -184,7 +184,7 @@ class RowsOfId {
     const float*& first = leaf_[static_cast<size_t>(lanes_[0])];
     if (present == 1) return std::exchange(first, nullptr);
     if (present > 2) return TakeTree(sum);
-    // Two nodes meet once in the tree, the lower lanes on the left.
+    // Two rows meet in one addition, the lower lanes on the left.
     const float*& second = leaf_[static_cast<size_t>(lanes_[1])];
     const bool ascending = lanes_[0] < lanes_[1];
     Add(ascending ? first : second, ascending ? second : first, static_cast<int64_t>(width_), sum);
@@ -194,7 +194,7 @@ class RowsOfId {
 
  private:
   const float* TakeTree(float* sum) {
-    // Each sum overwrites its left side or starts anew.
+    // Each sum overwrites its left operand if that is a sum already, or takes new memory.
     inner_.resize(static_cast<size_t>(leaves_) * width_);
     for (int step = 1; step < leaves_; step *= 2) {
       for (int i = 0; i + step < leaves_; i += 2 * step) {
@@ -220,7 +220,7 @@ class RowsOfId {
   int leaves_ = 1;
   std::vector<const float*> leaf_;  // by lane
   int present_ = 0;
-  int lanes_[2] = {0, 0};  // of the first two rows
+  int lanes_[2] = {0, 0};  // first lanes of the first two rows
   std::vector<float> inner_;
 };
 
@@ -262,7 +262,7 @@ absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint
   std::vector<Cursor> cursors = CursorsOf(runs, first, last);
   size_t rows = 0;
   for (const Cursor& cursor : cursors) rows += cursor.end - cursor.at;
-  // The union is at most this long, so nothing moves once pointers lead here.
+  // The union is at most this long, so the vectors never move while pointers into them exist.
   out->ids.reserve(rows);
   out->grads.reserve(rows);
   if (LieApart(cursors)) {

@@ -47,7 +47,7 @@ void HandledCall::EndWait(const HandledCallPtr& call) {
 void HandledCall::End(const HandledCallPtr& call, size_t bytes) {
   if (!Wanted(call)) return;
   EndWait(call);
-  // Of a call without a trainer nobody knows whose row it stands in.
+  // A call without a trainer has no track to be drawn in.
   if (call->event_.track == 0) return;
   call->event_.end_ns = Profiler::NowNs();
   call->event_.bytes_out = static_cast<int64_t>(bytes);

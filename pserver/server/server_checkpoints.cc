@@ -16,7 +16,8 @@ namespace weir {
 
 namespace {
 
-// Of the shard `own`, or -1: the most of all, so that no row is stamped with a step to come.
+// Returns the table step to go on from: that of shard `own` if the manifest has it, else the largest of all shards, so
+// that no row carries the stamp of a future step. `own` is -1 if the number of servers has changed.
 int64_t TableSteps(const v1::CheckpointManifest& manifest, int own) {
   if (own >= 0 && manifest.shards(own).has_table_steps()) return manifest.shards(own).table_steps();
   int64_t most = -1;
@@ -36,7 +37,7 @@ absl::Status ServerCheckpoints::CheckDirectory() const {
 absl::Status ServerCheckpoints::Save(const v1::SaveShard& save, const std::vector<int64_t>& trainer_steps,
                                      std::optional<int64_t> table_steps, v1::ControlReply* reply) {
   RETURN_IF_ERROR(CheckDirectory());
-  // Any other name may be that of a published checkpoint.
+  // Any other name could be that of a published checkpoint.
   if (!IsTemporaryName(save.name())) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", save.name(), "' is no name of a checkpoint that is being written"));
@@ -65,7 +66,7 @@ absl::Status ServerCheckpoints::Own(const v1::OwnDirectory& own, v1::ControlRepl
   if (owner_ == nullptr) {
     OwnerOptions options = mark_;
     options.run = run_ = own.run();
-    // Others of the run may have marked it: the chief, another server of this host.
+    // The chief or another server of this host may have marked the directory for this run already.
     options.publishes = false;
     owner_ = std::make_unique<DirectoryOwner>(std::move(options));
   }
@@ -150,7 +151,7 @@ absl::StatusOr<ServerCheckpoints::Loaded> ServerCheckpoints::Load(const v1::Load
                 .table_steps = TableSteps(manifest, manifest.shards_size() == servers_ ? server_id_ : -1)};
   for (const int source : params_->SourcesOf(manifest)) {
     const auto& steps = manifest.shards(source).trainer_steps();
-    if (steps.size() != manifest.data().trainer_steps_size()) continue;  // of sync
+    if (steps.size() != manifest.data().trainer_steps_size()) continue;  // written in sync mode
     if (loaded.trainer_steps.empty()) loaded.trainer_steps.assign(steps.begin(), steps.end());
     for (int t = 0; t < steps.size(); ++t) {
       int64_t& least = loaded.trainer_steps[static_cast<size_t>(t)];

@@ -16,11 +16,11 @@ namespace {
 
 // Rows of one write to the disk.
 constexpr size_t kPutRows = 4096;
-// Rows that ChangeCold has in memory at once.
+// Rows that ChangeCold loads at once.
 constexpr size_t kChangeRows = 1024;
-// Index of rows in memory with their ids, over a growth step's mean.
+// Bytes of index per row in memory, averaged over a growth step.
 constexpr int64_t kIndexBytes = 13;
-// Counts of calls are modulo this plus 1.
+// Uses are counted modulo this plus 1.
 constexpr uint32_t kLastCall = ~RowLayout::kChanged;
 
 }  // namespace
@@ -53,7 +53,7 @@ DiskTier::DiskTier(std::string table, const RowLayout& layout, std::unique_ptr<C
 void DiskTier::Init(Stripe* stripe) const { stripe->on_disk.versions.assign(StripeOnDisk::kVersions, 0); }
 
 void DiskTier::SetGoal() {
-  // What is known of files grows with them; at least half is for rows.
+  // Memory for file metadata grows with the files; at least half of the budget stays for rows.
   const int64_t rows =
       std::max(memory_bytes_ / 2, memory_bytes_ - store_->counts().memory_bytes) / (layout_.row_bytes() + kIndexBytes);
   most_in_stripe_.store(std::max<int64_t>(1, rows / std::max(1, stripes_)), std::memory_order_relaxed);
@@ -71,6 +71,7 @@ absl::StatusOr<bool> DiskTier::TakeIn(Stripe& stripe, const StripeIds& batch, co
         if (row == nullptr) {
           const uint32_t version = stripe.on_disk.VersionOf(mixed);
           while (at < read.places.size() && read.places[at] < k) ++at;
+          // A read from the disk is outdated if the row has been in memory and left again since: its version differs.
           const bool valid = at < read.places.size() && read.places[at] == k && read.versions[at] == version;
           if (!valid || !read.found[at]) {
             known &= valid || !stripe.on_disk.some;
@@ -98,7 +99,7 @@ absl::StatusOr<bool> DiskTier::TakeIn(Stripe& stripe, const StripeIds& batch, co
 }
 
 absl::Status DiskTier::BringIn(Stripe& stripe, const StripeIds& batch) {
-  // Kept between calls so that a step allocates nothing; the disk does not come back here.
+  // Kept between calls so that a step does not allocate; safe because the disk store does not call back.
   static thread_local ReadRows kept[2];
   ReadRows* read = &kept[0];
   ReadRows* next = &kept[1];
@@ -108,7 +109,7 @@ absl::Status DiskTier::BringIn(Stripe& stripe, const StripeIds& batch) {
   while (true) {
     next->Clear();
     ASSIGN_OR_RETURN(const bool known, TakeIn(stripe, batch, *read, next));
-    // All that is not in memory does not exist.
+    // If all rows are in memory or known not to exist, no read is needed.
     if (known) return absl::OkStatus();
     stripe.mu.Unlock();
     next->rows.resize(next->ids.size() * static_cast<size_t>(layout_.stored_bytes()));
@@ -132,7 +133,7 @@ absl::Status DiskTier::MakeRoom(Stripe& stripe) {
 
 void DiskTier::Choose(Stripe& stripe, std::vector<int64_t>* ids, std::vector<char>* rows) {
   const int64_t most = most_in_stripe_.load(std::memory_order_relaxed);
-  // A sixteenth more than must, so that the stripe is not searched anew for every row.
+  // Evicts a sixteenth more than necessary, so that the stripe is not searched again for every row.
   const int64_t go = static_cast<int64_t>(stripe.rows.size()) - (most - most / 16);
   struct Candidate {
     uint32_t age;  // calls since the last use
@@ -153,7 +154,7 @@ void DiskTier::Choose(Stripe& stripe, std::vector<int64_t>* ids, std::vector<cha
       LeaveMemory(stripe, MixId(static_cast<uint64_t>(id)));
       continue;
     }
-    // A change from now on sets the mark again.
+    // The row stays readable during the write; a change in the meantime sets the mark again.
     layout_.MarkUnchanged(row);
     ids->push_back(id);
     rows->insert(rows->end(), row, row + layout_.stored_bytes());
@@ -177,7 +178,7 @@ absl::Status DiskTier::MakeRoomHeld(Stripe& stripe) {
   }
   MutexLock lock(&stripe.mu);
   for (const int64_t id : ids) {
-    // No other call takes rows out of memory meanwhile.
+    // disk_mu is held, so no other call evicts rows meanwhile.
     const uint64_t mixed = MixId(static_cast<uint64_t>(id));
     char* const row = stripe.rows.Find(mixed);
     if (!status.ok()) {
@@ -214,7 +215,7 @@ absl::StatusOr<int64_t> DiskTier::Remove(Stripe& stripe, const LifecycleRules::R
   std::vector<int64_t> ids;
   ids.reserve(going.size());
   for (const auto& [keep, id] : going) ids.push_back(id);
-  // From the disk first: a reader that comes now and finds a row there brings it into memory, where it is found below.
+  // Deletes on disk first. A reader that still finds a row there brings it into memory, where the loop below finds it.
   RETURN_IF_ERROR(store_->Delete(ids));
   int64_t gone = 0;
   MutexLock lock(&stripe.mu);
@@ -243,7 +244,7 @@ absl::Status DiskTier::ChangeCold(Stripe& stripe, absl::Span<const int64_t> cold
       RETURN_IF_ERROR(BringIn(stripe, {.ids = ids.data(), .size = static_cast<int64_t>(ids.size())}));
       stripe.on_disk.used -= static_cast<int64_t>(ids.size());
       for (const int64_t id : ids) {
-        // No other call takes rows away meanwhile.
+        // disk_mu is held, so no other call evicts or removes rows meanwhile.
         char* const row = stripe.rows.Find(MixId(static_cast<uint64_t>(id)));
         if (row == nullptr) {
           return absl::DataLossError(absl::StrCat("table ", table_, ": row ", id,
@@ -251,7 +252,7 @@ absl::Status DiskTier::ChangeCold(Stripe& stripe, absl::Span<const int64_t> cold
         }
         fn(id, row);
         layout_.MarkChanged(row);
-        // The oldest use that there can be.
+        // Gives the row the oldest possible use, so that it is evicted first.
         layout_.SetUse(row, (stripe.on_disk.clock + 1) & kLastCall);
       }
       crowded = Crowded(stripe);

@@ -15,7 +15,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// Large pieces straight from the system: they go back to it whole, and a heap would keep holes of them.
+// Allocates large pieces directly from the system: they are returned whole, where a heap would keep holes.
 char* Allocate(size_t bytes) {
   if (bytes < kHugePage) return static_cast<char*>(::operator new(bytes, std::align_val_t(64)));
   const size_t mapped = RoundUp(bytes, 4096) + kHugePage;
@@ -27,7 +27,7 @@ char* Allocate(size_t bytes) {
   char* const end = data + RoundUp(bytes, 4096);
   if (data > begin) CHECK_EQ(munmap(begin, static_cast<size_t>(data - begin)), 0);
   if (begin + mapped > end) CHECK_EQ(munmap(end, static_cast<size_t>(begin + mapped - end)), 0);
-  // Advice only: where it is not taken the memory is as good, just slower. The last page stays small when it would be
+  // Only advice: without huge pages the memory works as well, just slower. The last page stays small if it would be
   // mostly empty.
   (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
@@ -48,8 +48,8 @@ char* ChunkMemory::Take() {
     return chunk;
   }
   if (left_ == 0) {
-    // An eighth of what there is; from 2 MiB on address space for half as much again, of which only what is used
-    // becomes memory, a huge page at a time.
+    // Takes an eighth of the present size. From 2 MiB on it reserves address space for half of it; only used pages
+    // become memory, a huge page at a time.
     size_t wanted = std::min(total_ / 8, kHugePage / 2);
     if (total_ >= kHugePage) wanted = RoundUp(std::min(total_ / 2, size_t{1} << 30), kHugePage);
     const size_t chunks = std::max<size_t>(1, wanted / chunk_bytes_);
@@ -81,7 +81,7 @@ void ChunkMemory::Clear() {
 size_t ChunkMemory::bytes() const {
   MutexLock lock(&mu_);
   if (slabs_.empty()) return 0;
-  // Of the last slab as far as it is in use, in huge pages where it has them.
+  // The last slab counts as far as it is in use, rounded up to huge pages if it has them.
   const auto& [data, bytes] = slabs_.back();
   const size_t used = static_cast<size_t>(next_ - data);
   return total_ - bytes + (bytes < kHugePage ? bytes : std::min(bytes, RoundUp(used, kHugePage)));

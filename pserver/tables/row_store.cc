@@ -11,12 +11,12 @@ namespace weir {
 namespace {
 
 constexpr int64_t kChunkBytes = 64 << 10;
-// The index grows when it is this full, by kGrowth: 12.8 bytes a row with its id over a step's mean, and one id in
-// thirty not in its home bucket. A larger step would be paid in memory, and in the pause it makes.
+// The index grows by kGrowth when it is this full: 12.8 bytes a row, id included, averaged over a growth step, and one
+// id in thirty outside its home bucket. A larger step would cost memory and make longer pauses.
 constexpr double kMaxLoad = 0.8;
 constexpr double kGrowth = 1.25;
 constexpr double kFirstBuckets = 16;
-// The next free row's number lies in four bytes.
+// A freed row stores the number of the next free row in four bytes.
 constexpr uint64_t kMostRows = (uint64_t{1} << 31) - 2;
 
 }  // namespace
@@ -40,7 +40,7 @@ void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, 
 }
 
 void RowStore::SetBuckets(double wanted) {
-  // Not rounded, or stores that start with few buckets would all come to the same sizes.
+  // Not rounded, since otherwise stores that start with few buckets would all grow to the same sizes.
   wanted_buckets_ = wanted;
   buckets_ = static_cast<uint64_t>(wanted);
   page_of_.clear();
@@ -51,8 +51,8 @@ void RowStore::SetBuckets(double wanted) {
   max_rows_ = std::min(kMostRows, static_cast<uint64_t>(static_cast<double>(kSlots) * wanted * kMaxLoad));
   row_bits_ = std::bit_width(max_rows_);  // number + 1 <= max_rows
   row_mask_ = (uint64_t{1} << row_bits_) - 1;
-  // What an entry has of MixId tells apart all that can stand in one bucket, which are the ids of a reach of homes: a
-  // home has 2^(64 - prefix_bits) / buckets of them, and buckets >= 2^(bit_width - 1).
+  // An entry keeps enough bits of MixId to tell apart all ids that can be in one bucket, which are those of kReach
+  // homes: a home has 2^(64 - prefix_bits) / buckets ids, and buckets >= 2^(bit_width - 1).
   CHECK_GE(72 - row_bits_ + prefix_bits_ + std::bit_width(buckets_) - 1, 64 + std::countr_zero(kReach));
 }
 
@@ -74,6 +74,7 @@ void RowStore::Place(uint64_t mixed, uint64_t number) {
     uint8_t& displaced = Tags(bucket)[kSlots];
     if (displaced < kMostDisplaced) ++displaced;
   }
+  // All buckets within reach are full.
   far_.emplace(mixed, number);
 }
 
@@ -85,7 +86,7 @@ void RowStore::Grow() {
   page_of_ = {};
   far_ = {};
   SetBuckets(wanted_buckets_ * kGrowth);
-  // In the order of the old index, which is about that of the new one.
+  // Walks the old index in order, which is nearly the order of the new one.
   for (uint64_t at = 0; at < shape.buckets + kReach - 1; ++at) {
     const uint64_t* const bucket = old[at / kPageBuckets] + at % kPageBuckets * kBucketWords;
     const uint64_t least = LeastIn(shape, at);
@@ -136,6 +137,7 @@ void RowStore::Erase(uint64_t mixed) {
     number = far->second;
     far_.erase(far);
   }
+  // Undoes the counts that Place has made in the buckets before. A count at its maximum has lost track and stays.
   while (at-- > home) {
     uint8_t& displaced = Tags(Bucket(at))[kSlots];
     if (displaced < kMostDisplaced) --displaced;

@@ -1,5 +1,5 @@
-// What the asynchronous modes promise, on servers and clients: staleness within its bound, every push applied exactly
-// once, gradients corrected for what has changed, tables that do not wait.
+// Guarantees of the asynchronous modes, on servers and clients: bounded staleness, every push applied exactly once,
+// gradients corrected for changes since the pull, tables that do not wait.
 
 #include <algorithm>
 #include <atomic>
@@ -51,7 +51,7 @@ int64_t Counted(InProcessCluster& cluster, int server, const std::string& name) 
   return cluster.servers().server(server).counters().Value(name);
 }
 
-// Until the server has applied so many pushes, at most 20 s.
+// Waits until the server has applied so many pushes, at most 20 s.
 void WaitForPushes(InProcessCluster& cluster, int64_t pushes) {
   const absl::Time end = absl::Now() + absl::Seconds(20);
   while (Counted(cluster, 0, "push.applied") < pushes && absl::Now() < end) std::this_thread::yield();
@@ -61,24 +61,24 @@ void WaitForPushes(InProcessCluster& cluster, int64_t pushes) {
 // -------------------------------------------------------------------------------------------------- bounded staleness
 
 TEST(BoundedStalenessTest, FastTrainersWaitForTheSlowestAndNeverPassTheBound) {
-  // With 16 lanes no trainer has a step without samples, which would say that it has no more.
+  // With 16 lanes no trainer has a step without samples, which would count as its end.
   const HandMadeJob job{.servers = 2, .trainers = 3, .lanes = 16, .sync = false, .staleness = 2};
   auto cluster = MakeCluster(QuickOptionsFor(job));
   constexpr int kSteps = 6;
   std::vector<absl::Status> ends(2);
   std::vector<std::thread> fast;
   for (int t = 0; t < 2; ++t) fast.emplace_back([&, t] { ends[t] = Steps(*cluster, job, t, 0, kSteps); });
-  // The slow one has done nothing: each of the others does steps 0, 1, 2 and is held.
+  // The slow trainer has done nothing: each of the others does steps 0, 1, 2 and is held.
   WaitForPushes(*cluster, 2 * 3);
   HandMadeParams params;
   ASSERT_TRUE(cluster->client(2).Join().ok());
   ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(2), &params).ok());
   for (int step = 0; step < 3; ++step) {
     ASSERT_TRUE(RunHandMadeStep(job, 2, {.step = step}, &cluster->client(2), &params).ok());
-    // Each of its steps lets the others do one more, and no two.
+    // Each step of the slow trainer lets the others do exactly one more.
     WaitForPushes(*cluster, 2 * (4 + step) + step + 1);
   }
-  // It has no more, and nobody waits for it after the last step.
+  // A step without samples ends the slow trainer, so nobody waits for it after the last step.
   ASSERT_TRUE(cluster->client(2).BeginStep(3, /*read_only=*/false).ok());
   ASSERT_TRUE(cluster->client(2).FinishSends(0, v1::APPLY).ok());
   for (std::thread& thread : fast) thread.join();
@@ -138,7 +138,7 @@ TEST(BoundedStalenessTest, PartsThatTakeEffectOnArrivalAreRefused) {
 
 constexpr int64_t kRow = int64_t{1} << 62;
 
-// A step of a trainer that pushes the row with a gradient of 4 over 4 samples.
+// Runs a step of a trainer that pushes the row with a gradient of 4 over 4 samples.
 absl::Status PushRow(Client& client, int lane, int64_t step, int64_t id = kRow, std::vector<int32_t> step_rows = {}) {
   RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
   SelectedRows gradient;
@@ -158,15 +158,15 @@ absl::Status PullOf(RowSource& source, int64_t step, const std::vector<int64_t>&
   return source.PullRows(absl::MakeConstSpan(&pull, 1));
 }
 
-// Until so many more calls have reached the servers, at most 20 s.
+// Waits until so many more calls have reached the servers, at most 20 s.
 void WaitForCalls(InProcessCluster& cluster, int64_t calls) {
   const absl::Time end = absl::Now() + absl::Seconds(20);
   while (cluster.faults().calls < calls && absl::Now() < end) std::this_thread::yield();
   ASSERT_GE(cluster.faults().calls, calls);
 }
 
-// Step 2 may read when the other trainer has finished step 0: with rows pulled ahead of it no less than with its own
-// pull.
+// Step 2 may read only when the other trainer has finished step 0; this holds for rows pulled ahead as for the
+// program's own pull.
 TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   const HandMadeJob job{.trainers = 2, .sync = false, .staleness = 1};
   ClusterOptions options = QuickOptionsFor(job);
@@ -184,13 +184,13 @@ TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
     answered = true;
   });
   WaitForCalls(*cluster, calls + 1);
-  // Its own step 1 goes on meanwhile, and takes effect.
+  // The trainer's own step 1 goes on meanwhile and takes effect.
   ASSERT_TRUE(PushRow(cluster->client(0), 0, 1).ok());
   EXPECT_FALSE(answered);
   ASSERT_TRUE(PushRow(cluster->client(1), 4, 0).ok());
   thread.join();
   ASSERT_TRUE(pulled.ok()) << pulled;
-  // Nothing has been pushed since: it holds all three updates.
+  // Nothing has been pushed since, so the rows hold all three updates.
   std::vector<float> now;
   ASSERT_TRUE(PullOf(cluster->client(1), 1, {kRow}, &now).ok());
   EXPECT_EQ(ahead, now);
@@ -212,7 +212,7 @@ TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
   EXPECT_NE(ahead, after);
 }
 
-// What is pushed says where its rows stand among the ids pulled ahead; those of the program's own last pull are others.
+// A gradient names its rows by position among the ids pulled ahead; the program's own last pull had other ids.
 TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
   const HandMadeJob job{.servers = 2, .sync = false};
   auto cluster = MakeCluster(QuickOptionsFor(job));
@@ -242,7 +242,7 @@ TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
   thread.join();
   EXPECT_EQ(pulled.code(), absl::StatusCode::kCancelled) << pulled;
   EXPECT_THAT(std::string(pulled.message()), HasSubstr("rows of step 2, ahead of it"));
-  // The program goes on.
+  // The program goes on without the rows.
   EXPECT_TRUE(PushRow(cluster->client(0), 0, 0).ok());
 }
 
@@ -266,7 +266,7 @@ TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses
       std::thread thread([&] { pulled = PullOf(*client.Ahead(), step + 1, ids, &rows); });
       const absl::Status run = RunHandMadeStep(job, trainer, {.step = step}, &client, &params).status();
       if (step + 1 == kSteps) {
-        // As at the end of a run: nobody will take what is under way, and nobody waits for this trainer any more.
+        // The end of a run: the pull under way is cancelled, and a step without samples lets the other trainer go on.
         client.CancelAhead();
         RETURN_IF_ERROR(client.BeginStep(kSteps, /*read_only=*/false));
         RETURN_IF_ERROR(client.FinishSends(0, v1::APPLY));
@@ -344,11 +344,11 @@ TEST(DelayCompensationTest, AGradientIsCorrectedByWhatHasChangedSinceItsTrainerR
   ASSERT_GE(b, 0);
   std::vector<float> read(5), after(5), now(5);
   (*params)->CopyBlock(b, 0, 5, read.data(), /*reader=*/0);
-  // Trainer 1 comes first. Momentum's first step is lr * g; lr is 0.05. Sums over 4 samples.
+  // Trainer 1 comes first. The first step of momentum is lr * g; lr is 0.05. Gradients are sums over 4 samples.
   const std::vector<float> first = {4, -8, 2, 0, 6}, second = {8, 4, -4, 2, 12};
   TrainerGradients push{.trainer = 1, .samples = 4, .gradients = {GradientOf(b, first)}};
   ASSERT_TRUE((*params)->Apply(0, absl::MakeConstSpan(&push, 1)).ok());
-  // Trainer 1 reads what it has done; trainer 0 has not.
+  // Trainer 1 reads its own update; trainer 0 does not.
   (*params)->CopyBlock(b, 0, 5, after.data(), /*reader=*/1);
   push = {.trainer = 0, .samples = 4, .gradients = {GradientOf(b, second)}};
   ASSERT_TRUE((*params)->Apply(0, absl::MakeConstSpan(&push, 1)).ok());
@@ -360,7 +360,7 @@ TEST(DelayCompensationTest, AGradientIsCorrectedByWhatHasChangedSinceItsTrainerR
     // Velocity 0.9 * first + corrected.
     EXPECT_NEAR(now[i], after[i] - 0.05 * (0.9 * first[i] / 4 + corrected), 1e-6) << i;
   }
-  // Trainer 1 read the present values: nothing to correct.
+  // Trainer 1 has read the present values, so there is nothing to correct.
   std::vector<float> last(5);
   push = {.trainer = 1, .samples = 4, .gradients = {GradientOf(b, first)}};
   ASSERT_TRUE((*params)->Apply(1, absl::MakeConstSpan(&push, 1)).ok());
@@ -371,7 +371,7 @@ TEST(DelayCompensationTest, AGradientIsCorrectedByWhatHasChangedSinceItsTrainerR
     const double velocity = 0.9 * (0.9 * g1 + corrected) + g1;
     EXPECT_NEAR(last[i], now[i] - 0.05 * velocity, 1e-6) << i;
   }
-  // w [40, 16] and b [5], a copy for each trainer.
+  // w [40, 16] and b [5], one copy per trainer.
   EXPECT_EQ((*params)->read_values_bytes(), 2 * (40 * 16 + 5) * 4);
 }
 

@@ -1,5 +1,5 @@
-// Clients and servers together, by threads and the real clock (short deadlines), through a seam that loses, repeats and
-// kills at named moments.
+// Clients and servers together, on threads and the real clock (short deadlines), with a transport that loses and
+// repeats calls and kills servers at named moments.
 #include "pserver/client/client.h"
 
 #include <atomic>
@@ -32,7 +32,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A lease of a second; a call is given up after half of that.
+// Leases of one second; a call is given up after 0.4 s.
 ClusterOptions ShortLeases(const HandMadeJob& job) {
   ClusterOptions options = OptionsFor(job);
   options.deadlines.set_heartbeat_s(0.1);
@@ -47,7 +47,7 @@ std::unique_ptr<InProcessCluster> MakeCluster(ClusterOptions options) {
   return *std::move(cluster);
 }
 
-// Joins, receives, and steps from `first` until `steps` or the end that somebody asks for.
+// Joins, receives, and runs steps from `first` until `steps` or until a stop is requested.
 absl::Status TrainSteps(InProcessCluster& cluster, const HandMadeJob& job, int trainer, int first, int steps,
                         std::vector<StepOutcome>* outcomes = nullptr) {
   Client& client = cluster.client(trainer);
@@ -106,7 +106,7 @@ TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
   EXPECT_STATUS(cluster->client(0).Join(), kDeadlineExceeded, "server 1");
 }
 
-// The others would take the trainer that has given up for the culprit.
+// Without this the others would blame the trainer that has given up.
 TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
   for (const bool sync : {true, false}) {
     const HandMadeJob job{.servers = 2, .trainers = 2, .sync = sync};
@@ -120,7 +120,7 @@ TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
       return joined;
     });
     EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kDeadlineExceeded, "for server 1");
-    // One that comes now hears the same, with the code of the cause.
+    // A trainer that joins now gets the same error, with the code of the cause.
     auto late = cluster->MakeClient(0, "late:7");
     ASSERT_TRUE(late.ok());
     EXPECT_STATUS((*late)->Join(), kDeadlineExceeded, "for server 1");
@@ -130,7 +130,7 @@ TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
 TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
   auto cluster = MakeCluster(OptionsFor(job));
-  // Only server 1 knows of the first.
+  // Only server 1 knows of the first process.
   v1::JoinRequest first;
   first.mutable_caller()->set_job_id("job");
   first.mutable_caller()->set_trainer(0);
@@ -147,13 +147,13 @@ TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   for (int times = 0; times < 2; ++times) {
     auto second = cluster->MakeClient(0, absl::StrCat("second:", times));
     ASSERT_TRUE(second.ok());
-    // Not: "held by second:0", which server 0 let in.
+    // Not "held by second:0", which server 0 let in.
     EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "is held by first:7");
   }
   EXPECT_TRUE(cluster->servers().server(0).JobStatus().ok());
 }
 
-// Its lease runs longer on a server that it has talked to since.
+// The lease on the other server runs longer, since the trainer has called it since.
 TEST(ClientTest, ATrainerThatHasSleptBeyondItsLeaseOnOneServerEndsAloneInAsync) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
   ClusterOptions options = OptionsFor(job);
@@ -172,7 +172,7 @@ TEST(ClientTest, ATrainerThatHasSleptBeyondItsLeaseOnOneServerEndsAloneInAsync) 
   (*sleeper)->Heartbeat();
   lose = false;
   cluster->Advance(absl::Seconds(2));
-  // Twice: the second would carry what the first has met.
+  // Twice, since the second would carry the error that the first has met.
   for (int times = 0; times < 2; ++times) (*sleeper)->Heartbeat();
   EXPECT_STATUS((*sleeper)->JobStatus(), kFailedPrecondition, "was declared dead");
   (*sleeper)->ReportFailure((*sleeper)->JobStatus());
@@ -217,19 +217,19 @@ TEST(ClientTest, ADeadServerIsNamedByEveryTrainerWithinTwoLeases) {
   const absl::Time start = absl::Now();
   (void)cluster->RunTrainers(
       [&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
-  // One may hear of it from server 0, to which the other has told it.
+  // A trainer may hear of it from server 0, which the other trainer has told.
   for (const absl::Status& status : statuses) {
     EXPECT_STATUS(status, kUnavailable, "server 1");
     EXPECT_THAT(std::string(status.message()), HasSubstr("is dead"));
   }
   EXPECT_LT(absl::Now() - start, absl::Seconds(30));
-  // The other server is told too, by a thread of the trainer that found it out.
+  // A thread of the trainer that found it tells the other server too.
   const absl::Time told = absl::Now() + absl::Seconds(20);
   while (cluster->servers().server(0).JobStatus().ok() && absl::Now() < told) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1");
 }
 
-// The server lives, and its answers to one call are lost: the deadline says what became of the last try.
+// The server is alive but its answers to one call are lost: the error names the outcome of the last try.
 TEST(ClientTest, AWaitThatEndsAtItsDeadlineSaysWhatTheLastTryMet) {
   const HandMadeJob job;
   ClusterOptions options = ShortLeases(job);
@@ -254,7 +254,7 @@ TEST(ClientTest, ATrainerKilledBetweenTwoPartsIsNamedByTheOthers) {
       [&](int t) { return statuses[static_cast<size_t>(t)] = JoinAndTrain(*cluster, job, t, 1000000); });
   for (int t : {0, 2}) EXPECT_STATUS(statuses[static_cast<size_t>(t)], kUnavailable, "trainer 1 (host:2001) is dead");
   EXPECT_FALSE(statuses[1].ok());
-  // The step that was cut in two has not taken effect where its part is missing.
+  // The step that was cut in two has not taken effect on the server that misses a part.
   EXPECT_EQ(cluster->servers().server(1).Version(), 2);
 }
 
@@ -305,7 +305,7 @@ TEST(ClientTest, AFailureReportedByOneTrainerEndsAllWithItsTextAndCode) {
   }
 }
 
-// A server that has told everyone goes, and a trainer that wrote to it once more would wait for it in vain.
+// A server that has told everyone exits; a trainer that wrote to it once more would wait for it in vain.
 TEST(ClientTest, AServerThatHasSaidWhyTheJobFailedIsNotTold) {
   for (const bool by_heartbeat : {true, false}) {
     const HandMadeJob job{.servers = 2, .trainers = 2};
@@ -318,7 +318,7 @@ TEST(ClientTest, AServerThatHasSaidWhyTheJobFailedIsNotTold) {
     cluster->transport(0).OnCall([&](const CallInfo& info) {
       const bool is_letter = info.method == Method::kHeartbeat;
       if (gone && is_letter) ++letters[static_cast<size_t>(info.server)];
-      // Then server 0 has said it to another call, and server 1 to none.
+      // Server 0 has reported the failure in its answer to another call, server 1 in none.
       return gone || (is_letter && !by_heartbeat) ? Fate::kDropRequest : Fate::kPass;
     });
     for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
@@ -336,7 +336,7 @@ TEST(ClientTest, AServerThatHasSaidWhyTheJobFailedIsNotTold) {
   }
 }
 
-// Another trainer may have found its death out a moment before this one's lease ran out.
+// Another trainer may have reported the death a moment before this one's lease ran out.
 TEST(ClientTest, AServerThatFallsSilentOverTheLastWordIsNotWaitedFor) {
   const HandMadeJob job{.servers = 2};
   ClusterOptions options = OptionsFor(job);
@@ -346,7 +346,7 @@ TEST(ClientTest, AServerThatFallsSilentOverTheLastWordIsNotWaitedFor) {
   int letters = 0;
   cluster->transport(0).OnCall([&](const CallInfo& info) {
     if (!dead || info.server != 1) return Fate::kPass;
-    // Those of the heart-beat are others.
+    // Letters sent by the heart-beat do not count.
     if (!later) ++letters;
     if (letters > 1 || later) return Fate::kDropRequest;
     later = true;
@@ -357,7 +357,7 @@ TEST(ClientTest, AServerThatFallsSilentOverTheLastWordIsNotWaitedFor) {
   ASSERT_TRUE(cluster->client(0).Join().ok());
   dead = true;
   cluster->client(0).ReportFailure(absl::UnavailableError("server 1 is dead"));
-  // One more behind the time that is given to an answer: not all ten.
+  // At most one more after the time for an answer, not all ten.
   EXPECT_LE(letters, 2);
   EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1 is dead");
 }
@@ -371,7 +371,7 @@ TEST(ClientTest, AServerThatHasAcknowledgedTheEndMayGo) {
   std::atomic<bool> at_the_end{false};
   std::atomic<int> asked{0};
   const std::thread::id heartbeats = std::this_thread::get_id();
-  // Server 1 is dead, server 0 goes when its only trainer is done.
+  // Server 1 is dead; server 0 exits when its only trainer is done.
   cluster->transport(0).OnCall([&](const CallInfo& info) {
     if (at_the_end && info.server == 1 && std::this_thread::get_id() != heartbeats) ++asked;
     const bool gone = info.server == 1 || cluster->servers().server(0).Finished();
@@ -382,7 +382,7 @@ TEST(ClientTest, AServerThatHasAcknowledgedTheEndMayGo) {
   absl::Status done;
   std::thread trainer([&] { done = cluster->client(0).Done(); });
   while (!cluster->servers().server(0).Finished()) std::this_thread::yield();
-  // Server 1 is asked again when the answer of server 0 has been read.
+  // The client asks server 1 again after it has read the answer of server 0.
   while (asked < 2) {
     cluster->Advance(absl::Milliseconds(20));
     absl::SleepFor(absl::Milliseconds(1));
@@ -457,7 +457,7 @@ TEST(ClientTest, PostsOfAnySizeAreReadAsTheyAre) {
   const HandMadeJob job{.trainers = 3, .sync = false};
   auto cluster = MakeCluster(OptionsFor(job));
   for (int t = 0; t < 3; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
-  // Three chunks, told apart.
+  // Three chunks with different contents.
   std::string large(size_t{70} << 20, 'x');
   for (size_t i = 0; i < large.size(); i += 1 << 20) large[i] = static_cast<char>(i >> 20);
   ASSERT_TRUE(cluster->client(1).Post("k", "small", 0).ok());
@@ -472,7 +472,7 @@ TEST(ClientTest, PostsOfAnySizeAreReadAsTheyAre) {
 TEST(ClientTest, AStreamOfAnySizeArrivesWhole) {
   const HandMadeJob job{.trainers = 2};
   auto cluster = MakeCluster(OptionsFor(job));
-  // More than chunks that may wait; and one that ends with a chunk, and an empty one.
+  // One stream has more chunks than may wait, one ends exactly at a chunk, one is empty.
   std::string large(5 * kStreamChunk, 'x');
   for (size_t i = 0; i < large.size(); i += 1 << 16) large[i] = static_cast<char>(i >> 16);
   const std::vector<std::string> all = {large + "rest", large, "", "small"};
@@ -532,7 +532,8 @@ TEST(ClientTest, AStreamSurvivesLostRequestsAndReplies) {
 }
 
 TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
-  // Three trainers of lanes {0,2} {2,1}, {3,1} {4,2} and {6,2}; then two of four lanes, and three again.
+  // Three trainers with the lane nodes {0,2} {2,1}; {3,1} {4,2}; {6,2}. Then two trainers of four lanes, and three
+  // again.
   const auto job_of = [](int trainers) {
     return HandMadeJob{.servers = 2, .trainers = trainers, .push = v1::WIRE_INT8};
   };
@@ -564,10 +565,10 @@ TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
       EXPECT_TRUE(back == saved);
       continue;
     }
-    // Lanes 0 to 3 and 4 to 7 are nodes of their own, which nobody had.
+    // With two trainers the nodes are lanes 0 to 3 and 4 to 7, for which nothing was saved.
     EXPECT_EQ(back, "");
   }
-  // What is no such file is damaged data, at the one who reads it; the others end with the job.
+  // A file that ends within an element is data loss for the trainer that reads it.
   auto damaged = MakeCluster(OptionsFor(job_of(1)));
   ASSERT_TRUE(damaged->client(0).Join().ok());
   EXPECT_STATUS(damaged->client(0).DealResiduals(
@@ -606,7 +607,7 @@ TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
   EXPECT_EQ(*cluster->GetDigest(), *before);
 }
 
-// Flips a bit of the last byte of the first `spoils` answers to pulls that have a payload.
+// Flips a bit in the last byte of the first `spoils` answers to pulls that have a payload.
 class SpoilingTransport : public Transport {
  public:
   SpoilingTransport(Transport* inner, int spoils) : inner_(*inner), spoils_(spoils) {}
@@ -692,7 +693,7 @@ TEST(ClientTest, AsyncTrainersGoTheirOwnWayAndEnd) {
     options.faults = {.drop_request = 0.02, .drop_reply = 0.02, .duplicate = 0.05, .delay = 0.05};
     auto cluster = MakeCluster(std::move(options));
     const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
-      // Another number of steps each: nobody waits for anybody.
+      // Trainers run different numbers of steps, since none waits for another.
       RETURN_IF_ERROR(JoinAndTrain(*cluster, job, t, 5 + 3 * t));
       return cluster->client(t).Done();
     });
@@ -719,7 +720,7 @@ class CheckpointTest : public ::testing::Test {
     return options;
   }
 
-  // As the chief does it at a step border.
+  // Saves a checkpoint as the chief does at a step border.
   absl::StatusOr<std::string> Save(InProcessCluster& cluster, int64_t step) {
     ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
     v1::ControlRequest request;
@@ -734,9 +735,10 @@ class CheckpointTest : public ::testing::Test {
     }
     return PublishCheckpoint(dir_, temporary, manifest);
   }
-  // A checkpoint of step 6 of two servers of async, of which server 0 had applied 3 steps and server 1 had applied 5.
+  // Makes a checkpoint of step 6 of two async servers, of which server 0 had applied 3 steps and server 1 had applied
+  // 5.
   void SaveApart(const HandMadeJob& job);
-  // Steps that each server applies in training from step 3 to step 8 behind a load of that.
+  // Loads that checkpoint, trains from step 3 to step 8, and returns the steps that each server applies.
   std::vector<int64_t> AppliedAfter(const HandMadeJob& job);
   absl::Status Load(InProcessCluster& cluster, int64_t step) {
     v1::ControlRequest request;
@@ -789,7 +791,7 @@ TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun)
 void CheckpointTest::SaveApart(const HandMadeJob& job) {
   v1::CheckpointManifest manifests[2];
   {
-    // Server 0 saves after 3 steps, server 1 after 5: two whole checkpoints, of which one shard each is taken.
+    // Server 0 saves after 3 steps, server 1 after 5: two complete checkpoints, of which one shard each is used.
     auto first = MakeCluster(WithDirectory(job));
     ASSERT_TRUE(JoinAndTrain(*first, job, 0, 3).ok());
     ASSERT_TRUE(Save(*first, 3).ok());
@@ -842,19 +844,19 @@ TEST_F(CheckpointTest, AServerThatSavedLaterDropsTheStepsItHolds) {
   EXPECT_THAT(AppliedAfter(job), ElementsAre(5, 3));
 }
 
-// b was on server 0 and has not seen steps 3 and 4.
+// Block b was on server 0 and misses steps 3 and 4.
 TEST_F(CheckpointTest, NoStepIsMissingOfABlockThatComesFromASlowerServer) {
   SaveApart({.servers = 2, .sync = false, .bias_server = 0});
   EXPECT_THAT(AppliedAfter({.servers = 2, .sync = false, .bias_server = 1}), ElementsAre(5, 5));
 }
 
-// What server 1 gives up does not make it repeat what it has.
+// Server 1 gives block b away; it does not repeat the steps that its other blocks have.
 TEST_F(CheckpointTest, ABlockThatHasGoneElsewhereChangesNothing) {
   SaveApart({.servers = 2, .sync = false, .bias_server = 1});
   EXPECT_THAT(AppliedAfter({.servers = 2, .sync = false, .bias_server = 0}), ElementsAre(5, 3));
 }
 
-// Servers 2 and 3 hold halves of what server 1 had.
+// Servers 2 and 3 hold halves of the former server 1.
 TEST_F(CheckpointTest, OnMoreServersEachDropsWhatItsSourceHeld) {
   SaveApart({.servers = 2, .sync = false});
   EXPECT_THAT(AppliedAfter({.servers = 4, .sync = false}), ElementsAre(5, 5, 3, 3));
@@ -867,7 +869,7 @@ TEST_F(CheckpointTest, AStateThatIsNotRestoredIsSeenInTheDigest) {
   const auto path = Save(*first, 5);
   ASSERT_TRUE(path.ok()) << path.status();
   const auto before = first->GetDigest();
-  // The planted fault: the checkpoint says nothing of Adam's second moment.
+  // Fault under test: the checkpoint lacks Adam's second moment.
   v1::CheckpointManifest manifest = *ReadManifest(*path);
   v1::CheckpointShard* const shard = manifest.mutable_shards(0);
   int removed = 0;
@@ -932,7 +934,7 @@ TEST_F(CheckpointTest, TroubleOfTheDiskIsToldAtOnce) {
   const HandMadeJob job;
   auto cluster = MakeCluster(WithDirectory(job));
   ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 1).ok());
-  // A file stands where the server wants a directory.
+  // A file is in the place where the server wants a directory.
   const std::string in_the_way = dir_ + "/tmp-step-000000000001-x";
   std::ofstream(in_the_way) << "here";
   v1::ControlRequest request;

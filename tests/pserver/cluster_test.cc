@@ -43,7 +43,8 @@ absl::StatusOr<ClusterConfig> Resolve(const Case& c) {
   return ResolveCluster(c.program, c.flags, Of(c.variables), JobOf(c.job));
 }
 
-// What resolves, in one line: "pserver 1/2 at 10.0.0.2:6170", "trainer 0/4 to a:1,b:2".
+// Describes a resolved cluster in one line, such as "pserver 1/2 at 10.0.0.2:6170" or "trainer 0/4 to a:1,b:2"; or
+// returns the error.
 std::string Line(const absl::StatusOr<ClusterConfig>& config) {
   if (!config.ok()) return std::string(config.status().message());
   std::string line(RoleName(config->role));
@@ -206,7 +207,7 @@ TEST(ClusterTest, RolesAreReadInAnyCase) {
 TEST(ClusterTest, AServerMayListenOnAnyFreePort) {
   const ClusterFlags flags = {.endpoint = "127.0.0.1:0", .server_id = "1"};
   EXPECT_EQ(Line(Resolve({"", Role::kPserver, flags, {}, kTwoInJob})), "pserver 1/2 at 127.0.0.1:0");
-  // The list of the job is another cluster's: this one is found through --port_file.
+  // The job's list names another cluster; this server is found through --port_file.
   EXPECT_EQ(Line(Resolve(
                 {"", Role::kPserver, flags, {}, "cluster { pserver: \"a:1\" } distribute { servers: 3 trainers: 3 }"})),
             "pserver 1/3 at 127.0.0.1:0");
@@ -240,7 +241,7 @@ TEST(ClusterTest, WhatIsWrongIsNamedWithItsSource) {
        "--role is local, but the role of this program is"},
       {{"two roles", Role::kTrainer, {}, {{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_TRAINING_ROLE", "PSERVER"}}, ""},
        "TRAINING_ROLE is TRAINER but PADDLE_TRAINING_ROLE is PSERVER: give one of them"},
-      // The list.
+      // The list of servers.
       {{"no servers", Role::kTrainer, {}, {}, ""},
        "use --pservers=HOST:PORT,HOST:PORT or the variable "
        "PADDLE_PSERVERS_IP_PORT_LIST"},

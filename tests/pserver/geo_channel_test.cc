@@ -1,4 +1,5 @@
-// One trainer's copy beside servers that are a table of numbers: what it asks of them, what it sends, what it has then.
+// One trainer's copy with servers that are a table of numbers: what it asks for, what it sends, and its values
+// afterwards.
 
 #include <map>
 #include <string>
@@ -22,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Row `id` of a table is (id, id, ...) + how far it has been moved; an element of a block is how far all of them have.
+// Row `id` of a table is (id, id, ...) plus the sum of its changes; an element of a block is the sum of the changes.
 class Servers : public ParamChannel {
  public:
   absl::Status BeginStep(int64_t, bool read_only) override {
@@ -74,7 +75,7 @@ class Servers : public ParamChannel {
   }
 
   float Value(const std::string& table, int64_t id) { return static_cast<float>(id) + moved_[table][id]; }
-  // What another trainer does.
+  // Applies a change of another trainer.
   void Move(const std::string& table, int64_t id, float by) { moved_[table][id] += by; }
   std::vector<int64_t> Asked(const std::string& table) { return std::exchange(asked_[table], {}); }
   std::map<int64_t, float> Sent(const std::string& table) { return std::exchange(sent_[table], {}); }
@@ -103,7 +104,7 @@ class GeoChannelTest : public ::testing::Test {
     geo_ = *std::move(geo);
   }
 
-  // First numbers of the rows of vectors; weights have all ids that `vectors` has, and 7.
+  // Returns the first numbers of the rows of `vectors`. Also pulls `weights` by the same ids and 7.
   std::vector<float> Pull(std::vector<int64_t> ids) {
     std::vector<int64_t> of_weights = ids;
     of_weights.push_back(7);
@@ -121,7 +122,7 @@ class GeoChannelTest : public ::testing::Test {
     return first;
   }
 
-  // A step whose gradient is 1 in rows `ids` of vectors.
+  // Runs a step whose gradient is 1 in rows `ids` of `vectors`.
   void Step(int64_t step, const std::vector<int64_t>& ids) {
     ASSERT_TRUE(geo_->BeginStep(step, false).ok());
     Pull(ids);
@@ -147,7 +148,7 @@ TEST_F(GeoChannelTest, AnEvaluationReadsTheServersRowsButItsOwn) {
   EXPECT_LT(own, 11) << "a gradient of 1 has taken effect in the copy";
   servers_.Asked("vectors");
   servers_.Asked("weights");
-  servers_.Move("vectors", 12, 100);  // not heard of before an exchange
+  servers_.Move("vectors", 12, 100);  // not seen before an exchange
   servers_.Move("vectors", 20, 100);
   ASSERT_TRUE(geo_->BeginStep(1, true).ok());
   const float other = Pull({12})[0];
@@ -157,7 +158,7 @@ TEST_F(GeoChannelTest, AnEvaluationReadsTheServersRowsButItsOwn) {
   EXPECT_THAT(Pull({20, 11, 21, 12, 22}), ElementsAre(120, own, 21, other, 22));
   EXPECT_THAT(servers_.Asked("vectors"), ElementsAre(20, 21, 22));
   EXPECT_THAT(servers_.Asked("weights"), ElementsAre(20, 21, 22));
-  // Nothing of it is kept.
+  // An evaluation keeps none of its rows.
   EXPECT_THAT(Pull({20, 11}), ElementsAre(120, own));
   EXPECT_THAT(servers_.Asked("vectors"), ElementsAre(20));
 }
@@ -171,17 +172,17 @@ TEST_F(GeoChannelTest, AnExchangeSendsItsPartOfWhatHasChangedAndHearsOfTheOthers
   Step(1, {12});
   const std::map<int64_t, float> sent = servers_.Sent("vectors");
   ASSERT_EQ(sent.size(), 3u);
-  // Of two trainers.
+  // Differences are divided by the number of trainers, which is 2.
   EXPECT_FLOAT_EQ(sent.at(11), (before - 11) / 2);
   EXPECT_FLOAT_EQ(sent.at(13), (before - 11) / 2);
   EXPECT_LT(sent.at(12), sent.at(11)) << "two steps go farther than one";
   servers_.Asked("vectors");
   ASSERT_TRUE(geo_->BeginStep(2, false).ok());
-  // What is left of its own change stays; what the other trainer has done is on top.
+  // The part of its own change that was not sent stays in the copy; the other trainer's change is added.
   const std::vector<float> now = Pull({11, 13});
   EXPECT_FLOAT_EQ(now[0], before + 100);
   EXPECT_FLOAT_EQ(now[1], before + 2);
-  // Of what went with the exchange before, nothing goes again.
+  // Rows that went with the previous exchange are not sent again.
   Step(2, {13});
   Step(3, {13});
   EXPECT_THAT(servers_.Sent("vectors"), ElementsAre(Pair(13, _)));
@@ -204,7 +205,7 @@ TEST_F(GeoChannelTest, BlocksMoveByTheirOwnChangesAndTheOthers) {
   EXPECT_LT(first, 0);
   servers_.Move("out.b", 0, 100);
   step(1);
-  // Half of its own two steps went to the servers, and the rest stays; the other trainer's 100 came back.
+  // Half of the change of its own two steps went to the servers and the rest stays; the other trainer's 100 came back.
   const float own = 2 * servers_.Sent("out.b").at(0);
   EXPECT_LT(own, first);
   EXPECT_FLOAT_EQ(bias.data<float>()[0], own + 100);

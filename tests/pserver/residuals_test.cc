@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr LaneRange kNode{0, 2};
 
-// What arrives when `values` are sent.
+// Encodes `values` and returns what a server decodes.
 std::vector<float> SendDense(Residuals& residuals, std::vector<float> values, v1::WireFormat format, int64_t begin = 0,
                              int64_t count = -1) {
   const size_t n = values.size();
@@ -47,7 +47,7 @@ std::vector<float> SendRows(Residuals& residuals, const std::vector<int64_t>& id
 }
 
 TEST(ResidualsTest, WhatIsLostOnceComesLater) {
-  // Steps of 1: 0.3 rounds to 0 until it has added up to more than a half.
+  // The scale is 1: 0.3 rounds to 0 until its residuals have added up to more than a half.
   Residuals residuals;
   std::vector<float> got;
   for (int i = 0; i < 4; ++i) got.push_back(SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8)[1]);
@@ -70,7 +70,7 @@ TEST(ResidualsTest, TheSumOfManyPushesIsThatOfTheGradients) {
         naive[i] += rows[i];
       }
     }
-    // One rounding error, not a thousand.
+    // The sum is off by one rounding error, not by a thousand.
     for (size_t i = 0; i < 8; ++i) {
       EXPECT_NEAR(sent[i], exact[i], 0.01) << v1::WireFormat_Name(format);
       EXPECT_NEAR(naive[i], exact[i], 0.01) << v1::WireFormat_Name(format);
@@ -89,7 +89,7 @@ TEST(ResidualsTest, WhatIsNotFiniteOrBeyondTheFormatLeavesNoPoison) {
   Residuals residuals;
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(SendDense(residuals, {inf, 70000, std::nanf("")}, v1::WIRE_FLOAT16)[0], inf);
-  // 70000 - 65504 comes with the next one.
+  // The residual of 70000 - 65504 is sent with the next values.
   const std::vector<float> next = SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16);
   EXPECT_THAT(next, testing::ElementsAre(1, 4496, 2));
 }
@@ -107,7 +107,7 @@ TEST(ResidualsTest, MemoryOfRowsDoesNotGrowWithTheIds) {
   EXPECT_EQ(residuals.bytes(), bytes);
 }
 
-// As a file has them.
+// Returns the residuals as the bytes of a file.
 std::string Saved(const Residuals& residuals, int64_t step) {
   std::string all;
   const absl::Status saved = residuals.Save(step, [&](const v1::Residual& residual) {
@@ -118,7 +118,7 @@ std::string Saved(const Residuals& residuals, int64_t step) {
   return all;
 }
 
-// Reads a file in pieces of `piece` bytes.
+// Restores residuals from a file that arrives in pieces of `piece` bytes.
 absl::Status RestoreFrom(const std::string& file, Residuals& residuals, absl::Span<const LaneRange> nodes, int64_t step,
                          size_t piece = 1000) {
   ResidualReader reader(
@@ -128,15 +128,15 @@ absl::Status RestoreFrom(const std::string& file, Residuals& residuals, absl::Sp
   return reader.Finish();
 }
 
-// Rows of width 2 of `steps` steps over all ids, cut into calls of `each` ids, which are made in the order that `seed`
-// says or on threads; what arrived, and what is left.
+// Results of `steps` steps that send rows of width 2 for all ids, in calls of `each` ids. The calls are made in the
+// order given by `seed`, or on threads.
 struct Sent {
   std::vector<std::vector<float>> arrived;
   std::string left;
   bool operator==(const Sent&) const = default;
 };
 Sent SendInCalls(const std::vector<int64_t>& ids, size_t each, int threads, uint64_t seed) {
-  // Some twenty places.
+  // Memory for some twenty places.
   Residuals residuals(/*row_bytes=*/360);
   ThreadPool pool("test", threads);
   std::mt19937_64 random(seed);
@@ -167,7 +167,7 @@ TEST(ResidualsTest, HowTheRowsOfAStepAreCutAndWhoIsFirstChangesNothing) {
   std::sort(ids.begin(), ids.end(),
             [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); });
   const Sent whole = SendInCalls(ids, ids.size(), /*threads=*/0, /*seed=*/1);
-  // Feedback there is: some rows have sent more than the one digit of each step.
+  // Residuals have an effect: some rows have sent different values in different steps.
   EXPECT_NE(whole.arrived[0], whole.arrived[1]);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     for (const size_t each : {1, 2, 3, 7, 16, 17}) {
@@ -178,7 +178,7 @@ TEST(ResidualsTest, HowTheRowsOfAStepAreCutAndWhoIsFirstChangesNothing) {
 }
 
 TEST(ResidualsTest, OfRowsThatShareAPlaceTheFirstOfTheStepKeepsItsResidual) {
-  // One place.
+  // Memory for one place.
   Residuals residuals(/*row_bytes=*/1);
   EXPECT_EQ(SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8), (std::vector<float>{127, 0, 127, 0}));
   EXPECT_EQ(SendRows(residuals, {5, 6}, {127, 0.3f, 127, 0.3f}, v1::WIRE_INT8), (std::vector<float>{127, 1, 127, 0}));
@@ -206,7 +206,7 @@ TEST(ResidualsTest, OfAnotherStepRowsComeBackAndDenseValuesDoNot) {
   for (const int64_t step : {7, 8}) {
     Residuals again;
     ASSERT_TRUE(RestoreFrom(saved, again, {kNode}, step).ok());
-    // What was left of 0.3 makes the next 0.3 more than half a step of 1.
+    // The residual of 0.3 lifts the next 0.3 above half a step of 1.
     EXPECT_EQ(SendDense(again, {127, 0.3f}, v1::WIRE_INT8)[1], step == 7 ? 1 : 0);
     EXPECT_EQ(SendRows(again, {5}, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
   }
@@ -223,7 +223,7 @@ TEST(ResidualsTest, EntriesThatContradictThemselvesAreRefused) {
               HasSubstr("residuals of t: 1 values for 1 ids of width 3"));
   of.set_width(-1);
   EXPECT_FALSE(Residuals().Restore(of, {}, 0).ok());
-  // Values of a block that begin elsewhere than those before end.
+  // Values of a block that do not begin where the previous ones end.
   of.set_width(0);
   of.clear_ids();
   of.set_begin(7);
@@ -232,7 +232,7 @@ TEST(ResidualsTest, EntriesThatContradictThemselvesAreRefused) {
 }
 
 TEST(ResidualsTest, WhatIsSavedComesInMessagesOfALimitedSizeAndIsRead) {
-  // 16 values in a message, in place of a million.
+  // 16 values in a message instead of a million.
   Residuals residuals(kResidualBytes, /*message_bytes=*/64);
   std::vector<float> dense(100);
   for (size_t i = 0; i < dense.size(); ++i) dense[i] = i % 10 == 0 ? 127 : 0.3f;
@@ -251,7 +251,7 @@ TEST(ResidualsTest, WhatIsSavedComesInMessagesOfALimitedSizeAndIsRead) {
   EXPECT_TRUE(counted.ok());
   EXPECT_EQ(messages, 7 + 7u);  // 100 values, and 50 rows of 2
   EXPECT_LT(largest, 200u);
-  // Whatever the pieces in which the file comes.
+  // The size of the pieces in which the file arrives does not matter.
   const std::string saved = Saved(residuals, 7);
   for (const size_t piece : {size_t{1}, size_t{3}, size_t{100}, saved.size()}) {
     Residuals again;
@@ -263,12 +263,12 @@ TEST(ResidualsTest, WhatIsSavedComesInMessagesOfALimitedSizeAndIsRead) {
     EXPECT_EQ(SendDense(again, dense, v1::WIRE_INT8)[99], 1);
     EXPECT_EQ(SendRows(again, ids, rows, v1::WIRE_INT8)[99], 1);
   }
-  // An error of who takes them ends it.
+  // An error of the callback ends Save.
   EXPECT_EQ(residuals.Save(7, [](const v1::Residual&) { return absl::UnavailableError("full"); }).message(), "full");
 }
 
 TEST(ResidualsTest, AFileThatIsOneMessageIsRead) {
-  // As they were written: everything in one message, a block's values in one piece, without a step at first.
+  // An older format: everything in one message, a block's values in one piece, at first without a step.
   v1::Residuals all;
   for (const int lane : {4, 0}) {
     v1::Residual* const dense = all.add_residuals();
@@ -289,7 +289,7 @@ TEST(ResidualsTest, AFileThatIsOneMessageIsRead) {
   ASSERT_TRUE(RestoreFrom(all.SerializeAsString(), residuals, {kNode}, 7).ok());
   EXPECT_EQ(SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
   EXPECT_EQ(SendRows(residuals, {5}, {127, 0.3f}, v1::WIRE_INT8)[1], 1);
-  // And what is written today is such a message where one has room for it.
+  // The present format parses as such a message if it is small enough.
   v1::Residuals read;
   EXPECT_TRUE(read.ParseFromString(Saved(residuals, 8)));
   EXPECT_EQ(read.residuals_size(), 2);

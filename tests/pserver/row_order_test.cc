@@ -1,4 +1,4 @@
-// The order in which ids travel, and sums of lanes in it, against the obvious way.
+// Compares the order in which ids travel, and sums of lanes in that order, with a simple implementation.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 
 uint64_t Key(int64_t id) { return MixId(static_cast<uint64_t>(id)); }
 
-// The id whose key this is: MixId backwards.
+// Returns the id with this key: the inverse of MixId.
 int64_t IdOf(uint64_t key) {
   const auto inverse = [](uint64_t odd) {
     uint64_t x = odd;  // Newton's iteration doubles the right bits each time
@@ -68,7 +68,7 @@ TEST(IdOrderTest, IdsOfAnyNumberAscendByTheirKeysAndServersHaveTheirRuns) {
 }
 
 TEST(IdOrderTest, IdsWhoseKeysAreAlmostEqualAreOrderedToo) {
-  // All keys in one bucket, most of them equal in their high halves.
+  // All keys are in one bucket, most with equal high halves.
   std::vector<int64_t> ids;
   std::mt19937_64 random(6);
   for (uint64_t low = 0; low < 500; ++low) ids.push_back(IdOf(0x7000000000000000u + low * 7));
@@ -82,7 +82,7 @@ TEST(IdOrderTest, WhatIsFinishedStandsBeforeTheRestIsSorted) {
   std::mt19937_64 random(8);
   std::vector<int64_t> ids;
   for (uint64_t i = 0; i < 20'000; ++i) ids.push_back(static_cast<int64_t>(random()));
-  // A crowd between two keys, and ids of which all digits but the last are equal.
+  // Many ids between two keys, and ids that differ only in the last digit of the key.
   for (uint64_t i = 0; i < 3'000; ++i) ids.push_back(IdOf(0x5000000000000000u + (random() >> 20)));
   for (uint64_t i = 0; i < 3'000; ++i) ids.push_back(IdOf(0x9000000000000000u + (i << 32)));
   std::shuffle(ids.begin(), ids.end(), random);
@@ -174,7 +174,7 @@ TEST(RowUnionTest, ARangeOfTheOrderHasTheRowsOfItsIds) {
   }
 }
 
-// A row's sum in the tree of `leaves` lanes, as its definition says; null where none has it.
+// Computes a row's sum in the tree of `leaves` lanes by definition; null if no lane has the row.
 std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, const float*>>& leaves, size_t begin,
                                             size_t size, int32_t position, int width) {
   if (size == 1) {
@@ -203,7 +203,7 @@ TEST(RowUnionTest, EveryWidthAndEveryNumberOfLanesGivesTheSumOfTheTree) {
       for (size_t l = 0; l < leaves; ++l) {
         std::vector<int32_t> positions;
         for (int32_t i = 0; i < 150; ++i) {
-          // Some ids in few lanes, some in all.
+          // Some ids are in few lanes, some in all.
           if (i % 10 == 9 || random() % 10 < static_cast<uint64_t>(i % 10)) positions.push_back(i);
         }
         std::shuffle(positions.begin(), positions.end(), random);
@@ -247,7 +247,7 @@ TEST(RowUnionTest, AnIdTwiceInALaneOrOutsideTheStepIsRefused) {
     EXPECT_FALSE(RowUnion().Build({0, 1}, one, order, ids));
     const ParamChannel::LaneRows two[] = {{0, &other}, {1, &rows}};
     EXPECT_FALSE(RowUnion().Build({0, 2}, two, order, ids));
-    // After one that is right it is none the less wrong.
+    // An invalid set stays invalid after a valid one.
     const ParamChannel::LaneRows right[] = {{0, &other}};
     StepUnions unions;
     std::vector<RowUnion> own;
@@ -273,7 +273,7 @@ TEST(StepUnionsTest, LanesThatBringTheSameRowsShareAndOthersDoNot) {
   ASSERT_NE(made, nullptr);
   ASSERT_NE(made, &own);
   EXPECT_EQ(unions.Of(nodes, same, order, ids, &own), made);
-  // Of `lanes`, by position in ids; both nodes.
+  // Returns the sums of both nodes over `lanes`, by position in ids; -1 where there is none.
   const auto sums_of = [&](const std::vector<RowUnion>& rows, absl::Span<const ParamChannel::LaneRows> lanes) {
     std::vector<float> by_position(ids.size(), -1);
     for (const RowUnion& node : rows) {
@@ -295,7 +295,7 @@ TEST(StepUnionsTest, LanesThatBringTheSameRowsShareAndOthersDoNot) {
   EXPECT_THAT(sums_of(own, other), ElementsAre(50, -1, 102, 100));
   EXPECT_EQ(unions.Of(nodes, fewer, order, ids, &own), &own);
   EXPECT_THAT(sums_of(own, fewer), ElementsAre(3, -1, 1, -1));
-  // What was made first is as it was.
+  // Later unions leave the first one unchanged.
   EXPECT_THAT(sums_of(*made, first), ElementsAre(3, -1, 102, 100));
   unions.Reset();
   EXPECT_EQ(unions.Of(nodes, other, order, ids, &own), made);

@@ -1,4 +1,4 @@
-// Who may join a server, what becomes of the dead and the slow, exchanges and control; one server under a fake clock.
+// One server under a fake clock: joins, dead and slow trainers, exchanges and control.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -53,7 +53,7 @@ TEST_F(ServerCoreTest, ASecondClaimantIsRefusedWithBothProcesses) {
   ASSERT_TRUE(Join(0, "first:7").ok());
   const uint64_t session = sessions_[0];
   EXPECT_STATUS(Join(0, "second:8"), kFailedPrecondition, "held by first:7 and claimed by second:8");
-  // A repeat of the first join, its answer having been lost, is no claimant.
+  // A repeat of the first join, whose answer was lost, is not a second claimant.
   ASSERT_TRUE(Join(0, "first:7").ok());
   EXPECT_EQ(sessions_[0], session);
 }
@@ -96,7 +96,7 @@ TEST_F(ServerCoreTest, WhoTakesADeadTrainersPlaceHearsItsNextStep) {
   EXPECT_TRUE(reply->has_next_step());
   EXPECT_EQ(reply->next_step(), 3);
   sessions_[0] = reply->session();
-  // What the dead one had pushed is not taken twice.
+  // Steps that the dead trainer has pushed are not applied again.
   const int64_t version = core_->Version();
   ASSERT_TRUE(PushStep(0, 2, {}, 1).ok());
   EXPECT_EQ(core_->Version(), version);
@@ -112,7 +112,7 @@ TEST_F(ServerCoreTest, WhoIsRefusedElsewhereGivesItsPlaceBack) {
   ASSERT_TRUE(Beat(0, leave).ok());
   EXPECT_STATUS(Beat(0).status(), kFailedPrecondition, "has not joined");
   ASSERT_TRUE(Join(0, "second:8").ok());
-  // Also the place of a dead one, with all that it had done; and the same process may come again.
+  // A trainer may also take the place of a dead one, with its steps, and leave it; the same process may join again.
   for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(PushStep(0, step, {}, 1).ok());
   Pass(11, {1});
   for (int times = 0; times < 2; ++times) {
@@ -126,7 +126,7 @@ TEST_F(ServerCoreTest, WhoIsRefusedElsewhereGivesItsPlaceBack) {
       EXPECT_THAT(Beat(1)->dead(), ElementsAre(0));
     }
   }
-  // Whoever has begun its work cannot.
+  // A trainer that has begun to push cannot leave.
   ASSERT_TRUE(Push({.trainer = 0, .step = 3, .part = 0, .items = {{.lanes = 4, .values = {1, 1, 1, 1, 1}}}}).ok());
   EXPECT_STATUS(Beat(0, leave).status(), kFailedPrecondition, "has begun its work");
 }
@@ -144,7 +144,7 @@ TEST_F(ServerCoreTest, WhoJoinsAJobThatHasFailedHearsTheCauseWithItsOwnCode) {
   EXPECT_EQ(reply->failure(), "trainer 0 (trainer:0): train.txt:7: bad line");
   EXPECT_EQ(reply->failure_code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
   EXPECT_FALSE(reply->has_session());
-  // Now all know.
+  // All trainers have been told.
   EXPECT_TRUE(core_->Finished());
 }
 
@@ -183,7 +183,8 @@ TEST_F(ServerCoreTest, ADeadTrainerInSyncEndsTheJobForAllAndIsNamed) {
   EXPECT_FALSE(waiting->has_value());
   Pass(2, {1});
   EXPECT_STATUS(core_->JobStatus(), kUnavailable, "trainer 0 (trainer:0) is dead");
-  // Who waits hears it at once, who beats at its next beat; one that wakes up is refused with the reason.
+  // Waiting calls fail at once, the others learn it from the next heart-beat; a trainer that wakes up is refused with
+  // the reason.
   ASSERT_TRUE(waiting->has_value());
   EXPECT_STATUS((*waiting)->status(), kAborted, "trainer 0 (trainer:0) is dead");
   const auto beat = Beat(1);
@@ -204,7 +205,7 @@ TEST_F(ServerCoreTest, AServerWaitsTwoLeasesForThoseWhoComeLateToAJobThatHasFail
   EXPECT_TRUE(core_->Finished());
 }
 
-// Another server has found a death out a moment earlier, and a trainer has passed it on.
+// Another server has found a death a moment earlier, and a trainer has passed it on.
 TEST_F(ServerCoreTest, AServerDoesNotWaitForTheDeadOfAJobThatHasFailed) {
   Start({.trainers = 3});
   JoinAll();
@@ -216,7 +217,7 @@ TEST_F(ServerCoreTest, AServerDoesNotWaitForTheDeadOfAJobThatHasFailed) {
   EXPECT_TRUE(core_->Finished());
 }
 
-// A process that was stopped, or has slept with its machine, finds signs of life unread when it wakes up.
+// A process that was stopped or suspended finds unread heart-beats when it wakes up.
 TEST_F(ServerCoreTest, AServerThatHasOversleptGivesEveryoneHalfALease) {
   Start({.trainers = 2});
   JoinAll();
@@ -236,12 +237,12 @@ TEST_F(ServerCoreTest, TheLowestLivingTrainerHasTheDutiesOfTheChiefAndKeepsThem)
   Start({.trainers = 3, .sync = false});
   const auto first = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(2, "trainer:2").SerializeAsString());
   ASSERT_TRUE(first.ok());
-  EXPECT_EQ(first->chief(), 0);  // who has yet to come
+  EXPECT_EQ(first->chief(), 0);  // trainer 0, which has not joined yet
   JoinAll();
   EXPECT_EQ(Beat(2)->chief(), 0);
   Pass(11, {1, 2});
   EXPECT_EQ(Beat(2)->chief(), 1);
-  // Another trainer 0 does not take them back: the one that has them may be in the middle of something.
+  // A new trainer 0 does not take the duties back, since the present chief may be in the middle of them.
   ASSERT_TRUE(Join(0, "second:8").ok());
   EXPECT_EQ(Beat(0)->chief(), 1);
   ASSERT_TRUE(Beat(1, [](auto& r) { r.set_done(true); }).ok());
@@ -295,7 +296,7 @@ TEST_F(ServerCoreTest, WhoWaitsForTheChiefsWordHearsItOrThatItIsTheChiefNow) {
   post(0, 3);
   EXPECT_EQ(reply_of(hears).by(), 0);
   EXPECT_EQ(reply_of(hears).edition(), 3);
-  // A newer one never comes: the chief dies.
+  // A newer edition never comes, since the chief dies.
   const auto becomes_chief = await(1, 4), waits_on = await(2, 4);
   Pass(11, {1, 2});
   EXPECT_EQ(reply_of(becomes_chief).chief(), 1);
@@ -338,7 +339,7 @@ TEST_F(ServerCoreTest, AServerWithStepsThatNobodyCanSaveAnyMoreFails) {
     EXPECT_TRUE(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).ok());
   };
   const auto done = [&](int trainer) { (void)Beat(trainer, [](auto& r) { r.set_done(true); }); };
-  // Trainer 0 takes a dead one's place when trainer 1 has written the last checkpoint, and dies in its turn.
+  // Trainer 0 takes the place of a dead one after trainer 1 has written the last checkpoint, and then dies too.
   for (const bool late : {false, true}) {
     Start({.trainers = 2, .sync = false});
     JoinAll();
@@ -370,7 +371,7 @@ TEST_F(ServerCoreTest, NothingIsLoadedOnceATrainerHasPushed) {
   Start({.trainers = 2, .sync = false});
   JoinAll();
   ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
-  // A load or a file of rows would take back what others have done since.
+  // A load, or a file of rows, would undo what others have done since.
   v1::ControlRequest request;
   *request.mutable_caller() = CallerOf(0);
   request.mutable_load_rows();
@@ -389,7 +390,7 @@ TEST_F(ServerCoreTest, InAsyncADeadTrainersUnfinishedStepIsDroppedAndTheOthersGo
   ASSERT_TRUE(beat.ok());
   EXPECT_THAT(beat->dead(), ElementsAre(0));
   EXPECT_EQ(Bias(1), before);
-  // The step's last part, were it to come now, is refused.
+  // The last part of the step, arriving only now, is refused.
   EXPECT_STATUS(Push({.trainer = 0, .step = 0, .part = 1, .part_count = 2, .samples = 1}).status(), kFailedPrecondition,
                 "declared dead");
   EXPECT_TRUE(PushStep(1, 0, {{.lane = 4, .lanes = 4, .values = {1, 1, 1, 1, 1}}}, 1).ok());
@@ -414,13 +415,13 @@ TEST_F(ServerCoreTest, ASlowTrainerIsNamedAndEndsTheJobAfterTheProgressDeadline)
   EXPECT_STATUS(core_->JobStatus(), kDeadlineExceeded, "trainer 0 (trainer:0) is slow");
 }
 
-// A trainer that pulls ahead of its step has a pull here that is held, whatever it does itself.
+// A trainer that pulls ahead of its step has a held pull, whatever else it does.
 TEST_F(ServerCoreTest, AHeldPullExcusesTheStepThatItBeginsAndNoOtherOne) {
   const auto slow = [this](int64_t steps_done) {
     Start({.trainers = 2, .sync = false, .staleness = 1});
     JoinAll();
     for (int64_t step = 0; step < steps_done; ++step) EXPECT_TRUE(PushStep(0, step, {}, 1).ok());
-    // Trainer 1 has done nothing: step 2 may not begin.
+    // Trainer 1 has done nothing, so step 2 may not begin.
     const auto held = Call(Method::kPull, PullBytes(0, 2, 60, "b", 5));
     Pass(12, {0, 1});
     EXPECT_FALSE(held->has_value());
@@ -428,7 +429,7 @@ TEST_F(ServerCoreTest, AHeldPullExcusesTheStepThatItBeginsAndNoOtherOne) {
     return std::vector<std::string>(beat->slow().begin(), beat->slow().end());
   };
   EXPECT_THAT(slow(2), ElementsAre(HasSubstr("trainer 1 (trainer:1)")));
-  // Step 1 is what it is at.
+  // The held pull is for step 2, but trainer 0 is still at step 1.
   EXPECT_THAT(slow(1), ElementsAre(HasSubstr("trainer 0 (trainer:0)"), HasSubstr("trainer 1 (trainer:1)")));
 }
 
@@ -445,8 +446,7 @@ TEST_F(ServerCoreTest, AFailureThatOneProcessReportsReachesAll) {
   EXPECT_TRUE(core_->Finished());
 }
 
-// ------------------------------------------------------------------------------------------------- exchange and
-// control
+// ------------------------------------------------------------------------------------------------ exchange and control
 
 TEST_F(ServerCoreTest, AnExchangeWaitsForAllAndNamesTheMissing) {
   Start({.trainers = 3});
@@ -487,7 +487,7 @@ TEST_F(ServerCoreTest, WhatIsPostedTakesThePlaceOfWhatWasAndNobodyWaits) {
     request.set_chunks(chunks);
     return CallNow<v1::ExchangeReply>(Method::kExchange, request.SerializeAsString()).status();
   };
-  // Edition and bytes of what is there, chunk by chunk.
+  // Returns edition and bytes of the posted contribution, chunk by chunk.
   const auto posted = [&](int of) {
     std::string text;
     for (int chunk = 0, chunks = 1; chunk < chunks; ++chunk) {
@@ -509,7 +509,7 @@ TEST_F(ServerCoreTest, WhatIsPostedTakesThePlaceOfWhatWasAndNobodyWaits) {
   ASSERT_TRUE(post(1, 0, "first").ok());
   EXPECT_EQ(posted(1), "0:first");
   EXPECT_EQ(posted(2), "none");
-  // Half of a newer one is nothing yet, and a chunk of the old one that comes again changes nothing.
+  // Half of a newer edition does not count yet, and a repeated chunk of the old one changes nothing.
   ASSERT_TRUE(post(1, 20, "ond", 1, 2).ok());
   ASSERT_TRUE(post(1, 0, "other").ok());
   ASSERT_TRUE(post(1, 10, "late").ok());
@@ -566,7 +566,7 @@ TEST_F(ServerCoreTest, InAsyncControlPassesToTheNextWhenTheFirstIsDead) {
   EXPECT_TRUE(Digest(2).ok());
 }
 
-// Who knows the names of all processes and how often they have joined knows no session.
+// Knowing the names of all processes and how often they have joined does not reveal a session.
 TEST_F(ServerCoreTest, SessionsAreDrawnAtRandom) {
   std::set<uint64_t> seen;
   for (int i = 0; i < 4; ++i) {
@@ -592,8 +592,7 @@ TEST_F(ServerCoreTest, ControlWithoutADirectoryOrAtAnotherStepIsRefused) {
                 "is at step 0, asked for step 3");
 }
 
-// -------------------------------------------------------------------------------------------------------------
-// programs
+// ------------------------------------------------------------------------------------------------------------ programs
 
 TEST(ServerProgramTest, ProgramsThatLackSomethingAreRefusedByName) {
   const HandMadeJob job{.servers = 2};

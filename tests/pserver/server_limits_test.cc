@@ -1,4 +1,5 @@
-// What callers can make a server keep or allocate: strangers nothing, trainers what docs/wire.md ("Limits") states.
+// Memory that callers can make a server keep or allocate: nothing for strangers, for trainers the limits of
+// docs/wire.md ("Limits").
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -18,7 +19,7 @@
 
 namespace {
 
-// Bytes that operator new has given out.
+// Bytes that operator new has allocated.
 std::atomic<size_t> g_allocated{0};
 
 void* Allocate(size_t size) {
@@ -53,12 +54,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// For messages and what they are made of, whatever is asked for.
+// Upper bound for the messages of one call, whatever it asks for.
 constexpr size_t kSmall = size_t{64} << 10;
 
 class ServerLimitsTest : public CoreByHand {
  protected:
-  // The answer to bytes, and what was allocated meanwhile.
+  // Returns the status of the answer, and what was allocated for it.
   absl::Status Cost(Method method, const std::string& bytes, size_t* allocated) {
     const Slices slices = {Slice::Own(bytes)};
     absl::Status status = absl::UnknownError("no answer yet");
@@ -68,7 +69,7 @@ class ServerLimitsTest : public CoreByHand {
     return status;
   }
 
-  // Requests that take much more memory than bytes, by method, but for the caller.
+  // Returns requests, by method, that take much more memory than their bytes.
   static std::vector<std::pair<Method, std::string>> Greedy(const v1::Caller& caller) {
     std::vector<std::pair<Method, std::string>> all;
     v1::PushRequest push;
@@ -194,7 +195,8 @@ TEST_F(ServerLimitsTest, AJoinIsAsLargeAsItsPlanMayBe) {
 TEST_F(ServerLimitsTest, APullWhoseAnswerIsLargerThanItsFloatsIsRefusedByName) {
   Start({.sync = false, .pull = v1::WIRE_INT8});
   JoinAll();
-  // As float32 exactly what an answer may have; each value of a row of one takes a scale beside its byte.
+  // The rows would fill an answer exactly as float32. As int8 of width 1 they need more, since each value takes a scale
+  // beside its byte.
   constexpr int64_t kIds = 1040384;
   v1::PullRequest pull;
   *pull.mutable_caller() = CallerOf(0);
@@ -210,7 +212,7 @@ TEST_F(ServerLimitsTest, APullWhoseAnswerIsLargerThanItsFloatsIsRefusedByName) {
     return PulledOf(Call(Method::kPull, Flatten(EncodeFrame(pull.SerializeAsString(), {Slice::Own(ids)}))));
   };
   EXPECT_STATUS(ask().status(), kInvalidArgument, "pull of u: the reply would have more than 66584576 bytes");
-  // What is below that is answered.
+  // With fewer items the answer is below the limit.
   pull.mutable_items()->DeleteSubrange(12, 4);
   const auto answer = ask();
   ASSERT_TRUE(answer.ok()) << answer.status();
@@ -244,7 +246,7 @@ TEST_F(ServerLimitsTest, FormatsThatAreNotThePlansAreRefused) {
         if (format == of_plan) {
           EXPECT_TRUE(pulled.ok()) << pulled;
           EXPECT_TRUE(pushed.ok()) << pushed;
-          // The next push begins anew.
+          // The next push needs a new server.
           Start({.sync = false, .pull = of_plan, .push = of_plan});
           JoinAll();
           continue;
@@ -267,7 +269,7 @@ TEST_F(ServerLimitsTest, HeadersOfWaitingPullsCountAsTheMessagesThatTheyAre) {
   *pull.mutable_caller() = CallerOf(0);
   pull.set_version(100);
   pull.set_wait_s(30);
-  // Two bytes each; more than a hundred as a message.
+  // Each item takes two bytes on the wire and more than a hundred as a message.
   for (int i = 0; i < 50000; ++i) pull.add_items()->set_name("b");
   const std::string bytes = Flatten(EncodeFrame(pull.SerializeAsString(), {}));
   std::vector<std::shared_ptr<Answer>> kept;
@@ -297,9 +299,9 @@ TEST_F(ServerLimitsTest, ItemsThatShareBytesAreRefusedBeforeTheyAreDecoded) {
   size_t allocated = 0;
   EXPECT_STATUS(Cost(Method::kPush, Seal(push, payload), &allocated), kInvalidArgument,
                 "gradient of w: offset 0 lies before byte 704, where the item before it ends");
-  // The message itself, and one block of floats.
+  // Room for the message itself and one block of floats.
   EXPECT_LT(allocated, 10000 * 300u);
-  // Nothing of it is left: the step is taken.
+  // The refused push leaves nothing behind: the step is accepted now.
   push.mutable_items()->DeleteSubrange(1, 9999);
   push.set_part_count(1);
   push.set_samples(1);
@@ -316,7 +318,7 @@ TEST_F(ServerLimitsTest, RowsThatShareBytesAreRefused) {
   auto [push, payload] = MakePush({.items = {rows, rows}});
   push.mutable_items(1)->set_offset(0);
   EXPECT_STATUS(PushStatus(push, payload), kInvalidArgument, "gradient of t: offset 0 lies before byte 384");
-  // Nor may the values of one be the ids of the next.
+  // The values of one item may not be the ids of the next.
   push.mutable_items(1)->set_offset(128);
   EXPECT_STATUS(PushStatus(push, payload), kInvalidArgument, "gradient of t: offset 128 lies before byte 384");
 }
@@ -325,7 +327,7 @@ TEST_F(ServerLimitsTest, PushesOfAStepTakeWhatThePlanNeedsAndNoMore) {
   pending_row_bytes_ = 1 << 20;
   Start({.trainers = 2, .sync = false});
   JoinAll();
-  // 64 MiB, the blocks w and b in a node of four lanes, rows: 1 MiB and 64 KiB for each of 64 examples.
+  // 64 MiB; the blocks w and b in a node of four lanes; for rows 1 MiB, and 64 KiB for each of 64 examples.
   const size_t room = (size_t{64} << 20) + 4 * (640 + 5) + 3 * 1024 + (1 << 20) + 64 * (size_t{64} << 10);
   std::vector<int64_t> ids(1 << 17);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
@@ -340,14 +342,14 @@ TEST_F(ServerLimitsTest, PushesOfAStepTakeWhatThePlanNeedsAndNoMore) {
               HasSubstr(absl::StrCat("at most ", room, " may, by the plan and --pending_rows_mb")));
   EXPECT_GT(static_cast<size_t>(part) * each, room - (1 << 20));
   EXPECT_LT(static_cast<size_t>(part - 1) * each, room);
-  // A part without gradients keeps nothing, and the other trainer has a room of its own.
+  // A part without gradients takes no memory, and the other trainer has a limit of its own.
   EXPECT_TRUE(Push({.part = part - 1}).ok());
   EXPECT_TRUE(Push({.trainer = 1,
                     .items = {{.name = "t", .lane = 4, .lanes = 4, .values = {1, 1, 1, 1}, .ids = {5}, .width = 4}}})
                   .ok());
 }
 
-// Floats that are decoded on arrival take room beside the bytes that they came in.
+// Floats that are decoded on arrival count in addition to the bytes that they came in.
 TEST_F(ServerLimitsTest, DecodedGradientsOfAStepCountAsFloats) {
   pending_row_bytes_ = 1 << 20;
   Start({.trainers = 2, .sync = false, .push = v1::WIRE_FLOAT16});
@@ -355,7 +357,7 @@ TEST_F(ServerLimitsTest, DecodedGradientsOfAStepCountAsFloats) {
   const size_t room = (size_t{64} << 20) + 4 * (640 + 5) + 3 * 1024 + (1 << 20) + 64 * (size_t{64} << 10);
   std::vector<int64_t> ids(1 << 17);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
-  // Zeros: as many bytes as four halves a row.
+  // Zeros of the same size as four halves a row.
   const Item rows{.name = "t", .lanes = 4, .values = std::vector<float>(ids.size() * 2), .ids = ids, .width = 4};
   absl::Status refused;
   int part = 0;
@@ -365,7 +367,7 @@ TEST_F(ServerLimitsTest, DecodedGradientsOfAStepCountAsFloats) {
     refused = PushStatus(push, payload);
   }
   EXPECT_STATUS(refused, kResourceExhausted, "its pushes of the step would take ");
-  // Ids, halves, floats, and the order of the rows.
+  // Each row takes its id, its halves, its floats and its place in the order.
   const size_t each = ids.size() * (8 + 8 + 16 + 4);
   EXPECT_GT(static_cast<size_t>(part) * each, room - (1 << 20));
   EXPECT_LT(static_cast<size_t>(part - 1) * each, room);
@@ -407,8 +409,8 @@ TEST_F(ServerLimitsTest, ContributionsHaveARoomAndItComesBackWhenTheyHaveBeenRea
   EXPECT_TRUE(say(0, "b", 600000).ok());
 }
 
-// docs/wire.md, "Limits": the residuals of a node twice, floats of dense blocks, 36 MiB for each table and block of
-// rows.
+// docs/wire.md, "Limits": the residuals of a node twice, as floats of dense blocks plus 36 MiB for each table and block
+// of rows.
 TEST_F(ServerLimitsTest, WhereGradientsLoseBitsThereIsRoomForWhatTheyLose) {
   exchange_bytes_ = 1 << 20;
   Start({.trainers = 1, .sync = false, .push = v1::WIRE_INT8});
@@ -424,7 +426,7 @@ TEST_F(ServerLimitsTest, WhereGradientsLoseBitsThereIsRoomForWhatTheyLose) {
   EXPECT_STATUS(refused, kResourceExhausted, absl::StrCat("at most ", room, " may be there"));
 }
 
-// To the byte, however often it is taken.
+// Released memory is counted to the byte, however often it is taken.
 TEST_F(ServerLimitsTest, ARoomThatComesBackIsTheWholeRoom) {
   exchange_bytes_ = 1 << 20;
   Start({.trainers = 1, .sync = false});
@@ -467,7 +469,7 @@ TEST_F(ServerLimitsTest, KeysAreNotFreeAndHaveALength) {
       kInvalidArgument, "a key of 1025 bytes; it has at most 1024");
 }
 
-// What is announced and does not come takes room as well: 33 bytes for each chunk.
+// Chunks that are announced and never sent take room too: 33 bytes each.
 TEST_F(ServerLimitsTest, ChunksThatAreAnnouncedTakeRoom) {
   exchange_bytes_ = 30000;
   Start({.sync = false});
@@ -492,7 +494,7 @@ TEST_F(ServerLimitsTest, APostTakesTheRoomOfTheOneBefore) {
 
 TEST_F(ServerLimitsTest, AnswersOfExchangesThatAreNotReadHoldBackTheNext) {
   unread_bytes_ = 1000;
-  // The other is dead and has said nothing.
+  // The other trainer is dead and has contributed nothing.
   Start({.trainers = 2, .sync = false});
   JoinAll();
   Pass(60, {0});
@@ -602,7 +604,7 @@ TEST_F(ServerLimitsTest, OfAStreamWhoseWriterDiesItsReaderIsTold) {
   EXPECT_TRUE(reply.ready());
   ASSERT_EQ(reply.missing_size(), 1);
   EXPECT_EQ(reply.missing(0), 0);
-  // One that takes the place of a dead reader knows nothing of the stream: its writer is not held up.
+  // A trainer that takes the place of a dead reader does not know of the stream, so the writer must not be held up.
   v1::ExchangeRequest write = Say(CallerOf(1), "other", 10);
   write.set_stream_to(2);
   write.set_chunks(0);

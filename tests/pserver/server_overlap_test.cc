@@ -1,5 +1,5 @@
-// What becomes of a step while it takes effect: others that overlap it, the death of its trainer, a checkpoint behind
-// it. One server under a fake clock whose update of block b is held by a test.
+// A step that overlaps others while it takes effect, whose trainer dies, or that is followed by a checkpoint. One
+// server under a fake clock; the test holds its update of block b.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@
 namespace weir {
 namespace {
 
-// Where updates of block b stand still while it is closed.
+// Holds updates of block b while it is closed.
 class Gate {
  public:
   static Gate& Get() {
@@ -97,7 +97,7 @@ class ServerOverlapTest : public CoreByHand {
   absl::Status PushBias(int trainer, int64_t step) {
     return PushStep(trainer, step, {{.lane = trainer * 4, .lanes = 4, .values = {1, 1, 1, 1, 1}}}, 1);
   }
-  // Rows of t, each with a gradient of ones.
+  // Pushes rows of t, each with a gradient of ones.
   absl::Status PushRows(int trainer, int64_t step, std::vector<int64_t> ids) {
     std::vector<float> ones(4 * ids.size(), 1);
     return PushStep(trainer, step,
@@ -116,7 +116,7 @@ std::vector<int64_t> Ids(int64_t n) {
   return ids;
 }
 
-// Every shard is looked at behind every second step: all rows are gone behind steps 8 and 9.
+// Each shard is visited after every second step: all rows are expired after steps 8 and 9.
 TEST_F(ServerOverlapTest, BordersBehindStepsThatOverlapAreRunOnceEach) {
   for (const bool overlap : {false, true}) {
     lifecycle_.set_ttl_steps(8);
@@ -135,7 +135,7 @@ TEST_F(ServerOverlapTest, BordersBehindStepsThatOverlapAreRunOnceEach) {
       first.join();
     }
     ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
-    // No border passes a step that is taking effect: what that step writes stands in front of it.
+    // A border waits for steps that are taking effect, since their rows belong before it.
     if (overlap) {
       EXPECT_EQ(Count("expired"), 0);
     }
@@ -146,7 +146,7 @@ TEST_F(ServerOverlapTest, BordersBehindStepsThatOverlapAreRunOnceEach) {
   }
 }
 
-// A step that a verdict skips is none: no border is behind it, and none is left out for it.
+// A step that a verdict skips does not count: no border follows it, and none is left out for it.
 TEST_F(ServerOverlapTest, SkippedStepsLeaveOutNoBorder) {
   lifecycle_.set_ttl_steps(8);
   Start({.trainers = 2, .sync = false});
@@ -182,7 +182,7 @@ TEST_F(ServerOverlapTest, NobodyTakesThePlaceOfADeadTrainerWhoseStepIsTakingEffe
   EXPECT_EQ(core_->counters().Value("push.applied"), applied);
 }
 
-// Rows are stamped with steps of tables, one for each trainer's step: they go on behind a load.
+// Rows are stamped with steps of tables, one for each trainer's step, which continue after a load.
 TEST_F(ServerOverlapTest, TheStepsOfTablesGoOnBehindALoad) {
   dir_ = ::testing::TempDir() + "/table_steps";
   std::filesystem::remove_all(dir_);
@@ -202,7 +202,7 @@ TEST_F(ServerOverlapTest, TheStepsOfTablesGoOnBehindALoad) {
     const int64_t step = with_field ? 20 : 21;
     v1::CheckpointManifest manifest;
     manifest.set_job("job");
-    // Of the chief.
+    // The manifest has the chief's step, which is smaller than the tables' step.
     manifest.set_step(step);
     ASSERT_TRUE(manifest.add_shards()->ParseFromString(saved->shard()));
     EXPECT_EQ(manifest.shards(0).table_steps(), 40);
@@ -230,8 +230,8 @@ TEST_F(ServerOverlapTest, TheStepsOfTablesGoOnBehindALoad) {
     for (int64_t more = 0; more < 5; ++more) {
       for (int t = 0; t < 2; ++t) ASSERT_TRUE(PushStep(t, 20 + more, {}, 1).ok());
     }
-    // Ten steps in which no row was. An older checkpoint goes on at its own step, and looks at the rows when it is past
-    // theirs.
+    // Ten steps passed in which no row was used. A checkpoint without the field continues at its own step, and visits
+    // the rows only when it is past their stamps.
     EXPECT_EQ(Count("expired"), with_field ? 100 : 0);
   }
 }

@@ -1,4 +1,4 @@
-// The rules of pulls one by one, on one server under a fake clock.
+// The rules of pulls, one by one, on one server under a fake clock.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -54,7 +54,7 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   unread_bytes_ = 1200;
   Start({.trainers = 2, .sync = false});
   JoinAll();
-  // 320 floats each: the first answer is larger than the limit, which one may be.
+  // Each has 320 floats. The first answer exceeds the limit, which a single answer may.
   const auto first = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
   ASSERT_TRUE(first->has_value());
   const auto second = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320)),
@@ -65,7 +65,7 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   EXPECT_EQ(Pull(1, 0, "w", 320)->values.size(), 320u);
   EXPECT_TRUE(Beat(0).ok());
   EXPECT_TRUE(PushStep(0, 0, {}, 4).ok());
-  // Its wait is over: it hears why.
+  // The wait is over: the answer tells why.
   Pass(1.5, {0, 1});
   ASSERT_TRUE(third->has_value());
   const auto told = PulledOf(third);
@@ -73,14 +73,14 @@ TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   EXPECT_FALSE(told->header.ready());
   EXPECT_THAT(told->header.waiting_for(),
               HasSubstr("trainer 0 (trainer:0) itself, which has 1280 bytes of answers to read"));
-  // It reads, and the next answer comes.
+  // The client reads, and the next answer is sent.
   first->reset();
   core_->Tick();
   ASSERT_TRUE(second->has_value());
   EXPECT_TRUE(PulledOf(second)->header.ready());
 }
 
-// One waits for its reader, one for another trainer's step.
+// One pull waits for its reader, one for another trainer's step.
 TEST_F(ServerPullsTest, AProfileSaysWhatAPullHasWaitedFor) {
   Profiler::Process().Start(0, 10);
   unread_bytes_ = 1200;
@@ -136,7 +136,7 @@ TEST_F(ServerPullsTest, PullsWithoutRowsPileUpToo) {
   absl::Status refused;
   std::vector<std::shared_ptr<Answer>> kept;
   while (refused.ok() && waiting < 1000) {
-    // Of a version that does not come.
+    // Version 100 never comes, so the pull waits.
     kept.push_back(Call(Method::kPull, PullBytes(0, 100, 5, "b", 5)));
     if (!kept.back()->has_value()) {
       ++waiting;
@@ -149,7 +149,7 @@ TEST_F(ServerPullsTest, PullsWithoutRowsPileUpToo) {
   EXPECT_LT(waiting, 100);
 }
 
-// A table may travel otherwise than blocks do, the first of them too.
+// A table may use another wire format than blocks do, even if it is the first item.
 TEST_F(ServerPullsTest, ATablesRowsComeInTheTablesOwnFormat) {
   edit_ = [](ServerOptions* options) {
     options->main.mutable_plan()->mutable_tables(0)->mutable_wire()->set_pull(v1::WIRE_FLOAT16);
@@ -176,7 +176,7 @@ TEST_F(ServerPullsTest, LossyFormatsAreDecodedOnArrivalAndEncodedOnTheWayOut) {
   for (const v1::WireFormat format : {v1::WIRE_FLOAT16, v1::WIRE_BFLOAT16, v1::WIRE_INT8}) {
     Start({.sync = false, .pull = format});
     JoinAll();
-    // Rows of t are multiples of powers of two, which each format holds.
+    // Rows of t are multiples of powers of two, which every format represents exactly.
     v1::PullRequest pull;
     *pull.mutable_caller() = CallerOf(0);
     for (const auto& [name, width, count] : {std::tuple("t", 4, 3), std::tuple("b", 0, 5)}) {
@@ -223,7 +223,7 @@ TEST_F(ServerPullsTest, AGradientInALossyFormatTakesEffectAsWhatItSays) {
     after[lossy] = Bias(0);
   }
   EXPECT_NE(after[0], before);
-  // 0.5 lies between two steps of 127 / 127 = 1; the even one is 0.
+  // 0.5 lies halfway between two steps of 127 / 127 = 1; the even one is 0.
   EXPECT_EQ(after[1][0], after[0][0]);
   EXPECT_EQ(after[1][1], after[0][1]);
   EXPECT_EQ(after[1][2], before[2]);
@@ -236,7 +236,7 @@ TEST_F(ServerPullsTest, BytesThatDoNotMakeALossyGradientAreRefused) {
   auto [request, payload] =
       MakePush({.items = {{.name = "b", .values = {1, 2, 3, 4, 5}}}, .part_count = 1, .samples = 1});
   request.mutable_items(0)->set_format(v1::WIRE_INT8);
-  // A scale, and five bytes from 64 on: five more than there are.
+  // A scale, and five bytes from byte 64 on: five more than the payload has.
   EXPECT_STATUS(PushStatus(request, payload), kInvalidArgument, "gradient of b: 5 floats do not fit in the 64 bytes");
   auto [rows, row_payload] = MakePush(
       {.items = {{.name = "t", .values = {1, 2, 3, 4}, .ids = {1, 2}, .width = 4}}, .part_count = 1, .samples = 1});
@@ -245,7 +245,7 @@ TEST_F(ServerPullsTest, BytesThatDoNotMakeALossyGradientAreRefused) {
 }
 
 TEST_F(ServerPullsTest, ShowsAndClicksComeWithTheRowsOfATableThatCountsThemAndWithNoOther) {
-  // Two rows: ids up to 16, values from 64 to 96, counts from 128 to 144.
+  // Two rows: ids up to byte 16, values from 64 to 96, counts from 128 to 144.
   const auto push = [&](size_t payload_bytes, float clicks) {
     auto made = MakePush({.items = {{.name = "t", .values = std::vector<float>(8, 1), .ids = {1, 2}, .width = 4}},
                           .part_count = 1,

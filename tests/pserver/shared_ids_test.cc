@@ -1,6 +1,5 @@
-// Tables that a step reads by the same ids: a client puts those in order once, asks for both tables together and finds
-// the rows of all lanes once. What comes back, and what servers have then, is what it is when each table goes its own
-// way.
+// Tables that a step reads by the same ids: a client orders those ids once, asks for both tables together, and finds
+// the rows of all lanes once. Answers and the state of servers must equal those of separate calls for each table.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -24,26 +23,26 @@ namespace {
 
 constexpr int kSteps = 4;
 
-// How the tables t and u (width 4 and 1) of a step are read and sent.
+// Variants of reading and sending the tables t and u (width 4 and 1) of a step.
 struct Way {
-  // u is pulled by a vector of its own that holds the same ids.
+  // u is pulled by another vector that holds the same ids.
   bool equal_vectors = false;
-  // Each table is pulled by a call of its own: nothing is shared.
+  // Each table is pulled by a call of its own, so nothing is shared.
   bool apart = false;
-  // Every third row of u is there already.
+  // Every third row of u is present already.
   bool some_there = false;
-  // u's lanes bring their rows in another order, and one of them leaves some out.
+  // The lanes of u bring their rows in another order, and one of them leaves some out.
   bool other_rows = false;
-  // Gradients come without places: they are looked for.
+  // Gradients come without places, which the client then looks up.
   bool no_places = false;
-  // t is asked for something else once more, behind the pull of both.
+  // t is pulled once more, by other ids, after the pull of both.
   bool t_again = false;
   // Both gradients are sent at once.
   bool at_once = false;
 };
 
 struct Result {
-  std::vector<float> rows;  // that were pulled, of all steps
+  std::vector<float> rows;  // pulled in all steps
   InProcessCluster::Digest digest;
   int64_t bytes_sent = 0, rows_pulled = 0;
 };
@@ -99,7 +98,7 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
                           pull_u = {"u", 1, way.equal_vectors ? &copy : &ids, u.data()};
   std::vector<uint8_t> there(ids.size(), 0);
   if (way.some_there) {
-    // As a cache of rows has them: what the servers say.
+    // Stands in for a cache of rows, which holds the servers' values of some ids.
     RETURN_IF_ERROR(client.PullRows({pull_u}));
     for (size_t i = 0; i < there.size(); ++i) {
       there[i] = i % 3 == 0;
@@ -184,7 +183,7 @@ TEST_P(SharedIdsTest, TheSameIdsInOneVectorOrTwoGiveWhatTablesOfTheirOwnGive) {
   ExpectSame(two, apart);
   ExpectSame(Train(job, {.no_places = true}), apart);
   ExpectSame(Train(job, {.at_once = true}), apart);
-  // The ids of u are not on the wire a second time when it is pulled. Heart-beats are, now and then.
+  // Pulling u does not send its ids a second time. The tolerance is for occasional heart-beats.
   EXPECT_EQ(one.rows_pulled, apart.rows_pulled);
   const int64_t ids_of_u = apart.rows_pulled / 2 * static_cast<int64_t>(sizeof(int64_t));
   EXPECT_LT(one.bytes_sent, apart.bytes_sent - ids_of_u * 9 / 10);

@@ -1,5 +1,5 @@
-// What servers make of gradients: every optimizer with every schedule, and every decay and clip with both, against
-// plain double arithmetic, and the same bits on every cluster.
+// Updates on servers: every optimizer with every schedule, and every decay and clip with both, against plain double
+// arithmetic, with the same bits on every cluster.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kSteps = 20;
 constexpr double kRate = 0.02;
 
-// One element by the textbook.
+// One element of a textbook implementation.
 struct Element {
   double w = 0;
   double s[3] = {0, 0, 0};
@@ -31,7 +31,7 @@ struct Element {
 struct Optimizer {
   const char* kind;
   const char* settings;
-  double initial;  // of s[0]
+  double initial;  // value of s[0]
   void (*update)(Element& e, double lr, double g);
 };
 
@@ -103,7 +103,7 @@ const Optimizer kOptimizers[] = {
 
 struct Schedule {
   const char* text;
-  // false: the optimizer's rate is not set.
+  // False if the optimizer's own rate is not set.
   bool uses_rate;
   double (*rate)(int64_t t);
 };
@@ -153,14 +153,14 @@ const Clip kClips[] = {{"", -1e9, 1e9},
                        {"clip { by_value { max: 0.09 } }", -0.09, 0.09},
                        {"clip { by_value { min: -0.05 max: 0.15 } }", -0.05, 0.15}};
 
-// What differs for one parameter.
+// Settings that may differ for one parameter.
 struct Settings {
   double rate_factor = 1;
   Decay decay;
   Clip clip;
 };
 
-// The averaged gradient of an element, and whether there is one.
+// Computes the averaged gradient of an element. Returns false if it has none.
 bool Average(const std::string& parameter, int64_t row, int64_t element, int64_t step, double* g) {
   bool any = false;
   double sum = 0;
@@ -192,7 +192,7 @@ double Reference(const Optimizer& optimizer, const std::function<double(int64_t)
 
 bool IsRows(const std::string& parameter) { return parameter == "s" || parameter == "t"; }
 
-// Every element of small parameters, every 37th of large ones, to 1e-6.
+// Compares every element of small parameters and every 37th of large ones, to 1e-6.
 void ExpectRight(const UpdateRun& run, const Optimizer& optimizer, const std::function<double(int64_t)>& rate,
                  const std::function<Settings(const std::string&)>& settings) {
   for (const auto& [parameter, values] : run.final) {
@@ -242,7 +242,7 @@ TEST_P(EveryOptimizerTest, IsRightAndTheSameOnEveryClusterWithEveryScheduleDecay
       {"distribute.servers=2", "distribute.trainers=2", "distribute.slice_var_up=false"},
       {"distribute.servers=4", "distribute.trainers=2"}};
   for (int j = 0; j < static_cast<int>(std::size(kSchedules)); ++j) {
-    // With every schedule and every optimizer in turn, and with each other.
+    // Combines each decay and clip with every schedule and optimizer, and with each other.
     const Decay& decay = kDecays[(GetParam() + j) % 4];
     const Clip& clip = kClips[(GetParam() + j / 4 + j) % 3];
     const std::string text =
@@ -299,14 +299,14 @@ TEST(ParameterSettingsTest, ATableMayHaveAScheduleOfItsOwn) {
 constexpr int kWidth = 4;
 
 struct RowSettings {
-  // Columns [0, wide) by ftrl, the others by adagrad with one accumulator; 0: all by adagrad.
+  // Columns [0, wide) use ftrl, the others adagrad with one accumulator; 0: all use adagrad.
   int wide = 0;
-  int64_t after = 0;  // of the others
+  int64_t after = 0;  // of the columns from `wide` on
   double min = -1e9, max = 1e9;
   std::function<bool(int64_t step, int lane, int64_t row)> bad = nullptr;
 };
 
-// A row by the textbook; `initial` of the columns that begin later is what they begin with.
+// Computes a row by the textbook. `initial` has the values with which columns that begin later begin.
 std::vector<double> RowReference(const RowSettings& s, int64_t row, const std::vector<double>& initial) {
   std::vector<double> w = initial;
   std::vector<Element> wide(static_cast<size_t>(s.wide));
@@ -340,7 +340,8 @@ std::vector<double> RowReference(const RowSettings& s, int64_t row, const std::v
 
 constexpr char kRowAdagrad[] = "adagrad { learning_rate: 0.03 epsilon: 1e-4 initial_accumulator: 0.1 per_row: true }";
 
-// The same bits on every cluster, and right. With `after` columns begin with 0.25, so that they can be told.
+// Expects the same bits on every cluster, and the reference's values. With `after`, columns begin with 0.25 to be
+// recognizable.
 void ExpectRows(const std::string& table, const RowSettings& settings, int64_t skipped = 0) {
   const std::string text = UpdateJobText("sgd { learning_rate: 0.02 }", table);
   SCOPED_TRACE(text);
@@ -413,7 +414,7 @@ TEST(RowUpdateTest, RowsWithABadGradientAreSkippedAndCounted) {
 }
 
 TEST(RowUpdateTest, SegmentsMayHaveSchedulesOfTheirOwn) {
-  // Both segments as one table with the same rule and schedule.
+  // Both segments together equal one table with the same rule and schedule.
   const std::string scheduled =
       "optimizer { adam { learning_rate: 0.02 } schedule { exponential { decay_steps: 5 decay_rate: 0.7 } } l2_decay: "
       "0.03 }";
@@ -424,7 +425,7 @@ TEST(RowUpdateTest, SegmentsMayHaveSchedulesOfTheirOwn) {
   EXPECT_EQ(parts.final, whole.final);
 }
 
-// The counter is in the digest: two runs whose parameters agree and whose counters do not are told apart.
+// The digest includes the counter: it differs for two runs that differ in the counter alone.
 TEST(ScheduleTest, TheStepCounterIsState) {
   const UpdateRun with = Train(UpdateJobText("sgd { learning_rate: 0.02 } schedule { constant {} }"));
   const UpdateRun without = Train(UpdateJobText("sgd { learning_rate: 0.02 }"));
@@ -433,7 +434,7 @@ TEST(ScheduleTest, TheStepCounterIsState) {
   EXPECT_NE(with.digest.state, without.digest.state);
 }
 
-// One of them has no samples in 5 of its 20 steps: 35 transactions of 2 trainers take effect, and t comes to 17.
+// One trainer has no samples in 5 of its 20 steps, so 35 pushes of 2 trainers take effect and t reaches 17.
 TEST(ScheduleTest, SeveralAsyncTrainersCountTogether) {
   const std::vector<std::string> async = {"distribute.sync=false", "distribute.trainers=2"};
   const UpdateRun with = Train(UpdateJobText("sgd { learning_rate: 0.02 } schedule { constant {} }"), async);

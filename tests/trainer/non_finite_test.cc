@@ -1,4 +1,4 @@
-// Numbers that are not finite, followed back to where they began: on the CPU, and on a device.
+// Finds where numbers that are not finite began: on the CPU and on a device.
 #include "trainer/non_finite.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
-// Gives each id the row [id, id, ..]; NaN for `bad`.
+// Gives each id the row [id, id, ..], and the id `bad` NaN.
 class Rows : public RowSource {
  public:
   absl::Status BeginStep(int64_t, bool) override { return absl::OkStatus(); }
@@ -45,7 +45,7 @@ class Rows : public RowSource {
   int64_t bad = -1;
 };
 
-// A program, fed by hand; two lanes, of two examples each. The parameter says whether lanes compute on a device.
+// A program that the test feeds; two lanes of two examples each. The parameter says whether lanes compute on a device.
 class NonFiniteTest : public ::testing::TestWithParam<bool> {
  protected:
   NonFiniteTest() : memory_(&device_), transfers_(&memory_), device_scope_(&scope_) {
@@ -76,7 +76,7 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
         {.lanes = 2, .fetch = fetch, .cpu_ops = {"log_loss"}, .transfers = &transfers_, .device_scope = device_scope});
   }
 
-  // Runs the step on what `feed` puts into its variables and asks where a bad number came from.
+  // Runs the step on the variables that `feed` fills and returns the explanation of its bad number.
   std::string Ask(const std::vector<std::string>& columns, const std::string& seen,
                   const std::function<void(Executor&)>& feed) {
     const std::vector<int64_t> batch = {2, 2};
@@ -190,7 +190,7 @@ TEST_P(NonFiniteTest, ADivisionByZeroBeforeOtherOperators) {
             "are finite");
 }
 
-// What no loss shows: it is followed from the gradient.
+// The loss stays finite, so the search begins at the gradient.
 TEST_P(NonFiniteTest, AnOverflowInBackward) {
   for (const char* name : {"x", "squared", "dsquared", "dx", "loss"}) Declare(name, {-1, 1});
   Op(MakeOp("scale", {{"X", {"x"}}}, {{"Out", {"loss"}}}, {AttrF("scale", 1e-30)}));
@@ -200,7 +200,7 @@ TEST_P(NonFiniteTest, AnOverflowInBackward) {
             "square_grad (op 2) made it: 'dx' is inf in lane 5, element 0, from inputs that are finite");
 }
 
-// Whose operators are finite when they run again: parameters have moved.
+// All operators are finite when they run again, since parameters have changed in the meantime.
 TEST_P(NonFiniteTest, NothingToBeFound) {
   for (const char* name : {"x", "loss"}) Declare(name, {-1, 1});
   Op(MakeOp("relu", {{"X", {"x"}}}, {{"Out", {"loss"}}}));

@@ -1,4 +1,4 @@
-// What may change between a run and its resume, and what may not.
+// Settings that may change between a run and its resume, and settings that may not.
 
 #include "trainer/resume_check.h"
 
@@ -95,7 +95,7 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("dir/step-1"), HasSubstr("streams by rule 1; this one has rule 2"),
                     HasSubstr("without --resume")));
-  // Before the first step nothing has been read.
+  // Before the first step no data has been read.
   manifest.set_step(0);
   EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());
 }
@@ -127,7 +127,7 @@ TEST(ResumeCheckTest, FilesAreComparedByWhatIsInThemAndNotByTheirNames) {
 TEST(ResumeCheckTest, WhatDoesNotMayChange) {
   EXPECT_TRUE(
       Check(std::string(kData) + "prefetch_batches: 7 bad_line: SKIP eval { files: 'c' }", PlanOf(5, 8, 1)).ok());
-  // The job of another build says things that this one does not know.
+  // The job of another build may have fields that this build does not know.
   v1::CheckpointManifest manifest = Manifest();
   manifest.mutable_job_text()->append("nothing_we_know: 3\n");
   EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());

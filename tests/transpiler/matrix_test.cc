@@ -1,10 +1,10 @@
 // The programs of every mode, on 1 to 3 servers and 1, 2 and 4 trainers, with dense, sparse and distributed parameters
-// in one block and in several. One file per kind of parameter and number of blocks in tests/transpiler/goldens: for
-// each number of servers the programs of sync with one trainer, whole; of every other variant the lines that differ
-// from the earlier one that is nearest.
+// in one block and in several. tests/transpiler/goldens has one file per kind of parameter and number of blocks. For
+// each number of servers it holds the whole programs of sync with one trainer, and for every other variant the lines
+// that differ from the nearest earlier one.
 //
-// A change that is meant: run this test with --test_env=WEIR_GOLDEN_OUT=<directory> --strategy=TestRunner=local, look
-// at the files it writes there, and copy them over tests/transpiler/goldens.
+// To accept a change: run this test with --test_env=WEIR_GOLDEN_OUT=<directory> --strategy=TestRunner=local, look at
+// the files that it writes there, and copy them over tests/transpiler/goldens.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -25,10 +25,10 @@ namespace {
 
 struct Mode {
   const char* name;
-  // Of the job.
+  // Fields of the job's distribute message.
   const char* distribute;
   const char* train = "";
-  // For jobs with a distributed table only.
+  // True if the mode is for jobs with a distributed table only.
   bool tables = false;
 };
 constexpr Mode kModes[] = {
@@ -45,7 +45,7 @@ constexpr Mode kModes[] = {
     {"geo", "sync: false geo { every_steps: 10 }"},
 };
 
-// Weights of 96 or of 3 * 8192 elements, which is a block for each of up to three servers; the table likewise.
+// Weights of 96 or of 3 * 8192 elements; the latter make a block for each of up to three servers. Likewise the table.
 std::string JobText(const std::string& kind, bool many, const Mode& mode) {
   const std::string table = kind == "distributed" ? "is_sparse: true is_distributed: true"
                                                   : absl::StrCat("is_sparse: true dict_size: ", many ? 8192 : 2000);
@@ -103,7 +103,7 @@ Lines ProgramsOf(const std::string& job, int servers, int trainers) {
   return lines;
 }
 
-// "- line" and "+ line" by the longest common subsequence; a line "*" before each that says in which program.
+// Returns "- line" and "+ line" by the longest common subsequence, each group after a line "*" that names its program.
 std::string Difference(const Lines& from, const Lines& to) {
   const size_t n = from.size(), m = to.size();
   std::vector<std::vector<int>> common(n + 1, std::vector<int>(m + 1, 0));
@@ -163,7 +163,7 @@ std::string Golden(const std::string& kind, bool many) {
   return text;
 }
 
-// "line 7: <got> instead of <want>"; "" when the texts are equal.
+// Returns "line 7: <got> instead of <want>", or "" if the texts are equal.
 std::string FirstOtherLine(const std::string& got, const std::string& want) {
   std::istringstream got_lines(got), want_lines(want);
   for (int number = 1;; ++number) {

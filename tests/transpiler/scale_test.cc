@@ -1,5 +1,5 @@
-// Transpiling grows no faster than what it makes: ratios within one run, in processor time, so that a busy machine does
-// not matter.
+// Cost of transpiling grows no faster than the size of its result. Compares ratios of processor time within one run, so
+// that a busy machine does not matter.
 #include <algorithm>
 #include <ctime>
 #include <string>
@@ -17,7 +17,7 @@ struct Size {
   int layers, servers, trainers;
 };
 
-// One trainer's programs and one server's, verified.
+// Returns the processor time of one trainer's programs and one server's, verified.
 double Cost(const Job& job, const Size& size) {
   const double begin = ProcessorSeconds();
   const absl::StatusOr<Transpiled> transpiled = Transpile(job);
@@ -27,7 +27,8 @@ double Cost(const Job& job, const Size& size) {
   return ProcessorSeconds() - begin;
 }
 
-// Of the least costs of five in turn: what slows memory down for a while meets both.
+// Returns the ratio of the least of five costs each. The runs alternate, so that a slow phase of the machine affects
+// both.
 double Ratio(const Size& large, const Size& small) {
   const Job large_job = JobOf(WideJob(large.layers, large.servers, large.trainers));
   const Job small_job = JobOf(WideJob(small.layers, small.servers, small.trainers));
@@ -39,11 +40,11 @@ double Ratio(const Size& large, const Size& small) {
   return least_large / least_small;
 }
 
-// 100 layers are 200 parameters and 900 blocks on many servers; four times that costs four to six times as much, and up
-// to nine where others use the machine's caches. Work that grows with the square would cost sixteen times.
+// 100 layers are 200 parameters and 900 blocks on many servers. Four times as many cost four to six times as much, and
+// up to nine if other processes use the caches. Quadratic work would cost sixteen times.
 TEST(ScaleTest, TimeGrowsWithParametersAndBlocks) { EXPECT_LT(Ratio({400, 100, 8}, {100, 100, 8}), 11); }
 
-// From 8 servers on there are no more blocks: ten and a hundred times as many servers hold the same.
+// From 8 servers on the number of blocks stays the same, so more servers hold the same blocks.
 TEST(ScaleTest, TimeDoesNotGrowWithServers) { EXPECT_LT(Ratio({100, 2000, 8}, {100, 20, 8}), 2); }
 
 TEST(ScaleTest, TimeDoesNotGrowWithTrainers) { EXPECT_LT(Ratio({100, 100, 4096}, {100, 100, 8}), 2); }

@@ -38,13 +38,13 @@ absl::Status OsError(const DataFile& file, const char* what) {
     case ENFILE:
     case ENOMEM:
       return absl::ResourceExhaustedError(text);
-    // What a network file system says of a server that is away.
+    // Errors of a network file system whose server is away.
     case ESTALE:
     case ETIMEDOUT:
     case EHOSTDOWN:
     case ENOTCONN:
       return absl::UnavailableError(text);
-    // The bytes are there and cannot be had.
+    // The bytes exist and cannot be read.
     case EIO:
     case EBADMSG:
     case EUCLEAN:
@@ -66,7 +66,7 @@ class File {
 
   bool is_open() const { return fd_ >= 0; }
 
-  // Up to `size` bytes at `offset`; fewer only at the end of the file.
+  // Reads up to `size` bytes at `offset`; fewer only at the end of the file.
   absl::StatusOr<size_t> ReadAt(int64_t offset, char* out, size_t size) {
     size_t got = 0;
     while (got < size) {
@@ -90,7 +90,7 @@ class PlainSource : public ByteSource {
   bool is_open() const { return file_.is_open(); }
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
-    // What was appended since the files were listed belongs to no stream.
+    // Bytes that were appended after the files were listed belong to no stream.
     size = static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(size), info_.bytes - at_));
     if (size == 0) return 0;
     ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(at_, out, size));
@@ -116,7 +116,7 @@ absl::Status Cut(const DataFile& file, int64_t at) {
 class GzipSource : public ByteSource {
  public:
   explicit GzipSource(const DataFile& file) : info_(file), file_(file), input_(kBlock) {
-    // 16: a gzip header and trailer, nothing else.
+    // 16 selects gzip headers and trailers only.
     CHECK_EQ(inflateInit2(&zlib_, 16 + MAX_WBITS), Z_OK);
   }
   ~GzipSource() override { inflateEnd(&zlib_); }
@@ -161,8 +161,8 @@ class GzipSource : public ByteSource {
   bool between_members_ = false;
 };
 
-// What zstd looks back at, in any order, is found faster in large pages, of which the machine needs a few for each
-// stream instead of hundreds. A wish only.
+// zstd accesses its window in random order. Large pages need a few TLB entries for each stream instead of hundreds.
+// Only a hint: the kernel may ignore it.
 void* TakeLargePages(void*, size_t bytes) {
   constexpr size_t kPage = size_t{1} << 21;
   if (bytes < kPage) return std::malloc(bytes);
@@ -173,8 +173,8 @@ void* TakeLargePages(void*, size_t bytes) {
 }
 void GiveBack(void*, void* memory) { std::free(memory); }
 
-// Decompressors that nobody uses: the system clears memory about as fast as they fill it, so the next file takes one of
-// these.
+// Decompressors that are not in use. The system takes about as long to clear fresh memory as zstd to fill it, so the
+// next file reuses one of these.
 class IdleStreams {
  public:
   static IdleStreams& Global() {
@@ -264,7 +264,7 @@ class ZstdSource : public ByteSource {
   ZSTD_inBuffer in_ = {nullptr, 0, 0};
   ZSTD_DStream* const zstd_;
   bool between_frames_ = true;
-  bool drained_ = true;  // all that was decompressed has been given
+  bool drained_ = true;  // all decompressed bytes have been returned
 };
 
 template <typename Source, typename... Args>

@@ -26,7 +26,7 @@ std::string Join(std::string_view directory, const std::string& path) {
   return absl::StrCat(std::string(directory), "/", path);
 }
 
-// Matches of a pattern. A pattern without wildcards matches itself if it is there.
+// Returns the matches of a pattern. A pattern without wildcards matches itself if the file exists.
 absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   glob_t found = {};
   errno = 0;
@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   const int error = errno;
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  // A directory that is not there holds no match, no more than an empty one.
+  // A missing directory has no matches, like an empty one.
   if (result == GLOB_ABORTED && error != ENOENT) {
     return absl::PermissionDeniedError(absl::StrCat("cannot read a directory of '", pattern, "'"));
   }
@@ -42,28 +42,28 @@ absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   return paths;
 }
 
-// What a name promises.
+// A file name ending and the compression that it promises.
 struct Ending {
   const char* ending;
   const char* name;
   Compression compression;
-  int64_t least;  // bytes that show it
+  int64_t least;  // length of the magic number
 };
 constexpr Ending kEndings[] = {{".gz", "gzip", Compression::kGzip, 2},
                                {".zst", "zstd", Compression::kZstd, 4},
                                {".zstd", "zstd", Compression::kZstd, 4}};
 
-// By the first bytes of a file, `got` of four.
+// Detects the compression from the first `got` of four bytes of a file.
 Compression CompressionOf(const unsigned char* magic, ssize_t got) {
   if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) return Compression::kGzip;
   const bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
-  // A frame to be skipped, which some compressors begin with.
+  // Some compressors begin with a skippable frame.
   const bool skipped = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
   return got == 4 && (frame || skipped) ? Compression::kZstd : Compression::kNone;
 }
 
-// Of a file of `bytes` bytes: xxh3 of its first, middle and last 4 KiB. Of gzip, whose header may say when it was made,
-// only the last 8 bytes: checksum and length of the text.
+// Hashes a sample of a file of `bytes` bytes: xxh3 of its first, middle and last 4 KiB. For gzip, whose header may hold
+// the time of compression, only the last 8 bytes: checksum and length of the text.
 uint64_t SampleOf(int fd, int64_t bytes, Compression compression) {
   constexpr int64_t kBlock = 4096;
   char block[kBlock];
@@ -82,7 +82,7 @@ uint64_t SampleOf(int fd, int64_t bytes, Compression compression) {
 
 absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) {
   DataFile file{.path = path, .name = name};
-  // Without O_NONBLOCK a pipe is opened only when somebody writes into it: perhaps never.
+  // Without O_NONBLOCK opening a pipe blocks until a writer opens it, perhaps for ever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string text = absl::StrCat(name, ": cannot open: ", ::strerror(errno));
@@ -117,7 +117,7 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
   return file;
 }
 
-// The files of patterns, sorted by name.
+// Returns the files of the patterns, sorted by name.
 absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrField<std::string>& patterns,
                                            std::string_view directory, const std::string& field) {
   std::set<std::pair<std::string, std::string>> found;  // name, path
@@ -197,7 +197,7 @@ std::string DataSet::Description() const {
 
 namespace {
 
-// A line of a Description: what stands behind the name, and the part of it before the sample.
+// A line of a Description: the text behind the name, and the part of it before the sample.
 struct DescribedFile {
   std::string_view name, what, size;
 };
@@ -225,7 +225,7 @@ std::string FirstDataDifference(std::string_view here, std::string_view there) {
     const DescribedFile& a = ours[i];
     const DescribedFile& b = theirs[i];
     if (a.what == b.what) continue;
-    // Another file, rather than another version of it.
+    // The names show a missing file rather than another version of a file.
     if (a.name != b.name && ours.size() != theirs.size()) {
       const bool more = ours.size() > theirs.size();
       return absl::StrCat(ours.size(), " files here, ", theirs.size(), " there; ", quoted(more ? a : b), " is only ",

@@ -17,8 +17,8 @@ bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const st
   return false;
 }
 
-// Variables that no op writes and from which `name` is computed, in order of first use. `name` itself when something
-// persistable takes part: that is no label of the data any more.
+// Returns the variables that no op writes and from which `name` is computed, in order of first use. Returns `name`
+// itself if a persistable variable takes part, as it is no label of the data then.
 std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::string& name) {
   if (program.blocks_size() == 0) return {name};
   const v1::BlockDesc& block = program.blocks(0);
@@ -49,7 +49,7 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
   return found;
 }
 
-// What the cross entropies of a program want of labels that no op of it writes.
+// Returns the ranges that the program's cross entropies require of labels that come from the data.
 std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
   std::vector<LabelRange> ranges;
   if (program.blocks_size() == 0) return ranges;

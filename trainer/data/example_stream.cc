@@ -13,7 +13,7 @@
 namespace weir {
 namespace {
 
-// Bytes of the UTF-8 character at the front of `text`, which is not empty; 0 when there is none.
+// Returns the length of the UTF-8 character at the front of `text`, which is not empty; 0 if it is invalid.
 size_t CharacterAt(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -29,7 +29,7 @@ size_t CharacterAt(std::string_view text) {
   return size;
 }
 
-// What a terminal may get of a message that quotes data: bytes that are no text become \xNN.
+// Makes a message that quotes data safe for a terminal: bytes that are not text become \xNN.
 std::string Printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
@@ -46,7 +46,7 @@ std::string Printable(std::string_view text) {
   return shown;
 }
 
-// A message about a line of data, or about its header.
+// Returns a message about a line of data, or about its header.
 std::string AboutLine(std::string_view line, const absl::Status& error) {
   const std::string message(error.message());
   const bool text = line.find('\0') == std::string_view::npos;

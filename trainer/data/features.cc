@@ -20,7 +20,7 @@ struct Place {
   int64_t begin = 0;  // first position in floats, or first slot
 };
 
-// Where the column of that name and kind is. InvalidArgument lists those that there are.
+// Finds the column of that name and kind. InvalidArgument lists the existing columns.
 absl::StatusOr<Place> Find(const std::vector<Column>& columns, const std::string& name, v1::VarKind kind,
                            const std::string& field) {
   int64_t begin = 0;
@@ -95,7 +95,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
   }
   for (const Float& f : made.floats_) made.standardizes_ |= f.transform == v1::DenseTransform::STANDARDIZE;
   for (const std::string& name : spec.required) {
-    // A label that is an id, or no data at all, is for the program's verifier.
+    // The program's verifier reports a label that is an id or no data at all.
     const absl::StatusOr<Place> place = Find(made.columns_, name, v1::DENSE, "label");
     if (!place.ok()) continue;
     for (int64_t i = 0; i < place->column->width; ++i) made.required_.emplace_back(place->begin + i, name);
@@ -148,7 +148,7 @@ namespace {
 
 float PlainLog1p(double x) { return static_cast<float>(std::copysign(std::log1p(std::fabs(x)), x)); }
 
-// log(1 + |x|) with the sign of x. Most values are small whole numbers, counts as a rule, and looked up.
+// Returns log(1 + |x|) with the sign of x. Most values are small counts, which are looked up.
 float Log1p(double x) {
   constexpr int kWhole = 1024;
   static const auto* const logarithms = [] {
@@ -207,7 +207,7 @@ int64_t IdAt(const Record::View& view, size_t i) {
   return view.wide ? Load<int64_t>(view.ids + i * 8) : Load<uint32_t>(view.ids + i * 4);
 }
 
-// Room for more values, behind the ones that there are.
+// Appends room for more values and returns its beginning.
 int64_t* Extend(size_t more, std::vector<int64_t>* values) {
   values->resize(values->size() + more);
   return values->data() + values->size() - more;
@@ -227,7 +227,7 @@ void Features::AddFloats(size_t begin, size_t width, bool plain, const char* in,
   for (size_t i = 0; i < width; ++i) out[i] = Transform(begin + i, Load<float>(in + i * sizeof(float)), statistics);
 }
 
-// The ids of one slot, of which the record's `*id`-th is the first.
+// Adds the ids of one slot, beginning with the record's `*id`-th.
 void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics,
                        IdBatch* out) const {
   const uint16_t count = view.counts == nullptr ? 1 : Load<uint16_t>(view.counts + slot * sizeof(uint16_t));
@@ -247,7 +247,7 @@ void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const 
   out->offsets.push_back(static_cast<int64_t>(out->values.size()));
 }
 
-// Whether every slot of a column gives one value: its id, or its missing id.
+// Returns whether every slot of a column gives one value: its id, or its missing id.
 bool Features::OneValueEach(size_t begin, size_t width, const Record::View& view) const {
   if (view.weights != nullptr) return false;
   if (view.counts == nullptr) return true;
@@ -260,7 +260,7 @@ bool Features::OneValueEach(size_t begin, size_t width, const Record::View& view
   return any <= 1 && (missing_id_ || all == 1);
 }
 
-// Those values, of which the record's `id`-th is the first. How many ids there are.
+// Writes those values, beginning with the record's `id`-th id. Returns how many ids there are.
 size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const {
   const char* const ids = view.ids + id * (view.wide ? 8 : 4);
   if (view.counts != nullptr) {
@@ -271,15 +271,15 @@ size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view,
   return width;
 }
 
-// The common case, a whole column: a value in every slot, and nothing to do but to salt it. False, with nothing made,
-// when it is not so. next: as in MakeIds.
+// Handles the common case of a whole column with one value in every slot, which is only salted. Returns false, without
+// output, for any other column. next: as in MakeIds.
 bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width,
                                 std::vector<size_t>* next, IdBatch* out) const {
   for (const Record& record : records) {
     if (!OneValueEach(slot, width, record.Look(floats_.size(), slots_.size()))) return false;
   }
   const size_t all = records.size() * width;
-  // As a rule it has the size of the batch before, and nothing is written twice.
+  // Batches usually have equal sizes, so resize writes nothing.
   out->values.resize(all);
   int64_t* values = out->values.data();
   for (size_t r = 0; r < records.size(); ++r, values += width) {
@@ -291,7 +291,7 @@ bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot,
   return true;
 }
 
-// A column of any records. next[r]: the first of its ids in record r, then the one behind them.
+// Makes a column of any records. next[r] is the first of its ids in record r, and becomes the one behind them.
 void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
                        const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const {
   out->values.clear();

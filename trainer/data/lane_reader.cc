@@ -28,14 +28,14 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 const ProfileName kMakeBatch("make a batch");
-// How long threads may take to end when a reader goes: they look every thousand lines, and at every block of 256 KiB.
+// Time for threads to end when a reader is destroyed: they check every thousand lines and every block of 256 KiB.
 constexpr absl::Duration kLeave = absl::Seconds(2);
 
 int ReaderThreads(const LaneReaderOptions& options) {
   return std::min(options.threads > 0 ? options.threads : UsableCores(), options.streams.count);
 }
 
-// What the lanes of a reader share and nobody changes, but for the flags and counters.
+// State that all lanes of a reader share. Constant except for the flags and counters.
 struct Shared {
   LaneReaderOptions options;
   DataSet data;
@@ -43,9 +43,9 @@ struct Shared {
   Features features;
   DataStatistics statistics;
   bool has_statistics = false;
-  std::unique_ptr<LinesAhead> ahead;   // null: no lines are compressed
-  std::atomic<bool> cancelled{false};  // a flag to look at between lines; the lock of the reader orders everything else
-  std::atomic<int64_t> skipped_lines{0};  // a counter that nobody waits for
+  std::unique_ptr<LinesAhead> ahead;      // null: no lines are compressed
+  std::atomic<bool> cancelled{false};     // checked between lines; the lock of the reader orders everything else
+  std::atomic<int64_t> skipped_lines{0};  // a counter that no thread waits for
   mutable Mutex skipped_mu;
   std::vector<InputPosition> skipped ABSL_GUARDED_BY(skipped_mu);  // with_positions only
 
@@ -55,16 +55,16 @@ struct Shared {
   int64_t shuffle_bytes() const { return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams(); }
 };
 
-// Makes the batches of one stream. Belongs to whichever reader thread has the lane.
+// Makes the batches of one stream. Owned by the reader thread that works on the lane.
 class Lane {
  public:
   Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {}
 
-  // Passes `batches` batches before the first one that is made. Before the first Work.
+  // Skips `batches` batches before the first one that is made. Call before the first Work.
   void SkipTo(int64_t batches) { skip_ = batches; }
 
-  // A piece of the work on the next batch: true when it is made, with examples 0 and ended when there is none. Work
-  // comes in pieces so that lanes which read one compressed file stay close together.
+  // Does a piece of the work on the next batch. Returns true when the batch is complete; at the end of the stream it
+  // has 0 examples and `ended`. Pieces keep lanes that read one compressed file close together.
   absl::StatusOr<bool> Work(LaneBatch* batch) {
     const bool prepared = records_.Prepare(kPiece);
     RETURN_IF_ERROR(records_.status());
@@ -145,7 +145,7 @@ class Lane {
     return options;
   }
 
-  // A piece of what SkipTo asked for: one batch, some records, or all that lies before the epoch that matters.
+  // Skips a piece of what SkipTo asked for: one batch, some records, or all before the epoch of the first wanted batch.
   absl::Status Skip() {
     if (passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump()) return absl::OkStatus();
     if (skip_records_ > 0) {
@@ -167,8 +167,7 @@ class Lane {
     return absl::OkStatus();
   }
 
-  // Goes to the epoch in which the first batch lies that is wanted, if it is a later one, and says what is to be passed
-  // in it.
+  // Moves to the epoch of the first wanted batch if that is a later one, and sets what to skip within it.
   bool Jump() {
     const int64_t size = BatchSize(), examples = records_.epoch_examples();
     const int64_t last = shared_.epochs() - 1;
@@ -185,11 +184,11 @@ class Lane {
       skip_ = in_epoch + skip_ - epochs * each;
       passed_ -= skip_;
     } else {
-      // All batches so far were whole.
+      // All batches so far were full.
       const __int128 records = static_cast<__int128>(passed_ + skip_) * size;
       epoch = static_cast<int64_t>(std::min<__int128>(records / examples, last));
       if (epoch <= records_.epoch()) return false;
-      // Beyond the end is the end.
+      // Skipping beyond the end stops at the end.
       skip_records_ =
           static_cast<int64_t>(std::min<__int128>(records - static_cast<__int128>(epoch) * examples, examples + 1));
       passed_ += skip_;
@@ -206,8 +205,8 @@ class Lane {
     return there;
   }
 
-  // Collects the records of the next batch in batch_: true when it is whole or the last, with none when the stream has
-  // ended. False when the stream has begun another epoch: come again.
+  // Collects the records of the next batch in batch_. Returns true when it is full or the last one; it is empty if the
+  // stream has ended. Returns false if the stream has begun another epoch, so that the caller must call again.
   absl::StatusOr<bool> Gather(std::vector<InputPosition>* positions) {
     if (batch_.empty() && positions != nullptr) positions->clear();
     if (ended_) return true;
@@ -225,7 +224,7 @@ class Lane {
     return true;
   }
 
-  // The records of an epoch have come to their end before the batch was whole. Whether it is a batch all the same.
+  // Ends an epoch before the batch was full. Returns whether the records form a batch nevertheless.
   bool EndEpoch() {
     const bool has_batches = records_.epoch_examples() >= BatchSize();
     const bool last = records_.epoch() + 1 >= shared_.epochs();
@@ -236,7 +235,8 @@ class Lane {
       ended_ = last || records_.epoch_examples() == 0;
     }
     if (!ended_) StartEpoch(records_.epoch() + 1);
-    // A batch goes on over the border, unless the stream never has enough for one: then each epoch is a batch.
+    // A batch continues into the next epoch, unless the stream never has enough records for one: then each epoch is a
+    // batch.
     return ended_ || (!shared_.drop_last() && !has_batches);
   }
 
@@ -245,7 +245,7 @@ class Lane {
     in_epoch_ = 0;
   }
 
-  // What Gather has collected is given or skipped.
+  // Counts the batch that Gather has collected as given or skipped.
   void Pass() {
     if (passed_ < shared_.options.first_batches) first_examples_ += static_cast<int64_t>(batch_.size());
     ++passed_;
@@ -254,22 +254,22 @@ class Lane {
   int64_t BatchSize() const { return shared_.options.spec.StreamBatch(stream_); }
 
   static constexpr int64_t kPiece =
-      2048;  // records: half a megabyte of text, far below what a lane may be ahead of others
+      2048;  // records: half a megabyte of text, far less than a lane may be ahead of others
 
   Shared& shared_;
   const int stream_;
   ShuffledStream records_;
   int64_t skip_ = 0;           // batches to pass
-  int64_t skip_records_ = 0;   // records to pass, behind those
-  std::vector<Record> batch_;  // their memory is in records_
+  int64_t skip_records_ = 0;   // records to pass after those batches
+  std::vector<Record> batch_;  // records_ owns their memory
   int64_t passed_ = 0;         // batches given or skipped
   int64_t in_epoch_ = 0;       // records of this epoch given or skipped
   int64_t first_examples_ = 0;
   bool ended_ = false;
 };
 
-// What the threads of a reader work on. They own it together with the Reader in front of it: one that is stuck in a
-// read of a disk that does not answer keeps what it needs, and nobody else.
+// State that the threads of a reader work on. The threads and the Reader own it together: a thread that is stuck in a
+// read of a disk that does not answer keeps it alive.
 class Machine : public std::enable_shared_from_this<Machine> {
  public:
   explicit Machine(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
@@ -281,7 +281,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
     queues_.resize(lanes_.size());
   }
 
-  // As ~LaneReader.
+  // Implements ~LaneReader.
   void Close();
 
   const std::vector<Column>& columns() const { return shared_->features.columns(); }
@@ -319,16 +319,16 @@ class Machine : public std::enable_shared_from_this<Machine> {
   }
 
  private:
-  // What stands between the threads and Next, for one lane.
+  // State of one lane between the threads and Next.
   struct Queue {
     std::deque<LaneBatch> ready;
-    std::vector<LaneBatch> used;  // memory to make batches in
-    absl::Status error;           // comes after what is ready
+    std::vector<LaneBatch> used;  // memory to reuse for batches
+    absl::Status error;           // reported after the ready batches
     std::string description;
     bool window = false;
     int64_t buffered = 0;  // examples in the shuffle buffer
     int64_t made = 0;
-    LaneBatch begun;         // what the next batch is made in
+    LaneBatch begun;         // memory of the next batch
     bool has_begun = false;  // work on it has begun
     int64_t read = 0;        // examples, of all epochs
     bool busy = false;       // a thread works on the lane's next batch
@@ -337,21 +337,21 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
   void StartThreads();
   void Work(int thread);
-  // The lane that is furthest behind, of those that want work; -1 when there is none.
+  // Returns the lane that is furthest behind among those with work to do; -1 if there is none.
   int PickLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands over what was made for a lane.
   void Deliver(int lane, absl::Status status, LaneBatch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One line for the log: whether streams are shuffled as a whole.
+  // Returns one line for the log: whether streams are shuffled as a whole.
   std::string ShuffleSummary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::unique_ptr<Shared> shared_;
-  // [i] belongs to the thread that has set queues_[i].busy.
+  // lanes_[i] is owned by the thread that has set queues_[i].busy.
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::thread> threads_;  // of the thread that calls Next
-  bool ended_ = false;                // of the thread that calls Next
-  int64_t given_ = 0;                 // examples; of the thread that calls Next
+  std::vector<std::thread> threads_;  // owned by the thread that calls Next
+  bool ended_ = false;                // owned by the thread that calls Next
+  int64_t given_ = 0;                 // examples; owned by the thread that calls Next
 
   mutable Mutex mu_;
   CondVar work_;   // a lane may want work
@@ -478,8 +478,8 @@ void Machine::Deliver(int lane, absl::Status status, LaneBatch batch) {
     queue.done = batch.ended;
     queue.ready.push_back(std::move(batch));
   }
-  // Waking somebody costs as much as a few dozen examples. Next has nothing to do before every lane has something, and
-  // what work there may be now is this thread's, which looks for it next.
+  // Waking a thread costs as much as a few dozen examples. Next can only proceed when every lane has a batch, and this
+  // thread looks for further work itself.
   if (AllReady()) ready_.SignalAll();
 }
 
@@ -537,7 +537,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
   for (size_t i = 0; i < queues_.size(); ++i) {
     Queue& queue = queues_[i];
     LaneBatch& out = (*batches)[i];
-    if (queue.ready.front().ended) {  // stays in front for ever
+    if (queue.ready.front().ended) {  // the end marker stays in the queue
       out.examples = 0;
       out.ended = true;
       out.first_examples = queue.ready.front().first_examples;

@@ -26,12 +26,12 @@ namespace weir {
 namespace {
 
 const ProfileName kDecompress("decompress");
-// How long threads may take to end: they look at every block.
+// Time for threads to end: they check at every block.
 constexpr absl::Duration kLeave = absl::Seconds(2);
-// Where a lane stands that is not, or no longer, in a pass.
+// Position of a lane that is not, or no longer, in a pass.
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
-// Whole lines.
+// A run of whole lines.
 struct Block {
   std::vector<char> text;      // and LineParser::kPadding bytes
   std::vector<uint32_t> ends;  // of lines: where the newline is, or the end of a last line without one
@@ -39,25 +39,25 @@ struct Block {
   int users = 0;               // lanes that read it
 };
 
-// One decompression of a file. Blocks are cut at the same places in every pass. What stands below `busy` is guarded by
-// the lock of the State, the rest belongs to whoever set `busy`.
+// One decompression of a file. Blocks are cut at the same places in every pass. Members below `busy` are guarded by the
+// State's lock; the others are owned by the thread that has set `busy`.
 struct Pass {
   explicit Pass(const DataFile& of) : file(of) {}
 
   const DataFile file;
   std::unique_ptr<ByteSource> bytes;
-  std::vector<char> rest;  // behind the last newline so far
-  int64_t offset = 0;      // of `rest`
+  std::vector<char> rest;  // text behind the last newline so far
+  int64_t offset = 0;      // position of `rest` in the text
 
   bool busy = false;
   std::deque<std::unique_ptr<Block>> blocks;
   int64_t first = 0;   // number of blocks.front() in the file
-  bool ended = false;  // there is no block behind those
+  bool ended = false;  // no blocks follow
   absl::Status status;
   std::vector<int64_t> at;  // by lane: the block that it needs next
-  int sources = 0;          // that read from it now
-  bool forgotten = false;   // nobody finds it any more who is not in it
-  bool filling = false;     // up to all that it may be ahead: it has fallen to half of that
+  int sources = 0;          // sources that read from it now
+  bool forgotten = false;   // no further lane may join it
+  bool filling = false;     // being filled up to the limit, after it had fallen to half of that
 
   int64_t furthest() const {
     int64_t most = 0;
@@ -81,29 +81,29 @@ class LinesAhead::State {
     return begun_;
   }
 
-  // The pass for a lane that needs block `next` of a file.
+  // Returns the pass for a lane that needs block `next` of a file.
   std::shared_ptr<Pass> Join(const DataFile& file, const Reader& reader, int64_t next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Leave(const Reader& reader, Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Block `next` for a lane, which gives back the one before (or null). Joins and leaves passes. Null at the end and on
-  // an error.
+  // Returns block `next` for a lane, which gives back the one before (or null). Joins and leaves passes. Returns null
+  // at the end of the file.
   absl::StatusOr<Block*> Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
                                std::shared_ptr<Pass>* pass);
   void GiveUp(const Reader& reader, Block* block, Pass* pass);
 
  private:
-  // One file, read once by all lanes.
+  // All passes of one file in one round, in which every lane reads it once.
   using Round = std::vector<std::shared_ptr<Pass>>;
 
   void Work(int thread);
-  // A pass that wants another block: the one of the thread's last block, up to half_ahead() in a row, or else one with
-  // lanes that wait, or will first. Null when there is none.
+  // Returns a pass that wants another block: that of the thread's last block, up to half_ahead() in a row, or else the
+  // one whose lanes wait or will wait first. Returns null if there is none.
   std::shared_ptr<Pass> PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Wanted(const Pass& pass) const;
-  // The next block of a pass, in `block`; false at the end.
+  // Decompresses the next block of a pass into `block`. Returns false at the end.
   absl::StatusOr<bool> Decompress(Pass* pass, Block* block) const;
-  // Drops what no lane will come for.
+  // Drops blocks that no lane will ask for.
   void Trim(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropFirst(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -222,6 +222,7 @@ void LinesAhead::State::Work(int thread) {
 
 bool LinesAhead::State::Wanted(const Pass& pass) const {
   if (pass.busy || pass.ended || pass.sources == 0) return false;
+  // With a full window only a lane that has read everything may have another block.
   if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return pass.furthest() >= pass.behind();
   return pass.behind() < pass.furthest() + (pass.filling ? options_.ahead : half_ahead());
 }
@@ -237,8 +238,8 @@ std::shared_ptr<Pass> LinesAhead::State::PickPass(const std::shared_ptr<Pass>& l
     least = pass->behind() - pass->furthest();
     picked = pass;
   }
-  // What a decompressor looks back at, megabytes for zstd, is in the cache as long as nothing else is decompressed.
-  // Only the first block of a file cannot wait: a batch takes some of every lane's.
+  // The decompressor's window, megabytes for zstd, stays in the cache as long as nothing else is decompressed. Only the
+  // first block of a file cannot wait, since a batch takes examples from every lane.
   return last != nullptr && !begins && in_a_row < half_ahead() && Wanted(*last) ? last : picked;
 }
 
@@ -265,7 +266,7 @@ absl::StatusOr<bool> LinesAhead::State::Decompress(Pass* pass, Block* block) con
     size_t searched = filled;
     for (const size_t full = filled + options_.block; filled < full && !at_end; filled += *got) {
       got = pass->bytes->Read(text.data() + filled, full - filled);
-      if (!got.ok()) break;  // and the lines before it are given
+      if (!got.ok()) break;  // the lines before it are still given
       at_end = *got == 0;
     }
     while (const void* const newline = memchr(text.data() + searched, '\n', filled - searched)) {
@@ -294,7 +295,8 @@ std::shared_ptr<Pass> LinesAhead::State::Join(const DataFile& file, const Reader
     pass = std::make_shared<Pass>(file);
     pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
     if (round != nullptr) {
-      // Nobody has read yet, or these have fallen out of an earlier pass.
+      // In the first pass all lanes begin at block 0. A later pass takes the lanes that have fallen out of an earlier
+      // one.
       if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
       for (const std::shared_ptr<Pass>& other : *round) {
         for (size_t i = 0; i < other->at.size(); ++i) {
@@ -354,6 +356,7 @@ void LinesAhead::State::Sweep() {
   const auto over = [&](const std::shared_ptr<Pass>& pass) {
     mu_.AssertHeld();
     if (pass->sources > 0 || pass->busy) return false;
+    // A lane that has yet to come keeps the pass alive, unless no lane can find it any more.
     const bool comes =
         std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at != kNowhere && at >= pass->first; });
     if (comes && !pass->forgotten) return false;
@@ -395,7 +398,7 @@ absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Read
       return nullptr;
     }
     work_.Signal();
-    // Whoever reads data is watched from outside, and Cancel ends the wait.
+    // Waits without a deadline: the consumer of the data has one, and Cancel ends this wait.
     ready_.Wait(&mu_);
   }
   return absl::CancelledError("reading was cancelled");
@@ -435,7 +438,7 @@ class LinesAhead::Source : public RecordSource {
   }
 
  private:
-  // A line that has not been given.
+  // Returns whether a line is left to give; fetches the next block if necessary.
   bool Have() {
     if (block_ != nullptr && line_ < block_->ends.size()) return true;
     if (ended_) return false;
@@ -457,7 +460,7 @@ class LinesAhead::Source : public RecordSource {
   std::shared_ptr<Pass> pass_;
   int64_t next_ = 0;  // block
   Block* block_ = nullptr;
-  size_t line_ = 0;  // of the block, the next one
+  size_t line_ = 0;  // next line of the block
   bool ended_ = false;
 };
 
@@ -478,7 +481,7 @@ LinesAhead::~LinesAhead() { state_->Close(); }
 
 absl::StatusOr<std::unique_ptr<RecordSource>> LinesAhead::Open(const DataFile& file, const Reader& reader) {
   CHECK(file.compressed() && reader.lane >= 0);
-  // What is wrong with a file that cannot be opened is said here, as by other sources.
+  // Reports errors of opening the file here, like other sources do.
   RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
   state_->StartThreads(state_);
   return std::make_unique<Source>(state_, file, reader);

@@ -24,10 +24,10 @@ int64_t Elements(absl::Span<const int64_t> dims) {
   return n;
 }
 
-// Floats of a row.
+// Returns the floats of a row.
 int64_t WidthOf(absl::Span<const int64_t> dims) { return dims.size() < 2 ? 1 : Elements(dims.subspan(1)); }
 
-// One run of an operator in the place of the variables given.
+// Returns the cost of one run of an operator with the given variables instead of the program's.
 Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string, v1::VarDesc, std::less<>>& vars,
               const ProgramIndex& index, int64_t batch) {
   return CostOf(
@@ -39,8 +39,8 @@ Cost CostWith(const v1::OpDesc& op, const OpDef& def, const std::map<std::string
       batch);
 }
 
-// The output of an op that can give a view of what it reads, and of what an op wrote in memory of its own (an executor
-// looks closer).
+// Returns whether the output of the op may be a view of its input, which an op has written to memory of its own (an
+// executor checks more).
 bool GivesView(const v1::OpDesc& op, const OpDef& def, const std::set<std::string>& written,
                const std::map<std::string, int64_t, std::less<>>& shared) {
   if (!CanGiveViews(def)) return false;
@@ -48,7 +48,7 @@ bool GivesView(const v1::OpDesc& op, const OpDef& def, const std::set<std::strin
   return written.contains(whole) && !shared.contains(whole) && !shared.contains(view);
 }
 
-// Largest value over the mean; 1 when there is nothing to compare.
+// Returns the largest value over the mean; 1 if there is nothing to compare.
 double MaxOverMean(const std::vector<double>& values) {
   double sum = 0, most = 0;
   for (const double v : values) {
@@ -128,7 +128,7 @@ void ClusterModel::AddStep(const StepInput* input) {
       const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
       std::map<std::string, int64_t> id_bytes;
       for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
-        std::map<std::string, int64_t> of_lane;  // the most of any batch
+        std::map<std::string, int64_t> of_lane;  // maximum over batches
         for (const BatchInput& batch : *input) {
           for (const auto& [name, ids] : batch[static_cast<size_t>(l)].ids) {
             const size_t bytes = 8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size();
@@ -457,7 +457,7 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
       }
     }
   }
-  // With the choice that the job has not made too.
+  // Computes memory with shared buffers too, even if the job has not chosen them.
   const auto said = ReadSharedBuffers(trainer_.main, 0);
   SharedBuffers shared = said.ok() ? *said : SharedBuffers();
   if (shared.empty()) {
@@ -483,7 +483,7 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
 FlowSum ClusterModel::Norms() const {
   FlowSum sum;
   if (plan().servers() < 2) return sum;
-  // Of each server, by round: names whose sums it gives out. Ops of norms that stand together are one round.
+  // names[server][round]: norms whose sums the server contributes in that round. Consecutive norm ops share a round.
   std::vector<std::vector<std::set<std::string>>> names(static_cast<size_t>(plan().servers()));
   const auto add = [&](const std::string& parameter, size_t server) {
     const auto found = updates_.find(parameter);
@@ -505,10 +505,11 @@ FlowSum ClusterModel::Norms() const {
     for (size_t s = 0; s < names.size(); ++s) add(table.name(), s);
   }
   for (const auto& rounds : names) {
-    // One call brings the norms of the round before and takes the sums of its own; the last one only brings.
+    // The call of a round delivers the norms of the round before and takes the sums of its own; the last one only
+    // delivers.
     for (size_t r = 0; !rounds.empty() && r <= rounds.size(); ++r) {
-      // As proto/parameter_server.proto packs them: caller, step, round and wait; a name and a double; a name and 21
-      // words.
+      // Sizes of the messages of proto/parameter_server.proto: caller, step, round and wait; a name and a double for
+      // each norm; a name and 21 words for each sum.
       sum.messages += 1;
       sum.bytes_out += 29.5 + static_cast<double>(job_.name().size());  // a session takes 9 bytes or 10
       sum.bytes_in += 2;

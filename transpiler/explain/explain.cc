@@ -20,9 +20,9 @@
 namespace weir {
 namespace {
 
-// Servers whose programs are drawn: a page with a hundred of them shows nothing.
+// Servers whose programs are drawn; a page with a hundred would not be readable.
 constexpr int kDrawnServers = 4;
-// Steps of a sample by which other choices are compared with the job's.
+// Steps of a sample on which other choices are compared with the job's.
 constexpr size_t kKeptSteps = 64;
 
 absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Programs& unplaced) {
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Prog
   return std::make_unique<ClusterModel>(job.config, std::move(single), std::move(trainer));
 }
 
-// What is compared between two choices.
+// Figures by which two choices are compared.
 struct Figures {
   v1::Balance balance;
   double messages = 0;
@@ -56,7 +56,7 @@ Figures FiguresOf(const ClusterModel& model) {
 
 bool Differs(double a, double b, double by) { return std::abs(a - b) > by; }
 
-// "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty when nothing would
+// Returns "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty if nothing would
 // change.
 std::string Comparison(const std::string& what, const Figures& other, const Figures& now) {
   std::vector<std::string> parts;
@@ -245,14 +245,14 @@ class ExplainerImpl : public Explainer {
       const v1::VarDesc* const var = FindVar(model_->trainer().main.blocks(0), table.name());
       const v1::DType values = var == nullptr ? v1::FLOAT32 : var->dtype();
       to->set_value_bytes(static_cast<int32_t>(DTypeSize(values)));
-      // As pserver/tables/sparse_table.h lays a row out.
+      // Must match the layout of rows in pserver/tables/sparse_table.h.
       to->set_row_bytes(8 + RowValues::BytesOf(values, table.width()) + 4 * int64_t{table.state_width()});
       to->set_capacity(table.capacity());
       to->set_rows_of_step(model_->RowsOfStep(table.name()));
     }
   }
 
-  // Sparse parameters that lie dense on the servers.
+  // Adds sparse parameters that servers store as dense blocks.
   void AddRowFetch(v1::Explanation* e) const {
     const v1::Plan& plan = model_->plan();
     for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
@@ -276,7 +276,7 @@ class ExplainerImpl : public Explainer {
     }
   }
 
-  // What a choice costs on the steps kept, or at most.
+  // Computes the figures of a job on the kept steps, or upper bounds if there are none.
   absl::StatusOr<Figures> FiguresWith(const Job& job) const {
     ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, unplaced_));
     for (const StepInput& step : kept_) model->AddStep(&step);
@@ -290,7 +290,7 @@ class ExplainerImpl : public Explainer {
     for (const Choice& choice : Choices(job_.config.distribute())) {
       Job other = job_;
       choice.apply(other.config.mutable_distribute());
-      // What cannot be placed is no choice.
+      // A choice that cannot be placed is left out.
       const absl::StatusOr<Figures> figures = FiguresWith(other);
       if (!figures.ok()) continue;
       const std::string text = Comparison(choice.what, *figures, *now);

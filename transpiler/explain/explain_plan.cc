@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
-// As pserver/tables/sparse_table.h lays it out.
+// Must match the layout of rows in pserver/tables/sparse_table.h.
 int64_t RowBytes(const v1::ProgramDesc& main, const v1::PlacedTable& table) {
   const v1::VarDesc* const var = FindVar(main.blocks(0), table.name());
   return 8 + RowValues::BytesOf(var == nullptr ? v1::FLOAT32 : var->dtype(), table.width()) +
@@ -48,11 +48,11 @@ std::string Server(const v1::ProgramDesc& main, int server) {
                       plan.tables_size(), " tables\n", list);
 }
 
-// What a step moves of parameters whose gradients are rows, without a table on the servers.
+// Traffic of a step for a parameter with row gradients that is not a table on the servers.
 struct SparseParameter {
-  int64_t bytes = 0;                         // of all of it
-  int64_t row_bytes = 0;                     // of an id and its row
-  const v1::FetchedRows* fetched = nullptr;  // null: it comes whole
+  int64_t bytes = 0;                         // whole parameter
+  int64_t row_bytes = 0;                     // an id and its row
+  const v1::FetchedRows* fetched = nullptr;  // null if the whole parameter is received
 };
 
 std::map<std::string, SparseParameter> SparseParameters(const v1::Plan& plan) {
@@ -84,7 +84,7 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   const std::map<std::string, SparseParameter> sparse = SparseParameters(plan);
   int64_t whole = 0;
   for (const auto& [name, parameter] : sparse) whole += parameter.fetched == nullptr ? parameter.bytes : 0;
-  // One push and one pull of dense blocks, one pull of rows, to every server.
+  // One push and one pull of dense blocks, and one pull of rows, to every server.
   const int64_t messages = plan.servers() * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
   absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
                   " bytes of dense gradients up per lane subtree, ", dense + whole, " bytes of dense parameters down");

@@ -1,4 +1,4 @@
-// The explanation as one page: nothing outside it is loaded, no script runs, and it prints.
+// Writes the explanation as one printable page without scripts and external resources.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,7 +15,7 @@
 namespace weir {
 namespace {
 
-// Ops drawn of one program; what is left out is counted.
+// Ops drawn of one program; a line counts the rest.
 constexpr int kDrawnOps = 400;
 
 constexpr char kStyle[] = R"css(
@@ -48,7 +48,7 @@ std::string Colour(const std::string& role) {
   return found == colours->end() ? "#aaaaaa" : found->second;
 }
 
-// Of a parameter, the same wherever its blocks are.
+// Returns the colour of a parameter, which all its blocks share.
 std::string Hue(int index) {
   return absl::StrFormat("hsl(%d, 55%%, %d%%)", (index * 137) % 360, 62 + (index / 8) % 3 * 8);
 }
@@ -72,8 +72,8 @@ std::string FlowsTable(const v1::Flows& flows, const std::string& rows_title) {
          FlowRow("together", flows.total()) + "</table>\n";
 }
 
-// Drawing of the placement: servers as columns of their blocks, heights by bytes at rest; tables as a band below,
-// shares by shards; trainers underneath with what passes between them and each server.
+// Draws the placement: servers as columns of their blocks, with heights by bytes at rest; tables as a band below,
+// divided by shards; trainers underneath, with the traffic between them and each server.
 class PlacementDrawing {
  public:
   explicit PlacementDrawing(const v1::Explanation& e) : e_(e), shown_(std::min(kMostServers, e.server_size())) {

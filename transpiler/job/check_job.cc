@@ -24,17 +24,16 @@
 namespace weir {
 namespace {
 
-// Upper ends of numbers that memory, threads or messages are made from. Each is far beyond what any machine of today
-// does with it; what lies above is a slip of the keyboard, and would end in the middle of the run without a word of
-// where it stands.
+// Upper limits of numbers that determine memory, threads or messages. Each is far beyond present machines; a larger
+// number is a typing error, and would fail in the middle of the run without naming its place in the job.
 constexpr int64_t kMaxBatchSize = int64_t{1} << 24;
-// Numbers of one variable that one lane has at once: 16 GiB of float32.
+// Numbers of one variable in one lane: 16 GiB of float32.
 constexpr int64_t kMaxLaneValues = int64_t{1} << 32;
 constexpr int64_t kMaxShuffleMemoryMb = int64_t{1} << 24;
 constexpr int64_t kMaxPrefetchBatches = 4096;
 constexpr int64_t kMaxServers = 65536;
 constexpr int64_t kMaxTrainers = 65536;
-// Of a table: a row travels in one message of 64 MiB, state and all.
+// Columns of a table: a row and its state travel in one message of 64 MiB.
 constexpr int64_t kMaxWidth = 1 << 20;
 
 Setting Root(const Job& job) { return Setting(&job.config, "", &job.positions); }
@@ -51,7 +50,7 @@ absl::Status AtMost(const Setting& at, std::string_view field, int64_t value, in
   return at.Error(field, absl::StrCat("must be at most ", most, ", got ", value));
 }
 
-// A name stands in programs, messages and files: letters, digits and _ - . /, beginning with a letter or _.
+// Names appear in programs, messages and files: letters, digits and _ - . /, beginning with a letter or _.
 absl::Status CheckName(const Setting& at, std::string_view field, const std::string& name) {
   if (name.empty()) return at.Error(field, "is required");
   for (size_t i = 0; i < name.size(); ++i) {
@@ -203,7 +202,7 @@ absl::Status CheckStorage(const Job& job, const Setting& at, const v1::Table& ta
                                  "what the servers hold: leave it out, or use another mode"));
   }
   if (!table.has_min_value() && !table.has_max_value()) return absl::OkStatus();
-  // Bounds move to the outermost values of the type between them.
+  // Bounds are moved to the outermost values between them that the type can represent.
   const float greatest = storage == v1::FLOAT16 ? kMostFloat16 : kMostBFloat16;
   const float least = NotBelow(storage, table.has_min_value() ? table.min_value() : -greatest);
   const float most = NotAbove(storage, table.has_max_value() ? table.max_value() : greatest);
@@ -237,7 +236,7 @@ absl::Status CheckCache(const Job& job, const Setting& at, const v1::Table& tabl
   return AtLeast(at, "cache.max_steps", table.cache().max_steps(), 1);
 }
 
-// Rows of distributed tables have initial values of their own; nothing there knows a height.
+// Rows of distributed tables are initialized one by one, without knowing the table's height.
 absl::Status CheckRowInitializer(const Setting& at, std::string_view field, const v1::Initializer& init) {
   RETURN_IF_ERROR(CheckInitializer(at, field, init));
   if (init.has_xavier() && (init.xavier().fan_in() == 0 || init.xavier().fan_out() == 0)) {
@@ -252,7 +251,7 @@ absl::Status CheckDisk(const Job& job, const Setting& at, const v1::Table& table
     return at.Error("disk", "is for is_distributed: true: other tables are no rows on the servers");
   if (table.disk().dir().empty())
     return at.Error("disk.dir", "is required: the directory for rows that memory has no room for");
-  // Of that RocksDB takes 3 MiB before the first row.
+  // RocksDB alone takes 3 MiB before the first row.
   constexpr int64_t kLeastMb = 16;
   const int servers = job.config.distribute().servers();
   if (table.disk().memory_mb() < kLeastMb * servers) {
@@ -263,7 +262,7 @@ absl::Status CheckDisk(const Job& job, const Setting& at, const v1::Table& table
   return AtMost(at, "disk.memory_mb", table.disk().memory_mb(), int64_t{1} << 40);
 }
 
-// What hangs on shows and clicks.
+// Checks lifecycle settings that depend on shows and clicks.
 absl::Status CheckScores(const Setting& at, const v1::Lifecycle& lifecycle, const std::vector<v1::VarDesc>& schema) {
   const std::pair<const char*, bool> of_scores[] = {{"admit_score", lifecycle.has_admit_score()},
                                                     {"decay_every_steps", lifecycle.decay_every_steps() != 0},
@@ -310,7 +309,7 @@ absl::Status CheckLifecycle(const Job& job, const Setting& at, const v1::Table& 
                             const std::vector<v1::VarDesc>& schema) {
   const v1::Lifecycle& lifecycle = table.lifecycle();
   const v1::Distribute& distribute = job.config.distribute();
-  // Steps are kept in 32 bits beside a row, and compared by their difference.
+  // Steps are stored in 32 bits beside a row and compared by their difference.
   constexpr int64_t kMostSteps = int64_t{1} << 30;
   if (!table.is_distributed()) {
     return at.Error("lifecycle", "is for is_distributed: true: rows of other tables are all there from the start");
@@ -374,7 +373,7 @@ absl::Status CheckSegments(const Setting& at, const v1::Table& table) {
                   absl::StrCat("widths add up to ", sum, "; width of table '", table.name(), "' is ", table.width()));
 }
 
-// What a table says of the update of its rows.
+// Checks the settings of a table that concern the update of its rows.
 absl::Status CheckRowUpdates(const Job& job, const Setting& at, const v1::Table& table) {
   const struct {
     const char* field;
@@ -471,7 +470,7 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
 absl::Status CheckModel(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::Model& model = job.config.model();
   const Setting at(&model, "model", &job.positions);
-  std::map<std::string, std::string> names;  // to what has it
+  std::map<std::string, std::string> names;  // name to its owner
   for (const v1::VarDesc& var : schema) names[var.name()] = "a variable of the data";
   for (const v1::Table& table : job.config.table()) {
     if (names.contains(table.name())) {
@@ -563,7 +562,7 @@ absl::Status CheckPowerOfTwo(const Setting& at, std::string_view field, double v
   return at.Error(field, absl::StrFormat("must be a power of two from %.17g to %.17g, got %.17g", least, most, value));
 }
 
-// The scale stays far from the ends of float32, where it would change bits.
+// Bounds the scale, so that scaling changes exponents only and float32 neither overflows nor loses bits.
 absl::Status CheckLossScaling(const Job& job) {
   const v1::LossScaling& scaling = job.config.train().loss_scaling();
   const Setting at(&scaling, "train.loss_scaling", &job.positions);
@@ -626,7 +625,7 @@ absl::Status CheckDeadlines(const Job& job) {
   return absl::OkStatus();
 }
 
-// "host:port", "[::1]:port".
+// Returns whether the text is "host:port" or "[::1]:port".
 bool IsEndpoint(const std::string& endpoint) {
   const size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size() || endpoint.size() - colon > 6)

@@ -1,6 +1,6 @@
 // embedding: rows of a table by ids. NONE: [B, slots, width]; with a pooling [B, width], or [B, slots, width] per_slot.
-// Several ids variables: one look-up each, their slots side by side, or added when pooled over the whole example. A
-// sequence of one slot's ids is [B, sequence, width], and "<name>.length" says how many there are.
+// Each of several ids variables has one look-up; their slots are joined, or added if pooled over the whole example. A
+// sequence of one slot's ids is [B, sequence, width], and "<name>.length" is its length.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -25,13 +25,13 @@ const char* PoolingName(v1::Embedding::Pooling pooling) {
   return "none";
 }
 
-// Ids of the variable stay raw; otherwise they are salted by slot.
+// Returns whether ids of the variable stay raw; others are salted by slot.
 bool Shared(const std::string& ids, const ModelContext& ctx) {
   const auto& shared = ctx.job().data().ids().shared();
   return std::find(shared.begin(), shared.end(), ids) != shared.end();
 }
 
-// Rows held densely are addressed by [0, dict_size); salted ids lie anywhere.
+// Rows stored densely are addressed by [0, dict_size); salted ids can have any value.
 absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids, ModelContext& ctx) {
   if (table.is_distributed() || Shared(ids, ctx)) return absl::OkStatus();
   return ctx.Error("ids", absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
@@ -42,7 +42,7 @@ absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids
 void AddPadding(const v1::Embedding& m, const std::string& ids, ModelContext& ctx, std::vector<v1::OpAttr>* attrs) {
   if (!m.has_padding_id()) return;
   attrs->push_back(AttrB("has_padding", true));
-  // As the reader gives it: one id for all slots.
+  // The reader gives one padding id for all slots, salted unless the ids are shared.
   attrs->push_back(AttrI("padding_id", Shared(ids, ctx) ? m.padding_id() : PaddingId(m.padding_id())));
 }
 

@@ -45,7 +45,7 @@ v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims,
   return var;
 }
 
-// The shortest text that names this number and no other.
+// Returns the shortest text that parses as this number.
 std::string NumberName(double value) {
   std::string text = absl::StrFormat("%.6g", value);
   double back = 0;
@@ -60,15 +60,15 @@ std::string NumberName(float value) {
   return text;
 }
 
-// An optimizer of the job, and its learning rates.
+// An optimizer of the job and its learning rates.
 struct Updater {
   UpdateSettings settings;
   const OpDef* def = nullptr;
   // Variable with the learning rate, "learning_rate" or "<table>.learning_rate".
   std::string learning_rate;
-  // Of the optimizer in the job.
+  // Path of the optimizer in the job.
   std::string path;
-  // float64 variable with what the schedule gives; empty: the learning rate stays.
+  // float64 variable with the schedule's rate; empty without a schedule.
   std::string scheduled;
   // Variables by learning-rate factor.
   std::map<double, std::string> rates = {};
@@ -76,7 +76,7 @@ struct Updater {
 
 class Appender {
  public:
-  // averages: parameters of the block that no optimizer moves.
+  // averages: parameters of the block that are running averages and have no optimizer.
   Appender(const Job& job, v1::BlockDesc* block, std::map<std::string, RunningAverage> averages)
       : job_(job), block_(block), vars_(*block), averages_(std::move(averages)) {}
 
@@ -106,7 +106,7 @@ class Appender {
       begin += segment.width();
     }
     if (table.has_min_value() || table.has_max_value()) {
-      // The outermost values that can lie in the row: rounding does not pass them.
+      // Bounds are the outermost values that the row's type can represent, so that rounding cannot pass them.
       const auto bound = [&](double value, float (*inside)(DType, double)) {
         return param.dtype() == v1::FLOAT32 ? value : double{inside(param.dtype(), value)};
       };
@@ -118,7 +118,7 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // Behind the last parameter: puts everything into the block.
+  // Appends all ops to the block. Call after the last parameter.
   absl::Status Finish() {
     std::vector<std::string> average_names;
     for (const auto& [name, average] : averages_) average_names.push_back(name);
@@ -136,7 +136,7 @@ class Appender {
   }
 
  private:
-  // What one update op is for: a parameter, or columns of a table's rows.
+  // Target of one update op: a parameter, or columns of a table's rows.
   struct Part {
     const v1::Segment* segment = nullptr;
     int index = -1;
@@ -144,7 +144,7 @@ class Appender {
     int64_t end = 0;
   };
 
-  // Neither clip nor decay, and a rate that no schedule changes.
+  // A running average has neither clip nor decay, and its rate does not follow a schedule.
   absl::Status AppendAverage(const v1::VarDesc& param, const v1::VarDesc& grad, const RunningAverage& average) {
     const v1::Wire& wire = job_.config.distribute().wire();
     for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
@@ -173,7 +173,7 @@ class Appender {
     return AppendUpdate(param, grad, part, update, updater);
   }
 
-  // The op on these columns alone.
+  // Returns the op restricted to these columns.
   static v1::OpDesc OnColumns(v1::OpDesc op, const Part& part) {
     if (part.segment != nullptr) *op.add_attrs() = AttrInts("columns", {part.begin, part.end});
     return op;
@@ -256,7 +256,7 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // The norms that the update reads: all sums first, so that the servers stop once.
+  // Appends the norms that the update reads: all sums first, so that the servers stop once.
   absl::Status AppendNorms(const v1::VarDesc& param, const v1::VarDesc& grad, const UpdateRule& rule,
                            v1::OpDesc* update) {
     std::vector<v1::OpDesc> norms;
@@ -299,7 +299,7 @@ class Appender {
 
   void AddScheduleOp(v1::OpDesc op) { schedule_ops_.push_back(WithRole(std::move(op), v1::LR_SCHEDULE)); }
 
-  // Where a table stands in the job; -1 for other parameters.
+  // Returns the index of a table in the job; -1 for other parameters.
   int TableIndex(const std::string& param) const {
     for (int i = 0; i < job_.config.table_size(); ++i) {
       if (job_.config.table(i).name() == param) return i;
@@ -338,7 +338,7 @@ class Appender {
     return &updaters_.emplace(learning_rate, std::move(updater)).first->second;
   }
 
-  // The ops from the step to the rate in float64.
+  // Appends the ops from the step to the rate in float64.
   absl::Status AppendSchedule(Updater* updater) {
     for (const ScheduleOp& op : updater->settings.schedule()) {
       if (!vars_.Contains(kStepCounter)) RETURN_IF_ERROR(AddVar(ConstantVar(kStepCounter, {1}, 0, v1::INT64)));
@@ -352,7 +352,7 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // The variable with the learning rate times `factor`.
+  // Returns the variable with the learning rate times `factor`.
   absl::StatusOr<std::string> LearningRate(Updater* updater, double factor) {
     const auto known = updater->rates.find(factor);
     if (known != updater->rates.end()) return known->second;
@@ -400,10 +400,10 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // What stands at a path of the job.
+  // Returns the setting at a path of the job.
   Setting At(std::string path) const { return Setting(&job_.config, std::move(path), &job_.positions); }
 
-  // At the table's place in the job.
+  // Adds the table's place in the job to an error.
   absl::Status TableError(const std::string& table, const absl::Status& made) const {
     if (made.ok()) return absl::OkStatus();
     const int i = TableIndex(table);
@@ -417,7 +417,7 @@ class Appender {
   const std::map<std::string, RunningAverage> averages_;
   std::set<std::string> average_rates_;                      // variables
   std::map<std::string, Updater> updaters_;                  // by learning rate variable; pointers into it stay
-  std::map<std::string, std::vector<std::string>> updated_;  // parameters, by the same
+  std::map<std::string, std::vector<std::string>> updated_;  // parameters by learning rate variable
   std::vector<v1::OpDesc> schedule_ops_;
   std::vector<v1::OpDesc> update_ops_;
 };
@@ -426,7 +426,7 @@ class Appender {
 
 absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
   if (!UpdatedParameters(programs->main).empty()) {
-    // A program that was brought with its updates is held to the same.
+    // The updates of a program that brings them are checked by the same rules.
     std::vector<v1::OpDesc> updates;
     for (const v1::OpDesc& op : programs->main.blocks(0).ops()) {
       if (op.role() == v1::OPTIMIZE) updates.push_back(op);

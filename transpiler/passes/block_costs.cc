@@ -18,18 +18,18 @@ namespace {
 
 constexpr int64_t kFloat = 4, kId = 8;
 
-// Eighths of a nanosecond. A byte on the wire: 1 GB/s, a 10-gigabit network or one loopback stream. A byte of memory: 8
-// GB/s, what two cores of the bench machine copy. A flop of an update: 8 a nanosecond, one core without waiting for
-// memory.
+// Costs in eighths of a nanosecond. A byte on the wire: 1 GB/s, a 10-gigabit network or one loopback stream. A byte of
+// memory: 8 GB/s, the copy rate of two cores of the bench machine. A flop of an update: 8 a nanosecond, one core
+// without waiting for memory.
 constexpr int64_t kPerWireByte = 8, kPerMemoryByte = 1, kPerFlop = 1;
 
-// Of a whole parameter.
+// Costs of a whole parameter.
 struct ParameterCost {
   int64_t elements = 1;
   int64_t rows = 1;
-  // Elements of state variables shaped as the parameter, with one element per row, and others.
+  // Elements of state variables shaped like the parameter, with one element per row, and of other shapes.
   int64_t like_parameter = 0, by_row = 0, scalar = 0;
-  // Of its OPTIMIZE ops.
+  // Work of its OPTIMIZE ops.
   double flops = 0, bytes = 0;
   // Rows that a step can name; `rows` for a dense gradient.
   int64_t most_rows = 1;
@@ -54,7 +54,7 @@ void AddState(const v1::VarDesc& param, const v1::VarDesc& state, ParameterCost*
   }
 }
 
-// a * part / whole, rounded up.
+// Returns a * part / whole, rounded up.
 int64_t Share(int64_t a, int64_t part, int64_t whole) {
   if (whole == 0) return 0;
   return static_cast<int64_t>((static_cast<__int128>(a) * part + whole - 1) / whole);
@@ -65,7 +65,7 @@ class Costs {
   explicit Costs(const v1::ProgramDesc& main) : main_(main), block_(main.blocks(0)), vars_(block_), reads_(main) {
     for (const v1::FetchedRows& fetched : main.plan().fetched_rows()) fetched_.insert(fetched.parameter());
     for (const v1::OpDesc& op : block_.ops()) {
-      // What several parameters share (the norm over a group) is next to nothing for each.
+      // Ops of several parameters (the norm over a group) cost next to nothing for each of them.
       if (op.role() != v1::OPTIMIZE || op.param_grads_size() != 1) continue;
       updates_[op.param_grads(0).param()].push_back(&op);
     }
@@ -84,7 +84,7 @@ class Costs {
       if (whole.fetched) down = up;
     }
     cost.load = kPerWireByte * main_.plan().trainers() * (up + down);
-    // Of a gradient by rows only those are updated.
+    // With a gradient by rows only the rows that a step names are updated.
     const int64_t update = std::llround(whole.bytes) * kPerMemoryByte + std::llround(whole.flops) * kPerFlop;
     const int64_t of_block = Share(update, block.element_count(), std::max<int64_t>(whole.elements, 1));
     cost.load += whole.by_rows ? Share(of_block, whole.most_rows, whole.rows) : of_block;

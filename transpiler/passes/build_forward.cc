@@ -36,7 +36,7 @@ absl::Status BuildLayer(const Job& job, int i, ModelState* state) {
   return (*rule)(kind.setting.message(), ctx);
 }
 
-// The name of a loss without one: its kind, without the package of a custom message.
+// Returns the name of a loss, by default its kind without the package of a custom message.
 std::string LossName(const v1::Loss& loss, const Kind& kind) {
   if (!loss.name().empty()) return loss.name();
   const size_t dot = kind.key.rfind('.');
@@ -78,7 +78,7 @@ absl::StatusOr<v1::ProgramDesc> BuildModel(const Job& job) {
   return std::move(state.program);
 }
 
-// The data must give what the program is fed with, in the same kind and width.
+// Checks that the data gives the variables that the program is fed, in the same kind and width.
 absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
   ASSIGN_OR_RETURN(const std::vector<v1::VarDesc> schema,
                    DataSchema(Setting(&job.config.data(), "data", &job.positions)));
@@ -106,7 +106,7 @@ absl::Status CheckFed(const Job& job, const v1::ProgramDesc& program) {
   return absl::OkStatus();
 }
 
-// What the job says of updates and tables must be about this program.
+// Checks that the job's settings of updates and tables apply to this program.
 absl::Status CheckSettingsFit(const Job& job, const v1::ProgramDesc& program) {
   const std::vector<v1::ParamGrad> updated = UpdatedParameters(program);
   const auto refuse = [&](const std::string& path) {
@@ -165,7 +165,7 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   if (programs->main.blocks_size() > 0) return false;
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
-  // Training, evaluation and prediction report the first loss by these.
+  // Training, evaluation and prediction report the first loss by its prediction and label.
   if (const v1::LossDesc& loss = programs->main.losses(0); loss.prediction().empty() || loss.label().empty()) {
     return job.positions.Error(
         job.config.has_program() ? "program" : "model.loss[0]",

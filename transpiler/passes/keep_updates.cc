@@ -31,7 +31,7 @@ absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
         "distribute.geo", absl::StrCat("distribute.geo contradicts table '", var.name(), "' of the program, which is ",
                                        DescribeVar(var), ": geo needs float32"));
   }
-  // One owner of everything.
+  // One server that owns everything has all updates.
   v1::ProgramDesc single = programs->main;
   single.mutable_plan()->set_servers(1);
   for (v1::PlacedBlock& block : *single.mutable_plan()->mutable_blocks()) block.set_server(0);
@@ -41,7 +41,7 @@ absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
   for (int b = 1; b < owner.main.blocks_size(); ++b) {
     v1::BlockDesc* const block = programs->main.add_blocks();
     *block = owner.main.blocks(b);
-    // What schedules make on the way is declared in block 0 already.
+    // Variables of schedules are declared in block 0 already.
     block->clear_vars();
     for (const v1::VarDesc& var : owner.main.blocks(b).vars()) {
       if (FindVar(programs->main.blocks(0), var.name()) == nullptr) *block->add_vars() = var;

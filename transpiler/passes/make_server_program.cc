@@ -21,7 +21,7 @@
 namespace weir {
 namespace {
 
-// The program of the single machine, by name. Borrows it.
+// Index of the single machine's program by name. Borrows it.
 struct SingleIndex {
   explicit SingleIndex(const v1::ProgramDesc& single) : plan(single.plan()), vars(single.blocks(0)) {
     for (const v1::OpDesc& op : single.blocks(0).ops()) {
@@ -35,12 +35,12 @@ struct SingleIndex {
   }
   const v1::Plan& plan;
   const VarIndex vars;
-  // OPTIMIZE ops in program order, and blocks in theirs, by parameter.
+  // By parameter: OPTIMIZE ops in program order, and blocks in placement order.
   std::unordered_map<std::string_view, std::vector<const v1::OpDesc*>> updates;
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> blocks;
 };
 
-// The server's program as it grows, with the variables of its block 0 by name.
+// The server's program under construction, with the variables of its block 0 by name.
 struct ServerMain {
   v1::ProgramDesc* program = nullptr;
   std::unordered_map<std::string, v1::VarDesc*> vars = {};
@@ -56,7 +56,7 @@ struct ServerMain {
   }
 };
 
-// Clones what updates one owned block or table, under the block's names.
+// Clones the ops that update one owned block or table, with the block's names.
 class BlockCloner {
  public:
   BlockCloner(const v1::Distribute& distribute, const SingleIndex& single, const v1::ParamGrad& pair,
@@ -75,13 +75,13 @@ class BlockCloner {
     if (updates != single.updates.end()) updates_ = updates->second;
   }
 
-  // Adds the optimize block; its index.
+  // Adds the optimize block and returns its index.
   absl::StatusOr<int> Clone() {
     FindStates();
     ASSIGN_OR_RETURN(const std::string param, Map(pair_.param()));
     ASSIGN_OR_RETURN(const std::string grad, Map(pair_.grad()));
     mapped_pair_ = Pair(param, grad);
-    // Gradients come from trainers.
+    // Gradients come from trainers, so no op here computes them.
     server_->Find(grad)->set_stop_gradient(true);
     const int index = main_->blocks_size();
     v1::BlockDesc* block = main_->add_blocks();
@@ -94,7 +94,7 @@ class BlockCloner {
   }
 
  private:
-  // State variables of the update op, by their slots in its registration.
+  // Finds the state variables of the update op by the slots in its registration.
   void FindStates() {
     for (const v1::OpDesc* op : updates_) {
       const OpDef* def = OpRegistry::Global().Find(op->type());
@@ -109,7 +109,7 @@ class BlockCloner {
   bool cut() const { return placed_ != nullptr && blocks_ > 1; }
   std::string suffix() const { return cut() ? absl::StrCat(".block", placed_->block()) : ""; }
 
-  // The name of a variable on this server; declares it on first use.
+  // Returns the name of a variable on this server; declares it on first use.
   absl::StatusOr<std::string> Map(const std::string& name) {
     const auto known = names_.find(name);
     if (known != names_.end()) return known->second;
@@ -134,7 +134,7 @@ class BlockCloner {
     if (state == states_.end() && !like_param) {
       // Learning rates and other scalars are whole on every server.
       if (ElementCountOf(var) == 1) return mapped;
-      // So is what the block's own ops make of it on the way, the sum of the squares of its piece say.
+      // Sums that the block's own ops compute, such as the sum of squares of its piece, are whole too.
       if (!var.persistable() && var.dtype() == v1::INT64) {
         mapped.set_name(var.name() + suffix());
         return mapped;
@@ -172,7 +172,7 @@ class BlockCloner {
     *of->mutable_whole_dims() = whole.dims();
   }
 
-  // The sum over samples becomes the average.
+  // Appends the ops that turn the sum over samples into the average.
   void AppendAverage(const std::string& grad, v1::BlockDesc* block) {
     if (!plan_.average_by_trainers()) {
       *block->add_ops() = WithRole(MakeOp("merge", {{"X", {grad}}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
@@ -185,7 +185,7 @@ class BlockCloner {
       parts.push_back(part.name());
       server_->AddVar(std::move(part));
     }
-    // It is computed here now.
+    // Now an op here computes the gradient.
     server_->Find(grad)->set_stop_gradient(false);
     *block->add_ops() = WithRole(MakeOp("sum", {{"X", parts}}, {{"Out", {grad}}}), v1::OPTIMIZE, &mapped_pair_);
     *block->add_ops() =
@@ -193,11 +193,12 @@ class BlockCloner {
                  v1::OPTIMIZE, &mapped_pair_);
   }
 
-  // A dense gradient is corrected for what has changed since its trainer read. The server fills in what that was.
+  // Corrects a dense gradient for changes since its trainer read the block. The server fills in the values that were
+  // read.
   void AppendDelayCompensation(const std::string& param, const std::string& grad, v1::BlockDesc* block) {
     const v1::VarDesc* const grad_var = server_->Find(grad);
     if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
-    // What was measured does not depend on the average it goes into.
+    // The input of a running average does not depend on the average.
     if (std::any_of(updates_.begin(), updates_.end(),
                     [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; }))
       return;
@@ -221,8 +222,8 @@ class BlockCloner {
     return absl::OkStatus();
   }
 
-  // An op of several parameters (the norm over a group) has on a server the variables that this parameter's other ops
-  // name.
+  // Removes from an op of several parameters (the norm over a group) the variables that no other op of this parameter
+  // names.
   void KeepOwnVars(v1::OpDesc* op) const {
     std::set<std::string> own;
     for (const v1::OpDesc* other : updates_) {
@@ -265,7 +266,7 @@ class BlockCloner {
   std::map<std::string, std::string> names_;
 };
 
-// lr_block: -1 when there is none.
+// lr_block is -1 if there is none.
 v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks, int lr_block) {
   v1::OpDesc op =
       MakeOp("listen_and_serv", {}, {},
@@ -283,8 +284,8 @@ void SetServerMode(const v1::Distribute& distribute, v1::ProgramDesc* main) {
   if (distribute.async_tables()) MutableMode(main)->set_async_tables(true);
 }
 
-// A block with the ops of role LR_SCHEDULE; its index, -1 when there are none. What lives across steps stands in block
-// 0, what does not in the block itself.
+// Adds a block with the ops of role LR_SCHEDULE and returns its index, -1 if there are none. Persistable variables go
+// to block 0, others to the new block.
 absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, ServerMain* server) {
   std::vector<const v1::OpDesc*> ops;
   for (const v1::OpDesc& op : single.ops()) {
@@ -324,7 +325,7 @@ absl::StatusOr<int> AddLearningRates(const v1::BlockDesc& single, ServerMain* se
   return index;
 }
 
-// Tables that nothing updates are served all the same.
+// Tables without updates are served too.
 void AddUntrainedTables(const v1::BlockDesc& single, ServerMain* server) {
   for (const v1::VarDesc& var : single.vars()) {
     if (var.kind() == v1::TABLE && server->Find(var.name()) == nullptr) server->AddVar(var);

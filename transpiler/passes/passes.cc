@@ -15,8 +15,8 @@ namespace weir {
 
 namespace {
 
-// Verifies programs as they change. Most passes leave the startup program, some change the plan alone; what has been
-// verified is not verified again: by far the most of a transpilation's time goes into verifying.
+// Verifies programs as they change. Most passes leave the startup program unchanged and some change the plan alone.
+// Unchanged programs are not verified again, since verifying takes most of the time of a transpilation.
 class PassVerifier {
  public:
   absl::Status Verify(const Programs& programs) {
@@ -26,7 +26,7 @@ class PassVerifier {
   }
 
  private:
-  // What VerifyProgram reads.
+  // Compares the parts of the program that VerifyProgram reads with those verified last.
   static absl::Status VerifyIfNew(const v1::ProgramDesc& program, std::string* verified) {
     if (program.blocks_size() == 0) return absl::OkStatus();
     std::string now = absl::StrCat(program.format_version(), "\n");

@@ -17,8 +17,8 @@
 namespace weir {
 namespace {
 
-// Gradient rule of lookup_rows in the place of that of lookup_table: the gradient of the rows has the name that the
-// gradient of the table had.
+// Applies the gradient rule of lookup_rows in place of that of lookup_table. The gradient of the rows takes the name of
+// the gradient of the table.
 class RowsGradContext : public GradContext {
  public:
   RowsGradContext(const v1::OpDesc& op, const OpDef& def, const VarIndex& vars, std::string out_grad,
@@ -73,7 +73,7 @@ class Rewriter {
   }
 
  private:
-  // The distributed table that a look-up or its gradient reads, or the matrix whose rows are fetched.
+  // Returns the distributed table that a look-up or its gradient reads, or the matrix whose rows are fetched.
   const v1::VarDesc* TableOf(const v1::OpDesc& op) const {
     if (op.type() != "lookup_table" && op.type() != "lookup_table_grad") return nullptr;
     const v1::VarDesc* var = vars_.Find(InputOf(op, "W"));
@@ -120,13 +120,13 @@ class Rewriter {
     return absl::StrCat(ids, "@INDEX.", table.name());
   }
 
-  // Of each example the last so many ids that a look-up reads; 0 for all. Where padding does not count, those may lie
-  // anywhere.
+  // Returns how many of the last ids of each example the look-up reads; 0 for all. With padding the ids that count may
+  // be anywhere, so all are read.
   static int64_t SequenceOf(const v1::OpDesc& op) {
     return BoolOr(op, "has_padding", false) ? 0 : IntOr(op, "sequence", 0);
   }
 
-  // Each pair of ids and table is fetched once, however many look-ups read it; all that one of them reads.
+  // Fetches each pair of ids and table once, with all ids that any of its look-ups reads.
   void Ask(const std::string& ids, const v1::VarDesc& table, int64_t sequence) {
     const auto [asked, fresh] = asked_.emplace(std::make_pair(ids, table.name()), sequences_.size());
     if (!fresh) {
@@ -174,9 +174,9 @@ class Rewriter {
   v1::ProgramDesc* const main_;
   v1::BlockDesc* const block_;
   VarIndex vars_;
-  const DefUse uses_;  // before the rewriting, which gives ids no writers
+  const DefUse uses_;  // built before the rewriting, which adds no writers of ids
   std::set<std::string> fetched_;
-  std::map<std::pair<std::string, std::string>, size_t> asked_;  // place in ids_, by ids and table
+  std::map<std::pair<std::string, std::string>, size_t> asked_;  // index in ids_ by ids and table
   std::set<std::string> tables_asked_;
   std::vector<std::string> ids_, tables_, indexes_;  // one each per pair of ids and table
   std::vector<int64_t> sequences_;

@@ -28,14 +28,14 @@ struct Received {
   std::vector<int64_t> servers;
 };
 
-// Parameters whose rows are fetched.
+// Returns the parameters whose rows are fetched.
 std::set<std::string> Fetched(const v1::Plan& plan) {
   std::set<std::string> fetched;
   for (const v1::FetchedRows& rows : plan.fetched_rows()) fetched.insert(rows.parameter());
   return fetched;
 }
 
-// Dense parameters in placement order.
+// Returns the dense parameters in placement order.
 std::vector<Received> FromServers(const v1::Plan& plan) {
   const std::set<std::string> fetched = Fetched(plan);
   std::vector<Received> all;
@@ -92,14 +92,15 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   const VarIndex in_startup(startup->blocks(0));
   const std::set<std::string> fetched = Fetched(main->plan());
   const DefUse uses(main->blocks(0));
-  // Of every parameter on the servers.
+  // Names of all parameters and blocks on the servers.
   std::set<std::string> received;
   for (const v1::PlacedBlock& block : main->plan().blocks()) {
     received.insert(block.parameter());
     received.insert(block.name());
   }
   FilterOps(startup->mutable_blocks(0), [&](const v1::OpDesc& op) {
-    // What the program itself uses; states and learning rates of updates that a trainer keeps are not of them.
+    // Keeps initial values that the program itself reads; excludes states and learning rates of updates that a trainer
+    // keeps.
     const std::string out = OutputOf(op, "Out");
     return !received.contains(out) && uses.IsNamed(out);
   });

@@ -1,8 +1,9 @@
 // Pass: sends gradients to their servers and removes updates from the trainer.
 //
-// Before: a placed program with update ops. After: behind the last op that writes a parameter's gradient is its send,
-// after split_byref (dense) or split_selected_rows (rows) if the parameter is cut; update ops are gone; send_barrier
-// ends the step. Errors: a learning rate schedule, which servers do not run. Returns false if there is a send_barrier.
+// Before: a placed program with update ops. After: the last op that writes a parameter's gradient is followed by its
+// send, after split_byref (dense) or split_selected_rows (rows) if the parameter is cut; update ops are gone;
+// send_barrier ends the step. Errors: a gradient that no op writes, an unsuitable lifecycle.click variable, backward
+// seeds that loss_scaling cannot scale. Returns false if there is a send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
@@ -27,7 +28,7 @@
 namespace weir {
 namespace {
 
-// What sends the gradient of one parameter: the split if there is one, then the send.
+// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
                                 const v1::ParamGrad& pair, bool drops_bad_rows, bool measured) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
@@ -65,7 +66,7 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
   return ops;
 }
 
-// Counts what the table's rows were shown and clicked, from all ids that read it; Out is declared here.
+// Returns the op that counts shows and clicks of the table's rows from all ids that read it; declares Out.
 absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const VarIndex& vars, const v1::VarDesc& table,
                                    const v1::ParamGrad& pair) {
   const std::string& click = table.lifecycle().click();
@@ -102,8 +103,8 @@ absl::StatusOr<v1::OpDesc> ShowsOp(const Job& job, v1::BlockDesc* block, const V
                   v1::DIST, &pair);
 }
 
-// Gradients are divided by the loss scale before they leave; so all of them must come from seeds that are multiplied by
-// it.
+// Checks that all gradients come from seeds that are multiplied by the loss scale, since they are divided by it before
+// they are sent.
 absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
   std::set<std::string> seeded;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
@@ -119,7 +120,7 @@ absl::Status CheckSeeds(const Job& job, const v1::ProgramDesc& main) {
   return absl::OkStatus();
 }
 
-// What updates parameters, and the rates it does so with: make_server_program has it.
+// Returns whether the op updates parameters or rates; make_server_program moves these ops to servers.
 bool OnServers(const v1::OpDesc& op) { return op.role() == v1::OPTIMIZE || op.role() == v1::LR_SCHEDULE; }
 
 // Returns the last op of the trainer that writes the variable; -1 if there is none.
@@ -143,7 +144,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
   }
-  std::map<std::string, RunningAverage> measured;  // with loss scaling: what is not divided by the scale
+  std::map<std::string, RunningAverage> measured;  // with loss scaling: gradients that are not divided by the scale
   if (job.config.train().has_loss_scaling()) {
     RETURN_IF_ERROR(CheckSeeds(job, *main));
     ASSIGN_OR_RETURN(measured, RunningAveragesOf(*main));

@@ -32,7 +32,8 @@ absl::StatusOr<v1::ProgramDesc> ReadVerified(const Job& job, const v1::Plan& pla
   return program;
 }
 
-// A program says in which mode its process runs (framework/graph/training_mode.h); all processes must agree on that.
+// Checks that a program was made for the job's mode (framework/graph/training_mode.h), on which all processes must
+// agree.
 absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, const v1::ProgramDesc& made) {
   const v1::TrainingMode theirs = ModeOf(read), ours = ModeOf(made);
   for (const auto& [what, of_file, of_job] :
@@ -49,7 +50,7 @@ absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, con
   return absl::OkStatus();
 }
 
-// What is given is read, the rest is made.
+// Replaces the made programs by those of the files that are given.
 absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& main_file,
                      const std::string& startup_file, Programs* programs) {
   if (!main_file.empty()) {
@@ -63,7 +64,7 @@ absl::Status Overlay(const Job& job, const v1::Plan& plan, const std::string& ma
   return absl::OkStatus();
 }
 
-// The file that a mistake is likely to stand in.
+// Returns the file that most likely has the mistake.
 std::string Which(const std::string& main_file, const std::string& startup_file, const std::string& made) {
   if (!main_file.empty()) return main_file;
   return startup_file.empty() ? made : startup_file;

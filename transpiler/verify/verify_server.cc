@@ -1,5 +1,5 @@
-// VerifyServer of transpiler/verify/verify_plan.h: a server's main and startup program against the plan that they
-// carry.
+// VerifyServer of transpiler/verify/verify_plan.h: checks a server's main and startup program against the plan that
+// they carry.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -82,7 +82,7 @@ class ServerRules {
                     value == nullptr ? "nothing" : DescribeVar(*value), "; the plan has ", ShapeString(DimsOf(block)));
     }
     const v1::VarDesc* grad = vars_.Find(InputOf(update, "Grad"));
-    // What is computed inside the optimize block (clip, decay) has been checked by its ops.
+    // A gradient that the optimize block computes itself (clip, decay) has been checked by its ops.
     if (grad == nullptr) return absl::OkStatus();
     const bool rows = grad->kind() == v1::SELECTED_ROWS;
     if (rows == block.sparse_gradient() && DimsAgree(Dims(*grad), DimsOf(block))) return absl::OkStatus();
@@ -106,7 +106,7 @@ class ServerRules {
                     ShapeString(DimsOf(block)), " as [", absl::StrJoin(shape->ints().v(), ", "), "]");
     }
     const v1::OpAttr* variable = FindAttr(op, "variable");
-    if (variable == nullptr) return absl::OkStatus();  // the same everywhere
+    if (variable == nullptr) return absl::OkStatus();  // the initial value is the same everywhere
     const int64_t element = IntOr(op, "element_begin", 0);
     if (variable->s() == block.parameter() && element == block.element_begin()) return absl::OkStatus();
     return Broken("initialised", "block '", block.name(), "' is initialised as elements from ", element, " of '",

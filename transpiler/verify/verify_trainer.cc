@@ -1,5 +1,5 @@
-// VerifyTrainer of transpiler/verify/verify_plan.h: a trainer's main and startup program against the plan that they
-// carry.
+// VerifyTrainer of transpiler/verify/verify_plan.h: checks a trainer's main and startup program against the plan that
+// they carry.
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -30,7 +30,7 @@ bool Has(const v1::BlockDesc& block, std::string_view type) {
   return std::any_of(block.ops().begin(), block.ops().end(), [&](const v1::OpDesc& op) { return op.type() == type; });
 }
 
-// Every trainer has lanes, and together they have each lane once.
+// Checks that every trainer has lanes, and that together they have each lane once.
 absl::Status CheckLanes(const v1::Plan& plan) {
   const int lanes = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
   int next = 0;
@@ -132,16 +132,16 @@ class TrainerRules {
                   placed.sparse_gradient() ? ", which takes rows" : ", which takes a dense gradient");
   }
 
-  // State of CheckReceives on its way through a program.
+  // State of CheckReceives as it walks through a program.
   struct Receives {
     std::unordered_map<std::string_view, int> received;            // recvs by block
     std::unordered_map<std::string_view, std::string_view> open;   // variable to block, until fetch_barrier
-    std::unordered_map<std::string_view, std::string_view> holds;  // variable to block that it has
+    std::unordered_map<std::string_view, std::string_view> holds;  // variable to the block that it holds
     std::unordered_set<std::string_view> whole;                    // parameters that have their value
     bool closed = false;                                           // fetch_barrier has been passed
   };
 
-  // recv, fetch_barrier and concat of one program.
+  // Checks recv, fetch_barrier and concat of one program.
   absl::Status CheckReceives(const v1::ProgramDesc& program, const std::string& name) const {
     const VarIndex vars(program.blocks(0));
     const std::string in_startup = name == "startup" ? " of the startup program" : "";
@@ -189,7 +189,7 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // At the end of the program.
+  // Checks the state at the end of the program.
   absl::Status CheckAllReceived(Receives state, const std::string& in_startup) const {
     if (!state.closed) return Broken("waits", "no fetch_barrier", in_startup, " waits for what recv asks for");
     for (const v1::PlacedBlock& block : main_.plan().blocks()) {
@@ -216,7 +216,7 @@ class TrainerRules {
                   out.name(), "' ", DescribeVar(out));
   }
 
-  // A concat that makes a parameter: of all its blocks, in order, once.
+  // Checks a concat that makes a parameter: it must join all its blocks, in order, once.
   absl::Status CheckJoin(const v1::OpDesc& op, const std::unordered_map<std::string_view, std::string_view>& holds,
                          std::unordered_set<std::string_view>* whole, const std::string& in_startup) const {
     const std::string parameter = OutputOf(op, "Out");
@@ -243,7 +243,7 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // Rows come once for each table, with its width.
+  // Checks that prefetch fetches each table's rows once, with its width.
   absl::Status CheckPrefetch() const {
     std::set<std::string_view> asked;
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
@@ -274,8 +274,8 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // Rows that are pulled a batch ahead miss the step in hand: a program that must see it does not ask for them, and
-  // nothing stands before them that they could depend on.
+  // Rows that are pulled a batch ahead miss the step in progress. Checks that a program that must see that step does
+  // not ask for them, and that no op on which they could depend precedes them.
   absl::Status CheckAhead() const {
     const v1::TrainingMode mode = ModeOf(main_);
     if (!mode.prefetch_rows()) return absl::OkStatus();
@@ -296,7 +296,7 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // What only servers hold is read by no op.
+  // Checks that no op reads parameters that only servers hold.
   absl::Status CheckServersOwn() const {
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       for (const v1::OpSlot& slot : op.inputs()) {
@@ -325,7 +325,7 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // One barrier of each kind, saying sync as the plan does.
+  // Checks that there is one barrier of each kind, with the plan's `sync`.
   absl::Status CheckBarriers() const {
     int sent = 0, fetched = 0;
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {

@@ -1,4 +1,4 @@
-// The fast ways to read numbers against std::from_chars, bit by bit.
+// Compares the fast number parsers with std::from_chars, bit by bit.
 
 #include <bit>
 #include <cmath>
@@ -18,7 +18,7 @@
 namespace weir {
 namespace {
 
-// A number with something behind it that would change it, were it read.
+// A number followed by characters that would change its value if they were read.
 class Misled {
  public:
   explicit Misled(const std::string& number) : size_(number.size()), text_(number + "99999999.99999e9") {}
@@ -30,7 +30,7 @@ class Misled {
   const std::string text_;
 };
 
-// Whether the fast way took it; then it is right.
+// Returns whether the fast parser took the number, and expects that its value is right.
 bool FloatIsRight(const std::string& number, char behind) {
   const std::string text = number + behind + std::string(16, '9');
   float fast = 0, plain = 0;
@@ -93,7 +93,8 @@ TEST(ReadFloatTest, WhateverIsTakenIsRoundedAsFromCharsDoes) {
 
 TEST(ReadFloatTest, MiddlesBetweenTwoFloatsAreRight) {
   for (uint64_t i = 0; i < 100000; ++i) {
-    // Of 25 bits, the last one set: between two floats; and its neighbours in a double.
+    // A number of 25 bits with the last one set lies halfway between two floats. Its neighbours, exact in a double,
+    // round differently.
     const PhiloxBlock r = Philox(12, i, 0);
     const uint64_t middle = (uint64_t{1} << 24 | r.v[0] >> 8) << 1 | 1;
     const uint64_t scaled = middle << (r.v[1] % 28);
@@ -120,7 +121,7 @@ TEST(ReadFloatTest, NothingBeyondTheEndCounts) {
 }
 
 TEST(ReadFloatTest, NothingBehindThePaddingIsRead) {
-  // With as many digits before the point as behind it, up to 40 characters.
+  // Up to 40 characters, with equally many digits before and after the point.
   for (size_t size = 0; size <= 20; ++size) {
     const std::string digits(size, '7');
     for (const std::string& number : {digits, digits + ".", digits + "." + digits}) {
@@ -136,7 +137,7 @@ TEST(ReadFloatTest, NothingBehindThePaddingIsRead) {
   }
 }
 
-// As FloatIsRight, for fields of up to eight characters whose end is known.
+// Does the same for ShortFloat, which reads fields of up to eight characters with a known end.
 bool ShortIsRight(const std::string& field) {
   const std::string text = field + std::string(16, '9');
   bool bad = false;
@@ -198,7 +199,7 @@ TEST(ShortUnsignedTest, OneByteThatIsNoDigitIsSeenInEveryPlace) {
 TEST(MarksTest, AreAllPlacesInOrderAndThenTheEnd) {
   for (size_t size = 0; size < 200; ++size) {
     for (uint64_t round = 0; round < 8; ++round) {
-      // A few marks or many; some behind the end, which are none.
+      // Few marks or many; marks behind the end must be ignored.
       std::string text(size + 16, 'x');
       std::vector<size_t> places;
       for (size_t i = 0; i < text.size(); ++i) {
@@ -257,7 +258,7 @@ TEST(FindByteTest, IsTheFirstOrTheEnd) {
   for (int size = 0; size < 40; ++size) {
     for (int at = 0; at <= size; ++at) {
       for (const char c : {',', '\t', '\0', '\xFF', '\x80'}) {
-        // Neighbours of the byte in value, before it; the byte itself behind the end.
+        // Bytes before it have neighbouring values; the same byte follows behind the end.
         std::string text(static_cast<size_t>(size), static_cast<char>(c + 1));
         if (at < size) text[static_cast<size_t>(at)] = c;
         for (int later = at + 1; later < size; later += 3) text[static_cast<size_t>(later)] = c;

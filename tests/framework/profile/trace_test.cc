@@ -27,7 +27,7 @@ struct Made {
   std::string what = {};
 };
 
-// What a thread, and rows of calls, have recorded in step 20.
+// Builds the trace of a process from events of threads and rows of calls, all in step 20.
 class Recording {
  public:
   Recording& Thread(const std::string& name, const std::vector<Made>& events) {
@@ -141,8 +141,8 @@ TEST(TraceTest, ProcessesOfOneMachineKeepTheirTimes) {
   EXPECT_DOUBLE_EQ(Spans(*merged, "Push")[1].ts(), 11);
 }
 
-// The server's clock is 1000 ahead. The quickest call takes 4 there and 4 back; another was held up on its way back,
-// which must not count. Trainer 1 runs on a third machine whose clock is 500 behind that of the server.
+// The server's clock is 1000 ahead. The quickest call takes 4 each way; the second call was delayed on its way back and
+// must not count. Trainer 1 runs on a third machine whose clock is 500 behind the server's.
 TEST(TraceTest, ClocksOfOtherMachinesAreSetByTheQuickestCalls) {
   const v1::Trace trainer =
       Recording()
@@ -170,8 +170,8 @@ TEST(TraceTest, TwoTracesOfOneProcessAreRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("two traces are of trainer 0"));
 }
 
-// A step of 100 us in which the thread computes for 40 (10 of them inside another span), waits for rows for 20, for
-// data for 10, and for another thread for 15; a reader does what it does beside it.
+// A step of 100 us in which the thread computes for 40 (10 of them inside another span), waits 20 for rows, 10 for data
+// and 15 for another thread. A reader thread works at the same time.
 v1::Trace AStep() {
   return Recording()
       .Thread("trainer", {{ProfileKind::kStep, "step", 0, 100},

@@ -80,7 +80,7 @@ TEST(InitialElementsTest, UniformFillsItsInterval) {
 }
 
 TEST(InitialElementsTest, UniformNeverReachesItsMaximum) {
-  // Two floats wide: rounding would reach max in a quarter of the cases.
+  // max is two floats above min, so plain rounding would reach it in a quarter of the cases.
   const float max = std::nextafter(std::nextafter(1.0f, 2.0f), 2.0f);
   for (float v : Elements(Uniform(1, max), 1, "w", 0, 1000)) ASSERT_LT(v, max);
 }
@@ -97,8 +97,8 @@ TEST(InitialElementsTest, GaussianHasTheNormalDistribution) {
 }
 
 TEST(InitialElementsTest, GaussianHasTheQuantilesOfItsBits) {
-  // Sorted, the values of n random numbers follow the quantiles: the largest deviation of 10^6 is what chance allows
-  // (Kolmogorov, 1.63 / sqrt(n) in 99 of 100), far tails included.
+  // Sorted, n random values follow the quantiles: over 10^6 values, far tails included, the largest deviation stays
+  // within chance (Kolmogorov: 1.63 / sqrt(n) in 99 of 100 cases).
   std::vector<float> values = Elements(Gaussian(0, 1), 3, "w", 0, 1000000);
   std::sort(values.begin(), values.end());
   double worst = 0;
@@ -162,7 +162,7 @@ TEST(RowInitializerTest, ARowIsAFunctionOfTableSeedAndId) {
   EXPECT_NE(x, y);
 }
 
-// The definition, a value at a time.
+// The definition, one value at a time.
 float PlainUniform(uint64_t key, uint64_t high, int64_t element, float min, float max) {
   const PhiloxBlock block = Philox(key, static_cast<uint64_t>(element / 4), high);
   const float width = static_cast<float>(static_cast<double>(max) - min);
@@ -170,8 +170,8 @@ float PlainUniform(uint64_t key, uint64_t high, int64_t element, float min, floa
   return v < min + width || width == 0 ? v : std::nextafter(min + width, min);
 }
 
-// Intervals: common, with its maximum often reached before it is moved down, of one value, of zeros with a sign, very
-// wide.
+// Intervals: a common one; one whose maximum is often reached before it is moved down; a single value; signed zeros;
+// very wide ones.
 const std::pair<float, float> kIntervals[] = {{-1.0f, 1.0f},  {1.0f, 1.0000002f}, {3.0f, 3.0f},
                                               {-0.0f, -0.0f}, {-0.0f, 1e-40f},    {-1e38f, 2e38f}};
 
@@ -182,7 +182,7 @@ TEST(RowInitializerTest, UniformRowsHaveTheBitsOfTheDefinition) {
     for (int64_t id : {int64_t{0}, int64_t{7}, int64_t{-1}, int64_t{1} << 40, std::numeric_limits<int64_t>::min()}) {
       for (int begin = 0; begin < 8; ++begin) {
         for (size_t width = 0; width <= 40; ++width) {
-          // What stands behind the row stays as it is.
+          // FillColumns must not write behind the row.
           std::vector<float> row(width + 16, 123.0f);
           rows.FillColumns(id, begin, absl::MakeSpan(row).first(width));
           for (size_t i = 0; i < row.size(); ++i) {
@@ -202,7 +202,7 @@ TEST(RowInitializerTest, UniformRowsHaveTheBitsOfTheDefinition) {
 TEST(InitialElementsTest, UniformElementsHaveTheBitsOfTheDefinition) {
   const uint64_t key = StableHash("w", 1, 9);
   for (const auto& [min, max] : kIntervals) {
-    // Where the lower half of the block's number, and all of it, is about to overflow too.
+    // Includes begins where the lower half of the block number, or the whole of it, is about to overflow.
     for (int64_t begin :
          {int64_t{0}, int64_t{3}, int64_t{1001}, (int64_t{1} << 34) - 9, std::numeric_limits<int64_t>::max() - 60}) {
       const std::vector<float> values = Elements(Uniform(min, max), 9, "w", begin, 53);
@@ -229,7 +229,7 @@ TEST(RowInitializerTest, UniformColumnsOfManyInitializersHaveTheBitsOfTheDefinit
   }
 }
 
-// These numbers are those of checkpoints and digests: they must not change.
+// Checkpoints and digests depend on these numbers: they must never change.
 TEST(InitialElementsTest, ValuesStayWhatTheyAre) {
   const std::vector<float> uniform = Elements(Uniform(0, 1), 1, "w", 0, 2);
   const std::vector<float> gaussian = Elements(Gaussian(0, 1), 1, "w", 0, 2);

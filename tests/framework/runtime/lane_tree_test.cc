@@ -21,7 +21,7 @@ TEST(LaneTreeTest, LanesAreDealtInRunsAsEvenAsPossible) {
   EXPECT_EQ(LanesOfTrainer(8, 3, 0), (LaneRange{0, 3}));
   EXPECT_EQ(LanesOfTrainer(8, 3, 1), (LaneRange{3, 3}));
   EXPECT_EQ(LanesOfTrainer(8, 3, 2), (LaneRange{6, 2}));
-  // Lanes turned off: one for each trainer.
+  // Without lanes each trainer has one.
   EXPECT_EQ(LanesOfTrainer(0, 3, 2), (LaneRange{2, 1}));
 }
 
@@ -32,8 +32,8 @@ TEST(LaneTreeTest, NodesAreTheLargestAlignedOnes) {
   EXPECT_THAT(AlignedNodes({5, 0}), IsEmpty());
 }
 
-// Over all numbers of lanes and trainers: runs tile the lanes and differ by at most one, nodes tile their run, each is
-// aligned, and no two could be one.
+// For all numbers of lanes and trainers: runs tile the lanes and differ by at most one; nodes tile their run, are
+// aligned, and no two could be merged.
 TEST(LaneTreeTest, RunsAndNodesTileTheLanes) {
   for (int lanes = 1; lanes <= 64; lanes *= 2) {
     for (int trainers = 1; trainers <= lanes; ++trainers) {
@@ -62,7 +62,7 @@ TEST(LaneTreeTest, RunsAndNodesTileTheLanes) {
   }
 }
 
-// What the additions compute, with brackets: "((0+1)+(2+3))".
+// Formats the additions with brackets: "((0+1)+(2+3))".
 std::string Sum(std::vector<std::string> terms, const std::vector<LaneRange>& present, int lanes) {
   for (const LaneAdd& add : TreeAdds(present, lanes)) {
     auto& left = terms[static_cast<size_t>(add.left)];
@@ -71,8 +71,7 @@ std::string Sum(std::vector<std::string> terms, const std::vector<LaneRange>& pr
   return terms.empty() ? "" : terms[0];
 }
 
-// The same sum over single lanes [begin, begin + count) of which `has` says who is there: by the definition of the
-// tree.
+// Formats the sum over lanes [begin, begin + count) as the tree defines it; `has` tells which lanes are present.
 std::string Definition(int begin, int count, const std::vector<bool>& has) {
   if (count == 1) return has[static_cast<size_t>(begin)] ? absl::StrCat(begin) : "";
   const std::string left = Definition(begin, count / 2, has);
@@ -81,7 +80,7 @@ std::string Definition(int begin, int count, const std::vector<bool>& has) {
   return absl::StrCat("(", left, "+", right, ")");
 }
 
-// The heart of reproducibility: trainers add their nodes, the server adds the rest, and every number of trainers gives
+// Reproducibility rests on this: trainers add their nodes, the server adds the rest, and every number of trainers gives
 // the same brackets, whichever lanes are absent.
 TEST(LaneTreeTest, AnyNumberOfTrainersAddsInTheSameOrder) {
   for (int lanes : {1, 2, 4, 8}) {

@@ -27,7 +27,7 @@ float ValueOf(DType dtype, uint32_t bits) {
   const uint16_t half = static_cast<uint16_t>(bits);
   return dtype == v1::FLOAT16 ? OfFloat16(half) : OfBFloat16(half);
 }
-// Bits of the greatest finite value.
+// Returns the bits of the largest finite value.
 uint32_t MostBits(DType dtype) { return dtype == v1::FLOAT16 ? 0x7bff : 0x7f7f; }
 uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 
@@ -35,7 +35,7 @@ class RowValuesTest : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, RowValuesTest, ::testing::Values(v1::FLOAT16, v1::BFLOAT16),
                          [](const auto& type) { return v1::DType_Name(type.param); });
 
-// Rows stored by the loops, and the same rounded one by one.
+// Rows stored by RowValues, and the same rows rounded one by one.
 struct Stored {
   std::vector<std::vector<float>> rows, plain;
 };
@@ -80,13 +80,14 @@ TEST_P(RowValuesTest, EveryValueOfTheTypeStaysItself) {
   }
 }
 
-// Between every two neighbours: as many of the 65536 draws go up as the value has come of the way, in 65536ths.
+// Between any two neighbours the number of draws, out of 65536, that round up is proportional to the distance from the
+// lower one.
 TEST_P(RowValuesTest, ItGoesToEachNeighbourByItsDistance) {
   for (uint32_t sign : {0u, 0x8000u}) {
     for (uint32_t bits = 0; bits < MostBits(GetParam()); ++bits) {
       const float lower = ValueOf(GetParam(), sign | bits), upper = ValueOf(GetParam(), sign | (bits + 1));
       for (int eighths : {1, 3, 4, 7}) {
-        // Exact: neighbours have 13 bits of a float and more between them.
+        // Exact, since neighbours are at least 13 bits of a float apart.
         const float value = static_cast<float>(lower + (static_cast<double>(upper) - lower) * eighths / 8);
         const uint16_t first_up = static_cast<uint16_t>(65536 - 8192 * eighths);
         ASSERT_EQ(RoundAtRandom(GetParam(), value, first_up - 1), lower) << value;
@@ -98,8 +99,7 @@ TEST_P(RowValuesTest, ItGoesToEachNeighbourByItsDistance) {
 
 TEST_P(RowValuesTest, LoopsAndThePlainFormAgreeAroundEveryValue) {
   const RowValues values(GetParam(), 3, "t");
-  // Values, what lies a little beside them, half way, and near the neighbours: 16 columns, so that every one meets many
-  // random bits.
+  // Values, points next to them, half way and near the neighbours; 16 columns, so that each meets many random bits.
   for (uint32_t bits = 0; bits < 65536; bits += 4) {
     std::vector<std::vector<float>> rows;
     std::vector<int64_t> ids;
@@ -127,7 +127,7 @@ TEST_P(RowValuesTest, LoopsAndThePlainFormAgreeOnRandomBits) {
         ids.push_back(static_cast<int64_t>(random()));
         for (float& value : row) {
           uint32_t bits = static_cast<uint32_t>(random());
-          // Half of them near the least normal FLOAT16, where rounding changes its way.
+          // Half of them lie near the smallest normal FLOAT16, where the rounding method changes.
           if (round % 2 == 0) bits = (bits & 0x80ffffff) + 0x37000000;
           value = std::bit_cast<float>(bits);
         }
@@ -173,17 +173,17 @@ TEST_P(RowValuesTest, NearestIsNearestAndFillsItsWords) {
   values.Load(at_rest.data(), 5, back.data());
   for (size_t j = 0; j < 4; ++j) EXPECT_EQ(back[j], ToNearest(GetParam(), row[j]));
   EXPECT_TRUE(std::isnan(back[4]) && std::signbit(back[4]));
-  // What lies here as the nearest stays when an update leaves it alone.
+  // Values that StoreNearest has rounded are exact in the type, so Store must not change them.
   const Stored again = Store(values, 9, {4}, {back});
   EXPECT_EQ(std::memcmp(again.rows[0].data(), back.data(), 5 * sizeof(float)), 0);
 }
 
-// The mean over many ids, columns and steps is the value: within five deviations of what 65536 draws have.
+// The mean over many ids, columns and steps equals the value within five standard deviations of 65536 draws.
 TEST_P(RowValuesTest, RoundingIsUnbiased) {
   const RowValues values(GetParam(), 17, "t");
   std::mt19937_64 random(1);
   for (int k = 0; k < 40; ++k) {
-    // Exponents from 2^-20 (FLOAT16: between its least values) to 2^10.
+    // Exponents from 2^-20 (in FLOAT16 between the smallest values) to 2^10.
     const double value = std::ldexp(1 + static_cast<double>(random() % (1 << 20)) / (1 << 20), k % 31 - 20);
     std::vector<std::vector<float>> rows(64, std::vector<float>(32, static_cast<float>(value)));
     std::vector<int64_t> ids;
@@ -206,7 +206,8 @@ TEST_P(RowValuesTest, RoundingIsUnbiased) {
   }
 }
 
-// A weight of 1 and 4000 steps of 1e-5, each less than half the way to the next value: the nearest would never leave 1.
+// A weight of 1 and 4000 steps of 1e-5, each less than half the distance to the next value: rounding to nearest would
+// never leave 1.
 TEST_P(RowValuesTest, SmallUpdatesAreNotLost) {
   const RowValues values(GetParam(), 5, "t");
   ASSERT_EQ(ToNearest(GetParam(), 1 + 1e-5f), 1);
@@ -220,11 +221,11 @@ TEST_P(RowValuesTest, SmallUpdatesAreNotLost) {
     }
     sum += weight;
   }
-  // BFLOAT16 goes up 5.1 times, give or take the root of it, by 2^-7: of the mean that is 0.0009.
+  // BFLOAT16 rounds up 5.1 times by 2^-7, plus or minus the root of that; for the mean the deviation is 0.0009.
   EXPECT_NEAR(sum / ids, 1.04, 0.005);
 }
 
-// Who reads this file a year from now finds the same bits: a run that goes on depends on them.
+// A resumed run depends on these bits, so they must never change.
 TEST_P(RowValuesTest, NeverChanges) {
   const RowValues values(GetParam(), 42, "vectors");
   std::vector<float> row(10);
@@ -239,7 +240,7 @@ TEST_P(RowValuesTest, NeverChanges) {
   }
   values.Round(1000, -3, absl::MakeSpan(row));
   EXPECT_EQ(row, by_hand);
-  // Steps above 1, in units of the type's own.
+  // Distance above 1, in units of the type's spacing.
   std::vector<int> steps;
   for (float value : row) steps.push_back(static_cast<int>((value - 1) * (GetParam() == v1::FLOAT16 ? 1024 : 128)));
   if (GetParam() == v1::FLOAT16) {

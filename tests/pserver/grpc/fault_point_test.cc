@@ -27,7 +27,8 @@ Slices Part(int64_t step, bool last) {
   return EncodeFrame(push.SerializeAsString(), {});
 }
 
-// What trainer `trainer` does under `variable`: joins, pushes a part and a last part of steps 0 to 2.
+// Runs trainer `trainer` with WEIR_FAULT_POINT set to `variable`: joins, then pushes a part and a last part of steps 0
+// to 2. Never returns.
 void Train(const char* variable, int trainer) {
   setenv("WEIR_FAULT_POINT", variable, 1);
   auto transport = WithFaultPoint(std::make_unique<AnsweringTransport>(), trainer);

@@ -1,4 +1,4 @@
-// The network by itself: a core that echoes, refuses or keeps still, and real sockets.
+// The network by itself: real sockets and a core that echoes, fails or does not answer.
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -36,8 +36,8 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// What a request says is what happens: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
-// "hold" is kept, "block" keeps its thread until LetGo.
+// Core that does what the request says: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
+// "hold" is kept unanswered, "block" keeps its thread until LetGo.
 class ScriptedCore : public ServerCore {
  public:
   void Handle(Method method, const Slices& request, ReplyCallback reply) override {
@@ -199,8 +199,8 @@ TEST_F(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) 
   EXPECT_EQ(*Ask("still here"), "Control still here");
 }
 
-// Asks on the calling thread alone: the callbacks of this process's transports would wait for the threads that handlers
-// keep.
+// Asks on the calling thread alone. The callbacks of this process's transports would wait for the threads that the
+// handlers occupy.
 absl::StatusOr<std::string> AskByOneself(const std::string& endpoint, Method method, absl::Duration timeout) {
   grpc::GenericStub stub(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -221,7 +221,7 @@ absl::StatusOr<std::string> AskByOneself(const std::string& endpoint, Method met
   return Flatten(FromByteBuffer(reply));
 }
 
-// An update, a checkpoint or a disk that takes longer than a lease must not make the server deaf to signs of life.
+// An update, a checkpoint or a disk that takes longer than a lease must not keep the server from reading heart-beats.
 TEST_F(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc) {
   EXPECT_TRUE(Ask("echo").ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
@@ -233,7 +233,7 @@ TEST_F(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc)
     core_.WaitForBlocked(i + 1);
   }
   const absl::Duration lease = absl::Seconds(5);
-  // Each over a connection of its own, as those of trainers are.
+  // Each heart-beat has a connection of its own, like those of trainers.
   for (int beat = 0; beat < 10 && !HasFailure(); ++beat) {
     EXPECT_EQ(AskByOneself(server_->endpoint(), Method::kHeartbeat, lease).value_or("nothing"), "Heartbeat echo");
   }
@@ -301,7 +301,7 @@ TEST_F(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
               HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
 }
 
-// Connections that this machine's processes have accepted on the socket.
+// Counts connections that processes of this machine have accepted on the socket.
 int AcceptedOn(const std::string& path) {
   std::ifstream sockets("/proc/net/unix");
   int accepted = 0;
@@ -347,7 +347,7 @@ TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
 TEST_F(UnixSocketTest, WithoutTheSocketTensorsGoOverTcpAgain) {
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  // Another process at the same port, which has told nobody of a socket.
+  // Another process at the same port, which has announced no socket.
   const std::string endpoint = server_->endpoint();
   server_ = nullptr;
   auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_, .unix_sockets = false});
@@ -367,7 +367,7 @@ TEST_F(UnixSocketTest, WhoWantsTcpGetsTcp) {
   EXPECT_EQ(AcceptedOn(SocketOfThisProcess()), 0);
 }
 
-// A socket that somebody has bound, and perhaps left.
+// Binds a socket that may be left behind.
 int BindAt(const std::string& path) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address = {};
@@ -378,7 +378,7 @@ int BindAt(const std::string& path) {
   return fd;
 }
 
-// A test's own directory has too long a name.
+// The directory of a test has too long a name for a socket.
 std::string ShortDirectory() {
   char name[] = "/tmp/weir-test-XXXXXX";
   EXPECT_NE(::mkdtemp(name), nullptr);
@@ -391,7 +391,7 @@ TEST(UnixSocketPathTest, SocketsOfProcessesThatAreGoneAreRemovedAndOthersStay) {
   ASSERT_TRUE(path.ok()) << path.status();
   const std::string directory = std::filesystem::path(*path).parent_path();
   EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms::owner_all);
-  // Process numbers end at 2^22.
+  // Process ids end at 2^22, so these belong to no process.
   const std::string gone = directory + "/99999999-0.sock", serving = directory + "/99999998-0.sock",
                     other = directory + "/file";
   ::close(BindAt(gone));

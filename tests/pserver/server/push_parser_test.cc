@@ -1,4 +1,4 @@
-// What a server takes out of a push, and what it refuses.
+// Parsing of pushes: the gradients that a server takes from one, and the pushes that it refuses.
 #include "pserver/server/push_parser.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class PushParserTest : public ::testing::Test {
     params_ = *std::move(params);
   }
 
-  // Adds an item behind the others; returns it for changes.
+  // Appends an item and returns it for changes.
   v1::PushItem* AddDense(const std::string& name, const std::vector<float>& values, int64_t begin = 0) {
     v1::PushItem* const item = AddItem(name, static_cast<int64_t>(values.size()));
     item->set_begin(begin);
@@ -69,7 +69,7 @@ class PushParserTest : public ::testing::Test {
 
   absl::Status Parse() {
     gradients_.clear();
-    // Aligned, and of the size that the sanitizers watch.
+    // A copy that is aligned and has the exact size, so that sanitizers see reads beyond it.
     aligned_.assign(payload_.size() / sizeof(double) + 1, 0);
     std::memcpy(aligned_.data(), payload_.data(), payload_.size());
     return ParseGradients(request_, Slice::Borrow(aligned_.data(), payload_.size()), {kNode}, *params_, &gradients_);

@@ -1,4 +1,4 @@
-// Tables whose rows lie on disk for the most part, against tables in memory: where a row lies changes no bit of it.
+// Compares tables with most rows on disk with tables in memory: where a row lies must not change its bits.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class CountingSgd : public RowRule {
   }
 };
 
-// What ColdRows promises, in a map.
+// Implements ColdRows with a map.
 class RowsInAMap : public ColdRows {
  public:
   explicit RowsInAMap(int64_t row_bytes) : bytes_(static_cast<size_t>(row_bytes)) {}
@@ -92,9 +92,9 @@ class RowsInAMap : public ColdRows {
   }
   Counts counts() const override { return {}; }
 
-  // Called when Get knows its answer and nobody else does. Set while no call runs.
+  // Called when Get has its result and before it returns. Set only while no call runs.
   std::function<void()> after_get;
-  // Called when rows to be written have been copied.
+  // Called when the rows to be written have been copied.
   std::function<void(absl::Span<const int64_t>)> before_put;
   absl::Status get_status, put_status;
 
@@ -119,7 +119,7 @@ class DiskTables : public ::testing::Test {
   DiskTables() : directory_(absl::StrCat(::testing::TempDir(), "/disk_tier.", getpid())) {}
   ~DiskTables() override { std::filesystem::remove_all(directory_); }
 
-  // Of width 3, some 40 rows of which are in memory.
+  // Makes a table of width 3 that keeps some 40 rows in memory.
   std::unique_ptr<SparseTable> MakeTable(const TableCase& setup, Disk disk, int stripes = 4) {
     v1::Initializer uniform;
     uniform.mutable_uniform()->set_min(-1);
@@ -152,10 +152,10 @@ class DiskTables : public ::testing::Test {
   }
 
   const std::string directory_;
-  RowsInAMap* map_ = nullptr;  // of the last table
+  RowsInAMap* map_ = nullptr;  // of the table made last
 };
 
-// Everything a table says of its rows, bits as they are.
+// Returns floats as bits, so that comparisons are exact.
 std::vector<uint32_t> Bits(const std::vector<float>& floats) {
   std::vector<uint32_t> bits(floats.size());
   if (!floats.empty()) std::memcpy(bits.data(), floats.data(), floats.size() * sizeof(float));
@@ -222,7 +222,7 @@ TEST_P(DiskTierTest, RandomOperationsGiveTheBitsOfATableInMemory) {
   for (int64_t step = 0; step < rounds; ++step) {
     SCOPED_TRACE(absl::StrCat("step ", step));
     std::vector<int64_t> ids(random() % 20 == 0 ? 5000 : random() % 200);
-    // Some often, some seldom.
+    // Some ids come often, some seldom.
     const uint64_t range = random() % 2 == 0 ? 50 : 2000;
     for (int64_t& id : ids) id = static_cast<int64_t>(random() % range) - 25;
     const uint64_t what = random() % 8;
@@ -284,7 +284,7 @@ TEST_P(DiskTierTest, RandomOperationsGiveTheBitsOfATableInMemory) {
     ASSERT_EQ(a.dropped, b.dropped);
     ASSERT_LE(b.in_memory, 44);
   }
-  // It was no idle comparison.
+  // The disk has been used: otherwise the comparison would prove nothing.
   const SparseTable::Counts counts = disk->counts();
   EXPECT_GT(counts.read, 10000);
   EXPECT_GT(counts.written, 1000);
@@ -328,7 +328,7 @@ INSTANTIATE_TEST_SUITE_P(
                   .capacity = 960}),
     [](const auto& setup) { return setup.param.name; });
 
-#ifndef WEIR_TSAN  // which sees nothing of RocksDB's locks
+#ifndef WEIR_TSAN  // ThreadSanitizer does not see RocksDB's locks
 INSTANTIATE_TEST_SUITE_P(RocksDb, DiskTierTest,
                          ::testing::Values(TableCase{.name = "Plain", .disk = Disk::kRocksDb},
                                            TableCase{
@@ -366,8 +366,8 @@ TEST_F(DiskTierRacesTest, RowsThatAreNewAreNotLookedFor) {
   }
 }
 
-// Between the moment a reader has an old row from the disk and the moment it takes the stripe again, the row is read by
-// another, changed, and written back.
+// After a reader has read an old row from the disk and before it locks the stripe again, another thread reads the row,
+// changes it and writes it back.
 TEST_F(DiskTierRacesTest, ARowThatCameAndLeftMeanwhileIsReadAgain) {
   const auto table = MakeTable({}, Disk::kMap, /*stripes=*/1);
   const std::vector<float> rows(200 * 4, 1.0f);
@@ -390,7 +390,7 @@ TEST_F(DiskTierRacesTest, ARowThatCameAndLeftMeanwhileIsReadAgain) {
   EXPECT_GE(calls, 4);
 }
 
-// Likewise a row that the reader was told does not exist.
+// Does the same for a row that the reader was told does not exist.
 TEST_F(DiskTierRacesTest, ARowThatWasMadeMeanwhileIsNotMadeAgain) {
   const auto table = MakeTable({}, Disk::kMap, /*stripes=*/1);
   const std::vector<float> rows(200 * 4, 1.0f);
@@ -422,8 +422,8 @@ TEST_F(DiskTierRacesTest, ARowThatChangesWhileItIsWrittenStaysInMemoryAsItIs) {
       const float grads[3] = {-1, -2, -3};
       EXPECT_TRUE(table->Update({changed}, grads, 1, 1, nullptr).ok());
     });
-    // The row is in memory, so it is used and changed under one lock. Then the updater waits to make room, for the
-    // caller of this.
+    // The row is in memory, so it is used and changed under one lock. Then the updater waits to make room until the
+    // caller of this returns.
     while (table->counts().used == used) std::this_thread::yield();
   };
   const std::vector<float> rows(200 * 4, 1.0f);
@@ -478,7 +478,7 @@ TEST_F(DiskTierRacesTest, ADiskThatRefusesIsTheCallersErrorAndRowsInMemoryStay) 
     ASSERT_TRUE(table->VisitStripe(s, [&](int64_t, const float* row) { rows += row[3] == 1; }).ok());
   }
   EXPECT_EQ(rows, table->size());
-  // There is room again: what could not be written is written.
+  // The disk works again: rows that could not be written are written now.
   map_->put_status = absl::OkStatus();
   std::vector<float> out(500 * 3);
   ASSERT_TRUE(table->Pull(Range(0, 500), true, out.data(), nullptr).ok());

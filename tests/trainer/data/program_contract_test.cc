@@ -1,4 +1,4 @@
-// What the reader gives is what the program was told it would be given.
+// The reader gives exactly the variables that the transpiler promises to the program.
 
 #include <map>
 #include <string>
@@ -21,7 +21,7 @@ Job Parse(const std::string& text) {
   return *job;
 }
 
-// The reader's columns against the schema that the transpiler builds the program with.
+// Compares the reader's columns with the schema from which the transpiler builds the program.
 void ExpectAgreement(const v1::Data& data) {
   const TextPositions positions;
   const auto schema = DataSchema(Setting(&data, "data", &positions));

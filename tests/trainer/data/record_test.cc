@@ -1,4 +1,4 @@
-// One example in one run of bytes.
+// Packing of an example into one run of bytes.
 
 #include "trainer/data/record.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-// An example of two floats.
+// Makes an example with two floats.
 Example Of(const std::vector<int64_t>& ids, const std::vector<uint16_t>& counts, const std::vector<float>& weights) {
   return {.floats = {0.5, -2}, .ids = ids, .counts = counts, .weights = weights};
 }
@@ -25,7 +25,7 @@ TEST(RecordTest, WhatComesOutIsWhatWentIn) {
     for (const std::vector<uint16_t>& counts : {std::vector<uint16_t>{1, 1, 1}, {0, 3, 0}, {1, 1, 1, 0}, {2, 1}}) {
       for (const std::vector<float>& weights : {std::vector<float>{}, {1, 0.5, 2}}) {
         const Example in = Of(ids, counts, weights);
-        // As a parser leaves it, with another line in it.
+        // An example that a parser has filled from another line.
         Example out = {.floats = {9, 9}, .ids = {9}, .counts = std::vector<uint16_t>(counts.size(), 9), .weights = {9}};
         Record(in).CopyTo(&out);
         EXPECT_THAT(out.floats, ElementsAreArray(in.floats));
@@ -37,7 +37,7 @@ TEST(RecordTest, WhatComesOutIsWhatWentIn) {
   }
 }
 
-// A shuffle buffer counts them, so the order of examples depends on it.
+// A shuffle buffer counts these bytes, so the order of examples depends on them.
 TEST(RecordTest, IdsThatFitIn32BitsTakeFourBytes) {
   const auto bytes = [](int64_t id) { return Record(Of({id, 2, 3}, {1, 1, 1}, {})).bytes(); };
   EXPECT_EQ(bytes(0xFFFFFFFF), bytes(0));

@@ -1,4 +1,4 @@
-// Ids salted in rows are those salted one by one.
+// Salting ids in rows gives the same ids as salting them one by one.
 
 #include <cstring>
 #include <string>
@@ -17,7 +17,7 @@ TEST(SaltIdsTest, EachWayGivesWhatOneByOneGives) {
   for (size_t n = 0; n < 70; ++n) {
     std::vector<uint64_t> salts;
     std::vector<int64_t> wide_expected, narrow_expected;
-    // One byte in front, so that nothing is aligned.
+    // One byte in front makes the ids unaligned.
     std::string wide = "x", narrow = "x";
     for (size_t i = 0; i < n; ++i) {
       const PhiloxBlock r = Philox(3, n, i);
@@ -30,7 +30,7 @@ TEST(SaltIdsTest, EachWayGivesWhatOneByOneGives) {
       narrow_expected.push_back(SaltId(salts.back(), small));
     }
     for (const auto salt : {SaltIds, SaltIdsPlainly}) {
-      // What stands behind is left alone.
+      // The element behind the ids must stay unchanged.
       std::vector<int64_t> out(n + 1, 77);
       salt(salts.data(), wide.data() + 1, true, n, out.data());
       EXPECT_EQ(out.back(), 77);

@@ -33,7 +33,7 @@ TEST(WatchedPassTest, GivesWhatThePassGives) {
 }
 
 TEST(WatchedPassTest, APassThatIsStuckIsNamedAndLeftBehind) {
-  // What a disk that does not answer would hold up; it answers at last, when the call is long over.
+  // Stands in for a disk that answers only long after the call has returned.
   const auto answer = std::make_shared<std::atomic<bool>>(false);
   const auto left = std::make_shared<std::atomic<bool>>(false);
   const auto stuck = RunWatched(WatchOf(absl::Milliseconds(200)), [=](const std::function<bool()>& cancelled) {

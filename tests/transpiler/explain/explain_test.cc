@@ -1,5 +1,5 @@
-// --print=explain: what can be redone by hand is, the rest is held to the rules it is made from. Against the counters
-// of a run: tests/e2e/explain_test.cc.
+// --print=explain: simple figures are recomputed by hand, the others are checked against their rules.
+// tests/e2e/explain_test.cc compares them with the counters of a run.
 
 #include "transpiler/explain/explain.h"
 
@@ -54,17 +54,18 @@ TEST(ExplainTest, ADenseJobByHand) {
   const v1::Explanation e = ExplanationOf(JobOf(kDense));
   ASSERT_EQ(e.server_size(), 2);
   EXPECT_FALSE(e.at_most());
-  // Blocks in order of names: deep.b (200) to 0, deep.w.block0 (50 x 200) to 1, deep.w.block1 to 0, out.b (1) to 1,
-  // out.w (200) to 0.
+  // Blocks are placed in the order of names: deep.b (200) on 0, deep.w.block0 (50 x 200) on 1, deep.w.block1 on 0,
+  // out.b (1) on 1, out.w (200) on 0.
   EXPECT_EQ(e.server(0).parameters(), 200 + 10000 + 200);
   EXPECT_EQ(e.server(1).parameters(), 10000 + 1);
-  // Adam keeps two more of each, a count of 4 bytes a block; a learning rate a server.
+  // Adam keeps two more floats for each and a count of 4 bytes for each block; each server has a learning rate.
   EXPECT_EQ(e.server(0).bytes_at_rest(), 3 * 4 * 10400 + 3 * 4 + 4);
   EXPECT_EQ(e.server(1).bytes_at_rest(), 3 * 4 * 10001 + 2 * 4 + 4);
   const double mean = (e.server(0).bytes_at_rest() + e.server(1).bytes_at_rest()) / 2.0;
   EXPECT_THAT(e.balance().bytes(), DoubleNear(e.server(0).bytes_at_rest() / mean, 1e-9));
 
-  // Two trainers of two lanes, one node of the lane tree each: a gradient goes up once, values come down once.
+  // Two trainers of two lanes, one node of the lane tree per trainer: a gradient is sent once, values are received
+  // once.
   ASSERT_EQ(e.trainer_size(), 1);
   const v1::ExplainedTrainer& trainer = e.trainer(0);
   EXPECT_EQ(trainer.count(), 2);
@@ -79,16 +80,16 @@ TEST(ExplainTest, ADenseJobByHand) {
   EXPECT_GT(trainer.step().pull_blocks().bytes_in(), payload);
   EXPECT_LT(trainer.step().pull_blocks().bytes_in(), payload + 5 * 64 + 2 * 200);
   EXPECT_EQ(trainer.startup().bytes_in(), trainer.step().pull_blocks().bytes_in());
-  // Servers see what both trainers do.
+  // Servers receive what both trainers send.
   double to_servers = 0;
   for (const v1::ExplainedServer& server : e.server()) to_servers += server.step().total().bytes_out();
   EXPECT_THAT(to_servers, DoubleNear(2 * trainer.step().total().bytes_out(), 1));
 
-  // Three products of [16, 100] by [100, 200] in each of two lanes (forward, and two backward less the one for data)
-  // and the small ones; the products weigh most.
+  // Three products of [16, 100] by [100, 200] in each of two lanes (one forward, two backward minus the one for data)
+  // and the small ones; the products dominate.
   EXPECT_GT(trainer.flops(), 2 * 2 * 2.0 * 16 * 100 * 200);
   EXPECT_LT(trainer.flops(), 2 * 3 * 2.0 * 16 * 100 * 200 * 1.2);
-  // Parameters twice where they are cut: the whole, and the blocks that come.
+  // Parameters that are cut count twice: the whole and the received blocks.
   EXPECT_EQ(trainer.memory().parameters(), 4 * (2 * 20000 + 200 + 200 + 1));
   EXPECT_LT(trainer.memory().lanes_shared(), trainer.memory().lanes_apart());
   EXPECT_EQ(trainer.memory().lanes(), trainer.memory().lanes_apart());
@@ -110,7 +111,7 @@ TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
       for (const v1::ExplainedTrainer& trainer : e.trainer()) {
         trainers += trainer.count();
         of_all += trainer.count() * trainer.lanes();
-        // Examples of 30 slots: rows of 4 and of 1 float with their ids.
+        // Examples of 30 slots: rows of 4 and of 1 float, with their ids.
         EXPECT_EQ(trainer.memory().step(), trainer.lanes() * (64 / lanes) * 30 * ((8 + 16) + (8 + 4)));
       }
       EXPECT_EQ(trainers, count);
@@ -121,12 +122,12 @@ TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
 
 TEST(ExplainTest, RowsArePushedTogether) {
   const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
-  // A trainer's 32 examples of 30 slots: ids and rows of 4 and of 1 float. Beside them the gradients of the tower.
+  // 32 examples of 30 slots for a trainer: ids and rows of 4 and of 1 float; in addition the gradients of the tower.
   const double payload = 32 * 30 * (8 + 4 * 4 + 8 + 4) + 4 * (126 * 192 + 192 + 192 * 8 + 8 + 8 + 1);
   const v1::Flow& push = e.trainer(0).step().push();
   EXPECT_EQ(push.messages(), 2);
   EXPECT_GT(push.bytes_out(), payload);
-  // 7 blocks, and either table at either server.
+  // 7 blocks, and both tables at both servers.
   EXPECT_LT(push.bytes_out(), payload + 11 * 64 + 2 * 400);
 }
 
@@ -134,9 +135,9 @@ TEST(ExplainTest, ServersExchangeWhatANormIsMadeOf) {
   const std::string clipped =
       Replaced(kDense, "optimizer { adam {} }", "optimizer { adam {} clip { by_global_norm { max_norm: 1 } } }");
   EXPECT_FALSE(ExplanationOf(JobOf(kDense)).has_norms());
-  // One server has all that the norm is of.
+  // One server has all parts of the norm.
   EXPECT_FALSE(ExplanationOf(JobOf(clipped, {"distribute.servers=1"})).has_norms());
-  // Each server asks once, and brings what it made of the answer.
+  // Each server gets two calls: one takes its sums, one delivers the norms.
   EXPECT_EQ(ExplanationOf(JobOf(clipped)).norms().messages(), 2 * 2);
   EXPECT_EQ(ExplanationOf(JobOf(clipped, {"distribute.servers=3"})).norms().messages(), 3 * 2);
 }
@@ -145,11 +146,11 @@ TEST(ExplainTest, WithoutASampleRowsAreABoundAndSaidToBe) {
   const v1::Explanation e = ExplanationOf(JobOf(kDeepFm));
   EXPECT_TRUE(e.at_most());
   ASSERT_EQ(e.table_size(), 2);
-  // 64 examples of 30 slots, if no id came twice.
+  // 64 examples of 30 slots, all ids distinct.
   EXPECT_EQ(e.table(0).rows_of_step(), 64 * 30);
   EXPECT_EQ(e.table(0).shards(0) + e.table(0).shards(1), 4096);
-  EXPECT_EQ(e.table(0).row_bytes(), 8 + 4 * (4 + 4));  // adagrad keeps one more of each
-  // Values in two bytes each, an odd one filled up.
+  EXPECT_EQ(e.table(0).row_bytes(), 8 + 4 * (4 + 4));  // adagrad keeps one more float for each
+  // Values take two bytes each, an odd number of them is padded.
   const v1::Explanation half = ExplanationOf(JobOf(kDeepFm, {"table[0].storage=FLOAT16", "table[1].storage=BFLOAT16"}));
   EXPECT_EQ(half.table(0).row_bytes(), 8 + 2 * 4 + 4 * 4);
   EXPECT_EQ(half.table(1).row_bytes(), 8 + 4);
@@ -158,7 +159,7 @@ TEST(ExplainTest, WithoutASampleRowsAreABoundAndSaidToBe) {
   EXPECT_EQ(e.trainer(0).step().pull_rows().rows(), 64 * 30 / 2 * 2);  // a trainer's half, of two tables
   EXPECT_THAT(ExplanationText(e), HasSubstr("at most 1920 distinct rows a step"));
   EXPECT_THAT(ExplanationText(e), HasSubstr("--sample=N"));
-  // No table has more rows than it may.
+  // A table never has more rows than its dict_size.
   const v1::Explanation limited = ExplanationOf(JobOf(kDeepFm, {"table[0].dict_size=100"}));
   EXPECT_EQ(limited.table(0).rows_of_step(), 100);
 }
@@ -167,7 +168,7 @@ TEST(ExplainTest, ASampleCountsDistinctIds) {
   const Job job = JobOf(kDeepFm);
   const auto explainer = Explainer::Create(job);
   ASSERT_TRUE(explainer.ok()) << explainer.status();
-  // Every lane has the ids 1 to 30 and its own number once each, in 8 examples of 30 slots.
+  // Each lane has the ids 1 to 30 and its own number once each, in 8 examples of 30 slots.
   std::vector<IdBatch> ids(8);
   BatchInput input(8);
   for (int lane = 0; lane < 8; ++lane) {
@@ -208,7 +209,7 @@ TEST(ExplainTest, RowsAheadOfTheirUseTakeRoomForTheNextBatch) {
   const v1::Explanation plain = ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false"}));
   const v1::Explanation ahead =
       ExplanationOf(JobOf(kDeepFm, {"distribute.sync=false", "distribute.prefetch_rows=true"}));
-  // A trainer's 32 examples of 30 slots: an id and its place in either table, an end of each slot in each of four
+  // 32 examples of 30 slots for a trainer: an id and its place in each table, an end of each slot in each of four
   // lanes; rows of 4 and of 1 float with their ids.
   const int64_t ids = 32 * 30;
   EXPECT_EQ(plain.trainer(0).memory().step(), ids * (8 + 16) + ids * (8 + 4));
@@ -227,7 +228,7 @@ TEST(ExplainTest, OtherChoicesAreComparedWithTheJobs) {
   ASSERT_TRUE(by_change.contains("distribute.servers=4"));
   ASSERT_TRUE(by_change.contains("distribute.slice_var_up=false"));
   ASSERT_TRUE(by_change.contains("distribute.memory_optimize=true"));
-  // What is said of another choice is what that job says of itself.
+  // The comparison with another choice agrees with the explanation of a job that makes that choice.
   for (const auto& [change, alternative] : by_change) {
     const v1::Explanation other = ExplanationOf(JobOf(kDeepFm, {change}));
     EXPECT_THAT(alternative.balance().bytes(), DoubleNear(other.balance().bytes(), 1e-9)) << change;
@@ -250,7 +251,7 @@ TEST(ExplainTest, ScriptsReadIt) {
   EXPECT_THAT(*json, HasSubstr("\"bytes_at_rest\""));
 }
 
-// Names of elements that are opened and not closed again, "" when the markup is balanced.
+// Returns the names of elements that are opened and not closed, "" if the markup is balanced.
 std::string Unbalanced(const std::string& html) {
   const std::set<std::string> alone = {"meta", "!DOCTYPE"};
   std::vector<std::string> open;
@@ -281,7 +282,7 @@ TEST(ExplainTest, ThePageNeedsNothingButItself) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
   }
   EXPECT_THAT(page, HasSubstr("&lt;deep &amp; &quot;fm&quot;&gt;"));
-  // The placement and the programs are drawn.
+  // The page draws the placement and the programs.
   for (const v1::ExplainedServer& server : e.server()) {
     for (const v1::ExplainedBlock& block : server.block())
       EXPECT_THAT(page, HasSubstr("<title>" + block.name() + " ["));

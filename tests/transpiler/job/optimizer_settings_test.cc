@@ -1,5 +1,5 @@
-// What an optimizer of the job says beside its rule: schedule, clip, decay, single parameters; as operators, in their
-// places.
+// Settings of an optimizer beside its rule (schedule, clip, decay, single parameters) and the operators that they
+// become.
 #include <string>
 #include <vector>
 
@@ -41,7 +41,7 @@ TEST(OptimizerSettingsTest, StandInFrontOfTheUpdatesInOrder) {
   const absl::StatusOr<Programs> single = BuildSingleMachine(JobOf(Text(kAll)));
   ASSERT_TRUE(single.ok()) << single.status();
   const v1::BlockDesc& block = single->main.blocks(0);
-  // One rate with a factor, in order of parameters, and one without.
+  // One rate with a factor, in the order of parameters, and one without.
   EXPECT_THAT(OpsOf(block, v1::LR_SCHEDULE), ElementsAre("lr_cosine", "lr_warm_up", "lr_rate", "lr_rate", "lr_count"));
   EXPECT_THAT(OpsOf(block, v1::OPTIMIZE, "deep.0.w"), ElementsAre("clip", "sgd"));
   EXPECT_THAT(OpsOf(block, v1::OPTIMIZE, "out.w"), ElementsAre("decay", "sgd"));
@@ -67,7 +67,7 @@ TEST(OptimizerSettingsTest, RunOnServersAndNowhereElse) {
     ASSERT_NE(lr_block, nullptr);
     EXPECT_THAT(Types(server->main, lr_block->block()),
                 ElementsAre("lr_cosine", "lr_warm_up", "lr_rate", "lr_rate", "lr_count"));
-    // What lives across steps is the server's, the rest the block's.
+    // Variables that live across steps are in block 0, temporary ones in the block of the schedule.
     EXPECT_NE(FindVar(server->main.blocks(0), "learning_rate.step"), nullptr);
     EXPECT_EQ(FindVar(server->main.blocks(0), "learning_rate.warm_up"), nullptr);
     EXPECT_THAT(Types(server->main, 1)[0], "merge");
@@ -96,9 +96,9 @@ TEST(OptimizerSettingsTest, SegmentsOfATableAreUpdatesOfItsColumns) {
               HasSubstr("vectors <- ftrl(Param=vectors, Grad=vectors@GRAD, LearningRate=vectors.0.learning_rate)"));
   EXPECT_THAT(program, HasSubstr("columns=[1, 4] after=6 initializer=initializer { gaussian { stddev: 0.125 } }"));
   EXPECT_THAT(program, HasSubstr("bound(Param=vectors) max=2.0"));
-  // Two of ftrl, three of adagrad, the count of steps.
+  // Two floats of ftrl, three of adagrad, and the count of steps.
   EXPECT_EQ(transpiled.plan().tables(0).state_width(), 6);
-  // Nothing is lost on the way through a file.
+  // The text form keeps everything.
   const auto read = ParseProgramText(program, "server.program");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ProgramText(*read), program);
@@ -120,7 +120,7 @@ TEST(OptimizerSettingsTest, ValuesOf16BitsAreTheTablesTypeAndBoundsAreAmongThem)
   const std::string program = ProgramText(server->main);
   EXPECT_THAT(program, HasSubstr("var vectors table float16 [-1, 4]"));
   EXPECT_THAT(program, HasSubstr("bound(Param=vectors) min=-0.0999755859375 max=0.0999755859375"));
-  // Nothing of what trainers compute with is of that type.
+  // No variable of the trainers' computation has that type.
   for (const v1::VarDesc& var : transpiled.trainer().main.blocks(0).vars()) {
     EXPECT_TRUE(var.kind() == v1::TABLE || var.dtype() != v1::FLOAT16) << var.name();
   }
@@ -173,7 +173,7 @@ TEST(OptimizerSettingsTest, PatternsMatchAnyCharacters) {
   }
 }
 
-// A user's own: the rate halves every step.
+// A user's own schedule: the rate halves every step.
 REGISTER_OP(lr_halving)
 ({.type = "lr_halving",
   .summary = "lr 2^-t",
@@ -208,7 +208,7 @@ TEST(OptimizerSettingsTest, AScheduleThatReadsWhatOnlyTrainersHaveIsRefused) {
   const absl::StatusOr<Programs> single = BuildSingleMachine(JobOf(Text("schedule { constant {} }")));
   ASSERT_TRUE(single.ok()) << single.status();
   v1::ProgramDesc main = single->main;
-  // The rate hangs on the data.
+  // The rate depends on the data.
   v1::VarDesc* var = main.mutable_blocks(0)->add_vars();
   var->set_name("odd");
   var->add_dims(-1);

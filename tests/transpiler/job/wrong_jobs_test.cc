@@ -1,4 +1,4 @@
-// Wrong jobs and programs, each with its whole message: place, thing, expected, got, the way out.
+// Wrong jobs and programs, each with its whole message: place, object, expected, found, the way out.
 #include <fstream>
 #include <ostream>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 struct Wrong {
   const char* name;
-  // What of kDeepFm is replaced by what.
+  // Text of kDeepFm and its replacement.
   const char* from;
   const char* to;
   const char* message;
@@ -412,7 +412,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ------------------------------------------------------------------------------------------------------------ programs
 
-// In the text of a program that a job brings: forward, backward and updates. The file's path reads FILE in the message.
+// Edits of the text of a program that a job brings: forward, backward and updates. In messages FILE stands for its
+// path.
 class WrongProgramTest : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongProgramTest, GetsThisMessage) {

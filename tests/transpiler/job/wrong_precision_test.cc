@@ -1,4 +1,4 @@
-// Jobs whose precision or loss scaling cannot be had, each with its whole message.
+// Jobs with impossible precision or loss scaling, each with its whole message.
 #include <fstream>
 #include <ostream>
 #include <string>
@@ -14,7 +14,7 @@ constexpr char kCluster[] = "distribute { servers: 2 trainers: 2 }";
 
 struct Wrong {
   const char* name;
-  // In the place of kCluster.
+  // Replaces kCluster.
   const char* text;
   const char* message;
 };
@@ -78,7 +78,7 @@ TEST(PrecisionTest, EveryOneFitsADevice) {
   }
 }
 
-// A program that seeds backward in its own way, whose gradients would be divided by a scale that they do not have.
+// The program seeds backward in its own way, so its gradients would be divided by a scale that they do not have.
 TEST(LossScalingTest, ASeedThatIsNotScaledIsRefused) {
   const std::string path = ::testing::TempDir() + "/seeded.program";
   std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main),
@@ -93,7 +93,7 @@ TEST(LossScalingTest, ASeedThatIsNotScaledIsRefused) {
             "reads loss 'ctr.loss': leave backward out of the program, or loss_scaling out of the job");
 }
 
-// What a running average measures is no gradient, and is not divided by the scale.
+// The input of a running average is not a gradient and must not be divided by the scale.
 TEST(LossScalingTest, SendsOfRunningAveragesAreMarked) {
   const std::string text = Replaced(kDeepFm, "layer { name: \"out\" fc { input: \"deep\" size: 1 } }",
                                     "layer { name: \"norm\" batch_norm { input: \"deep\" } }\n"

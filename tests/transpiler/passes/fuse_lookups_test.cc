@@ -1,4 +1,4 @@
-// Look-ups written where they are joined: which chains become one op, and which stay.
+// Look-ups that write directly into the matrix that joins them: which chains of ops become one op, and which stay.
 #include "transpiler/passes/passes.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Wide & Deep: nothing but the tower reads what is looked up.
+// Wide & Deep: only the tower reads the looked up rows.
 std::string WideAndDeep() {
   std::string text = Replaced(kDeepFm, "  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n", "");
   return Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\"");
@@ -33,7 +33,7 @@ absl::StatusOr<bool> Fuse(const Job& job, Programs* programs) {
   return pass == passes.end() ? absl::NotFoundError("no pass fuse_lookups") : pass->run(job, programs);
 }
 
-// The trainer's program as it is before and after the pass.
+// The trainer's program before and after the pass.
 struct Both {
   v1::ProgramDesc before, after;
   bool changed = false;
@@ -59,7 +59,7 @@ Both Fused(const Job& job) {
   return {};
 }
 
-// The line of the only op of a type.
+// Returns the text of the only op of a type.
 std::string Line(const v1::ProgramDesc& program, std::string_view type) { return OpText(OnlyOp(program, type)); }
 
 bool Declares(const v1::ProgramDesc& program, std::string_view name) {
@@ -81,9 +81,9 @@ TEST(FuseLookupsTest, TheChainIsOneOpAndItsGradientOne) {
     EXPECT_TRUE(Declares(both.before, gone)) << gone;
     EXPECT_FALSE(Declares(both.after, gone)) << gone;
   }
-  // The sum of numbers is joined with nothing.
+  // The look-up of weights is joined with nothing, so it stays.
   EXPECT_EQ(InputOf(OnlyOp(both.after, "lookup_rows"), "Rows"), "weights@ROWS");
-  // The gradient leaves behind the op that makes it.
+  // The gradient is sent right after the op that makes it.
   const v1::ProgramDesc trainer = TranspiledOf(JobOf(WideAndDeep())).trainer().main;
   const auto& ops = trainer.blocks(0).ops();
   for (int i = 0; i < ops.size(); ++i) {
@@ -117,7 +117,7 @@ TEST(FuseLookupsTest, AFactorisationMachineReadsTheJoinedMatrix) {
 }
 
 TEST(FuseLookupsTest, FactorisationMachinesOfSeveralTables) {
-  // The second machine's fields stand behind the dense values, and it reads them behind the concat.
+  // The fields of the second machine come after the dense values, and it reads them after the concat.
   std::string text =
       Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" } }\n",
                "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
@@ -127,7 +127,7 @@ TEST(FuseLookupsTest, FactorisationMachinesOfSeveralTables) {
   text =
       Replaced(text, "table { name: \"weights\"",
                "table { name: \"others\" width: 3 is_sparse: true is_distributed: true }\ntable { name: \"weights\"");
-  // Its look-up stands behind the first machine, which would read the matrix before it is joined.
+  // Its look-up comes after the first machine, which would then read the matrix before it is joined.
   EXPECT_THAT(Types(Fused(JobOf(text)).after), Contains("sum"));
 
   text = Replaced(text, "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n", "");
@@ -151,7 +151,7 @@ TEST(FuseLookupsTest, FactorisationMachinesOfSeveralTables) {
 }
 
 TEST(FuseLookupsTest, AMachineWhoseResultIsJoinedStaysBeforeTheMatrix) {
-  // `fm` is an input of the concat: the matrix cannot be joined before it is there.
+  // `fm` is an input of the concat, so the matrix cannot be joined before `fm` has run.
   std::string text = Replaced(kDeepFm, "input: \"fields\" input: \"dense\"", "input: \"fields\" input: \"fm\"");
   text = Replaced(text, "input: \"wide\" input: \"fm\"", "input: \"wide\"");
   const Both both = Fused(JobOf(text));
@@ -173,14 +173,14 @@ TEST(FuseLookupsTest, AMachineDoesNotReadAMatrixThatIsWrittenAgain) {
 }
 
 TEST(FuseLookupsTest, WhatSomethingElseReadsStays) {
-  // Dot interactions of the fields beside the factorisation machine.
+  // Dot interactions of the fields, beside the factorisation machine.
   const std::string more = Replaced(kDeepFm, "layer { name: \"input\" concat { input: \"fields\"",
                                     "layer { name: \"dots\" dot_interaction { input: \"fields\" } }\n"
                                     "  layer { name: \"input\" concat { input: \"dots\" input: \"fields\"");
   const Both stays = Fused(JobOf(more));
   EXPECT_FALSE(stays.changed);
   EXPECT_EQ(ProgramText(stays.after), ProgramText(stays.before));
-  // Of the two that this concat joins the first goes into the logit, too.
+  // This concat joins two variables, of which `wide` goes into the logit too.
   std::string text = Replaced(WideAndDeep(), "layer { name: \"out\"",
                               "layer { name: \"both\" concat { input: \"wide\" input: \"deep\" } }\n"
                               "  layer { name: \"out\"");
@@ -201,7 +201,7 @@ TEST(FuseLookupsTest, PooledLookUpsStandWhereTheyWereAmongTheOthers) {
   EXPECT_THAT(OpText(op), HasSubstr("Ids=[cat, cat]"));
   EXPECT_THAT(OpText(op), HasSubstr("X=[scaled, dense]) poolings=[\"mean\", \"none\"] padded=[1, 0]"));
   EXPECT_THAT(FindAttr(op, "dense_at")->ints().v(), ElementsAre(0, 2));
-  // Both gradients of one table are still added up, in their order; the one of `dense` is not wanted.
+  // Both gradients of one table are still added in their order; the gradient of `dense` is not wanted.
   EXPECT_THAT(FindAttr(grad, "lookup_begins")->ints().v(), ElementsAre(5, 15));
   EXPECT_THAT(FindAttr(grad, "dense_begins")->ints().v(), ElementsAre(0));
   EXPECT_THAT(FindAttr(grad, "dense_sizes")->ints().v(), ElementsAre(5));
@@ -209,7 +209,7 @@ TEST(FuseLookupsTest, PooledLookUpsStandWhereTheyWereAmongTheOthers) {
   EXPECT_EQ(OpText(OnlyOp(both.after, "sum")), OpText(OnlyOp(both.before, "sum")));
 }
 
-// Several variables of ids in one layer are joined slot by slot first.
+// Several ids variables in one layer are joined slot by slot first.
 constexpr char kSlots[] = R"(name: "slots"
 data {
   train { files: "t.txt" }
@@ -262,7 +262,7 @@ TEST(FuseLookupsTest, ASequenceStays) {
   EXPECT_THAT(Line(both.after, "lookup_concat_grad"), HasSubstr("X@GRAD=input.flat1@GRAD"));
 }
 
-// What the job names for the CPU would have another name.
+// A fused op has another name than the op that the job puts on the CPU, so the job's choice would be lost.
 TEST(FuseLookupsTest, WhatIsToRunOnTheCpuStays) {
   for (const char* op : {"concat", "lookup_rows_grad"}) {
     Job job = JobOf(WideAndDeep());
@@ -287,7 +287,7 @@ TEST(FuseLookupsTest, WithoutBackwardOnlyTheForwardIsFused) {
   EXPECT_THAT(Types(programs.main), Not(Contains("lookup_concat_grad")));
 }
 
-// As it is before the pass, without backward and updates.
+// Returns the program before the pass, without backward and updates.
 Programs ForwardOf(const std::string& text) {
   Programs programs;
   programs.main = Fused(JobOf(text)).before;
@@ -297,7 +297,7 @@ Programs ForwardOf(const std::string& text) {
 }
 
 TEST(FuseLookupsTest, AMachineThatReadsBeforeTheLastLookUpStays) {
-  // `more` is looked up behind `fm`, and goes into the matrix beside what that reads.
+  // `more` is looked up after `fm` and goes into the same matrix as the rows that `fm` reads.
   const std::string text = Replaced(kDeepFm, "  layer { name: \"input\" concat { input: \"fields\"",
                                     "  layer { name: \"more\" embedding { ids: \"cat\" table: \"others\" } }\n"
                                     "  layer { name: \"fm2\" fm_interaction { input: \"more\" } }\n"
@@ -324,7 +324,7 @@ TEST(FuseLookupsTest, AMachineWhoseResultIsJoinedStaysWithoutBackwardToo) {
 }
 
 TEST(FuseLookupsTest, TheOnlyLookUpOfTheMatrixMayBeTheFirstOp) {
-  // Rows that are fed, so that nothing fetches them.
+  // The rows are fed, so no op fetches them.
   Programs programs = ForwardOf(kDeepFm);
   FilterOps(programs.main.mutable_blocks(0), [](const v1::OpDesc& op) { return op.type() != "prefetch"; });
   const absl::StatusOr<bool> changed = Fuse(JobOf(kDeepFm), &programs);
@@ -337,7 +337,7 @@ TEST(FuseLookupsTest, TheOnlyLookUpOfTheMatrixMayBeTheFirstOp) {
   EXPECT_EQ(types[2], "fm_interaction");
 }
 
-// Fuses a program in which another op reads `gradient`, and expects it unchanged.
+// Fuses a program in which another op reads `gradient`, and expects no change.
 void ExpectNothingFusedBesideAReaderOf(const std::string& gradient) {
   Programs programs;
   programs.main = Fused(JobOf(WideAndDeep())).before;
@@ -356,7 +356,7 @@ TEST(FuseLookupsTest, APieceOfTheGradientThatIsReadTwiceStays) {
   ExpectNothingFusedBesideAReaderOf("input.flat0@GRAD");
 }
 
-// Its reshape_grad reads the fields' dims, so forward stays, too.
+// Its reshape_grad reads the dims of `fields`, so the forward ops stay too.
 TEST(FuseLookupsTest, AGradientThatIsReadTwiceStays) { ExpectNothingFusedBesideAReaderOf("fields@GRAD"); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a user may bring: models of layers, and programs in every stage, with parameters that nothing updates, that are
-// read several times, or that never change.
+// Inputs of users: models of layers, and programs in every stage, with parameters that nothing updates, that are read
+// several times, or that never change.
 #include <fstream>
 #include <map>
 #include <set>
@@ -35,7 +35,7 @@ optimizer { adam {} }
 distribute { servers: 2 trainers: 2 }
 )";
 
-// All programs of all processes, as text.
+// Returns all programs of all processes as text.
 std::string All(const Transpiled& t) {
   std::string text = absl::StrCat(ProgramText(t.trainer().main), ProgramText(t.trainer().startup));
   for (int s = 0; s < t.plan().servers(); ++s) {
@@ -52,7 +52,7 @@ std::vector<std::string> Parameters(const v1::Plan& plan) {
   return names;
 }
 
-// The single-machine program of kModel with its updates, edited.
+// Transpiles the single-machine program of kModel with its updates after the edits.
 Transpiled Brought(const std::vector<std::pair<std::string, std::string>>& edits, const std::string& job = kModel) {
   static int files = 0;
   std::string text = ProgramText(BuildSingleMachine(JobOf(job))->main);
@@ -66,7 +66,7 @@ Transpiled Brought(const std::vector<std::pair<std::string, std::string>>& edits
 
 class StageTest : public ::testing::TestWithParam<const char*> {};
 
-// Forward only, with backward, with updates, in each format: the programs are those of the layers.
+// A program with forward only, with backward, or with updates, in each format, gives the same result as the layers.
 TEST_P(StageTest, AProgramOfAnyStageGivesTheProgramsOfTheModel) {
   const Job job = JobOf(kModel);
   PassTrace trace{.stop_after = GetParam()};
@@ -91,7 +91,7 @@ TEST(InputTest, AParameterThatNoOptimizerMeetsStaysWithTheTrainer) {
   const std::string line = text.substr(at, text.find('\n', at) + 1 - at);
   const Transpiled t = Brought({{line, ""}});
   EXPECT_THAT(Parameters(t.plan()), ElementsAre("deep.w", "out.b", "out.w"));
-  // It keeps its initial value, which the trainer makes itself; its gradient is computed and goes nowhere.
+  // deep.b keeps its initial value, which the trainer makes itself; its gradient is computed and not sent.
   EXPECT_EQ(OutputOf(OnlyOp(t.trainer().startup, "fill_constant"), "Out"), "deep.b");
   for (const v1::OpDesc& op : t.trainer().main.blocks(0).ops()) {
     if (op.type() != "send" && op.type() != "recv") continue;
@@ -120,7 +120,7 @@ TEST(InputTest, ATableThatIsNotTrainableIsServedAndNeverUpdated) {
   }
 }
 
-// One table read four times: by two variables, twice each, with other poolings.
+// One table that is read four times: by two variables, twice each, with different poolings.
 struct Kind {
   const char* name;
   const char* table;
@@ -150,7 +150,7 @@ distribute { servers: 2 }
 )");
   const Transpiled t = TranspiledOf(JobOf(text));
   const v1::ProgramDesc& main = t.trainer().main;
-  // Four gradients become one, and leave once.
+  // Four gradients are summed and sent once.
   int sends = 0, sums = 0;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
     for (const v1::ParamGrad& pair : op.param_grads()) sends += op.type() == "send" && pair.param() == "t";
@@ -161,7 +161,7 @@ distribute { servers: 2 }
   EXPECT_EQ(sends, 1);
   EXPECT_EQ(sums, 1);
   if (std::string(GetParam().name) == "Dense") return;
-  // Rows come once for each variable that holds ids.
+  // Rows are fetched once for each ids variable.
   const v1::OpDesc prefetch = OnlyOp(main, "prefetch");
   EXPECT_EQ(FindAttr(prefetch, "row_tables")->strings().v_size(), 1);
   EXPECT_THAT(prefetch.inputs(0).vars(), ElementsAre("a", "b"));
@@ -185,7 +185,7 @@ TEST(InputTest, SeveralLossesAreSeededWithTheirWeights) {
   EXPECT_THAT(seeds, UnorderedElementsAre(std::pair("ease.loss", 0.25), std::pair("sigmoid_cross_entropy.loss", 1.0)));
   EXPECT_THAT(OnlyOp(t.trainer().main, "send_barrier").inputs(0).vars(),
               ElementsAre("ease.loss", "sigmoid_cross_entropy.loss"));
-  // Both reach the tower: its gradient is their sum, sent once.
+  // Both losses reach the tower: its gradient is their sum and is sent once.
   EXPECT_THAT(Parameters(t.plan()), ElementsAre("deep.b", "deep.w", "other.b", "other.w", "out.b", "out.w"));
 }
 
@@ -197,7 +197,7 @@ TEST(InputTest, AParameterThatNoLossReachesIsRefusedByName) {
             "job.textproto:8:3: no loss depends on parameter 'aside.b': it would never change");
 }
 
-// In a program with its own backward the same layer is the user's business: it stays as it is.
+// In a program with its own backward the same layer is left as it is.
 TEST(InputTest, InAProgramWithUpdatesItIsTheUsersBusiness) {
   const Transpiled t = Brought({{"  Out=out <- fc(X=deep, W=out.w, Bias=out.b)",
                                  "  Out=aside <- fc(X=deep, W=aside.w) activation=\"identity\"\n"

@@ -1,4 +1,4 @@
-// distribute.memory_optimize: what shares, what does not, and who decides.
+// distribute.memory_optimize: which variables share buffers and which do not.
 
 #include "transpiler/passes/share_buffers.h"
 
@@ -49,12 +49,12 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
   ASSERT_TRUE(buffers.ok());
   std::set<std::string> sharing;
   for (const auto& [name, buffer] : *buffers) sharing.insert(name);
-  // Views, of the data, of the loss, of the whole step, of another kind.
+  // None of these may share: views, data, variables of the loss or of the whole step, other kinds.
   for (const char* name : {"deep.0.w@GRAD.block0", "dense", "label", "ctr.loss", "ctr.prediction", "vectors@ROWS",
                            "vectors@GRAD", "cat@INDEX.vectors", "deep.0.w"}) {
     EXPECT_THAT(sharing, Not(Contains(name)));
   }
-  // No two live at once: from first write to last read.
+  // Variables of one buffer never live at once, from first write to last read.
   std::map<std::string, std::pair<int, int>> lives;
   for (int i = 0; i < main.blocks(0).ops_size(); ++i) {
     for (const std::string& name : sharing) {
@@ -62,7 +62,7 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
       if (Reads(main.blocks(0).ops(i), name)) lives.at(name).second = i;
     }
   }
-  // What is sent, or cut into views that are, may take memory but gives none away.
+  // A gradient that is sent, or cut into views that are, may take over a buffer but never gives it away.
   for (const char* name : {"deep.0.w@GRAD", "deep.0.b@GRAD", "out.w@GRAD"}) {
     if (sharing.contains(name)) lives.at(name).second = main.blocks(0).ops_size();
   }
@@ -70,7 +70,7 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
   for (const auto& [a, buffer] : *buffers) {
     for (const auto& [b, other] : *buffers) {
       if (a == b || buffer != other) continue;
-      // An op in place may take over where the other ends.
+      // An in-place op may take over the buffer in the op where the other variable ends.
       EXPECT_TRUE(lives.at(a).second <= lives.at(b).first || lives.at(b).second <= lives.at(a).first)
           << a << " and " << b;
     }
@@ -80,7 +80,8 @@ TEST(ShareBuffersTest, OnlyWhatIsDeadGivesItsMemoryAway) {
 TEST(ShareBuffersTest, WhatIsMadeOnceForAllLanesKeepsItsMemory) {
   Programs programs = TranspiledOf(JobOf(kDeepFm)).trainer();
   v1::BlockDesc* const block = programs.main.mutable_blocks(0);
-  // From a parameter `first` is made, from that `second`; from what a lane has `mine`, from that `last`.
+  // `first` is computed from a parameter and `second` from `first`; `mine` from a variable of the lane, `last` from
+  // `mine`.
   const auto scale = [&](const char* from, const char* to, const char* like, v1::OpRole role) {
     v1::VarDesc var = *FindVar(*block, like);
     var.set_name(to);
@@ -120,7 +121,7 @@ TEST(ShareBuffersTest, ServersAreAsTheyWere) {
     EXPECT_EQ(with.Server(s)->main.SerializeAsString(), without.Server(s)->main.SerializeAsString());
     EXPECT_EQ(with.Server(s)->startup.SerializeAsString(), without.Server(s)->startup.SerializeAsString());
   }
-  // Yet all processes agree on it.
+  // All processes must agree on the setting nevertheless.
   EXPECT_EQ(
       FirstDifference(PlanText(JobOf(kDeepFm, Optimized()), with.plan()), PlanText(JobOf(kDeepFm), without.plan())),
       "distribute.memory_optimize: true here, false there");

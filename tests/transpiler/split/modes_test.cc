@@ -1,4 +1,4 @@
-// What each mode leaves in the programs, and which settings contradict each other.
+// Ops of each mode in the programs, and settings that contradict each other.
 #include "framework/graph/training_mode.h"
 
 #include <string>
@@ -63,7 +63,7 @@ TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
   EXPECT_TRUE(ModeOf(transpiled.trainer().main).prefetch_rows());
   EXPECT_FALSE(ModeOf(Mode(async).trainer().main).prefetch_rows());
   EXPECT_EQ(ProgramText(Server(transpiled, 0)), ProgramText(Server(Mode(async), 0)));
-  // The plan says so.
+  // The plan shows the setting.
   const Job job = JobOf(kDeepFm, {async[0], "distribute.prefetch_rows=true"});
   EXPECT_THAT(ExplainPlan(job, transpiled.trainer().main), HasSubstr(", rows a batch ahead of their use\n"));
   EXPECT_THAT(FirstDifference(PlanText(JobOf(kDeepFm, async), transpiled.plan()), PlanText(job, transpiled.plan())),
@@ -122,12 +122,12 @@ TEST(ModesTest, GeoTrainersCarryTheUpdatesAndServersAddDifferences) {
             transpiled.plan().blocks_size() + transpiled.plan().tables_size());
   EXPECT_EQ(main.blocks_size(), static_cast<int>(mode.geo().blocks().size()) + 1);
   for (const int32_t b : mode.geo().blocks()) EXPECT_EQ(Types(main, b)[0], "merge");
-  // Initial values of all of them, states too, stand in a block of their own, which the trainer does not run.
+  // Initial values of all blocks, states included, are made in a separate block that the trainer does not run.
   const v1::ProgramDesc& startup = transpiled.trainer().startup;
   ASSERT_EQ(startup.blocks_size(), 2);
   EXPECT_GT(startup.blocks(1).ops_size(), transpiled.plan().blocks_size());
   for (const std::string& type : Types(startup)) EXPECT_NE(type, "fill_constant");
-  // Servers: w -= -1 * difference, without state.
+  // Servers apply w -= -1 * difference, without state.
   for (int s = 0; s < 2; ++s) {
     const v1::ProgramDesc server = Server(transpiled, s);
     for (int b = 1; b < server.blocks_size(); ++b) EXPECT_THAT(Types(server, b), ElementsAre("merge", "sgd"));
@@ -145,7 +145,7 @@ TEST(ModesTest, GeoTrainersCarryTheUpdatesAndServersAddDifferences) {
   }
 }
 
-// Programs of every mode can be dumped, read back and run by trainer and pserver.
+// Programs of every mode can be dumped, read back, and run by trainer and pserver.
 TEST(ModesTest, ProgramsOfEveryModeReadBackAndFitTheirJob) {
   const std::vector<std::vector<std::string>> modes = {
       {"train.accumulate_steps=2"},

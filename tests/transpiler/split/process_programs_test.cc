@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Writes text to a fresh file of the test; the path.
+// Writes text to a file of the test and returns its path.
 std::string File(const std::string& name, const std::string& text) {
   const std::string path = ::testing::TempDir() + "/" + name;
   std::ofstream(path) << text;
@@ -32,7 +32,7 @@ std::string ServerError(int server, const std::string& text) {
   return std::string(programs.status().message());
 }
 
-// Drops the line that holds `part`.
+// Removes the line that contains `part`.
 std::string WithoutLine(std::string text, const std::string& part) {
   const size_t at = text.find(part);
   EXPECT_NE(at, std::string::npos) << part;
@@ -118,7 +118,7 @@ TEST(ProcessProgramsTest, ABlockThatNothingUpdatesIsNamed) {
               HasSubstr("optimize block of 'deep.0.b' is missing"));
 }
 
-// Startup programs are held to the same rules, with the main program that is made or given.
+// Startup programs are checked by the same rules, together with the main program, made or given.
 TEST(ProcessProgramsTest, ABlockThatAStartupFileForgetsIsNamed) {
   const std::string text = ProgramText(TranspiledOf(JobOf(kDeepFm)).Server(0)->startup);
   const std::string file = File("forgets.program", WithoutLine(text, "Out=out.w <- xavier"));
@@ -135,7 +135,7 @@ TEST(ProcessProgramsTest, AParameterThatATrainersStartupFileForgetsIsNamed) {
             file + ": received_once: recv of the startup program of block 'out.w' is missing");
 }
 
-// A waits rule between files: the trainer would wait for itself.
+// A waits rule across files: the trainer would wait for itself.
 TEST(ProcessProgramsTest, ACycleOfWaitsIsNamed) {
   std::string text = TrainerText();
   const size_t at = text.find("  send_barrier("), end = text.find('\n', at) + 1;
@@ -203,7 +203,7 @@ TEST(ProcessProgramsTest, ABroughtTableMayHaveValuesOf16BitsButNotInGeo) {
   const std::string head = model.substr(0, model.find("model {")) + "program: \"" + file + "\"\n";
   const Transpiled brought = TranspiledOf(JobOf(head + "distribute { servers: 2 trainers: 2 }"));
   EXPECT_EQ(ProgramText(brought.Server(1)->main), ProgramText(TranspiledOf(made).Server(1)->main));
-  // What the job says of it fits.
+  // A job that repeats the program's settings of the table fits.
   TranspiledOf(
       JobOf(head + "table { name: \"vectors\" width: 4 is_sparse: true is_distributed: true storage: FLOAT16 }"));
   const auto job = ParseJob(head + "distribute { sync: false geo { every_steps: 2 } }", "job.textproto", {});

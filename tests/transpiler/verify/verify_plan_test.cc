@@ -1,4 +1,4 @@
-// Programs that someone has broken, one way or more for every rule of transpiler/verify/verify_plan.h.
+// Broken programs, at least one for every rule of transpiler/verify/verify_plan.h.
 #include "transpiler/verify/verify_plan.h"
 
 #include <string>
@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Beside kDeepFm's dense and distributed parameters, a table whose rows are fetched: 1000 rows over two servers.
+// Adds a table whose rows are fetched to kDeepFm's dense and distributed parameters: 1000 rows over two servers.
 std::string WithFetchedTable() {
   std::string text = Replaced(
       kDeepFm, "layer { name: \"fm\"",
@@ -37,7 +37,7 @@ const Transpiled& Good() {
   return *good;
 }
 
-// A trainer and server 0 of two.
+// Programs of a trainer and of server 0 of two.
 struct Set {
   Programs trainer, server;
 };
@@ -70,17 +70,17 @@ void Drop(v1::ProgramDesc* program, const std::string& text) {
   }
 }
 
-// Puts a copy of the op at the end of block 0.
+// Appends a copy of the op to block 0.
 void Again(v1::ProgramDesc* program, const std::string& text) {
   const v1::OpDesc copy = *OpOf(program, text);
   *program->mutable_blocks(0)->add_ops() = copy;
 }
 
-// Makes the program one of a job with distribute.prefetch_rows.
+// Marks prefetch as running ahead, like distribute.prefetch_rows.
 void Ahead(v1::ProgramDesc* program) { MutableMode(program)->set_prefetch_rows(true); }
 
 v1::PlacedBlock* BlockOf(Set* set, const std::string& name) {
-  // The plan stands in all four programs; breaking it means breaking it everywhere.
+  // All four programs have a copy of the plan; a test breaks the trainer's, which is checked first.
   for (v1::PlacedBlock& block : *set->trainer.main.mutable_plan()->mutable_blocks()) {
     if (block.name() == name) return &block;
   }
@@ -88,7 +88,7 @@ v1::PlacedBlock* BlockOf(Set* set, const std::string& name) {
   return set->trainer.main.mutable_plan()->mutable_blocks(0);
 }
 
-// As processes do it: each program, then trainer, server, both.
+// Verifies in the order of processes: each program, then trainer, server, both together.
 absl::Status Verified(const Set& set) {
   for (const v1::ProgramDesc* each : {&set.trainer.main, &set.trainer.startup, &set.server.main, &set.server.startup}) {
     const absl::Status verified = VerifyProgram(*each);
@@ -103,7 +103,7 @@ absl::Status Verified(const Set& set) {
 struct Broken {
   const char* name;
   void (*edit)(Set* set);
-  // How its message begins: the rule and the names.
+  // Beginning of the message: the rule and the names.
   const char* message;
 };
 
@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(
                "server 0"}),
     NameOf);
 
-// The same through the passes: what a pass breaks is found behind it, and the pass is named.
+// Passes verify too: the message names the pass after which the program is broken.
 TEST(VerifyPlanTest, ThePassThatBreaksIsNamed) {
   const Job job = JobOf(kDeepFm);
   const Pass loses_a_send{"loses_a_send", [](const Job&, Programs* programs) -> absl::StatusOr<bool> {
@@ -398,7 +398,7 @@ TEST(VerifyPlanTest, APlacementWithoutAnOwnerIsNamed) {
             "after pass forgets: owned: parameter 'out.w' is updated and no server owns it");
 }
 
-// What one server's program gets wrong is seen from the trainer's side.
+// The trainer's check finds what one server's program lacks.
 TEST(VerifyPlanTest, ATableThatAServerDoesNotUpdateIsNamed) {
   Set set{Good().trainer(), *Good().Server(0)};
   v1::BlockDesc* served = set.server.main.mutable_blocks(0);
