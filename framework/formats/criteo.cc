@@ -25,7 +25,7 @@ namespace {
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 constexpr uint64_t kBytes = 0x0101010101010101ULL;  // times b: b in every byte
 
-// Eight hexadecimal digits at once, the first in the lowest byte. False when one is none.
+// Reads eight hexadecimal digits at once, the first in the lowest byte. Returns false if a byte is no digit.
 inline bool HexDigits8(uint64_t x, uint32_t* value) {
   const uint64_t letter = (x & (kBytes * 0x40)) >> 6;  // 1 in the bytes with bit 0x40: letters, if valid
   const uint64_t letters = letter * 0xFF;
@@ -42,12 +42,12 @@ inline bool HexDigits8(uint64_t x, uint32_t* value) {
   return true;
 }
 
-// Four words of eight hexadecimal digits, as HexDigits8 reads them. What is none sets *bad.
+// Reads four words of eight hexadecimal digits, as HexDigits8 does. Sets *bad if a byte is no digit.
 inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
   __m128i valid = _mm_set1_epi8(-1);
   const auto pairs = [&](uint64_t first, uint64_t second) {
     const __m128i x = _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
-    // Distances from '0' and from 'a', shifted so that a signed comparison sees what is below as large.
+    // Distances from '0' and from 'a'. `sign` makes the signed comparisons unsigned, so that a byte below is far away.
     const __m128i digit = _mm_sub_epi8(x, _mm_set1_epi8('0'));
     const __m128i letter = _mm_sub_epi8(_mm_or_si128(x, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
     const __m128i sign = _mm_set1_epi8(-128);
@@ -56,7 +56,7 @@ inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
     valid = _mm_and_si128(valid, _mm_or_si128(is_digit, is_letter));
     const __m128i nibbles =
         _mm_or_si128(_mm_and_si128(is_digit, digit), _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
-    // Two digits a byte, in every second one.
+    // Combine two digits in every second byte.
     return _mm_and_si128(_mm_or_si128(_mm_slli_epi16(nibbles, 4), _mm_srli_epi16(nibbles, 8)), _mm_set1_epi16(0xFF));
   };
   const __m128i bytes = _mm_packus_epi16(pairs(words[0], words[1]), pairs(words[2], words[3]));
@@ -73,10 +73,10 @@ inline int HexDigit(char c) {
   return -1;
 }
 
-constexpr int kMostFields = 256;  // of a line whose fields are found before they are read
+constexpr int kMostFields = 256;  // of a line that ParseAvx512 reads
 
-// Where the tabs of a line of `size` bytes are, and then its end: `fields` of them in `ends`, which has room for 64
-// more; false when the line has another number of fields.
+// Writes the ends of a line's fields to `ends`: the places of the tabs, then `size`. `ends` has room for 64 more than
+// `fields`. Returns false when the line has another number of fields.
 WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
   const __m512i tab = _mm512_set1_epi8('\t');
   int found = 0;
@@ -93,8 +93,8 @@ WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int
   return found + 1 == fields;
 }
 
-// Eight fields, of those in `there`: their first eight bytes and their sizes. ends[-1] is where the field before the
-// first one ends.
+// Returns the first eight bytes of eight fields, of those in `there`, and sets their sizes. ends[-1] is the end of the
+// field before the first one.
 WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
   const __m512i begins =
       _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
@@ -102,7 +102,8 @@ WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends,
   return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), there, begins, line, 1);
 }
 
-// Whole numbers of up to eight characters, a sign included; what is missing is NaN. False when one is none, or longer.
+// Reads n whole numbers of up to eight characters, a sign included; an empty field is NaN. Returns false if a field is
+// no such number.
 WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, float* out) {
   const __m512i eight = _mm512_set1_epi64(8);
   for (int i = 0; i < n; i += 8) {
@@ -125,8 +126,8 @@ WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, fl
   return true;
 }
 
-// Hexadecimal numbers of up to eight digits: `ids` gets those that are there, and has room for seven more. Their
-// number, or -1 when one is none, or longer.
+// Reads n hexadecimal numbers of up to eight digits. `ids`, with room for seven more, gets those of fields that are not
+// empty, counts[i] whether field i is one. Returns their number, or -1 if a field is no such number.
 WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
   const __m512i eight = _mm512_set1_epi64(8);
   const __m512i zeros = _mm512_set1_epi8('0');
@@ -206,7 +207,7 @@ class CriteoParser : public LineParser {
   }
 
  private:
-  // A line whose numbers are integers of up to eight characters; false leaves it to ParsePlain.
+  // Parses a line whose numbers are integers of up to eight characters. Returns false for lines left to ParsePlain.
   bool ParseFast(std::string_view line, Example* example) const {
     const char* p = line.data();
     const char* const end = p + line.size();
@@ -272,7 +273,7 @@ class CriteoParser : public LineParser {
     return true;
   }
 
-  // The last `size` of eight characters, from 1 to 8, with the digit 0 before them.
+  // Returns the `size` characters at p, from 1 to 8, as the last of eight, with the digit 0 before them.
   static uint64_t ZerosBefore(const char* p, ptrdiff_t size) {
     if (size == 8) return internal::Load8(p);
     return internal::Load8(p) << (64 - 8 * size) | (kBytes * '0') >> (8 * size);
@@ -302,7 +303,7 @@ class CriteoParser : public LineParser {
     return error == std::errc() && stop == tab && std::isfinite(*out);
   }
 
-  // Off the fast path: what is wrong with a line that is wrong.
+  // Returns what is wrong with a line that ParsePlain has refused.
   absl::Status Explain(std::string_view line) const {
     std::vector<std::string_view> fields;
     for (size_t begin = 0;;) {
