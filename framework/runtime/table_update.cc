@@ -36,7 +36,7 @@ std::string RateVariable(const v1::OpDesc& op) {
 
 class TableRule : public RowRule {
  public:
-  // An update with what stands before it, on its columns.
+  // An update and the ops before it that change gradients, on its columns.
   struct Part {
     Columns columns;
     std::vector<std::unique_ptr<RowGradientRule>> before = {};
@@ -120,7 +120,7 @@ class TableRule : public RowRule {
     std::vector<const float*> part_grads;
     std::vector<float> means;
   };
-  // No rule inside comes back here.
+  // Not reentrant: no rule that UpdateIds calls uses this memory.
   static Scratch& GetScratch() {
     static thread_local Scratch scratch;
     return scratch;
@@ -170,7 +170,7 @@ class TableRule : public RowRule {
     for (const auto& rule : behind_) rule->Apply(width, count, s->part_rows.data());
   }
 
-  // One step more for each row; columns that begin with it get their initial values.
+  // Counts a step for each row. Columns whose `after` is reached get their initial values.
   void CountSteps(const int64_t* ids, int64_t n, float* const* rows) const {
     for (int64_t i = 0; i < n; ++i) {
       float& steps = rows[i][steps_at_];
@@ -190,7 +190,7 @@ class TableRule : public RowRule {
   const std::vector<std::unique_ptr<RowValueRule>> behind_;
   const bool has_rates_;
   int64_t most_after_ = 0;
-  int64_t steps_at_ = 0;  // from the row's begin; counts up to most_after_
+  int64_t steps_at_ = 0;  // offset of the step count in a row, in floats; it counts up to most_after_
   mutable std::atomic<int64_t> skipped_{0};
 };
 
