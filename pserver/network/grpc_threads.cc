@@ -16,7 +16,7 @@
 namespace weir {
 namespace {
 
-// Milliseconds are enough where there are threads.
+// Callbacks come within milliseconds if gRPC has its threads; the rest is for a busy machine.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // What callbacks tell, which may come late.
@@ -42,14 +42,15 @@ struct Callbacks {
   }
 };
 
-// Belongs to gRPC until its callback comes.
+// gRPC uses it until its callback has run; without the callback it leaks.
 struct Call {
   grpc::ClientContext context;
   const grpc::ByteBuffer request = ToByteBuffer({});
   grpc::ByteBuffer reply;
 };
 
-// A call that fails at once, whose callback comes on the threads that also run handlers; and a timer.
+// Makes a call that fails at once, whose callback runs on the threads that also run handlers, and sets a timer. Returns
+// whether both callbacks have run.
 bool Try() {
   const auto callbacks = std::make_shared<Callbacks>();
   auto* call = new Call;
