@@ -38,7 +38,7 @@ namespace {
 
 // How often port files are looked for while servers start.
 constexpr absl::Duration kStartTick = absl::Milliseconds(20);
-// How long after "peer lost" the process that is lost may take to end.
+// Time that a process may take to end after another one has ended with "peer lost" because of it.
 constexpr absl::Duration kBlameDelay = absl::Seconds(2);
 // A port number and a newline, or an endpoint.
 constexpr uint64_t kLongestPortFile = 300;
@@ -118,14 +118,14 @@ class Launcher {
 
   bool ending_ = false;
   absl::Time kill_at_ = absl::InfiniteFuture();
-  // Until when somebody else may turn out to be the culprit.
+  // Until then another process may turn out to have failed first.
   absl::Time blame_at_ = absl::InfiniteFuture();
   // When servers that outlive the trainers are a failure.
   absl::Time servers_end_by_ = absl::InfiniteFuture();
 };
 
 absl::Status Launcher::TakeOver() {
-  // Those that came since the start of the program have been held back.
+  // Stop signals that came since the start of the program have been held back (framework/base/stop_signals.h).
   sigset_t set = StopSignalSet();
   sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, nullptr);
@@ -161,7 +161,7 @@ ProfilePart Launcher::ProfilePartOf(Kind kind, int id) const {
   return {absl::StrCat(role, " ", id), JoinPath(options_.log_dir, absl::StrCat("profile.", role, ".", id, ".json"))};
 }
 
-// Flags of both kinds.
+// Returns the flags that servers and trainers have in common.
 std::vector<std::string> Launcher::Settings(int threads) const {
   std::vector<std::string> flags = {"--job=" + options_.job};
   if (threads > 0) flags.push_back(absl::StrCat("--threads=", threads));
@@ -183,7 +183,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   if (!options_.profile.empty()) {
     const std::string part = ProfilePartOf(kind, id).file;
     RETURN_IF_ERROR(RemoveTree(part));
-    // Before what follows --, which may say it differently.
+    // Insert them before the arguments behind --, which may override them.
     command.insert(command.begin() + 1,
                    {"--profile=" + part, "--profile_steps=" + options_.profile_steps, "--profile_table=false"});
   }
@@ -280,7 +280,7 @@ absl::Status Launcher::WaitForServers() {
     OnTimers();
   }
   for (const Member& member : children_) {
-    // Gone already when the server tidies up behind itself.
+    // The server may have removed its file itself.
     if (absl::Status removed = RemoveTree(PortFile(member.id)); !removed.ok()) Say(std::string(removed.message()));
   }
   return absl::OkStatus();
@@ -340,7 +340,7 @@ void Launcher::PollOnce(absl::Time until) {
       if (fd >= 0) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
   }
-  // Rounded up, so that a timer has passed when poll returns; a day is for ever.
+  // Round up, so that a timer has passed when poll returns. A day at most, since poll takes milliseconds as an int.
   const absl::Duration left = std::clamp(until - Clock::Real()->Now(), absl::ZeroDuration(), absl::Hours(24));
   poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
   for (Member& member : children_) member.process->ReadOutput();
@@ -399,7 +399,8 @@ void Launcher::ReapChildren() {
 void Launcher::OnEnd(Member& member) {
   const Ending ending = *member.process->ending();
   const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
-                     // Only a messenger's blame passes on, and only while the others end by themselves.
+                     // The blame passes on only from a process that has lost a peer, and only until the others are
+                     // ended.
                      (!culprit_.has_value() || (blame_at_ != absl::InfiniteFuture() && ending.code() != kExitPeerLost));
   if (blame && !ending_) {
     culprit_ = static_cast<size_t>(&member - children_.data());
