@@ -44,7 +44,8 @@ absl::Span<const int64_t> DimsOf(const v1::VarDesc& var) {
   return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
 }
 
-// The data gives what the program is fed with, as it expects it, to each lane its own.
+// Checks that the data has a column of the right kind, type and width for every variable that the program is fed, and
+// that every lane has a variable of its own for it.
 absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   for (const v1::VarDesc* var : ReadFirst(o.main)) {
     if (var->persistable() || var->kind() == v1::TABLE) continue;
@@ -78,8 +79,8 @@ absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   return absl::OkStatus();
 }
 
-// Every tensor that outlives steps and is read before the program writes it has a value, of the shape that kernels
-// trust.
+// Checks that every tensor that outlives steps, and is read before the program writes it, has a value of the shape that
+// kernels rely on.
 absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
   for (const v1::VarDesc* var : ReadFirst(main)) {
     if (!var->persistable() || var->kind() != v1::DENSE) continue;
@@ -331,7 +332,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
     return train_->RunOps(context, batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size());
   }();
   if (const std::string bad = health_.non_finite(); !bad.empty() && !(explained_ && ran.ok())) {
-    // A step that ended for another reason has no more to say.
+    // An error of another kind does not come from that value.
     if (!ran.ok() && !absl::IsFailedPrecondition(ran)) return ran;
     explained_ = true;
     const std::string where = ExplainNonFinite(run);
