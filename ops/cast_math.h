@@ -1,5 +1,6 @@
-// Arithmetic of cast, for CPU and CUDA: fractions are truncated towards 0, values outside the new type's range become
-// its nearest value, NaN becomes 0 in integer types.
+// Arithmetic of cast, for CPU and CUDA. To an integer: fractions are truncated towards 0, values outside the type's
+// range become its nearest value, NaN becomes 0. To a float: rounded to nearest, infinite outside the range. To bool:
+// true unless 0, so true for NaN.
 #ifndef WEIR_OPS_CAST_MATH_H_
 #define WEIR_OPS_CAST_MATH_H_
 

@@ -45,7 +45,8 @@ absl::Status ElementwiseGradShape(InferContext& ctx) {
   return absl::OkStatus();
 }
 
-// Loops over one inner run, a struct of functions per operator.
+// Loops over one inner run, a struct of functions per operator. "moving": Y has a value for each element of the run;
+// "still": one value for all.
 struct Loops {
   void (*out_moving)(int64_t n, const float* x, const float* y, float* out);
   void (*out_still)(int64_t n, const float* x, float y, float* out);

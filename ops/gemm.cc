@@ -14,7 +14,7 @@ extern "C" void omp_set_num_threads(int threads);
 namespace weir {
 namespace {
 
-// Sets the number of threads per calling thread, because OpenMP keeps it so.
+// Sets the number of threads once for every calling thread: OpenMP keeps it per thread.
 void PrepareThread() {
   static const bool arithmetic_chosen = !ResolvedArithmetic().empty();
   static thread_local const bool alone = [] {

@@ -1,9 +1,9 @@
 // lookup_table: rows of a matrix by the ids of the batch, pooled (ops/lookup.h)
 //
 //   Ids  [B, S] ids
-//   W    [rows, W] f32; ids are in [0, rows). Of a distributed table only the description exists: the transpiler makes
-//        prefetch and lookup_rows of it
-//   Out  [B, S, W], or [B, W], or of a sequence [B, T, W]
+//   W    [rows, width] f32; ids are in [0, rows). Of a distributed table only the description exists: the transpiler
+//        makes prefetch and lookup_rows of it
+//   Out  [B, S, width], or [B, width], or of a sequence [B, T, width]
 //
 // Gradient of W: selected rows, merged in order of first appearance, when is_sparse; else dense.
 #include <algorithm>

@@ -33,11 +33,13 @@ struct ScheduleOpOptions {
   // Checks attributes beyond their types; may be empty.
   std::function<absl::Status(InferContext&)> check = {};
 };
+// Returns the definition of a schedule operator, for REGISTER_OP.
 OpDef MakeScheduleOp(ScheduleOpOptions options);
 
+// Returns the kernel that writes rate(t, x) to Out.
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeScheduleKernel(RateFunction rate);
 
-// Returns OK if the variable of a slot is dense, has the type and one element.
+// Returns OK if the variable of a slot is dense, has the type and one element, else InvalidArgument.
 absl::Status ExpectOne(const InferContext& ctx, std::string_view slot, DType dtype);
 // Checks a kernel's input: FailedPrecondition if it has no value, InvalidArgument if it is not one element of the type
 // (a startup program may produce any value).

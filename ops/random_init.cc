@@ -76,7 +76,7 @@ OpDef MakeRandomInitOp(std::string type, std::string summary, std::vector<AttrDe
           },
           .cost =
               [](InferContext& ctx) {
-                // Count ten Philox rounds per four elements.
+                // Count about 100 operations for the ten Philox rounds that make four elements.
                 const double elements = static_cast<double>(ElementCount(ctx.attrs().Ints("shape")));
                 return Cost{.flops = 25 * elements, .bytes = 4 * elements};
               }};

@@ -5,9 +5,12 @@
 //
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for
 // dense. Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is
-// sent: absent is not zero. Non-finite numbers are reported to StepContext.health, and judged by send_barrier; not with
-// `bad_rows`: servers leave out the rows that hold some. What leaves is divided by StepContext.loss_scale, in the pass
-// that looks for them; not with `measured`: X are no gradients but what running averages measure.
+// sent: absent is not zero.
+//
+// Numbers that are not finite are reported to StepContext.health, which send_barrier judges; with `bad_rows` they are
+// not, because servers leave out the rows that hold them. In the same pass gradients are divided by
+// StepContext.loss_scale; with `measured` they are not, because X are then measurements for running averages, not
+// gradients.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"

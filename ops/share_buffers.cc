@@ -3,8 +3,8 @@
 //   vars     strings
 //   buffers  ints, one per variable; the same number is the same buffer
 //
-// A word to the executor (framework/graph/shared_buffers.h says what it may say); running it does nothing. Role
-// FORWARD, so that the evaluation program keeps it.
+// Tells the executor which variables share memory (framework/graph/shared_buffers.h has the rules); running it does
+// nothing. Role FORWARD, so that the evaluation program keeps it.
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/kernel.h"

@@ -125,7 +125,7 @@ class FaultyTransport : public Transport {
 
   Fault fault_;
   std::atomic<int> saved_{0};
-  // Destroyed first: its pending callbacks use the members above.
+  // Destroyed before the fields above, which callbacks of its calls use.
   const std::unique_ptr<Transport> transport_;
 };
 

@@ -46,7 +46,7 @@ absl::Status SystemError(int error, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", strerror(error)));
 }
 
-// Both ends are closed on exec and at the end of the scope, unless they are taken.
+// Pipe whose ends are closed on exec and, unless taken, by the destructor.
 class Pipe {
  public:
   Pipe() {
@@ -71,7 +71,7 @@ class Pipe {
   int fds_[2];
 };
 
-// Runs in the child between fork and exec, so only async-signal-safe calls are allowed, and no allocation.
+// Runs in the child between fork and exec, where only async-signal-safe functions may be called: no allocation.
 [[noreturn]] void BecomeProgram(pid_t parent, int out, int err, int failure, const char* program, char* const* argv,
                                 char* const* envp) {
   setpgid(0, 0);
@@ -126,7 +126,7 @@ absl::Status ChildProcess::Spawn() {
     BecomeProgram(parent, out.write_end(), err.write_end(), failure.write_end(), argv[0], argv.data(), envp.data());
   }
   if (pid_ < 0) return SystemError(errno, absl::StrCat("cannot start ", name()));
-  // The parent sets the group too, so that it exists whichever process runs first.
+  // Set the group here too: a signal to the group then finds the child whichever process runs first.
   setpgid(pid_, pid_);
   failure.CloseWriteEnd();
   int error = 0;

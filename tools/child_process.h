@@ -21,6 +21,7 @@ namespace weir {
 struct ChildOptions {
   // Name in messages: "trainer.0".
   std::string name;
+  // Path of the program, which is not searched in PATH, and its arguments.
   std::vector<std::string> command;
   // Variables set over this process's own; nullopt removes a variable.
   std::map<std::string, std::optional<std::string>> environment;
@@ -46,13 +47,15 @@ class Ending {
 // for whatever reason.
 class ChildProcess {
  public:
-  // line: a line of stdout (else of stderr), without its newline; one longer than 64 KiB arrives in pieces.
+  // Gets a line of stdout (else of stderr) without its newline; a line longer than 64 KiB arrives in pieces. Called by
+  // ReadOutput and Reap, on their thread.
   using OnLine = std::function<void(const ChildProcess& child, bool is_stdout, std::string_view line)>;
 
-  // Starts the child in a process group of its own, with stdin empty and no signal blocked or ignored. Errors name the
-  // program or the file.
+  // Starts the child in a process group of its own. Its stdin is /dev/null, SIGPIPE has its default action, and only
+  // the stop signals are blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument
+  // names the program or the file.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
-  // Kills what is left of its group.
+  // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -69,8 +72,8 @@ class ChildProcess {
   // Sends the signal to the whole group.
   void Signal(int signal);
 
-  // Reaps a child that has ended (waitid with WNOWAIT): kills what is left of its group, and reads the rest of its
-  // output.
+  // Reaps the child: kills what is left of its group, waits for its end, and reads the rest of its output. Call it when
+  // waitid with WNOWAIT reports the end, so that the process id is still the child's; a running child is killed.
   void Reap();
   const std::optional<Ending>& ending() const { return ending_; }
 

@@ -84,7 +84,7 @@ absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
   return std::optional<v1::JobConfig>(std::move(job));
 }
 
-// Returns the count of the flag, else of the job.
+// Returns the number in the flag, else that in the job.
 absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job) {
   const int count = flag >= 0 ? flag : in_job.value_or(0);
   if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
@@ -92,13 +92,13 @@ absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_jo
     return absl::InvalidArgumentError(absl::StrCat(
         "--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
   }
-  // Ports, descriptors and processes of one machine run out long before.
+  // More processes exhaust the ports and descriptors of one machine.
   constexpr int kMost = 256;
   if (count > kMost) return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at most ", kMost));
   return count;
 }
 
-// Checks that --set does not contradict the number of processes that launch starts.
+// Refuses a --set of another number than launch starts.
 absl::Status CheckOverride(const std::vector<std::string>& overrides, const std::string& field, int count) {
   for (const std::string& override : overrides) {
     const size_t equals = override.find('=');
@@ -149,8 +149,8 @@ std::string ValueOf(const std::vector<std::string>& arguments, const std::string
   return value;
 }
 
-// Trainers that score files name the checkpoint. Servers read the same one, so all processes get its directory as their
-// checkpoint.dir. Returns "" if the trainers do something else.
+// Returns the directory of the checkpoints that trainers with --role=predict score with; "" for other trainers. Servers
+// must read the same checkpoint, so all processes get it as their checkpoint.dir.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
   const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint");
   if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role")) != "predict") return "";

@@ -38,7 +38,7 @@ namespace {
 
 // Interval of looking for port files while servers start.
 constexpr absl::Duration kStartTick = absl::Milliseconds(20);
-// Time that a lost process may take to end after another has reported "peer lost".
+// Time that a process may take to end after another one has ended with "peer lost" because of it.
 constexpr absl::Duration kBlameDelay = absl::Seconds(2);
 // A port number and a newline, or an endpoint.
 constexpr uint64_t kLongestPortFile = 300;
@@ -118,14 +118,14 @@ class Launcher {
 
   bool ending_ = false;
   absl::Time kill_at_ = absl::InfiniteFuture();
-  // Until then another process may still be blamed instead of one that reported "peer lost".
+  // Until then another process may turn out to have failed first.
   absl::Time blame_at_ = absl::InfiniteFuture();
   // Servers still alive at this time, after all trainers have ended, are a failure.
   absl::Time servers_end_by_ = absl::InfiniteFuture();
 };
 
 absl::Status Launcher::TakeOver() {
-  // Signals have been blocked since the start of the program; signalfd delivers those that came.
+  // Stop signals that came since the start of the program have been held back (framework/base/stop_signals.h).
   sigset_t set = StopSignalSet();
   sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, nullptr);
@@ -161,7 +161,7 @@ ProfilePart Launcher::ProfilePartOf(Kind kind, int id) const {
   return {absl::StrCat(role, " ", id), JoinPath(options_.log_dir, absl::StrCat("profile.", role, ".", id, ".json"))};
 }
 
-// Returns the flags that servers and trainers share.
+// Returns the flags that servers and trainers have in common.
 std::vector<std::string> Launcher::Settings(int threads) const {
   std::vector<std::string> flags = {"--job=" + options_.job};
   if (threads > 0) flags.push_back(absl::StrCat("--threads=", threads));
@@ -183,7 +183,7 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   if (!options_.profile.empty()) {
     const std::string part = ProfilePartOf(kind, id).file;
     RETURN_IF_ERROR(RemoveTree(part));
-    // Inserted before the arguments after --, which may override it.
+    // Insert them before the arguments behind --, which may override them.
     command.insert(command.begin() + 1,
                    {"--profile=" + part, "--profile_steps=" + options_.profile_steps, "--profile_table=false"});
   }
@@ -280,7 +280,7 @@ absl::Status Launcher::WaitForServers() {
     OnTimers();
   }
   for (const Member& member : children_) {
-    // The server may have removed its port file already.
+    // The server may have removed its file itself.
     if (absl::Status removed = RemoveTree(PortFile(member.id)); !removed.ok()) Say(std::string(removed.message()));
   }
   return absl::OkStatus();
@@ -340,7 +340,7 @@ void Launcher::PollOnce(absl::Time until) {
       if (fd >= 0) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
   }
-  // Rounded up, so that a timer has passed when poll returns; waits longer than a day are cut to a day.
+  // Round up, so that a timer has passed when poll returns. A day at most, since poll takes milliseconds as an int.
   const absl::Duration left = std::clamp(until - Clock::Real()->Now(), absl::ZeroDuration(), absl::Hours(24));
   poll(fds.data(), fds.size(), static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
   for (Member& member : children_) member.process->ReadOutput();
@@ -399,8 +399,8 @@ void Launcher::ReapChildren() {
 void Launcher::OnEnd(Member& member) {
   const Ending ending = *member.process->ending();
   const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
-                     // A process that only reported a lost peer passes the blame on, and only while the others end by
-                     // themselves.
+                     // The blame passes on only from a process that has lost a peer, and only until the others are
+                     // ended.
                      (!culprit_.has_value() || (blame_at_ != absl::InfiniteFuture() && ending.code() != kExitPeerLost));
   if (blame && !ending_) {
     culprit_ = static_cast<size_t>(&member - children_.data());

@@ -87,7 +87,8 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
 absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   Client* const client = o.trainer.client;
   const std::optional<int64_t> takes_over = client->TakesOver();
-  // Decided once while the servers live, by the chief of that moment; if it dies over that, by the next chief.
+  // The beginning is decided once while the servers live, by the chief of that moment; if that one dies before it has
+  // posted, by the next chief.
   ASSIGN_OR_RETURN(Client::Word word, client->AwaitWord(kBeginning, 0));
   std::string residuals;
   if (word.by < 0) {
@@ -101,7 +102,7 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
   RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
   begun.step = StepsDone(begun.beginning, o.trainer);
-  // Residuals of a checkpoint do not go with what has been pushed since.
+  // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
   if (takes_over.has_value()) {

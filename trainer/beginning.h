@@ -38,13 +38,13 @@ struct BeginOptions {
 
 struct Begun {
   Beginning beginning;
-  // Number of steps that this trainer has done, as far as the state of the servers goes: it begins with this step.
+  // First step of this trainer: the number of its steps that the state of the servers contains.
   int64_t step = 0;
 };
 
 // Brings checkpoints or row files into the servers (the chief does that), restores residuals, and returns where this
 // trainer begins. Every trainer calls this once, after joining. A trainer that takes the place of a dead one finds the
-// beginning decided. Errors as Checkpointing::Resume.
+// beginning decided. Errors are those of Checkpointing::Resume and of calls to servers.
 absl::StatusOr<Begun> Begin(const BeginOptions& options);
 
 }  // namespace weir

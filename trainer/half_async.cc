@@ -138,7 +138,7 @@ absl::Status WorkerGroup::WaitFor(const Ready& ready, const What& what) {
 }
 
 absl::Status WorkerGroup::BeginStep(int64_t step) {
-  // Whoever comes first begins it for all.
+  // The first worker that comes begins the step for all.
   MutexLock inner_lock(&inner_mu_);
   {
     MutexLock lock(&mu_);

@@ -13,8 +13,8 @@ namespace weir {
 // Gradient of one parameter, by lane, over the batches of a step. Not thread-safe.
 class LaneGradients {
  public:
-  // Adds factor * `gradient` of one batch to a lane; a gradient that is absent adds nothing. All gradients are dense,
-  // or all are rows.
+  // Adds factor * `gradient` (float32) of one batch to a lane; a gradient that is absent adds nothing. All gradients
+  // are dense, or all are rows.
   void Add(int lane, const Variable& gradient, float factor);
 
   // Returns true if there are gradients, and they are dense.

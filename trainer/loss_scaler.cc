@@ -29,7 +29,7 @@ v1::LossScale LossScaler::State() const {
 
 void LossScaler::Restore(const v1::LossScale& state) {
   if (!on_) return;
-  // A power of two, whatever the checkpoint says.
+  // Round down to a power of two, whatever number the checkpoint holds.
   int exponent = 1;
   if (state.scale() >= 1) std::frexp(std::min(state.scale(), settings_.most()), &exponent);
   scale_ = std::ldexp(1.0, exponent - 1);

@@ -2,6 +2,7 @@
 //
 // The scale is a function only of the job and of the steps that were skipped. In sync a step is skipped by all trainers
 // or by none, so all have the same scale without communication. Without train.loss_scaling the scale is 1 and stays.
+// Not thread-safe.
 #ifndef WEIR_TRAINER_LOSS_SCALER_H_
 #define WEIR_TRAINER_LOSS_SCALER_H_
 
@@ -20,11 +21,13 @@ class LossScaler {
   // Returns the scale of the next step, a power of two.
   float scale() const { return static_cast<float>(scale_); }
 
-  // Updates the scale at the end of a step.
+  // Ends a step. A skipped step multiplies the scale by `backoff`, but not below 1; `growth_every` consecutive steps
+  // that took effect multiply it by `growth`, but not above `most`.
   void StepDone(bool skipped);
 
   v1::LossScale State() const;
-  // Restores the state of a checkpoint, which may come from a job with other settings.
+  // Restores the state of a checkpoint, which may come from a job with other settings: the scale is rounded down to a
+  // power of two in [1, most]. Does nothing without train.loss_scaling.
   void Restore(const v1::LossScale& state);
 
  private:

@@ -30,8 +30,8 @@ namespace {
 
 constexpr int kChief = 0;
 
-// Everyone's contribution to a step of the prediction; a trainer that has died (async) has left nothing, and the others
-// cannot do its part.
+// Exchanges contributions to a step of the prediction; the result is by trainer. Unavailable if one is empty: its
+// trainer has died (async), and the others cannot do its part.
 absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine) {
   ASSIGN_OR_RETURN(std::vector<std::string> all, client->Exchange(key, mine));
   for (size_t t = 0; t < all.size(); ++t) {
@@ -77,7 +77,7 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
 
 constexpr char kScores[] = "scores";
 
-// There may be more of them than the servers have memory for: they go to the one who writes them, a little at a time.
+// Sends the scores to the chief as a stream, because all of them may exceed the memory of the servers.
 absl::Status SendScores(const PredictOptions& o, const Scores& mine) {
   const std::unique_ptr<Client::Stream> stream = o.client->StreamTo(kScores, kChief);
   RETURN_IF_ERROR(stream->Append(mine.Serialize()));
@@ -206,7 +206,7 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   mine.skipped = reader->skipped_positions();
   ASSIGN_OR_RETURN(const std::vector<int64_t> scored, ExchangeCounts(o.client, mine.positions.size()));
   RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored) : SendScores(o, mine));
-  // No trainer ends well without the file.
+  // Every trainer waits until the file is written.
   RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
   return std::accumulate(scored.begin(), scored.end(), int64_t{0});
 }

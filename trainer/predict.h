@@ -23,6 +23,7 @@ struct PredictOptions {
   int trainer_id = 0;
   // Device that computes lanes; null: the CPU.
   DeviceMemory* device = nullptr;
+  // Threads that read; 0: as many as cores, at most one per stream.
   int reader_threads = 0;
   // A checkpoint directory (its newest complete checkpoint is used) or a step's directory. The servers read their own
   // <checkpoint.dir>/<step>, and refuse if that is another checkpoint.
@@ -35,7 +36,8 @@ struct PredictOptions {
   std::string output;
 };
 
-// Returns the number of examples scored, over all trainers. Every trainer of the job must call it.
+// Returns the number of examples scored, over all trainers. Every trainer of the job must call it. FailedPrecondition:
+// the checkpoint does not fit this job. Unavailable: a trainer has died; predict again.
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
 
 }  // namespace weir

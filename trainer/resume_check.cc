@@ -17,7 +17,7 @@
 namespace weir {
 namespace {
 
-// Another build may have written what this one cannot read; the log of the caller says so once.
+// Ignores errors: another build may have written what this one cannot read, and the caller logs that once.
 class Silent : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
@@ -39,7 +39,7 @@ absl::Status Same(const std::string& path, std::string_view field, const std::st
                    ": what follows would be neither run's; set it back, or start a fresh run without --resume"));
 }
 
-// A setting on which it depends what examples a step has, and what the servers make of it.
+// Returns true for settings that determine which examples a step has, or what the servers make of them.
 bool Decides(std::string_view setting) {
   for (const std::string_view free : {"data.eval.", "data.train.", "data.bad_line"}) {
     if (setting.starts_with(free)) return false;

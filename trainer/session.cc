@@ -44,7 +44,8 @@ absl::Span<const int64_t> DimsOf(const v1::VarDesc& var) {
   return absl::MakeConstSpan(var.dims().data(), static_cast<size_t>(var.dims_size()));
 }
 
-// Checks that the data gives each lane the variables that the program reads, with the expected type and shape.
+// Checks that the data has a column of the right kind, type and width for every variable that the program is fed, and
+// that every lane has a variable of its own for it.
 absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   for (const v1::VarDesc* var : ReadFirst(o.main)) {
     if (var->persistable() || var->kind() == v1::TABLE) continue;
@@ -78,7 +79,8 @@ absl::Status CheckFed(const SessionOptions& o, Executor* train, int lanes) {
   return absl::OkStatus();
 }
 
-// Checks that every persistable tensor that the program reads first has a value, in the shape that kernels rely on.
+// Checks that every tensor that outlives steps, and is read before the program writes it, has a value of the shape that
+// kernels rely on.
 absl::Status CheckInitialized(const v1::ProgramDesc& main, const Scope& scope) {
   for (const v1::VarDesc* var : ReadFirst(main)) {
     if (!var->persistable() || var->kind() != v1::DENSE) continue;
@@ -331,7 +333,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
     return train_->RunOps(context, batch_sizes_, ahead_->end, options_.main.blocks(0).ops_size());
   }();
   if (const std::string bad = health_.non_finite(); !bad.empty() && !(explained_ && ran.ok())) {
-    // An error with another cause is reported as it is.
+    // An error of another kind does not come from that value.
     if (!ran.ok() && !absl::IsFailedPrecondition(ran)) return ran;
     explained_ = true;
     const std::string where = ExplainNonFinite(run);

@@ -61,6 +61,7 @@ struct SessionOptions {
   int worker = 0;
 };
 
+// Returns train.precision as products have it.
 ProductPrecision PrecisionOf(const v1::Train& train);
 
 struct StepResult {
@@ -77,10 +78,11 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
 
   // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a
-  // value.
+  // value, or gives it other dims.
   absl::Status Start(int64_t step);
 
   // Waits for the next batches. `keep_waiting` (may be empty) is called every second; its error ends the wait.
+  // Unavailable if none come within SessionOptions.progress_deadline.
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
@@ -95,7 +97,7 @@ class Session {
 
   // Runs one batch per lane of this process: batch `batch` of those that make the step (mode().accumulate()). The step
   // takes effect with the last batch, and outcome is then that of the step. Swaps the batches' memory with that of the
-  // batch before.
+  // batch before. A FailedPrecondition for a value that is not finite says where the value came from.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
   // Adds the predictions of the last Train to `metrics`, unless a value in it was not finite.
   absl::Status AddTrainMetrics(Metrics* metrics);
@@ -110,8 +112,8 @@ class Session {
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         Metrics* metrics);
 
-  // Returns a lane's variable after Train: gradients and activations if they keep their memory, received parameters in
-  // every lane. nullptr if the program has no such variable.
+  // Returns a lane's variable after Train; nullptr if the program has no such variable. Gradients and activations have
+  // their value only if they keep memory of their own. Received parameters are one variable for all lanes.
   const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
   // Returns the memory of the training program's variables, without those for rows pulled ahead. The counter
   // "trainer.<id>.variables.bytes" of the process includes them.

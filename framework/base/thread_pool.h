@@ -1,5 +1,5 @@
-// Thread pool, one per process. Library calls run single-threaded inside its tasks, so that no thread count changes a
-// bit.
+// Fixed set of worker threads. Thread-safe. Library calls run single-threaded inside its tasks, so that results do not
+// depend on the number of threads.
 #ifndef WEIR_FRAMEWORK_BASE_THREAD_POOL_H_
 #define WEIR_FRAMEWORK_BASE_THREAD_POOL_H_
 

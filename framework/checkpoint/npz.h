@@ -16,21 +16,24 @@
 
 namespace weir {
 
-// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Any size. Not
-// thread-safe.
+// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Any size. After an error
+// the writer is of no further use. Not thread-safe.
 class NpzWriter {
  public:
+  // Errors are those of FileError (framework/checkpoint/file.h), here and below.
   static absl::StatusOr<std::unique_ptr<NpzWriter>> Create(const std::string& path);
 
   // Adds a whole array. InvalidArgument if dims and data differ or the name was used.
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const float> data);
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const int64_t> data);
-  // Add an array in pieces: Begin, Append until full, End.
+  // Add an array in pieces: Begin, Append until full, End. `data` is row-major: floats after BeginFloats, int64_t after
+  // BeginInts. InvalidArgument if the bytes are not those of the dims, FailedPrecondition in another order.
   absl::Status BeginFloats(std::string_view name, absl::Span<const int64_t> dims);
   absl::Status BeginInts(std::string_view name, absl::Span<const int64_t> dims);
   absl::Status Append(const void* data, size_t bytes);
   absl::Status End();
 
+  // Writes the archive's directory, syncs the file to disk and renames it to `path`. No calls after that.
   absl::Status Finish();
 
  private:

@@ -6,11 +6,12 @@
 
 namespace weir {
 
+// Returns the identity of this process. Fields that the system does not tell are left empty; HasEnded is then false.
 v1::ProcessIdentity ThisProcess();
 
 // Returns true only if this is certain: the process belongs to this boot of this host and to this namespace of pids,
-// and its pid is free or belongs to a process that started at another time. Returns false for a process on another
-// host, in another container, or before the host's last boot, dead or not.
+// and its pid is free, or belongs to a zombie or to a process that started at another time. Returns false for a process
+// on another host, in another container, or before the host's last boot, dead or not.
 bool HasEnded(const v1::ProcessIdentity& process);
 
 }  // namespace weir

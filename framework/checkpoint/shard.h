@@ -55,13 +55,15 @@ class ShardWriter {
   // Adds a dense piece. InvalidArgument if it does not fit in whole_dims.
   virtual absl::Status AddDense(const DensePiece& piece, absl::Span<const float> values) = 0;
 
-  // Begins a table: any number of AddRows may follow until EndTable, in bounded memory. Each id must occur once. Rows
-  // may come in any order; order by logical shard makes loading on other numbers of servers cheaper.
+  // Begins a table: any number of AddRows may follow until EndTable, in bounded memory. Each id must occur once, which
+  // is not checked. Rows may come in any order; order by logical shard makes loading on other numbers of servers
+  // cheaper. FailedPrecondition while a table is open; InvalidArgument for widths or shards below 1.
   virtual absl::Status BeginTable(const TableLayout& layout) = 0;
-  // Adds rows [ids.size(), width + state_width].
+  // Adds rows [ids.size(), width + state_width]. An error without an open table, or for another number of floats.
   virtual absl::Status AddRows(absl::Span<const int64_t> ids, absl::Span<const float> rows) = 0;
   // Adds row [width + state_width].
   virtual absl::Status AddRow(int64_t id, absl::Span<const float> row) = 0;
+  // Ends the table. One without rows leaves an entry as well.
   virtual absl::Status EndTable() = 0;
 
   // Syncs the file to disk (fsync) and returns its description, whose file name is the last part of the path.
@@ -71,8 +73,8 @@ class ShardWriter {
   virtual const DigestTable& digests() const = 0;
 };
 
-// Reads one shard file by its description. Every read is checked against the file; DataLoss names the file.
-// Thread-safe.
+// Reads one shard file by its description, whose numbers Open checks. A file that ends early is DataLoss; errors name
+// the file. Thread-safe.
 class ShardReader {
  public:
   // Opens a shard file. DataLoss if the file is missing, has another size or another checksum (not computed if
@@ -84,9 +86,10 @@ class ShardReader {
 
   virtual const v1::CheckpointShard& shard() const = 0;
   // Reads elements [begin, begin + out.size()) of the entry, counted from the entry's own first element, into `out`.
+  // OutOfRange if there is no such entry or element.
   virtual absl::Status ReadDense(int entry, int64_t begin, absl::Span<float> out) const = 0;
   // Passes the rows of shard().tables(entry) to `visit` in runs of at most a few MiB: ids [n], rows [n, width +
-  // state_width]. Stops at the first error of `visit` and returns it.
+  // state_width]. Stops at the first error of `visit` and returns it. OutOfRange if there is no such entry.
   using RowVisitor = std::function<absl::Status(absl::Span<const int64_t> ids, absl::Span<const float> rows)>;
   virtual absl::Status ReadTable(int entry, const RowVisitor& visit) const = 0;
 };

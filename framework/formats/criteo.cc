@@ -25,7 +25,7 @@ namespace {
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 constexpr uint64_t kBytes = 0x0101010101010101ULL;  // times b: b in every byte
 
-// Reads eight hexadecimal digits at once, the first in the lowest byte. Returns false if a byte is not a digit.
+// Reads eight hexadecimal digits at once, the first in the lowest byte. Returns false if a byte is no digit.
 inline bool HexDigits8(uint64_t x, uint32_t* value) {
   const uint64_t letter = (x & (kBytes * 0x40)) >> 6;  // 1 in the bytes with bit 0x40: letters, if valid
   const uint64_t letters = letter * 0xFF;
@@ -42,12 +42,12 @@ inline bool HexDigits8(uint64_t x, uint32_t* value) {
   return true;
 }
 
-// Reads four words of eight hexadecimal digits like HexDigits8. Sets *bad if a byte is not a digit.
+// Reads four words of eight hexadecimal digits, as HexDigits8 does. Sets *bad if a byte is no digit.
 inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
   __m128i valid = _mm_set1_epi8(-1);
   const auto pairs = [&](uint64_t first, uint64_t second) {
     const __m128i x = _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
-    // Distances from '0' and from 'a', shifted so that a signed comparison sees smaller characters as large.
+    // Distances from '0' and from 'a'. `sign` makes the signed comparisons unsigned, so that a byte below is far away.
     const __m128i digit = _mm_sub_epi8(x, _mm_set1_epi8('0'));
     const __m128i letter = _mm_sub_epi8(_mm_or_si128(x, _mm_set1_epi8(0x20)), _mm_set1_epi8('a'));
     const __m128i sign = _mm_set1_epi8(-128);
@@ -56,7 +56,7 @@ inline void HexWords4(const uint64_t words[4], int64_t values[4], bool* bad) {
     valid = _mm_and_si128(valid, _mm_or_si128(is_digit, is_letter));
     const __m128i nibbles =
         _mm_or_si128(_mm_and_si128(is_digit, digit), _mm_and_si128(is_letter, _mm_add_epi8(letter, _mm_set1_epi8(10))));
-    // Joins two digits to a byte, in every second byte.
+    // Combine two digits in every second byte.
     return _mm_and_si128(_mm_or_si128(_mm_slli_epi16(nibbles, 4), _mm_srli_epi16(nibbles, 8)), _mm_set1_epi16(0xFF));
   };
   const __m128i bytes = _mm_packus_epi16(pairs(words[0], words[1]), pairs(words[2], words[3]));
@@ -73,10 +73,10 @@ inline int HexDigit(char c) {
   return -1;
 }
 
-constexpr int kMostFields = 256;  // limit of the AVX-512 parser, which finds all fields of a line first
+constexpr int kMostFields = 256;  // of a line that ParseAvx512 reads
 
-// Writes the positions of the tabs of a line of `size` bytes, and then its end, to `ends`, which has room for `fields`
-// + 64. Returns false if the line does not have `fields` fields.
+// Writes the ends of a line's fields to `ends`: the places of the tabs, then `size`. `ends` has room for 64 more than
+// `fields`. Returns false when the line has another number of fields.
 WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int32_t* ends) {
   const __m512i tab = _mm512_set1_epi8('\t');
   int found = 0;
@@ -93,8 +93,8 @@ WEIR_FOR_FIELDS512 bool FieldEnds(const char* line, size_t size, int fields, int
   return found + 1 == fields;
 }
 
-// Loads the first eight bytes, and the sizes, of the fields in the mask `there` of eight fields. ends[-1] is the end of
-// the field before the first one.
+// Returns the first eight bytes of eight fields, of those in `there`, and sets their sizes. ends[-1] is the end of the
+// field before the first one.
 WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends, __mmask8 there, __m512i* sizes) {
   const __m512i begins =
       _mm512_add_epi64(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(there, ends - 1)), _mm512_set1_epi64(1));
@@ -102,8 +102,8 @@ WEIR_FOR_FIELDS512 inline __m512i Fields8(const char* line, const int32_t* ends,
   return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), there, begins, line, 1);
 }
 
-// Reads integers of up to eight characters, sign included; an empty field becomes NaN. Returns false if a field is no
-// such integer.
+// Reads n whole numbers of up to eight characters, a sign included; an empty field is NaN. Returns false if a field is
+// no such number.
 WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, float* out) {
   const __m512i eight = _mm512_set1_epi64(8);
   for (int i = 0; i < n; i += 8) {
@@ -126,8 +126,8 @@ WEIR_FOR_FIELDS512 bool Numbers(const char* line, const int32_t* ends, int n, fl
   return true;
 }
 
-// Reads hexadecimal numbers of up to eight digits. Writes those present to `ids`, which has room for seven more.
-// Returns how many are present, or -1 if a field is no such number.
+// Reads n hexadecimal numbers of up to eight digits. `ids`, with room for seven more, gets those of fields that are not
+// empty, counts[i] whether field i is one. Returns their number, or -1 if a field is no such number.
 WEIR_FOR_FIELDS512 int HexNumbers(const char* line, const int32_t* ends, int n, int64_t* ids, uint16_t* counts) {
   const __m512i eight = _mm512_set1_epi64(8);
   const __m512i zeros = _mm512_set1_epi8('0');
@@ -207,8 +207,7 @@ class CriteoParser : public LineParser {
   }
 
  private:
-  // Parses a line whose numbers are integers of up to eight characters. Returns false for any other line, which
-  // ParsePlain then parses or explains.
+  // Parses a line whose numbers are integers of up to eight characters. Returns false for lines left to ParsePlain.
   bool ParseFast(std::string_view line, Example* example) const {
     const char* p = line.data();
     const char* const end = p + line.size();
@@ -274,7 +273,7 @@ class CriteoParser : public LineParser {
     return true;
   }
 
-  // Loads the last `size` of eight characters, 1 to 8, with the digit 0 before them.
+  // Returns the `size` characters at p, from 1 to 8, as the last of eight, with the digit 0 before them.
   static uint64_t ZerosBefore(const char* p, ptrdiff_t size) {
     if (size == 8) return internal::Load8(p);
     return internal::Load8(p) << (64 - 8 * size) | (kBytes * '0') >> (8 * size);
@@ -304,7 +303,7 @@ class CriteoParser : public LineParser {
     return error == std::errc() && stop == tab && std::isfinite(*out);
   }
 
-  // Returns the error of a line that ParsePlain cannot read. Slow, since only bad lines get here.
+  // Returns what is wrong with a line that ParsePlain has refused.
   absl::Status Explain(std::string_view line) const {
     std::vector<std::string_view> fields;
     for (size_t begin = 0;;) {

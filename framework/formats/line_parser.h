@@ -38,12 +38,12 @@ class LineParser {
   // Returns true if the first line of every file names its columns. The lines below it are then for the parser that
   // ForHeader returns, not for this one.
   virtual bool has_header() const { return false; }
-  // Returns a parser, with the same columns, for the lines below `header`. Float positions in `may_be_absent` are
-  // missing if the header does not name their column. InvalidArgument: it does not name another one.
+  // Returns a parser, with the same columns, for the lines below `header`. The header may lack the columns of the float
+  // positions in `may_be_absent`, whose values are then missing. InvalidArgument if it lacks another one.
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
-  static constexpr int kPadding = 16;
+  static constexpr int kPadding = 16;  // bytes
 
  protected:
   explicit LineParser(std::vector<Column> columns);

@@ -21,7 +21,7 @@ struct Rewrite {
   std::string name;
   // Rewrites run in rising order of `place`, in whatever order they are linked.
   int place = 0;
-  // Types of the ops that it takes away. Not run for a job that names one of them, to have it run on the CPU.
+  // Types of the ops that it takes away. The rewrite does not run for a job that names one of them in train.cpu_ops.
   std::vector<std::string> replaces;
   // Rewrites block 0 of a trainer's main program, whose rows are prefetched. Returns whether anything changed; a second
   // run changes nothing.
@@ -60,11 +60,13 @@ class OpRewriter {
   void AddVar(v1::VarDesc var) { *block_->add_vars() = std::move(var); }
   // Drops a variable that no op will name.
   void DropVar(const std::string& name) { dropped_.insert(name); }
+  // Removes the op at `place`. CHECK-fails if it has been removed.
   void Remove(int place);
   // Replaces an op, or puts one where an op was removed.
   void Put(int place, v1::OpDesc op);
 
-  // Removes ops and variables from the program; returns whether any op went. No edits after that.
+  // Removes ops and variables from the program; returns whether any op was removed. If none was, dropped variables
+  // stay. No edits after that.
   bool Finish();
 
  private:

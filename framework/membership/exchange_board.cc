@@ -11,7 +11,8 @@
 namespace weir {
 
 size_t ExchangeBoard::KeyBytes(const std::string& key) const {
-  // A node of the map, and what stands there for each trainer.
+  // Count the entry, its key and its node in the map (about 64 bytes), and for each trainer a Posted, which is larger
+  // than a Contribution.
   return sizeof(Entry) + key.size() + 64 + static_cast<size_t>(trainers_) * sizeof(Posted);
 }
 
@@ -83,7 +84,7 @@ absl::Status ExchangeBoard::Put(const v1::ExchangeRequest& request, int trainer)
   entry.keep |= request.keep();
   if (request.reader() >= 0 && request.reader() < trainers_) entry.reader = request.reader();
   Contribution& contribution = entry.contributions[static_cast<size_t>(trainer)];
-  // Whoever takes the place of a dead trainer hears what that one said.
+  // A kept contribution stays as it is: the process that replaces a dead trainer reads what that one contributed.
   if (entry.keep && contribution.complete) return absl::OkStatus();
   return AddChunk(request, trainer, &contribution);
 }
@@ -124,7 +125,7 @@ absl::Status ExchangeBoard::ReadPost(const v1::ExchangeRequest& request, v1::Exc
   const int chunks = static_cast<int>(posted.contribution.chunks.size());
   reply->set_edition(posted.edition);
   reply->set_chunks(chunks);
-  // One that has become shorter is seen by its edition.
+  // A newer post may have fewer chunks; the reader notices it by the edition.
   if (request.chunk() >= 0 && request.chunk() < chunks) {
     reply->set_contribution(posted.contribution.chunks[static_cast<size_t>(request.chunk())]);
   }
@@ -173,7 +174,7 @@ absl::Status ExchangeBoard::Read(const v1::ExchangeRequest& request, int trainer
                                                    request.read_trainer(), ", the job has ", trainers_));
   }
   const auto found = entries_.find(request.key());
-  // All are excused, and nobody has said anything.
+  // All trainers are excused, and none has contributed.
   if (found == entries_.end()) {
     reply->set_chunks(1);
     reply->set_contribution("");

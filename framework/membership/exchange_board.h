@@ -25,19 +25,24 @@ class ExchangeBoard {
   explicit ExchangeBoard(std::vector<size_t> room)
       : trainers_(static_cast<int>(room.size())), room_(std::move(room)), used_(room_.size(), 0) {}
 
-  // Returns InvalidArgument if the key is not valid.
+  // Returns InvalidArgument if the key is empty or longer than kMaxExchangeKey (framework/membership/limits.h).
   static absl::Status CheckKey(const std::string& key);
-  // Stores a chunk of a contribution; a repeated chunk changes nothing. InvalidArgument when chunk numbers are out of
-  // range or contradict earlier ones. ResourceExhausted: the trainer's room is full.
+  // Stores a chunk of the contribution of `trainer`, which must exist, under a key that CheckKey accepts; a repeated
+  // chunk changes nothing. InvalidArgument when chunk numbers are out of range or contradict earlier ones.
+  // ResourceExhausted: the trainer's room is full.
   absl::Status Put(const v1::ExchangeRequest& request, int trainer);
   // Returns the trainers whose contribution under the key is not complete, without those for which `excused` is true.
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
-  // Copies chunk `request.chunk` of the contribution of `request.read_trainer` into the reply; the chunk of an excused
-  // trainer is empty.
+  // Copies chunk `request.chunk` of the contribution of `request.read_trainer` into the reply for `trainer`; a
+  // contribution that is not complete (of an excused trainer) reads as one empty chunk. InvalidArgument if there is no
+  // such trainer or chunk.
   absl::Status Read(const v1::ExchangeRequest& request, int trainer, v1::ExchangeReply* reply);
   // Posts (ExchangeRequest.edition): keeps each trainer's newest post; nobody waits for posts. Drops chunks of an
   // edition older than the newest that has begun. Errors as Put.
   absl::Status Post(const v1::ExchangeRequest& request, int trainer);
+  // Copies chunk `request.chunk` of the newest post of `request.read_trainer` into the reply, with edition and number
+  // of chunks. Without a post the reply has no edition; a chunk beyond the last is empty. InvalidArgument if there is
+  // no such trainer.
   absl::Status ReadPost(const v1::ExchangeRequest& request, v1::ExchangeReply* reply) const;
   // Returns the number of bytes that Read, or with an edition ReadPost, would put into its reply; 0 where it would
   // fail.

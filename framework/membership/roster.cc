@@ -13,7 +13,7 @@ namespace weir {
 
 namespace {
 
-// Draws a number that nobody may work out from names.
+// Draws a number that cannot be derived from names; never 0.
 uint64_t NewSession() {
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) | 1;
@@ -243,7 +243,7 @@ absl::Status Roster::WatchProgress(absl::Time now, const std::function<bool(int)
         SecondsText(idle),
         place.waiting_for.empty() ? "" : absl::StrCat("; it waits for ", place.waiting_for.substr(0, 200)));
     place.slow = true;
-    // One that waits for somebody else is not the culprit; if all wait for each other it still ends.
+    // A trainer that waits for others is not the cause: it gets twice the time, which still ends a circle of waits.
     const absl::Duration limit =
         place.waiting_for.empty() ? options_.progress_deadline : 2 * options_.progress_deadline;
     if (idle > limit) return absl::DeadlineExceededError(text);
@@ -276,7 +276,7 @@ bool Roster::Finished(absl::Time now) const {
     return Gone(m) || (stop_requested_ && m.state == RosterPlace::kAbsent);
   };
   if (failure_.ok()) return std::all_of(places_.begin(), places_.end(), gone);
-  // Nobody is declared dead any more: the trainer whose death has ended the job may have had some of its lease left.
+  // After a failure nothing expires leases in time, so a trainer that has died since may be known only by its lease.
   const auto silent = [now](const RosterPlace& m) { return m.state == RosterPlace::kJoined && now > m.lease_until; };
   const bool all_told =
       std::all_of(places_.begin(), places_.end(), [&](const RosterPlace& m) { return m.told || gone(m) || silent(m); });

@@ -39,8 +39,8 @@ struct RosterPlace {
   std::string waiting_for;  // HeartbeatRequest.waiting_for
   absl::Time progress;      // time of its last new action
   absl::Time last_warning;  // of its being slow
-  bool slow = false;
-  bool told = false;  // has been told that the job has failed
+  bool slow = false;        // has made no progress for slow_warning
+  bool told = false;        // has been told that the job has failed
 };
 
 class Roster {
@@ -56,6 +56,9 @@ class Roster {
     OnDeath on_death = OnDeath::kFail;
     // True if this roster's chief is the one that counts (server 0); only that one logs a change.
     bool announces_chief = true;
+    // lease: longest silence of a living trainer. slow_warning: time between two warnings. progress_deadline: longest
+    // time without progress, doubled for a trainer that waits for others. connect_deadline: longest time in which no
+    // trainer joins although some are missing.
     absl::Duration lease, slow_warning, progress_deadline, connect_deadline;
     size_t unread_bytes = SIZE_MAX;  // limit of each session's ReplyCredits
   };
@@ -76,30 +79,32 @@ class Roster {
   // is dead or done.
   int chief() const { return chief_; }
 
-  // Returns OK if the process may take the place, or holds it already. The error names the holder. In a failed job
-  // everyone may come and hear of the failure.
+  // Returns OK if the process may take the place, or holds it already. InvalidArgument if there is no such place;
+  // FailedPrecondition names the holder. In a failed job every trainer may come and hear of the failure.
   absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) const;
   // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
-  // it takes the place of a dead one.
+  // it takes the place of a dead one. The place has no lease before Renew.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
-  // Returns OK if the caller is the process that it says and holds its place; renews its lease.
+  // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done; renews its
+  // lease. InvalidArgument if there is no such place, else FailedPrecondition.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
   void Renew(int trainer, absl::Time now);
-  // Undoes a join that another server has refused: the place is as it was before. FailedPrecondition once the trainer
-  // has begun a step.
+  // Undoes a join that another server has refused: the place is free, or dead if the process had taken it over.
+  // FailedPrecondition if the trainer has not joined or has begun a step.
   absl::Status Release(int trainer, absl::Time now);
-  // Returns false if the trainer has not joined, or was done before.
+  // Records that the trainer is done. Returns false, and changes nothing, unless it has joined.
   bool Done(int trainer);
 
   // Records a sign of progress: a new action of one trainer; a new part of `step`; a heart-beat that speaks of `step`.
   void Progressed(int trainer, absl::Time now);
   void Booked(int trainer, int64_t step, absl::Time now);
   void Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now);
-  // Everyone has been waiting for the keeper of this roster until now. `caught_up`: nobody counts as slow any more.
+  // Records progress of all trainers, which have waited for the keeper of this roster. `caught_up`: none counts as slow
+  // any more.
   void AllProgressed(absl::Time now, bool caught_up);
 
-  // Begins a look at leases. If the last look was long ago this process itself was asleep, and signs of life may lie
-  // unread: every lease then lasts for a while more.
+  // Begins a look at leases. If the last look was more than half a lease ago, this process itself was asleep, and signs
+  // of life may lie unread: every lease then lasts for at least half a lease more.
   void BeginLook(absl::Time now);
   struct Departure {
     int trainer = -1;
@@ -109,7 +114,8 @@ class Roster {
   // Ends the hold of one process whose lease has run out, if there is one.
   std::optional<Departure> TakeExpired(absl::Time now);
 
-  // Warns of trainers that have not joined. DeadlineExceeded: the wait was too long.
+  // Warns of trainers that have not joined. DeadlineExceeded if connect_deadline has passed since a trainer last joined
+  // or left.
   absl::Status WatchConnecting(absl::Time now);
   // Warns of joined trainers without progress, save those for which `waits` is true. DeadlineExceeded: one has made no
   // progress for too long.
@@ -117,7 +123,7 @@ class Roster {
 
   // Records why the job ends; only the first failure counts, and is logged.
   void Fail(const absl::Status& status, absl::Time now);
-  // The keeper of the roster goes away: that is the failure for all who call, if the job has not failed before.
+  // Records that the keeper of the roster goes away: Unavailable for all who call, unless the job has failed before.
   void Close();
   const absl::Status& failure() const { return failure_; }
   // Returns the error for a caller in a failed job, and records that the trainer has been told.

@@ -93,7 +93,7 @@ void CpuOp::SetFirstLane(int first_lane) {
 absl::Status CpuOp::RunKernel(const OpPart& part, KernelContext& context, int64_t profiled_step) {
   if (profiled_step < 0) return kernel_->Run(context);
   const bool moves = op_.desc->role() == v1::RPC || op_.desc->role() == v1::DIST;
-  // Gates run on whatever thread is free.
+  // Gates run on any free thread, which may have another profiled step.
   const ProfiledStep step(profiled_step);
   ProfileSpan span(profiled_step, moves ? ProfileKind::kExchange : ProfileKind::kOperator, type_);
   if (ProfileEvent* const event = span.event()) {

@@ -24,7 +24,7 @@ struct HostValue {
   std::vector<int64_t> rows;
   std::vector<DeviceTransfers::Piece> pieces;
   Shape row_dims;
-  int rank = -1;  // of no value
+  int rank = -1;  // -1: no lane has a value
   DType dtype = v1::FLOAT32;
 
   bool any() const {

@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<PreparedBlock>> PreparedBlock::Create(const v1::P
 }
 
 void PreparedBlock::ReadDeclarations() {
-  // Blocks are read from the outermost inwards: the nearest declaration counts. The length ends a circle of parents.
+  // Read the blocks from the outermost inwards, so that the nearest declaration counts. The bound on the length ends
+  // the loop if parents form a circle.
   std::vector<int> chain;
   for (int b = block_;
        b >= 0 && b < program_.blocks_size() && chain.size() <= static_cast<size_t>(program_.blocks_size());

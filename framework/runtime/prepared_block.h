@@ -62,7 +62,7 @@ class PreparedBlock {
 
   int ops_size() const { return block().ops_size(); }
   const v1::OpDesc& op(int index) const { return block().ops(index); }
-  // Arguments of the construction of the op's kernel.
+  // Returns the arguments for the construction of the op's kernel. They refer to this block.
   KernelInit InitOf(const BlockOp& op) const;
 
   // Returns the declaration of a variable, in this block or the nearest around it; nullptr if there is none.
@@ -83,7 +83,7 @@ class PreparedBlock {
   v1::ProgramDesc program_;
   const int block_;
   std::map<std::string, const v1::VarDesc*, std::less<>> declared_;
-  // Outputs of step ops that are not persistable: one variable for all lanes.
+  // Outputs of step ops, except persistable ones and those of per_lane slots: one variable for all lanes.
   std::set<std::string, std::less<>> of_step_;
   // "buffer 3" by variable that shares one. No variable has a blank in its name.
   std::map<std::string, std::string, std::less<>> buffers_;

@@ -23,7 +23,7 @@ bool IsUpdate(const v1::OpDesc& op) {
 
 class TableRule : public RowRule {
  public:
-  // An update of some columns, with the gradient rules that run before it.
+  // An update and the ops before it that change gradients, on its columns.
   struct Part {
     Columns columns;
     std::vector<std::unique_ptr<RowGradientRule>> before = {};
@@ -107,7 +107,7 @@ class TableRule : public RowRule {
     std::vector<const float*> part_grads;
     std::vector<float> means;
   };
-  // Safe as a thread-local: no rule calls back into TableRule.
+  // Not reentrant: no rule that UpdateIds calls uses this memory.
   static Scratch& GetScratch() {
     static thread_local Scratch scratch;
     return scratch;
@@ -157,7 +157,7 @@ class TableRule : public RowRule {
     for (const auto& rule : behind_) rule->Apply(width, count, s->part_rows.data());
   }
 
-  // Counts a step for each row; columns that begin at that step get their initial values.
+  // Counts a step for each row. Columns whose `after` is reached get their initial values.
   void CountSteps(const int64_t* ids, int64_t n, float* const* rows) const {
     for (int64_t i = 0; i < n; ++i) {
       float& steps = rows[i][steps_at_];
@@ -177,7 +177,7 @@ class TableRule : public RowRule {
   const std::vector<std::unique_ptr<RowValueRule>> behind_;
   const bool has_rates_;
   int64_t most_after_ = 0;
-  int64_t steps_at_ = 0;  // offset in the row; the counter stops at most_after_
+  int64_t steps_at_ = 0;  // offset of the step count in a row, in floats; it counts up to most_after_
   mutable std::atomic<int64_t> skipped_{0};
 };
 

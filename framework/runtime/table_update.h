@@ -31,11 +31,12 @@ struct TableUpdate {
   RowInitializer initializer;
 };
 
-// Builds the update. `ops`: in the order above, at least the update. `table`: the variable, whose initializer applies
-// to columns without one of their own. `find`: returns the variables with learning rates, which must outlive the rule.
-// With one update the rule uses the rate passed to RowRule::Update and `find` may be null; without `find` a rule of
-// several updates can only report its states. The division by RowRule::Update's divisor comes first. NotFound if an op
-// has no row form. InvalidArgument for ops in another order, or columns that do not fit.
+// Builds the update. `ops`: in the order above, at least the update. `table`: the variable [rows, width], whose
+// initializer applies to columns without one of their own. `find`: returns the variables with learning rates, which
+// must outlive the rule. With one update the rule uses the rate passed to RowRule::Update and `find` may be null;
+// without `find` a rule of several updates can only report its states. drop_bad_rows sees the gradients that
+// RowRule::Update gets; all other ops see them divided by its divisor. NotFound if an op has no row form.
+// InvalidArgument for ops in another order, or columns that do not fit.
 absl::StatusOr<TableUpdate> MakeTableUpdate(const v1::VarDesc& table, uint64_t seed,
                                             absl::Span<const v1::OpDesc* const> ops,
                                             const std::function<const Variable*(const std::string&)>& find);

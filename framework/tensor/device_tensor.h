@@ -24,17 +24,18 @@ namespace weir {
 
 class DeviceTensor {
  public:
-  // Keeps the memory if it is large enough and not a view's. rank 0: one row in each lane, no row dims. `owner` is the
-  // owner in DeviceMemory.
+  // Sets type, dims and the rows of each lane; contents are undefined. Keeps the memory if it is large enough, not a
+  // view's and not shared with a copy. rank 0: one row in each lane, no row dims. `owner` is the owner in DeviceMemory.
+  // ResourceExhausted as DeviceMemory::Allocate; the value is then absent.
   absl::Status Resize(DeviceMemory* memory, std::string_view owner, DType dtype, int rank,
                       absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
   // Uses the content of the block, from its beginning, as the value. The block may be shared.
   void Take(std::shared_ptr<DeviceBlock> block, DType dtype, int rank, absl::Span<const int64_t> rows,
             absl::Span<const int64_t> row_dims);
-  // Changes the dims of the same elements: each lane's count must not change.
+  // Changes the dims of the same elements. Must be packed; each lane's count must not change.
   void Reshape(int rank, absl::Span<const int64_t> rows, absl::Span<const int64_t> row_dims);
   // Returns a view of each lane's elements from `first` on, with dims [rows, row_dims..] per lane. The view shares
-  // memory and is not packed.
+  // memory; it is packed only if there is one lane.
   DeviceTensor View(int64_t first, int rank, int64_t rows, absl::Span<const int64_t> row_dims) const;
   void Clear();
 
@@ -56,6 +57,7 @@ class DeviceTensor {
   bool packed() const { return packed_; }
   // Dims of a lane's value.
   Shape dims(int lane = 0) const;
+  // Size of the block of memory, of which the value may use a part.
   size_t bytes() const { return block_ == nullptr ? 0 : block_->size(); }
 
   void* raw(int lane = 0) const {

@@ -63,12 +63,13 @@ class Tensor {
   // Sets type and dims; contents are undefined. Keeps the memory if it is large enough and not shared with a view or
   // copy, so a step that repeats shapes allocates nothing.
   void Resize(DType dtype, absl::Span<const int64_t> dims);
-  // Takes new memory, pinned if `memory` has some, and leaves the old memory unchanged: a device may still be reading
-  // it. Contents are undefined.
+  // Sets type and dims of a value that a device will read; contents are undefined. Takes new pinned memory if `memory`
+  // has some; else takes ordinary memory, or keeps its own as Resize does. Leaves pinned memory that it had unchanged:
+  // a device may still be reading it.
   void Renew(DType dtype, absl::Span<const int64_t> dims, PinnedMemory* memory);
   // Changes the dims of the same elements; the count must not change.
   void Reshape(absl::Span<const int64_t> dims);
-  // Returns a tensor of dims `dims` over the elements from `begin` on, sharing memory.
+  // Returns a tensor of dims `dims` over the elements from `begin` on, which must exist, sharing memory.
   Tensor View(int64_t begin, absl::Span<const int64_t> dims) const;
   // Copies the elements of `other`.
   void CopyFrom(const Tensor& other);
@@ -79,7 +80,7 @@ class Tensor {
   int rank() const { return static_cast<int>(dims_.size()); }
   int64_t size() const { return size_; }
   size_t bytes() const { return static_cast<size_t>(size_) * DTypeSize(dtype_); }
-  // False until the first Resize: a gradient that was never written is absent, not zero.
+  // False until the first Resize and after Clear: a gradient that was never written is absent, not zero.
   bool initialized() const { return buffer_ != nullptr; }
   // Returns a reference that keeps the memory alive; null unless the memory is pinned.
   std::shared_ptr<const Buffer> pinned() const { return buffer_ != nullptr && buffer_->pinned() ? buffer_ : nullptr; }
@@ -135,7 +136,7 @@ struct SelectedRows {
   // Like Tensor::initialized.
   bool present = false;
 
-  // Takes over the rows of `other`, without their values.
+  // Copies everything of `other` but the values.
   void CopyRowsOf(const SelectedRows& other) {
     if (this == &other) return;
     height = other.height;

@@ -1,4 +1,4 @@
-// Functors of the factorisation machine.
+// Functors of fm_interaction and its gradient (ops/fm_interaction.cc) for ForEach.
 #ifndef WEIR_OPS_DEVICE_FM_INTERACTION_FUNCTORS_H_
 #define WEIR_OPS_DEVICE_FM_INTERACTION_FUNCTORS_H_
 
@@ -11,7 +11,8 @@
 namespace weir {
 namespace device {
 
-// x has the slots of a row, each `width` long, from row * stride on: sums over slots, in their order.
+// Element i of `sum` and `squares` [rows, width]: sums over the slots of x, in their order. The slots of a row, each
+// `width` long, begin at x + row * stride.
 struct FmSumAt {
   const float* x;
   int64_t stride, slots, width;
@@ -29,6 +30,7 @@ struct FmSumAt {
     squares[i] = q;
   }
 };
+// Element `row` of out [rows], from sum and squares [rows, width].
 struct FmOutAt {
   const float* sum;
   const float* squares;
@@ -40,7 +42,7 @@ struct FmOutAt {
     out[row] = 0.5f * total;
   }
 };
-// x [rows, slots, width].
+// Element i of dx, like x [rows, slots, width]; sum [rows, width], dout [rows].
 struct FmGradAt {
   const float* x;
   const float* sum;
@@ -61,7 +63,8 @@ struct FmGradAt {
     StoreFour(dx, i, four);
   }
 };
-// x [rows, stride], whose columns from `begin` on are the slots; added to `onto`, which is like x and may be null.
+// Element i of dx, like x [rows, stride], whose columns from `begin` on are the slots; other columns of dx are 0. Added
+// to `onto`, which is like x and may be null.
 struct FmColumnsGradAt {
   FmGradAt of;
   int64_t stride, begin;

@@ -3,8 +3,8 @@
 // A functor is a small struct of pointers to device memory and numbers, in a header without Abseil, with
 //   void operator()(int64_t i) const                       for ForEach: element i, in any order; and, where it pays,
 //                                                          four elements at a time (ops/device/fours.h)
-//   Sum, Terms(o), Term(o, k), Store(o, sum)               for Reduce: output o is the sum of its terms in the order
-//   below
+//   Sum, Terms(o), Term(o, k), Store(o, sum)               for Reduce: output o is the sum of its terms, in the order
+//                                                          of ops/device/reduce_order.h
 // On CUDA it runs as the kernel that ops/device/*.cu instantiate for it (WEIR_FOR_EACH, WEIR_REDUCE in launch.cuh; the
 // linker names a functor that is missing there). In the emulation the same functor runs as a loop. Both give the same
 // bits: nvcc compiles without contraction of a * b + c, and sums have one order.
@@ -47,6 +47,7 @@ struct LaunchArguments {
   F f;
 };
 
+// DeviceFunction of ForEach; `arguments` is a LaunchArguments<F>.
 template <typename F>
 absl::Status PutForEach(DeviceRuntime& runtime, const void* arguments) {
   const LaunchArguments<F>& a = *static_cast<const LaunchArguments<F>*>(arguments);
@@ -69,6 +70,7 @@ absl::Status PutForEach(DeviceRuntime& runtime, const void* arguments) {
 #endif
 }
 
+// DeviceFunction of Reduce; `arguments` is a LaunchArguments<F>.
 template <typename F>
 absl::Status PutReduce(DeviceRuntime& runtime, const void* arguments) {
   const LaunchArguments<F>& a = *static_cast<const LaunchArguments<F>*>(arguments);
@@ -84,14 +86,15 @@ absl::Status PutReduce(DeviceRuntime& runtime, const void* arguments) {
 #endif
 }
 
-// Runs f(i) for i in [0, n).
+// Submits f(i) for i in [0, n) to the compute queue and returns before they have run: the memory that f points to must
+// stay until then. Errors are those of the launch.
 template <typename F>
 absl::Status ForEach(DeviceRuntime& runtime, int64_t n, const F& f) {
   if (n == 0) return absl::OkStatus();
   return Call(runtime, PutForEach<F>, LaunchArguments<F>{.n = n, .f = f});
 }
 
-// Runs f.Store(o, sum of f.Term(o, k) for k in [0, f.Terms(o))) for o in [0, outputs).
+// Submits f.Store(o, sum of f.Term(o, k) for k in [0, f.Terms(o))) for o in [0, outputs), as ForEach does.
 template <typename F>
 absl::Status Reduce(DeviceRuntime& runtime, int64_t outputs, const F& f) {
   if (outputs == 0) return absl::OkStatus();

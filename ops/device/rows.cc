@@ -205,7 +205,8 @@ class RowsSumKernel : public OpDeviceKernel {
   DeviceLanding staged_;
 };
 
-// Rows of X in section i of the heights, in their order; ids count from the section's first row.
+// Output i gets the rows of X whose ids lie in section i of the heights, in their order; ids count from the section's
+// first row.
 class SplitSelectedRowsKernel : public OpDeviceKernel {
  public:
   explicit SplitSelectedRowsKernel(const KernelInit& init) : heights_(init.attrs.Ints("height_sections")) {

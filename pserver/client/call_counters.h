@@ -28,6 +28,7 @@ class CallCounters {
   // Counts a try that is repeated.
   void Retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 
+  // Sums since the start: messages() counts tries; bytes are those of all tries, and of answers that are not errors.
   int64_t messages() const { return messages_; }
   int64_t bytes_sent() const { return bytes_sent_; }
   int64_t bytes_received() const { return bytes_received_; }

@@ -114,7 +114,7 @@ void Heartbeats::Loop() {
   const SteadyClock::duration period = absl::ToChronoNanoseconds(settings_.heartbeat_period);
   do {
     Round();
-    // A failure is passed on at once.
+    // SleepUntil returns early after a failure, so that it is passed on at once.
   } while (job_->SleepUntil(SteadyClock::now() + period));
 }
 
@@ -122,7 +122,7 @@ void Heartbeats::Round() {
   if (job_->done()) return;
   const absl::Duration lease = settings_.lease;
   const absl::Time now = settings_.clock->Now();
-  // This process itself was asleep: it cannot tell who else was.
+  // After a sleep of this process itself, the silence of servers means nothing.
   if (now - last_round_ > settings_.heartbeat_period + lease / 2) sessions_->ExcuseAll(now);
   std::vector<int> joined;
   const std::vector<Sessions::Server> servers = sessions_->All();
@@ -174,7 +174,7 @@ bool Heartbeats::SendLast(const v1::HeartbeatRequest& last) {
     *request.mutable_caller() = sessions_->CallerFor(s);
     if (request.caller().session() == 0) continue;
     letters.emplace_back(s, MessageBytes(request));
-    // Heart-beats would speak of an id that is given back.
+    // Later heart-beats would speak for an id that has been given back.
     if (last.leave()) sessions_->Close(s);
   }
   const auto heard = std::make_shared<LastHeard>(static_cast<size_t>(settings_.servers()));
@@ -182,7 +182,7 @@ bool Heartbeats::SendLast(const v1::HeartbeatRequest& last) {
   // A heart-beat that is lost on the way is sent again; by the real clock, since a fake one may stand still.
   constexpr int kTries = 10;
   for (int tries = 0; tries < kTries; ++tries) {
-    // An answer to an earlier call may still come, and a lease run out.
+    // Look again: an answer to an earlier call may have come, or a lease have run out.
     const std::vector<Sessions::Server> servers = sessions_->All();
     const absl::Time now = settings_.clock->Now();
     std::vector<bool> wanted(servers.size(), false);

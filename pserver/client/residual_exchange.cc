@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kPosts[] = "residuals", kDealt[] = "residuals.beginning";
 
-// Errors of what a checkpoint holds.
+// Turns errors of a checkpoint's contents into DataLoss.
 absl::Status OfCheckpoint(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status) && !absl::IsDataLoss(status)) return status;
   return absl::DataLossError(absl::StrCat("the checkpoint's ", status.message()));
@@ -78,7 +78,7 @@ absl::Status ResidualExchange::Receive(int from, int64_t step) {
 
 absl::Status ResidualExchange::Deal(int from, const std::function<absl::Status(const TakeBytes&)>& read, int64_t step) {
   if (trainer_ != from) return Receive(from, step);
-  // Owners of nodes; a checkpoint of another number of trainers may have some that are nobody's.
+  // Owners of nodes. A checkpoint of another number of trainers may hold nodes without an owner, which are dropped.
   std::map<std::pair<int, int>, int> owners;
   std::vector<std::unique_ptr<ByteStream>> streams(static_cast<size_t>(plan_.trainers()));
   for (int t = 0; t < plan_.trainers(); ++t) {

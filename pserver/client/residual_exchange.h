@@ -14,7 +14,8 @@
 
 namespace weir {
 
-// The functions are those of Client (pserver/client/client.h). Not thread-safe; no gradient may be sent meanwhile.
+// Implements the functions of Client (pserver/client/client.h) that save and restore residuals: Keeps is
+// Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe; no gradient may be sent meanwhile.
 class ResidualExchange {
  public:
   // All pointers are borrowed. `nodes`: those of this trainer's lanes, borrowed.

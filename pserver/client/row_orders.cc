@@ -9,7 +9,7 @@ namespace weir {
 
 namespace {
 
-// Sorts the ids that lie in [0, rows) of a parameter; zeroes the rows of other ids.
+// Sets `order` to the positions of the ids in [0, rows), ascending by id; zeroes the rows of other ids.
 void OrderRows(const RowSource::TableRows& table, int64_t rows, std::vector<uint32_t>* order) {
   const std::vector<int64_t>& ids = *table.ids;
   const size_t width = static_cast<size_t>(table.width);

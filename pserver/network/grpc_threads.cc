@@ -17,7 +17,7 @@
 namespace weir {
 namespace {
 
-// Limit for the test call, which takes milliseconds if gRPC has its threads.
+// Callbacks come within milliseconds if gRPC has its threads; the rest is for a busy machine.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // Counts callbacks. Shared with them, since they may run after Try has given up.
@@ -43,7 +43,7 @@ struct Callbacks {
   }
 };
 
-// Owned by gRPC until its callback has run; leaked if it never runs.
+// gRPC uses it until its callback has run; without the callback it leaks.
 struct Call {
   grpc::ClientContext context;
   const grpc::ByteBuffer request = ToByteBuffer({});
@@ -51,7 +51,7 @@ struct Call {
 };
 
 // Makes a call that fails at once, whose callback runs on the threads that also run handlers, and sets a timer. Returns
-// whether both callbacks have run in time.
+// whether both callbacks have run.
 bool Try() {
   const auto callbacks = std::make_shared<Callbacks>();
   auto* call = new Call;

@@ -23,7 +23,7 @@ WEIR_VECTORIZED void Add(const float* left, const float* right, int64_t n, float
   for (int64_t i = 0; i < n; ++i) out[i] = left[i] + right[i];
 }
 
-// Sums full trees of four and of eight leaves in one pass, with the same order of additions as Add step by step.
+// Add the leaves of full trees of four and of eight in one pass, in the order in which Add would add them step by step.
 WEIR_VECTORIZED void AddFour(const float* const* leaf, int64_t n, float* out) {
   const float *const a = leaf[0], *const b = leaf[1], *const c = leaf[2], *const d = leaf[3];
   WEIR_INDEPENDENT
@@ -262,7 +262,7 @@ absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint
   std::vector<Cursor> cursors = CursorsOf(runs, first, last);
   size_t rows = 0;
   for (const Cursor& cursor : cursors) rows += cursor.end - cursor.at;
-  // The union is at most this long, so the vectors never move while pointers into them exist.
+  // The union is at most this long. `sums`, which grads point into, is sized for it once below and never moves.
   out->ids.reserve(rows);
   out->grads.reserve(rows);
   if (LieApart(cursors)) {

@@ -25,8 +25,8 @@ struct DenseRun {
 // InvalidArgument. At least one run. `lanes`: number of leaves of the tree.
 absl::Status SumDense(std::vector<DenseRun> runs, int lanes, absl::Span<float> out);
 
-// Rows of one node: values[order[i]] belongs to ids[order[i]] (order nullptr: i itself), ascending by MixId(id), each
-// id once.
+// Rows of one node. Row j has ids[j] and its values at values + j * width. The rows order[0], order[1], ... (order
+// nullptr: 0, 1, ...) must ascend by MixId, each id once.
 struct RowRun {
   LaneRange node;
   absl::Span<const int64_t> ids;
@@ -35,15 +35,15 @@ struct RowRun {
 };
 
 // Rows after merging, ascending by MixId. A gradient pointer leads into a run if only one node has the row, else into
-// `sums`. Allocates nothing when reused.
+// `sums`. The next MergeRows reuses the memory.
 struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<const float*> grads;
   std::vector<float> sums;
 };
 
-// Merges all rows whose MixId lies in [first, last] into their union by id. InvalidArgument when one node brings an id
-// twice.
+// Merges all rows whose MixId lies in [first, last] into their union by id. InvalidArgument if two runs of one node
+// have an id in common; an id that is twice in one run is not detected.
 absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint64_t first, uint64_t last,
                        MergedRows* out);
 

@@ -20,13 +20,14 @@ std::string_view MethodName(Method method);
 
 using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
 
-// Thread-safe.
+// Calls servers by their index in the job. Thread-safe.
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Sends one request. `done` runs exactly once, on any thread, at the latest shortly after `timeout`. Request and
-  // reply bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a frame (Push, Pull).
-  // Unavailable: the server was not reached; DeadlineExceeded: no answer in time. Both ask the caller to repeat.
+  // Sends one request. `done` runs exactly once, on any thread, possibly before Call returns and at the latest shortly
+  // after `timeout`. Request and reply bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a
+  // frame (Push, Pull). Unavailable: the server was not reached; DeadlineExceeded: no answer in time. The caller may
+  // repeat the call after both. Other codes are the server's (proto/parameter_server.proto).
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
   // Name of the server for messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;

@@ -13,7 +13,7 @@ namespace weir {
 
 namespace {
 
-// Returns the value of a variable as a T, which it is made if it is none.
+// Returns the variable as a T; a variable of another kind becomes an empty T.
 template <typename T>
 T& As(Variable* variable) {
   if (!std::holds_alternative<T>(*variable)) *variable = T();
@@ -133,6 +133,7 @@ std::vector<RowRun> RunsOfTable(absl::Span<const TrainerGradients> trainers, int
 
 std::vector<const v1::OpDesc*> Averaging::RowOps(const v1::BlockDesc& optimize) const {
   std::vector<const v1::OpDesc*> ops;
+  // Leaves out the first average only, `merge` or `sum` and `scale`: later ops of these types belong to the update.
   bool averaged = false;
   for (const v1::OpDesc& op : optimize.ops()) {
     if (Averages(op) && !averaged) {

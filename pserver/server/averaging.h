@@ -21,7 +21,7 @@
 
 namespace weir {
 
-// A dense block as its gradients see it.
+// Dense block, as far as the sum of its gradients needs it.
 struct BlockInfo {
   int index = 0;  // Gradient::target
   std::string name;
@@ -32,7 +32,7 @@ struct BlockInfo {
   int64_t rows = 0;
 };
 
-// Rows of a table whose gradients are merged: the interval of MixIds of one stripe.
+// Rows of a table whose gradients are merged: those with MixIds in [first, last], the interval of one stripe.
 struct TableSlice {
   int index = 0;  // Gradient::target
   int width = 0;
@@ -40,8 +40,8 @@ struct TableSlice {
   uint64_t last = 0;
 };
 
-// Rows of a table's gradient, each id once; the gradient of a row is its sum in rows.grads / divisor. Allocates nothing
-// when reused.
+// Rows of a table's gradient, each id once; the gradient of a row is its sum in rows.grads / divisor. The next SumRows
+// reuses the memory.
 struct RowSums {
   MergedRows rows;
   float divisor = 1;
@@ -65,8 +65,9 @@ class Averaging {
 
   // Returns the variables that receive a block's sums, in the optimize block whose gradient is `gradient`.
   virtual std::vector<std::string> SumVariables(const std::string& gradient) const = 0;
-  // Sets these variables. Returns false if no trainer has a gradient of the block, so that there is no update. With
-  // sparse_width a variable then holds no rows.
+  // Sets these variables. By samples: returns false if no trainer has a gradient of the block, so that there is no
+  // update; with sparse_width a variable then holds no rows. By trainers: a trainer without a gradient counts as zero,
+  // and the result is true.
   virtual absl::StatusOr<bool> SumBlock(const BlockInfo& block, absl::Span<const TrainerGradients> trainers,
                                         absl::Span<Variable* const> variables) const = 0;
   // Merges the rows of a table's gradient. `samples`: of all trainers.

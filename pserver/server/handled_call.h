@@ -31,6 +31,7 @@ class HandledCall {
   // Records that the answer goes out; ends a wait as well. bytes: size of the answer, 0 when it is an error.
   static void End(const HandledCallPtr& call, size_t bytes);
 
+  // Returns true if `call` is not null and its step is recorded.
   static bool Wanted(const HandledCallPtr& call) { return call != nullptr && Profiler::Wants(call->event_.step); }
   // Returns the step, -1 if the call is not recorded.
   static int64_t StepOf(const HandledCallPtr& call) { return Wanted(call) ? call->event_.step : -1; }

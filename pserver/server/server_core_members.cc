@@ -14,8 +14,7 @@ namespace weir {
 
 namespace {
 
-// Limits in bytes: of a caller, most of it the job's name, and of a join beside the plan, which another job's may
-// exceed somewhat.
+// Most bytes of a caller, most of which may be the job's name, and of a join besides its plan text.
 constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} << 20;
 
 // Shortens what messages and the log repeat of a join.
@@ -116,14 +115,14 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
   const RosterPlace& place = roster_->place(id);
   v1::JoinReply joined;
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
-    // With its own code, as heart-beats have it.
+    // Reply with the failure's own code, as heart-beats do.
     if (place.state == RosterPlace::kAbsent || place.process == request.process()) roster_->Told(id);
     joined.set_failure(std::string(failure.message()));
     joined.set_failure_code(static_cast<int>(failure.code()));
     return joined;
   }
   if (mode_->Applies(id) && place.state == RosterPlace::kDead) {
-    // Which step comes next is known when this one has taken effect.
+    // The next step of this trainer is known only when its last one has taken effect.
     return absl::UnavailableError(
         absl::StrCat(self_, ": the last step of ", roster_->Name(id), ", who is dead, is taking effect"));
   }
@@ -249,8 +248,8 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
       });
 }
 
-// --------------------------------------------------------------------------------------------------- deaths and
-// failures
+// ---------------------------------------------------------------------------------------------------------------
+// deaths and failures
 
 void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
   roster_->Fail(status, options_.clock->Now());

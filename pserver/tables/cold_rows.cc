@@ -29,7 +29,7 @@ constexpr int64_t kMostBuffer = 64 << 20;
 // Keys of one call of MultiGet: their blocks are pinned until it returns.
 constexpr size_t kGetBatch = 512;
 
-// The number whose MixId it is.
+// Inverse of MixId.
 uint64_t UnmixId(uint64_t x) {
   x ^= x >> 31 ^ x >> 62;
   x *= 0x319642b2d24d8ec3ULL;
@@ -59,22 +59,24 @@ class RocksDbRows : public ColdRows {
       : table_(options.table), directory_(options.directory), row_bytes_(static_cast<size_t>(options.row_bytes)) {
     options_.create_if_missing = true;
     if (options.env != nullptr) options_.env = options.env;
-    // Three buffers of rows that come: one fills, two are written. The fourth part is what is known of the files: where
-    // blocks begin, 0.6 % of what lies on disk; it grows with that and is counted, not bounded.
+    // Use three buffers, each a fourth of the budget: one fills while two are written to disk. The last fourth is for
+    // metadata of the files (where blocks begin), 0.6 % of the bytes on disk; it grows with them and is counted, not
+    // bounded.
     options_.write_buffer_size = static_cast<size_t>(std::clamp(options.memory_bytes / 4, kLeastBuffer, kMostBuffer));
     options_.max_write_buffer_number = 3;
     options_.memtable_whole_key_filtering = true;
     options_.memtable_prefix_bloom_size_ratio = 0.05;
-    // Rows come in an order that no file has, so every file is rewritten with all others of its level: this way a row
-    // is rewritten a fourth less often than by levels, and read as fast (4 M rows of 128 bytes).
+    // Rows arrive in an order that no file has, so compaction rewrites a file together with all others of its level.
+    // Universal compaction rewrites a row a fourth less often than leveled compaction, and reads are as fast (4 M rows
+    // of 128 bytes).
     options_.compaction_style = rocksdb::kCompactionStyleUniversal;
     options_.max_background_jobs = 2;
-    // Mantissas are noise: lz4 saves nothing of them, and reading is a fifth slower.
+    // lz4 does not shrink mantissas, and makes reads a fifth slower.
     options_.compression = rocksdb::kNoCompression;
     options_.use_direct_reads = options.direct_io;
     options_.use_direct_io_for_flush_and_compaction = options.direct_io;
-    // Who asks for a row that lies nowhere has a new id, and those are few: filters, of 1.25 bytes a row, are kept for
-    // the upper runs only, which a row of the lowest is looked for in vain.
+    // Few calls name an id without a row, since only new ids have none. So the lowest run has no filters. The upper
+    // runs have filters of 1.25 bytes a row, because a row of the lowest run is searched there in vain.
     options_.optimize_filters_for_hits = true;
     options_.max_bgerror_resume_count = 0;
     options_.keep_log_file_num = 1;
@@ -86,8 +88,8 @@ class RocksDbRows : public ColdRows {
     options_.statistics->set_stats_level(rocksdb::kExceptDetailedTimers);
 
     rocksdb::BlockBasedTableOptions table;
-    // The rows of a batch are scattered: a block is read for one of them. It is not kept, for the row is, by whoever
-    // asked.
+    // The rows of a batch are scattered, so a block is read for one row. Blocks are not cached: the caller keeps the
+    // row.
     table.block_size = 4096;
     table.no_block_cache = true;
     table.format_version = 5;
@@ -95,7 +97,7 @@ class RocksDbRows : public ColdRows {
     table.data_block_index_type = rocksdb::BlockBasedTableOptions::kDataBlockBinaryAndHash;
     table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
     options_.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-    // Checkpoints are what lasts.
+    // Write no log ahead: after a crash the rows come from a checkpoint.
     write_.disableWAL = true;
   }
   ~RocksDbRows() override {
@@ -214,7 +216,7 @@ class RocksDbRows : public ColdRows {
     // One behind the last key.
     const std::string end(sizeof(uint64_t) + 1, '\xff');
     const rocksdb::Slice begin_slice = first, end_slice = end;
-    // Files whole, which reads nothing; then what stands in memory and in the youngest files.
+    // Delete whole files first, which reads nothing; then the rows in memory and in the files that remain.
     rocksdb::Status status = rocksdb::DeleteFilesInRange(db_.get(), all, nullptr, nullptr);
     if (status.ok()) status = db_->DeleteRange(write_, all, begin_slice, end_slice);
     if (status.ok()) status = db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr);
@@ -283,7 +285,7 @@ class RocksDbRows : public ColdRows {
   rocksdb::ReadOptions read_;
   rocksdb::WriteOptions write_;
   std::unique_ptr<rocksdb::DB> db_;
-  // Counters, read by whoever reports.
+  // Atomic: several threads count, and nothing else depends on the sums.
   mutable std::atomic<int64_t> asked_{0}, found_{0};
   std::atomic<int64_t> put_{0}, deleted_{0};
 };

@@ -28,7 +28,8 @@ class ColdRows {
   virtual ~ColdRows() = default;
 
   // Copies the row of ids[i] to rows + i * row_bytes and sets found[i] to 1; if there is no row, sets found[i] to 0 and
-  // leaves the destination unchanged. Ids sorted by MixId are fastest.
+  // leaves the destination unchanged. rows [ids.size(), row_bytes], found [ids.size()]. Ids sorted by MixId are
+  // fastest.
   virtual absl::Status Get(absl::Span<const int64_t> ids, char* rows, uint8_t* found) const = 0;
   // Sets rows [ids.size(), row_bytes]; all of them or none.
   virtual absl::Status Put(absl::Span<const int64_t> ids, const char* rows) = 0;
@@ -42,13 +43,13 @@ class ColdRows {
   virtual absl::Status Clear() = 0;
 
   struct Counts {
-    int64_t asked = 0;    // ids given to Get
-    int64_t found = 0;    // ids of Get that had a row
-    int64_t put = 0;      // rows put
-    int64_t deleted = 0;  // ids given to Delete
-    int64_t disk_bytes = 0;
-    int64_t memory_bytes = 0;
-    // Bytes written by rewriting files, and read for that in addition to what Get read.
+    int64_t asked = 0;         // ids given to Get
+    int64_t found = 0;         // ids of Get that had a row
+    int64_t put = 0;           // rows put
+    int64_t deleted = 0;       // ids given to Delete
+    int64_t disk_bytes = 0;    // size of the files
+    int64_t memory_bytes = 0;  // buffers of rows, and metadata of the files
+    // Bytes that compaction read and wrote, and bytes that flushes of memory wrote. Excludes what Get read.
     int64_t rewritten_bytes = 0;
     // Time that Put waited for the disk.
     double stalled_s = 0;
@@ -59,21 +60,23 @@ class ColdRows {
 struct ColdRowsOptions {
   // Name in messages.
   std::string table;
-  // Created if missing, together with its parent. Must hold nothing else.
+  // Created if missing, with its parents. Must hold nothing else: opening and closing delete the files in it.
   std::string directory;
+  // Size of a row, above 0.
   int64_t row_bytes = 0;
-  // Budget for rows on their way to disk and for metadata of the files. The system also caches files in memory that
-  // nothing else uses, unless direct_io is set: then every row is read from the disk.
+  // Budget for rows on their way to disk (three buffers, each a fourth of it, from 1 to 64 MiB) and for metadata of the
+  // files, which is counted but not bounded. The system also caches files in memory that nothing else uses, unless
+  // direct_io is set: then every row is read from the disk.
   int64_t memory_bytes = int64_t{64} << 20;
   bool direct_io = false;
   // Borrowed; null: the system's. Tests use it to inject failures.
   rocksdb::Env* env = nullptr;
 };
 
-// Opens the store, on RocksDB. Every error, here and later, names table, directory and what to do. ResourceExhausted:
-// the disk is full. DataLoss: the data read differs from the data written. FailedPrecondition: another process has the
-// directory, or the system refuses (permissions, a failing disk). After an error of Put or Delete the rows may be of
-// any age, and later calls may fail as well.
+// Opens the store, on RocksDB. Every error, here and later, names table, directory and what to do. InvalidArgument:
+// row_bytes is 0. ResourceExhausted: the disk is full. DataLoss: the data read differs from the data written.
+// FailedPrecondition: another process has the directory, or the system refuses (permissions, a failing disk). After an
+// error of Put or Delete the rows may be of any age, and later calls may fail as well.
 absl::StatusOr<std::unique_ptr<ColdRows>> OpenColdRows(const ColdRowsOptions& options);
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// 4-byte words beside the values of a row, read and written at index i of the bytes that hold them.
+// Reads and writes the 4-byte words that a row has beside its values. `i` counts words; `words` need not be aligned.
 #ifndef WEIR_PSERVER_TABLES_ROW_WORDS_H_
 #define WEIR_PSERVER_TABLES_ROW_WORDS_H_
 

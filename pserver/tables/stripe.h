@@ -17,7 +17,7 @@ namespace weir {
 // Bookkeeping of one stripe's rows on disk; used by DiskTier. Not thread-safe: guarded by the stripe's lock.
 struct StripeOnDisk {
   // Returns the number of times that rows with these low bits of MixId left memory. A row read from the disk before the
-  // number changed may be outdated.
+  // number changed may be outdated. Only with a disk.
   uint32_t& VersionOf(uint64_t mixed) { return versions[mixed % kVersions]; }
 
   static constexpr uint64_t kVersions = 1024;
@@ -33,7 +33,7 @@ struct StripeOnDisk {
 };
 
 struct alignas(64) Stripe {
-  // Removes a row from memory and from all counts.
+  // Removes a row from memory and from all counts, in step `step`.
   void Remove(int64_t id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     const uint64_t mixed = MixId(static_cast<uint64_t>(id));
     rows.Erase(mixed);

@@ -13,11 +13,11 @@
 namespace weir {
 namespace {
 
-// Behind a part: room for the rest of its last line, as a rule.
+// Bytes read beyond the end of a part, which suffice for the rest of most last lines.
 constexpr int64_t kTail = 1024;
 
-// Bytes to read at once of a file in which the lines up to `end` are wanted, from `offset` on: a small part of a file
-// takes little memory, and what other streams read is not read here.
+// Returns the number of bytes to read at once at `offset` of a file in which the lines up to `end` are wanted: a small
+// part takes little memory, and little is read of the parts of other streams.
 size_t BlockFor(int64_t offset, int64_t end) {
   return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock - kTail, std::max<int64_t>(end - offset, 0)) + kTail);
 }

@@ -26,9 +26,9 @@ namespace weir {
 namespace {
 
 const ProfileName kDecompress("decompress");
-// Time for threads to end: they check at every block.
+// Time that threads get to end; they check for it after every block.
 constexpr absl::Duration kLeave = absl::Seconds(2);
-// Position of a lane that is not, or no longer, in a pass.
+// Position of a lane that is not in a pass.
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
 // A run of whole lines.
@@ -39,8 +39,8 @@ struct Block {
   int users = 0;               // lanes that read it
 };
 
-// One decompression of a file. Blocks are cut at the same places in every pass. Members below `busy` are guarded by the
-// State's lock; the others are owned by the thread that has set `busy`.
+// One decompression of a file. Blocks are cut at the same places in every pass. The lock of the State guards `busy` and
+// the fields below it; the fields above belong to the thread that has set `busy`.
 struct Pass {
   explicit Pass(const DataFile& of) : file(of) {}
 
@@ -55,9 +55,9 @@ struct Pass {
   bool ended = false;  // no blocks follow
   absl::Status status;
   std::vector<int64_t> at;  // by lane: the block that it needs next
-  int sources = 0;          // sources that read from it now
-  bool forgotten = false;   // no further lane may join it
-  bool filling = false;     // being filled up to the limit, after it had fallen to half of that
+  int sources = 0;          // that read from it now
+  bool forgotten = false;   // no other lane may join it
+  bool filling = false;     // had fallen below half_ahead(), and is filled up to `ahead` blocks
 
   int64_t furthest() const {
     int64_t most = 0;
@@ -85,8 +85,8 @@ class LinesAhead::State {
   std::shared_ptr<Pass> Join(const DataFile& file, const Reader& reader, int64_t next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Leave(const Reader& reader, Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns block `next` for a lane, which gives back the one before (or null). Joins and leaves passes. Returns null
-  // at the end of the file.
+  // Returns block `next` for a lane, which gives back the one before (or null); nullptr at the end of the file. Joins
+  // and leaves passes. Cancelled after Cancel, else the error of the file.
   absl::StatusOr<Block*> Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
                                std::shared_ptr<Pass>* pass);
   void GiveUp(const Reader& reader, Block* block, Pass* pass);
@@ -96,14 +96,14 @@ class LinesAhead::State {
   using Round = std::vector<std::shared_ptr<Pass>>;
 
   void Work(int thread);
-  // Returns a pass that wants another block: that of the thread's last block, up to half_ahead() in a row, or else the
-  // one whose lanes wait or will wait first. Returns null if there is none.
+  // Returns a pass that wants another block, null if there is none: the pass of the thread's last block, up to
+  // half_ahead() in a row, else the one whose lanes will wait first.
   std::shared_ptr<Pass> PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Wanted(const Pass& pass) const;
   // Decompresses the next block of a pass into `block`. Returns false at the end.
   absl::StatusOr<bool> Decompress(Pass* pass, Block* block) const;
-  // Drops blocks that no lane will ask for.
+  // Drops the first blocks, as long as no lane needs them.
   void Trim(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropFirst(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -295,8 +295,7 @@ std::shared_ptr<Pass> LinesAhead::State::Join(const DataFile& file, const Reader
     pass = std::make_shared<Pass>(file);
     pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
     if (round != nullptr) {
-      // In the first pass all lanes begin at block 0. A later pass takes the lanes that have fallen out of an earlier
-      // one.
+      // In the first pass all lanes begin at block 0. A later one takes the lanes that have fallen out of earlier ones.
       if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
       for (const std::shared_ptr<Pass>& other : *round) {
         for (size_t i = 0; i < other->at.size(); ++i) {
@@ -398,7 +397,7 @@ absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Read
       return nullptr;
     }
     work_.Signal();
-    // Waits without a deadline: the consumer of the data has one, and Cancel ends this wait.
+    // No deadline here: the session that waits for batches has one, and Cancel ends this wait.
     ready_.Wait(&mu_);
   }
   return absl::CancelledError("reading was cancelled");
@@ -438,7 +437,7 @@ class LinesAhead::Source : public RecordSource {
   }
 
  private:
-  // Returns whether a line is left to give; fetches the next block if necessary.
+  // Returns true if there is a line that has not been given; fetches the next block if necessary.
   bool Have() {
     if (block_ != nullptr && line_ < block_->ends.size()) return true;
     if (ended_) return false;

@@ -16,7 +16,7 @@
 
 namespace weir {
 
-// Appends the layer's operators; the last one writes the variable ctx.name().
+// Appends the layer's operators; the last one writes the variable ctx.name(). Errors are made by ModelContext::Error.
 using LayerRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&)>;
 KindRegistry<LayerRule>& LayerRegistry();
 

@@ -13,11 +13,11 @@
 
 namespace weir {
 
-// Returns the variable that `input` names: [B, C, H, W], all but B known.
+// Returns the variable that `input` names: [B, C, H, W], all but B known. InvalidArgument for other dims.
 absl::StatusOr<v1::VarDesc> PictureInput(ModelContext& ctx, const std::string& input);
 
-// Returns {height, width} of a field; `otherwise` if it is empty. Error unless there are at most two numbers, each at
-// least `least`.
+// Returns {height, width} of a field: one number is both; `otherwise` if the field is empty. InvalidArgument unless
+// there are at most two numbers, each at least `least`.
 absl::StatusOr<std::vector<int64_t>> HeightAndWidth(const ModelContext& ctx, std::string_view field,
                                                     const google::protobuf::RepeatedField<int64_t>& values,
                                                     const std::vector<int64_t>& otherwise, int64_t least);

@@ -19,7 +19,7 @@ absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer) {
 
 absl::Status CheckFloat(const Setting& at, std::string_view field, double value) {
   if (!std::isfinite(value)) return at.Error(field, absl::StrCat("must be finite, got ", value));
-  // Zero, or normal when it is a float: 1 / 1e-50 and 0 / (0 + 1e-50) are what people do not mean.
+  // Accept zero and normal floats: a smaller number would turn 1 / 1e-50 into infinity and 0 / (0 + 1e-50) into NaN.
   const float used = static_cast<float>(value);
   if (value == 0 || std::isnormal(used)) return absl::OkStatus();
   return at.Error(field, absl::StrCat("is ", value, ", too ", std::isfinite(used) ? "small" : "large",

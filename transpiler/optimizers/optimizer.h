@@ -18,7 +18,7 @@
 
 namespace weir {
 
-// Input of an update op that is a norm over the whole parameter, cut or not.
+// Input of an update op: a norm over the whole parameter, even if that is cut into blocks.
 struct NormInput {
   std::string slot;
   enum Of { kParameter, kGradient, kDirection } of = kParameter;
@@ -41,10 +41,11 @@ struct UpdateRule {
 using OptimizerRule = std::function<absl::StatusOr<UpdateRule>(const google::protobuf::Message&, const Setting&)>;
 KindRegistry<OptimizerRule>& OptimizerRegistry();
 
-// `optimizer`: a v1::Optimizer and its path.
+// Makes the rule for `optimizer`, a v1::Optimizer and its path. InvalidArgument if no kind is set, if it is not
+// registered, or from the rule.
 absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer);
 
-// For rules: checks a value that is used as a 32-bit float: finite as one, and zero only if it was written as zero.
+// For rules: checks a value that is used as a 32-bit float: zero, or finite and normal as one.
 absl::Status CheckFloat(const Setting& at, std::string_view field, double value);
 // Check likewise that the value is above zero, or not below zero.
 absl::Status CheckPositive(const Setting& at, std::string_view field, double value);

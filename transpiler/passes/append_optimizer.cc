@@ -45,7 +45,7 @@ v1::VarDesc ConstantVar(const std::string& name, absl::Span<const int64_t> dims,
   return var;
 }
 
-// Returns the shortest text that parses as this number.
+// Returns a text that names this number and no other: six digits if they suffice, else as many as the type may need.
 std::string NumberName(double value) {
   std::string text = absl::StrFormat("%.6g", value);
   double back = 0;
@@ -106,7 +106,7 @@ class Appender {
       begin += segment.width();
     }
     if (table.has_min_value() || table.has_max_value()) {
-      // Bounds are the outermost values that the row's type can represent, so that rounding cannot pass them.
+      // Move the bounds inwards to values that a row can hold, so that rounding does not pass them.
       const auto bound = [&](double value, float (*inside)(DType, double)) {
         return param.dtype() == v1::FLOAT32 ? value : double{inside(param.dtype(), value)};
       };
@@ -118,7 +118,7 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // Appends all ops to the block. Call after the last parameter.
+  // Call after the last Append: puts everything into the block.
   absl::Status Finish() {
     std::vector<std::string> average_names;
     for (const auto& [name, average] : averages_) average_names.push_back(name);
@@ -144,7 +144,7 @@ class Appender {
     int64_t end = 0;
   };
 
-  // A running average has neither clip nor decay, and its rate does not follow a schedule.
+  // Appends the update of a running average: without clip or decay, at a rate that no schedule changes.
   absl::Status AppendAverage(const v1::VarDesc& param, const v1::VarDesc& grad, const RunningAverage& average) {
     const v1::Wire& wire = job_.config.distribute().wire();
     for (const auto& [field, format] : {std::pair("wire.pull", wire.pull()), std::pair("wire.push", wire.push())}) {
@@ -256,7 +256,7 @@ class Appender {
     return absl::OkStatus();
   }
 
-  // Appends the norms that the update reads: all sums first, so that the servers stop once.
+  // Appends the norms that the update reads: all sums first, so that the servers exchange them once.
   absl::Status AppendNorms(const v1::VarDesc& param, const v1::VarDesc& grad, const UpdateRule& rule,
                            v1::OpDesc* update) {
     std::vector<v1::OpDesc> norms;
@@ -403,7 +403,7 @@ class Appender {
   // Returns the setting at a path of the job.
   Setting At(std::string path) const { return Setting(&job_.config, std::move(path), &job_.positions); }
 
-  // Adds the table's place in the job to an error.
+  // Returns the error `made`, if it is one, at the table's place in the job.
   absl::Status TableError(const std::string& table, const absl::Status& made) const {
     if (made.ok()) return absl::OkStatus();
     const int i = TableIndex(table);
@@ -426,7 +426,7 @@ class Appender {
 
 absl::StatusOr<bool> AppendOptimizer(const Job& job, Programs* programs) {
   if (!UpdatedParameters(programs->main).empty()) {
-    // The updates of a program that brings them are checked by the same rules.
+    // A program that brings its updates must pass the check of the norms as well.
     std::vector<v1::OpDesc> updates;
     for (const v1::OpDesc& op : programs->main.blocks(0).ops()) {
       if (op.role() == v1::OPTIMIZE) updates.push_back(op);

@@ -36,7 +36,7 @@ absl::Status BuildLayer(const Job& job, int i, ModelState* state) {
   return (*rule)(kind.setting.message(), ctx);
 }
 
-// Returns the name of a loss, by default its kind without the package of a custom message.
+// Returns the name of a loss; by default its kind, without the package of a custom message.
 std::string LossName(const v1::Loss& loss, const Kind& kind) {
   if (!loss.name().empty()) return loss.name();
   const size_t dot = kind.key.rfind('.');
@@ -165,7 +165,7 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   if (programs->main.blocks_size() > 0) return false;
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
-  // Training, evaluation and prediction report the first loss by its prediction and label.
+  // Training, evaluation and prediction need both for the first loss.
   if (const v1::LossDesc& loss = programs->main.losses(0); loss.prediction().empty() || loss.label().empty()) {
     return job.positions.Error(
         job.config.has_program() ? "program" : "model.loss[0]",

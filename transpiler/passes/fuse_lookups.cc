@@ -1,9 +1,9 @@
-// Pass: applies the registered rewrites, of which look-ups that are joined in one matrix have one.
+// Pass: applies the registered rewrites (framework/graph/rewrite.h), such as the one for look-ups that are joined in
+// one matrix.
 //
-// Before: rows are prefetched, so look-ups are lookup_rows. After: each rewrite of the linked operators has run
-// (framework/graph/rewrite.h), in the order of their places. One is left out if train.cpu_ops names an operator that it
-// would replace: a trainer on a device finds by these names what it is to run on the CPU. No errors; returns false if
-// nothing was replaced.
+// Before: rows are prefetched, so look-ups are lookup_rows. After: each rewrite of the linked operators has run, in the
+// order of their places. A rewrite is left out if train.cpu_ops names an operator that it would replace: the job wants
+// that operator on the CPU. No errors; returns false if nothing was replaced.
 #include <algorithm>
 
 #include "framework/graph/rewrite.h"

@@ -19,7 +19,7 @@ namespace {
 
 struct Life {
   int first = -1;  // op that writes it first
-  int last = -1;   // op that touches it last; the end of the program for what is sent
+  int last = -1;   // last op that touches it; the number of ops if its bytes are sent
   int64_t bytes = 0;
 };
 
@@ -32,7 +32,8 @@ class Sharer {
     }
   }
 
-  // Variables and their buffers, those that share with another one, in order of the program.
+  // Appends the variables that share a buffer with another one, in order of the program, and the number of the buffer
+  // of each.
   void Run(std::vector<std::string>* vars, std::vector<int64_t>* buffers) {
     FindLives();
     Deal();
@@ -48,8 +49,9 @@ class Sharer {
   }
 
  private:
-  // Written by ops of lanes alone. What the executor runs once for all lanes, although the op is one of lanes, writes
-  // variables that live across steps or comes out of such an op.
+  // Returns true for dense variables of a lane that no loss names. of_step_ has the outputs of ops that the executor
+  // runs once for all lanes: ops of another scope than kLane, and DIST ops that touch a persistable variable or one of
+  // of_step_.
   bool CanShare(const std::string& name) const {
     const v1::VarDesc* const var = vars_.Find(name);
     return var != nullptr && var->kind() == v1::DENSE && !var->persistable() && !kept_.contains(name) &&
@@ -95,7 +97,8 @@ class Sharer {
         life.last = std::max(life.last, i);
       });
     }
-    // Read before anything writes it: fed by nobody here, so leave it alone.
+    // A variable that is read before its first write gets its value from outside the program: it keeps memory of its
+    // own.
     for (int i = 0; i < end; ++i) {
       ForEachVar(block_.ops(i).inputs(), [&](const std::string& var) {
         const auto life = lives_.find(var);
@@ -135,7 +138,7 @@ class Sharer {
     }
   }
 
-  // The variable of which the op is done and whose memory this output may take; "" when there is none.
+  // Returns the input whose memory this output may take, because no later op reads it; "" if there is none.
   std::string InPlaceInput(const v1::OpDesc& op, int i, const v1::OpSlot& output, int64_t bytes) const {
     if (output.vars_size() != 1) return "";
     for (const InPlaceRule& rule : defs_[i]->in_place) {
@@ -143,7 +146,7 @@ class Sharer {
       const std::string from = InputOf(op, rule.input);
       const auto life = lives_.find(from);
       if (life == lives_.end() || life->second.last != i || life->second.bytes != bytes) continue;
-      // Read by this very slot and nowhere else in the op.
+      // The op must not read the variable through another slot as well.
       int reads = 0;
       ForEachVar(op.inputs(), [&](const std::string& var) { reads += var == from ? 1 : 0; });
       if (reads == 1) return from;

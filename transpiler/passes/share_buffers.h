@@ -17,7 +17,8 @@ namespace weir {
 // order of the ops: the smallest free one that is large enough, else the largest free one, else a new one. An op whose
 // in-place rule allows it writes where it reads. Sizes are those of the largest lane of a full batch.
 //
-// Returns false without memory_optimize, and if the program already has the op.
+// Returns false without memory_optimize, and if the program already has the op. NotFound for an op type that is not
+// registered; Internal if the buffers would change a result, which is a bug of this pass.
 absl::StatusOr<bool> ShareBuffers(const Job& job, Programs* programs);
 
 // Returns the bytes of a dense variable for `batch` examples; an unknown dimension other than the batch counts as one.

@@ -46,7 +46,7 @@ v1::PlacedBlock MakeBlock(const v1::VarDesc& param, const v1::VarDesc& grad, int
   return block;
 }
 
-// The variable of a piece: of `whole`, cut as `block` says.
+// Returns the variable of one piece of `whole`, with the dims and the range of `block`.
 v1::VarDesc PieceOf(const v1::VarDesc& whole, const std::string& name, const v1::PlacedBlock& block) {
   v1::VarDesc piece = whole;
   piece.set_name(name);

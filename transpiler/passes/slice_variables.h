@@ -23,8 +23,8 @@ std::string BlockName(const std::string& variable, int block, int blocks);
 
 // Before: a program with update ops. After: ProgramDesc.plan with every block of every updated dense parameter, in
 // order of the update ops, still without servers; and variables for the pieces (block_of) of those in more than one
-// block, and of their gradients. slice_var_up: false leaves one block each. Errors: a parameter of unknown shape.
-// Returns false if there is a plan.
+// block, and of their gradients. slice_var_up: false leaves one block each. InvalidArgument: a parameter of unknown
+// shape, or a block with the name of another variable. Returns false if there is a plan.
 absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -9,7 +9,7 @@
 namespace weir {
 namespace {
 
-// The field of the optimizer's own message, when the job sets it.
+// Returns an error if the job sets learning_rate in the optimizer's own message although the schedule has the rates.
 absl::Status CheckRateIsNotSet(const Setting& optimizer, const Setting& schedule) {
   ASSIGN_OR_RETURN(const Kind kind, KindOf(optimizer, "kind"));
   const google::protobuf::Message& message = kind.setting.message();
