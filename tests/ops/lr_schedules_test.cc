@@ -1,5 +1,5 @@
 // Operators of learning-rate schedules: what they refuse, far steps, the counter. Values at every step are in
-// tests/pserver/updates_test.cc.
+// tests/pserver/server/updates_test.cc.
 #include <cmath>
 #include <limits>
 

@@ -20,6 +20,7 @@
 #include "proto/parameter_server.pb.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core.h"
+#include "tests/testing/expect_status.h"
 #include "tests/testing/hand_made_job.h"
 
 namespace weir {
@@ -254,13 +255,6 @@ class CoreByHand : public ::testing::Test {
   std::map<int, uint64_t> sessions_;
   std::unique_ptr<ServerCore> core_;
 };
-
-#define EXPECT_STATUS(expression, wanted, text)                              \
-  do {                                                                       \
-    const absl::Status status_ = (expression);                               \
-    EXPECT_EQ(status_.code(), absl::StatusCode::wanted) << status_;          \
-    EXPECT_THAT(std::string(status_.message()), ::testing::HasSubstr(text)); \
-  } while (false)
 
 }  // namespace weir
 

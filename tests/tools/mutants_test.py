@@ -400,7 +400,7 @@ class RunTest(unittest.TestCase):
     def test_every_file_that_is_drawn_from_has_tests(self):
         tests = mutants.nearest("pserver/tables/sparse_table.cc")
         self.assertEqual(tests[0], "//tests/pserver/tables:sparse_table_test")
-        self.assertIn("//tests/pserver:all", mutants.nearest("pserver/client/client.cc"))
+        self.assertIn("//tests/pserver/client:all", mutants.nearest("pserver/client/client.cc"))
         with self.assertRaises(mutants.Stop):
             mutants.nearest("framework/base/clock.cc")
 

@@ -174,6 +174,40 @@ TEST(RowUnionTest, ARangeOfTheOrderHasTheRowsOfItsIds) {
   }
 }
 
+TEST(RowUnionTest, ShowsAndClicksAreAddedAsTheRowsAre) {
+  const std::vector<int64_t> ids = {0, 10, 20, 30};
+  IdOrder order;
+  order.Sort(ids, 4096, 1);
+  const SelectedRows a = Rows({2, 0}, 1), b = Rows({2}, 100);
+  const Tensor of_a = Tensor::Of<float>({2, 2}, {3, 1, 5, 0}), of_b = Tensor::Of<float>({1, 2}, {1, 1});
+  const StepChannel::LaneRows lanes[] = {{0, &a, &of_a}, {1, &b, &of_b}};
+  RowUnion rows;
+  ASSERT_TRUE(rows.Build({0, 2}, lanes, order, ids));
+  const RowUnion::Range range = rows.At(order, ids, 0, order.size());
+  ASSERT_EQ(range.size(), 2u);
+  std::vector<int64_t> written(2);
+  std::vector<float> counts(4);
+  rows.WriteIds(ids, range, written.data());
+  rows.WriteCounts(lanes, range, counts.data());
+  if (written[0] == 0) std::rotate(counts.begin(), counts.begin() + 2, counts.end());
+  EXPECT_THAT(counts, ElementsAre(4, 2, 5, 0));  // of id 20, which both lanes have, and of id 0
+}
+
+TEST(RowUnionTest, ARangeKnowsTheIdOfTheRowBeforeIt) {
+  const std::vector<int64_t> ids = {0, 10, 20, 30};
+  IdOrder order;
+  order.Sort(ids, 4096, 1);
+  const SelectedRows some = Rows({3, 0, 2}, 0);
+  const StepChannel::LaneRows lanes[] = {{0, &some}};
+  RowUnion rows;
+  ASSERT_TRUE(rows.Build({0, 1}, lanes, order, ids));
+  std::vector<int64_t> written(3);
+  rows.WriteIds(ids, {0, 3}, written.data());
+  EXPECT_EQ(rows.Before(ids, {0, 3}), nullptr);
+  ASSERT_NE(rows.Before(ids, {2, 3}), nullptr);
+  EXPECT_EQ(*rows.Before(ids, {2, 3}), written[1]);
+}
+
 // Computes a row's sum in the tree of `leaves` lanes by definition; null if no lane has the row.
 std::unique_ptr<std::vector<float>> TreeSum(const std::vector<std::map<int32_t, const float*>>& leaves, size_t begin,
                                             size_t size, int32_t position, int width) {

@@ -1,22 +1,20 @@
 // A trainer as a member of its job: calls, waits, heart-beats and exchanges, against servers that a test plays.
 
 #include "pserver/client/member.h"
-#include "framework/membership/limits.h"
 
-#include <deque>
-#include <map>
-#include <memory>
+#include <chrono>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "framework/base/clock.h"
-#include "framework/base/mutex.h"
-#include "framework/wire/frame.h"
+#include "framework/membership/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/client/messages.h"
-#include "pserver/protocol/handshake.h"
+#include "proto/parameter_server.pb.h"
+#include "tests/testing/played_servers.h"
 
 namespace weir {
 namespace {
@@ -24,47 +22,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// Answers inside Call, as the test has laid down; Unavailable once nothing is laid down any more.
-class PlayedServers : public Transport {
- public:
-  void Call(int server, Method method, Slices request, absl::Duration, ReplyCallback done) override {
-    absl::StatusOr<Slices> answer = absl::UnavailableError("nobody there");
-    {
-      MutexLock lock(&mu_);
-      requests_[{server, method}].push_back(Flatten(request));
-      std::deque<absl::StatusOr<Slices>>& answers = answers_[{server, method}];
-      if (!answers.empty()) {
-        answer = answers.front();
-        answers.pop_front();
-      }
-    }
-    done(std::move(answer));
-  }
-  std::string Describe(int server) const override { return absl::StrCat("server ", server); }
-  int servers() const override { return 2; }
-
-  void Answer(int server, Method method, const google::protobuf::Message& message) {
-    Answer(server, method, MessageBytes(message));
-  }
-  void Answer(int server, Method method, absl::StatusOr<Slices> answer) {
-    MutexLock lock(&mu_);
-    answers_[{server, method}].push_back(std::move(answer));
-  }
-  template <typename Message>
-  std::vector<Message> Requests(int server, Method method) {
-    MutexLock lock(&mu_);
-    std::vector<Message> parsed;
-    for (const std::string& bytes : requests_[{server, method}])
-      EXPECT_TRUE(parsed.emplace_back().ParseFromString(bytes));
-    return parsed;
-  }
-
- private:
-  Mutex mu_;
-  std::map<std::pair<int, Method>, std::deque<absl::StatusOr<Slices>>> answers_ ABSL_GUARDED_BY(mu_);
-  std::map<std::pair<int, Method>, std::vector<std::string>> requests_ ABSL_GUARDED_BY(mu_);
-};
 
 class MemberTest : public ::testing::Test {
  protected:

@@ -30,12 +30,6 @@ ClusterOptions QuickOptionsFor(const HandMadeJob& job) {
   return options;
 }
 
-std::unique_ptr<InProcessCluster> MakeCluster(ClusterOptions options) {
-  absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster = InProcessCluster::Create(std::move(options));
-  EXPECT_TRUE(cluster.ok()) << cluster.status();
-  return *std::move(cluster);
-}
-
 absl::Status Steps(InProcessCluster& cluster, const HandMadeJob& job, int trainer, int begin, int end) {
   Client& client = cluster.client(trainer);
   HandMadeParams params;

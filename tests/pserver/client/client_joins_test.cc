@@ -1,0 +1,102 @@
+// Joins of clients and servers: who is refused, who is missed, and what the others hear of it.
+#include "pserver/client/client.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
+#include "gtest/gtest.h"
+#include "pserver/protocol/handshake.h"
+#include "tests/pserver/client/client_cluster.h"
+#include "tests/testing/expect_status.h"
+#include "tests/testing/hand_made_cluster.h"
+#include "tests/testing/hand_made_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace weir {
+namespace {
+
+TEST(ClientTest, WrongIdsAndServerCountsAreRefusedAtOnce) {
+  const HandMadeJob job{.servers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  ClientOptions options{.plan = job.Plan(),
+                        .trainer_id = 1,
+                        .transport = &cluster->transport(0),
+                        .clock = Clock::Real(),
+                        .pool = cluster->pool()};
+  EXPECT_STATUS(Client::Create(options).status(), kInvalidArgument, "trainers 0 to 0");
+  options.trainer_id = 0;
+  options.plan.set_servers(3);
+  EXPECT_STATUS(Client::Create(options).status(), kInvalidArgument, "2 servers are given, the plan has 3");
+}
+
+TEST(ClientTest, AnotherProcessWithTheSameIdIsRefusedAndTheFirstGoesOn) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  auto second = cluster->MakeClient(0, "other:9");
+  ASSERT_TRUE(second.ok());
+  EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "held by host:2000 and claimed by other:9");
+  EXPECT_TRUE(TrainSteps(*cluster, job, 0, 0, 2).ok());
+}
+
+TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
+  const HandMadeJob job{.servers = 2};
+  ClusterOptions options = ShortLeases(job);
+  options.deadlines.set_connect_deadline_s(0.5);
+  auto cluster = MakeCluster(std::move(options));
+  cluster->transport(0).KillServer(1);
+  EXPECT_STATUS(cluster->client(0).Join(), kDeadlineExceeded, "server 1");
+}
+
+// Without this the others would blame the trainer that has given up.
+TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
+  for (const bool sync : {true, false}) {
+    const HandMadeJob job{.servers = 2, .trainers = 2, .sync = sync};
+    ClusterOptions options = ShortLeases(job);
+    options.deadlines.set_connect_deadline_s(0.5);
+    auto cluster = MakeCluster(std::move(options));
+    for (int t = 0; t < 2; ++t) cluster->transport(t).KillServer(1);
+    (void)cluster->RunTrainers([&](int t) {
+      const absl::Status joined = cluster->client(t).Join();
+      EXPECT_STATUS(joined, kDeadlineExceeded, "server 1");
+      return joined;
+    });
+    EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kDeadlineExceeded, "for server 1");
+    // A trainer that joins now gets the same error, with the code of the cause.
+    auto late = cluster->MakeClient(0, "late:7");
+    ASSERT_TRUE(late.ok());
+    EXPECT_STATUS((*late)->Join(), kDeadlineExceeded, "for server 1");
+  }
+}
+
+TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
+  auto cluster = MakeCluster(OptionsFor(job));
+  // Only server 1 knows of the first process.
+  v1::JoinRequest first;
+  first.mutable_caller()->set_job_id("job");
+  first.mutable_caller()->set_trainer(0);
+  first.set_server_index(1);
+  first.set_plan_fingerprint(StableHash(job.PlanText()));
+  first.set_plan_text(job.PlanText());
+  first.set_build(std::string(kBuild));
+  first.set_arithmetic("avx2");
+  first.set_process("first:7");
+  absl::Status joined = absl::UnknownError("");
+  cluster->servers().Call(1, Method::kJoin, {Slice::Own(first.SerializeAsString())}, absl::Seconds(1),
+                          [&](const absl::StatusOr<Slices>& answer) { joined = answer.status(); });
+  ASSERT_TRUE(joined.ok()) << joined;
+  for (int times = 0; times < 2; ++times) {
+    auto second = cluster->MakeClient(0, absl::StrCat("second:", times));
+    ASSERT_TRUE(second.ok());
+    // Not "held by second:0", which server 0 let in.
+    EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "is held by first:7");
+  }
+  EXPECT_TRUE(cluster->servers().server(0).JobStatus().ok());
+}
+
+}  // namespace
+}  // namespace weir

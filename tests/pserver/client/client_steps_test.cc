@@ -1,0 +1,161 @@
+// Calls of a step that are lost, spoiled, repeated, refused or read-only.
+#include "pserver/client/client.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/wire/frame.h"
+#include "gtest/gtest.h"
+#include "tests/pserver/client/client_cluster.h"
+#include "tests/testing/expect_status.h"
+#include "tests/testing/hand_made_cluster.h"
+#include "tests/testing/hand_made_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace weir {
+namespace {
+
+TEST(ClientTest, ALastPartWhoseReplyIsLostCountsOnce) {
+  const HandMadeJob job{.servers = 2, .trainers = 2};
+  InProcessCluster::Digest digests[2];
+  for (bool lossy : {false, true}) {
+    ClusterOptions options = OptionsFor(job);
+    options.deadlines.set_rpc_s(0.2);
+    auto cluster = MakeCluster(std::move(options));
+    std::atomic<int> lost{0};
+    for (int t = 0; lossy && t < 2; ++t) {
+      cluster->transport(t).OnCall([&lost](const CallInfo& info) {
+        if (!info.last || info.tries > 0 || info.step % 2 == 0) return Fate::kPass;
+        ++lost;
+        return Fate::kDropReply;
+      });
+    }
+    ASSERT_TRUE(cluster->RunTrainers([&](int t) { return JoinAndTrain(*cluster, job, t, 4); }).ok());
+    auto digest = cluster->GetDigest();
+    ASSERT_TRUE(digest.ok());
+    digests[lossy ? 1 : 0] = *digest;
+    EXPECT_EQ(lost, lossy ? 8 : 0);
+    if (lossy) {
+      EXPECT_GE(cluster->client(0).counters().retries, 4);
+    }
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+// The server is alive but its answers to one call are lost: the error names the outcome of the last try.
+TEST(ClientTest, AWaitThatEndsAtItsDeadlineSaysWhatTheLastTryMet) {
+  const HandMadeJob job;
+  ClusterOptions options = ShortLeases(job);
+  options.deadlines.set_progress_deadline_s(1);
+  auto cluster = MakeCluster(std::move(options));
+  ASSERT_TRUE(cluster->client(0).Join().ok());
+  cluster->transport(0).OnCall(
+      [](const CallInfo& info) { return info.method == Method::kPull ? Fate::kDropRequest : Fate::kPass; });
+  HandMadeParams params;
+  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0), &params), kDeadlineExceeded,
+                "; the last try: no answer in time");
+}
+
+TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
+  const HandMadeJob job{.servers = 2};
+  auto cluster = MakeCluster(OptionsFor(job));
+  ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 2).ok());
+  const auto before = cluster->GetDigest();
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.BeginStep(2, /*read_only=*/true).ok());
+  const std::vector<int64_t> ids = {123456789, INT64_MIN, 77};
+  std::vector<float> rows(12, -9);
+  const ParamChannel::TableRows pull{"t", 4, &ids, rows.data()};
+  ASSERT_TRUE(client.PullRows({&pull, 1}).ok());
+  for (float v : rows) EXPECT_NE(v, -9);
+  Tensor gradient(v1::FLOAT32, {5});
+  const ParamChannel::LaneTensor lane{0, &gradient};
+  EXPECT_STATUS(client.SendDense({"b", 1, 5}, {&lane, 1}), kFailedPrecondition, "read-only");
+  EXPECT_STATUS(client.FinishSends(1, v1::APPLY), kFailedPrecondition, "read-only");
+  EXPECT_EQ(*cluster->GetDigest(), *before);
+}
+
+// Flips a bit in the last byte of the first `spoils` answers to pulls that have a payload.
+class SpoilingTransport : public Transport {
+ public:
+  SpoilingTransport(Transport* inner, int spoils) : inner_(*inner), spoils_(spoils) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    if (method != Method::kPull) return inner_.Call(server, method, std::move(request), timeout, std::move(done));
+    inner_.Call(server, method, std::move(request), timeout, [this, done](absl::StatusOr<Slices> answer) {
+      if (answer.ok() && answer->size() > 1 && spoils_.fetch_sub(1) > 0) {
+        std::string bytes = Flatten(*answer);
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        answer = Slices{Slice::Own(std::move(bytes))};
+      }
+      done(std::move(answer));
+    });
+  }
+  std::string Describe(int server) const override { return inner_.Describe(server); }
+  int servers() const override { return inner_.servers(); }
+
+ private:
+  Transport& inner_;
+  std::atomic<int> spoils_;  // counted down by any thread
+};
+
+TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  HandMadeParams wanted;
+  {
+    ASSERT_TRUE(cluster->client(0).Join().ok());
+    ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(0), &wanted).ok());
+  }
+  for (const int spoils : {1, 1000}) {
+    auto another = MakeCluster(OptionsFor(job));
+    SpoilingTransport spoiling(&another->transport(0), spoils);
+    auto client = Client::Create({.plan = job.Plan(),
+                                  .job_name = "job",
+                                  .plan_text = job.PlanText(),
+                                  .process = "host:2000",
+                                  .arithmetic = "avx2",
+                                  .transport = &spoiling,
+                                  .clock = Clock::Real(),
+                                  .pool = another->pool()});
+    ASSERT_TRUE((*client)->Join().ok());
+    HandMadeParams params;
+    const absl::Status status = ReceiveHandMade(job, client->get(), &params);
+    if (spoils > 1) {
+      EXPECT_STATUS(status, kDataLoss, "checksum");
+      continue;
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ((*client)->counters().retries, 1);
+    EXPECT_EQ(params.w, wanted.w);
+    EXPECT_EQ(params.b, wanted.b);
+    EXPECT_EQ(params.e, wanted.e);
+  }
+}
+
+TEST(ClientTest, WhatThePlanDoesNotHaveIsRefusedBeforeItLeaves) {
+  const HandMadeJob job;
+  auto cluster = MakeCluster(OptionsFor(job));
+  Client& client = cluster->client(0);
+  ASSERT_TRUE(client.Join().ok());
+  ASSERT_TRUE(client.BeginStep(0, false).ok());
+  Tensor wrong(v1::FLOAT32, {4});
+  const ParamChannel::LaneTensor lane{0, &wrong};
+  EXPECT_STATUS(client.SendDense({"nothing", 0, 4}, {&lane, 1}), kInvalidArgument, "no block nothing");
+  EXPECT_STATUS(client.SendDense({"b", 0, 5}, {&lane, 1}), kInvalidArgument, "has 4 elements, the block has 5");
+  SelectedRows rows{.ids = {1, 7}};
+  rows.values.Resize(v1::FLOAT32, {1, 4});
+  const ParamChannel::LaneRows of_lane{0, &rows};
+  EXPECT_STATUS(client.SendRows({"t", -1, 0}, 4, {&of_lane, 1}), kInvalidArgument,
+                "2 rows come with 4 values; 8 are wanted");
+  EXPECT_STATUS(client.Receive({"b", 0, 5}, &wrong), kInvalidArgument, "has 5 floats");
+  const std::vector<int64_t> ids = {1};
+  const ParamChannel::TableRows pull{"nothing", 4, &ids, nullptr};
+  EXPECT_STATUS(client.PullRows({&pull, 1}), kInvalidArgument, "table nothing");
+}
+
+}  // namespace
+}  // namespace weir
