@@ -97,6 +97,11 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
       return job.positions.Error(
           "model", absl::StrCat("parameter '", param->name(), "' has the unknown shape ", ShapeString(Dims(*param))));
     }
+    // Not even one row could be counted in elements.
+    if (ElementCount(Dims(*param)) == 0) {
+      return job.positions.Error("model", absl::StrCat("parameter '", param->name(), "' has no elements: its shape is ",
+                                                       ShapeString(Dims(*param))));
+    }
     const std::vector<int64_t> counts =
         SliceElements(Dims(*param), distribute.slice_var_up() ? distribute.servers() : 1, distribute.min_block_size());
     const int blocks = static_cast<int>(counts.size());

@@ -70,6 +70,19 @@ std::vector<int> ServersOf(const v1::Plan& plan) {
   return servers;
 }
 
+TEST(SliceVariablesTest, AParameterWithoutElementsIsRefused) {
+  const Job job = JobOf(kDeepFm);
+  for (const int axis : {0, 1}) {
+    Programs programs = *BuildSingleMachine(job);
+    for (v1::VarDesc& var : *programs.main.mutable_blocks(0)->mutable_vars()) {
+      if (var.name() == "deep.0.w") var.set_dims(axis, 0);
+    }
+    const absl::Status status = SliceVariables(job, &programs).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'deep.0.w' has no elements: its shape is ["));
+  }
+}
+
 TEST(PlacementTest, TheCursorRunsOnAcrossParameters) {
   // deep.0.b, deep.0.w.block0, deep.0.w.block1, deep.1.b, deep.1.w, out.b, out.w
   EXPECT_THAT(ServersOf(TranspiledOf(JobOf(kDeepFm)).plan()), ElementsAre(0, 1, 0, 1, 0, 1, 0));
