@@ -72,7 +72,12 @@ absl::StatusOr<HostValue> ReadHost(const DeviceVariable& var, bool in_place) {
 absl::Status DeviceValues::ToDevice(DeviceVariable* var) {
   if (var->on_device) return absl::OkStatus();
   CHECK(var->on_host) << var->name;
+  RETURN_IF_ERROR(SubmitToDevice(var));
   var->on_device = true;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValues::SubmitToDevice(DeviceVariable* var) {
   ASSIGN_OR_RETURN(const HostValue value, ReadHost(*var, var->one_writer && pinned_rows_));
   if (value.rank < 0) {
     var->device.Clear();

@@ -43,6 +43,7 @@ class DeviceValues {
   absl::Status EndRun();
 
  private:
+  absl::Status SubmitToDevice(DeviceVariable* var);
   absl::Status StartToHost(DeviceVariable* var);
   absl::Status FinishToHost(DeviceVariable* var);
   void AddLeaving(DeviceVariable* var);

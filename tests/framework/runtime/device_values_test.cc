@@ -119,6 +119,13 @@ TEST_F(DeviceValuesTest, AScalarMustBeInEveryLane) {
   EXPECT_EQ(Refusal("x"), "'x' is a scalar in some lanes and absent in others");
 }
 
+TEST_F(DeviceValuesTest, AValueThatWasRefusedIsNotOnTheDevice) {
+  Set("x", 0, {1, 2}, {1, 2});
+  Set("x", 1, {1, 3}, {3, 4, 5});
+  EXPECT_EQ(Refusal("x"), "'x' is [1, 3] in lane 1, unlike in a lane before it");
+  EXPECT_EQ(Refusal("x"), "'x' is [1, 3] in lane 1, unlike in a lane before it");
+}
+
 TEST_F(DeviceValuesTest, IdsAreNotCopied) { EXPECT_EQ(Refusal("ids"), "'ids' holds ids where a dense value is read"); }
 
 TEST_F(DeviceValuesTest, RowsThatNoLaneHasKeepTheirWidth) {
