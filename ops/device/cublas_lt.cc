@@ -153,8 +153,7 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, const F
                    Alignment(p.c, p.stride_c),
                    Alignment(BiasOf(p), p.column_sums != nullptr && p.count > 1 ? p.n : 0)};
   MutexLock lock(&mu_);
-  const auto [it, fresh] = plans_.try_emplace(key);
-  if (!fresh) return it->second.get();
+  if (const auto known = plans_.find(key); known != plans_.end()) return known->second.get();
   std::unique_ptr<Plan> plan;
   // Leave batches of bias gradients to kernels if they are not aligned for vector loads.
   const bool odd_sums = p.column_sums != nullptr && p.count > 1 && p.n % 4 != 0;
@@ -174,8 +173,7 @@ absl::StatusOr<const CublasLt::Plan*> CublasLt::PlanOf(const Product& p, const F
       if (!works) plan.reset();
     }
   }
-  it->second = std::move(plan);
-  return it->second.get();
+  return (plans_[key] = std::move(plan)).get();
 }
 
 absl::StatusOr<std::unique_ptr<CublasLt::Plan>> CublasLt::MakePlan(const Product& p, const Factors& factors,
