@@ -1,5 +1,5 @@
 // Variables that a data format gives to a program, as its settings say. A format registers a rule beside its parser
-// (framework/formats/line_parser.h), in the same file. The transpiler applies it (transpiler/readers/data_schema.h).
+// (framework/formats/line_parser.h), in the same file. The transpiler applies it (transpiler/job/data_schema.h).
 #ifndef WEIR_FRAMEWORK_FORMATS_SCHEMA_H_
 #define WEIR_FRAMEWORK_FORMATS_SCHEMA_H_
 
