@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/membership/limits.h"
+#include "pserver/server/make_consistency.h"
 #include "pserver/server/replies.h"
 
 namespace weir {
@@ -217,5 +218,19 @@ void EagerParts::Drop(int trainer) {
 ServerParams::StepPart EagerParts::LastPart(int trainer) const {
   return begun_[static_cast<size_t>(trainer)] ? ServerParams::StepPart::kLater : ServerParams::StepPart::kWhole;
 }
+
+namespace {
+
+REGISTER_CONSISTENCY(async)({.name = "async", .make = NewConsistency<AsyncSteps>});
+REGISTER_CONSISTENCY(bounded_staleness)
+({.name = "bounded_staleness",
+  .chosen = [](const v1::Plan&, const v1::TrainingMode& mode) { return mode.staleness() >= 0; },
+  .make = NewConsistency<BoundedSteps>});
+REGISTER_CONSISTENCY(eager)
+({.name = "async_apply EAGER",
+  .chosen = [](const v1::Plan& plan, const v1::TrainingMode&) { return plan.async_eager(); },
+  .make = NewConsistency<EagerParts>});
+
+}  // namespace
 
 }  // namespace weir

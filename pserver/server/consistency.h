@@ -9,7 +9,7 @@
 // A mode decides; it neither locks nor waits nor sends. ServerCore asks it under its lock, runs the updates that it
 // hands out without the lock (update_runner.h), and gives them back to Hold or Finish. Not thread-safe.
 //
-// To add a mode: a subclass in files of its own, and its line in make_consistency.cc.
+// To add a mode: a subclass in a file of its own, which registers it (make_consistency.h).
 #ifndef WEIR_PSERVER_SERVER_CONSISTENCY_H_
 #define WEIR_PSERVER_SERVER_CONSISTENCY_H_
 

@@ -121,12 +121,12 @@ absl::Status ServerCoreImpl::Init() {
                               .servers = plan.servers()});
   MutexLock lock(&mu_);
   InitMembers(options_.clock->Now());
-  mode_ = MakeConsistency(options_.sync, options_.main,
-                          {.self = self_,
-                           .norm_rounds = params_->norm_rounds(),
-                           .exchanges_norms = exchanges_norms,
-                           .counters = &counters_},
-                          book_.get());
+  ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
+                                          {.self = self_,
+                                           .norm_rounds = params_->norm_rounds(),
+                                           .exchanges_norms = exchanges_norms,
+                                           .counters = &counters_},
+                                          book_.get()));
   return absl::OkStatus();
 }
 

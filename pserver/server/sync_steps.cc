@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "pserver/server/make_consistency.h"
 
 namespace weir {
 
@@ -129,5 +130,16 @@ bool AsyncTables::PullReady(const v1::PullRequest& request) const {
   if (rows_only && !request.items().empty()) return true;
   return SyncSteps::PullReady(request);
 }
+
+namespace {
+
+REGISTER_CONSISTENCY(sync)({.name = "sync", .sync = true, .make = NewConsistency<SyncSteps>});
+REGISTER_CONSISTENCY(async_tables)
+({.name = "async_tables",
+  .sync = true,
+  .chosen = [](const v1::Plan&, const v1::TrainingMode& mode) { return mode.async_tables(); },
+  .make = NewConsistency<AsyncTables>});
+
+}  // namespace
 
 }  // namespace weir

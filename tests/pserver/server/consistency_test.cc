@@ -283,13 +283,30 @@ TEST_F(ConsistencyTest, ACheckpointOfOtherTrainersGoesOnWhereAllOfThemHadCome) {
 
 TEST_F(ConsistencyTest, TheModeIsThatOfTheJobAndItsPlan) {
   const auto mode = [&](bool sync, const v1::ProgramDesc& main) {
-    return MakeConsistency(sync, main, Options(), &book_);
+    auto made = MakeConsistency(sync, main, Options(), &book_);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? *std::move(made) : nullptr;
   };
   v1::ProgramDesc main;
   EXPECT_NE(dynamic_cast<SyncSteps*>(mode(true, main).get()), nullptr);
   EXPECT_NE(dynamic_cast<AsyncSteps*>(mode(false, main).get()), nullptr);
   main.mutable_plan()->set_async_eager(true);
   EXPECT_NE(dynamic_cast<EagerParts*>(mode(false, main).get()), nullptr);
+  main.mutable_plan()->clear_async_eager();
+  main.mutable_mode()->set_staleness(0);
+  EXPECT_NE(dynamic_cast<BoundedSteps*>(mode(false, main).get()), nullptr);
+  main.mutable_mode()->set_async_tables(true);
+  EXPECT_NE(dynamic_cast<AsyncTables*>(mode(true, main).get()), nullptr);
+}
+
+TEST_F(ConsistencyTest, AProgramThatChoosesTwoModesIsRefused) {
+  v1::ProgramDesc main;
+  main.mutable_plan()->set_async_eager(true);
+  main.mutable_mode()->set_staleness(2);
+  const auto made = MakeConsistency(/*sync=*/false, main, Options(), &book_);
+  EXPECT_EQ(made.status(),
+            absl::InvalidArgumentError("the program chooses two consistency modes, async_apply EAGER and "
+                                       "bounded_staleness; a job has one"));
 }
 
 }  // namespace
