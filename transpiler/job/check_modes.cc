@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "google/protobuf/descriptor.h"
 #include "transpiler/base/setting.h"
 
 namespace weir {
@@ -46,17 +47,12 @@ absl::Status CheckBatches(const Job& job) {
 absl::Status CheckAsync(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   const bool eager = distribute.async_apply() == v1::Distribute::EAGER;
-  const struct {
-    bool set;
-    const char* field;
-  } modes[] = {{distribute.has_half_async(), "half_async"},
-               {distribute.has_geo(), "geo"},
-               {distribute.has_bounded_staleness(), "bounded_staleness"},
-               {distribute.has_delay_compensation(), "delay_compensation"}};
-  for (const auto& mode : modes) {
-    if (mode.set && distribute.sync()) {
-      return at.Error(mode.field, "contradicts sync: true: it says how asynchronous trainers relate; set sync: false");
-    }
+  const auto* const mode = distribute.GetReflection()->GetOneofFieldDescriptor(
+      distribute, v1::Distribute::descriptor()->FindOneofByName("async_mode"));
+  const std::string of_async =
+      mode != nullptr ? mode->name() : distribute.has_delay_compensation() ? "delay_compensation" : "";
+  if (!of_async.empty() && distribute.sync()) {
+    return at.Error(of_async, "contradicts sync: true: it says how asynchronous trainers relate; set sync: false");
   }
   if (distribute.has_bounded_staleness()) {
     RETURN_IF_ERROR(
