@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
@@ -144,6 +146,8 @@ absl::StatusOr<v1::RowFile> RowFileWriter::Finish() {
   RETURN_IF_ERROR(file_->Append(&trailer, sizeof(trailer)));
   RETURN_IF_ERROR(file_->Close());
   if (std::rename(file_->path().c_str(), path_.c_str()) != 0) return FileError("cannot rename to", path_, errno);
+  const std::string directory = std::filesystem::path(path_).parent_path().string();
+  RETURN_IF_ERROR(SyncPath(directory.empty() ? "." : directory));
   return description_;
 }
 

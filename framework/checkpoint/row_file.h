@@ -31,7 +31,7 @@ class RowFileWriter {
 
   // Adds rows [ids.size(), width + state_width] and ids of removed rows. Each id must occur once in a file.
   absl::Status Add(absl::Span<const int64_t> ids, absl::Span<const float> rows, absl::Span<const int64_t> removed);
-  // Syncs the file to disk, renames it to `path` and returns its description.
+  // Syncs the file to disk, renames it to `path`, syncs the directory, and returns the description of the file.
   absl::StatusOr<v1::RowFile> Finish();
 
  private:
