@@ -25,7 +25,7 @@ namespace weir {
 
 struct PlayedServersOptions {
   int servers = 2;
-  // What Transport's functions of these names return.
+  // Results of Transport's functions of these names.
   bool answers_inside = false;
   bool checks_payloads = true;
 };

@@ -22,7 +22,7 @@ v1::ProgramDesc Parsed(const std::string& text) {
   return program.ok() ? *program : v1::ProgramDesc();
 }
 
-// What the verifier says of a program whose mode is `mode`, and whose plan is sync or not.
+// Returns the verifier's error for a program with this mode and a plan that is sync or not; "" if there is none.
 std::string Verified(const std::string& mode, bool sync = false, const std::string& op = "") {
   const std::string text = absl::StrReplaceAll(
       "weir program 2\nmode $mode\nplan {\n  sync: $sync\n}\n"

@@ -124,7 +124,7 @@ TEST_F(ExchangeStreamsTest, AReaderCanNeitherGoBackNorSkip) {
   EXPECT_EQ(streams_.Take(Asking(2), 1).code(), kInvalid);
   ASSERT_EQ(streams_.Take(Asking(1), 1), absl::OkStatus());
   EXPECT_EQ(streams_.Take(Asking(0), 1).code(), kInvalid);
-  // Of a stream that nobody has written to.
+  // A stream that nobody has written to gives nothing.
   EXPECT_EQ(streams_.Take(Asking(0, 0, "other"), 1), absl::OkStatus());
   EXPECT_EQ(streams_.Take(Asking(1, 0, "other"), 1).code(), kInvalid);
 }

@@ -32,7 +32,7 @@ TEST(DeviceScopeTest, WhatTheHostHasWrittenIsCopiedAgain) {
   Scope scope;
   DeviceScope device(&scope);
   DeviceVariable* const w = device.FindOrCreate(Parameter());
-  // As after a step that has updated it on the device.
+  // A step has updated the value on the device.
   w->on_host = false;
   w->on_device = true;
   device.HostWasWritten();
