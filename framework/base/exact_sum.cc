@@ -224,9 +224,8 @@ std::string ExactSum::ToBytes() const {
   int64_t words[kWords];
   ToWords(words);
   std::string bytes(sizeof(words), '\0');
-  for (int i = 0; i < kWords; ++i) {
-    for (int b = 0; b < 8; ++b)
-      bytes[static_cast<size_t>(8 * i + b)] = static_cast<char>(static_cast<uint64_t>(words[i]) >> 8 * b);
+  for (size_t i = 0; i < kWords; ++i) {
+    for (size_t b = 0; b < 8; ++b) bytes[8 * i + b] = static_cast<char>(static_cast<uint64_t>(words[i]) >> 8 * b);
   }
   return bytes;
 }
@@ -237,10 +236,9 @@ absl::StatusOr<ExactSum> ExactSum::FromBytes(std::string_view bytes) {
         absl::StrCat("an exact sum has ", sizeof(int64_t) * kWords, " bytes, got ", bytes.size()));
   }
   int64_t words[kWords];
-  for (int i = 0; i < kWords; ++i) {
+  for (size_t i = 0; i < kWords; ++i) {
     uint64_t word = 0;
-    for (int b = 0; b < 8; ++b)
-      word |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[static_cast<size_t>(8 * i + b)])) << 8 * b;
+    for (size_t b = 0; b < 8; ++b) word |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[8 * i + b])) << 8 * b;
     words[i] = static_cast<int64_t>(word);
   }
   return FromWords(words);

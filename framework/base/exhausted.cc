@@ -58,7 +58,7 @@ void ExitExhausted(const char* what) {
   ::_exit(kExitFailure);
 }
 
-std::thread StartThread(std::string name, std::function<void()> body) {
+std::thread StartThread(const std::string& name, std::function<void()> body) {
   try {
     return std::thread([name, body = std::move(body)] {
       pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());

@@ -15,7 +15,7 @@ namespace weir {
 
 // Starts a thread that runs `body`, named `name`, of which the system shows 15 characters. Exits the process if the
 // system gives no thread.
-std::thread StartThread(std::string name, std::function<void()> body);
+std::thread StartThread(const std::string& name, std::function<void()> body);
 
 // Makes the process exit if `new` gets no memory. Call it first in main. `program` is named in the message: "trainer".
 void ExitWhenOutOfMemory(const char* program);

@@ -77,12 +77,14 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(type->field_count()));
   for (int i = 0; i < type->field_count(); ++i) names.push_back(type->field(i)->name());
   return names;
 }
 
 std::vector<std::string> EnumNames(const EnumDescriptor* type) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(type->value_count()));
   for (int i = 0; i < type->value_count(); ++i) names.push_back(type->value(i)->name());
   return names;
 }

@@ -8,7 +8,7 @@
 
 namespace weir {
 
-ThreadPool::ThreadPool(std::string name, int threads) {
+ThreadPool::ThreadPool(const std::string& name, int threads) {
   for (int i = 0; i < threads; ++i) {
     workers_.push_back(StartThread(name, [this] { Work(); }));
   }

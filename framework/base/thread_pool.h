@@ -17,7 +17,7 @@ namespace weir {
 class ThreadPool {
  public:
   // Starts `threads` workers besides callers of ParallelFor; 0 is allowed: everything then runs on the calling thread.
-  ThreadPool(std::string name, int threads);
+  ThreadPool(const std::string& name, int threads);
   // Runs all queued tasks, then joins the workers.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

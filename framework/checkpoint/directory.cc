@@ -319,7 +319,7 @@ absl::Status RemoveHalfWritten(const std::string& dir) {
 }
 
 absl::Status MakeCheckpointDirectory(const std::string& dir) {
-  const absl::Status made = CreateDirectories(dir);
+  absl::Status made = CreateDirectories(dir);
   if (made.ok()) return made;
   std::error_code ignored;
   return absl::Status(made.code(),

@@ -175,6 +175,7 @@ std::string LayoutText(int width, const std::vector<std::pair<std::string, int>>
 
 std::string LayoutText(const v1::TableEntry& e) {
   std::vector<std::pair<std::string, int>> states;
+  states.reserve(static_cast<size_t>(e.state_names_size()));
   for (int i = 0; i < e.state_names_size(); ++i) states.emplace_back(e.state_names(i), e.state_widths(i));
   return LayoutText(e.width(), states, e.logical_shards());
 }
@@ -189,7 +190,7 @@ bool Wanted(const v1::TableEntry& e, const std::function<bool(uint32_t)>& wants)
 
 absl::Status LoadChunk(const ShardReader& reader, int index, const LoadPlan::Table& table) {
   const uint32_t shards = static_cast<uint32_t>(table.layout.logical_shards);
-  const size_t floats = static_cast<size_t>(table.layout.width + table.layout.state_width());
+  const size_t floats = static_cast<size_t>(table.layout.width) + static_cast<size_t>(table.layout.state_width());
   std::vector<int64_t> mine;
   std::vector<float> my_rows;
   return reader.ReadTable(index, [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) {

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<RowFileWriter>> RowFileWriter::Create(const std::
 
 absl::Status RowFileWriter::Add(absl::Span<const int64_t> ids, absl::Span<const float> rows,
                                 absl::Span<const int64_t> removed) {
-  const size_t floats = static_cast<size_t>(layout_.width + layout_.state_width());
+  const size_t floats = static_cast<size_t>(layout_.width) + static_cast<size_t>(layout_.state_width());
   if (rows.size() != ids.size() * floats) {
     return absl::InvalidArgumentError(absl::StrCat("rows of '", layout_.table, "' have ", rows.size(), " floats; ",
                                                    ids.size(), " ids of ", floats, " need ", ids.size() * floats));

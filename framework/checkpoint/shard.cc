@@ -91,7 +91,7 @@ class Writer : public ShardWriter {
                                                      layout.logical_shards, " logical shards"));
     }
     table_ = layout;
-    row_floats_ = static_cast<size_t>(layout.width + layout.state_width());
+    row_floats_ = static_cast<size_t>(layout.width) + static_cast<size_t>(layout.state_width());
     chunk_rows_ = std::max<size_t>(1, kChunkBytes / (row_floats_ * sizeof(float) + sizeof(int64_t)));
     digester_.emplace(layout.table, layout.logical_shards);
     entries_of_table_ = 0;

@@ -64,7 +64,7 @@ absl::StatusOr<TableReader> TableReader::Open(const std::string& directory, cons
 
 absl::StatusOr<TableRowsRead> TableReader::Read(uint32_t begin, uint32_t end) const {
   const uint32_t shards = static_cast<uint32_t>(layout_.logical_shards);
-  const size_t floats = static_cast<size_t>(layout_.width + layout_.state_width());
+  const size_t floats = static_cast<size_t>(layout_.width) + static_cast<size_t>(layout_.state_width());
   TableRowsRead found;
   for (const auto& reader : readers_) {
     for (int i = 0; i < reader->shard().tables_size(); ++i) {
@@ -117,7 +117,7 @@ absl::Status VisitChanges(const TableReader& now, const TableReader* before, boo
                                                       "shards in the earlier checkpoint: export all of it"));
   }
   const uint32_t shards = static_cast<uint32_t>(layout.logical_shards);
-  const size_t floats = static_cast<size_t>(layout.width + layout.state_width());
+  const size_t floats = static_cast<size_t>(layout.width) + static_cast<size_t>(layout.state_width());
   const size_t wanted = state ? floats : static_cast<size_t>(layout.width);
   const int64_t bytes = (now.rows() + (before == nullptr ? 0 : before->rows())) * static_cast<int64_t>(8 + 4 * floats);
   const int64_t ranges = std::clamp<int64_t>(bytes / kRangeBytes + 1, 1, shards);

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> Make(const google::protobuf::Message
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeCustom(const google::protobuf::Any& any) {
-  const std::string url = any.type_url();
+  const std::string& url = any.type_url();
   const std::string type = url.substr(url.rfind('/') + 1);
   const google::protobuf::Descriptor* descriptor =
       google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type);

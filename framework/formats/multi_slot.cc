@@ -189,7 +189,7 @@ class MultiSlotParser : public LineParser {
         if (word.empty()) return Ends(slot, count, i);
         if (!ParseFinite(word, &value)) return Error(slot, "'", word, "' is not a finite number");
       }
-      if (!slot.skip) example->floats[static_cast<size_t>(slot.position + i)] = value;
+      if (!slot.skip) example->floats[static_cast<size_t>(slot.position) + static_cast<size_t>(i)] = value;
     }
     return absl::OkStatus();
   }

@@ -133,6 +133,7 @@ absl::Status CheckSlots(const v1::OpDesc& op, const OpDef& def, bool input, bool
     const auto at = std::find_if(known.begin(), known.end(), [&](const SlotDef& s) { return s.name == slot.name(); });
     if (at == known.end()) {
       std::vector<std::string> names;
+      names.reserve(known.size());
       for (const SlotDef& s : known) names.push_back(s.name);
       return absl::InvalidArgumentError(absl::StrCat("no ", side, " slot '", slot.name(), "'",
                                                      DidYouMean(slot.name(), names), "; it has ",

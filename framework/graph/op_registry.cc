@@ -31,16 +31,18 @@ v1::OpAttr Named(std::string_view name) {
 
 }  // namespace
 
-AttrDef BoolAttr(std::string name, bool default_value) { return NamedDef(AttrB(name, default_value)); }
-AttrDef IntAttr(std::string name, int64_t default_value) { return NamedDef(AttrI(name, default_value)); }
-AttrDef FloatAttr(std::string name, double default_value) { return NamedDef(AttrF(name, default_value)); }
-AttrDef StringAttr(std::string name, std::string default_value) { return NamedDef(AttrS(name, default_value)); }
-AttrDef IntsAttr(std::string name) { return NamedDef(AttrInts(name, {})); }
-AttrDef FloatsAttr(std::string name) { return NamedDef(AttrFloats(name, {})); }
-AttrDef StringsAttr(std::string name) { return NamedDef(AttrStrings(name, {})); }
-AttrDef BlockAttr(std::string name) { return NamedDef(AttrBlock(name, 0)); }
-AttrDef BlocksAttr(std::string name) { return NamedDef(AttrBlocks(name, {})); }
-AttrDef DTypeAttr(std::string name, DType default_value) { return NamedDef(AttrType(name, default_value)); }
+AttrDef BoolAttr(std::string_view name, bool default_value) { return NamedDef(AttrB(name, default_value)); }
+AttrDef IntAttr(std::string_view name, int64_t default_value) { return NamedDef(AttrI(name, default_value)); }
+AttrDef FloatAttr(std::string_view name, double default_value) { return NamedDef(AttrF(name, default_value)); }
+AttrDef StringAttr(std::string_view name, std::string_view default_value) {
+  return NamedDef(AttrS(name, default_value));
+}
+AttrDef IntsAttr(std::string_view name) { return NamedDef(AttrInts(name, {})); }
+AttrDef FloatsAttr(std::string_view name) { return NamedDef(AttrFloats(name, {})); }
+AttrDef StringsAttr(std::string_view name) { return NamedDef(AttrStrings(name, {})); }
+AttrDef BlockAttr(std::string_view name) { return NamedDef(AttrBlock(name, 0)); }
+AttrDef BlocksAttr(std::string_view name) { return NamedDef(AttrBlocks(name, {})); }
+AttrDef DTypeAttr(std::string_view name, DType default_value) { return NamedDef(AttrType(name, default_value)); }
 AttrDef Required(AttrDef def) {
   def.required = true;
   return def;
@@ -174,9 +176,11 @@ std::vector<std::string> OpRegistry::Types() const {
   return types;
 }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): structured bindings move from both
 v1::OpDesc MakeOp(std::string_view type, std::vector<std::pair<std::string, std::vector<std::string>>> inputs,
                   std::vector<std::pair<std::string, std::vector<std::string>>> outputs,
                   std::vector<v1::OpAttr> attrs) {
+  // NOLINTEND(performance-unnecessary-value-param)
   v1::OpDesc op;
   op.set_type(type.data(), type.size());
   for (auto& [name, vars] : inputs) {

@@ -40,16 +40,16 @@ struct AttrDef {
   v1::OpAttr default_value;
   bool required = false;
 };
-AttrDef BoolAttr(std::string name, bool default_value);
-AttrDef IntAttr(std::string name, int64_t default_value);
-AttrDef FloatAttr(std::string name, double default_value);
-AttrDef StringAttr(std::string name, std::string default_value);
-AttrDef IntsAttr(std::string name);
-AttrDef FloatsAttr(std::string name);
-AttrDef StringsAttr(std::string name);
-AttrDef BlockAttr(std::string name);
-AttrDef BlocksAttr(std::string name);
-AttrDef DTypeAttr(std::string name, DType default_value);
+AttrDef BoolAttr(std::string_view name, bool default_value);
+AttrDef IntAttr(std::string_view name, int64_t default_value);
+AttrDef FloatAttr(std::string_view name, double default_value);
+AttrDef StringAttr(std::string_view name, std::string_view default_value);
+AttrDef IntsAttr(std::string_view name);
+AttrDef FloatsAttr(std::string_view name);
+AttrDef StringsAttr(std::string_view name);
+AttrDef BlockAttr(std::string_view name);
+AttrDef BlocksAttr(std::string_view name);
+AttrDef DTypeAttr(std::string_view name, DType default_value);
 AttrDef Required(AttrDef def);
 
 // Number of runs of an operator in one step of a trainer.

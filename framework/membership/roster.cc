@@ -19,7 +19,10 @@ uint64_t NewSession() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-std::string SecondsText(absl::Duration d) { return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s"); }
+std::string SecondsText(absl::Duration d) {
+  const int64_t tenths = absl::ToInt64Milliseconds(d) / 100;
+  return absl::StrCat(tenths / 10.0, " s");
+}
 
 bool Gone(const RosterPlace& place) { return place.state == RosterPlace::kDead || place.state == RosterPlace::kDone; }
 
@@ -65,7 +68,7 @@ absl::Status Roster::CheckId(int trainer, std::string_view of) const {
 }
 
 absl::Status Roster::CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) const {
-  const absl::Status known = CheckId(trainer, absl::StrCat(" of ", process));
+  absl::Status known = CheckId(trainer, absl::StrCat(" of ", process));
   if (!known.ok() || !failure_.ok()) return known;
   const RosterPlace& holder = place(trainer);
   if (holder.process == process && holder.incarnation == incarnation) {

@@ -158,6 +158,7 @@ std::string Short(const std::string& name, size_t width = kNameWidth) {
 // The rows, the dearest first.
 std::vector<const ProfileRow*> ByTotal(const std::map<std::string, ProfileRow>& rows) {
   std::vector<const ProfileRow*> sorted;
+  sorted.reserve(rows.size());
   for (const auto& [name, row] : rows) sorted.push_back(&row);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const ProfileRow* a, const ProfileRow* b) { return a->total() > b->total(); });
@@ -212,6 +213,7 @@ void PrintSteps(const std::vector<StepBreakdown>& trainers, std::string* out) {
     wall += trainer.total_ms;
   }
   std::vector<std::pair<double, std::string>> sorted;
+  sorted.reserve(sums.size());
   for (const auto& [word, ms] : sums) sorted.emplace_back(ms, word);
   std::sort(sorted.rbegin(), sorted.rend());
   const bool several = trainers.size() > 1;

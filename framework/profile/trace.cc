@@ -104,6 +104,7 @@ void AddTrack(const std::vector<ProfileEvent>& events, const std::vector<std::st
     group.events.push_back(&event);
   }
   std::vector<Group*> groups;
+  groups.reserve(by_call.size());
   for (auto& [key, group] : by_call) groups.push_back(&group);
   std::sort(groups.begin(), groups.end(), [](const Group* a, const Group* b) { return a->begin < b->begin; });
   const int first = *next_row;

@@ -218,7 +218,7 @@ absl::Status DeviceExecutor::RunOnHost(DeviceOp& op) {
   RETURN_IF_ERROR(values_.ToHost(op.reads_on_host));
   const ProfileSpan span(profiled_step_, op.mode == OpMode::kLane ? ProfileKind::kOperator : ProfileKind::kExchange,
                          op.desc->type());
-  const absl::Status status = RunHostLanes(op);
+  absl::Status status = RunHostLanes(op);
   for (DeviceVariable* var : op.writes) DeviceValues::WrittenOnHost(var);
   return status;
 }

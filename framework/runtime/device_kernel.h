@@ -98,7 +98,7 @@ class DeviceKernelContext {
 
   // Resizes an output to the dims and lanes of `like`.
   absl::Status ResizeLike(int slot, const DeviceTensor& like, int i = 0) const {
-    const std::vector<int64_t> rows = like.lane_rows();
+    const std::vector<int64_t>& rows = like.lane_rows();
     const Shape row_dims(like.row_dims().begin(), like.row_dims().end());
     return Resize(slot, like.rank(), rows, row_dims, i, like.dtype());
   }

@@ -258,7 +258,7 @@ absl::Status ExecutorImpl::RunOps(const StepContext& ctx, absl::Span<const int64
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const v1::ProgramDesc& program, Scope* scope,
-                                                           ExecutorOptions options) {
+                                                           const ExecutorOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<PreparedBlock> block, PreparedBlock::Create(program, options.block, options.fetch));
   CHECK_GE(options.lanes, 1);
   block->AllowViews();

@@ -39,7 +39,7 @@ class Executor {
   // Prepares a verified program; checks only its shared buffers. NotFound names an op without a kernel, or an undefined
   // variable. `scope` must outlive the executor; the program is copied.
   static absl::StatusOr<std::unique_ptr<Executor>> Create(const v1::ProgramDesc& program, Scope* scope,
-                                                          ExecutorOptions options);
+                                                          const ExecutorOptions& options);
   virtual ~Executor() = default;
 
   // Returns the variable of a lane, to be filled before Run (data) or read after it. nullptr if the program has no such

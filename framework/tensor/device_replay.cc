@@ -145,7 +145,7 @@ absl::Status ReplayingDevice::PutRange(Range range) {
   // The calls are known one by one; capture the stretch only if it occurs a second time as a whole.
   if (++stretch.times < 2) return PutOneByOne(range);
   if (stretch.graph == nullptr) {
-    if (const absl::Status status = Capture(range, &stretch); !status.ok()) {
+    if (absl::Status status = Capture(range, &stretch); !status.ok()) {
       if (absl::IsUnavailable(status)) return status;
       LOG(WARNING) << info().name << ": " << status.message() << "; steps go on without graphs";
       ++statistics_.failures;
