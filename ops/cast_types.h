@@ -12,6 +12,7 @@ namespace weir {
 template <typename F>
 bool WithCastType(DType dtype, F f) {
   switch (dtype) {
+    // NOLINTNEXTLINE(bugprone-branch-clone): the types differ
     case v1::FLOAT32:
       f(float());
       return true;

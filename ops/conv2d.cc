@@ -342,7 +342,7 @@ absl::StatusOr<Conv> InferConv(const InferContext& ctx) {
   RETURN_IF_ERROR(ExpectRank(ctx, "W", 4));
   const absl::StatusOr<FusedActivation> activation = ParseFusedActivation(ctx.attrs().String("activation"));
   if (!activation.ok()) return ctx.Error(ToStd(activation.status().message()));
-  const absl::StatusOr<Conv> conv = MakeConv(ctx.InputShape("X"), ctx.InputShape("W"), ReadWindowSettings(ctx.attrs()));
+  absl::StatusOr<Conv> conv = MakeConv(ctx.InputShape("X"), ctx.InputShape("W"), ReadWindowSettings(ctx.attrs()));
   if (!conv.ok()) return ctx.Error(ToStd(conv.status().message()));
   if (ctx.InputCount("Bias") > 0) RETURN_IF_ERROR(ExpectDims(ctx, "Bias", {conv->filters}));
   return conv;

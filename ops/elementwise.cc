@@ -186,7 +186,7 @@ OpDef Elementwise(std::string type, std::string summary, LossForm loss_form) {
   return def;
 }
 
-OpDef ElementwiseGrad(std::string type) {
+OpDef ElementwiseGrad(const std::string& type) {
   OpDef def;
   def.summary = "gradients of " + type;
   def.type = type + "_grad";

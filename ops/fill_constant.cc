@@ -16,6 +16,7 @@ namespace {
 template <typename Fn>
 bool WithType(DType dtype, Fn fn) {
   switch (dtype) {
+    // NOLINTNEXTLINE(bugprone-branch-clone): the types differ
     case v1::FLOAT32:
       fn(float());
       return true;

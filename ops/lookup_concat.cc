@@ -135,6 +135,7 @@ absl::Status LookupConcatShape(InferContext& ctx) {
 // the forward op.
 std::vector<std::string> Chosen(const std::vector<std::string>& all, const std::vector<size_t>& wanted) {
   std::vector<std::string> some;
+  some.reserve(wanted.size());
   for (const size_t k : wanted) some.push_back(all[k]);
   return some;
 }

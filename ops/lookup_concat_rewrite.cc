@@ -393,7 +393,7 @@ class GradientFusion : Pattern {
       if (Op(reshape).type() != "reshape") continue;
       const std::string piece = OutputOf(Op(reshape), "Out");
       for (const int concat : ops_.PrivateReaders(piece)) {
-        const std::string joined = OutputOf(Op(concat), "Out");
+        std::string joined = OutputOf(Op(concat), "Out");
         if (Op(concat).type() != "concat" || uses_.OnlyWriter(joined) != concat || !Joins(concat, joined, 2)) continue;
         if (ops_.Var(joined)->persistable() || Dims(*ops_.Var(joined)) != Dims(like)) continue;
         int64_t column = 0;

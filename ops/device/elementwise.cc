@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<Part>> Parts(const DeviceTensor& x, const DeviceTenso
     ASSIGN_OR_RETURN(const Shape aligned, AlignDims(x_dims, y_dims, axis));
     Part part{.x_size = x.size(), .y_size = y.size()};
     ASSIGN_OR_RETURN(part.maps, MakeMaps(x_dims, aligned));
-    parts.push_back(std::move(part));
+    parts.push_back(part);
     return parts;
   }
   for (int l = 0; l < x.lanes(); ++l) {
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<Part>> Parts(const DeviceTensor& x, const DeviceTenso
     Part part{
         .x_begin = x.begin(l), .x_size = x.size(l), .y_begin = y.begin(y_lane), .y_size = y.size(y_lane), .lane = l};
     ASSIGN_OR_RETURN(part.maps, MakeMaps(x_dims, aligned));
-    parts.push_back(std::move(part));
+    parts.push_back(part);
   }
   return parts;
 }

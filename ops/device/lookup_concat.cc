@@ -53,6 +53,7 @@ class LookupConcatKernel : public OpDeviceKernel {
 
   absl::Status Run(DeviceKernelContext& ctx) override {
     std::vector<int64_t> rows;
+    rows.reserve(static_cast<size_t>(ctx.lanes));
     for (int lane = 0; lane < ctx.lanes; ++lane) rows.push_back(ctx.host_input<IdBatch>(lane, kIds).batch());
     int64_t columns = 0;
     for (const int piece : pieces_.order) {

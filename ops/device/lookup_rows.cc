@@ -40,6 +40,7 @@ absl::Status StepRowsGradient::Run(DeviceKernelContext& ctx, const LookupAttrs& 
   RETURN_IF_ERROR(gradients_.Sort(
       ctx, attrs, g, [&](int lane, RowGradients::Lane* of) { Number(ctx, attrs, k, lane, of); }, k));
   std::vector<int64_t> lane_rows;
+  lane_rows.reserve(static_cast<size_t>(ctx.lanes));
   for (int lane = 0; lane < ctx.lanes; ++lane) lane_rows.push_back(gradients_.rows(lane));
   RETURN_IF_ERROR(ctx.Resize(0, 2, lane_rows, {width}, k));
   return gradients_.Sum(ctx, g, dout, lane_rows, width, k, places);

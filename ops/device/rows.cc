@@ -222,6 +222,7 @@ class SplitSelectedRowsKernel : public OpDeviceKernel {
     for (int lane = 0; lane < ctx.lanes; ++lane) RETURN_IF_ERROR(Cut(ctx, x, lane, &from, &lane_rows));
     Staged staged;
     std::vector<size_t> at;
+    at.reserve(sections);
     for (const std::vector<int32_t>& rows : from) at.push_back(staged.Add(rows));
     if (!x.device.initialized()) {
       for (size_t s = 0; s < sections; ++s) ctx.output(0, static_cast<int>(s)).Clear();
