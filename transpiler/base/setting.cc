@@ -29,6 +29,7 @@ absl::StatusOr<Kind> KindOf(const Setting& parent, std::string_view oneof) {
   const pb::FieldDescriptor* field = message.GetReflection()->GetOneofFieldDescriptor(message, descriptor);
   if (field == nullptr) {
     std::vector<std::string> members;
+    members.reserve(static_cast<size_t>(descriptor->field_count()));
     for (int i = 0; i < descriptor->field_count(); ++i) members.push_back(descriptor->field(i)->name());
     return parent.Error("", absl::StrCat("needs one of ", absl::StrJoin(members, ", ")));
   }

@@ -89,6 +89,7 @@ absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) 
                                                           "spread over all servers by shard"));
       }
       std::vector<std::string> names;
+      names.reserve(places.size());
       for (const auto& [name, blocks] : places) names.push_back(name);
       const std::string near = NearestName(row.parameter(), names);
       return at.Error(path + ".parameter",

@@ -140,7 +140,7 @@ class Sharer {
     if (output.vars_size() != 1) return "";
     for (const InPlaceRule& rule : defs_[i]->in_place) {
       if (rule.output != output.name()) continue;
-      const std::string from = InputOf(op, rule.input);
+      std::string from = InputOf(op, rule.input);
       const auto life = lives_.find(from);
       if (life == lives_.end() || life->second.last != i || life->second.bytes != bytes) continue;
       // Read by this very slot and nowhere else in the op.
