@@ -140,7 +140,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   signals->OnStop({});
   std::fputs(profile.Finish().c_str(), stdout);
   std::fflush(stdout);
-  const absl::Status status = r.core->JobStatus();
+  absl::Status status = r.core->JobStatus();
   signals->EndWithin(kGrace + kEnd, ExitCodeOf(status),
                      absl::StrCat("pserver: ", status.message(), status.ok() ? "" : "; ",
                                   "the network has not shut down within ", absl::FormatDuration(kGrace + kEnd)));

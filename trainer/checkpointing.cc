@@ -168,7 +168,7 @@ absl::Status Checkpointing::Own() {
   request.mutable_own()->set_run(run);
   if (owner_ != nullptr) {
     bool of_this_run = false;
-    const absl::Status status = owner_->Check(&of_this_run);
+    absl::Status status = owner_->Check(&of_this_run);
     if (!of_this_run) return status;
     // Another trainer has written meanwhile. Only the servers know whether this trainer is the chief; one that slept
     // and was declared dead is refused.

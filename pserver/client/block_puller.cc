@@ -76,6 +76,7 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   for (const Wanted& each : wanted_) {
     if (each.block.server == server) wanted.push_back(each);
   }
+  asked.reserve(wanted.size());
   for (const Wanted& each : wanted) asked.push_back({each.block.name, each.out->size()});
   // Without sync a block is what it is at one moment, where one call has room for it.
   const v1::Plan& plan = placement_.plan();

@@ -3,6 +3,7 @@
 #define WEIR_PSERVER_CLIENT_CALL_SETTINGS_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,7 +38,8 @@ struct CallSettings {
 
 // Returns a duration as it stands in messages: "2.5 s".
 inline std::string SecondsText(absl::Duration d) {
-  return absl::StrCat(absl::ToInt64Milliseconds(d) / 100 / 10.0, " s");
+  const int64_t tenths = absl::ToInt64Milliseconds(d) / 100;
+  return absl::StrCat(tenths / 10.0, " s");
 }
 
 }  // namespace weir

@@ -27,7 +27,7 @@ absl::Status JoinReplies::CheckProbe(int server, const v1::JoinReply& reply) con
 }
 
 absl::Status JoinReplies::Take(int server, const v1::JoinReply& reply) {
-  const absl::Status probe = CheckProbe(server, reply);
+  absl::Status probe = CheckProbe(server, reply);
   MutexLock lock(&mu_);
   norm_rounds_[static_cast<size_t>(server)] = reply.norm_rounds();
   if (server == 0) run_ = reply.checkpoint_token();

@@ -156,6 +156,7 @@ void RowUnion::WriteRows(const std::vector<const float*>& values, Range range, i
       stack[depth++] = row(e);
       before = leaf;
     }
+    // NOLINTNEXTLINE(bugprone-infinite-loop): add_top lowers depth
     while (depth > 2) add_top(inner.data() + static_cast<size_t>(depth - 2) * w);
     add_top(out);  // the last sum goes where it is wanted
   }

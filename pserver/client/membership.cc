@@ -32,7 +32,7 @@ absl::Status Membership::TakeReply(int server, const v1::JoinReply& reply, const
     job_->Fail(FailureIn(reply));
     return absl::AbortedError(reply.failure());
   }
-  const absl::Status welcomed = welcome(server, reply);
+  absl::Status welcomed = welcome(server, reply);
   // A server that is not welcome has to be told so.
   sessions_->Open(server, reply.session(), reply.process(), settings_.clock->Now());
   if (reply.has_chief()) job_->SetChief(reply.chief());
@@ -60,7 +60,7 @@ absl::Status Membership::JoinServers(const v1::JoinRequest& introduction, const 
 }
 
 absl::Status Membership::Join(const v1::JoinRequest& introduction, const Welcome& welcome) {
-  const absl::Status joined = JoinServers(introduction, welcome);
+  absl::Status joined = JoinServers(introduction, welcome);
   if (joined.ok()) return joined;
   if (!job_->failure().ok() || IsRetryable(joined)) {
     // A server that is not there ends the job: the others would take this trainer for the culprit.

@@ -59,7 +59,7 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
     }
     return false;
   };
-  const CallPtr call = Calls::New(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids), accept);
+  CallPtr call = Calls::New(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids), accept);
   call->profiled_as = ids.empty() ? kBlocksPull : kRowsPull;
   return call;
 }
@@ -77,7 +77,8 @@ absl::Status PullCalls::Wait(absl::Span<const CallPtr> calls, const std::string&
 
 WireBuffer PullCalls::ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group) {
   const size_t bytes = EncodedBytes(format, n, group);
-  const WireBuffer sent = buffers_.Get(bytes), values = buffers_.Get(n * sizeof(float));
+  const WireBuffer sent = buffers_.Get(bytes);
+  WireBuffer values = buffers_.Get(n * sizeof(float));
   reader->Read(sent.data, bytes);
   Decode(format, sent.data, n, group, reinterpret_cast<float*>(values.data));
   return values;

@@ -99,7 +99,7 @@ RowsToPull RowPuller::AskedOf(const Range& range) const {
 }
 
 WireBuffer RowPuller::WriteIds(const PlannedPull& planned, absl::Span<const Range> ranges) const {
-  const WireBuffer buffer = calls_.buffers().Get(planned.id_bytes);
+  WireBuffer buffer = calls_.buffers().Get(planned.id_bytes);
   for (const PlannedPull::Piece& piece : planned.pieces) {
     if (piece.tensor > 0) continue;  // has its ids in common with the piece before
     const Range& range = ranges[piece.asked];

@@ -83,7 +83,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.pop_back();
     text += " ...";
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::move(text));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {

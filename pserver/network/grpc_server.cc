@@ -342,7 +342,7 @@ class Server : public GrpcServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options) {
   CHECK(options.core != nullptr);
   auto server = std::make_unique<Server>(options.core, options.unix_sockets);
   CheckGrpcThreads();

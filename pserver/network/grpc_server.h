@@ -25,7 +25,7 @@ class GrpcServer {
  public:
   // Starts a server that listens when Start returns. FailedPrecondition "cannot listen on 127.0.0.1:6170: Address
   // already in use".
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(GrpcServerOptions options);
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options);
   // Calls Shutdown(0) unless Shutdown has been called.
   virtual ~GrpcServer() = default;
 

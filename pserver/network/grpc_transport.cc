@@ -92,7 +92,7 @@ class GrpcTransport : public Transport {
     WallClockHasGoneBack();
     const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
     call->stub->UnaryCall(&call->context, path, {}, &call->request, &call->reply,
-                          [this, call, server](grpc::Status status) { Finish(call, server, status); });
+                          [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
   }
 
   std::string Describe(int server) const override {

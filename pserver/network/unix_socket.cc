@@ -42,7 +42,7 @@ void RemoveStale(const std::string& directory) {
   while (const dirent* entry = ::readdir(dir)) {
     const std::string name = entry->d_name;
     if (!absl::EndsWith(name, ".sock")) continue;
-    const std::string path = directory + "/" + name;
+    const std::string path = absl::StrCat(directory, "/", name);
     // Between bind and listen a living one refuses too: only those are removed whose process is gone.
     const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
     if (pid > 0 && ::kill(pid, 0) == 0 && pid != ::getpid()) continue;

@@ -199,7 +199,7 @@ class RowsOfId {
     for (int step = 1; step < leaves_; step *= 2) {
       for (int i = 0; i + step < leaves_; i += 2 * step) {
         const float*& left = leaf_[static_cast<size_t>(i)];
-        const float*& right = leaf_[static_cast<size_t>(i + step)];
+        const float*& right = leaf_[static_cast<size_t>(i) + static_cast<size_t>(step)];
         if (right == nullptr) continue;
         if (left == nullptr) {
           left = right;

@@ -55,6 +55,7 @@ class ByTrainers : public Averaging {
   bool by_trainers() const override { return true; }
   std::vector<std::string> SumVariables(const std::string& gradient) const override {
     std::vector<std::string> names;
+    names.reserve(static_cast<size_t>(trainers()));
     for (int t = 0; t < trainers(); ++t) names.push_back(absl::StrCat(gradient, ".trainer_", t));
     return names;
   }

@@ -70,6 +70,7 @@ class Consistency {
   virtual absl::Status CheckVerdict(v1::Verdict, const std::string& /*what*/) const { return absl::OkStatus(); }
   // Returns true if the part takes effect on arrival: its update is not booked, but made by ApplyOnArrival.
   virtual bool AppliesOnArrival(const v1::PushRequest&) const { return false; }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an override moves from it
   virtual Update ApplyOnArrival(const v1::PushRequest&, std::vector<Gradient> /*gradients*/) { return Update(); }
   // Returns true if the answer to the trainer's last part comes only when its step has taken effect: AwaitUpdate.
   virtual bool AnswersAfterUpdate(int /*trainer*/) const { return false; }

@@ -26,7 +26,7 @@ absl::Status ServerCoreImpl::CheckTurn(const v1::PushRequest& request, const std
   if (!mode_->NeedsAllTrainers()) return absl::OkStatus();
   for (int t = 0; t < roster_->size(); ++t) {
     if (roster_->place(t).state != RosterPlace::kDone) continue;
-    const absl::Status status = absl::FailedPreconditionError(absl::StrCat(
+    absl::Status status = absl::FailedPreconditionError(absl::StrCat(
         roster_->Name(t), " has ended before step ", request.step(), ", which ", roster_->Name(id), " pushes"));
     Fail(status, actions);
     return status;

@@ -42,7 +42,8 @@ uint64_t UnmixId(uint64_t x) {
 // MixId with the highest byte first, so that keys compare as numbers: in order of logical shards.
 struct Key {
   explicit Key(uint64_t mixed) : bytes(__builtin_bswap64(mixed)) {}
-  operator rocksdb::Slice() const { return {reinterpret_cast<const char*>(&bytes), sizeof(bytes)}; }  // NOLINT
+  // NOLINTNEXTLINE(google-explicit-constructor): RocksDB's calls take keys as slices
+  operator rocksdb::Slice() const { return {reinterpret_cast<const char*>(&bytes), sizeof(bytes)}; }
   uint64_t bytes;
 };
 static_assert(std::endian::native == std::endian::little);

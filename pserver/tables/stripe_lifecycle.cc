@@ -34,7 +34,7 @@ absl::Status StripeLifecycle::Set(Memory which, uint64_t mixed, const float* wor
     }
     if (which == LifecycleRules::kCandidates) AddCandidate(mixed);
   }
-  std::memcpy(entry, words, static_cast<size_t>(4 * rules_->words(which).size));
+  std::memcpy(entry, words, 4 * static_cast<size_t>(rules_->words(which).size));
   return absl::OkStatus();
 }
 
@@ -90,7 +90,7 @@ absl::StatusOr<size_t> StripeLifecycle::AdmitCounted(absl::Span<const int64_t> i
         full = true;
         return false;
       }
-      std::memset(entry, 0, static_cast<size_t>(4 * places.size));
+      std::memset(entry, 0, 4 * static_cast<size_t>(places.size));
       AddCandidate(mixed);
     }
     Earlier before;
