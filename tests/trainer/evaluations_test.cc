@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class EvaluationsTest : public LineJobTest {
  protected:
-  // What one trainer evaluates with.
+  // Parts with which one trainer evaluates.
   struct Seat {
     std::unique_ptr<JobData> data;
     std::unique_ptr<Workers> workers;

@@ -94,7 +94,7 @@ TEST_F(JobDataTest, EveryTrainerMeasuresItsPartAndAllKnowTheWhole) {
   ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
     const std::unique_ptr<JobData> data = OpenData(t);
     RETURN_IF_ERROR(data->LearnStatistics(""));
-    // Of x, after the label: 1, 2, 3, 6.
+    // Column 1, behind the label, is x with the values 1, 2, 3, 6.
     const Moments& x = data->statistics()->moments().at(1);
     EXPECT_EQ(x.count, 4);
     EXPECT_DOUBLE_EQ(x.mean, 3);

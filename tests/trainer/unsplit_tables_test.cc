@@ -160,7 +160,7 @@ TEST_F(UnsplitTablesTest, OfAFullShardTheRowOfTheFewestStepsGoes) {
   Step(2, {2, 3});
   Step(3, {});
   EXPECT_THAT(Row(1), ElementsAre(0, 0));
-  // Of 2 and 3, both of one step and the same, the lower id is gone.
+  // Rows 2 and 3 are of one step: the one with the lower id is gone.
   EXPECT_THAT(Row(2), ElementsAre(1, 1));
   EXPECT_THAT(Row(3), ElementsAre(0.5, 0.5));
 }

@@ -49,8 +49,9 @@ absl::Status CheckAsync(const Job& job, const Setting& at) {
   const bool eager = distribute.async_apply() == v1::Distribute::EAGER;
   const auto* const mode = distribute.GetReflection()->GetOneofFieldDescriptor(
       distribute, v1::Distribute::descriptor()->FindOneofByName("async_mode"));
-  const std::string of_async =
-      mode != nullptr ? mode->name() : distribute.has_delay_compensation() ? "delay_compensation" : "";
+  const std::string of_async = mode != nullptr                       ? mode->name()
+                               : distribute.has_delay_compensation() ? "delay_compensation"
+                                                                     : "";
   if (!of_async.empty() && distribute.sync()) {
     return at.Error(of_async, "contradicts sync: true: it says how asynchronous trainers relate; set sync: false");
   }
