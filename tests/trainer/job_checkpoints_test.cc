@@ -1,4 +1,4 @@
-// Agreement of the trainers of a job over its checkpoints: the beginning, the numbers, the last one, deferred errors.
+// Agreement of the trainers of a job over its checkpoints: the beginning, the numbers, the last one.
 #include "trainer/job_checkpoints.h"
 
 #include <cstdio>
@@ -15,7 +15,6 @@
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "trainer/beginning.h"
-#include "trainer/deferred_error.h"
 
 namespace weir {
 namespace {
@@ -172,25 +171,6 @@ TEST_F(JobCheckpointsTest, AJobWithoutCheckpointsDoesNothing) {
   EXPECT_EQ(none.Save({.step = 1, .version = 1}), absl::OkStatus());
   EXPECT_EQ(none.SaveLast({.step = 1, .version = 1}), absl::OkStatus());
   EXPECT_THAT(Names(), ElementsAre());
-}
-
-TEST_F(JobCheckpointsTest, AnErrorIsDeferredUntilTheParametersAreSaved) {
-  StartCluster({});
-  DeferredError deferred(&cluster_->client(0), /*saves=*/true);
-  EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::OkStatus());
-  EXPECT_TRUE(cluster_->client(0).StopRequested());
-  EXPECT_EQ(deferred.Defer(absl::NotFoundError("second")), absl::OkStatus());
-  EXPECT_EQ(deferred.error(), absl::NotFoundError("first"));
-  deferred.Saved();
-  EXPECT_EQ(deferred.Defer(absl::NotFoundError("third")), absl::NotFoundError("third"));
-}
-
-TEST_F(JobCheckpointsTest, WithoutCheckpointsNoErrorIsDeferred) {
-  StartCluster({});
-  DeferredError deferred(&cluster_->client(0), /*saves=*/false);
-  EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::NotFoundError("first"));
-  EXPECT_EQ(deferred.error(), absl::OkStatus());
-  EXPECT_FALSE(cluster_->client(0).StopRequested());
 }
 
 }  // namespace
