@@ -274,22 +274,5 @@ TEST(RowValuesFloat32Test, ValuesAreAsTheyAre) {
   EXPECT_EQ(std::memcmp(stored.plain[0].data(), row.data(), 16), 0);
 }
 
-TEST(Float16Test, BoundsAreTheOutermostValuesInside) {
-  EXPECT_EQ(NotBelow(v1::FLOAT16, 0.1), 0.1000366210937500f);
-  EXPECT_EQ(NotAbove(v1::FLOAT16, 0.1), 0.0999755859375000f);
-  EXPECT_EQ(NotBelow(v1::FLOAT16, -0.1), -0.0999755859375000f);
-  EXPECT_EQ(NotAbove(v1::FLOAT16, -0.1), -0.1000366210937500f);
-  EXPECT_EQ(NotBelow(v1::FLOAT16, 0.5), 0.5f);
-  EXPECT_EQ(NotAbove(v1::BFLOAT16, 0.5), 0.5f);
-  EXPECT_EQ(NotAbove(v1::BFLOAT16, 0.1), 0.099609375f);
-  EXPECT_EQ(NotBelow(v1::FLOAT16, 1e-12), 0x1p-24f);
-  EXPECT_EQ(NotAbove(v1::FLOAT16, 1e-12), 0.0f);
-  EXPECT_EQ(NotBelow(v1::FLOAT16, 70000), kInf);
-  EXPECT_EQ(NotAbove(v1::FLOAT16, 70000), kMostFloat16);
-  EXPECT_EQ(NotBelow(v1::FLOAT16, -70000), -kMostFloat16);
-  EXPECT_EQ(NotAbove(v1::FLOAT16, -70000), -kInf);
-  EXPECT_EQ(NotAbove(v1::FLOAT32, 0.1), 0.0999999940395355f);
-}
-
 }  // namespace
 }  // namespace weir
