@@ -22,6 +22,7 @@
 #include "trainer/this_trainer.h"
 #include "trainer/workers.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -98,13 +99,13 @@ class LineJobTest : public ::testing::Test {
             .sync = job_.config.distribute().sync(),
             .client = &cluster_->client(t)};
   }
-  TrainingMode mode() const { return ModeOf(programs_.main); }
+  v1::TrainingMode mode() const { return ModeOf(programs_.main); }
   JobDataOptions DataOptions(int t) {
     return {.trainer = Trainer(t),
             .job = &job_,
             .program = &programs_.main,
             .pool = cluster_->pool(),
-            .batches_per_step = int64_t{mode().accumulate} * mode().workers,
+            .batches_per_step = int64_t{mode().accumulate()} * mode().workers(),
             .reader_threads = 1};
   }
   std::unique_ptr<JobData> OpenData(int t) {
