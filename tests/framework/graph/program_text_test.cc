@@ -187,8 +187,8 @@ TEST(ProgramTextTest, ErrorsNameTheirPlace) {
   const std::string head = "weir program 1\nblock 0 {\n";
   EXPECT_EQ(ErrorOf(""), "x.program:1:1: expected 'weir program', got an empty text");
   EXPECT_EQ(ErrorOf("hello"), "x.program:1:1: expected 'weir program', got 'hello'");
-  EXPECT_EQ(ErrorOf("weir program 2\n"),
-            "x.program:1:1: program format version 2 is newer than 1, the newest that this build reads");
+  EXPECT_EQ(ErrorOf("weir program 9\n"),
+            "x.program:1:1: program format version 9 is newer than 2, the newest that this build reads");
   EXPECT_EQ(ErrorOf("weir program 1\nblok 0 {"),
             "x.program:2:1: expected name, seed, loss, mode, plan or block, got 'blok 0 {'");
   EXPECT_EQ(ErrorOf(head), "x.program:2:10: a block without its '}'");

@@ -200,10 +200,11 @@ TEST_F(PusherTest, BlocksOfSeveralThreadsShareAPart) {
   });
   ASSERT_TRUE(Finish().ok());
   for (int s = 0; s < 2; ++s) {
-    ASSERT_THAT(Parts(s), SizeIs(1));
-    EXPECT_EQ(Parts(s)[0].header.items_size(), 4);
-    for (const v1::PushItem& item : Parts(s)[0].header.items()) {
-      EXPECT_EQ(FloatsAt(Parts(s)[0].payload, static_cast<size_t>(item.offset()), 2),
+    const auto parts = Parts(s);
+    ASSERT_THAT(parts, SizeIs(1));
+    EXPECT_EQ(parts[0].header.items_size(), 4);
+    for (const v1::PushItem& item : parts[0].header.items()) {
+      EXPECT_EQ(FloatsAt(parts[0].payload, static_cast<size_t>(item.offset()), 2),
                 s == 0 ? std::vector<float>({1, 2}) : std::vector<float>({3, 4}));
     }
   }

@@ -429,8 +429,8 @@ TEST_P(WrongProgramTest, GetsThisMessage) {
 INSTANTIATE_TEST_SUITE_P(
     Programs, WrongProgramTest,
     ::testing::Values(
-        Wrong{"OfAnotherFormat", "weir program 1", "weir program 2",
-              "FILE:1:1: program format version 2 is newer than 1, the newest that this build reads"},
+        Wrong{"OfAnotherFormat", "weir program 1", "weir program 9",
+              "FILE:1:1: program format version 9 is newer than 2, the newest that this build reads"},
         Wrong{"BraceMissing", "Out=fm, Sum=fm.sum <- fm_interaction(X=fields)",
               "Out=fm, Sum=fm.sum <- fm_interaction(X=fields", "FILE:56:48: expected ',', got the end of the line"},
         Wrong{"UnknownOperator", "fm_interaction(X", "fm_interactions(X",
