@@ -52,7 +52,13 @@ void Progress::Print(double auc) {
       absl::StrAppendFormat(&text, " skipped_steps=%d", now_.skipped_steps);
     }
   }
-  if (now_.loss_scale > 0) absl::StrAppendFormat(&text, live_ ? "  scale %.0f" : " loss_scale=%.0f", now_.loss_scale);
+  if (now_.loss_scale > 0) {
+    if (live_) {
+      absl::StrAppendFormat(&text, "  scale %.0f", now_.loss_scale);
+    } else {
+      absl::StrAppendFormat(&text, " loss_scale=%.0f", now_.loss_scale);
+    }
+  }
   const double done = now_.fraction - first_fraction_;
   if (done > 0 && now_.fraction <= 1) {
     const absl::Duration left = (now - start_) * ((1 - now_.fraction) / done);
