@@ -1,8 +1,27 @@
 #!/bin/bash
 # Processes that die, freeze and stall in mid-training, at named points. Each scene asserts who is named, exit codes,
 # how long it took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends
-# with the bits of a run that nothing disturbed. Usage: faults_test.sh <part>, one of: killed, cold, frozen, reader,
-# stopped, async.
+# with the bits of a run that nothing disturbed.
+#
+#   faults_test.sh PART...    parts: killed, saving, cold, frozen, reader, stopped, async
+#
+# Several parts run at the same time, each with a cluster of its own: most of their time they wait for leases.
+if [ $# -gt 1 ]; then
+  logs=$(mktemp -d "${TEST_TMPDIR:-/tmp}/weir_faults.XXXXXX") || exit 1
+  declare -A part_of=()
+  for part; do
+    bash "$0" "$part" >"$logs/$part" 2>&1 &
+    part_of[$!]=$part
+  done
+  failed=0
+  for process in "${!part_of[@]}"; do
+    wait "$process" || failed=1
+    echo "#### ${part_of[$process]}"
+    cat "$logs/${part_of[$process]}"
+  done
+  rm -rf "$logs"
+  exit "$failed"
+fi
 source tests/e2e/processes/cluster.sh
 
 job=$work/job.textproto
@@ -76,6 +95,10 @@ part_killed() {
   resume 3 1
   killed kill:trainer.0:last_part:45 trainer.0 'trainer 0' 40
   resume 2 3
+}
+
+part_saving() {
+  undisturbed
   # While a checkpoint is published: the half-written one of step 40 counts for nothing.
   killed kill:server.1:publishing:40 server.1 'server 1' 20
   resume 2 2
