@@ -1,8 +1,6 @@
 #include "tests/testing/train_in_process.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
 #include "pserver/embedded/in_process.h"
+#include "tests/testing/printed_lines.h"
 #include "trainer/predict.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
@@ -138,28 +137,6 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   return result;
 }
 
-// The lines that training writes.
-class Lines {
- public:
-  Lines() : file_(open_memstream(&text_, &size_)) {}
-  ~Lines() {
-    std::fclose(file_);
-    std::free(text_);
-  }
-  Lines(const Lines&) = delete;
-  Lines& operator=(const Lines&) = delete;
-  std::FILE* file() { return file_; }
-  std::string Text() {
-    std::fflush(file_);
-    return std::string(text_, size_);
-  }
-
- private:
-  char* text_ = nullptr;
-  size_t size_ = 0;
-  std::FILE* file_;
-};
-
 }  // namespace
 
 absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
@@ -168,7 +145,7 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
   if (run.outputs != nullptr) run.outputs->assign(run.trainers, "");
   result.summaries.resize(run.trainers);
   ASSIGN_OR_RETURN(ClusterRun cluster, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
-                     Lines lines;
+                     PrintedLines lines;
                      const absl::StatusOr<TrainSummary> summary =
                          RunTraining({.job = &seat.job,
                                       .programs = &seat.programs,

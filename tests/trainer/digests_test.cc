@@ -1,8 +1,6 @@
 #include "trainer/digests.h"
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -19,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
+#include "tests/testing/printed_lines.h"
 
 namespace weir {
 namespace {
@@ -44,16 +43,12 @@ class DigestsTest : public ::testing::Test {
     }),
               absl::OkStatus());
   }
-  void TearDown() override {
-    std::fclose(out_);
-    std::free(text_);
-    std::filesystem::remove(log_);
-  }
+  void TearDown() override { std::filesystem::remove(log_); }
 
   // Reports the parameters of version 1 as those of step 5.
   absl::Status Report(int trainer, const std::string& log, DeferredError* deferred = nullptr) {
     const v1::Plan plan = job_.Plan();
-    Progress progress(out_, /*live=*/false, absl::Seconds(5), Clock::Real());
+    Progress progress(out_.file(), /*live=*/false, absl::Seconds(5), Clock::Real());
     Digests digests({.trainer = {.id = trainer, .trainers = job_.trainers, .client = &cluster_->client(trainer)},
                      .log = log,
                      .plan = &plan,
@@ -61,10 +56,7 @@ class DigestsTest : public ::testing::Test {
                      .deferred = deferred});
     return digests.Report(/*step=*/5, /*version=*/1);
   }
-  std::string Printed() {
-    std::fflush(out_);
-    return std::string(text_, size_);
-  }
+  std::string Printed() { return out_.Text(); }
   std::vector<std::string> LogLines() {
     std::vector<std::string> lines;
     std::ifstream in(log_);
@@ -75,9 +67,7 @@ class DigestsTest : public ::testing::Test {
   const HandMadeJob job_{.servers = 2, .trainers = 2};
   std::unique_ptr<InProcessCluster> cluster_;
   std::string log_;
-  char* text_ = nullptr;
-  size_t size_ = 0;
-  std::FILE* const out_ = open_memstream(&text_, &size_);
+  PrintedLines out_;
 };
 
 TEST_F(DigestsTest, TheChiefPrintsTheSumOverTheServers) {

@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/printed_lines.h"
 #include "tests/trainer/line_job.h"
 
 namespace weir {

@@ -4,8 +4,6 @@
 #define WEIR_TESTS_TRAINER_LINE_JOB_H_
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -132,28 +130,6 @@ class LineJobTest : public ::testing::Test {
   Job job_;
   Programs programs_;
   std::unique_ptr<InProcessCluster> cluster_;
-};
-
-// The lines that a trainer prints.
-class PrintedLines {
- public:
-  PrintedLines() : file_(open_memstream(&text_, &size_)) {}
-  ~PrintedLines() {
-    std::fclose(file_);
-    std::free(text_);
-  }
-  PrintedLines(const PrintedLines&) = delete;
-  PrintedLines& operator=(const PrintedLines&) = delete;
-  std::FILE* file() { return file_; }
-  std::string Text() {
-    std::fflush(file_);
-    return std::string(text_, size_);
-  }
-
- private:
-  char* text_ = nullptr;
-  size_t size_ = 0;
-  std::FILE* const file_;
 };
 
 }  // namespace weir

@@ -1,37 +1,26 @@
 #include "trainer/progress.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/testing/printed_lines.h"
 
 namespace weir {
 namespace {
 
 class ProgressTest : public ::testing::Test {
  protected:
-  ProgressTest() : out_(open_memstream(&text_, &size_)) {}
-  ~ProgressTest() override {
-    std::fclose(out_);
-    std::free(text_);
-  }
-  std::string Text() {
-    std::fflush(out_);
-    return std::string(text_, size_);
-  }
+  std::string Text() { return out_.Text(); }
   static double Auc() { return 0.75; }
   static double NoAuc() { return std::numeric_limits<double>::quiet_NaN(); }
 
-  char* text_ = nullptr;
-  size_t size_ = 0;
-  std::FILE* out_;
+  PrintedLines out_;
   FakeClock clock_;
 };
 
 TEST_F(ProgressTest, ALineIsPrintedWhenTheIntervalHasPassed) {
-  Progress progress(out_, /*live=*/false, absl::Seconds(5), &clock_);
+  Progress progress(out_.file(), /*live=*/false, absl::Seconds(5), &clock_);
   clock_.Advance(absl::Seconds(2));
   progress.Step({.step = 1, .examples = 100, .loss_sum = 60, .loss_examples = 100}, Auc);
   EXPECT_EQ(Text(), "");
@@ -41,7 +30,7 @@ TEST_F(ProgressTest, ALineIsPrintedWhenTheIntervalHasPassed) {
 }
 
 TEST_F(ProgressTest, AnIntervalForgetsTheOneBefore) {
-  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  Progress progress(out_.file(), false, absl::Seconds(5), &clock_);
   clock_.Advance(absl::Seconds(5));
   progress.Step({.step = 1, .examples = 100, .loss_sum = 100, .loss_examples = 100}, NoAuc);
   clock_.Advance(absl::Seconds(10));
@@ -53,7 +42,7 @@ TEST_F(ProgressTest, AnIntervalForgetsTheOneBefore) {
 }
 
 TEST_F(ProgressTest, SkippedStepsAndTheLossScaleAreSaid) {
-  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  Progress progress(out_.file(), false, absl::Seconds(5), &clock_);
   clock_.Advance(absl::Seconds(5));
   progress.Step({.step = 1, .examples = 100, .loss_sum = 100, .loss_examples = 100, .loss_scale = 65536}, NoAuc);
   clock_.Advance(absl::Seconds(5));
@@ -64,7 +53,7 @@ TEST_F(ProgressTest, SkippedStepsAndTheLossScaleAreSaid) {
 }
 
 TEST_F(ProgressTest, TimeLeftCountsFromWhereThisRunBegan) {
-  Progress progress(out_, false, absl::Seconds(5), &clock_);
+  Progress progress(out_.file(), false, absl::Seconds(5), &clock_);
   // A resumed run begins at 40 %; a tenth of the whole took 5 s, half of it is left.
   progress.Step({.step = 40, .fraction = 0.4}, NoAuc);
   clock_.Advance(absl::Seconds(5));
@@ -73,7 +62,7 @@ TEST_F(ProgressTest, TimeLeftCountsFromWhereThisRunBegan) {
 }
 
 TEST_F(ProgressTest, ALiveLineIsRewrittenAndOtherLinesStandAboveIt) {
-  Progress progress(out_, /*live=*/true, absl::Seconds(1), &clock_);
+  Progress progress(out_.file(), /*live=*/true, absl::Seconds(1), &clock_);
   clock_.Advance(absl::Seconds(1));
   progress.Step({.step = 1, .examples = 10, .loss_sum = 5, .loss_examples = 10}, Auc);
   progress.Say("eval step=1");

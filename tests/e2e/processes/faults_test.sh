@@ -297,5 +297,6 @@ part_async() {
   expect_log trainer.0 'server 1'
 }
 
+declare -F "part_$1" >/dev/null || { echo "faults_test: there is no part '$1'" >&2; exit 1; }
 "part_$1"
 conclude
