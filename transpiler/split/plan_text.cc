@@ -34,11 +34,19 @@ bool IsFree(const pb::FieldDescriptor& field, const v1::JobConfig& config) {
   LOG(FATAL) << field.full_name() << " has an agreement that this build does not know";
 }
 
+bool HasFreeMember(const pb::FieldOptions& options, const std::string& name) {
+  for (int i = 0; i < options.ExtensionSize(v1::free_member); ++i) {
+    if (options.GetExtension(v1::free_member, i) == name) return true;
+  }
+  return false;
+}
+
 class SettingsPrinter {
  public:
   SettingsPrinter(const v1::JobConfig& config, std::string* out) : config_(config), out_(out) {}
 
-  void Print(const pb::Message& message, const std::string& prefix) {
+  // `options`: those of the field that holds the message.
+  void Print(const pb::Message& message, const std::string& prefix, const pb::FieldOptions& options) {
     const pb::Descriptor* descriptor = message.GetDescriptor();
     if (descriptor->full_name() == "google.protobuf.Any") {
       Line(prefix, SingleLine(message));
@@ -47,7 +55,7 @@ class SettingsPrinter {
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const pb::FieldDescriptor* field = descriptor->field(i);
       const std::string path = prefix.empty() ? field->name() : absl::StrCat(prefix, ".", field->name());
-      if (!IsFree(*field, config_)) PrintField(message, field, path);
+      if (!IsFree(*field, config_) && !HasFreeMember(options, field->name())) PrintField(message, field, path);
     }
   }
 
@@ -59,7 +67,7 @@ class SettingsPrinter {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
         const std::string element = absl::StrCat(path, "[", i, "]");
         if (is_message) {
-          Print(reflection->GetRepeatedMessage(message, field, i), element);
+          Print(reflection->GetRepeatedMessage(message, field, i), element, field->options());
         } else {
           Line(element, Value(message, field, i));
         }
@@ -71,7 +79,7 @@ class SettingsPrinter {
       if (!set && !field->options().GetExtension(v1::absent_is_default)) return;
       // A message without fields, "sgd {}", must leave a line too.
       if (set && field->containing_oneof() != nullptr) Line(path, "set");
-      Print(reflection->GetMessage(message, field), path);
+      Print(reflection->GetMessage(message, field), path, field->options());
       return;
     }
     // In a oneof only the member that is set means anything. A field without a written default and without a value is
@@ -125,7 +133,7 @@ std::vector<std::pair<std::string, std::string>> Lines(std::string_view text) {
 
 std::string SettingsText(const v1::JobConfig& config) {
   std::string text;
-  SettingsPrinter(config, &text).Print(config, "");
+  SettingsPrinter(config, &text).Print(config, "", pb::FieldOptions::default_instance());
   return text;
 }
 

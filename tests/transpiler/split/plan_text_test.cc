@@ -2,7 +2,9 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
+#include "proto/agreement.pb.h"
 #include "tests/transpiler/jobs.h"
 
 namespace weir {
@@ -40,6 +42,38 @@ TEST(PlanTextTest, FreeSettingsMayDiffer) {
                                                 "data.prefetch_batches=9", "checkpoint.dir=elsewhere",
                                                 "deadlines.rpc_s=7", "cluster.pserver=[\"a:1\", \"b:2\"]"})),
             "");
+}
+
+TEST(PlanTextTest, DirectoriesOfTheDiskTierMayDifferButNotItsMemory) {
+  EXPECT_EQ(FirstDifference(TextOf({"table[0].disk.dir=here"}), TextOf({"table[0].disk.dir=there"})), "");
+  EXPECT_EQ(FirstDifference(TextOf({"table[0].disk.dir=d", "table[0].disk.memory_mb=70"}),
+                            TextOf({"table[0].disk.dir=d", "table[0].disk.memory_mb=90"})),
+            "table[0].disk.memory_mb: 70 here, 90 there");
+}
+
+// Every message type that `descriptor` reaches.
+void AddMessages(const google::protobuf::Descriptor* descriptor, std::set<const google::protobuf::Descriptor*>* all) {
+  if (!all->insert(descriptor).second) return;
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    if (const auto* message = descriptor->field(i)->message_type()) AddMessages(message, all);
+  }
+}
+
+TEST(PlanTextTest, FreeMembersNameFieldsThatExist) {
+  std::set<const google::protobuf::Descriptor*> messages;
+  AddMessages(v1::JobConfig::descriptor(), &messages);
+  int names = 0;
+  for (const google::protobuf::Descriptor* message : messages) {
+    for (int i = 0; i < message->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *message->field(i);
+      for (int k = 0; k < field.options().ExtensionSize(v1::free_member); ++k, ++names) {
+        const std::string name = field.options().GetExtension(v1::free_member, k);
+        ASSERT_NE(field.message_type(), nullptr) << field.full_name();
+        EXPECT_NE(field.message_type()->FindFieldByName(name), nullptr) << field.full_name() << " " << name;
+      }
+    }
+  }
+  EXPECT_GT(names, 0);
 }
 
 TEST(PlanTextTest, ADefaultThatIsWrittenIsNoDifference) {
