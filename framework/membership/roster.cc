@@ -92,9 +92,15 @@ absl::Status Roster::CheckClaim(int trainer, const std::string& process, uint64_
 bool Roster::Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) {
   RosterPlace& place = At(trainer);
   const bool again = place.state == RosterPlace::kDead;
+  std::shared_ptr<const RosterPlace> replaced;
+  if (again) {
+    // One dead process is remembered, not a chain of them.
+    place.replaced = nullptr;
+    replaced = std::make_shared<RosterPlace>(std::move(place));
+  }
   place = RosterPlace();
   place.state = RosterPlace::kJoined;
-  place.takes_over = again;
+  place.replaced = std::move(replaced);
   place.process = process.substr(0, kMaxText);
   place.incarnation = incarnation;
   place.session = NewSession();
@@ -139,11 +145,11 @@ absl::Status Roster::Release(int trainer, absl::Time now) {
     return absl::FailedPreconditionError(absl::StrCat(Name(trainer), " leaves, but it has begun its work"));
   }
   LOG(INFO) << options_.self << ": " << Name(trainer) << " has left: another server has refused it; its id is free";
-  const bool again = place.takes_over;
+  const std::shared_ptr<const RosterPlace> replaced = std::move(place.replaced);
   place = RosterPlace();
   connecting_since_ = now;
-  if (!again) return absl::OkStatus();
-  place.state = RosterPlace::kDead;
+  if (replaced == nullptr) return absl::OkStatus();
+  place = *replaced;
   PassDuties();
   return absl::OkStatus();
 }
@@ -156,13 +162,16 @@ bool Roster::Done(int trainer) {
   return true;
 }
 
-void Roster::Progressed(int trainer, absl::Time now) { At(trainer).progress = now; }
+void Roster::Progressed(int trainer, absl::Time now) {
+  RosterPlace& place = At(trainer);
+  place.progress = now;
+  place.slow = false;
+}
 
 void Roster::Booked(int trainer, int64_t step, absl::Time now) {
   RosterPlace& place = At(trainer);
   place.step = std::max(place.step, step);
-  place.progress = now;
-  place.slow = false;
+  Progressed(trainer, now);
 }
 
 void Roster::Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now) {

@@ -33,7 +33,8 @@ struct RosterPlace {
   std::shared_ptr<ReplyCredits> credits;  // of the session; null: none
   std::string process;                    // "host:pid"
   uint64_t incarnation = 0;               // JoinRequest.incarnation
-  bool takes_over = false;                // has taken the place of a dead process
+  // The dead process whose place it has taken; null: none.
+  std::shared_ptr<const RosterPlace> replaced;
   absl::Time lease_until;
   int64_t step = -1;        // last step begun, by its heart-beats and pushes
   std::string waiting_for;  // HeartbeatRequest.waiting_for
@@ -89,13 +90,15 @@ class Roster {
   // lease. InvalidArgument if there is no such place, else FailedPrecondition.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
   void Renew(int trainer, absl::Time now);
-  // Undoes a join that another server has refused: the place is free, or dead if the process had taken it over.
+  // Undoes a join that another server has refused: the place is free, or the dead process has it again if the caller
+  // had taken it over.
   // FailedPrecondition if the trainer has not joined or has begun a step.
   absl::Status Release(int trainer, absl::Time now);
   // Records that the trainer is done. Returns false, and changes nothing, unless it has joined.
   bool Done(int trainer);
 
   // Records a sign of progress: a new action of one trainer; a new part of `step`; a heart-beat that speaks of `step`.
+  // The first two end its being slow.
   void Progressed(int trainer, absl::Time now);
   void Booked(int trainer, int64_t step, absl::Time now);
   void Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now);

@@ -142,7 +142,7 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
   joined.set_checkpoint_token(probe_.token);
   joined.set_version(mode_->version().version);
   if (mode_->exchanges_norms()) joined.set_norm_rounds(params_->norm_rounds());
-  if (place.takes_over) joined.set_next_step(mode_->StepsOf(id));
+  if (place.replaced != nullptr) joined.set_next_step(mode_->StepsOf(id));
   if (options_.server_id == 0) joined.set_chief(roster_->chief());
   return joined;
 }

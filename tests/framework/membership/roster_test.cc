@@ -123,7 +123,7 @@ TEST_F(RosterTest, TheLowestLivingTrainerTakesTheDutiesOfADeadChief) {
   // The place of the dead one is taken, but the duties stay where they are.
   EXPECT_TRUE(going_on_.CheckClaim(0, "host:9", 1, now_).ok());
   EXPECT_TRUE(going_on_.Join(0, "host:9", 1, now_));
-  EXPECT_TRUE(going_on_.place(0).takes_over);
+  EXPECT_NE(going_on_.place(0).replaced, nullptr);
   EXPECT_EQ(going_on_.chief(), 2);
 }
 
@@ -140,12 +140,23 @@ TEST_F(RosterTest, AJoinThatAnotherServerRefusedIsUndone) {
   EXPECT_EQ(going_on_.place(2).state, RosterPlace::kAbsent);
   going_on_.Booked(1, /*step=*/0, now_);
   EXPECT_EQ(going_on_.Release(1, now_).code(), absl::StatusCode::kFailedPrecondition);
-  // The successor of a dead one leaves a dead one behind.
+}
+
+TEST_F(RosterTest, WhenTheSuccessorLeavesTheDeadOneIsStillKnown) {
+  JoinAll(going_on_);
   Pass(going_on_, absl::Seconds(11));
   while (going_on_.TakeExpired(now_)) continue;
-  Join(going_on_, 0);
-  ASSERT_TRUE(going_on_.Release(0, now_).ok());
-  EXPECT_EQ(going_on_.place(0).state, RosterPlace::kDead);
+  const v1::Caller dead = CallerFor(going_on_, 0);
+  // Twice: the second successor replaces the first dead process, too.
+  for (const uint64_t incarnation : {8, 9}) {
+    going_on_.Join(0, "host:0", incarnation, now_);
+    EXPECT_THAT(std::string(going_on_.CheckCaller(dead, now_).message()), HasSubstr("has passed to host:0"));
+    ASSERT_TRUE(going_on_.Release(0, now_).ok());
+    EXPECT_EQ(going_on_.place(0).state, RosterPlace::kDead);
+    EXPECT_THAT(std::string(going_on_.CheckCaller(dead, now_).message()), HasSubstr("was declared dead"));
+    EXPECT_THAT(std::string(going_on_.CheckClaim(0, "host:0", 7, now_).message()), HasSubstr("was declared dead"));
+    EXPECT_TRUE(going_on_.CheckClaim(0, "host:0", 10, now_).ok());
+  }
 }
 
 TEST_F(RosterTest, WhoHasNotJoinedInTimeIsNamed) {
@@ -163,7 +174,9 @@ TEST_F(RosterTest, TheOneWithoutProgressIsNamedAndNotThoseThatWait) {
   EXPECT_TRUE(lockstep_.WatchProgress(now_, waits).ok());
   EXPECT_TRUE(lockstep_.place(1).slow);
   EXPECT_FALSE(lockstep_.place(0).slow);
-  now_ += absl::Seconds(60);
+  lockstep_.Progressed(1, now_);
+  EXPECT_FALSE(lockstep_.place(1).slow);
+  now_ += absl::Seconds(61);
   const absl::Status status = lockstep_.WatchProgress(now_, waits);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("trainer 1 (host:1) is slow: at step 0"));
