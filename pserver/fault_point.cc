@@ -26,13 +26,13 @@ constexpr char kVariable[] = "WEIR_FAULT_POINT";
 class Fault {
  public:
   explicit Fault(FaultPoint point) : point_(std::move(point)) {
-    LOG(WARNING) << kVariable << " is set: this process will come to harm at the point it names";
+    LOG(WARNING) << kVariable << " is set: this process fails on purpose when it reaches the named point";
   }
 
   void Reached(FaultMoment moment, int64_t step) {
     if (moment != point_.moment || (moment != FaultMoment::kConnecting && step != point_.step)) return;
     if (done_.exchange(true)) return;
-    LOG(WARNING) << "the fault point is reached";
+    LOG(WARNING) << "this process has reached its fault point";
     google::FlushLogFiles(google::INFO);
     if (point_.action == FaultAction::kKill) ::kill(::getpid(), SIGKILL);
     if (point_.action == FaultAction::kStop) ::kill(::getpid(), SIGSTOP);

@@ -192,7 +192,7 @@ absl::Status Checkpointing::Own() {
       }
     }
     if (holder.empty()) break;
-    if (holder != told) LOG(WARNING) << holder << "; waits until it is clear whether that run lives";
+    if (holder != told) LOG(WARNING) << holder << "; waits until it is known whether that run is alive";
     told = holder;
     RETURN_IF_ERROR(client_->JobStatus());
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(std::min(beat, kBetweenLooks)));
@@ -294,8 +294,7 @@ absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, cons
 void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
   const v1::CheckpointConfig& keep = config_.checkpoint();
   const auto warn = [](const absl::Status& status) {
-    if (!status.ok())
-      LOG(WARNING) << "checkpoints that are not kept any more could not all be removed: " << status.message();
+    if (!status.ok()) LOG(WARNING) << "some old checkpoints could not be removed: " << status.message();
   };
   if (!per_host_) return warn(SetAsideAndPrune(dir_, sealed.step(), keep.keep_last(), keep.keep_best()));
   // Until every process has published, an older checkpoint may be the newest that all have.

@@ -103,7 +103,7 @@ class MadeUpSteps : public JobSteps {
     const bool batched = var.dims_size() == 2 && var.dims(0) == -1 && var.dims(1) > 0;
     if (!batched || (var.kind() == v1::DENSE && var.dtype() != v1::FLOAT32) ||
         (var.kind() != v1::DENSE && var.kind() != v1::IDS)) {
-      return absl::InvalidArgumentError(absl::StrCat("no batches can be made up for '", var.name(),
+      return absl::InvalidArgumentError(absl::StrCat("no batches can be generated for '", var.name(),
                                                      "': float32 [-1, n] and ids can; give the job data"));
     }
     columns_.push_back({.name = var.name(), .kind = var.kind(), .width = var.dims(1)});

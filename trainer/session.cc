@@ -339,7 +339,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
     const std::string where = ExplainNonFinite(run);
     if (!ran.ok()) return absl::Status(ran.code(), absl::StrCat(std::string(ran.message()), "; ", where));
     LOG(WARNING) << "step " << step << ": '" << bad << "' is not finite; " << where
-                 << "; of further steps that are skipped only the number is told";
+                 << "; further steps that are skipped are only counted";
   }
   RETURN_IF_ERROR(ran);
   const int64_t bytes = train_->bytes().total() + (ahead_ == nullptr ? 0 : ahead_->bytes);

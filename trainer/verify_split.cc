@@ -291,9 +291,9 @@ absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOp
     absl::StatusOr<std::unique_ptr<JobSteps>> steps = JobSteps::OfData(job, single.main, pool);
     *data = "the job's data";
     if (steps.ok() || !absl::IsNotFound(steps.status())) return steps;
-    LOG(INFO) << "no data files (" << steps.status().message() << "): batches are made up";
+    LOG(INFO) << "no data files (" << steps.status().message() << "): batches are generated";
   }
-  *data = "made-up batches";
+  *data = "generated batches";
   return JobSteps::MadeUp(job, single.main);
 }
 

@@ -21,7 +21,7 @@ namespace weir {
 
 struct VerifyOptions {
   int64_t steps = 10;
-  // Uses made-up batches even if the job has data.
+  // Uses generated batches even if the job has data.
   bool made_up = false;
   // Total number of threads.
   int threads = 1;
@@ -36,7 +36,7 @@ struct VerifyReport {
   bool equal = false;
   // Number of steps compared.
   int64_t steps = 0;
-  // "made-up batches" or "the job's data".
+  // "generated batches" or "the job's data".
   std::string data;
   // First difference: the step after which it was seen (0: before the first step) and the variable, "" if the split set
   // stopped with an error that names none.

@@ -37,7 +37,7 @@ ABSL_FLAG(int64_t, sample, 0,
 ABSL_FLAG(bool, verify, false,
           "run the unsplit program and all split ones side by side in this process, and compare every bit after each "
           "step; on "
-          "the job's data, or on made-up batches where there are no files");
+          "the job's data, or on generated batches where there are no files");
 ABSL_FLAG(int64_t, steps, 10, "--verify: so many steps");
 ABSL_FLAG(std::string, out, "", "write here instead of to the standard output");
 ABSL_FLAG(

@@ -76,7 +76,7 @@ absl::Status Remove(const std::string& dir, const std::string& name) {
 
 // Logs a failed removal instead of failing the save: left-over files do no harm, and the next save tries again.
 void WarnIfLeft(const absl::Status& removed) {
-  if (!removed.ok()) LOG(WARNING) << "left behind: " << removed.message();
+  if (!removed.ok()) LOG(WARNING) << "not removed: " << removed.message();
 }
 
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -411,7 +411,7 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
 
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
   const absl::Status status = RemoveTree(absl::StrCat(dir, "/", temporary));
-  if (!status.ok()) LOG(WARNING) << "a checkpoint that was given up is still there: " << status;
+  if (!status.ok()) LOG(WARNING) << "the files of an abandoned checkpoint could not be removed: " << status;
 }
 
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing,

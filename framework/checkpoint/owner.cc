@@ -153,7 +153,7 @@ absl::StatusOr<bool> DirectoryOwner::Watch(const v1::DirectoryOwner& found, cons
   last_look_ = now;
   if (unchanged_ < lease) return false;
   LOG(WARNING) << *holder << " and has not changed the mark for " << absl::FormatDuration(unchanged_)
-               << ": it is taken for dead";
+               << ": it is assumed dead";
   return true;
 }
 
@@ -193,10 +193,11 @@ absl::Status DirectoryOwner::Check(bool* of_this_run) {
       return absl::FailedPreconditionError(absl::StrCat(path(), " was removed while the job ran, and ", holder));
     if (whole) {
       LOG(WARNING) << "the checkpoint directory " << options_.dir
-                   << " was removed while the job ran, with every checkpoint in it; it is made anew";
+                   << " was removed while the job ran, with every checkpoint in it; it is created again";
     } else {
-      LOG(WARNING) << path()
-                   << " was removed while the job ran; it is made anew. Are the checkpoints there still all there?";
+      LOG(WARNING)
+          << path()
+          << " was removed while the job ran; it is created again; check whether its checkpoints are still there";
     }
     return absl::OkStatus();
   }

@@ -4,7 +4,7 @@
 //
 // Two checks decide if the owner is alive; neither uses the clock of another machine. An owner process of this boot of
 // this host that has ended is detected at once: a job that was killed starts again without delay. Otherwise the mark is
-// watched: its owner is alive if the mark changes, and is taken for dead if the mark has not changed for the lease, by
+// watched: its owner is alive if the mark changes, and is assumed dead if the mark has not changed for the lease, by
 // this process's own steady clock. The lease is the longer of OwnerOptions::lease and the one in the mark, of which at
 // most an hour counts.
 //

@@ -147,7 +147,7 @@ absl::Status ReplayingDevice::PutRange(Range range) {
   if (stretch.graph == nullptr) {
     if (absl::Status status = Capture(range, &stretch); !status.ok()) {
       if (absl::IsUnavailable(status)) return status;
-      LOG(WARNING) << info().name << ": " << status.message() << "; steps go on without graphs";
+      LOG(WARNING) << info().name << ": " << status.message() << "; the following steps run without CUDA graphs";
       ++statistics_.failures;
       gives_up_ = true;
       return PutOneByOne(range);

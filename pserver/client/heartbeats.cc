@@ -82,7 +82,7 @@ void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer
   if (reply.has_chief()) job->SetChief(reply.chief());
   for (const int trainer : reply.dead()) {
     if (server == 0 && job->SetDead(trainer)) {
-      LOG(WARNING) << "trainer " << trainer << " is dead, says server 0; the others go on";
+      LOG(WARNING) << "trainer " << trainer << " is dead (reported by server 0); the others go on";
     }
   }
   if (reply.failure().empty()) return;

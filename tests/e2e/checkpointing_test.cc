@@ -186,7 +186,7 @@ TEST_F(CheckpointingTest, ADirectoryInWhichAnotherJobWritesIsRefusedByName) {
   EXPECT_FALSE(fs::exists(checkpoints_ + "/OWNER"));
 }
 
-// Another job starts while this one is taken for dead: at its next checkpoint this one ends, and changes nothing.
+// Another job starts while this one is assumed dead: at its next checkpoint this one ends, and changes nothing.
 TEST_F(CheckpointingTest, ARunWhoseDirectoryHasPassedToAnotherWritesNothingMore) {
   const FileCallHook hook([&](const FileCall& call) {
     // The first checkpoint gets its name.

@@ -167,7 +167,7 @@ TEST(MadeUpStepsTest, OtherVariablesAreRefusedByName) {
   for (const char* var : {"x [-1]", "x [8, 3]", "x int64 [-1, 3]", "x [-1, -1]", "x [-1, 3] kind: SELECTED_ROWS"}) {
     const auto steps = JobSteps::MadeUp(JobOf(), Program(std::string("  var ") + var + "\n  use(X=x)\n"));
     EXPECT_EQ(steps.status().code(), absl::StatusCode::kInvalidArgument) << var;
-    EXPECT_THAT(std::string(steps.status().message()), HasSubstr("no batches can be made up for 'x'")) << var;
+    EXPECT_THAT(std::string(steps.status().message()), HasSubstr("no batches can be generated for 'x'")) << var;
   }
 }
 

@@ -96,7 +96,7 @@ TEST(VerifySplitTest, EveryClusterHasTheBitsOfTheUnsplitProgram) {
                                          {.steps = 5, .threads = 2});
       EXPECT_TRUE(report.equal) << optimizer << " " << servers << " " << trainers << ": " << report.text;
       EXPECT_EQ(report.steps, 5);
-      EXPECT_THAT(report.text, HasSubstr("equal after each of 5 steps of made-up batches: "));
+      EXPECT_THAT(report.text, HasSubstr("equal after each of 5 steps of generated batches: "));
     }
   }
 }

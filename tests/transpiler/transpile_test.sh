@@ -27,10 +27,10 @@ done
 "$transpile" --job=$job --print=explain | grep -q "balance of servers, max/mean: " || fail "explain: no balance"
 "$transpile" --job=$job --print=explain --format=json | grep -q '"bytes_at_rest": "' || fail "explain: no JSON"
 
-# The split programs against the unsplit one; the job has no data files, so batches are made up.
+# The split programs against the unsplit one; the job has no data files, so batches are generated.
 "$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" ||
   fail "--verify: $(cat "$TEST_TMPDIR/err")"
-grep -q "^equal after each of 3 steps of made-up batches: " "$TEST_TMPDIR/out" ||
+grep -q "^equal after each of 3 steps of generated batches: " "$TEST_TMPDIR/out" ||
   fail "--verify: $(cat "$TEST_TMPDIR/out")"
 
 # --set may be given many times.

@@ -386,7 +386,7 @@ void Machine::Close() {
   }
   if (std::find(left.begin(), left.end(), false) != left.end()) {
     LOG(WARNING) << "reading has not ended within " << absl::FormatDuration(kLeave)
-                 << " and is left to itself: " << absl::StrJoin(stuck, ", ");
+                 << " and is not waited for any longer: " << absl::StrJoin(stuck, ", ");
   }
   threads_.clear();
 }

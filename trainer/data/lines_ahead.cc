@@ -168,7 +168,7 @@ void LinesAhead::State::Close() {
   }
   if (std::find(left.begin(), left.end(), false) != left.end()) {
     LOG(WARNING) << "decompressing has not ended within " << absl::FormatDuration(kLeave)
-                 << " and is left to itself: " << stuck;
+                 << " and is not waited for any longer: " << stuck;
   }
 }
 

@@ -92,7 +92,7 @@ absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass) {
   state->cancelled = true;
   if (!state->Wait(end.ok() ? absl::ZeroDuration() : kLeave)) {
     LOG(WARNING) << watch.what << ": reading has not ended within " << absl::FormatDuration(kLeave)
-                 << " and is left to itself";
+                 << " and is not waited for any longer";
     thread.detach();
     return end;
   }

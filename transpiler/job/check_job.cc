@@ -620,7 +620,7 @@ absl::Status CheckDeadlines(const Job& job) {
   RETURN_IF_ERROR(CheckPositive(at, "rpc_s", deadlines.rpc_s()));
   if (deadlines.heartbeat_s() >= deadlines.lease_s()) {
     return at.Error("heartbeat_s", absl::StrCat("must be below lease_s, ", deadlines.lease_s(), ", got ",
-                                                deadlines.heartbeat_s(), ": else every process is taken for dead"));
+                                                deadlines.heartbeat_s(), ": otherwise every process is assumed dead"));
   }
   return absl::OkStatus();
 }

@@ -184,7 +184,7 @@ part_reader() {
   wait_end 30 trainer.0 trainer.1 server.0 server.1
   expect_rc 3 trainer.0 trainer.1 server.0 server.1
   expect_log trainer.0 'trainer 1'
-  expect_log trainer.1 'reading has not ended within 2s and is left to itself: stream [4-7]'
+  expect_log trainer.1 'reading has not ended within 2s and is not waited for any longer: stream [4-7]'
   resume 2 2
 }
 

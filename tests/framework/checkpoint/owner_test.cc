@@ -235,7 +235,7 @@ TEST_F(OwnerTest, ADirectoryThatWasRemovedIsMarkedAnew) {
   std::filesystem::remove(dir_ + "/OWNER");
   ::testing::internal::CaptureStderr();
   ASSERT_OK(owner.Check());
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("Are the checkpoints there still all there?"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("check whether its checkpoints are still there"));
   EXPECT_TRUE(PathExists(dir_ + "/OWNER"));
 }
 
