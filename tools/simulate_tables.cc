@@ -14,6 +14,7 @@
 #include "pserver/tables/sparse_table.h"
 #include "trainer/job_steps.h"
 #include "transpiler/explain/traffic.h"
+#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

@@ -10,9 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // State of one table after the steps, as on a server that holds all of its rows.
 struct SimulatedTable {

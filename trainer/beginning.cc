@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

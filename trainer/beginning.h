@@ -9,9 +9,10 @@
 #include "absl/status/statusor.h"
 #include "trainer/checkpointing.h"
 #include "trainer/this_trainer.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Decided by the chief and sent to all trainers before the first step.
 struct Beginning {

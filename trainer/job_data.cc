@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/watched_pass.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 

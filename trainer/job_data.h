@@ -19,9 +19,10 @@
 #include "trainer/data/statistics.h"
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 struct JobDataOptions {
   ThisTrainer trainer;

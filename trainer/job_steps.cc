@@ -16,6 +16,7 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/statistics.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

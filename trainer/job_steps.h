@@ -11,9 +11,10 @@
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"
 #include "transpiler/explain/traffic.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Not thread-safe.
 class JobSteps {

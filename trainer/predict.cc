@@ -24,6 +24,7 @@
 #include "trainer/same_inputs.h"
 #include "trainer/scores.h"
 #include "trainer/session.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

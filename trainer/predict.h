@@ -9,10 +9,11 @@
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device_memory.h"
 #include "pserver/client/client.h"
-#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
+
+struct Job;
 
 struct PredictOptions {
   // All borrowed for the call.

@@ -28,6 +28,7 @@
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
 #include "trainer/workers.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

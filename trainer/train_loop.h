@@ -15,10 +15,11 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "trainer/metrics.h"
-#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
+
+struct Job;
 
 struct TrainOptions {
   // All borrowed for the call.

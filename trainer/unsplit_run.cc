@@ -17,6 +17,7 @@
 #include "trainer/unsplit_tables.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/prefetch_tables.h"
 #include "transpiler/split/transpile.h"
 

@@ -20,9 +20,10 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/formats/example.h"
 #include "trainer/data/lane_reader.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Not thread-safe.
 class UnsplitRun {

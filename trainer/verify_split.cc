@@ -22,6 +22,7 @@
 #include "trainer/loss_scaler.h"
 #include "trainer/session.h"
 #include "trainer/unsplit_run.h"
+#include "transpiler/job/job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 

@@ -15,9 +15,10 @@
 #include "absl/status/statusor.h"
 #include "pserver/embedded/in_process.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 struct VerifyOptions {
   int64_t steps = 10;

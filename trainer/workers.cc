@@ -11,6 +11,7 @@
 #include "framework/profile/profiler.h"
 #include "framework/runtime/device_executor.h"
 #include "glog/logging.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

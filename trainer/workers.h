@@ -14,10 +14,11 @@
 #include "trainer/data/lane_reader.h"
 #include "trainer/session.h"
 #include "trainer/this_trainer.h"
-#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
+
+struct Job;
 
 // Not thread-safe.
 class Workers {

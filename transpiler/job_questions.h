@@ -9,9 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "proto/program.pb.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Returns the explanation. format: text, json or html. sample: number of steps of the job's data to read; 0: none.
 absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample);

@@ -13,6 +13,7 @@
 #include "trainer/job_steps.h"
 #include "trainer/verify_split.h"
 #include "transpiler/explain/explain.h"
+#include "transpiler/job/job.h"
 #include "transpiler/job_questions.h"
 
 namespace weir {

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "pserver/tables/sparse_table.h"
 
 namespace weir {
+
+class SparseTable;
 
 // Loads the rows whose logical shards `table` holds, from files written with any number of shards. A later file
 // overrides an earlier one: its rows replace, and ids that it lists as removed have no row. State comes from the files;

@@ -14,7 +14,11 @@
 #include "framework/profile/profiler.h"
 #include "framework/runtime/executor.h"
 #include "glog/logging.h"
+#include "pserver/server/param_table.h"
+#include "pserver/server/persistent_rows.h"
 #include "pserver/server/prefixed.h"
+#include "pserver/server/update_task.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
@@ -44,6 +48,14 @@ absl::StatusOr<const v1::OpDesc*> FindServe(const v1::ProgramDesc& main, int ser
 }
 
 }  // namespace
+
+ServerParams::ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock)
+    : server_id_(server_id), pool_(pool), dense_sum_(dense_sum), clock_(clock) {}
+ServerParams::~ServerParams() = default;
+
+bool ServerParams::counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows(); }
+const v1::Wire& ServerParams::wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire(); }
+SparseTable& ServerParams::table(int i) { return tables_[static_cast<size_t>(i)]->rows(); }
 
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,

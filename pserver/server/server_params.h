@@ -30,12 +30,14 @@
 #include "pserver/server/dense_sum.h"
 #include "pserver/server/gradient.h"
 #include "pserver/server/learning_rates.h"
-#include "pserver/server/param_table.h"
-#include "pserver/server/persistent_rows.h"
-#include "pserver/server/update_task.h"
-#include "pserver/tables/sparse_table.h"
 
 namespace weir {
+
+class ParamTable;
+class PersistentRows;
+class SparseTable;
+struct RowTime;
+struct UpdateTask;
 
 class ServerParams {
  public:
@@ -45,6 +47,7 @@ class ServerParams {
                                                               const v1::ProgramDesc& startup, int server_id,
                                                               ThreadPool* pool, const DenseSum* dense_sum = nullptr,
                                                               Clock* clock = Clock::Real());
+  ~ServerParams();
 
   // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before
   // the first Apply.
@@ -56,11 +59,11 @@ class ServerParams {
   int FindTable(std::string_view name) const;
   const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info(); }
   // Returns true if pushes for the table carry shows and clicks.
-  bool counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows(); }
+  bool counts_shows(int i) const;
   // Return the wire formats of the table's rows, and those of blocks and rows of blocks.
-  const v1::Wire& wire_of_table(int i) const { return tables_[static_cast<size_t>(i)]->wire(); }
+  const v1::Wire& wire_of_table(int i) const;
   const v1::Wire& wire_of_blocks() const { return wire_; }
-  SparseTable& table(int i) { return tables_[static_cast<size_t>(i)]->rows(); }
+  SparseTable& table(int i);
   int blocks() const { return static_cast<int>(blocks_.size()); }
   int tables() const { return static_cast<int>(tables_.size()); }
   bool average_by_trainers() const { return averaging_->by_trainers(); }
@@ -130,8 +133,7 @@ class ServerParams {
     DenseBlock* block = nullptr;  // null: learning rates
   };
 
-  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock)
-      : server_id_(server_id), pool_(pool), dense_sum_(dense_sum), clock_(clock) {}
+  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock);
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
   // Returns the updates in the optimize blocks of listen_and_serv.
   static absl::StatusOr<UpdateOps> FindUpdates(const v1::ProgramDesc& main, const v1::OpDesc& serve);

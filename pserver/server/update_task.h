@@ -11,7 +11,7 @@
 #include "framework/base/mutex.h"
 #include "pserver/protocol/norm_rounds.h"
 #include "pserver/server/gradient.h"
-#include "pserver/tables/sparse_table.h"
+#include "pserver/tables/lifecycle_rules.h"
 
 namespace weir {
 

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

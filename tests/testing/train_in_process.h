@@ -18,9 +18,10 @@
 #include "pserver/server/server_core.h"
 #include "trainer/train_loop.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Files as for the flags --program and --startup_program; empty: made from the job.
 struct ProgramFiles {

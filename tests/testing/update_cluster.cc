@@ -9,6 +9,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/lane_tree.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

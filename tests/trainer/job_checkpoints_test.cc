@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "trainer/beginning.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

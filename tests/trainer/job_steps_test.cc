@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

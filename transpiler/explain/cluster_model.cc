@@ -7,6 +7,7 @@
 
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/lane_tree.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/share_buffers.h"
 
 namespace weir {

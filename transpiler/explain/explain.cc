@@ -14,6 +14,7 @@
 #include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/passes.h"
 #include "transpiler/split/transpile.h"
 

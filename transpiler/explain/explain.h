@@ -10,9 +10,10 @@
 #include "proto/explain.pb.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/explain/traffic.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Not thread-safe.
 class Explainer {

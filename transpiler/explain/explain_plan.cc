@@ -10,6 +10,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/runtime/row_values.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

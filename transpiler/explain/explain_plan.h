@@ -5,9 +5,10 @@
 #include <string>
 
 #include "proto/program.pb.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Returns the text. `main`: a trainer's main program, with its plan.
 std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main);

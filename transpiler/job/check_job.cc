@@ -18,6 +18,7 @@
 #include "transpiler/base/setting.h"
 #include "transpiler/job/check_modes.h"
 #include "transpiler/job/data_schema.h"
+#include "transpiler/job/job.h"
 #include "transpiler/job/update_settings.h"
 #include "transpiler/optimizers/optimizer.h"
 

@@ -5,9 +5,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transpiler/job/job.h"
 
+#include "proto/job.pb.h"
 namespace weir {
+
+struct Job;
 
 // Largest train.threads: more than any machine has cores, fewer than a process may have threads.
 inline constexpr int kMaxThreads = 1024;

@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "transpiler/base/setting.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

@@ -3,9 +3,10 @@
 #define WEIR_TRANSPILER_JOB_CHECK_MODES_H_
 
 #include "absl/status/status.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Checks distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range,
 // and none that contradicts another. InvalidArgument with file:line:column.

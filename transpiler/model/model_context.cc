@@ -8,6 +8,7 @@
 #include "framework/base/textproto.h"
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {
@@ -69,6 +70,8 @@ v1::VarDesc TableVar(const v1::Table& table) {
 }
 
 }  // namespace
+
+const v1::JobConfig& ModelContext::job() const { return state_->job->config; }
 
 absl::Status ModelContext::Error(std::string_view field, std::string_view text) const {
   return at_.Place(field, absl::StrCat(what_, ": ", std::string(field), field.empty() ? "" : " ", std::string(text)));

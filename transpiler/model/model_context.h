@@ -17,9 +17,10 @@
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/base/setting.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Program being built, shared by the contexts of all layers and losses.
 struct ModelState {
@@ -39,7 +40,7 @@ class ModelContext {
 
   // Returns the name of the layer, which is its output's name and the prefix of its parameters.
   const std::string& name() const { return name_; }
-  const v1::JobConfig& job() const { return state_->job->config; }
+  const v1::JobConfig& job() const;
 
   // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
   absl::Status Error(std::string_view field, std::string_view text) const;

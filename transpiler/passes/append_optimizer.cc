@@ -18,6 +18,7 @@
 #include "framework/tensor/float16.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/clips/norm_vars.h"
+#include "transpiler/job/job.h"
 #include "transpiler/job/update_settings.h"
 #include "transpiler/passes/arrange_norms.h"
 #include "transpiler/passes/pass.h"

@@ -4,9 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Op that updates parameters which no optimizer moves (framework/graph/running_averages.h).
 inline constexpr char kRunningAverageOp[] = "running_average";

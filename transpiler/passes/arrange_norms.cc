@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/base/setting.h"
+#include "transpiler/job/job.h"
 
 namespace weir {
 namespace {

@@ -8,9 +8,10 @@
 
 #include "absl/status/status.h"
 #include "proto/program.pb.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Before: update ops of one parameter after another, each with a whole_norm of its own. After: one whole_norm for each
 // name, behind the last sum that it reads, with the parameters and gradients of all; the ops of these parameters that

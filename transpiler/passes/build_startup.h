@@ -4,9 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Before: a main program whose persistable variables carry initializers. After: a startup program with one INIT op per
 // persistable dense variable of block 0: first variables that are no parameters (learning rates, then state), then

@@ -7,6 +7,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/make_server_program.h"
 #include "transpiler/passes/pass.h"
 

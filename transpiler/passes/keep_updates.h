@@ -5,9 +5,10 @@
 #include "absl/status/statusor.h"
 #include "proto/program.pb.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Before: a placed program with update ops. After: the main program also has, behind block 0, an optimize block for
 // every parameter block and table, as an owner of all of them would have it, with their states and learning rates among

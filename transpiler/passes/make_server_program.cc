@@ -14,6 +14,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/state_name.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/append_optimizer.h"
 #include "transpiler/passes/build_startup.h"
 #include "transpiler/passes/slice_variables.h"

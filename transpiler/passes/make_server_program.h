@@ -4,9 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Returns the programs of a server. `single`: the placed program of the single machine. Block 0 of the server's main
 // program has the variables it owns and listen_and_serv. Then follows, in order of the update ops, one block per

@@ -8,9 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Stages of a transpilation, in order.
 enum class Phase {

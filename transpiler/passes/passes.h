@@ -9,10 +9,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {
+
+struct Job;
 
 // Return the registered passes of a phase, in order.
 const std::vector<Pass>& SingleMachinePasses();

@@ -12,6 +12,7 @@
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/training_mode.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {

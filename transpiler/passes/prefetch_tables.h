@@ -4,9 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Before: lookup_table (and its gradient) on tables of kind TABLE, or on parameters that plan.fetched_rows names.
 // After: one prefetch of all of them at the front, giving "<table>@ROWS" and "<ids>@INDEX.<table>"; each look-up is a

@@ -12,6 +12,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/tensor/dtype.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {

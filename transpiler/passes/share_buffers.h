@@ -4,9 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Before: a trainer's main program, complete. After: the program has a share_buffers op at the front
 // (framework/graph/shared_buffers.h). Server programs never have one.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {

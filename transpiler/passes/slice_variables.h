@@ -9,9 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Returns the number of elements of each block of a variable, in order. Fluid's rule: k = min(servers, elements /
 // min_block_size), at least 1; blocks of ceil(elements / k) elements, from rank 2 on raised to whole rows. So a

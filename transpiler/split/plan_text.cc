@@ -13,6 +13,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 #include "proto/agreement.pb.h"
+#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

@@ -7,6 +7,7 @@
 #include "framework/graph/program_text.h"
 #include "framework/graph/training_mode.h"
 #include "framework/graph/verifier.h"
+#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/verify/verify_plan.h"
 

@@ -7,9 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 
 namespace weir {
+
+struct Job;
 
 // Return the programs of a trainer, or of a server. With an empty file name the program is made from the job. A program
 // read from a file is verified, must carry a plan, and must fit the job: the plan of the job, and for a server its own

@@ -10,6 +10,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/graph/verifier.h"
+#include "transpiler/job/job.h"
 #include "transpiler/passes/keep_updates.h"
 #include "transpiler/passes/make_server_program.h"
 #include "transpiler/passes/passes.h"
@@ -53,7 +54,7 @@ absl::StatusOr<Programs> TranspileUntil(const Job& job, PassTrace* trace) {
 
 absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
   Transpiled transpiled;
-  transpiled.job_ = job;
+  transpiled.job_ = std::make_shared<const Job>(job);
   RETURN_IF_ERROR(RunPasses(SingleMachinePasses(), job, &transpiled.single_, trace));
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &transpiled.single_, trace));
   transpiled.trainer_ = transpiled.single_;
@@ -72,9 +73,9 @@ absl::StatusOr<Programs> Transpiled::Server(int server) const {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no server ", server, "; distribute.servers is ", plan().servers()));
   }
-  const bool geo = job_.config.distribute().has_geo();
+  const bool geo = job_->config.distribute().has_geo();
   ASSIGN_OR_RETURN(Programs programs,
-                   MakeServerProgram(job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
+                   MakeServerProgram(*job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
   const auto verify = [&]() -> absl::Status {
     RETURN_IF_ERROR(VerifyProgram(programs.main));
     RETURN_IF_ERROR(VerifyProgram(programs.startup));

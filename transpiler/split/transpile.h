@@ -4,16 +4,19 @@
 #define WEIR_TRANSPILER_SPLIT_TRANSPILE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/job.h"
 #include "transpiler/passes/passes.h"
 
+#include "proto/job.pb.h"
 namespace weir {
+
+struct Job;
 
 // Returns the single-machine program of the job's model: forward, backward, optimizer ops.
 absl::StatusOr<Programs> BuildSingleMachine(const Job& job);
@@ -33,7 +36,7 @@ class Transpiled {
 
  private:
   friend absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace);
-  Job job_;
+  std::shared_ptr<const Job> job_;
   Programs single_;
   Programs trainer_;
 };

@@ -6,10 +6,11 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
+
+struct Job;
 
 // Writes trainer.main, trainer.startup, server<i>.main and server<i>.startup into `directory`, which is made, with the
 // extension of `format` ("text": .program, "textproto", "json"), and the text that processes agree on as agreement.txt.
