@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 

@@ -7,7 +7,10 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
+#include "pserver/server/param_table.h"
+#include "pserver/server/persistent_rows.h"
 #include "pserver/server/server_params.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
