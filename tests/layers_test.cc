@@ -1,20 +1,21 @@
 // Holds every #include of the tree against the order of the rooms:
 //
 //   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
-//   formats > base; membership > base, runtime > profile > base) > proto
+//   formats > base; membership > base, runtime > profile > base, collective > runtime) > proto
 //
 // and within pserver
 //
-//   embedded > server > {protocol, tables}, network > {server, cluster}, client > protocol
+//   embedded > server > {protocol, tables}, network > {server, cluster}, {client, collective} > protocol
 //
 // and within transpiler
 //
 //   explain > split > passes > {layers, losses} > model > job > {clips, optimizers, schedules} > base
 //   passes > {dispatchers, verify} > base
 //
-// A file includes its own room and those further down. Of pserver, trainer sees only `client` and `embedded`. Main
-// files (*_main.cc), tests, tools and examples include what they like and are included by nobody. What a .cu file sees,
-// through our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
+// A file includes its own room and those further down. Of pserver, trainer sees only `client`, `collective` and
+// `embedded`. Main files (*_main.cc), tests, tools and examples include what they like and are included by nobody. What
+// a .cu file sees, through our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of
+// its time.
 
 #include <algorithm>
 #include <filesystem>
@@ -64,6 +65,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("framework/wire", {"framework/graph"});
     add("framework/checkpoint", {"framework/graph"});
     const std::vector<std::string> framework = {"framework/runtime", "framework/wire", "framework/checkpoint"};
+    add("framework/collective", {"framework/runtime"});
     add("ops", framework);
     add("transpiler/base", framework);
     for (const char* registry : {"clips", "dispatchers", "optimizers", "schedules"}) {
@@ -85,10 +87,11 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/server", {"pserver/protocol", "pserver/tables", "framework/membership"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
     add("pserver/embedded", {"pserver/server"});
-    add("pserver", {"pserver/client", "pserver/network", "pserver/embedded"});
+    add("pserver/collective", {"pserver/protocol", "framework/collective"});
+    add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded"});
     // trainer calls servers through these two rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
-    (*rooms)["trainer"].insert({"pserver/client", "pserver/embedded"});
+    (*rooms)["trainer"].insert({"framework/collective", "pserver/client", "pserver/collective", "pserver/embedded"});
     return rooms;
   }();
   return *below;

@@ -20,6 +20,7 @@
 #include "glog/logging.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/collective_service.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "pserver/cluster/cluster.h"
 #include "pserver/network/credentials.h"
@@ -158,6 +159,27 @@ class Service : public RawService {
   const std::shared_ptr<OpenCalls> calls_;
 };
 
+// Hands messages of collective operations to their receiver.
+class CollectiveService : public v1::Collective::WithRawCallbackMethod_Deliver<v1::Collective::Service> {
+ public:
+  using Receiver = std::function<void(const Slices&, ReplyCallback)>;
+  CollectiveService(Receiver receiver, std::shared_ptr<OpenCalls> calls)
+      : receiver_(std::move(receiver)), calls_(std::move(calls)) {}
+
+  grpc::ServerUnaryReactor* Deliver(grpc::CallbackServerContext*, const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override {
+    auto* reactor = new OpenCalls::Reactor(calls_, response);
+    receiver_(FromByteBuffer(*request), [calls = calls_, id = reactor->id()](absl::StatusOr<Slices> reply) {
+      calls->Finish(id, std::move(reply));
+    });
+    return reactor;
+  }
+
+ private:
+  const Receiver receiver_;
+  const std::shared_ptr<OpenCalls> calls_;
+};
+
 // Answers joins and heart-beats on a thread of its own, which also reads from sockets while handlers occupy all threads
 // of gRPC. So long updates and slow disks let no trainer's lease expire.
 class MembershipThread {
@@ -257,8 +279,11 @@ std::string WhyNotListening(const Endpoint& endpoint) {
 
 class Server : public GrpcServer {
  public:
-  Server(ServerCore* core, bool unix_sockets)
-      : core_(core), unix_sockets_(unix_sockets), calls_(std::make_shared<OpenCalls>()) {}
+  explicit Server(const GrpcServerOptions& options)
+      : core_(options.core),
+        deliver_(options.deliver),
+        unix_sockets_(options.unix_sockets),
+        calls_(std::make_shared<OpenCalls>()) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const std::string& text) {
@@ -280,6 +305,7 @@ class Server : public GrpcServer {
 
   const std::string& endpoint() const override { return endpoint_; }
   int port() const override { return port_; }
+  const std::string& unix_socket() const override { return unix_socket_; }
 
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
@@ -310,12 +336,21 @@ class Server : public GrpcServer {
     builder.AddListeningPort(tcp, ServerCredentials(), &port_);
     if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
     // A Service from a failed start cannot be registered with another server.
-    service_ = std::make_unique<Service>(core_, calls_);
-    builder.RegisterService(service_.get());
-    members_queue_ = builder.AddCompletionQueue();
+    if (core_ != nullptr) {
+      service_ = std::make_unique<Service>(core_, calls_);
+      builder.RegisterService(service_.get());
+      members_queue_ = builder.AddCompletionQueue();
+    }
+    if (deliver_) {
+      collective_ = std::make_unique<CollectiveService>(deliver_, calls_);
+      builder.RegisterService(collective_.get());
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return;
-    members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
+    unix_socket_ = unix_socket;
+    if (core_ != nullptr) {
+      members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
+    }
     // A second protection: the directory already admits this user only.
     if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
   }
@@ -329,22 +364,24 @@ class Server : public GrpcServer {
   }
 
   ServerCore* const core_;
+  const CollectiveService::Receiver deliver_;
   const bool unix_sockets_;
   const std::shared_ptr<OpenCalls> calls_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<CollectiveService> collective_;
   std::unique_ptr<grpc::ServerCompletionQueue> members_queue_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<MembershipThread> members_;
   std::unique_ptr<ResetGuard> guard_;
-  std::string endpoint_;
+  std::string endpoint_, unix_socket_;
   int port_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options) {
-  CHECK(options.core != nullptr);
-  auto server = std::make_unique<Server>(options.core, options.unix_sockets);
+  CHECK(options.core != nullptr || options.deliver);
+  auto server = std::make_unique<Server>(options);
   CheckGrpcThreads();
   RETURN_IF_ERROR(server->Listen(options.endpoint));
   return server;

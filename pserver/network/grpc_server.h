@@ -2,6 +2,7 @@
 #ifndef WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 #define WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,11 @@ struct GrpcServerOptions {
   // host:port. With port 0 the system chooses the port.
   std::string endpoint;
   // Borrowed; must outlive the server. Handle is called on gRPC's threads; for joins and heart-beats on a thread of
-  // this server.
+  // this server. Null: there is no service ParameterServer.
   ServerCore* core = nullptr;
+  // Receives messages of collective operations (pserver/collective/wire_mesh.h), on gRPC's threads. Not set: there is
+  // no service Collective.
+  std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
   // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
   bool unix_sockets = true;
 };
@@ -32,6 +36,8 @@ class GrpcServer {
   // Returns the address with the port in use: "127.0.0.1:41234".
   virtual const std::string& endpoint() const = 0;
   virtual int port() const = 0;
+  // Returns the path of the Unix-domain socket; "" if there is none.
+  virtual const std::string& unix_socket() const = 0;
 
   // Stops accepting calls, gives those in flight `grace` to end, and ends the rest with Unavailable. A reply that the
   // core gives afterwards is dropped, at any later time.

@@ -48,7 +48,7 @@ grpc::ChannelArguments Arguments() {
 // Longer than gRPC's pause between attempts to connect.
 constexpr absl::Duration kRenewAfter = absl::Seconds(2);
 
-bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull; }
+bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull || method == Method::kDeliver; }
 
 class GrpcTransport : public Transport {
  public:
@@ -60,6 +60,7 @@ class GrpcTransport : public Transport {
       for (Connection* tcp : {&servers_.back()->bulk, &servers_.back()->rest})
         *tcp = {MakeStub(endpoint), Clock::Real()->Now()};
     }
+    for (size_t s = 0; s < options.sockets.size(); ++s) ComeNear(static_cast<int>(s), options.sockets[s]);
     WallClockHasGoneBack();
   }
 
@@ -90,8 +91,7 @@ class GrpcTransport : public Transport {
       if (closing_) call->context.TryCancel();
     }
     WallClockHasGoneBack();
-    const std::string path = absl::StrCat("/weir.v1.ParameterServer/", std::string(MethodName(method)));
-    call->stub->UnaryCall(&call->context, path, {}, &call->request, &call->reply,
+    call->stub->UnaryCall(&call->context, MethodPath(method), {}, &call->request, &call->reply,
                           [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
   }
 
@@ -125,12 +125,16 @@ class GrpcTransport : public Transport {
     return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
   }
 
-  // Uses the Unix-domain socket that a server names in its answer to Join, if it is on this machine.
-  void ComeNear(int server, const grpc::ClientContext& context) {
+  // Returns the Unix-domain socket that a server names in its answer to Join; "" if it names none.
+  static std::string SocketOf(const grpc::ClientContext& context) {
     const auto& metadata = context.GetServerInitialMetadata();
     const auto told = metadata.find(kUnixSocketKey);
-    if (!unix_sockets_ || told == metadata.end()) return;
-    const std::string path(told->second.data(), told->second.size());
+    return told == metadata.end() ? "" : std::string(told->second.data(), told->second.size());
+  }
+
+  // Uses the Unix-domain socket of a server, if it is on this machine.
+  void ComeNear(int server, const std::string& path) {
+    if (!unix_sockets_ || path.empty()) return;
     if (!ListensAt(path)) return;  // on another machine, or in another container
     std::shared_ptr<Stub> stub = MakeStub(absl::StrCat("unix:", path));
     MutexLock lock(&mu_);
@@ -162,7 +166,7 @@ class GrpcTransport : public Transport {
 
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
-      if (call->method == Method::kJoin) ComeNear(server, call->context);
+      if (call->method == Method::kJoin) ComeNear(server, SocketOf(call->context));
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);

@@ -14,16 +14,18 @@ namespace weir {
 struct GrpcTransportOptions {
   // host:port of each server, by index.
   std::vector<std::string> endpoints;
-  // If true, Push and Pull use a server's Unix-domain socket, provided its answer to a Join named one and it is
-  // reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
+  // If true, Push, Pull and Deliver use a server's Unix-domain socket, provided its answer to a Join named one and it
+  // is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
   // calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
+  // Unix-domain sockets that are known without a Join, by server; "": none. May be empty.
+  std::vector<std::string> sockets = {};
 };
 
-// Creates a transport. Connects on the first call to a server. Each server has one connection for Push and Pull and one
-// for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller repeats (Unavailable
-// comes within about a second when nothing listens). Slices with an owner are sent without a copy. `done` runs on a
-// gRPC thread and should not block for long.
+// Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull and
+// Deliver and one for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller
+// repeats (Unavailable comes within about a second when nothing listens). Slices with an owner are sent without a copy.
+// `done` runs on a gRPC thread and should not block for long.
 //
 // The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when
 // endpoints is empty.

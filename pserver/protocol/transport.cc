@@ -1,5 +1,7 @@
 #include "pserver/protocol/transport.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace weir {
 
 std::string_view MethodName(Method method) {
@@ -18,8 +20,15 @@ std::string_view MethodName(Method method) {
       return "Control";
     case Method::kNorms:
       return "Norms";
+    case Method::kDeliver:
+      return "Deliver";
   }
   return "?";
+}
+
+std::string MethodPath(Method method) {
+  const char* const service = method == Method::kDeliver ? "Collective" : "ParameterServer";
+  return absl::StrCat("/weir.v1.", service, "/", std::string(MethodName(method)));
 }
 
 }  // namespace weir

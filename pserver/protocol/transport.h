@@ -12,11 +12,13 @@
 
 namespace weir {
 
-// Methods of weir.v1.ParameterServer, in its order.
-enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl, kNorms };
-inline constexpr int kMethods = 7;
-// Returns the name of the method in the service: "Join", ...
+// Methods of weir.v1.ParameterServer, in its order, and of weir.v1.Collective.
+enum class Method { kJoin, kHeartbeat, kPush, kPull, kExchange, kControl, kNorms, kDeliver };
+inline constexpr int kMethods = 8;
+// Returns the name of the method in its service: "Join", ...
 std::string_view MethodName(Method method);
+// Returns the path of the method in a gRPC request: "/weir.v1.ParameterServer/Join", ...
+std::string MethodPath(Method method);
 
 using ReplyCallback = std::function<void(absl::StatusOr<Slices>)>;
 
@@ -26,8 +28,8 @@ class Transport {
   virtual ~Transport() = default;
   // Sends one request. `done` runs exactly once, on any thread, possibly before Call returns and at the latest shortly
   // after `timeout`. Request and reply bytes are a serialized message (Join, Heartbeat, Exchange, Control, Norms) or a
-  // frame (Push, Pull). Unavailable: the server was not reached; DeadlineExceeded: no answer in time. The caller may
-  // repeat the call after both. Other codes are the server's (proto/parameter_server.proto).
+  // frame (Push, Pull, Deliver). Unavailable: the server was not reached; DeadlineExceeded: no answer in time. The
+  // caller may repeat the call after both. Other codes are the server's (proto/parameter_server.proto).
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
   // Name of the server for messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;

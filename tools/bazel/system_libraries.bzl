@@ -132,6 +132,11 @@ def system_libraries():
         targets = {"dnnl": [_AS_NEEDED, "-ldnnl", "-lgomp"]},
     )
     _system_library(
+        name = "gloo",
+        header = "/usr/include/gloo/context.h",
+        targets = {"gloo": [_AS_NEEDED, "-lgloo"]},
+    )
+    _system_library(
         name = "rocksdb",
         header = "/usr/include/rocksdb/db.h",
         targets = {"rocksdb": [_AS_NEEDED, "-lrocksdb"]},

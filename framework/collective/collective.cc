@@ -1,0 +1,272 @@
+#include "framework/collective/collective.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "framework/collective/moves.h"
+#include "framework/collective/reduce_run.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+std::string TypeName(DType dtype) { return absl::AsciiStrToLower(v1::DType_Name(dtype)); }
+
+v1::CollectiveHeader HeaderOf(const char* operation, const std::string& name, const std::string& type,
+                              const std::vector<int64_t>& shape, int root = -1) {
+  v1::CollectiveHeader header;
+  header.set_operation(operation);
+  header.set_name(name);
+  header.set_type(type);
+  header.mutable_shape()->Add(shape.begin(), shape.end());
+  header.set_root(root);
+  return header;
+}
+
+// Returns the number of elements of a shape, or -1 if it is none.
+int64_t ElementsOf(absl::Span<const int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) {
+    if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return -1;
+  }
+  return count;
+}
+
+uint64_t HashOf(const std::vector<int64_t>& begins) { return StableHash(absl::StrJoin(begins, ",")); }
+
+absl::Status CheckBegins(const std::vector<int64_t>& begins, int ranks, int64_t count) {
+  const bool right = begins.size() == static_cast<size_t>(ranks) + 1 && begins.front() == 0 && begins.back() == count &&
+                     std::is_sorted(begins.begin(), begins.end());
+  if (right) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("begins must be ", ranks + 1, " ascending numbers from 0 to ", count));
+}
+
+}  // namespace
+
+absl::Status Collective::Pending::Wait() {
+  MutexLock lock(&mu_);
+  while (!ended_) changed_.Wait(&mu_);
+  return status_;
+}
+
+void Collective::End(Pending* pending, const absl::Status& status) {
+  MutexLock lock(&pending->mu_);
+  pending->ended_ = true;
+  pending->status_ = status;
+  pending->changed_.SignalAll();
+}
+
+Collective::Collective(Mesh* mesh, Options options) : mesh_(*mesh), options_(std::move(options)) {
+  CHECK_GE(options_.streams, 1);
+  CHECK_GE(options_.message_bytes, 1);
+  const auto streams = static_cast<size_t>(options_.streams);
+  {
+    MutexLock lock(&mu_);
+    queues_.resize(streams);
+  }
+  for (size_t s = 0; s < streams; ++s) threads_.emplace_back([this, s] { RunStream(s); });
+}
+
+Collective::~Collective() {
+  {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Collective::Abort(const absl::Status& status) {
+  CHECK(!status.ok());
+  {
+    MutexLock lock(&mu_);
+    if (failure_.ok()) failure_ = status;
+  }
+  mesh_.Abort(status);
+}
+
+void Collective::RunStream(size_t stream) {
+  while (true) {
+    Queued queued;
+    absl::Status status;
+    {
+      MutexLock lock(&mu_);
+      std::deque<Queued>& queue = queues_[stream];
+      while (queue.empty() && !closing_) changed_.Wait(&mu_);
+      if (queue.empty()) return;
+      queued = std::move(queue.front());
+      queue.pop_front();
+      status = failure_;
+    }
+    if (status.ok()) {
+      Operation operation(&mesh_, &options_.waits, std::move(queued.header));
+      status = queued.body(&operation, queued.pending.get());
+      if (!status.ok()) {
+        Abort(status);
+        // The first failure is the reason: this one may be its consequence.
+        MutexLock lock(&mu_);
+        status = failure_;
+      }
+    }
+    End(queued.pending.get(), status);
+  }
+}
+
+Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Status refused, Body body) {
+  header.set_message_bytes(options_.message_bytes);
+  if (refused.ok() && header.name().size() > kMostOperationName) {
+    refused = absl::InvalidArgumentError(
+        absl::StrCat("the name has ", header.name().size(), " bytes, at most ", kMostOperationName, " are possible"));
+  }
+  if (refused.ok() && header.root() >= size()) {
+    refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", header.root(), " among ", size()));
+  }
+  if (refused.ok() && header.shape_size() > kMostOperationDims) {
+    refused = absl::InvalidArgumentError(absl::StrCat("the shape has ", header.shape_size(), " dimensions, at most ",
+                                                      kMostOperationDims, " are possible"));
+  }
+  auto pending = std::make_shared<Pending>();
+  if (!refused.ok()) {
+    header.set_sequence(-1);
+    refused = absl::Status(
+        refused.code(), absl::StrCat(header.operation(), " '", header.name().substr(0, 40), "': ", refused.message()));
+    // Other ranks may have begun it.
+    Abort(refused);
+    End(pending.get(), refused);
+    return pending;
+  }
+  MutexLock lock(&mu_);
+  header.set_sequence(next_);
+  queues_[static_cast<size_t>(next_ % options_.streams)].push_back({std::move(header), std::move(body), pending});
+  ++next_;
+  changed_.SignalAll();
+  return pending;
+}
+
+Collective::PendingPtr Collective::BeginReduction(const char* operation, Values values, int root,
+                                                  std::vector<int64_t> begins, void* out) {
+  const int64_t count = ElementsOf(values.shape);
+  v1::CollectiveHeader header = HeaderOf(operation, values.name, TypeName(values.dtype), values.shape, root);
+  header.set_reduction(std::string(ReductionName(values.reduction)));
+  const int lanes = values.lanes == 0 ? size() : values.lanes;
+  header.set_lanes(lanes);
+  header.set_samples(values.samples);
+  for (const LaneAddend& addend : values.addends) {
+    header.add_node_begin(addend.lanes.begin);
+    header.add_node_count(addend.lanes.count);
+  }
+  absl::Status refused;
+  if (!CanReduce(values.reduction, values.dtype)) {
+    refused = absl::InvalidArgumentError(absl::StrCat("values of type ", TypeName(values.dtype), " have no ",
+                                                      std::string(ReductionName(values.reduction))));
+  } else if (count < 0) {
+    refused = absl::InvalidArgumentError("a dimension is negative, or the shape is too large");
+  } else if (begins.empty()) {
+    begins = EvenSlices(count, DTypeSize(values.dtype), size());
+  } else {
+    header.set_slices(HashOf(begins));
+    refused = CheckBegins(begins, size(), count);
+  }
+  ReduceRun::Options options{.dtype = values.dtype,
+                             .reduction = values.reduction,
+                             .lanes = lanes,
+                             .addends = std::move(values.addends),
+                             .begins = std::move(begins),
+                             .reader = root >= 0 ? root : ReduceRun::kAll,
+                             .out = static_cast<char*>(out),
+                             .message_bytes = options_.message_bytes};
+  if (header.operation() == "reduce_scatter") options.reader = ReduceRun::kNobody;
+  return Begin(std::move(header), refused, [options = std::move(options)](Operation* running, Pending* pending) {
+    ReduceRun run(running, options);
+    RETURN_IF_ERROR(run.Run());
+    pending->present_ = run.present();
+    pending->samples_ = run.samples();
+    return absl::OkStatus();
+  });
+}
+
+Collective::PendingPtr Collective::AllReduce(Values values, void* out) {
+  return BeginReduction("all_reduce", std::move(values), /*root=*/-1, {}, out);
+}
+
+Collective::PendingPtr Collective::Reduce(Values values, int root, void* out) {
+  return BeginReduction("reduce", std::move(values), root, {}, rank() == root ? out : nullptr);
+}
+
+Collective::PendingPtr Collective::ReduceScatter(Values values, std::vector<int64_t> begins, void* out) {
+  return BeginReduction("reduce_scatter", std::move(values), /*root=*/-1, std::move(begins), out);
+}
+
+Collective::PendingPtr Collective::AllGather(std::string name, DType dtype, std::vector<int64_t> begins, void* all) {
+  v1::CollectiveHeader header = HeaderOf("all_gather", name, TypeName(dtype), {begins.empty() ? 0 : begins.back()});
+  absl::Status refused = CheckBegins(begins, size(), begins.empty() ? 0 : begins.back());
+  header.set_slices(HashOf(begins));
+  for (int64_t& begin : begins) begin *= static_cast<int64_t>(DTypeSize(dtype));
+  return Begin(std::move(header), refused,
+               [begins = std::move(begins), all, bytes = options_.message_bytes](Operation* operation, Pending*) {
+                 return MoveAllGather(operation, begins, bytes, static_cast<char*>(all));
+               });
+}
+
+Collective::PendingPtr Collective::AllGatherBytes(std::string name, std::string bytes, std::vector<std::string>* all) {
+  return Begin(HeaderOf("all_gather", name, "bytes", {}), absl::OkStatus(),
+               [bytes = std::move(bytes), all, most = options_.message_bytes](Operation* operation, Pending*) {
+                 const std::vector<const std::string*> to(static_cast<size_t>(operation->size()), &bytes);
+                 return MoveAllToAll(operation, to, most, all);
+               });
+}
+
+Collective::PendingPtr Collective::GatherBytes(std::string name, std::string bytes, int root,
+                                               std::vector<std::string>* all) {
+  return Begin(HeaderOf("gather", name, "bytes", {}, root), absl::OkStatus(),
+               [bytes = std::move(bytes), root, all, most = options_.message_bytes](Operation* operation, Pending*) {
+                 const std::string nothing;
+                 std::vector<const std::string*> to(static_cast<size_t>(operation->size()), &nothing);
+                 to[static_cast<size_t>(root)] = &bytes;
+                 RETURN_IF_ERROR(MoveAllToAll(operation, to, most, all));
+                 if (operation->rank() != root) all->clear();
+                 return absl::OkStatus();
+               });
+}
+
+Collective::PendingPtr Collective::AllToAllBytes(std::string name, std::vector<std::string> to,
+                                                 std::vector<std::string>* from) {
+  absl::Status refused;
+  if (to.size() != static_cast<size_t>(size())) {
+    refused = absl::InvalidArgumentError(absl::StrCat("there are ", size(), " ranks and messages for ", to.size()));
+  }
+  return Begin(HeaderOf("all_to_all", name, "bytes", {}), refused,
+               [to = std::move(to), from, most = options_.message_bytes](Operation* operation, Pending*) {
+                 std::vector<const std::string*> messages;
+                 for (const std::string& each : to) messages.push_back(&each);
+                 return MoveAllToAll(operation, messages, most, from);
+               });
+}
+
+Collective::PendingPtr Collective::Broadcast(std::string name, DType dtype, std::vector<int64_t> shape, int root,
+                                             void* values) {
+  const int64_t count = ElementsOf(shape);
+  absl::Status refused;
+  if (count < 0) refused = absl::InvalidArgumentError("a dimension is negative, or the shape is too large");
+  if (root < 0) refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", root));
+  const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
+  return Begin(HeaderOf("broadcast", name, TypeName(dtype), shape, root), refused,
+               [root, bytes, values, most = options_.message_bytes](Operation* operation, Pending*) {
+                 return MoveBroadcast(operation, root, bytes, most, static_cast<char*>(values));
+               });
+}
+
+Collective::PendingPtr Collective::Barrier(std::string name) {
+  return Begin(HeaderOf("barrier", name, "nothing", {}), absl::OkStatus(), [](Operation* operation, Pending*) {
+    std::vector<v1::CollectiveHeader> headers;
+    return operation->ExchangeHeaders(&headers);
+  });
+}
+
+}  // namespace weir

@@ -1,0 +1,143 @@
+// Collective operations among the ranks of a group: all-reduce, reduce, reduce-scatter, all-gather, gather, broadcast,
+// all-to-all, barrier. Thread-safe.
+//
+// Every rank begins the same operations in the same order. An operation whose kind, name, type, shape, reduction or
+// root differs on one rank fails on all, and the error names both. Any failure ends the group: operations that are not
+// complete fail, and all later ones fail with the same error.
+//
+// Reductions follow the lane tree (framework/runtime/lane_tree.h): their bits depend on the lanes' values alone, not on
+// the number of ranks, the order of arrival, or the sizes of messages. A rank gives the sums of its largest aligned
+// nodes. A node without values is left out, never added as zeros.
+//
+// Cost for V bytes on p ranks, k the number of addends of a rank: an all-reduce sends (k + 1)(p - 1)/p V from each
+// rank, a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/collective/mesh.h"
+#include "framework/collective/operation.h"
+#include "framework/collective/reduction.h"
+#include "framework/tensor/dtype.h"
+
+namespace weir {
+
+class Collective {
+ public:
+  struct Options {
+    CollectiveWaits waits;
+    // Operations that run at once; the same on all ranks.
+    int streams = 2;
+    // Most bytes of a message; the same on all ranks. While one is reduced, the next ones are under way.
+    int64_t message_bytes = int64_t{1} << 20;
+  };
+
+  // An operation under way. Its buffers must live, and inputs must not change, until Wait has returned.
+  class Pending {
+   public:
+    // Waits for the end of the operation. Thread-safe.
+    absl::Status Wait();
+    // Results of a reduction, after Wait: whether any rank had an addend (else the output is unchanged), and the sum of
+    // all ranks' samples.
+    bool present() const { return present_; }
+    int64_t samples() const { return samples_; }
+
+   private:
+    friend class Collective;
+    friend class ReduceRun;
+    Mutex mu_;
+    CondVar changed_;
+    bool ended_ ABSL_GUARDED_BY(mu_) = false;
+    absl::Status status_ ABSL_GUARDED_BY(mu_);
+    bool present_ = false;
+    int64_t samples_ = 0;
+  };
+  using PendingPtr = std::shared_ptr<Pending>;
+
+  // `mesh` is borrowed, and is aborted when an operation fails.
+  Collective(Mesh* mesh, Options options);
+  // Waits for operations under way.
+  ~Collective();
+
+  int rank() const { return mesh_.rank(); }
+  int size() const { return mesh_.size(); }
+
+  // What the reductions have in common. Equal on all ranks: name, dtype, shape, reduction, lanes.
+  struct Values {
+    std::string name;
+    DType dtype = v1::FLOAT32;
+    std::vector<int64_t> shape;
+    Reduction reduction = Reduction::kSum;
+    // Leaves of the tree. 0: one for each rank, and a rank's values are its lane `rank`.
+    int lanes = 0;
+    // Addends of this rank, ascending; may be empty. Each has all elements of the shape.
+    std::vector<LaneAddend> addends;
+    // Of this rank's addends; counts for kAverage.
+    int64_t samples = 0;
+  };
+  // Returns the addends of a rank that has one value in a group without lanes.
+  std::vector<LaneAddend> Own(const void* values) const { return {{.lanes = {rank(), 1}, .values = values}}; }
+
+  // Every rank gets the result in `out`, which may be an addend's memory.
+  PendingPtr AllReduce(Values values, void* out);
+  // Rank `root` gets the result; `out` is not used on others.
+  PendingPtr Reduce(Values values, int root, void* out);
+  // Rank r gets elements [begins[r], begins[r + 1]) of the result in `out`. begins: size() + 1 ascending numbers from 0
+  // to the number of elements, equal on all ranks.
+  PendingPtr ReduceScatter(Values values, std::vector<int64_t> begins, void* out);
+
+  // Rank r has elements [begins[r], begins[r + 1]) of `all` in their place; every rank gets the rest. begins: as above.
+  PendingPtr AllGather(std::string name, DType dtype, std::vector<int64_t> begins, void* all);
+  // Every rank gets the bytes of each, which may differ in number.
+  PendingPtr AllGatherBytes(std::string name, std::string bytes, std::vector<std::string>* all);
+  // Rank `root` gets the bytes of each; on others `all` becomes empty.
+  PendingPtr GatherBytes(std::string name, std::string bytes, int root, std::vector<std::string>* all);
+  // `to[r]` goes to rank r; `from[r]` becomes what rank r has sent to this one.
+  PendingPtr AllToAllBytes(std::string name, std::vector<std::string> to, std::vector<std::string>* from);
+  // The elements of `root` become those of all. `shape` is equal on all ranks.
+  PendingPtr Broadcast(std::string name, DType dtype, std::vector<int64_t> shape, int root, void* values);
+  // Ends when every rank has begun it.
+  PendingPtr Barrier(std::string name);
+
+  // Fails everything under way and everything later.
+  void Abort(const absl::Status& status);
+
+ private:
+  using Body = std::function<absl::Status(Operation*, Pending*)>;
+  struct Queued {
+    v1::CollectiveHeader header;
+    Body body;
+    PendingPtr pending;
+  };
+  // Hands an operation to the stream whose turn it is. `refused`: the operation fails with it, without a message.
+  PendingPtr Begin(v1::CollectiveHeader header, absl::Status refused, Body body);
+  PendingPtr BeginReduction(const char* operation, Values values, int root, std::vector<int64_t> begins, void* out);
+  void RunStream(size_t stream);
+  static void End(Pending* pending, const absl::Status& status);
+
+  Mesh& mesh_;
+  const Options options_;
+
+  Mutex mu_;
+  CondVar changed_;
+  int64_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // sequence number of the next operation
+  std::vector<std::deque<Queued>> queues_ ABSL_GUARDED_BY(mu_);  // by stream
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_

@@ -1,0 +1,169 @@
+#include "framework/collective/operation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/clock.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+constexpr int kHeaderPhase = 3;
+constexpr int kNumberBits = 30, kPhaseBits = 2;
+// How often a wait looks whether the job has failed.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+std::string ShapeText(const v1::CollectiveHeader& header) {
+  return header.shape().empty() ? "" : absl::StrCat(" [", absl::StrJoin(header.shape(), ", "), "]");
+}
+
+std::string RootText(const v1::CollectiveHeader& header) {
+  return header.root() < 0 ? "none" : absl::StrCat(header.root());
+}
+
+}  // namespace
+
+std::string DescribeOperation(const v1::CollectiveHeader& header) {
+  std::string text = absl::StrCat("operation ", header.sequence(), ", ", header.operation(), " '", header.name(),
+                                  "' of ", header.type(), ShapeText(header));
+  if (!header.reduction().empty()) absl::StrAppend(&text, ", ", header.reduction());
+  if (header.root() >= 0) absl::StrAppend(&text, ", root ", header.root());
+  return text;
+}
+
+absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::string& self,
+                                const v1::CollectiveHeader& theirs, const std::string& other) {
+  const struct {
+    const char* what;
+    std::string mine, theirs;
+  } fields[] = {
+      {"number", absl::StrCat(mine.sequence()), absl::StrCat(theirs.sequence())},
+      {"kind", mine.operation(), theirs.operation()},
+      {"name", mine.name(), theirs.name()},
+      {"type", mine.type(), theirs.type()},
+      {"shape", ShapeText(mine), ShapeText(theirs)},
+      {"reduction", mine.reduction(), theirs.reduction()},
+      {"root", RootText(mine), RootText(theirs)},
+      {"number of lanes", absl::StrCat(mine.lanes()), absl::StrCat(theirs.lanes())},
+      {"hash of slice borders", absl::StrCat(mine.slices()), absl::StrCat(theirs.slices())},
+      {"size of messages", absl::StrCat(mine.message_bytes()), absl::StrCat(theirs.message_bytes())},
+  };
+  for (const auto& field : fields) {
+    if (field.mine == field.theirs) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ranks are at different operations (", field.what, " ", field.mine, " and ", field.theirs,
+                     "): ", self, " at ", DescribeOperation(mine), "; ", other, " at ", DescribeOperation(theirs),
+                     ". All ranks must begin the same operations in the same order"));
+  }
+  return absl::OkStatus();
+}
+
+Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header)
+    : mesh_(*mesh), waits_(*waits), header_(std::move(header)), begun_(Clock::Real()->Now()) {}
+
+uint64_t Operation::Tag(int phase, int64_t number) const {
+  CHECK(number >= 0 && number < int64_t{1} << kNumberBits);
+  return (static_cast<uint64_t>(header_.sequence()) << kPhaseBits | static_cast<uint64_t>(phase)) << kNumberBits |
+         static_cast<uint64_t>(number);
+}
+
+Operation::Message Operation::Send(int peer, int phase, int64_t number, const void* data, size_t bytes) {
+  if (bytes == 0) return {peer, nullptr};
+  return {peer, mesh_.Send(peer, Tag(phase, number), data, bytes)};
+}
+
+Operation::Message Operation::Receive(int peer, int phase, int64_t number, void* data, size_t bytes) {
+  if (bytes == 0) return {peer, nullptr};
+  return {peer, mesh_.Receive(peer, Tag(phase, number), data, bytes)};
+}
+
+absl::Status Operation::Wait(Message* message) {
+  if (message->transfer == nullptr) return absl::OkStatus();
+  absl::Time warned = begun_;
+  while (true) {
+    const absl::Status status = message->transfer->Wait(kLook);
+    if (!absl::IsDeadlineExceeded(status)) {
+      message->transfer.reset();
+      if (status.ok()) return status;
+      return absl::Status(status.code(), absl::StrCat(DescribeOperation(header_), ": ", status.message()));
+    }
+    if (waits_.job) RETURN_IF_ERROR(waits_.job());
+    const absl::Time now = Clock::Real()->Now();
+    const absl::Duration waited = now - begun_;
+    if (waited > waits_.deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(DescribeOperation(header_), ": nothing from ",
+                                                      mesh_.Describe(message->peer), " for ",
+                                                      absl::FormatDuration(waits_.deadline)));
+    }
+    if (now - warned >= waits_.warning) {
+      warned = now;
+      LOG(WARNING) << mesh_.Describe(rank()) << ": " << DescribeOperation(header_) << " waits for "
+                   << mesh_.Describe(message->peer) << ", for " << absl::ToInt64Seconds(waited) << " s";
+    }
+  }
+}
+
+absl::Status Operation::WaitAll(std::vector<Message>* messages) {
+  for (Message& message : *messages) RETURN_IF_ERROR(Wait(&message));
+  messages->clear();
+  return absl::OkStatus();
+}
+
+absl::Status Operation::SendHeaders(const std::vector<int64_t>& counts) {
+  sent_headers_.resize(static_cast<size_t>(size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!counts.empty()) header_.set_count(counts[static_cast<size_t>(peer)]);
+    if (peer == rank()) continue;
+    const std::string text = header_.SerializeAsString();
+    HeaderBytes& bytes = sent_headers_[static_cast<size_t>(peer)];
+    const auto length = static_cast<uint32_t>(text.size());
+    if (length > bytes.size() - sizeof(length)) {
+      return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header_), ": its description takes ", length,
+                                                     " bytes, at most ", bytes.size() - sizeof(length),
+                                                     " are possible; use a shorter name"));
+    }
+    bytes.fill('\0');
+    std::memcpy(bytes.data(), &length, sizeof(length));
+    std::memcpy(bytes.data() + sizeof(length), text.data(), length);
+    header_sends_.push_back(Send(peer, kHeaderPhase, 0, bytes.data(), bytes.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Operation::ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers) {
+  headers->assign(static_cast<size_t>(size()), header_);
+  std::vector<HeaderBytes> bytes(static_cast<size_t>(size()));
+  std::vector<Message> messages;
+  for (int peer = 0; peer < size(); ++peer) {
+    HeaderBytes& each = bytes[static_cast<size_t>(peer)];
+    if (peer != rank()) messages.push_back(Receive(peer, kHeaderPhase, 0, each.data(), each.size()));
+  }
+  for (Message& message : messages) {
+    RETURN_IF_ERROR(Wait(&message));
+    const HeaderBytes& each = bytes[static_cast<size_t>(message.peer)];
+    v1::CollectiveHeader& header = (*headers)[static_cast<size_t>(message.peer)];
+    uint32_t length = 0;
+    std::memcpy(&length, each.data(), sizeof(length));
+    if (length > each.size() - sizeof(length) ||
+        !header.ParseFromArray(each.data() + sizeof(length), static_cast<int>(length))) {
+      return absl::DataLossError(
+          absl::StrCat(DescribeOperation(header_), ": the header of ", mesh_.Describe(message.peer), " is damaged"));
+    }
+    RETURN_IF_ERROR(CheckSameOperation(header_, mesh_.Describe(rank()), header, mesh_.Describe(message.peer)));
+  }
+  return WaitAll(&header_sends_);
+}
+
+absl::Status Operation::ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers,
+                                        const std::vector<int64_t>& counts) {
+  RETURN_IF_ERROR(SendHeaders(counts));
+  return ReceiveHeaders(headers);
+}
+
+}  // namespace weir

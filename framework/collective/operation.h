@@ -1,0 +1,87 @@
+// What every collective operation does first: the ranks tell each other which operation they are at, and refuse to go
+// on if it is not the same one. And how it waits.
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "framework/collective/mesh.h"
+#include "proto/collective.pb.h"
+
+namespace weir {
+
+// Longest name of an operation, in bytes.
+inline constexpr size_t kMostOperationName = 128;
+// Most dimensions of the shape in a header.
+inline constexpr int kMostOperationDims = 16;
+
+// Returns "operation 12, all_reduce 'grad.0' of float32 [100, 2], sum".
+std::string DescribeOperation(const v1::CollectiveHeader& header);
+// Returns OK if both ranks are at the same operation, else FailedPrecondition that names both ranks and the first
+// difference.
+absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::string& self,
+                                const v1::CollectiveHeader& theirs, const std::string& other);
+
+// Times of a wait for other ranks.
+struct CollectiveWaits {
+  absl::Duration deadline = absl::Minutes(30);  // then the operation fails
+  absl::Duration warning = absl::Seconds(10);   // between two warnings that name the rank
+  // Polled while waiting, if set: an error ends the wait. "The job has failed: trainer 1 ..."
+  std::function<absl::Status()> job;
+};
+
+// One operation on one rank, on the thread that runs it.
+class Operation {
+ public:
+  // `mesh` and `waits` are borrowed. `header`: of this rank; `count` is filled in for each peer.
+  Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header);
+
+  int rank() const { return mesh_.rank(); }
+  int size() const { return mesh_.size(); }
+  const v1::CollectiveHeader& header() const { return header_; }
+
+  // Sends this rank's header to all others. counts: CollectiveHeader.count for each rank, or empty.
+  absl::Status SendHeaders(const std::vector<int64_t>& counts);
+  // Receives and checks the headers of all others; `headers`, by rank, also has this rank's own.
+  absl::Status ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers);
+  absl::Status ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers, const std::vector<int64_t>& counts = {});
+
+  // A message of this operation that is on its way.
+  struct Message {
+    int peer = 0;
+    std::unique_ptr<Mesh::Transfer> transfer;
+  };
+  // Begin to send and receive. Receive data only after ReceiveHeaders: before, the other rank may send something else.
+  // phase: 0 to 2. Messages of one phase between two ranks have different numbers. Sizes of 0 are not sent.
+  Message Send(int peer, int phase, int64_t number, const void* data, size_t bytes);
+  Message Receive(int peer, int phase, int64_t number, void* data, size_t bytes);
+  // Waits for a message, and warns of the rank that it waits for.
+  absl::Status Wait(Message* message);
+  // Waits for all, and clears the list.
+  absl::Status WaitAll(std::vector<Message>* messages);
+
+ private:
+  // Headers have one size, so that a rank can receive one without knowing what the other is at.
+  static constexpr size_t kHeaderBytes = 1024;
+  using HeaderBytes = std::array<char, kHeaderBytes>;
+  uint64_t Tag(int phase, int64_t number) const;
+
+  Mesh& mesh_;
+  const CollectiveWaits& waits_;
+  v1::CollectiveHeader header_;
+  const absl::Time begun_;
+  std::vector<HeaderBytes> sent_headers_;  // by rank
+  std::vector<Message> header_sends_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_

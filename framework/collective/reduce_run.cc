@@ -1,0 +1,180 @@
+#include "framework/collective/reduce_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+constexpr int kAddends = 0, kResults = 1;
+// Messages of a slice that are under way while one is reduced.
+constexpr int64_t kAhead = 2;
+// Most addends of a rank: more would not fit into message numbers.
+constexpr int kMostAddends = 64;
+constexpr int64_t kSliceAlignment = 64;
+
+}  // namespace
+
+std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks) {
+  const int64_t unit = std::max<int64_t>(1, kSliceAlignment / static_cast<int64_t>(element_bytes));
+  const int64_t units = (count + unit - 1) / unit;
+  std::vector<int64_t> begins;
+  for (int r = 0; r <= ranks; ++r) {
+    // Not units * r / ranks, which could overflow.
+    const int64_t before = units / ranks * r + std::min<int64_t>(r, units % ranks);
+    begins.push_back(std::min(count, before * unit));
+  }
+  return begins;
+}
+
+ReduceRun::ReduceRun(Operation* operation, Options options)
+    : operation_(*operation),
+      options_(std::move(options)),
+      element_bytes_(DTypeSize(options_.dtype)),
+      message_elements_(std::max<int64_t>(1, options_.message_bytes / static_cast<int64_t>(element_bytes_))),
+      reducer_(options_.reduction, options_.dtype, options_.lanes) {
+  for (int r = 0; r < operation_.size(); ++r) {
+    messages_ = std::max(messages_, (Count(r) + message_elements_ - 1) / message_elements_);
+  }
+}
+
+ReduceRun::Part ReduceRun::PartOf(int rank, int64_t m) const {
+  const int64_t begin = std::min(Count(rank), m * message_elements_);
+  return {Begin(rank) + begin, std::min(message_elements_, Count(rank) - begin)};
+}
+
+absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& headers) {
+  for (int r = 0; r < operation_.size(); ++r) {
+    const v1::CollectiveHeader& header = headers[static_cast<size_t>(r)];
+    if (header.node_begin_size() != header.node_count_size() || header.node_begin_size() > kMostAddends) {
+      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", r, " has ",
+                                              header.node_begin_size(), " addends; at most ", kMostAddends,
+                                              " are possible"));
+    }
+    samples_ += header.samples();
+    for (int i = 0; i < header.node_begin_size(); ++i) {
+      const LaneRange lanes{header.node_begin(i), header.node_count(i)};
+      const int after = nodes_.empty() ? 0 : nodes_.back().lanes.begin + nodes_.back().lanes.count;
+      if (lanes.count < 1 || lanes.begin < after || lanes.count > options_.lanes - lanes.begin ||
+          AlignedNodes(lanes).size() != 1) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(DescribeOperation(header), ": rank ", r, " has an addend of lanes ", lanes.begin, " to ",
+                         int64_t{lanes.begin} + lanes.count - 1, ", which is no node of the tree of ", options_.lanes,
+                         " lanes that follows the addends before it"));
+      }
+      nodes_.push_back({.lanes = lanes, .rank = r, .index = i});
+    }
+  }
+  if (options_.reduction == Reduction::kAverage && present() && samples_ < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(DescribeOperation(operation_.header()), ": the ranks have ", samples_, " samples together"));
+  }
+  return absl::OkStatus();
+}
+
+void ReduceRun::SendAddends(int64_t m) {
+  std::vector<Operation::Message>& sends = sends_.emplace_back();
+  // From the next rank on, so that not all ranks send to the same one first.
+  for (int i = 1; i < operation_.size(); ++i) {
+    const int peer = (operation_.rank() + i) % operation_.size();
+    const Part part = PartOf(peer, m);
+    for (size_t a = 0; a < options_.addends.size() && part.count > 0; ++a) {
+      sends.push_back(operation_.Send(peer, kAddends, m * kMostAddends + static_cast<int64_t>(a),
+                                      static_cast<const char*>(options_.addends[a].values) + Bytes(part.begin),
+                                      Bytes(part.count)));
+    }
+  }
+}
+
+void ReduceRun::ReceiveAddends(int64_t m) {
+  Arriving& arriving = arriving_.emplace_back();
+  const Part part = PartOf(operation_.rank(), m);
+  const size_t bytes = Bytes(part.count);
+  const auto others =
+      std::count_if(nodes_.begin(), nodes_.end(), [this](const Node& node) { return node.rank != operation_.rank(); });
+  arriving.bytes.resize(static_cast<size_t>(others) * bytes);
+  char* to = arriving.bytes.data();
+  for (const Node& node : nodes_) {
+    if (node.rank == operation_.rank()) continue;
+    arriving.messages.push_back(operation_.Receive(node.rank, kAddends, m * kMostAddends + node.index, to, bytes));
+    to += bytes;
+  }
+}
+
+absl::Status ReduceRun::ReduceMessage(int64_t m) {
+  Arriving arriving = std::move(arriving_.front());
+  arriving_.pop_front();
+  RETURN_IF_ERROR(operation_.WaitAll(&arriving.messages));
+  const Part part = PartOf(operation_.rank(), m);
+  if (part.count == 0) return absl::OkStatus();
+  std::vector<LaneAddend> addends;
+  const char* arrived = arriving.bytes.data();
+  for (const Node& node : nodes_) {
+    const char* values = arrived;
+    if (node.rank == operation_.rank()) {
+      values = static_cast<const char*>(options_.addends[static_cast<size_t>(node.index)].values) + Bytes(part.begin);
+    } else {
+      arrived += Bytes(part.count);
+    }
+    addends.push_back({.lanes = node.lanes, .values = values});
+  }
+  char* result = options_.out;
+  if (options_.reader == kNobody) {
+    result += Bytes(part.begin - Begin(operation_.rank()));
+  } else if (Reads(operation_.rank())) {
+    result += Bytes(part.begin);
+  } else {
+    results_.resize(Bytes(Count(operation_.rank())));
+    result = results_.data() + Bytes(part.begin - Begin(operation_.rank()));
+  }
+  reducer_.Reduce(addends, samples_, part.count, result);
+  for (int i = 1; i < operation_.size(); ++i) {
+    const int peer = (operation_.rank() + i) % operation_.size();
+    if (Reads(peer)) sends_.back().push_back(operation_.Send(peer, kResults, m, result, Bytes(part.count)));
+  }
+  return absl::OkStatus();
+}
+
+void ReduceRun::ReceiveResults(int64_t m) {
+  if (!Reads(operation_.rank())) return;
+  for (int i = 1; i < operation_.size(); ++i) {
+    const int peer = (operation_.rank() + i) % operation_.size();
+    const Part part = PartOf(peer, m);
+    results_of_others_.push_back(
+        operation_.Receive(peer, kResults, m, options_.out + Bytes(part.begin), Bytes(part.count)));
+  }
+}
+
+absl::Status ReduceRun::Run() {
+  RETURN_IF_ERROR(operation_.SendHeaders({}));
+  // Data leaves before the headers of others have come: a rank at another operation refuses it.
+  for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) SendAddends(m);
+  std::vector<v1::CollectiveHeader> headers;
+  RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
+  RETURN_IF_ERROR(TakeHeaders(headers));
+  if (!present()) return absl::OkStatus();
+  for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
+  for (int64_t m = 0; m < messages_; ++m) {
+    // A rank's result of message m comes after it has this rank's addends of it, so the memory may be the same.
+    ReceiveResults(m);
+    RETURN_IF_ERROR(ReduceMessage(m));
+    if (m + kAhead >= messages_) continue;
+    ReceiveAddends(m + kAhead);
+    SendAddends(m + kAhead);
+    // At most so many messages are under way to each rank.
+    while (sends_.size() > 2 * kAhead) {
+      RETURN_IF_ERROR(operation_.WaitAll(&sends_.front()));
+      sends_.pop_front();
+    }
+  }
+  RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));
+  for (std::vector<Operation::Message>& sends : sends_) RETURN_IF_ERROR(operation_.WaitAll(&sends));
+  return absl::OkStatus();
+}
+
+}  // namespace weir

@@ -1,0 +1,89 @@
+// Reduces slices: each rank owns a slice of the values, gets every other rank's addends of it, and adds them in the
+// lane tree; the results then go to all ranks, to one, or stay. Messages of the slices follow each other, so that some
+// are under way while one is added.
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_REDUCE_RUN_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_REDUCE_RUN_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "framework/collective/operation.h"
+#include "framework/collective/reduction.h"
+#include "framework/tensor/dtype.h"
+
+namespace weir {
+
+// Returns the borders of the slices of `count` elements over `ranks`: as even as possible, at multiples of 64 bytes.
+std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
+
+class ReduceRun {
+ public:
+  static constexpr int kAll = -1, kNobody = -2;
+  struct Options {
+    DType dtype = v1::FLOAT32;
+    Reduction reduction = Reduction::kSum;
+    int lanes = 1;
+    std::vector<LaneAddend> addends;  // of this rank
+    std::vector<int64_t> begins;      // borders of the slices, in elements
+    int reader = kAll;                // rank that gets the results, kAll, or kNobody: each keeps its slice
+    // All elements if this rank gets the results, or its slice if each keeps its own; else null.
+    char* out = nullptr;
+    int64_t message_bytes = 0;
+  };
+  // `operation` is borrowed, with its header complete.
+  ReduceRun(Operation* operation, Options options);
+
+  absl::Status Run();
+  // After Run: false if no rank had an addend; nothing was written then.
+  bool present() const { return !nodes_.empty(); }
+  int64_t samples() const { return samples_; }
+
+ private:
+  // Addend of any rank.
+  struct Node {
+    LaneRange lanes;
+    int rank = 0;
+    int index = 0;  // among the rank's addends
+  };
+  // A message's part of this rank's slice: where the addends of others arrive.
+  struct Arriving {
+    std::vector<char> bytes;
+    std::vector<Operation::Message> messages;
+  };
+
+  absl::Status TakeHeaders(const std::vector<v1::CollectiveHeader>& headers);
+  int64_t Begin(int rank) const { return options_.begins[static_cast<size_t>(rank)]; }
+  int64_t Count(int rank) const { return options_.begins[static_cast<size_t>(rank) + 1] - Begin(rank); }
+  // Elements [begin, end) of the values in message `m` of a rank's slice.
+  struct Part {
+    int64_t begin = 0, count = 0;
+  };
+  Part PartOf(int rank, int64_t m) const;
+  size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * element_bytes_; }
+  bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
+
+  void SendAddends(int64_t m);
+  void ReceiveAddends(int64_t m);
+  // Reduces message m of this rank's slice and sends the result on.
+  absl::Status ReduceMessage(int64_t m);
+  void ReceiveResults(int64_t m);
+
+  Operation& operation_;
+  const Options options_;
+  const size_t element_bytes_;
+  const int64_t message_elements_;
+  int64_t messages_ = 0;     // of the longest slice
+  std::vector<Node> nodes_;  // all ranks' addends, by lane
+  int64_t samples_ = 0;
+  TreeReducer reducer_;
+  std::deque<Arriving> arriving_;                      // of messages that are received and not yet reduced
+  std::vector<char> results_;                          // of messages whose results are not written to `out`
+  std::deque<std::vector<Operation::Message>> sends_;  // by message, from the oldest that may be under way
+  std::vector<Operation::Message> results_of_others_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_REDUCE_RUN_H_

@@ -1,0 +1,219 @@
+#include "framework/collective/reduction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "framework/tensor/float16.h"
+#include "glog/logging.h"
+
+namespace weir {
+
+namespace {
+
+// Elements that are reduced at a time: all addends of a block stay in the first cache.
+constexpr int64_t kBlock = 2048;
+
+struct Float16Bits {
+  uint16_t bits;
+};
+struct BFloat16Bits {
+  uint16_t bits;
+};
+
+template <typename T>
+T Widen(T value) {
+  return value;
+}
+float Widen(Float16Bits value) { return OfFloat16(value.bits); }
+float Widen(BFloat16Bits value) { return OfBFloat16(value.bits); }
+
+// Unlike Float16Of, a sum that does not fit becomes infinite: the caller must see that it overflowed.
+float Overflowing(float value, float least_infinite) {
+  return std::abs(value) >= least_infinite ? std::copysign(std::numeric_limits<float>::infinity(), value) : value;
+}
+
+template <typename Stored, typename T>
+Stored Narrow(T value) {
+  if constexpr (std::is_same_v<Stored, Float16Bits>) {
+    // Values less than half a unit above the greatest round down to it.
+    return {Float16Of(Overflowing(value, 65520.0F))};
+  } else if constexpr (std::is_same_v<Stored, BFloat16Bits>) {
+    return {BFloat16Of(Overflowing(value, 0x1.ffp127F))};
+  } else {
+    return value;
+  }
+}
+
+template <typename T>
+T Least(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? a : b;
+  }
+  return b < a ? b : a;
+}
+template <typename T>
+T Greatest(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? b : a;
+  }
+  return a < b ? b : a;
+}
+// Integers wrap around.
+template <typename T>
+T Sum(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+template <typename T>
+T Product(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  } else {
+    return a * b;
+  }
+}
+
+// out[i] = op(a[i], b[i]); out may be a or b.
+template <typename T, typename A, typename B, typename Op>
+void Each(const A* a, const B* b, int64_t count, T* out, Op op) {
+  for (int64_t i = 0; i < count; ++i) out[i] = op(Widen(a[i]), Widen(b[i]));
+}
+template <typename T, typename A, typename B>
+void Combine(Reduction reduction, const A* a, const B* b, int64_t count, T* out) {
+  switch (reduction) {
+    case Reduction::kSum:
+    case Reduction::kAverage:
+      return Each(a, b, count, out, [](T x, T y) { return Sum(x, y); });
+    case Reduction::kMin:
+      return Each(a, b, count, out, [](T x, T y) { return Least(x, y); });
+    case Reduction::kMax:
+      return Each(a, b, count, out, [](T x, T y) { return Greatest(x, y); });
+    case Reduction::kProduct:
+      return Each(a, b, count, out, [](T x, T y) { return Product(x, y); });
+  }
+}
+
+}  // namespace
+
+std::string_view ReductionName(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kAverage:
+      return "average";
+    case Reduction::kMin:
+      return "min";
+    case Reduction::kMax:
+      return "max";
+    case Reduction::kProduct:
+      return "product";
+  }
+  return "";
+}
+
+bool CanReduce(Reduction reduction, DType dtype) {
+  switch (dtype) {
+    case v1::FLOAT32:
+    case v1::FLOAT64:
+    case v1::FLOAT16:
+    case v1::BFLOAT16:
+      return true;
+    case v1::INT32:
+    case v1::INT64:
+      return reduction != Reduction::kAverage;
+    case v1::BOOL:
+    case v1::UINT8:
+    case v1::DTYPE_UNSET:
+      return false;
+  }
+  return false;
+}
+
+template <typename Stored, typename SumType>
+void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out) {
+  const std::vector<LaneAdd> adds = [&] {
+    std::vector<LaneRange> present;
+    for (const LaneAddend& addend : addends) present.push_back(addend.lanes);
+    return TreeAdds(present, lanes_);
+  }();
+  // Sums of addend i of a block stand in part i of the scratch once something was added to it.
+  scratch_.resize(addends.size() * kBlock * sizeof(SumType));
+  auto* const sums = reinterpret_cast<SumType*>(scratch_.data());
+  std::vector<bool> in_scratch(addends.size());
+  auto* const results = static_cast<Stored*>(out);
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    std::fill(in_scratch.begin(), in_scratch.end(), false);
+    const auto stored = [&](int i) {
+      return static_cast<const Stored*>(addends[static_cast<size_t>(i)].values) + begin;
+    };
+    const auto sum = [&](int i) { return sums + i * kBlock; };
+    for (const LaneAdd& add : adds) {
+      const bool left = in_scratch[static_cast<size_t>(add.left)], right = in_scratch[static_cast<size_t>(add.right)];
+      SumType* const into = sum(add.left);
+      if (left && right) {
+        Combine(reduction_, sum(add.left), sum(add.right), size, into);
+      } else if (left) {
+        Combine(reduction_, sum(add.left), stored(add.right), size, into);
+      } else if (right) {
+        Combine(reduction_, stored(add.left), sum(add.right), size, into);
+      } else {
+        Combine(reduction_, stored(add.left), stored(add.right), size, into);
+      }
+      in_scratch[static_cast<size_t>(add.left)] = true;
+    }
+    Stored* const to = results + begin;
+    const bool divide = reduction_ == Reduction::kAverage;
+    if (!divide && adds.empty()) {
+      if (to != stored(0)) std::memcpy(to, stored(0), static_cast<size_t>(size) * sizeof(Stored));
+      continue;
+    }
+    const auto finish = [&](const auto* values) {
+      if constexpr (std::is_floating_point_v<SumType>) {
+        const auto divisor = static_cast<SumType>(samples);
+        for (int64_t i = 0; divide && i < size; ++i) to[i] = Narrow<Stored>(Widen(values[i]) / divisor);
+      }
+      for (int64_t i = 0; !divide && i < size; ++i) to[i] = Narrow<Stored>(Widen(values[i]));
+    };
+    if (adds.empty()) {
+      finish(stored(0));
+    } else {
+      finish(sum(0));
+    }
+  }
+}
+
+void TreeReducer::Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out) {
+  CHECK(!addends.empty());
+  switch (dtype_) {
+    case v1::FLOAT32:
+      return ReduceAs<float, float>(addends, samples, count, out);
+    case v1::FLOAT64:
+      return ReduceAs<double, double>(addends, samples, count, out);
+    case v1::INT32:
+      return ReduceAs<int32_t, int32_t>(addends, samples, count, out);
+    case v1::INT64:
+      return ReduceAs<int64_t, int64_t>(addends, samples, count, out);
+    case v1::FLOAT16:
+      return ReduceAs<Float16Bits, float>(addends, samples, count, out);
+    case v1::BFLOAT16:
+      return ReduceAs<BFloat16Bits, float>(addends, samples, count, out);
+    case v1::BOOL:
+    case v1::UINT8:
+    case v1::DTYPE_UNSET:
+      break;
+  }
+  LOG(FATAL) << "no reduction of " << v1::DType_Name(dtype_);
+}
+
+}  // namespace weir

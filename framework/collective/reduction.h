@@ -1,0 +1,61 @@
+// Elementwise reductions of a collective operation, and the order in which they are applied.
+//
+// Values of 16 bits are added and multiplied as float32 and rounded once, at the end. MIN and MAX are NaN where any
+// value is NaN, and -0 is less than +0, so that their result depends on no order.
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_REDUCTION_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_REDUCTION_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/tensor/dtype.h"
+
+namespace weir {
+
+enum class Reduction {
+  kSum,
+  // The sum, divided by the number of samples that all ranks give. Floating-point types only.
+  kAverage,
+  kMin,
+  kMax,
+  kProduct,
+};
+
+// Returns "sum", "average", "min", "max", "product".
+std::string_view ReductionName(Reduction reduction);
+// Returns true if the values can be reduced so. BOOL and UINT8 cannot be reduced.
+bool CanReduce(Reduction reduction, DType dtype);
+
+// One addend: the values of the lanes of a node of the lane tree.
+struct LaneAddend {
+  LaneRange lanes;
+  const void* values = nullptr;
+};
+
+// Reduces `count` values of each addend to out, in the order of the tree of `lanes` leaves (TreeAdds). Addends are
+// disjoint, aligned and ascending; at least one. `out` may be the values of one of them, but must not overlap them
+// otherwise. Keeps its memory from call to call; not thread-safe.
+class TreeReducer {
+ public:
+  // CanReduce(reduction, dtype) must be true.
+  TreeReducer(Reduction reduction, DType dtype, int lanes) : reduction_(reduction), dtype_(dtype), lanes_(lanes) {}
+
+  // samples: divisor of kAverage, at least 1.
+  void Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out);
+
+ private:
+  template <typename Stored, typename Sum>
+  void ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out);
+
+  const Reduction reduction_;
+  const DType dtype_;
+  const int lanes_;
+  std::vector<char> scratch_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_REDUCTION_H_

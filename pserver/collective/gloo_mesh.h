@@ -1,0 +1,33 @@
+// Backend GLOO of collective operations: messages over the TCP connections of the library Gloo, in the clear. Gloo
+// moves bytes; sums are Weir's own. Thread-safe.
+#ifndef WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
+#define WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/collective/mesh.h"
+
+namespace weir {
+
+struct GlooMeshOptions {
+  int rank = 0;
+  int size = 1;
+  // Name or address of this host at which the other ranks reach it. The system chooses the ports.
+  std::string host;
+  // Gives every rank's contribution to all ranks, in the order of ranks.
+  std::function<absl::StatusOr<std::vector<std::string>>(std::string contribution)> exchange;
+  std::function<std::string(int rank)> describe;
+  absl::Duration connect_deadline = absl::Minutes(5);
+};
+
+// Connects every rank with every other. Unavailable if a rank does not come in time or cannot be reached.
+absl::StatusOr<std::unique_ptr<Mesh>> ConnectGlooMesh(GlooMeshOptions options);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_

@@ -1,0 +1,706 @@
+// Collective operations among ranks in one process against a plain reference: all operations, types and reductions,
+// 1 to 8 ranks, sizes around every border, values that are not finite, addends that are absent; and that what differs
+// on one rank is refused on all.
+
+#include "framework/collective/collective.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/tensor/float16.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/local_mesh.h"
+
+namespace weir {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Small messages, so that few elements are many messages.
+constexpr int64_t kMessageBytes = 256;
+
+Collective::Options SmallMessages() {
+  Collective::Options options;
+  options.message_bytes = kMessageBytes;
+  options.waits.deadline = absl::Seconds(60);
+  return options;
+}
+
+// Runs `body` on every rank, each on its own thread; returns what each returned.
+std::vector<absl::Status> OnRanks(LocalMeshes* meshes, int ranks,
+                                  const std::function<absl::Status(Collective*, int rank)>& body,
+                                  const Collective::Options& options = SmallMessages()) {
+  std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      Collective collective(meshes->mesh(r), options);
+      statuses[static_cast<size_t>(r)] = body(&collective, r);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+void ExpectOk(const std::vector<absl::Status>& statuses) {
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// ------------------------------------------------------------------------------------------------ the plain reference
+
+// A value of any type, as the type in which it is reduced.
+struct Number {
+  double real = 0;
+  int64_t integer = 0;
+};
+
+bool IsInteger(DType dtype) { return dtype == v1::INT32 || dtype == v1::INT64; }
+bool IsSingle(DType dtype) { return dtype != v1::FLOAT64 && !IsInteger(dtype); }
+
+Number Read(DType dtype, const std::vector<char>& bytes, int64_t i) {
+  const char* at = bytes.data() + i * static_cast<int64_t>(DTypeSize(dtype));
+  const auto load = [at](auto value) {
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  };
+  switch (dtype) {
+    case v1::FLOAT32:
+      return {.real = load(float())};
+    case v1::FLOAT64:
+      return {.real = load(double())};
+    case v1::INT32:
+      return {.integer = load(int32_t())};
+    case v1::INT64:
+      return {.integer = load(int64_t())};
+    case v1::FLOAT16:
+      return {.real = OfFloat16(load(uint16_t()))};
+    case v1::BFLOAT16:
+      return {.real = OfBFloat16(load(uint16_t()))};
+    default:
+      ADD_FAILURE();
+      return {};
+  }
+}
+
+Number Combined(Reduction reduction, DType dtype, Number a, Number b) {
+  if (IsInteger(dtype)) {
+    const auto ua = static_cast<uint64_t>(a.integer), ub = static_cast<uint64_t>(b.integer);
+    int64_t result = 0;
+    if (reduction == Reduction::kSum) result = static_cast<int64_t>(ua + ub);
+    if (reduction == Reduction::kProduct) result = static_cast<int64_t>(ua * ub);
+    if (reduction == Reduction::kMin) result = std::min(a.integer, b.integer);
+    if (reduction == Reduction::kMax) result = std::max(a.integer, b.integer);
+    return {.integer = dtype == v1::INT32 ? static_cast<int32_t>(result) : result};
+  }
+  if (reduction == Reduction::kMin || reduction == Reduction::kMax) {
+    if (std::isnan(a.real) || std::isnan(b.real)) return {.real = std::numeric_limits<double>::quiet_NaN()};
+    const bool a_first = a.real < b.real || (a.real == b.real && std::signbit(a.real));
+    return a_first == (reduction == Reduction::kMin) ? a : b;
+  }
+  if (IsSingle(dtype)) {
+    const auto fa = static_cast<float>(a.real), fb = static_cast<float>(b.real);
+    return {.real = reduction == Reduction::kProduct ? fa * fb : fa + fb};
+  }
+  return {.real = reduction == Reduction::kProduct ? a.real * b.real : a.real + b.real};
+}
+
+// Reduces lanes [begin, begin + count) of element i, node by node from the top. `lanes`: null where a lane is absent.
+std::optional<Number> ReduceNode(Reduction reduction, DType dtype, const std::vector<const std::vector<char>*>& lanes,
+                                 int begin, int count, int64_t i) {
+  if (begin >= static_cast<int>(lanes.size())) return std::nullopt;
+  if (count == 1) {
+    const std::vector<char>* values = lanes[static_cast<size_t>(begin)];
+    return values == nullptr ? std::nullopt : std::optional(Read(dtype, *values, i));
+  }
+  const auto left = ReduceNode(reduction, dtype, lanes, begin, count / 2, i);
+  const auto right = ReduceNode(reduction, dtype, lanes, begin + count / 2, count / 2, i);
+  if (!left.has_value() || !right.has_value()) return left.has_value() ? left : right;
+  return Combined(reduction, dtype, *left, *right);
+}
+
+// Bits of a number that is stored in the type; the same for all NaN.
+uint64_t BitsOf(DType dtype, Number number, bool round) {
+  if (IsInteger(dtype)) return static_cast<uint64_t>(number.integer);
+  if (std::isnan(number.real)) return ~uint64_t{0};
+  if (!round || dtype == v1::FLOAT32 || dtype == v1::FLOAT64) return std::bit_cast<uint64_t>(number.real);
+  const auto value = static_cast<float>(number.real);
+  const float most = dtype == v1::FLOAT16 ? kMostFloat16 : kMostBFloat16;
+  // Halfway from the greatest value to the next power of two.
+  const float overflow = dtype == v1::FLOAT16 ? 65520.0F : 0x1.ffp127F;
+  float nearest = ToNearest(dtype, value);
+  if (std::abs(nearest) == most && std::abs(value) >= overflow) {
+    nearest = std::copysign(std::numeric_limits<float>::infinity(), value);
+  }
+  return std::bit_cast<uint64_t>(static_cast<double>(nearest));
+}
+
+std::vector<char> RandomValues(DType dtype, int64_t count, std::mt19937_64* random) {
+  const size_t bytes = DTypeSize(dtype);
+  std::vector<char> values(static_cast<size_t>(count) * bytes);
+  const auto store = [&](int64_t i, auto value) {
+    std::memcpy(values.data() + static_cast<size_t>(i) * bytes, &value, sizeof(value));
+  };
+  const double special[] = {0.0,
+                            -0.0,
+                            std::numeric_limits<double>::infinity(),
+                            -std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN(),
+                            1e-40,
+                            -3e-42,
+                            6e-8,
+                            60000,
+                            -65504,
+                            3e38};
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t draw = (*random)();
+    double real = (static_cast<double>(draw >> 11) / 0x1p53 - 0.5) * 100;
+    if (draw % 5 == 0) real = special[(draw >> 8) % std::size(special)];
+    const auto single = static_cast<float>(real);
+    switch (dtype) {
+      case v1::FLOAT32:
+        store(i, single);
+        break;
+      case v1::FLOAT64:
+        store(i, real);
+        break;
+      case v1::INT32:
+        store(i, static_cast<int32_t>(draw));
+        break;
+      case v1::INT64:
+        store(i, static_cast<int64_t>(draw));
+        break;
+      case v1::FLOAT16:
+        store(i, Float16Of(single));
+        break;
+      case v1::BFLOAT16:
+        store(i, BFloat16Of(single));
+        break;
+      default:
+        ADD_FAILURE();
+    }
+  }
+  return values;
+}
+
+// ---------------------------------------------------------------------------------------------------------- reductions
+
+struct ReductionCase {
+  DType dtype;
+  Reduction reduction;
+};
+
+class ReductionTest : public ::testing::TestWithParam<ReductionCase> {};
+
+// Sizes around the borders of 64 bytes, of slices and of messages.
+std::vector<int64_t> Sizes(DType dtype, int ranks) {
+  const int64_t unit = 64 / static_cast<int64_t>(DTypeSize(dtype));
+  const int64_t message = kMessageBytes / static_cast<int64_t>(DTypeSize(dtype));
+  std::vector<int64_t> sizes = {0, 1, unit - 1, unit, unit + 1};
+  for (const int64_t border : {unit * ranks, message * ranks, 3 * message * ranks}) {
+    for (const int64_t near : {border - 1, border, border + 1}) sizes.push_back(near);
+  }
+  return sizes;
+}
+
+TEST_P(ReductionTest, EqualsTheReferenceOnAnyNumberOfRanks) {
+  const DType dtype = GetParam().dtype;
+  const Reduction reduction = GetParam().reduction;
+  std::mt19937_64 random(7);
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const std::vector<int64_t> sizes = Sizes(dtype, ranks);
+    // By size and rank; one value each.
+    std::vector<std::vector<std::vector<char>>> inputs(sizes.size());
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      for (int r = 0; r < ranks; ++r) inputs[s].push_back(RandomValues(dtype, sizes[s], &random));
+    }
+    std::vector<std::vector<std::vector<char>>> outputs(static_cast<size_t>(ranks));  // by rank and size
+    LocalMeshes meshes(ranks, /*shuffle=*/static_cast<uint64_t>(ranks));
+    ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+      std::vector<std::vector<char>>& out = outputs[static_cast<size_t>(rank)];
+      out.resize(sizes.size());
+      std::vector<Collective::PendingPtr> pending;
+      for (size_t s = 0; s < sizes.size(); ++s) {
+        // Every other one in place.
+        const std::vector<char>& in = inputs[s][static_cast<size_t>(rank)];
+        out[s] = s % 2 == 0 ? in : std::vector<char>(in.size());
+        const void* values = s % 2 == 0 ? static_cast<const void*>(out[s].data()) : in.data();
+        pending.push_back(collective->AllReduce({.name = absl::StrCat("v", s),
+                                                 .dtype = dtype,
+                                                 .shape = {sizes[s]},
+                                                 .reduction = reduction,
+                                                 .addends = collective->Own(values),
+                                                 .samples = rank + 1},
+                                                out[s].data()));
+      }
+      for (const auto& each : pending) {
+        if (absl::Status status = each->Wait(); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }));
+    int root = 1;
+    while (root < ranks) root *= 2;
+    const int samples = ranks * (ranks + 1) / 2;
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      std::vector<const std::vector<char>*> lanes;
+      for (const std::vector<char>& each : inputs[s]) lanes.push_back(&each);
+      const Reduction plain = reduction == Reduction::kAverage ? Reduction::kSum : reduction;
+      for (int64_t i = 0; i < sizes[s]; ++i) {
+        Number expected = *ReduceNode(plain, dtype, lanes, 0, root, i);
+        if (reduction == Reduction::kAverage) {
+          expected.real = IsSingle(dtype) ? static_cast<float>(expected.real) / static_cast<float>(samples)
+                                          : expected.real / samples;
+        }
+        for (int r = 0; r < ranks; ++r) {
+          ASSERT_EQ(BitsOf(dtype, Read(dtype, outputs[static_cast<size_t>(r)][s], i), false),
+                    BitsOf(dtype, expected, true))
+              << ranks << " ranks, rank " << r << ", element " << i << " of " << sizes[s];
+        }
+      }
+      for (int r = 1; r < ranks; ++r) EXPECT_EQ(outputs[static_cast<size_t>(r)][s], outputs[0][s]) << "bits differ";
+    }
+  }
+}
+
+std::vector<ReductionCase> AllReductions() {
+  std::vector<ReductionCase> cases;
+  for (const DType dtype : {v1::FLOAT32, v1::FLOAT64, v1::INT32, v1::INT64, v1::FLOAT16, v1::BFLOAT16}) {
+    for (const Reduction reduction :
+         {Reduction::kSum, Reduction::kAverage, Reduction::kMin, Reduction::kMax, Reduction::kProduct}) {
+      if (CanReduce(reduction, dtype)) cases.push_back({dtype, reduction});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ReductionTest, ::testing::ValuesIn(AllReductions()), [](const auto& info) {
+  return absl::StrCat(v1::DType_Name(info.param.dtype), "_", std::string(ReductionName(info.param.reduction)));
+});
+
+// Sums of the lanes of a trainer, as a trainer makes them: float32, by the tree.
+struct Lanes {
+  std::vector<std::vector<float>> values;  // by lane; empty: absent
+};
+
+std::vector<float> NodeSum(const Lanes& lanes, LaneRange node) {
+  if (node.count == 1) return lanes.values[static_cast<size_t>(node.begin)];
+  std::vector<float> left = NodeSum(lanes, {node.begin, node.count / 2});
+  std::vector<float> right = NodeSum(lanes, {node.begin + node.count / 2, node.count / 2});
+  if (left.empty() || right.empty()) return left.empty() ? right : left;
+  for (size_t i = 0; i < left.size(); ++i) left[i] += right[i];
+  return left;
+}
+
+Lanes RandomLanes(int lanes, int64_t count, double absent, std::mt19937_64* random) {
+  Lanes result;
+  for (int l = 0; l < lanes; ++l) {
+    std::vector<float>& values = result.values.emplace_back();
+    if (static_cast<double>((*random)() >> 11) / 0x1p53 < absent) continue;
+    for (int64_t i = 0; i < count; ++i) {
+      values.push_back(static_cast<float>(static_cast<double>((*random)() >> 11) / 0x1p53 - 0.5));
+    }
+  }
+  return result;
+}
+
+TEST(CollectiveTest, TheSumOfLanesDependsOnNoNumberOfRanks) {
+  constexpr int64_t kCount = 1000;
+  std::mt19937_64 random(11);
+  for (const int lanes : {8, 32}) {
+    for (const double absent : {0.0, 0.4, 0.9}) {
+      const Lanes input = RandomLanes(lanes, kCount, absent, &random);
+      const std::vector<float> expected = NodeSum(input, {0, lanes});
+      for (int ranks = 1; ranks <= 8; ++ranks) {
+        LocalMeshes meshes(ranks, /*shuffle=*/3);
+        ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+          std::vector<std::vector<float>> sums;
+          std::vector<LaneAddend> addends;
+          for (const LaneRange& node : AlignedNodes(LanesOfTrainer(lanes, ranks, rank))) {
+            sums.push_back(NodeSum(input, node));
+            if (!sums.back().empty()) addends.push_back({.lanes = node, .values = sums.back().data()});
+          }
+          std::vector<float> out(kCount, -7);
+          const auto pending = collective->AllReduce(
+              {.name = "g", .shape = {kCount}, .lanes = lanes, .addends = addends, .samples = 5}, out.data());
+          EXPECT_TRUE(pending->Wait().ok());
+          EXPECT_EQ(pending->present(), !expected.empty());
+          EXPECT_EQ(pending->samples(), 5 * ranks);
+          EXPECT_EQ(out, expected.empty() ? std::vector<float>(kCount, -7) : expected);
+          return absl::OkStatus();
+        }));
+      }
+    }
+  }
+}
+
+TEST(CollectiveTest, AnAbsentAddendIsNoZero) {
+  // -0 + 0 is 0, and -0 alone stays -0.
+  for (const bool zeros : {false, true}) {
+    LocalMeshes meshes(2);
+    ExpectOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
+      std::vector<float> values(3, rank == 0 ? -0.0F : 0.0F);
+      std::vector<LaneAddend> addends;
+      if (rank == 0 || zeros) addends = collective->Own(values.data());
+      if (absl::Status status =
+              collective->AllReduce({.name = "z", .shape = {3}, .addends = addends}, values.data())->Wait();
+          !status.ok()) {
+        return status;
+      }
+      for (const float value : values) EXPECT_EQ(std::signbit(value), !zeros);
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST(CollectiveTest, ARankSendsWhatTheHeaderSays) {
+  constexpr int64_t kCount = 1 << 18;
+  std::mt19937_64 random(5);
+  const Lanes input = RandomLanes(8, kCount, 0, &random);
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    LocalMeshes meshes(ranks);
+    ExpectOk(OnRanks(&meshes, ranks,
+                     [&](Collective* collective, int rank) {
+                       std::vector<std::vector<float>> sums;
+                       std::vector<LaneAddend> addends;
+                       for (const LaneRange& node : AlignedNodes(LanesOfTrainer(8, ranks, rank))) {
+                         sums.push_back(NodeSum(input, node));
+                         addends.push_back({.lanes = node, .values = sums.back().data()});
+                       }
+                       return collective
+                           ->AllReduce({.name = "g", .shape = {kCount}, .lanes = 8, .addends = addends}, sums[0].data())
+                           ->Wait();
+                     },
+                     {}));
+    for (int r = 0; r < ranks; ++r) {
+      const auto k = static_cast<double>(AlignedNodes(LanesOfTrainer(8, ranks, r)).size());
+      const double bytes = (k + 1) * (ranks - 1) / ranks * kCount * sizeof(float);
+      EXPECT_NEAR(static_cast<double>(meshes.sent(r)) / bytes, 1, 0.02) << ranks << " ranks, rank " << r;
+    }
+  }
+}
+
+TEST(CollectiveTest, OnlyTheRootGetsAReduction) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (int root = 0; root < ranks; ++root) {
+      LocalMeshes meshes(ranks, /*shuffle=*/9);
+      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+        std::vector<int64_t> in(500), out(500, -1);
+        for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int64_t>(i) * (rank + 1);
+        if (absl::Status status =
+                collective
+                    ->Reduce(
+                        {.name = "r", .dtype = v1::INT64, .shape = {50, 10}, .addends = collective->Own(in.data())},
+                        root, out.data())
+                    ->Wait();
+            !status.ok()) {
+          return status;
+        }
+        for (size_t i = 0; i < out.size(); ++i) {
+          const int64_t sum = static_cast<int64_t>(i) * ranks * (ranks + 1) / 2;
+          EXPECT_EQ(out[i], rank == root ? sum : -1);
+        }
+        return absl::OkStatus();
+      }));
+    }
+  }
+}
+
+TEST(CollectiveTest, ReduceScatterKeepsASliceOfAnySize) {
+  // Some empty, one the whole.
+  const std::vector<std::vector<int64_t>> borders = {{0, 0, 0, 400}, {0, 400, 400, 400}, {0, 1, 67, 400}};
+  for (const std::vector<int64_t>& begins : borders) {
+    LocalMeshes meshes(3, /*shuffle=*/2);
+    ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+      std::vector<int32_t> in(400), out(400, -1);
+      for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i) + rank;
+      if (absl::Status status =
+              collective
+                  ->ReduceScatter(
+                      {.name = "rs", .dtype = v1::INT32, .shape = {400}, .addends = collective->Own(in.data())}, begins,
+                      out.data())
+                  ->Wait();
+          !status.ok()) {
+        return status;
+      }
+      const int64_t begin = begins[static_cast<size_t>(rank)], end = begins[static_cast<size_t>(rank) + 1];
+      for (int64_t i = 0; i < 400; ++i) {
+        EXPECT_EQ(out[static_cast<size_t>(i)], i < end - begin ? static_cast<int32_t>(3 * (begin + i) + 3) : -1);
+      }
+      return absl::OkStatus();
+    }));
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- moves
+
+std::string Text(int rank, int peer, size_t bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) text.push_back(static_cast<char>(rank * 31 + peer * 7 + static_cast<int>(i)));
+  return text;
+}
+
+TEST(CollectiveTest, BytesOfAnyLengthReachTheirRanks) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{255}, size_t{256}, size_t{5000}}) {
+      LocalMeshes meshes(ranks, /*shuffle=*/4);
+      const auto length = [bytes](int rank, int peer) { return bytes * static_cast<size_t>((rank + peer) % 3); };
+      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+        std::vector<std::string> to, from, all, gathered;
+        for (int peer = 0; peer < ranks; ++peer) to.push_back(Text(rank, peer, length(rank, peer)));
+        const int root = ranks - 1;
+        const std::vector<Collective::PendingPtr> pending = {
+            collective->AllToAllBytes("a", to, &from),
+            collective->AllGatherBytes("g", Text(rank, 0, length(rank, 0)), &all),
+            collective->GatherBytes("r", Text(rank, 1, length(rank, 1)), root, &gathered)};
+        for (const auto& each : pending) {
+          if (absl::Status status = each->Wait(); !status.ok()) return status;
+        }
+        for (int peer = 0; peer < ranks; ++peer) {
+          const auto p = static_cast<size_t>(peer);
+          EXPECT_EQ(from[p], Text(peer, rank, length(peer, rank)));
+          EXPECT_EQ(all[p], Text(peer, 0, length(peer, 0)));
+          if (rank == root) EXPECT_EQ(gathered[p], Text(peer, 1, length(peer, 1)));
+        }
+        EXPECT_EQ(gathered.size(), rank == root ? static_cast<size_t>(ranks) : 0);
+        return absl::OkStatus();
+      }));
+    }
+  }
+}
+
+TEST(CollectiveTest, ABroadcastComesFromAnyRoot) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int root = 0; root < ranks; ++root) {
+      for (const int64_t count : {0, 1, 63, 64, 65, 16383, 16384, 40000}) {
+        LocalMeshes meshes(ranks);
+        ExpectOk(OnRanks(&meshes, ranks,
+                         [&](Collective* collective, int rank) {
+                           std::vector<double> values(static_cast<size_t>(count));
+                           for (size_t i = 0; i < values.size(); ++i)
+                             values[i] = rank == root ? static_cast<double>(i) + 0.5 : -1;
+                           if (absl::Status status =
+                                   collective->Broadcast("b", v1::FLOAT64, {count}, root, values.data())->Wait();
+                               !status.ok()) {
+                             return status;
+                           }
+                           for (size_t i = 0; i < values.size(); ++i)
+                             EXPECT_EQ(values[i], static_cast<double>(i) + 0.5);
+                           return absl::OkStatus();
+                         },
+                         {.message_bytes = 10000}));
+      }
+    }
+  }
+}
+
+TEST(CollectiveTest, AllGatherFillsInTheSlicesOfOthers) {
+  LocalMeshes meshes(4, /*shuffle=*/6);
+  const std::vector<int64_t> begins = {0, 0, 100, 101, 700};
+  ExpectOk(OnRanks(&meshes, 4, [&](Collective* collective, int rank) {
+    std::vector<float> all(700, -1);
+    for (int64_t i = begins[static_cast<size_t>(rank)]; i < begins[static_cast<size_t>(rank) + 1]; ++i) {
+      all[static_cast<size_t>(i)] = static_cast<float>(i);
+    }
+    if (absl::Status status = collective->AllGather("g", v1::FLOAT32, begins, all.data())->Wait(); !status.ok()) {
+      return status;
+    }
+    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i));
+    return absl::OkStatus();
+  }));
+}
+
+TEST(CollectiveTest, ABarrierWaitsForTheLast) {
+  LocalMeshes meshes(3);
+  std::atomic<int> arrived{0};
+  ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+    absl::SleepFor(absl::Milliseconds(50 * rank));
+    ++arrived;
+    const absl::Status status = collective->Barrier("all")->Wait();
+    EXPECT_EQ(arrived, 3);
+    return status;
+  }));
+}
+
+TEST(CollectiveTest, HundredsOfSmallOperationsAreUnderWayAtOnce) {
+  constexpr int kOperations = 300;
+  LocalMeshes meshes(4, /*shuffle=*/8);
+  ExpectOk(OnRanks(&meshes, 4, [&](Collective* collective, int rank) {
+    std::vector<std::vector<int64_t>> values;
+    for (int i = 0; i < kOperations; ++i) values.push_back(std::vector<int64_t>(static_cast<size_t>(i % 40), rank + i));
+    std::vector<Collective::PendingPtr> pending;
+    for (int i = 0; i < kOperations; ++i) {
+      std::vector<int64_t>& v = values[static_cast<size_t>(i)];
+      pending.push_back(collective->AllReduce({.name = absl::StrCat("small.", i),
+                                               .dtype = v1::INT64,
+                                               .shape = {i % 40},
+                                               .addends = collective->Own(v.data())},
+                                              v.data()));
+    }
+    for (int i = 0; i < kOperations; ++i) {
+      if (absl::Status status = pending[static_cast<size_t>(i)]->Wait(); !status.ok()) return status;
+      EXPECT_THAT(values[static_cast<size_t>(i)], Each(4 * i + 6));
+    }
+    return absl::OkStatus();
+  }));
+}
+
+// --------------------------------------------------------------------------------------------- ranks that do not agree
+
+struct Mismatch {
+  const char* what;
+  // The operation of one rank; the others run it with `odd` false.
+  std::function<Collective::PendingPtr(Collective*, bool odd, std::vector<float>* values)> begin;
+  const char* expected;
+};
+
+class MismatchTest : public ::testing::TestWithParam<Mismatch> {};
+
+Collective::Values SumOf(Collective* collective, const std::string& name, int64_t count, std::vector<float>* values) {
+  return {.name = name, .shape = {count}, .addends = collective->Own(values->data())};
+}
+
+TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
+  for (int odd = 0; odd < 3; ++odd) {
+    LocalMeshes meshes(3);
+    const absl::Time begin = Clock::Real()->Now();
+    const std::vector<absl::Status> statuses = OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+      std::vector<float> values(4000, 1), later(10);
+      // A right one before, and one after, which must fail too.
+      const auto first = collective->AllReduce(SumOf(collective, "before", 4000, &values), values.data());
+      if (absl::Status status = first->Wait(); !status.ok()) return status;
+      const absl::Status status = GetParam().begin(collective, rank == odd, &values)->Wait();
+      const auto after = collective->AllReduce(SumOf(collective, "after", 10, &later), later.data());
+      EXPECT_EQ(after->Wait(), status);
+      return status;
+    });
+    EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(GetParam().expected), HasSubstr(absl::StrCat("trainer ", odd)), HasSubstr("'x'")));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, MismatchTest,
+    ::testing::Values(Mismatch{"Shape",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 return c->AllReduce(SumOf(c, "x", odd ? 3999 : 4000, v), v->data());
+                               },
+                               "shape"},
+                      Mismatch{"Type",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 Collective::Values values = SumOf(c, "x", 4000, v);
+                                 if (odd) values.dtype = v1::INT32;
+                                 return c->AllReduce(values, v->data());
+                               },
+                               "(type "},
+                      Mismatch{"Reduction",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 Collective::Values values = SumOf(c, "x", 4000, v);
+                                 if (odd) values.reduction = Reduction::kMax;
+                                 return c->AllReduce(values, v->data());
+                               },
+                               "reduction"},
+                      Mismatch{"Kind",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 return odd ? c->Broadcast("x", v1::FLOAT32, {4000}, 0, v->data())
+                                            : c->AllReduce(SumOf(c, "x", 4000, v), v->data());
+                               },
+                               "kind"},
+                      Mismatch{"Root",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 return c->Broadcast("x", v1::FLOAT32, {4000}, odd ? 1 : 0, v->data());
+                               },
+                               "root"},
+                      Mismatch{"Order",
+                               [](Collective* c, bool odd, std::vector<float>*) {
+                                 if (odd) c->Barrier("y");
+                                 return c->Barrier("x");
+                               },
+                               "name"},
+                      Mismatch{"Lanes",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 Collective::Values values = SumOf(c, "x", 4000, v);
+                                 values.lanes = odd ? 8 : 4;
+                                 return c->AllReduce(values, v->data());
+                               },
+                               "lanes"},
+                      Mismatch{"Slices",
+                               [](Collective* c, bool odd, std::vector<float>* v) {
+                                 return c->AllGather("x", v1::FLOAT32, {0, odd ? 5 : 6, 10, 20}, v->data());
+                               },
+                               "slice"}),
+    [](const auto& info) { return std::string(info.param.what); });
+
+TEST(CollectiveTest, ACallThatIsRefusedEndsTheOthers) {
+  LocalMeshes meshes(2);
+  const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [](Collective* collective, int rank) {
+    std::vector<float> values(10);
+    return collective->Broadcast("b", v1::FLOAT32, {10}, rank == 0 ? 5 : 0, values.data())->Wait();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("there is no rank 5 among 2"));
+  }
+}
+
+TEST(CollectiveTest, AddendsMustBeNodesThatDoNotOverlap) {
+  // Lanes 1 and 2 together are no node; lane 0 is on both ranks; lane 4 does not exist.
+  for (const LaneRange& lanes : {LaneRange{1, 2}, LaneRange{0, 1}, LaneRange{4, 1}, LaneRange{2, 0}}) {
+    LocalMeshes meshes(2);
+    const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
+      std::vector<float> values(10);
+      const LaneRange own = rank == 0 ? LaneRange{0, 1} : lanes;
+      return collective
+          ->AllReduce({.name = "x", .shape = {10}, .lanes = 4, .addends = {{.lanes = own, .values = values.data()}}},
+                      values.data())
+          ->Wait();
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has an addend of lanes"));
+    }
+  }
+}
+
+TEST(CollectiveTest, ARankThatDoesNotComeIsNamed) {
+  LocalMeshes meshes(3);
+  Collective::Options options = SmallMessages();
+  options.waits.deadline = absl::Milliseconds(300);
+  meshes.Cut(1);
+  const std::vector<absl::Status> statuses = OnRanks(
+      &meshes, 3,
+      [](Collective* collective, int rank) { return rank == 1 ? absl::OkStatus() : collective->Barrier("b")->Wait(); },
+      options);
+  for (const int r : {0, 2}) {
+    EXPECT_EQ(statuses[static_cast<size_t>(r)].code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
+  }
+}
+
+TEST(CollectiveTest, AJobThatHasFailedEndsTheWait) {
+  LocalMeshes meshes(2);
+  Collective::Options options = SmallMessages();
+  options.waits.job = [] { return absl::AbortedError("the job has failed: trainer 1 is dead"); };
+  Collective collective(meshes.mesh(0), options);
+  EXPECT_EQ(collective.Barrier("b")->Wait().message(), "the job has failed: trainer 1 is dead");
+  EXPECT_EQ(collective.Barrier("c")->Wait().message(), "the job has failed: trainer 1 is dead");
+}
+
+}  // namespace
+}  // namespace weir

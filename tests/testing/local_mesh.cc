@@ -1,0 +1,126 @@
+#include "tests/testing/local_mesh.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "framework/base/clock.h"
+#include "framework/base/stable_hash.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+
+struct LocalMeshes::Message {
+  const void* from = nullptr;
+  void* to = nullptr;
+  size_t bytes = 0;
+  bool done = false;
+};
+
+class LocalMeshes::RankMesh : public Mesh {
+ public:
+  RankMesh(LocalMeshes* all, int rank) : all_(*all), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(all_.meshes_.size()); }
+  std::string Describe(int rank) const override { return absl::StrCat("trainer ", rank); }
+
+  std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) override {
+    all_.sent_[static_cast<size_t>(rank_)] += static_cast<int64_t>(bytes);
+    return Begin({rank_, peer, tag}, /*sends=*/true, {.from = data, .bytes = bytes});
+  }
+  std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) override {
+    return Begin({peer, rank_, tag}, /*sends=*/false, {.to = data, .bytes = bytes});
+  }
+  void Abort(const absl::Status& status) override {
+    MutexLock lock(&all_.mu_);
+    if (all_.failure_.ok()) all_.failure_ = status;
+    all_.changed_.SignalAll();
+  }
+
+ private:
+  class LocalTransfer : public Transfer {
+   public:
+    LocalTransfer(LocalMeshes* all, Key key, bool sends, std::shared_ptr<Message> message, absl::Time not_before)
+        : all_(*all), key_(key), sends_(sends), message_(std::move(message)), not_before_(not_before) {}
+    ~LocalTransfer() override {
+      MutexLock lock(&all_.mu_);
+      if (message_->done) return;
+      ++all_.given_up_;
+      auto& open = sends_ ? all_.sends_ : all_.receives_;
+      open.erase(key_);
+    }
+
+    absl::Status Wait(absl::Duration timeout) override {
+      const absl::Time end = Clock::Real()->Now() + timeout;
+      absl::SleepFor(std::min(timeout, not_before_ - Clock::Real()->Now()));
+      MutexLock lock(&all_.mu_);
+      while (!message_->done) {
+        if (!all_.failure_.ok()) return all_.failure_;
+        if (all_.changed_.WaitWithTimeout(&all_.mu_, end - Clock::Real()->Now()) && !message_->done) {
+          return absl::DeadlineExceededError("not yet");
+        }
+      }
+      return absl::OkStatus();
+    }
+
+   private:
+    LocalMeshes& all_;
+    const Key key_;
+    const bool sends_;
+    const std::shared_ptr<Message> message_;
+    const absl::Time not_before_;
+  };
+
+  std::unique_ptr<Transfer> Begin(const Key& key, bool sends, Message begun) {
+    absl::Time not_before = absl::InfinitePast();
+    if (all_.shuffle_ != 0) {
+      const uint64_t draw[] = {all_.shuffle_, ++all_.messages_};
+      const uint64_t hash = StableHash(draw, sizeof(draw));
+      if (hash % 8 == 0) not_before = Clock::Real()->Now() + absl::Microseconds(static_cast<int64_t>(hash >> 32 & 511));
+    }
+    auto message = std::make_shared<Message>(begun);
+    MutexLock lock(&all_.mu_);
+    auto& own = sends ? all_.sends_ : all_.receives_;
+    auto& others = sends ? all_.receives_ : all_.sends_;
+    const bool cut =
+        all_.cut_[static_cast<size_t>(std::get<0>(key))] || all_.cut_[static_cast<size_t>(std::get<1>(key))];
+    const auto other = cut ? others.end() : others.find(key);
+    if (other == others.end()) {
+      EXPECT_TRUE(own.emplace(key, message).second) << "a tag is used twice";
+    } else {
+      Message& theirs = *other->second;
+      EXPECT_EQ(message->bytes, theirs.bytes);
+      if (message->bytes == theirs.bytes) {
+        std::memcpy(sends ? theirs.to : message->to, sends ? message->from : theirs.from, message->bytes);
+      }
+      message->done = theirs.done = true;
+      others.erase(other);
+      all_.changed_.SignalAll();
+    }
+    return std::make_unique<LocalTransfer>(&all_, key, sends, std::move(message), not_before);
+  }
+
+  LocalMeshes& all_;
+  const int rank_;
+};
+
+LocalMeshes::LocalMeshes(int ranks, uint64_t shuffle) : shuffle_(shuffle), sent_(static_cast<size_t>(ranks)) {
+  {
+    MutexLock lock(&mu_);
+    cut_.resize(static_cast<size_t>(ranks));
+  }
+  for (int r = 0; r < ranks; ++r) meshes_.push_back(std::make_unique<RankMesh>(this, r));
+}
+
+LocalMeshes::~LocalMeshes() = default;
+
+int64_t LocalMeshes::sent(int rank) const { return sent_[static_cast<size_t>(rank)]; }
+
+void LocalMeshes::Cut(int rank) {
+  MutexLock lock(&mu_);
+  cut_[static_cast<size_t>(rank)] = true;
+}
+
+}  // namespace weir
