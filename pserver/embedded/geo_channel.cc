@@ -18,6 +18,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
 #include "pserver/server/server_params.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 

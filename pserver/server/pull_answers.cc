@@ -11,6 +11,7 @@
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
 #include "pserver/protocol/handshake.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
