@@ -18,6 +18,7 @@
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/tables/sparse_table.h"
 #include "tests/testing/hand_made_job.h"
 
 namespace weir {
