@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/row_file.h"
+#include "framework/runtime/row_rule.h"
 #include "glog/logging.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 namespace {

@@ -167,6 +167,8 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
       return HandleControl(request, reply);
     case Method::kNorms:
       return HandleNorms(request, reply, handled);
+    case Method::kDeliver:
+      break;  // of another service
   }
   reply(absl::UnimplementedError(absl::StrCat("method ", static_cast<int>(method))));
 }

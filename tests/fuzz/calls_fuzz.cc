@@ -95,6 +95,8 @@ class FuzzedCalls {
         return Call<v1::ControlRequest>(Method::kControl, message);
       case Method::kNorms:
         return Call<v1::NormsRequest>(Method::kNorms, message);
+      case Method::kDeliver:
+        return;  // of another service
     }
   }
 

@@ -99,6 +99,8 @@ std::unique_ptr<google::protobuf::Message> NewMessage(Method method, bool reques
     case Method::kNorms:
       if (request) return std::make_unique<v1::NormsRequest>();
       return std::make_unique<v1::NormsReply>();
+    case Method::kDeliver:
+      break;  // of another service
   }
   return nullptr;
 }
