@@ -97,7 +97,9 @@ expect_error "--format must be text, json or html with --print=explain, got 'tex
 expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
 expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job
-expect_error "distribute.servers must be at least 1, got 0" --job=$job --print=plan --set distribute.servers=0
+expect_error "distribute.servers must be at least 0, got -1" --job=$job --print=plan --set distribute.servers=-1
+expect_error "distribute.servers 0 contradicts sync: false" --job=$job --print=plan --set distribute.servers=0 \
+  --set distribute.sync=false
 
 "$transpile" --help | grep -q -- "--trainer_id" || fail "--help"
 

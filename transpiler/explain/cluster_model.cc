@@ -110,11 +110,16 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, Programs single, Programs t
 void ClusterModel::AddStep(const StepInput* input) {
   ++steps_;
   for (Group& group : groups_) {
-    for (int t = group.first; t < group.first + (input == nullptr ? 1 : group.count); ++t) {
+    // Without input, trainers of a group differ only in which server is their own.
+    const int together = input == nullptr ? group.count : 1;
+    for (int t = group.first; t < group.first + group.count; t += together) {
       const StepRows rows = input == nullptr ? traffic_.RowsAtMost(t) : traffic_.RowsOf(t, *input);
       const std::vector<ServerFlows> flows = traffic_.Step(t, rows);
-      const double times = input == nullptr ? group.count : 1;
       for (size_t s = 0; s < flows.size(); ++s) {
+        // Traffic of a trainer with its own server stays in the process.
+        const int server = static_cast<int>(s);
+        const bool own = plan().servers_in_trainers() && server >= t && server < t + together;
+        const double times = together - (own ? 1 : 0);
         group.flows += flows[s].Times(times);
         server_flows_[s] += flows[s].Times(times);
       }
@@ -505,7 +510,10 @@ FlowSum ClusterModel::Norms() const {
   for (const v1::PlacedTable& table : plan().tables()) {
     for (size_t s = 0; s < names.size(); ++s) add(table.name(), s);
   }
-  for (const auto& rounds : names) {
+  for (size_t s = 0; s < names.size(); ++s) {
+    // Such jobs are sync, so trainer 0 brings the norms; its own server is in the same process.
+    if (plan().servers_in_trainers() && s == 0) continue;
+    const std::vector<std::set<std::string>>& rounds = names[s];
     // The call of a round delivers the norms of the round before and takes the sums of its own; the last one only
     // delivers.
     for (size_t r = 0; !rounds.empty() && r <= rounds.size(); ++r) {

@@ -1,4 +1,6 @@
-// Model of one cluster for `explain`: a plan, its programs, and sums over the steps that were added.
+// Model of one cluster for `explain`: a plan, its programs, and sums over the steps that were added. Traffic is what
+// passes between processes: with servers inside trainers (Plan.servers_in_trainers), a trainer's calls to its own
+// server are not counted.
 #ifndef WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
 #define WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_
 

@@ -94,13 +94,15 @@ struct Choice {
 
 std::vector<Choice> Choices(const v1::Distribute& now) {
   std::vector<Choice> choices;
-  const std::set<int> servers = {std::max(1, now.servers() / 2), now.servers() + 1, 2 * now.servers()};
+  const std::set<int> servers =
+      now.servers() == 0 ? std::set<int>{ServersOf(now)}
+                         : std::set<int>{std::max(1, now.servers() / 2), now.servers() + 1, 2 * now.servers()};
   for (const int n : servers) {
     if (n == now.servers()) continue;
     choices.push_back({absl::StrCat(n, n == 1 ? " server" : " servers"), absl::StrCat("distribute.servers=", n),
                        [n](v1::Distribute* d) { d->set_servers(n); }});
   }
-  if (now.servers() > 1) {
+  if (ServersOf(now) > 1) {
     for (int m = v1::Distribute::SplitMethod_MIN; m <= v1::Distribute::SplitMethod_MAX; ++m) {
       const auto method = static_cast<v1::Distribute::SplitMethod>(m);
       if (method == now.split_method() || now.has_custom_dispatcher()) continue;
@@ -198,6 +200,11 @@ class ExplainerImpl : public Explainer {
   void AddNotes(v1::Explanation* e) const {
     const v1::Distribute& distribute = job_.config.distribute();
     const v1::Train& train = job_.config.train();
+    if (model_->plan().servers_in_trainers()) {
+      e->add_note(
+          "distribute.servers is 0: server i runs inside trainer i, and the numbers count only what passes between "
+          "different trainers");
+    }
     if (train.accumulate_steps() > 1) {
       e->add_note(absl::StrCat("train.accumulate_steps: a step is ", train.accumulate_steps(),
                                " batches; rows are fetched for each, ", "gradients and parameters pass once"));

@@ -45,8 +45,9 @@ std::string Server(const v1::ProgramDesc& main, int server) {
     absl::StrAppend(&list, "  table ", table.name(), ", shards ", first, " to ", end, " of ", shards, ", ",
                     RowBytes(main, table), " bytes a row\n");
   }
-  return absl::StrCat("server ", server, ": ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ",
-                      plan.tables_size(), " tables\n", list);
+  return absl::StrCat("server ", server, plan.servers_in_trainers() ? absl::StrCat(" in trainer ", server) : "", ": ",
+                      blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ", plan.tables_size(),
+                      " tables\n", list);
 }
 
 // Traffic of a step for a parameter with row gradients that is not a table on the servers.
@@ -85,8 +86,9 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   const std::map<std::string, SparseParameter> sparse = SparseParameters(plan);
   int64_t whole = 0;
   for (const auto& [name, parameter] : sparse) whole += parameter.fetched == nullptr ? parameter.bytes : 0;
-  // One push and one pull of dense blocks, and one pull of rows, to every server.
-  const int64_t messages = plan.servers() * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
+  // One push and one pull of dense blocks, and one pull of rows, to every server in another process.
+  const int others = plan.servers() - (plan.servers_in_trainers() ? 1 : 0);
+  const int64_t messages = others * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
   absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
                   " bytes of dense gradients up per lane subtree, ", dense + whole, " bytes of dense parameters down");
   for (const auto& [name, parameter] : sparse) {
@@ -99,7 +101,9 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
                     table.name());
   }
   if (job.config.distribute().prefetch_rows()) text += ", rows a batch ahead of their use";
-  return text + "\n";
+  text += "\n";
+  if (plan.servers_in_trainers()) text += "of these bytes, a trainer's share of its own server stays in its process\n";
+  return text;
 }
 
 }  // namespace weir

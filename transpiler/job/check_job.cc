@@ -254,7 +254,7 @@ absl::Status CheckDisk(const Job& job, const Setting& at, const v1::Table& table
     return at.Error("disk.dir", "is required: the directory for rows that memory has no room for");
   // RocksDB alone takes 3 MiB before the first row.
   constexpr int64_t kLeastMb = 16;
-  const int servers = job.config.distribute().servers();
+  const int servers = ServersOf(job.config.distribute());
   if (table.disk().memory_mb() < kLeastMb * servers) {
     return at.Error("disk.memory_mb",
                     absl::StrCat("must be at least ", kLeastMb, " for each of ", servers, " servers, ",
@@ -445,14 +445,16 @@ absl::Status CheckTable(const Job& job, int i, const std::vector<v1::VarDesc>& s
   if (table.load_size() > 0 && !table.is_distributed()) {
     return at.Error("load", "is for is_distributed: true: row files hold rows by id");
   }
-  const int servers = job.config.distribute().servers();
+  const v1::Distribute& distribute = job.config.distribute();
+  const int servers = ServersOf(distribute);
   if (!IsPowerOfTwo(table.logical_shards()) || table.logical_shards() > (1 << 20)) {
     return at.Error("logical_shards",
                     absl::StrCat("must be a power of two up to 1048576, got ", table.logical_shards()));
   }
   if (table.is_distributed() && table.logical_shards() < servers) {
     return at.Error("logical_shards",
-                    absl::StrCat("must be at least distribute.servers, ", servers, ", got ", table.logical_shards()));
+                    absl::StrCat("must be at least distribute.", distribute.servers() == 0 ? "trainers" : "servers",
+                                 ", ", servers, ", got ", table.logical_shards()));
   }
   if (table.has_disk()) RETURN_IF_ERROR(CheckDisk(job, at, table));
   if (table.has_lifecycle()) RETURN_IF_ERROR(CheckLifecycle(job, at, table, schema));
@@ -536,7 +538,7 @@ absl::Status CheckSync(const Job& job, const Setting& at) {
 absl::Status CheckDistribute(const Job& job) {
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
-  RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 1));
+  RETURN_IF_ERROR(AtLeast(at, "servers", distribute.servers(), 0));
   RETURN_IF_ERROR(AtMost(at, "servers", distribute.servers(), kMaxServers));
   RETURN_IF_ERROR(AtLeast(at, "trainers", distribute.trainers(), 1));
   RETURN_IF_ERROR(AtMost(at, "trainers", distribute.trainers(), kMaxTrainers));
@@ -654,10 +656,14 @@ absl::Status CheckCluster(const Job& job) {
                       absl::StrCat("'", endpoint, "' is the address of server ", found->second, " and of server ", i));
     }
   }
-  const int servers = job.config.distribute().servers();
+  const v1::Distribute& distribute = job.config.distribute();
+  const int servers = ServersOf(distribute);
   if (cluster.pserver_size() > 0 && cluster.pserver_size() != servers) {
-    return at.Error("pserver",
-                    absl::StrCat("names ", cluster.pserver_size(), " servers; distribute.servers is ", servers));
+    const std::string found = absl::StrCat("names ", cluster.pserver_size());
+    return at.Error("pserver", distribute.servers() == 0
+                                   ? absl::StrCat(found, " trainers; distribute.trainers is ", servers,
+                                                  ", and with distribute.servers: 0 each of them serves")
+                                   : absl::StrCat(found, " servers; distribute.servers is ", servers));
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ struct Job;
 // Largest train.threads: more than any machine has cores, fewer than a process may have threads.
 inline constexpr int kMaxThreads = 1024;
 
-// Checks the job. InvalidArgument "job.textproto:12:5: distribute.servers must be at least 1, got 0" for the first
+// Checks the job. InvalidArgument "job.textproto:12:5: distribute.trainers must be at least 1, got 0" for the first
 // setting at fault.
 absl::Status CheckJob(const Job& job);
 

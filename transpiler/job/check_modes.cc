@@ -125,6 +125,14 @@ absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
   return absl::OkStatus();
 }
 
+absl::Status CheckServersInTrainers(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (distribute.servers() != 0 || distribute.sync()) return absl::OkStatus();
+  return at.Error("servers",
+                  "0 contradicts sync: false: asynchronous trainers go on when one of them dies, but with servers: 0 "
+                  "its part of the parameters dies too; set sync: true, or servers to 1 or more");
+}
+
 // Whether values that lie as `storage` on the servers lose nothing on their way.
 bool IsExact(v1::WireFormat format, v1::DType storage) {
   return (format == v1::WIRE_FLOAT16 && storage == v1::FLOAT16) ||
@@ -171,6 +179,7 @@ absl::Status CheckModes(const Job& job) {
   const Setting at(&job.config.distribute(), "distribute", &job.positions);
   RETURN_IF_ERROR(CheckAsync(job, at));
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
+  RETURN_IF_ERROR(CheckServersInTrainers(job, at));
   RETURN_IF_ERROR(CheckPrefetchRows(job, at));
   RETURN_IF_ERROR(CheckWires(job));
   return CheckBatches(job);

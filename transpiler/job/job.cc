@@ -35,4 +35,8 @@ std::map<std::string, std::vector<std::string>> RowFiles(const Job& job) {
   return files;
 }
 
+int ServersOf(const v1::Distribute& distribute) {
+  return distribute.servers() == 0 ? distribute.trainers() : distribute.servers();
+}
+
 }  // namespace weir

@@ -32,6 +32,9 @@ struct Job {
 // Returns the row files of each table (table.load), with the job's directory prepended.
 std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
 
+// Returns the number of servers: distribute.servers or, if that is 0, one for each trainer, which runs inside it.
+int ServersOf(const v1::Distribute& distribute);
+
 // Prepends the place of the field to a message that begins with a field of the job: "data.dense.column[0]: ...".
 absl::Status AtField(const Job& job, const absl::Status& error);
 

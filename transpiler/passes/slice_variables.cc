@@ -19,7 +19,8 @@ v1::Plan PlanHeader(const v1::JobConfig& config) {
   v1::Plan plan;
   plan.set_scheme_version(kSchemeVersion);
   plan.set_job(config.name());
-  plan.set_servers(config.distribute().servers());
+  plan.set_servers(ServersOf(config.distribute()));
+  if (config.distribute().servers() == 0) plan.set_servers_in_trainers(true);
   plan.set_trainers(config.distribute().trainers());
   plan.set_lanes(config.train().lanes());
   plan.set_sync(config.distribute().sync());
@@ -104,7 +105,7 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
                                                        ShapeString(Dims(*param))));
     }
     const std::vector<int64_t> counts =
-        SliceElements(Dims(*param), distribute.slice_var_up() ? distribute.servers() : 1, distribute.min_block_size());
+        SliceElements(Dims(*param), distribute.slice_var_up() ? ServersOf(distribute) : 1, distribute.min_block_size());
     const int blocks = static_cast<int>(counts.size());
     int64_t begin = 0;
     for (int i = 0; i < blocks; ++i) {

@@ -70,8 +70,10 @@ absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace) {
 
 absl::StatusOr<Programs> Transpiled::Server(int server) const {
   if (server < 0 || server >= plan().servers()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no server ", server, "; distribute.servers is ", plan().servers()));
+    const std::string count = plan().servers_in_trainers()
+                                  ? absl::StrCat("each of the ", plan().trainers(), " trainers has one")
+                                  : absl::StrCat("distribute.servers is ", plan().servers());
+    return absl::InvalidArgumentError(absl::StrCat("there is no server ", server, "; ", count));
   }
   const bool geo = job_->config.distribute().has_geo();
   ASSIGN_OR_RETURN(Programs programs,

@@ -102,6 +102,21 @@ TEST(ExplainTest, TheClusterIsTheJobs) {
   EXPECT_EQ(e.lanes(), 4);
 }
 
+TEST(ExplainTest, WhatATrainerSendsToItsOwnServerIsNoTraffic) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.servers=0"}));
+  EXPECT_EQ(e.servers(), 2);
+  EXPECT_THAT(e.note(), Contains(HasSubstr("server i runs inside trainer i")));
+  EXPECT_EQ(e.trainer(0).step().push().messages(), 1);
+  EXPECT_EQ(e.trainer(0).step().pull_blocks().messages(), 1);
+  for (int s = 0; s < 2; ++s) {
+    // The gradients of one trainer, and little more.
+    const double payload = 4.0 * static_cast<double>(e.server(s).parameters());
+    EXPECT_EQ(e.server(s).step().push().messages(), 1);
+    EXPECT_GT(e.server(s).step().push().bytes_out(), payload);
+    EXPECT_LT(e.server(s).step().push().bytes_out(), payload + 600);
+  }
+}
+
 TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
   for (const int count : {3, 5, 6, 7}) {
     for (const int lanes : {8, 16}) {

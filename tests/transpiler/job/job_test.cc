@@ -24,9 +24,12 @@ TEST(JobTest, OverridesApplyInOrderAndAreChecked) {
   const Job job = JobOf(kDeepFm, {"distribute.servers=3", "distribute.servers=5", "table[0].width=16"});
   EXPECT_EQ(job.config.distribute().servers(), 5);
   EXPECT_EQ(job.config.table(0).width(), 16);
-  const auto wrong = ParseJob(kDeepFm, "job.textproto", {"distribute.servers=0"});
+  const auto wrong = ParseJob(kDeepFm, "job.textproto", {"distribute.servers=-1"});
   EXPECT_THAT(std::string(wrong.status().message()),
-              HasSubstr("--set distribute.servers: distribute.servers must be at least 1, got 0"));
+              HasSubstr("--set distribute.servers: distribute.servers must be at least 0, got -1"));
+  const auto shards = ParseJob(kDeepFm, "job.textproto", {"distribute.servers=0", "table[0].logical_shards=1"});
+  EXPECT_THAT(std::string(shards.status().message()),
+              HasSubstr("table[0].logical_shards must be at least distribute.trainers, 2, got 1"));
 }
 
 TEST(JobTest, PathsAreRelativeToTheFile) {
@@ -268,7 +271,12 @@ INSTANTIATE_TEST_SUITE_P(
               "train.lanes must be a power of two up to 65536, or 0"},
         Wrong{"MoreTrainersThanLanes", "trainers: 2", "trainers: 9",
               "distribute.trainers is 9, more than train.lanes, 8"},
-        Wrong{"ServersZero", "servers: 2", "servers: 0", "distribute.servers must be at least 1, got 0"},
+        Wrong{"ServersNegative", "servers: 2", "servers: -1", "distribute.servers must be at least 0, got -1"},
+        Wrong{"ServersInTrainersInAsync", "servers: 2", "sync: false servers: 0",
+              "job.textproto:20:26: distribute.servers 0 contradicts sync: false"},
+        Wrong{"OtherNumberOfServingTrainers", "distribute { servers: 2",
+              "cluster { pserver: \"a:1\" } distribute { servers: 0",
+              "cluster.pserver names 1 trainers; distribute.trainers is 2, and with distribute.servers: 0 each"},
         Wrong{"TrainersZero", "trainers: 2", "trainers: 0", "distribute.trainers must be at least 1, got 0"},
         Wrong{"SmallBlocks", "trainers: 2", "trainers: 2 min_block_size: 8191",
               "job.textproto:20:37: distribute.min_block_size must be at least 8192, got 8191"},

@@ -41,6 +41,17 @@ TEST(ModesTest, APlainJobSaysNothingOfModes) {
   }
 }
 
+TEST(ModesTest, WithoutServersEveryTrainerHasOne) {
+  const Transpiled inside = TranspiledOf(JobOf(kDeepFm, {"distribute.servers=0", "distribute.trainers=3"}));
+  const Transpiled beside = TranspiledOf(JobOf(kDeepFm, {"distribute.servers=3", "distribute.trainers=3"}));
+  v1::Plan plan = beside.plan();
+  EXPECT_FALSE(plan.has_servers_in_trainers());
+  plan.set_servers_in_trainers(true);
+  EXPECT_EQ(inside.plan().SerializeAsString(), plan.SerializeAsString());
+  EXPECT_TRUE(inside.Server(2).ok());
+  EXPECT_EQ(std::string(inside.Server(3).status().message()), "there is no server 3; each of the 3 trainers has one");
+}
+
 TEST(ModesTest, BatchesOfAStepStandInTheMode) {
   const v1::TrainingMode mode =
       ModeOf(Mode({"train.accumulate_steps=4", "distribute.sync=false", "distribute.half_async={}", "train.workers=3"})
