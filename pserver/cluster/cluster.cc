@@ -56,16 +56,20 @@ class Settings {
     return OneOf(Variable("TRAINING_ROLE"), Variable("PADDLE_TRAINING_ROLE"), /*ignore_case=*/true);
   }
 
-  MaybeSourced Pservers() const {
+  absl::StatusOr<MaybeSourced> Pservers(bool in_trainers) const {
     if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
-    return Variable("PADDLE_PSERVERS_IP_PORT_LIST");
+    MaybeSourced servers = Variable("PADDLE_PSERVERS_IP_PORT_LIST");
+    if (!in_trainers) return servers;
+    return OneOf(Variable("PADDLE_TRAINER_ENDPOINTS"), std::move(servers));
   }
 
-  absl::StatusOr<MaybeSourced> OwnEndpoint() const {
+  // of_pod: whether POD_IP and PADDLE_PORT are those of this process.
+  absl::StatusOr<MaybeSourced> OwnEndpoint(bool of_pod) const {
     ASSIGN_OR_RETURN(MaybeSourced flag,
                      OneOf(Flag("current_endpoint", flags_.current_endpoint), Flag("endpoint", flags_.endpoint)));
     if (flag.has_value()) return flag;
     if (MaybeSourced variable = Variable("PADDLE_CURRENT_ENDPOINT")) return variable;
+    if (!of_pod) return MaybeSourced();
     const MaybeSourced host = Variable("POD_IP");
     const MaybeSourced port = Variable("PADDLE_PORT");
     if (!host.has_value() || !port.has_value()) return MaybeSourced();
@@ -141,10 +145,11 @@ struct ServerList {
   }
 };
 
-absl::StatusOr<ServerList> ResolveList(const Settings& settings, const v1::JobConfig& job) {
+absl::StatusOr<ServerList> ResolveList(const Settings& settings, const v1::JobConfig& job, bool in_trainers) {
   ServerList list;
   std::vector<std::string> texts;
-  if (const MaybeSourced setting = settings.Pservers()) {
+  ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Pservers(in_trainers));
+  if (setting.has_value()) {
     list.source = setting->source;
     texts = absl::StrSplit(setting->value, ',');
   } else {
@@ -199,14 +204,44 @@ absl::StatusOr<std::optional<Endpoint>> ParseOwnEndpoint(const MaybeSourced& set
   return std::optional<Endpoint>(*std::move(endpoint));
 }
 
+// Returns the place of a process in the list, by its own endpoint; nothing if one of the two is not given. `what` and
+// `id`: "server" and its index, or "trainer" and its id.
+absl::StatusOr<std::optional<int>> PlaceOfSelf(const std::string& what, const ServerList& list,
+                                               const MaybeSourced& endpoint_setting, const std::optional<Endpoint>& own,
+                                               const MaybeSourced& id_setting, std::optional<int> id) {
+  if (!own.has_value() || list.endpoints.empty()) return std::optional<int>();
+  std::optional<int> place = list.PlaceOf(*own);
+  if (own->IsWildcard() && id.has_value()) {
+    const Endpoint& listed = list.endpoints[static_cast<size_t>(*id)];
+    if (listed.port != own->port) {
+      return Invalid(endpoint_setting->source, " listens at port ", own->port, ", but ", list.source, " says that ",
+                     what, " ", *id, " is at ", listed.ToString());
+    }
+    place = id;
+  }
+  if (!place.has_value()) {
+    return Invalid(endpoint_setting->source, " is ", own->ToString(), ", which is not in ", list.source, " (",
+                   list.ToString(), ")");
+  }
+  if (id.has_value() && *id != *place) {
+    return Invalid(id_setting->source, " is ", *id, ", but ", endpoint_setting->source, " ", own->ToString(), " is ",
+                   what, " ", *place, " of ", list.source, " (", list.ToString(), ")");
+  }
+  return place;
+}
+
 // Index and endpoint of a server.
 absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
-  ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint());
+  if (job.distribute().servers() == 0) {
+    return Invalid("distribute.servers is 0: every trainer has a server inside, and no pserver takes part; start ",
+                   "trainers only, or set distribute.servers to the number of servers");
+  }
+  ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/true));
   ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
   const bool port_by_system = own.has_value() && own->port == 0;
   ServerList list;
   if (!port_by_system) {
-    ASSIGN_OR_RETURN(list, ResolveList(settings, job));
+    ASSIGN_OR_RETURN(list, ResolveList(settings, job, /*in_trainers=*/false));
   }
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
@@ -221,26 +256,7 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
     }
   }
 
-  std::optional<int> place;
-  if (own.has_value() && !list.endpoints.empty()) {
-    place = list.PlaceOf(*own);
-    if (own->IsWildcard() && id.has_value()) {
-      const Endpoint& listed = list.endpoints[*id];
-      if (listed.port != own->port) {
-        return Invalid(endpoint_setting->source, " listens at port ", own->port, ", but ", list.source,
-                       " says that server ", *id, " is at ", listed.ToString());
-      }
-      place = id;
-    }
-    if (!place.has_value()) {
-      return Invalid(endpoint_setting->source, " is ", own->ToString(), ", which is not in ", list.source, " (",
-                     list.ToString(), ")");
-    }
-    if (id.has_value() && *id != *place) {
-      return Invalid(id_setting->source, " is ", *id, ", but ", endpoint_setting->source, " ", own->ToString(),
-                     " is server ", *place, " of ", list.source, " (", list.ToString(), ")");
-    }
-  }
+  ASSIGN_OR_RETURN(const std::optional<int> place, PlaceOfSelf("server", list, endpoint_setting, own, id_setting, id));
   if (!id.has_value()) id = place;
   if (!id.has_value() && own.has_value() && config->servers == 1) id = 0;
 
@@ -264,9 +280,71 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
   return absl::OkStatus();
 }
 
+// Returns the id of a trainer, if it is given.
+absl::StatusOr<std::optional<int>> TrainerIdOf(const MaybeSourced& setting, const ClusterConfig& config) {
+  if (!setting.has_value()) return std::optional<int>();
+  ASSIGN_OR_RETURN(const int id, Number(*setting, "the id of this trainer, from 0"));
+  if (id >= config.trainers) {
+    return Invalid(setting->source, " is ", id, ", but there ", config.trainers == 1 ? "is " : "are ", config.trainers,
+                   config.trainers == 1 ? " trainer" : " trainers", ": 0 to ", config.trainers - 1);
+  }
+  return std::optional<int>(id);
+}
+
+// The number of trainers that serve: the given one, which the list must have, else the length of the list.
+absl::Status CountServingTrainers(const Settings& settings, const ServerList& list, const v1::JobConfig& job,
+                                  ClusterConfig* config) {
+  const int listed = static_cast<int>(list.endpoints.size());
+  if (listed > 0 && listed != config->trainers) {
+    ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Trainers());
+    if (setting.has_value() || job.distribute().has_trainers()) {
+      return Invalid(list.source, " lists ", listed, listed == 1 ? " trainer (" : " trainers (", list.ToString(),
+                     "), but ", setting.has_value() ? setting->source : "distribute.trainers", " is ", config->trainers,
+                     ": with distribute.servers: 0 every trainer listens, so they must be equal");
+    }
+    config->trainers = listed;
+    config->overrides.push_back(absl::StrCat("distribute.trainers=", listed));
+  }
+  config->servers = config->trainers;
+  return absl::OkStatus();
+}
+
+// Id and endpoint of a trainer that has a server inside, and where the others listen.
+absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
+  ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/true));
+  RETURN_IF_ERROR(CountServingTrainers(settings, list, job, config));
+  if (list.endpoints.empty()) {
+    if (config->role == Role::kPredict) {
+      // Prediction without a list is one process, whatever the cluster that trained.
+      config->trainer_id = 0;
+      return absl::OkStatus();
+    }
+    return Invalid("distribute.servers is 0, so every trainer listens, but where is not given: use ",
+                   "--pservers=HOST:PORT,HOST:PORT with one entry for each trainer or the variable ",
+                   "PADDLE_TRAINER_ENDPOINTS, write cluster.pserver in the job, or train in one process with ",
+                   "--role=local");
+  }
+  for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
+  ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/false));
+  ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
+  const MaybeSourced id_setting = settings.TrainerId();
+  ASSIGN_OR_RETURN(std::optional<int> id, TrainerIdOf(id_setting, *config));
+  ASSIGN_OR_RETURN(const std::optional<int> place, PlaceOfSelf("trainer", list, endpoint_setting, own, id_setting, id));
+  if (!id.has_value()) id = place;
+  if (!id.has_value() && config->trainers == 1) id = 0;
+  if (!id.has_value()) {
+    return Invalid("which of the ", config->trainers, " trainers this is is not known: give --trainer_id or the ",
+                   "variable PADDLE_TRAINER_ID, or --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT");
+  }
+  config->servers_in_trainers = true;
+  config->trainer_id = *id;
+  config->endpoint = own.has_value() ? own->ToString() : config->pservers[static_cast<size_t>(*id)];
+  return absl::OkStatus();
+}
+
 // Id of a trainer, and its servers where the role has any.
 absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
-  ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job));
+  ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/false));
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
   if (config->role == Role::kTrainer && config->pservers.empty()) {
@@ -274,8 +352,8 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
                    "PADDLE_PSERVERS_IP_PORT_LIST, write cluster.pserver in the job, or train in one process with ",
                    "--role=local");
   }
-  const MaybeSourced setting = settings.TrainerId();
-  if (!setting.has_value()) {
+  ASSIGN_OR_RETURN(const std::optional<int> id, TrainerIdOf(settings.TrainerId(), *config));
+  if (!id.has_value()) {
     // Prediction without servers is one process, whatever the cluster that trained.
     const bool alone = config->role == Role::kPredict && config->pservers.empty();
     if (config->trainers > 1 && !alone) {
@@ -285,11 +363,7 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
     config->trainer_id = 0;
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(config->trainer_id, Number(*setting, "the id of this trainer, from 0"));
-  if (config->trainer_id >= config->trainers) {
-    return Invalid(setting->source, " is ", config->trainer_id, ", but there ", config->trainers == 1 ? "is " : "are ",
-                   config->trainers, config->trainers == 1 ? " trainer" : " trainers", ": 0 to ", config->trainers - 1);
-  }
+  config->trainer_id = *id;
   return absl::OkStatus();
 }
 
@@ -360,13 +434,15 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
   if (config.role == Role::kLocal) {
     // One process owns all lanes, whatever the cluster around it looks like.
     config.trainer_id = 0;
-    config.servers = job.distribute().servers();
     config.trainers = job.distribute().trainers();
+    config.servers = job.distribute().servers() == 0 ? config.trainers : job.distribute().servers();
     return config;
   }
   RETURN_IF_ERROR(CountTrainers(settings, job, &config));
   if (config.role == Role::kPserver) {
     RETURN_IF_ERROR(ResolveServer(settings, job, &config));
+  } else if (job.distribute().servers() == 0) {
+    RETURN_IF_ERROR(ResolveServingTrainer(settings, job, &config));
   } else {
     RETURN_IF_ERROR(ResolveTrainer(settings, job, &config));
   }

@@ -11,6 +11,14 @@
 //   trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            0 of 1 trainer
 //   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS     distribute.trainers
 //
+// With distribute.servers: 0 each trainer listens, as server i inside trainer i. The list then has one entry per
+// trainer, and the other settings of a trainer are:
+//
+//   trainers' list  --pservers                       PADDLE_TRAINER_ENDPOINTS or                  cluster.pserver
+//                                                    PADDLE_PSERVERS_IP_PORT_LIST
+//   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT                      list at the trainer's
+//   id trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            place in the list
+//
 // Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE,
 // ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT takes precedence over POD_IP and PADDLE_PORT, which
 // clusters set for other uses too. PADDLE_NUM_TRAINERS is the number of nodes; Fluid runs one trainer per node, so it
@@ -71,8 +79,13 @@ struct ClusterConfig {
   // Servers by index. Empty when the process does not need it: a server that knows its index and endpoint, a role
   // without servers.
   std::vector<std::string> pservers;
-  // For role pserver: its index, and the address it listens on. Port 0: the system chooses one.
+  // True for a trainer, or a process that predicts in a cluster, that has a server inside: distribute.servers is 0.
+  // pservers[i] is then where trainer i listens.
+  bool servers_in_trainers = false;
+  // For role pserver: its index.
   int server_id = -1;
+  // For role pserver and with servers_in_trainers: the address it listens on. Port 0, for role pserver only: the system
+  // chooses one.
   std::string endpoint;
   // For all other roles.
   int trainer_id = -1;
@@ -89,9 +102,10 @@ struct ClusterConfig {
 // and predict); another role is refused.
 //
 // InvalidArgument names the setting and where it came from: an unknown role; an endpoint that is blank, a duplicate or
-// without port; a list of another length than distribute.servers; an id that is missing, not a number or out of range;
-// an endpoint that is not in the list, or is at another place than --server_id; a required setting that is missing, by
-// flag and variable.
+// without port; a list of another length than distribute.servers, or than the number of trainers if that is 0; an id
+// that is missing, not a number or out of range; an endpoint that is not in the list, or is at another place than
+// --server_id or --trainer_id; a required setting that is missing, by flag and variable; a server of a job whose
+// distribute.servers is 0.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
 // list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local

@@ -9,13 +9,15 @@
 ABSL_FLAG(std::string, role, "", "pserver, trainer, local or predict; else TRAINING_ROLE; default: the program's own");
 ABSL_FLAG(std::string, pservers, "",
           "host:port of every server in order of their index, with commas; else PADDLE_PSERVERS_IP_PORT_LIST, else "
-          "cluster.pserver of the job");
+          "cluster.pserver of the job; with distribute.servers: 0 of every trainer, else PADDLE_TRAINER_ENDPOINTS");
 ABSL_FLAG(std::string, current_endpoint, "",
-          "host:port of this server; else PADDLE_CURRENT_ENDPOINT, else POD_IP and PADDLE_PORT, else the list at "
-          "--server_id; port 0: any free one");
+          "host:port of this server, or of this trainer with distribute.servers: 0; else PADDLE_CURRENT_ENDPOINT, else "
+          "POD_IP and PADDLE_PORT (a server), else the list at --server_id or --trainer_id; port 0: any free one (a "
+          "server)");
 ABSL_FLAG(std::string, endpoint, "", "the same as --current_endpoint");
 ABSL_FLAG(std::string, server_id, "", "index of this server, from 0; default: the place of its endpoint in the list");
-ABSL_FLAG(std::string, trainer_id, "", "id of this trainer, from 0; else PADDLE_TRAINER_ID");
+ABSL_FLAG(std::string, trainer_id, "",
+          "id of this trainer, from 0; else PADDLE_TRAINER_ID, else the place of its endpoint in the list");
 ABSL_FLAG(std::string, trainers, "",
           "number of trainers; else PADDLE_TRAINERS_NUM or PADDLE_NUM_TRAINERS, else distribute.trainers of the job");
 

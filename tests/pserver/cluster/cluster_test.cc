@@ -51,7 +51,9 @@ std::string Line(const absl::StatusOr<ClusterConfig>& config) {
   if (config->role == Role::kPserver) {
     line += " " + std::to_string(config->server_id) + "/" + std::to_string(config->servers) + " at " + config->endpoint;
   } else {
-    line += " " + std::to_string(config->trainer_id) + "/" + std::to_string(config->trainers) + " to ";
+    line += " " + std::to_string(config->trainer_id) + "/" + std::to_string(config->trainers);
+    if (config->servers_in_trainers) line += " at " + config->endpoint;
+    line += " to ";
     for (const std::string& server : config->pservers) line += server + ",";
     if (!config->pservers.empty()) line.pop_back();
   }
@@ -339,6 +341,79 @@ TEST(ClusterTest, WhatIsWrongIsNamedWithItsSource) {
        "which of the 2 servers 127.0.0.1:0 is is not known: give --server_id"},
       {{"every interface without an index", Role::kPserver, {.endpoint = "0.0.0.0:6170"}, {}, kTwoInJob},
        "--endpoint is 0.0.0.0:6170, which is not in cluster.pserver"},
+  };
+  for (const Bad& c : cases) {
+    const absl::StatusOr<ClusterConfig> config = Resolve(c);
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << c.name << ": " << Line(config);
+    EXPECT_THAT(Line(config), HasSubstr(c.message)) << c.name;
+  }
+}
+
+constexpr char kServing[] = "distribute { servers: 0 trainers: 2 }";
+
+TEST(ClusterTest, WithoutServersTrainersListen) {
+  const std::vector<Good> cases = {
+      {{"by flags", Role::kTrainer, {.pservers = kTwo, .trainer_id = "1"}, {}, kServing},
+       "trainer 1/2 at 192.168.1.2:6170 to 192.168.1.1:6170,192.168.1.2:6170"},
+      {{"by Fluid's environment",
+        Role::kTrainer,
+        {},
+        {{"TRAINING_ROLE", "TRAINER"},
+         {"PADDLE_TRAINER_ENDPOINTS", kTwo},
+         {"PADDLE_CURRENT_ENDPOINT", "192.168.1.2:6170"}},
+        "distribute { servers: 0 }"},
+       "trainer 1/2 at 192.168.1.2:6170 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2"},
+      {{"by file, on every interface",
+        Role::kTrainer,
+        {.endpoint = "0.0.0.0:6170", .trainer_id = "0"},
+        // Of the pod, not of this process.
+        {{"POD_IP", "10.0.0.1"}, {"PADDLE_PORT", "1"}},
+        "cluster { pserver: \"a:6170\" pserver: \"b:6170\" } distribute { servers: 0 trainers: 2 }"},
+       "trainer 0/2 at 0.0.0.0:6170 to a:6170,b:6170"},
+      {{"in prediction too", Role::kTrainer, {.role = "predict", .pservers = kTwo, .trainer_id = "0"}, {}, kServing},
+       "predict 0/2 at 192.168.1.1:6170 to 192.168.1.1:6170,192.168.1.2:6170"},
+      {{"prediction without a list is one process", Role::kTrainer, {.role = "predict"}, {}, kServing},
+       "predict 0/2 to "},
+      {{"local", Role::kTrainer, {.role = "local"}, {}, kServing}, "local 0/2 to "},
+  };
+  for (const Good& c : cases) {
+    const absl::StatusOr<ClusterConfig> config = Resolve(c);
+    EXPECT_EQ(Line(config), c.expected) << c.name;
+    if (!config.ok()) continue;
+    EXPECT_EQ(config->servers, config->trainers) << c.name;
+    EXPECT_THAT(config->warnings, IsEmpty()) << c.name;
+  }
+}
+
+TEST(ClusterTest, WhatIsWrongWithTrainersThatListenIsNamed) {
+  const std::vector<Bad> cases = {
+      {{"a server", Role::kPserver, {.endpoint = "a:1", .server_id = "0"}, {}, kServing},
+       "distribute.servers is 0: every trainer has a server inside, and no pserver takes part; start trainers only"},
+      {{"no list", Role::kTrainer, {.trainer_id = "0"}, {}, kServing},
+       "distribute.servers is 0, so every trainer listens, but where is not given: use --pservers"},
+      {{"short list", Role::kTrainer, {.pservers = "a:1", .trainer_id = "0"}, {}, kServing},
+       "--pservers lists 1 trainer (a:1), but distribute.trainers is 2: with distribute.servers: 0 every trainer"},
+      {{"other number in the environment",
+        Role::kTrainer,
+        {.trainer_id = "0"},
+        {{"PADDLE_TRAINER_ENDPOINTS", "a:1,b:1"}, {"PADDLE_TRAINERS_NUM", "3"}},
+        kServing},
+       "PADDLE_TRAINER_ENDPOINTS lists 2 trainers (a:1,b:1), but PADDLE_TRAINERS_NUM is 3"},
+      {{"two lists",
+        Role::kTrainer,
+        {.trainer_id = "0"},
+        {{"PADDLE_TRAINER_ENDPOINTS", "a:1,b:1"}, {"PADDLE_PSERVERS_IP_PORT_LIST", "c:1,d:1"}},
+        kServing},
+       "PADDLE_TRAINER_ENDPOINTS is a:1,b:1 but PADDLE_PSERVERS_IP_PORT_LIST is c:1,d:1: give one of them"},
+      {{"id and place differ",
+        Role::kTrainer,
+        {.pservers = kTwo, .current_endpoint = "192.168.1.2:6170", .trainer_id = "0"},
+        {},
+        kServing},
+       "--trainer_id is 0, but --current_endpoint 192.168.1.2:6170 is trainer 1 of --pservers"},
+      {{"neither id nor place", Role::kTrainer, {.pservers = kTwo}, {}, kServing},
+       "which of the 2 trainers this is is not known: give --trainer_id or the variable PADDLE_TRAINER_ID, or "
+       "--current_endpoint"},
   };
   for (const Bad& c : cases) {
     const absl::StatusOr<ClusterConfig> config = Resolve(c);
