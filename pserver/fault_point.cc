@@ -88,6 +88,7 @@ class FaultyCore : public ServerCore {
   }
   void Tick() override { core_->Tick(); }
   void RequestStop() override { core_->RequestStop(); }
+  void ReportFailure(const absl::Status& status) override { core_->ReportFailure(status); }
   bool Finished() override { return core_->Finished(); }
   absl::Status JobStatus() override { return core_->JobStatus(); }
   int64_t Version() override { return core_->Version(); }

@@ -210,6 +210,16 @@ void ServerCoreImpl::RequestStop() {
   roster_->RequestStop();
 }
 
+void ServerCoreImpl::ReportFailure(const absl::Status& status) {
+  CHECK(!status.ok());
+  Actions actions;
+  {
+    MutexLock lock(&mu_);
+    Fail(status, &actions);
+  }
+  RunAll(&actions);
+}
+
 bool ServerCoreImpl::Finished() {
   MutexLock lock(&mu_);
   return roster_->Finished(options_.clock->Now());

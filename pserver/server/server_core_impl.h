@@ -59,6 +59,7 @@ class ServerCoreImpl : public ServerCore {
   void Handle(Method method, const Slices& request, ReplyCallback reply) override;
   void Tick() override;
   void RequestStop() override;
+  void ReportFailure(const absl::Status& status) override;
   bool Finished() override;
   absl::Status JobStatus() override;
   int64_t Version() override;

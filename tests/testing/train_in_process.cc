@@ -13,6 +13,7 @@
 #include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
 #include "pserver/embedded/in_process.h"
+#include "pserver/embedded/own_server.h"
 #include "tests/testing/printed_lines.h"
 #include "trainer/predict.h"
 #include "transpiler/job/load_job.h"
@@ -77,9 +78,12 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   ASSIGN_OR_RETURN(const Job job, ParseJob(run.job_text, run.directory + "/job.textproto", overrides));
   ASSIGN_OR_RETURN(Programs programs, TrainerPrograms(job, run.trainer_programs.main, run.trainer_programs.startup));
   if (run.edit) run.edit(-1, &programs);
-  ThreadPool pool("servers", run.threads - 1);
-  std::vector<ServerOptions> options(run.servers);
-  for (int i = 0; i < run.servers; ++i) {
+  const bool inside = run.servers == 0;
+  const int count = inside ? run.trainers : run.servers;
+  // Calls of a trainer to its own server run on a worker.
+  ThreadPool pool("servers", std::max(inside ? 1 : 0, run.threads - 1));
+  std::vector<ServerOptions> options(count);
+  for (int i = 0; i < count; ++i) {
     const auto files = run.server_programs.find(i);
     ASSIGN_OR_RETURN(Programs server, files == run.server_programs.end()
                                           ? ServerPrograms(job, i, "", "")
@@ -105,13 +109,18 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   }
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,
                    InProcessServers::Create(std::move(options), /*tick_thread=*/true,
-                                            /*check_payloads=*/run.between != nullptr));
+                                            /*check_payloads=*/inside || run.between != nullptr));
   std::vector<absl::Status> ends(run.trainers);
-  std::vector<std::unique_ptr<Transport>> between(run.trainers);
+  std::vector<std::unique_ptr<Transport>> between(run.trainers), with_own(run.trainers);
   std::vector<std::thread> threads;
   for (int id = 0; id < run.trainers; ++id) {
     if (run.between) between[id] = run.between(id, servers.get());
     Transport* transport = between[id] != nullptr ? between[id].get() : servers.get();
+    if (inside) {
+      with_own[id] =
+          MakeOwnServerTransport({.own = id, .core = &servers->server(id), .others = transport, .pool = &pool});
+      transport = with_own[id].get();
+    }
     threads.emplace_back([&, id, transport] {
       ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, work);
       if (id != 0 || !run.replace_trainer_0 || ends[id].ok()) return;
@@ -126,11 +135,11 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   if (run.trainer_ends != nullptr) *run.trainer_ends = ends;
   if (run.server_ends != nullptr) {
     run.server_ends->clear();
-    for (int i = 0; i < run.servers; ++i) run.server_ends->push_back(servers->server(i).JobStatus());
+    for (int i = 0; i < count; ++i) run.server_ends->push_back(servers->server(i).JobStatus());
   }
   for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
   ClusterRun result{.plan = programs.main.plan()};
-  for (int i = 0; i < run.servers; ++i) {
+  for (int i = 0; i < count; ++i) {
     std::map<std::string, int64_t>& counters = result.server_counters.emplace_back();
     for (const Counters::Entry& entry : servers->server(i).counters().Snapshot()) counters[entry.name] = entry.value;
   }

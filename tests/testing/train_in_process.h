@@ -34,6 +34,7 @@ struct InProcessRun {
   std::string directory;
   // Overrides as for --set.
   std::vector<std::string> overrides;
+  // 0: a server in each trainer, which calls its own without a transport (pserver/embedded/own_server.h).
   int servers = 1;
   int trainers = 1;
   // Number of threads of each trainer, and of the servers together.
@@ -53,10 +54,10 @@ struct InProcessRun {
   // trainers have ended, by server.
   std::vector<std::string>* outputs = nullptr;
   std::vector<absl::Status>* server_ends = nullptr;
-  // If trainer 0 ends with an error, another process takes its place as soon as servers let it.
+  // If trainer 0 ends with an error, another process takes its place as soon as servers let it. Not with servers = 0.
   bool replace_trainer_0 = false;
-  // Makes a transport between a client and the servers; empty: none. Called again for the process that takes the place
-  // of trainer 0. The run owns the results.
+  // Makes a transport between a client and the servers that are not its own; empty: none. Called again for the process
+  // that takes the place of trainer 0. The run owns the results.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
   // With checkpoint.per_host: returns each process's own directory; the trainers' has server -1. Empty: checkpoint.dir
   // for all.

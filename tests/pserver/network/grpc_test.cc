@@ -83,6 +83,7 @@ class ScriptedCore : public ServerCore {
   }
   void Tick() override {}
   void RequestStop() override {}
+  void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }
   absl::Status JobStatus() override { return absl::OkStatus(); }
   int64_t Version() override { return 0; }

@@ -40,6 +40,7 @@ class EchoCore : public ServerCore {
   void Handle(Method, const Slices& request, ReplyCallback reply) override { reply(request); }
   void Tick() override {}
   void RequestStop() override {}
+  void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }
   absl::Status JobStatus() override { return absl::OkStatus(); }
   int64_t Version() override { return 0; }

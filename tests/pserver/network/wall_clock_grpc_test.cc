@@ -19,6 +19,7 @@ class AnsweringCore : public ServerCore {
   void Handle(Method, const Slices&, ReplyCallback reply) override { reply(Slices{Slice::Own("here")}); }
   void Tick() override {}
   void RequestStop() override {}
+  void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }
   absl::Status JobStatus() override { return absl::OkStatus(); }
   int64_t Version() override { return 0; }
