@@ -8,10 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/clock.h"
-#include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
@@ -23,17 +20,12 @@
 #include "pserver/cluster/cluster.h"
 #include "pserver/cluster/cluster_flags.h"
 #include "pserver/cluster/job_program.h"
-#include "pserver/fault_point.h"
-#include "pserver/network/grpc_server.h"
-#include "pserver/server/server_core.h"
+#include "pserver/job_server.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
-#include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
-ABSL_FLAG(int64_t, pending_rows_mb, 1024,
-          "MiB of rows that one trainer's pushes of a step may take here, beside 64 KiB for each example");
 
 namespace weir {
 namespace {
@@ -46,11 +38,7 @@ constexpr char kUsage[] =
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost, 4 damaged data.\n";
 
-// Interval of checking waits and deadlines; a small part of every deadline.
-constexpr absl::Duration kTick = absl::Milliseconds(100);
-// Time for last answers to be sent when the job is over.
-constexpr absl::Duration kGrace = absl::Seconds(2);
-// Time for the network to shut down after that. gRPC never finishes if it lacks threads or memory.
+// Limit for the network to shut down after JobServer::kGrace. gRPC never finishes if it lacks threads or memory.
 constexpr absl::Duration kEnd = absl::Seconds(10);
 
 // State of one run. Members are destroyed in reverse order, as they depend on those above them.
@@ -58,8 +46,7 @@ struct Runtime {
   Job job;
   ClusterConfig cluster;
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<ServerCore> core;
-  std::unique_ptr<GrpcServer> server;
+  std::unique_ptr<JobServer> server;
 };
 
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
@@ -76,7 +63,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   return absl::OkStatus();
 }
 
-absl::Status MakeCore(Runtime* r) {
+absl::Status Listen(Runtime* r) {
   const v1::JobConfig& config = r->job.config;
   RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic()));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), config));
@@ -84,44 +71,12 @@ absl::Status MakeCore(Runtime* r) {
   const int id = r->cluster.server_id;
   ASSIGN_OR_RETURN(Programs programs,
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
-  PlaceTablesOnDisk(r->job, &programs.main);
-  const std::string plan_text = PlanText(r->job, programs.main.plan());
-  const std::string& checkpoint_dir = config.checkpoint().dir();
-  const int64_t pending_rows_mb = absl::GetFlag(FLAGS_pending_rows_mb);
-  if (pending_rows_mb < 0 || pending_rows_mb > int64_t{1} << 30) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--pending_rows_mb=", pending_rows_mb, "; it is 0 to ", int64_t{1} << 30));
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core,
-                   ServerCore::Create({.server_id = id,
-                                       .main = std::move(programs.main),
-                                       .startup = std::move(programs.startup),
-                                       .job_name = config.name(),
-                                       .plan_text = plan_text,
-                                       .sync = config.distribute().sync(),
-                                       .reproducible = config.distribute().reproducible(),
-                                       .deadlines = config.deadlines(),
-                                       .checkpoint_dir = checkpoint_dir.empty() ? "" : r->job.Path(checkpoint_dir),
-                                       .row_files = RowFiles(r->job),
-                                       .process = ProcessName(),
-                                       .arithmetic = std::string(ResolvedArithmetic()),
-                                       .clock = Clock::Real(),
-                                       .pool = r->pool.get(),
-                                       .pending_row_bytes = static_cast<size_t>(pending_rows_mb) << 20}));
-  ASSIGN_OR_RETURN(r->core, WithFaultPoint(std::move(core), id));
-  return absl::OkStatus();
-}
-
-absl::Status Listen(Runtime* r) {
-  // Each trainer has two TCP connections and one through the socket. 32 more serve checkpoints and gRPC itself.
-  const int trainers = r->job.config.distribute().trainers();
-  RETURN_IF_ERROR(WantDescriptors(3 * trainers + 32,
-                                  absl::StrCat("3 connections of each of ", trainers, " trainers and 32 files")));
-  ASSIGN_OR_RETURN(r->server, GrpcServer::Start({.endpoint = r->cluster.endpoint, .core = r->core.get()}));
+  ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->pool.get()));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), r->cluster.endpoint));
   if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
   }
-  std::printf("ready server=%d endpoint=%s\n", r->cluster.server_id, r->server->endpoint().c_str());
+  std::printf("ready server=%d endpoint=%s\n", id, r->server->endpoint().c_str());
   std::fflush(stdout);
   return absl::OkStatus();
 }
@@ -130,24 +85,21 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   Runtime r;
   RETURN_IF_ERROR(ReadJob(overrides, &r));
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("server ", r.cluster.server_id)));
-  RETURN_IF_ERROR(MakeCore(&r));
   RETURN_IF_ERROR(Listen(&r));
-  signals->OnStop([core = r.core.get()] { core->RequestStop(); });
-  while (!r.core->Finished()) {
-    r.core->Tick();
-    absl::SleepFor(kTick);
-  }
+  ServerCore* const core = r.server->core();
+  signals->OnStop([core] { core->RequestStop(); });
+  r.server->AwaitFinished();
   signals->OnStop({});
   std::fputs(profile.Finish().c_str(), stdout);
   std::fflush(stdout);
-  absl::Status status = r.core->JobStatus();
-  signals->EndWithin(kGrace + kEnd, ExitCodeOf(status),
+  absl::Status status = core->JobStatus();
+  const absl::Duration end = JobServer::kGrace + kEnd;
+  signals->EndWithin(end, ExitCodeOf(status),
                      absl::StrCat("pserver: ", status.message(), status.ok() ? "" : "; ",
-                                  "the network has not shut down within ", absl::FormatDuration(kGrace + kEnd)));
-  r.server->Shutdown(kGrace);
+                                  "the network has not shut down within ", absl::FormatDuration(end)));
+  r.server->Shutdown();
   // Freeing large tables may take longer than the network's deadline.
   signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
-  LOG(INFO) << "counters: " << r.core->counters().ToString();
   return status;
 }
 

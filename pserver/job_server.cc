@@ -1,0 +1,98 @@
+#include "pserver/job_server.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "ops/arithmetic.h"
+#include "pserver/cluster/job_program.h"
+#include "pserver/fault_point.h"
+#include "transpiler/job/job.h"
+#include "transpiler/split/process_programs.h"
+#include "transpiler/split/transpile.h"
+
+ABSL_FLAG(int64_t, pending_rows_mb, 1024,
+          "MiB of rows that one trainer's pushes of a step may take in a server, beside 64 KiB for each example");
+
+namespace weir {
+namespace {
+
+// Interval of checking waits and deadlines; a small part of every deadline.
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+}  // namespace
+
+absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Programs programs, ThreadPool* pool) {
+  const int64_t pending_rows_mb = absl::GetFlag(FLAGS_pending_rows_mb);
+  if (pending_rows_mb < 0 || pending_rows_mb > int64_t{1} << 30) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--pending_rows_mb=", pending_rows_mb, "; it is 0 to ", int64_t{1} << 30));
+  }
+  PlaceTablesOnDisk(job, &programs.main);
+  const v1::JobConfig& config = job.config;
+  std::string plan_text = PlanText(job, programs.main.plan());
+  return ServerOptions{.server_id = server,
+                       .main = std::move(programs.main),
+                       .startup = std::move(programs.startup),
+                       .job_name = config.name(),
+                       .plan_text = std::move(plan_text),
+                       .sync = config.distribute().sync(),
+                       .reproducible = config.distribute().reproducible(),
+                       .deadlines = config.deadlines(),
+                       .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
+                       .row_files = RowFiles(job),
+                       .process = ProcessName(),
+                       .arithmetic = std::string(ResolvedArithmetic()),
+                       .clock = Clock::Real(),
+                       .pool = pool,
+                       .pending_row_bytes = static_cast<size_t>(pending_rows_mb) << 20};
+}
+
+absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions options, const std::string& endpoint) {
+  // Each trainer has two TCP connections and one through the socket. 32 more serve checkpoints and gRPC itself.
+  const int trainers = options.main.plan().trainers();
+  const int id = options.server_id;
+  ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> made, ServerCore::Create(std::move(options)));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core, WithFaultPoint(std::move(made), id));
+  RETURN_IF_ERROR(WantDescriptors(3 * trainers + 32,
+                                  absl::StrCat("3 connections of each of ", trainers, " trainers and 32 files")));
+  std::unique_ptr<JobServer> server(new JobServer(std::move(core)));
+  ASSIGN_OR_RETURN(server->network_, GrpcServer::Start({.endpoint = endpoint, .core = server->core()}));
+  server->ticks_ = StartThread("weir-tick", [server = server.get()] { server->Tick(); });
+  return server;
+}
+
+JobServer::~JobServer() {
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    changed_.SignalAll();
+  }
+  if (ticks_.joinable()) ticks_.join();
+}
+
+void JobServer::Tick() {
+  while (!core_->Finished()) {
+    core_->Tick();
+    MutexLock lock(&mu_);
+    if (!stop_) changed_.WaitWithTimeout(&mu_, kTick);
+    if (stop_) return;
+  }
+}
+
+void JobServer::AwaitFinished() {
+  if (ticks_.joinable()) ticks_.join();
+}
+
+void JobServer::Shutdown() {
+  network_->Shutdown(kGrace);
+  LOG(INFO) << "counters: " << core_->counters().ToString();
+}
+
+}  // namespace weir

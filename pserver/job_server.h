@@ -1,0 +1,65 @@
+// One server of a job, as the programs pserver and trainer run it: its core with the job's settings, the network front,
+// and the thread that lets time pass in it. Linking this target defines the flags of a server. For main files.
+#ifndef WEIR_PSERVER_JOB_SERVER_H_
+#define WEIR_PSERVER_JOB_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/base/mutex.h"
+#include "framework/base/thread_pool.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/server/server_core.h"
+#include "transpiler/base/programs.h"
+
+namespace weir {
+
+struct Job;
+
+// Returns the options of a server of the job that runs `programs` (transpiler/split/process_programs.h). Tables with
+// `disk` lie where the job says. `pool` is borrowed and must outlive the server. InvalidArgument if a flag is out of
+// its range.
+absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Programs programs, ThreadPool* pool);
+
+class JobServer {
+ public:
+  // Time for last answers to be sent when the job is over.
+  static constexpr absl::Duration kGrace = absl::Seconds(2);
+
+  // Creates the core, with the fault point that the environment plants in it (pserver/fault_point.h), and listens at
+  // `endpoint`: the server is ready when Start returns. Errors are those of ServerCore::Create and GrpcServer::Start;
+  // ResourceExhausted if the process may not open enough connections.
+  static absl::StatusOr<std::unique_ptr<JobServer>> Start(ServerOptions options, const std::string& endpoint);
+  ~JobServer();
+  JobServer(const JobServer&) = delete;
+  JobServer& operator=(const JobServer&) = delete;
+
+  ServerCore* core() { return core_.get(); }
+  // Returns the address with the port in use.
+  const std::string& endpoint() const { return network_->endpoint(); }
+
+  // Returns when ServerCore::Finished is true: every trainer is done, or has been told that the job has failed. The
+  // core's deadlines bound the time. Call it on one thread.
+  void AwaitFinished();
+  // Gives answers on their way kGrace to leave, and stops listening. Call it after AwaitFinished.
+  void Shutdown();
+
+ private:
+  explicit JobServer(std::unique_ptr<ServerCore> core) : core_(std::move(core)) {}
+  // Ticks until the core is finished, or until the destructor.
+  void Tick();
+
+  const std::unique_ptr<ServerCore> core_;
+  std::unique_ptr<GrpcServer> network_;  // constant after Start
+  Mutex mu_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread ticks_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_JOB_SERVER_H_
