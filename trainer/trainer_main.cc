@@ -35,7 +35,9 @@
 #include "pserver/cluster/cluster_flags.h"
 #include "pserver/cluster/job_program.h"
 #include "pserver/embedded/in_process.h"
+#include "pserver/embedded/own_server.h"
 #include "pserver/fault_point.h"
+#include "pserver/job_server.h"
 #include "pserver/network/grpc_transport.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
@@ -49,6 +51,9 @@ ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses th
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
+ABSL_FLAG(std::string, server_program, "",
+          "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
+ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
 namespace weir {
@@ -61,6 +66,10 @@ constexpr char kUsage[] =
     "trainer --job=FILE [--role=trainer] --trainer_id=N --pservers=H:P,H:P   one trainer of a cluster\n"
     "trainer --job=FILE --role=local                                         the whole job in this process\n"
     "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
+    "\n"
+    "With distribute.servers: 0 --pservers has the address of every trainer, where it serves its part of the "
+    "parameters\n"
+    "to the others until all are done.\n"
     "\n"
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
@@ -75,6 +84,10 @@ struct Runtime {
   Programs programs;
   std::string plan_text;
   std::unique_ptr<ThreadPool> pool;
+  // Set with ClusterConfig::servers_in_trainers: the server in this process and its threads, and the way to the others.
+  std::unique_ptr<ThreadPool> server_pool;
+  std::unique_ptr<JobServer> server;
+  std::unique_ptr<Transport> network;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Client> client;
   ProfileRun profile;
@@ -127,7 +140,9 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
     if (std::filesystem::path(dir).filename().string().starts_with("step-"))
       dir = std::filesystem::path(dir).parent_path();
-    if (IsEmbedded(r->cluster)) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
+    if (IsEmbedded(r->cluster) || r->cluster.servers_in_trainers) {
+      all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
+    }
   }
   ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
@@ -158,26 +173,10 @@ absl::Status OpenDevice(Runtime* r) {
 }
 
 // Makes the one server of a job in this process.
-absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, const std::string& plan_text,
-                                                          ThreadPool* pool) {
-  ASSIGN_OR_RETURN(Programs server, ServerPrograms(job, 0, "", ""));
-  PlaceTablesOnDisk(job, &server.main);
-  const v1::JobConfig& config = job.config;
+absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, ThreadPool* pool) {
+  ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, 0, "", ""));
   std::vector<ServerOptions> servers(1);
-  servers[0] = {.server_id = 0,
-                .main = std::move(server.main),
-                .startup = std::move(server.startup),
-                .job_name = config.name(),
-                .plan_text = plan_text,
-                .sync = config.distribute().sync(),
-                .reproducible = config.distribute().reproducible(),
-                .deadlines = config.deadlines(),
-                .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
-                .row_files = RowFiles(job),
-                .process = ProcessName(),
-                .arithmetic = ResolvedArithmetic(),
-                .clock = Clock::Real(),
-                .pool = pool};
+  ASSIGN_OR_RETURN(servers[0], JobServerOptions(job, 0, std::move(programs), pool));
   return InProcessServers::Create(std::move(servers), /*tick_thread=*/true);
 }
 
@@ -189,8 +188,38 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster,
   const int files = lanes + 32;
   RETURN_IF_ERROR(WantDescriptors(
       3 * servers + files, absl::StrCat("3 connections to each of ", servers, " servers and ", files, " files")));
-  ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, MakeGrpcTransport({.endpoints = cluster.pservers}));
-  return WithFaultPoint(std::move(network), cluster.trainer_id);
+  return MakeGrpcTransport({.endpoints = cluster.pservers, .servers_in_trainers = cluster.servers_in_trainers});
+}
+
+// Starts the server in this trainer. It has threads of its own, so that it answers others while lanes compute.
+absl::Status StartOwnServer(int threads, Runtime* r) {
+  const int id = r->cluster.trainer_id;
+  r->server_pool = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
+  ASSIGN_OR_RETURN(Programs programs, ServerPrograms(r->job, id, absl::GetFlag(FLAGS_server_program),
+                                                     absl::GetFlag(FLAGS_server_startup_program)));
+  ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->server_pool.get()));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), r->cluster.endpoint));
+  LOG(INFO) << "server " << id << " is in this process and listens at " << r->server->endpoint();
+  return absl::OkStatus();
+}
+
+// Makes the way to the servers of the job, wherever they are.
+absl::Status ReachServers(int threads, Runtime* r) {
+  if (IsEmbedded(r->cluster)) {
+    ASSIGN_OR_RETURN(r->transport, EmbeddedServer(r->job, r->pool.get()));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(r->cluster, r->job.config.train().lanes()));
+  if (r->cluster.servers_in_trainers) {
+    RETURN_IF_ERROR(StartOwnServer(threads, r));
+    r->network = std::move(transport);
+    transport = MakeOwnServerTransport({.own = r->cluster.trainer_id,
+                                        .core = r->server->core(),
+                                        .others = r->network.get(),
+                                        .pool = r->server_pool.get()});
+  }
+  ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(transport), r->cluster.trainer_id));
+  return absl::OkStatus();
 }
 
 absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
@@ -204,8 +233,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   ASSIGN_OR_RETURN(r->programs,
                    TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
-  ASSIGN_OR_RETURN(r->transport, IsEmbedded(r->cluster) ? EmbeddedServer(r->job, r->plan_text, r->pool.get())
-                                                        : Connect(r->cluster, train.lanes()));
+  RETURN_IF_ERROR(ReachServers(threads, r));
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client,
                    Client::Create({.plan = r->programs.main.plan(),
@@ -257,11 +285,32 @@ absl::Status Work(Runtime* r, std::string* last_line) {
   return absl::OkStatus();
 }
 
+// Asks for the end of the job at a common border.
+void RequestStop(const Runtime& r) {
+  r.client->RequestStop();
+  // Trainers that have not joined are not waited for.
+  if (r.server != nullptr) r.server->core()->RequestStop();
+}
+
+// Serves the other trainers when this one has ended with `status`, until they are done too or know that the job has
+// failed. Returns the error of the process.
+absl::Status ServeToTheEnd(const absl::Status& status, Runtime* r, StopSignals* signals) {
+  ServerCore* const core = r->server->core();
+  signals->OnStop([core] { core->RequestStop(); });
+  // A trainer that some server has not let in has no voice in the job, but its own server goes with it.
+  if (!status.ok()) {
+    core->ReportFailure(
+        absl::Status(status.code(), absl::StrCat("trainer ", r->cluster.trainer_id, ": ", status.message())));
+  }
+  r->server->AwaitFinished();
+  return status.ok() ? core->JobStatus() : status;
+}
+
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime runtime;
   RETURN_IF_ERROR(Prepare(overrides, &runtime));
   ASSIGN_OR_RETURN(runtime.profile, ProfileRun::Start(absl::StrCat("trainer ", runtime.cluster.trainer_id)));
-  signals->OnStop([client = runtime.client.get()] { client->RequestStop(); });
+  signals->OnStop([&runtime] { RequestStop(runtime); });
   std::string last_line;
   absl::Status status = runtime.client->Join();
   if (status.ok()) {
@@ -277,6 +326,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
       if (!job.ok()) status = job;
     }
   }
+  if (runtime.server != nullptr) status = ServeToTheEnd(status, &runtime, signals);
   signals->OnStop({});
   // A failed run prints it too, as other processes may have been the cause.
   std::fputs(runtime.profile.Finish().c_str(), stdout);
@@ -285,6 +335,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
                        absl::StrCat("trainer: ", status.message(), status.ok() ? "" : "; ",
                                     "the network has not shut down within ", absl::FormatDuration(kEnd)));
   }
+  if (runtime.server != nullptr) runtime.server->Shutdown();
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());
   std::fflush(stdout);

@@ -53,7 +53,9 @@ bool IsBulk(Method method) { return method == Method::kPush || method == Method:
 class GrpcTransport : public Transport {
  public:
   explicit GrpcTransport(GrpcTransportOptions options)
-      : endpoints_(std::move(options.endpoints)), unix_sockets_(options.unix_sockets) {
+      : endpoints_(std::move(options.endpoints)),
+        unix_sockets_(options.unix_sockets),
+        servers_in_trainers_(options.servers_in_trainers) {
     KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {
       servers_.push_back(std::make_unique<Server>());
@@ -96,7 +98,8 @@ class GrpcTransport : public Transport {
   }
 
   std::string Describe(int server) const override {
-    return absl::StrCat("server ", server, " at ", endpoints_[static_cast<size_t>(server)]);
+    return absl::StrCat("server ", server, servers_in_trainers_ ? absl::StrCat(" in trainer ", server) : "", " at ",
+                        endpoints_[static_cast<size_t>(server)]);
   }
   int servers() const override { return static_cast<int>(endpoints_.size()); }
 
@@ -185,7 +188,7 @@ class GrpcTransport : public Transport {
   }
 
   const std::vector<std::string> endpoints_;
-  const bool unix_sockets_;
+  const bool unix_sockets_, servers_in_trainers_;
   std::vector<std::unique_ptr<Server>> servers_;  // constant after construction except for guarded members
   Mutex mu_;
   CondVar none_left_;

@@ -20,6 +20,8 @@ struct GrpcTransportOptions {
   bool unix_sockets = true;
   // Unix-domain sockets that are known without a Join, by server; "": none. May be empty.
   std::vector<std::string> sockets = {};
+  // Server i runs inside trainer i; messages name both.
+  bool servers_in_trainers = false;
 };
 
 // Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull and
