@@ -26,7 +26,8 @@
 #include "tools/launcher.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
-ABSL_FLAG(int, servers, -1, "parameter servers to start; default: distribute.servers of the job");
+ABSL_FLAG(int, servers, -1,
+          "parameter servers to start; 0: every trainer has one inside; default: distribute.servers of the job");
 ABSL_FLAG(int, trainers, -1, "trainers to start; default: distribute.trainers of the job");
 ABSL_FLAG(std::string, log_dir, "./mylog", "directory for one log file per process; created if missing");
 ABSL_FLAG(std::string, bin_dir, "", "where the programs pserver and trainer are; default: beside launch");
@@ -85,12 +86,12 @@ absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
 }
 
 // Returns the number in the flag, else that in the job.
-absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job) {
+absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job, int least) {
   const int count = flag >= 0 ? flag : in_job.value_or(0);
   if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
-  if (count < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", what, "=", count, ": at least 1 is needed; to train in one process use trainer --role=local"));
+  if (count < least) {
+    return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at least ", least,
+                                                   " is needed; to train in one process use trainer --role=local"));
   }
   // More processes exhaust the ports and descriptors of one machine.
   constexpr int kMost = 256;
@@ -164,9 +165,12 @@ std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n
 
 // Servers wait while trainers compute and vice versa, so each kind may use all cores.
 void DivideThreads(LaunchOptions* options) {
-  const std::string cluster =
-      absl::StrCat("launch: ", Count(options->servers, "server"), " and ", Count(options->trainers, "trainer"), " on ",
-                   Count(UsableCores(), "core"), ", ");
+  const std::string trainers = Count(options->trainers, "trainer");
+  const std::string cluster = absl::StrCat(
+      "launch: ",
+      options->servers == 0 ? absl::StrCat(trainers, options->trainers == 1 ? "" : ", each", " with a server")
+                            : absl::StrCat(Count(options->servers, "server"), " and ", trainers),
+      " on ", Count(UsableCores(), "core"), ", ");
   for (const std::string& override : options->overrides) {
     if (override.starts_with("train.threads")) {
       std::fprintf(stderr, "%sthreads by --set %s; logs in %s\n", cluster.c_str(), override.c_str(),
@@ -174,8 +178,13 @@ void DivideThreads(LaunchOptions* options) {
       return;
     }
   }
-  options->server_threads = std::max(1, UsableCores() / options->servers);
   options->trainer_threads = std::max(1, UsableCores() / options->trainers);
+  if (options->servers == 0) {
+    std::fprintf(stderr, "%s%s a trainer; logs in %s\n", cluster.c_str(),
+                 Count(options->trainer_threads, "thread").c_str(), options->log_dir.c_str());
+    return;
+  }
+  options->server_threads = std::max(1, UsableCores() / options->servers);
   std::fprintf(stderr, "%s%s a server, %s a trainer; logs in %s\n", cluster.c_str(),
                Count(options->server_threads, "thread").c_str(), Count(options->trainer_threads, "thread").c_str(),
                options->log_dir.c_str());
@@ -199,14 +208,16 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
     options.slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
     options.connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
   }
-  ASSIGN_OR_RETURN(options.servers, CountOf("servers", absl::GetFlag(FLAGS_servers), servers));
-  ASSIGN_OR_RETURN(options.trainers, CountOf("trainers", absl::GetFlag(FLAGS_trainers), trainers));
+  ASSIGN_OR_RETURN(options.servers, CountOf("servers", absl::GetFlag(FLAGS_servers), servers, /*least=*/0));
+  ASSIGN_OR_RETURN(options.trainers, CountOf("trainers", absl::GetFlag(FLAGS_trainers), trainers, /*least=*/1));
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", options.servers));
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", options.trainers));
   if (const std::string dir = DirectoryToScoreWith(options.trainer_arguments); !dir.empty()) {
     options.overrides.push_back(absl::StrCat("checkpoint.dir=\"", absl::CEscape(dir), "\""));
   }
-  ASSIGN_OR_RETURN(options.pserver, FindProgram("pserver"));
+  if (options.servers > 0) {
+    ASSIGN_OR_RETURN(options.pserver, FindProgram("pserver"));
+  }
   ASSIGN_OR_RETURN(options.trainer, FindProgram("trainer"));
   return options;
 }

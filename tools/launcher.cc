@@ -32,6 +32,7 @@
 #include "glog/logging.h"
 #include "tools/child_process.h"
 #include "tools/console.h"
+#include "tools/reserved_ports.h"
 
 namespace weir {
 namespace {
@@ -104,6 +105,8 @@ class Launcher {
   int signals_ = -1;
   int log_dir_lock_ = -1;
   std::vector<Member> children_;
+  // Where trainers listen, without servers.
+  ReservedPorts trainer_ports_;
   bool training_ = false;
   std::string done_line_;
   int done_by_ = -1;
@@ -176,8 +179,9 @@ absl::Status Launcher::Start(Kind kind, int id, std::vector<std::string> command
   const bool server = kind == Kind::kServer;
   const std::string name = absl::StrCat(server ? "pserver." : "trainer.", id);
   // A cluster's own scripts may have set these for another cluster.
-  for (const char* variable : {"PADDLE_TRAINING_ROLE", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ID",
-                               "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "LOCAL_RANK"}) {
+  for (const char* variable :
+       {"PADDLE_TRAINING_ROLE", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ID", "PADDLE_TRAINER_ENDPOINTS",
+        "PADDLE_CURRENT_ENDPOINT", "POD_IP", "PADDLE_PORT", "LOCAL_RANK"}) {
     environment.try_emplace(variable, std::nullopt);
   }
   if (!options_.profile.empty()) {
@@ -221,15 +225,23 @@ absl::Status Launcher::StartServers() {
 }
 
 absl::Status Launcher::StartTrainers() {
-  const std::string pservers =
-      absl::StrJoin(children_, ",", [](std::string* out, const Member& member) { out->append(member.endpoint); });
+  std::vector<std::string> endpoints;
+  for (const Member& member : children_) endpoints.push_back(member.endpoint);
+  const bool trainers_serve = options_.servers == 0;
+  if (trainers_serve) {
+    ASSIGN_OR_RETURN(trainer_ports_, ReservedPorts::Draw(options_.trainers));
+    for (const int port : trainer_ports_.ports()) endpoints.push_back(absl::StrCat("127.0.0.1:", port));
+  }
+  const std::string pservers = absl::StrJoin(endpoints, ",");
   for (int i = 0; i < options_.trainers; ++i) {
     std::vector<std::string> command = {options_.trainer, absl::StrCat("--trainer_id=", i), "--pservers=" + pservers};
     for (std::string& flag : Settings(options_.trainer_threads)) command.push_back(std::move(flag));
     command.insert(command.end(), options_.trainer_arguments.begin(), options_.trainer_arguments.end());
     const std::string id = absl::StrCat(i);
-    RETURN_IF_ERROR(Start(Kind::kTrainer, i, std::move(command),
-                          {{"PADDLE_TRAINER_ID", id}, {"LOCAL_RANK", id}, {"PADDLE_PSERVERS_IP_PORT_LIST", pservers}}));
+    std::map<std::string, std::optional<std::string>> environment = {{"PADDLE_TRAINER_ID", id}, {"LOCAL_RANK", id}};
+    environment[trainers_serve ? "PADDLE_TRAINER_ENDPOINTS" : "PADDLE_PSERVERS_IP_PORT_LIST"] = pservers;
+    if (trainers_serve) environment["PADDLE_CURRENT_ENDPOINT"] = endpoints[static_cast<size_t>(i)];
+    RETURN_IF_ERROR(Start(Kind::kTrainer, i, std::move(command), std::move(environment)));
   }
   return absl::OkStatus();
 }
@@ -486,7 +498,7 @@ int Launcher::Finish() {
 int Launch(const LaunchOptions& options) {
   google::InitGoogleLogging("launch");
   FLAGS_logtostderr = true;
-  CHECK_GT(options.servers, 0);
+  CHECK_GE(options.servers, 0);
   CHECK_GT(options.trainers, 0);
   return Launcher(options).Run();
 }

@@ -1,5 +1,5 @@
 // Runs a whole cluster on this machine: starts the servers, then the trainers, shows their output, and ends them
-// together.
+// together. Without servers every trainer has one inside, and gets a free port to listen at.
 #ifndef WEIR_TOOLS_LAUNCHER_H_
 #define WEIR_TOOLS_LAUNCHER_H_
 
@@ -13,6 +13,7 @@ namespace weir {
 struct LaunchOptions {
   // Job file, passed to every process unchanged.
   std::string job;
+  // 0: distribute.servers is 0.
   int servers = 1;
   int trainers = 1;
   // Paths of the programs.
