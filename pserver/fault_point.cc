@@ -116,6 +116,7 @@ class FaultyTransport : public Transport {
   }
   std::string Describe(int server) const override { return transport_->Describe(server); }
   int servers() const override { return transport_->servers(); }
+  bool is_own(int server) const override { return transport_->is_own(server); }
 
  private:
   void Answered(const Glance& glance) {

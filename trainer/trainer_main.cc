@@ -132,6 +132,8 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   if (IsEmbedded(r->cluster)) {
     all.push_back("distribute.servers=1");
     all.push_back("distribute.trainers=1");
+    // Addresses of a cluster mean nothing in one process.
+    all.push_back("cluster={}");
     r->cluster.trainer_id = 0;
   }
   if (r->cluster.role == Role::kPredict) {
@@ -335,7 +337,14 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
                        absl::StrCat("trainer: ", status.message(), status.ok() ? "" : "; ",
                                     "the network has not shut down within ", absl::FormatDuration(kEnd)));
   }
-  if (runtime.server != nullptr) runtime.server->Shutdown();
+  if (runtime.server != nullptr) {
+    runtime.server->Shutdown();
+    runtime.client = nullptr;
+    runtime.transport = nullptr;
+    runtime.network = nullptr;
+    // Freeing large tables may take longer than the network's deadline.
+    signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
+  }
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());
   std::fflush(stdout);

@@ -80,14 +80,15 @@ CallPtr Calls::New(int server, Method method, Slices request, Call::Accept accep
 
 void Calls::Issue(const CallPtr& call) {
   waits_->Expect(&call->answer);
-  counters_->Request(call->method, TotalSize(call->request));
+  const bool counted = !settings_.transport->is_own(call->server);
+  if (counted) counters_->Request(call->method, TotalSize(call->request));
   const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
   const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
   settings_.transport->Call(call->server, call->method, call->request, settings_.rpc,
                             [sessions = sessions_, waits = waits_, counters = counters_, call, clock = settings_.clock,
-                             profiled](absl::StatusOr<Slices> answer) {
+                             counted, profiled](absl::StatusOr<Slices> answer) {
                               if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
-                              if (answer.ok()) counters->Answer(call->method, TotalSize(*answer));
+                              if (counted && answer.ok()) counters->Answer(call->method, TotalSize(*answer));
                               if (answer.ok() || !IsRetryable(answer.status())) {
                                 sessions->Heard(call->server, clock->Now());
                               }

@@ -64,7 +64,7 @@ class LastHeard {
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Takes a server's answer to a heart-beat.
+// Takes a server's answer to a heart-beat. `counters`: null: it is not counted.
 void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer, Sessions* sessions, JobView* job,
                 CallCounters* counters) {
   if (!answer.ok()) {
@@ -74,7 +74,7 @@ void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer
     return;
   }
   sessions->Heard(server, now);
-  counters->Answer(Method::kHeartbeat, TotalSize(*answer));
+  if (counters != nullptr) counters->Answer(Method::kHeartbeat, TotalSize(*answer));
   v1::HeartbeatReply reply;
   if (!reply.ParseFromString(Flatten(*answer))) return;
   if (reply.stop_requested()) job->RequestStop();
@@ -155,9 +155,10 @@ void Heartbeats::Send(int server) {
   }
   request.set_done(job_->done());
   Slices bytes = MessageBytes(request);
-  counters_->Request(Method::kHeartbeat, TotalSize(bytes));
+  const std::shared_ptr<CallCounters> counters = settings_.transport->is_own(server) ? nullptr : counters_;
+  if (counters != nullptr) counters->Request(Method::kHeartbeat, TotalSize(bytes));
   settings_.transport->Call(server, Method::kHeartbeat, std::move(bytes), std::min(settings_.rpc, settings_.lease),
-                            [server, sessions = sessions_, job = job_, counters = counters_,
+                            [server, sessions = sessions_, job = job_, counters,
                              clock = settings_.clock](const absl::StatusOr<Slices>& answer) {
                               TakeAnswer(server, clock->Now(), answer, sessions.get(), job.get(), counters.get());
                             });

@@ -50,6 +50,7 @@ class OwnServerTransport : public Transport {
   }
   int servers() const override { return options_.others->servers(); }
   bool checks_payloads() const override { return options_.others->checks_payloads(); }
+  bool is_own(int server) const override { return server == options_.own; }
 
  private:
   const OwnServerOptions options_;

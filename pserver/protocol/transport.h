@@ -39,6 +39,9 @@ class Transport {
   // True if bytes may be corrupted on the way: payloads of Push and Pull then carry checksums, and both ends compare
   // them.
   virtual bool checks_payloads() const { return true; }
+  // True if the server is inside the calling trainer although others are not: calls to it are no traffic, and the
+  // trainer does not count them.
+  virtual bool is_own(int /*server*/) const { return false; }
 };
 
 }  // namespace weir

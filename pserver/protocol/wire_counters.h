@@ -1,6 +1,7 @@
 // Counters of messages and bytes at one end of the wire, among the counters of the process (framework/base/counters.h).
 //
-//   trainer.<id>.<method>.messages    calls made by the trainer, each try counted
+//   trainer.<id>.<method>.messages    calls made by the trainer, each try counted; without those to a server that is
+//                                     inside it while others are not (Transport::is_own)
 //   trainer.<id>.<method>.bytes_out   bytes of their requests
 //   trainer.<id>.<method>.bytes_in    bytes of their answers
 //   server.<id>.<method>.messages     calls received; .bytes_in and .bytes_out are from the server's point of view

@@ -27,7 +27,8 @@ wait_checkpoint() {
 }
 
 scene "one process"
-"$trainer" --job="$job" --role=local --set distribute.servers=0 > "$work/local.log" 2>&1 || fail "local training fails"
+"$trainer" --job="$job" --role=local --set distribute.servers=0 --set 'cluster={pserver: "a:1" pserver: "b:1"}' \
+  > "$work/local.log" 2>&1 || fail "local training fails"
 alone=$(digest)
 "$trainer" --job="$job" --role=predict --set distribute.servers=0 --checkpoint="$work/checkpoints" \
   --input="$work/train.txt" --output="$work/alone.scores" > "$work/alone.log" 2>&1 || fail "prediction alone fails"
