@@ -341,8 +341,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Clusters, WrongJobTest,
     ::testing::Values(
-        Wrong{"NoServers", kCluster, "distribute { servers: 0 }",
-              "job.textproto:20:14: distribute.servers must be at least 1, got 0"},
+        Wrong{"ServersNegative", kCluster, "distribute { servers: -1 }",
+              "job.textproto:20:14: distribute.servers must be at least 0, got -1"},
         Wrong{"NoTrainers", kCluster, "distribute { trainers: 0 }",
               "job.textproto:20:14: distribute.trainers must be at least 1, got 0"},
         Wrong{"MoreTrainersThanLanes", kCluster, "distribute { trainers: 9 }",
