@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/collective/moves.h"
@@ -19,23 +20,33 @@ namespace {
 std::string TypeName(DType dtype) { return absl::AsciiStrToLower(v1::DType_Name(dtype)); }
 
 v1::CollectiveHeader HeaderOf(const char* operation, const std::string& name, const std::string& type,
-                              const std::vector<int64_t>& shape, int root = -1) {
+                              const std::vector<int64_t>& shape, std::optional<int> root = std::nullopt) {
   v1::CollectiveHeader header;
   header.set_operation(operation);
   header.set_name(name);
   header.set_type(type);
   header.mutable_shape()->Add(shape.begin(), shape.end());
-  header.set_root(root);
+  if (root.has_value()) header.set_root(*root);
   return header;
 }
 
-// Returns the number of elements of a shape, or -1 if it is none.
-int64_t ElementsOf(absl::Span<const int64_t> shape) {
-  int64_t count = 1;
+// Most bytes of the values of an operation: numbers of messages and sizes in a header stay in their ranges.
+constexpr int64_t kMostValueBytes = int64_t{1} << 40;
+
+// Returns the number of elements of a shape.
+absl::StatusOr<int64_t> ElementsOf(absl::Span<const int64_t> shape, DType dtype) {
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  int64_t count = 1, bytes = static_cast<int64_t>(DTypeSize(dtype));
   for (const int64_t dim : shape) {
-    if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return -1;
+    if (dim < 0) return absl::InvalidArgumentError(absl::StrCat("a dimension is ", dim));
+    if (empty) continue;
+    count *= dim;
+    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > kMostValueBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the values of shape [", absl::StrJoin(shape, ", "),
+                                                     "] take more than ", kMostValueBytes, " bytes"));
+    }
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 uint64_t HashOf(const std::vector<int64_t>& begins) { return StableHash(absl::StrJoin(begins, ",")); }
@@ -64,13 +75,15 @@ void Collective::End(Pending* pending, const absl::Status& status) {
 
 Collective::Collective(Mesh* mesh, Options options) : mesh_(*mesh), options_(std::move(options)) {
   CHECK_GE(options_.streams, 1);
-  CHECK_GE(options_.message_bytes, 1);
+  CHECK(options_.message_bytes >= 1 && options_.message_bytes <= kMostMessageBytes) << options_.message_bytes;
   const auto streams = static_cast<size_t>(options_.streams);
   {
     MutexLock lock(&mu_);
     queues_.resize(streams);
   }
-  for (size_t s = 0; s < streams; ++s) threads_.emplace_back([this, s] { RunStream(s); });
+  for (size_t s = 0; s < streams; ++s) {
+    threads_.push_back(StartThread(absl::StrCat("weir-coll-", s), [this, s] { RunStream(s); }));
+  }
 }
 
 Collective::~Collective() {
@@ -105,12 +118,13 @@ void Collective::RunStream(size_t stream) {
       status = failure_;
     }
     if (status.ok()) {
-      Operation operation(&mesh_, &options_.waits, std::move(queued.header));
+      Operation operation(&mesh_, &options_.waits, std::move(queued.header),
+                          [this](const absl::Status& failed) { Abort(failed); });
       status = queued.body(&operation, queued.pending.get());
       if (!status.ok()) {
-        Abort(status);
         // The first failure is the reason: this one may be its consequence.
         MutexLock lock(&mu_);
+        CHECK(!failure_.ok()) << status << " was not reported";
         status = failure_;
       }
     }
@@ -124,7 +138,7 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
     refused = absl::InvalidArgumentError(
         absl::StrCat("the name has ", header.name().size(), " bytes, at most ", kMostOperationName, " are possible"));
   }
-  if (refused.ok() && header.root() >= size()) {
+  if (refused.ok() && header.has_root() && (header.root() < 0 || header.root() >= size())) {
     refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", header.root(), " among ", size()));
   }
   if (refused.ok() && header.shape_size() > kMostOperationDims) {
@@ -138,7 +152,8 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
         refused.code(), absl::StrCat(header.operation(), " '", header.name().substr(0, 40), "': ", refused.message()));
     // Other ranks may have begun it.
     Abort(refused);
-    End(pending.get(), refused);
+    MutexLock lock(&mu_);
+    End(pending.get(), failure_);
     return pending;
   }
   MutexLock lock(&mu_);
@@ -149,9 +164,9 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
   return pending;
 }
 
-Collective::PendingPtr Collective::BeginReduction(const char* operation, Values values, int root,
+Collective::PendingPtr Collective::BeginReduction(const char* operation, Values values, std::optional<int> root,
                                                   std::vector<int64_t> begins, void* out) {
-  const int64_t count = ElementsOf(values.shape);
+  const absl::StatusOr<int64_t> count = ElementsOf(values.shape, values.dtype);
   v1::CollectiveHeader header = HeaderOf(operation, values.name, TypeName(values.dtype), values.shape, root);
   header.set_reduction(std::string(ReductionName(values.reduction)));
   const int lanes = values.lanes == 0 ? size() : values.lanes;
@@ -165,20 +180,23 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
   if (!CanReduce(values.reduction, values.dtype)) {
     refused = absl::InvalidArgumentError(absl::StrCat("values of type ", TypeName(values.dtype), " have no ",
                                                       std::string(ReductionName(values.reduction))));
-  } else if (count < 0) {
-    refused = absl::InvalidArgumentError("a dimension is negative, or the shape is too large");
-  } else if (begins.empty()) {
-    begins = EvenSlices(count, DTypeSize(values.dtype), size());
-  } else {
+  } else if (!count.ok()) {
+    refused = count.status();
+  } else if (values.addends.size() > kMostAddends) {
+    refused = absl::InvalidArgumentError(
+        absl::StrCat("this rank has ", values.addends.size(), " addends; at most ", kMostAddends, " are possible"));
+  } else if (header.operation() == "reduce_scatter") {
     header.set_slices(HashOf(begins));
-    refused = CheckBegins(begins, size(), count);
+    refused = CheckBegins(begins, size(), *count);
+  } else {
+    begins = EvenSlices(*count, DTypeSize(values.dtype), size());
   }
   ReduceRun::Options options{.dtype = values.dtype,
                              .reduction = values.reduction,
                              .lanes = lanes,
                              .addends = std::move(values.addends),
                              .begins = std::move(begins),
-                             .reader = root >= 0 ? root : ReduceRun::kAll,
+                             .reader = root.value_or(ReduceRun::kAll),
                              .out = static_cast<char*>(out),
                              .message_bytes = options_.message_bytes};
   if (header.operation() == "reduce_scatter") options.reader = ReduceRun::kNobody;
@@ -192,7 +210,7 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
 }
 
 Collective::PendingPtr Collective::AllReduce(Values values, void* out) {
-  return BeginReduction("all_reduce", std::move(values), /*root=*/-1, {}, out);
+  return BeginReduction("all_reduce", std::move(values), /*root=*/std::nullopt, {}, out);
 }
 
 Collective::PendingPtr Collective::Reduce(Values values, int root, void* out) {
@@ -200,14 +218,18 @@ Collective::PendingPtr Collective::Reduce(Values values, int root, void* out) {
 }
 
 Collective::PendingPtr Collective::ReduceScatter(Values values, std::vector<int64_t> begins, void* out) {
-  return BeginReduction("reduce_scatter", std::move(values), /*root=*/-1, std::move(begins), out);
+  return BeginReduction("reduce_scatter", std::move(values), /*root=*/std::nullopt, std::move(begins), out);
 }
 
 Collective::PendingPtr Collective::AllGather(std::string name, DType dtype, std::vector<int64_t> begins, void* all) {
-  v1::CollectiveHeader header = HeaderOf("all_gather", name, TypeName(dtype), {begins.empty() ? 0 : begins.back()});
-  absl::Status refused = CheckBegins(begins, size(), begins.empty() ? 0 : begins.back());
+  const std::vector<int64_t> shape = {begins.empty() ? 0 : begins.back()};
+  v1::CollectiveHeader header = HeaderOf("all_gather", name, TypeName(dtype), shape);
   header.set_slices(HashOf(begins));
-  for (int64_t& begin : begins) begin *= static_cast<int64_t>(DTypeSize(dtype));
+  absl::Status refused = ElementsOf(shape, dtype).status();
+  if (refused.ok()) refused = CheckBegins(begins, size(), shape[0]);
+  if (refused.ok()) {
+    for (int64_t& begin : begins) begin *= static_cast<int64_t>(DTypeSize(dtype));
+  }
   return Begin(std::move(header), refused,
                [begins = std::move(begins), all, bytes = options_.message_bytes](Operation* operation, Pending*) {
                  return MoveAllGather(operation, begins, bytes, static_cast<char*>(all));
@@ -251,11 +273,9 @@ Collective::PendingPtr Collective::AllToAllBytes(std::string name, std::vector<s
 
 Collective::PendingPtr Collective::Broadcast(std::string name, DType dtype, std::vector<int64_t> shape, int root,
                                              void* values) {
-  const int64_t count = ElementsOf(shape);
-  absl::Status refused;
-  if (count < 0) refused = absl::InvalidArgumentError("a dimension is negative, or the shape is too large");
-  if (root < 0) refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", root));
-  const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
+  const absl::StatusOr<int64_t> count = ElementsOf(shape, dtype);
+  const absl::Status refused = count.status();
+  const int64_t bytes = count.value_or(0) * static_cast<int64_t>(DTypeSize(dtype));
   return Begin(HeaderOf("broadcast", name, TypeName(dtype), shape, root), refused,
                [root, bytes, values, most = options_.message_bytes](Operation* operation, Pending*) {
                  return MoveBroadcast(operation, root, bytes, most, static_cast<char*>(values));
@@ -263,7 +283,7 @@ Collective::PendingPtr Collective::Broadcast(std::string name, DType dtype, std:
 }
 
 Collective::PendingPtr Collective::Barrier(std::string name) {
-  return Begin(HeaderOf("barrier", name, "nothing", {}), absl::OkStatus(), [](Operation* operation, Pending*) {
+  return Begin(HeaderOf("barrier", name, "", {}), absl::OkStatus(), [](Operation* operation, Pending*) {
     std::vector<v1::CollectiveHeader> headers;
     return operation->ExchangeHeaders(&headers);
   });

@@ -3,11 +3,12 @@
 //
 // Every rank begins the same operations in the same order. An operation whose kind, name, type, shape, reduction or
 // root differs on one rank fails on all, and the error names both. Any failure ends the group: operations that are not
-// complete fail, and all later ones fail with the same error.
+// complete fail, and all later ones fail with the same error. An argument that cannot be right (no such rank, too many
+// addends) is such a failure.
 //
 // Reductions follow the lane tree (framework/runtime/lane_tree.h): their bits depend on the lanes' values alone, not on
-// the number of ranks, the order of arrival, or the sizes of messages. A rank gives the sums of its largest aligned
-// nodes. A node without values is left out, never added as zeros.
+// the number of ranks, the order of arrival, or the sizes of messages; which of several NaN a sum is may depend on
+// them. A rank gives the sums of its largest aligned nodes. A node without values is left out, never added as zeros.
 //
 // Cost for V bytes on p ranks, k the number of addends of a rank: an all-reduce sends (k + 1)(p - 1)/p V from each
 // rank, a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
@@ -19,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,14 +41,16 @@ class Collective {
     CollectiveWaits waits;
     // Operations that run at once; the same on all ranks.
     int streams = 2;
-    // Most bytes of a message; the same on all ranks. While one is reduced, the next ones are under way.
+    // Most bytes of a message, up to kMostMessageBytes; the same on all ranks. While one is reduced, the next ones are
+    // under way.
     int64_t message_bytes = int64_t{1} << 20;
   };
+  static constexpr int64_t kMostMessageBytes = int64_t{32} << 20;
 
   // An operation under way. Its buffers must live, and inputs must not change, until Wait has returned.
   class Pending {
    public:
-    // Waits for the end of the operation. Thread-safe.
+    // Waits for the end of the operation, which comes by the deadlines of CollectiveWaits. Thread-safe.
     absl::Status Wait();
     // Results of a reduction, after Wait: whether any rank had an addend (else the output is unchanged), and the sum of
     // all ranks' samples.
@@ -55,19 +59,20 @@ class Collective {
 
    private:
     friend class Collective;
-    friend class ReduceRun;
     Mutex mu_;
     CondVar changed_;
     bool ended_ ABSL_GUARDED_BY(mu_) = false;
     absl::Status status_ ABSL_GUARDED_BY(mu_);
+    // Of the operation's thread until ended_, constant then.
     bool present_ = false;
     int64_t samples_ = 0;
   };
   using PendingPtr = std::shared_ptr<Pending>;
 
-  // `mesh` is borrowed, and is aborted when an operation fails.
+  // `mesh` is borrowed, and is aborted when an operation fails. A mesh serves one Collective in its life: a second one
+  // would use its tags again.
   Collective(Mesh* mesh, Options options);
-  // Waits for operations under way.
+  // Waits for operations under way; call Abort first to give them up.
   ~Collective();
 
   int rank() const { return mesh_.rank(); }
@@ -81,7 +86,7 @@ class Collective {
     Reduction reduction = Reduction::kSum;
     // Leaves of the tree. 0: one for each rank, and a rank's values are its lane `rank`.
     int lanes = 0;
-    // Addends of this rank, ascending; may be empty. Each has all elements of the shape.
+    // Addends of this rank, ascending; may be empty, and at most 64. Each has all elements of the shape.
     std::vector<LaneAddend> addends;
     // Of this rank's addends; counts for kAverage.
     int64_t samples = 0;
@@ -89,12 +94,12 @@ class Collective {
   // Returns the addends of a rank that has one value in a group without lanes.
   std::vector<LaneAddend> Own(const void* values) const { return {{.lanes = {rank(), 1}, .values = values}}; }
 
-  // Every rank gets the result in `out`, which may be an addend's memory.
+  // Every rank gets the result in `out`, which may be the memory of one addend, but must not overlap any otherwise.
   PendingPtr AllReduce(Values values, void* out);
   // Rank `root` gets the result; `out` is not used on others.
   PendingPtr Reduce(Values values, int root, void* out);
-  // Rank r gets elements [begins[r], begins[r + 1]) of the result in `out`. begins: size() + 1 ascending numbers from 0
-  // to the number of elements, equal on all ranks.
+  // Rank r gets elements [begins[r], begins[r + 1]) of the result in `out`, which may be their place in one addend.
+  // begins: size() + 1 ascending numbers from 0 to the number of elements, equal on all ranks.
   PendingPtr ReduceScatter(Values values, std::vector<int64_t> begins, void* out);
 
   // Rank r has elements [begins[r], begins[r + 1]) of `all` in their place; every rank gets the rest. begins: as above.
@@ -110,7 +115,7 @@ class Collective {
   // Ends when every rank has begun it.
   PendingPtr Barrier(std::string name);
 
-  // Fails everything under way and everything later.
+  // Fails everything under way and everything later, on the other ranks too as far as they can be told. Thread-safe.
   void Abort(const absl::Status& status);
 
  private:
@@ -122,7 +127,8 @@ class Collective {
   };
   // Hands an operation to the stream whose turn it is. `refused`: the operation fails with it, without a message.
   PendingPtr Begin(v1::CollectiveHeader header, absl::Status refused, Body body);
-  PendingPtr BeginReduction(const char* operation, Values values, int root, std::vector<int64_t> begins, void* out);
+  PendingPtr BeginReduction(const char* operation, Values values, std::optional<int> root, std::vector<int64_t> begins,
+                            void* out);
   void RunStream(size_t stream);
   static void End(Pending* pending, const absl::Status& status);
 
@@ -135,7 +141,7 @@ class Collective {
   std::vector<std::deque<Queued>> queues_ ABSL_GUARDED_BY(mu_);  // by stream
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // constant after construction
 };
 
 }  // namespace weir

@@ -1,6 +1,8 @@
 #include "framework/collective/moves.h"
 
 #include <algorithm>
+#include <deque>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
@@ -10,29 +12,90 @@ namespace weir {
 
 namespace {
 
-using Messages = std::vector<Operation::Message>;
-
 // Below this the root sends everything to everyone: one message instead of two, one after the other.
 constexpr int64_t kSmallBroadcast = 64 << 10;
 
 // Most bytes that one rank may say it sends to another in AllToAll; more is taken for damage.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
+// A rank is believed that it sends so many bytes. For more, memory is taken as they come: so much again each time.
+constexpr int64_t kBelieved = int64_t{64} << 20;
 
-void SendBytes(Operation* operation, int peer, int phase, const char* data, int64_t bytes, int64_t message_bytes,
-               Messages* messages) {
-  for (int64_t at = 0; at < bytes; at += message_bytes) {
-    messages->push_back(operation->Send(peer, phase, at / message_bytes, data + at,
-                                        static_cast<size_t>(std::min(message_bytes, bytes - at))));
-  }
-}
+// Bytes that go from one rank to another in messages, of which a few are under way at a time: a receiver that is late
+// holds its senders up, and keeps no more than those.
+class Flows {
+ public:
+  struct Flow {
+    int peer = 0;
+    int phase = 0;
+    bool sends = false;
+    char* data = nullptr;
+    int64_t bytes = 0;
+    // If set, message m is sent once message m of that flow has come.
+    const Flow* after = nullptr;
+    // Messages before this one may begin.
+    int64_t limit = std::numeric_limits<int64_t>::max();
 
-void ReceiveBytes(Operation* operation, int peer, int phase, char* data, int64_t bytes, int64_t message_bytes,
-                  Messages* messages) {
-  for (int64_t at = 0; at < bytes; at += message_bytes) {
-    messages->push_back(operation->Receive(peer, phase, at / message_bytes, data + at,
-                                           static_cast<size_t>(std::min(message_bytes, bytes - at))));
+    int64_t begun = 0, ended = 0;  // messages
+    std::deque<Operation::Message> under_way;
+  };
+  Flows(Operation* operation, int64_t message_bytes) : operation_(*operation), message_bytes_(message_bytes) {}
+
+  // Flows of one phase between two ranks have one direction each. The result is valid as long as this object.
+  Flow* Send(int peer, int phase, const char* data, int64_t bytes, const Flow* after = nullptr) {
+    flows_.push_back({peer, phase, /*sends=*/true, const_cast<char*>(data), bytes, after});
+    return &flows_.back();
   }
-}
+  Flow* Receive(int peer, int phase, char* data, int64_t bytes) {
+    flows_.push_back({peer, phase, /*sends=*/false, data, bytes});
+    return &flows_.back();
+  }
+
+  // Begins as many messages as may be under way.
+  void Begin() {
+    for (Flow& flow : flows_) {
+      while (flow.begun < Last(flow) && flow.begun < flow.ended + kUnderWay &&
+             (flow.after == nullptr || flow.begun < flow.after->ended)) {
+        const int64_t at = flow.begun * message_bytes_;
+        const auto bytes = static_cast<size_t>(std::min(message_bytes_, flow.bytes - at));
+        flow.under_way.push_back(flow.sends
+                                     ? operation_.Send(flow.peer, flow.phase, flow.begun, flow.data + at, bytes)
+                                     : operation_.Receive(flow.peer, flow.phase, flow.begun, flow.data + at, bytes));
+        ++flow.begun;
+      }
+    }
+  }
+
+  // Moves everything up to the limits. receives: returns when what is to be received has come.
+  //
+  // Waits for the message with the lowest number, and in the order of flows among those: both ends of it have begun it,
+  // because they wait for none that could come later.
+  absl::Status Run(bool receives = false) {
+    while (true) {
+      Begin();
+      Flow* next = nullptr;
+      bool open = false;
+      for (Flow& flow : flows_) {
+        open |= flow.ended < Last(flow) && !(receives && flow.sends);
+        if (!flow.under_way.empty() && (next == nullptr || flow.ended < next->ended)) next = &flow;
+      }
+      if (!open) return absl::OkStatus();
+      RETURN_IF_ERROR(operation_.Wait(&next->under_way.front()));
+      next->under_way.pop_front();
+      ++next->ended;
+    }
+  }
+
+ private:
+  // Messages of a flow to each rank that are under way at a time. 2 would do where both ends keep up.
+  static constexpr int64_t kUnderWay = 4;
+  int64_t Last(const Flow& flow) const {
+    return std::min(flow.limit, (flow.bytes + message_bytes_ - 1) / message_bytes_);
+  }
+
+  Operation& operation_;
+  const int64_t message_bytes_;
+  std::deque<Flow> flows_;
+};
 
 }  // namespace
 
@@ -40,97 +103,100 @@ absl::Status MoveAllGather(Operation* operation, const std::vector<int64_t>& beg
   RETURN_IF_ERROR(operation->SendHeaders({}));
   const auto at = [&](int rank) { return begins[static_cast<size_t>(rank)]; };
   const int rank = operation->rank(), size = operation->size();
-  Messages messages;
+  Flows flows(operation, message_bytes);
   for (int i = 1; i < size; ++i) {
-    SendBytes(operation, (rank + i) % size, /*phase=*/0, all + at(rank), at(rank + 1) - at(rank), message_bytes,
-              &messages);
+    flows.Send((rank + i) % size, /*phase=*/0, all + at(rank), at(rank + 1) - at(rank));
   }
+  flows.Begin();
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation->ReceiveHeaders(&headers));
   for (int i = 1; i < size; ++i) {
     const int from = (rank + size - i) % size;
-    ReceiveBytes(operation, from, /*phase=*/0, all + at(from), at(from + 1) - at(from), message_bytes, &messages);
+    flows.Receive(from, /*phase=*/0, all + at(from), at(from + 1) - at(from));
   }
-  return operation->WaitAll(&messages);
+  RETURN_IF_ERROR(flows.Run());
+  return operation->EndHeaders();
 }
 
 absl::Status MoveAllToAll(Operation* operation, const std::vector<const std::string*>& to, int64_t message_bytes,
                           std::vector<std::string>* from) {
+  const int rank = operation->rank(), size = operation->size();
   std::vector<int64_t> counts;
   for (const std::string* bytes : to) counts.push_back(static_cast<int64_t>(bytes->size()));
   RETURN_IF_ERROR(operation->SendHeaders(counts));
-  Messages messages;
-  for (int i = 1; i < operation->size(); ++i) {
-    const int peer = (operation->rank() + i) % operation->size();
+  Flows flows(operation, message_bytes);
+  for (int i = 1; i < size; ++i) {
+    const int peer = (rank + i) % size;
     const std::string& bytes = *to[static_cast<size_t>(peer)];
-    SendBytes(operation, peer, /*phase=*/0, bytes.data(), static_cast<int64_t>(bytes.size()), message_bytes, &messages);
+    flows.Send(peer, /*phase=*/0, bytes.data(), static_cast<int64_t>(bytes.size()));
   }
+  flows.Begin();
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation->ReceiveHeaders(&headers));
-  from->assign(static_cast<size_t>(operation->size()), "");
-  for (int peer = 0; peer < operation->size(); ++peer) {
-    std::string& bytes = (*from)[static_cast<size_t>(peer)];
-    if (peer == operation->rank()) {
-      bytes = *to[static_cast<size_t>(peer)];
-      continue;
-    }
+  from->assign(static_cast<size_t>(size), "");
+  (*from)[static_cast<size_t>(rank)] = *to[static_cast<size_t>(rank)];
+  std::vector<Flows::Flow*> receives;
+  int64_t most = 0;
+  for (int i = 1; i < size; ++i) {
+    const int peer = (rank + size - i) % size;
     const int64_t count = headers[static_cast<size_t>(peer)].count();
     if (count < 0 || count > kMostBytes) {
-      return absl::DataLossError(absl::StrCat(DescribeOperation(operation->header()), ": rank ", peer,
-                                              " says that it sends ", count, " bytes"));
+      return operation->Fail(absl::DataLossError(absl::StrCat(DescribeOperation(operation->header()), ": rank ", peer,
+                                                              " says that it sends ", count, " bytes")));
     }
-    bytes.resize(static_cast<size_t>(count));
-    ReceiveBytes(operation, peer, /*phase=*/0, bytes.data(), count, message_bytes, &messages);
+    most = std::max(most, count);
+    receives.push_back(flows.Receive(peer, /*phase=*/0, nullptr, count));
   }
-  return operation->WaitAll(&messages);
+  const int64_t step = std::max<int64_t>(1, kBelieved / message_bytes);  // messages
+  for (int64_t limit = step;; limit += step) {
+    for (Flows::Flow* flow : receives) {
+      std::string& bytes = (*from)[static_cast<size_t>(flow->peer)];
+      bytes.resize(static_cast<size_t>(std::min(flow->bytes, limit * message_bytes)));
+      flow->data = bytes.data();
+      flow->limit = limit;
+    }
+    if (limit * message_bytes >= most) break;
+    RETURN_IF_ERROR(flows.Run(/*receives=*/true));
+  }
+  RETURN_IF_ERROR(flows.Run());
+  return operation->EndHeaders();
 }
 
 absl::Status MoveBroadcast(Operation* operation, int root, int64_t bytes, int64_t message_bytes, char* values) {
   RETURN_IF_ERROR(operation->SendHeaders({}));
-  const int size = operation->size();
-  const bool own = operation->rank() == root;
-  Messages messages;
-  std::vector<v1::CollectiveHeader> headers;
-  if (size <= 2 || bytes <= kSmallBroadcast) {
-    for (int i = 1; own && i < size; ++i) {
-      SendBytes(operation, (root + i) % size, /*phase=*/0, values, bytes, message_bytes, &messages);
-    }
-    RETURN_IF_ERROR(operation->ReceiveHeaders(&headers));
-    if (!own) ReceiveBytes(operation, root, /*phase=*/0, values, bytes, message_bytes, &messages);
-    return operation->WaitAll(&messages);
-  }
-  // The root gives every rank a slice, and the ranks give each other theirs: the root sends the bytes twice at most,
-  // however many ranks there are.
+  const int rank = operation->rank(), size = operation->size();
+  const bool own = rank == root;
+  const bool direct = size <= 2 || bytes <= kSmallBroadcast;
+  // Else the root gives every rank a slice, and the ranks give each other theirs: the root sends the bytes twice at
+  // most, however many ranks there are.
   const std::vector<int64_t> begins = EvenSlices(bytes, 1, size);
-  const auto at = [&](int rank) { return begins[static_cast<size_t>(rank)]; };
-  if (own) {
-    for (int i = 1; i < size; ++i) {
-      const int peer = (root + i) % size;
-      SendBytes(operation, peer, /*phase=*/0, values + at(peer), at(peer + 1) - at(peer), message_bytes, &messages);
+  const auto slice = [&](int of) { return values + begins[static_cast<size_t>(of)]; };
+  const auto length = [&](int of) { return begins[static_cast<size_t>(of) + 1] - begins[static_cast<size_t>(of)]; };
+  Flows flows(operation, message_bytes);
+  for (int i = 1; own && i < size; ++i) {
+    const int peer = (root + i) % size;
+    if (direct) {
+      flows.Send(peer, /*phase=*/0, values, bytes);
+    } else {
+      flows.Send(peer, /*phase=*/0, slice(peer), length(peer));
+      flows.Send(peer, /*phase=*/1, slice(root), length(root));
     }
-    for (int i = 1; i < size; ++i) {
-      const int peer = (root + i) % size;
-      SendBytes(operation, peer, /*phase=*/1, values + at(root), at(root + 1) - at(root), message_bytes, &messages);
-    }
-    RETURN_IF_ERROR(operation->ReceiveHeaders(&headers));
-    return operation->WaitAll(&messages);
   }
-  const int rank = operation->rank();
+  flows.Begin();
+  std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation->ReceiveHeaders(&headers));
-  Messages mine, sends;
-  ReceiveBytes(operation, root, /*phase=*/0, values + at(rank), at(rank + 1) - at(rank), message_bytes, &mine);
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank) continue;
-    ReceiveBytes(operation, peer, /*phase=*/1, values + at(peer), at(peer + 1) - at(peer), message_bytes, &messages);
+  if (!own && direct) {
+    flows.Receive(root, /*phase=*/0, values, bytes);
+  } else if (!own) {
+    const Flows::Flow* const mine = flows.Receive(root, /*phase=*/0, slice(rank), length(rank));
+    for (int i = 1; i < size; ++i) {
+      const int peer = (rank + i) % size;
+      flows.Receive(peer, /*phase=*/1, slice(peer), length(peer));
+      if (peer != root) flows.Send(peer, /*phase=*/1, slice(rank), length(rank), mine);
+    }
   }
-  RETURN_IF_ERROR(operation->WaitAll(&mine));
-  for (int i = 1; i < size; ++i) {
-    const int peer = (rank + i) % size;
-    if (peer == root) continue;
-    SendBytes(operation, peer, /*phase=*/1, values + at(rank), at(rank + 1) - at(rank), message_bytes, &sends);
-  }
-  RETURN_IF_ERROR(operation->WaitAll(&messages));
-  return operation->WaitAll(&sends);
+  RETURN_IF_ERROR(flows.Run());
+  return operation->EndHeaders();
 }
 
 }  // namespace weir

@@ -20,7 +20,7 @@ constexpr int kNumberBits = 30, kPhaseBits = 2;
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 std::string ShapeText(const v1::CollectiveHeader& header) {
-  return header.shape().empty() ? "" : absl::StrCat(" [", absl::StrJoin(header.shape(), ", "), "]");
+  return header.shape().empty() ? "" : absl::StrCat("[", absl::StrJoin(header.shape(), ", "), "]");
 }
 
 std::string RootText(const v1::CollectiveHeader& header) {
@@ -30,8 +30,9 @@ std::string RootText(const v1::CollectiveHeader& header) {
 }  // namespace
 
 std::string DescribeOperation(const v1::CollectiveHeader& header) {
-  std::string text = absl::StrCat("operation ", header.sequence(), ", ", header.operation(), " '", header.name(),
-                                  "' of ", header.type(), ShapeText(header));
+  std::string text = absl::StrCat("operation ", header.sequence(), ", ", header.operation(), " '", header.name(), "'");
+  if (!header.type().empty()) absl::StrAppend(&text, " of ", header.type());
+  if (!header.shape().empty()) absl::StrAppend(&text, " ", ShapeText(header));
   if (!header.reduction().empty()) absl::StrAppend(&text, ", ", header.reduction());
   if (header.root() >= 0) absl::StrAppend(&text, ", root ", header.root());
   return text;
@@ -64,8 +65,19 @@ absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::str
   return absl::OkStatus();
 }
 
-Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header)
-    : mesh_(*mesh), waits_(*waits), header_(std::move(header)), begun_(Clock::Real()->Now()) {}
+Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header,
+                     std::function<void(const absl::Status&)> failed)
+    : mesh_(*mesh),
+      waits_(*waits),
+      header_(std::move(header)),
+      failed_(std::move(failed)),
+      moved_(Clock::Real()->Now()),
+      warned_(moved_) {}
+
+absl::Status Operation::Fail(absl::Status status) {
+  if (!status.ok()) failed_(status);
+  return status;
+}
 
 uint64_t Operation::Tag(int phase, int64_t number) const {
   CHECK(number >= 0 && number < int64_t{1} << kNumberBits);
@@ -83,28 +95,32 @@ Operation::Message Operation::Receive(int peer, int phase, int64_t number, void*
   return {peer, mesh_.Receive(peer, Tag(phase, number), data, bytes)};
 }
 
-absl::Status Operation::Wait(Message* message) {
+absl::Status Operation::Wait(Message* message) { return Fail(WaitFor(message)); }
+
+absl::Status Operation::WaitFor(Message* message) {
   if (message->transfer == nullptr) return absl::OkStatus();
-  absl::Time warned = begun_;
   while (true) {
     const absl::Status status = message->transfer->Wait(kLook);
-    if (!absl::IsDeadlineExceeded(status)) {
+    const absl::Time now = Clock::Real()->Now();
+    if (status.ok()) {
       message->transfer.reset();
-      if (status.ok()) return status;
+      moved_ = warned_ = now;
+      return status;
+    }
+    if (!absl::IsDeadlineExceeded(status)) {
       return absl::Status(status.code(), absl::StrCat(DescribeOperation(header_), ": ", status.message()));
     }
     if (waits_.job) RETURN_IF_ERROR(waits_.job());
-    const absl::Time now = Clock::Real()->Now();
-    const absl::Duration waited = now - begun_;
-    if (waited > waits_.deadline) {
+    const std::string reason = status.message().empty() ? "" : absl::StrCat(" (", status.message(), ")");
+    if (now - moved_ > waits_.deadline) {
       return absl::DeadlineExceededError(absl::StrCat(DescribeOperation(header_), ": nothing from ",
                                                       mesh_.Describe(message->peer), " for ",
-                                                      absl::FormatDuration(waits_.deadline)));
+                                                      absl::FormatDuration(waits_.deadline), reason));
     }
-    if (now - warned >= waits_.warning) {
-      warned = now;
+    if (now - warned_ >= waits_.warning) {
+      warned_ = now;
       LOG(WARNING) << mesh_.Describe(rank()) << ": " << DescribeOperation(header_) << " waits for "
-                   << mesh_.Describe(message->peer) << ", for " << absl::ToInt64Seconds(waited) << " s";
+                   << mesh_.Describe(message->peer) << ", for " << absl::ToInt64Seconds(now - moved_) << " s" << reason;
     }
   }
 }
@@ -124,9 +140,9 @@ absl::Status Operation::SendHeaders(const std::vector<int64_t>& counts) {
     HeaderBytes& bytes = sent_headers_[static_cast<size_t>(peer)];
     const auto length = static_cast<uint32_t>(text.size());
     if (length > bytes.size() - sizeof(length)) {
-      return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header_), ": its description takes ", length,
-                                                     " bytes, at most ", bytes.size() - sizeof(length),
-                                                     " are possible; use a shorter name"));
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat(DescribeOperation(header_), ": its name, shape and addends take ", length, " bytes, at most ",
+                       bytes.size() - sizeof(length), " are possible")));
     }
     bytes.fill('\0');
     std::memcpy(bytes.data(), &length, sizeof(length));
@@ -152,18 +168,19 @@ absl::Status Operation::ReceiveHeaders(std::vector<v1::CollectiveHeader>* header
     std::memcpy(&length, each.data(), sizeof(length));
     if (length > each.size() - sizeof(length) ||
         !header.ParseFromArray(each.data() + sizeof(length), static_cast<int>(length))) {
-      return absl::DataLossError(
-          absl::StrCat(DescribeOperation(header_), ": the header of ", mesh_.Describe(message.peer), " is damaged"));
+      return Fail(absl::DataLossError(
+          absl::StrCat(DescribeOperation(header_), ": the header of ", mesh_.Describe(message.peer), " is damaged")));
     }
-    RETURN_IF_ERROR(CheckSameOperation(header_, mesh_.Describe(rank()), header, mesh_.Describe(message.peer)));
+    RETURN_IF_ERROR(Fail(CheckSameOperation(header_, mesh_.Describe(rank()), header, mesh_.Describe(message.peer))));
   }
-  return WaitAll(&header_sends_);
+  return absl::OkStatus();
 }
 
 absl::Status Operation::ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers,
                                         const std::vector<int64_t>& counts) {
   RETURN_IF_ERROR(SendHeaders(counts));
-  return ReceiveHeaders(headers);
+  RETURN_IF_ERROR(ReceiveHeaders(headers));
+  return EndHeaders();
 }
 
 }  // namespace weir

@@ -32,26 +32,34 @@ absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::str
 
 // Times of a wait for other ranks.
 struct CollectiveWaits {
-  absl::Duration deadline = absl::Minutes(30);  // then the operation fails
+  absl::Duration deadline = absl::Minutes(30);  // without a message; then the operation fails
   absl::Duration warning = absl::Seconds(10);   // between two warnings that name the rank
-  // Polled while waiting, if set: an error ends the wait. "The job has failed: trainer 1 ..."
+  // Polled while waiting, if set, on any thread and on several at once: an error ends the wait. "The job has failed:
+  // trainer 1 ..."
   std::function<absl::Status()> job;
 };
 
 // One operation on one rank, on the thread that runs it.
 class Operation {
  public:
-  // `mesh` and `waits` are borrowed. `header`: of this rank; `count` is filled in for each peer.
-  Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header);
+  // `mesh` and `waits` are borrowed. `header`: of this rank; `count` is filled in for each peer. `failed` is called
+  // with each error before anything else happens: messages of this operation can end only when the other ranks know of
+  // it.
+  Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header,
+            std::function<void(const absl::Status&)> failed);
 
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
   const v1::CollectiveHeader& header() const { return header_; }
+  // Reports an error and returns it. The functions below have reported what they return.
+  absl::Status Fail(absl::Status status);
 
   // Sends this rank's header to all others. counts: CollectiveHeader.count for each rank, or empty.
   absl::Status SendHeaders(const std::vector<int64_t>& counts);
   // Receives and checks the headers of all others; `headers`, by rank, also has this rank's own.
+  // The headers that this rank has sent may still be under way: EndHeaders waits for them.
   absl::Status ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers);
+  absl::Status EndHeaders() { return WaitAll(&header_sends_); }
   absl::Status ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers, const std::vector<int64_t>& counts = {});
 
   // A message of this operation that is on its way.
@@ -73,11 +81,14 @@ class Operation {
   static constexpr size_t kHeaderBytes = 1024;
   using HeaderBytes = std::array<char, kHeaderBytes>;
   uint64_t Tag(int phase, int64_t number) const;
+  absl::Status WaitFor(Message* message);
 
   Mesh& mesh_;
   const CollectiveWaits& waits_;
   v1::CollectiveHeader header_;
-  const absl::Time begun_;
+  const std::function<void(const absl::Status&)> failed_;
+  absl::Time moved_;                       // when the last message has ended, or the operation has begun
+  absl::Time warned_;                      // when a wait was last reported, or moved_
   std::vector<HeaderBytes> sent_headers_;  // by rank
   std::vector<Message> header_sends_;
 };

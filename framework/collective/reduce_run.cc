@@ -14,8 +14,6 @@ namespace {
 constexpr int kAddends = 0, kResults = 1;
 // Messages of a slice that are under way while one is reduced.
 constexpr int64_t kAhead = 2;
-// Most addends of a rank: more would not fit into message numbers.
-constexpr int kMostAddends = 64;
 constexpr int64_t kSliceAlignment = 64;
 
 }  // namespace
@@ -56,7 +54,10 @@ absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& hea
                                               header.node_begin_size(), " addends; at most ", kMostAddends,
                                               " are possible"));
     }
-    samples_ += header.samples();
+    if (header.samples() < 0 || __builtin_add_overflow(samples_, header.samples(), &samples_)) {
+      return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header), ": rank ", r, " has ", header.samples(),
+                                                     " samples, which is negative or too many"));
+    }
     for (int i = 0; i < header.node_begin_size(); ++i) {
       const LaneRange lanes{header.node_begin(i), header.node_count(i)};
       const int after = nodes_.empty() ? 0 : nodes_.back().lanes.begin + nodes_.back().lanes.count;
@@ -156,8 +157,8 @@ absl::Status ReduceRun::Run() {
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) SendAddends(m);
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
-  RETURN_IF_ERROR(TakeHeaders(headers));
-  if (!present()) return absl::OkStatus();
+  RETURN_IF_ERROR(operation_.Fail(TakeHeaders(headers)));
+  if (!present()) return operation_.EndHeaders();
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
   for (int64_t m = 0; m < messages_; ++m) {
     // A rank's result of message m comes after it has this rank's addends of it, so the memory may be the same.
@@ -174,7 +175,7 @@ absl::Status ReduceRun::Run() {
   }
   RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));
   for (std::vector<Operation::Message>& sends : sends_) RETURN_IF_ERROR(operation_.WaitAll(&sends));
-  return absl::OkStatus();
+  return operation_.EndHeaders();
 }
 
 }  // namespace weir

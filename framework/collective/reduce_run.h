@@ -18,6 +18,10 @@ namespace weir {
 // Returns the borders of the slices of `count` elements over `ranks`: as even as possible, at multiples of 64 bytes.
 std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
 
+// Most addends of a rank: more would not fit into message numbers.
+inline constexpr int kMostAddends = 64;
+
+// A reduction on one rank.
 class ReduceRun {
  public:
   static constexpr int kAll = -1, kNobody = -2;
@@ -25,7 +29,7 @@ class ReduceRun {
     DType dtype = v1::FLOAT32;
     Reduction reduction = Reduction::kSum;
     int lanes = 1;
-    std::vector<LaneAddend> addends;  // of this rank
+    std::vector<LaneAddend> addends;  // of this rank, at most kMostAddends
     std::vector<int64_t> begins;      // borders of the slices, in elements
     int reader = kAll;                // rank that gets the results, kAll, or kNobody: each keeps its slice
     // All elements if this rank gets the results, or its slice if each keeps its own; else null.

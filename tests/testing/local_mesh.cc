@@ -15,10 +15,20 @@ struct LocalMeshes::Message {
   const void* from = nullptr;
   void* to = nullptr;
   size_t bytes = 0;
+  // Guarded by LocalMeshes::mu_.
   bool done = false;
+  CondVar ended;
 };
 
 class LocalMeshes::RankMesh : public Mesh {
+  static std::shared_ptr<Message> MessageOf(const void* from, void* to, size_t bytes) {
+    auto message = std::make_shared<Message>();
+    message->from = from;
+    message->to = to;
+    message->bytes = bytes;
+    return message;
+  }
+
  public:
   RankMesh(LocalMeshes* all, int rank) : all_(*all), rank_(rank) {}
 
@@ -28,15 +38,17 @@ class LocalMeshes::RankMesh : public Mesh {
 
   std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) override {
     all_.sent_[static_cast<size_t>(rank_)] += static_cast<int64_t>(bytes);
-    return Begin({rank_, peer, tag}, /*sends=*/true, {.from = data, .bytes = bytes});
+    return Begin({rank_, peer, tag}, /*sends=*/true, MessageOf(data, nullptr, bytes));
   }
   std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) override {
-    return Begin({peer, rank_, tag}, /*sends=*/false, {.to = data, .bytes = bytes});
+    return Begin({peer, rank_, tag}, /*sends=*/false, MessageOf(nullptr, data, bytes));
   }
   void Abort(const absl::Status& status) override {
     MutexLock lock(&all_.mu_);
-    if (all_.failure_.ok()) all_.failure_ = status;
-    all_.changed_.SignalAll();
+    if (all_.failure_.ok()) all_.failure_ = EndOfMesh(status);
+    for (auto* open : {&all_.sends_, &all_.receives_}) {
+      for (const auto& [key, message] : *open) message->ended.SignalAll();
+    }
   }
 
  private:
@@ -58,7 +70,7 @@ class LocalMeshes::RankMesh : public Mesh {
       MutexLock lock(&all_.mu_);
       while (!message_->done) {
         if (!all_.failure_.ok()) return all_.failure_;
-        if (all_.changed_.WaitWithTimeout(&all_.mu_, end - Clock::Real()->Now()) && !message_->done) {
+        if (message_->ended.WaitWithTimeout(&all_.mu_, end - Clock::Real()->Now()) && !message_->done) {
           return absl::DeadlineExceededError("not yet");
         }
       }
@@ -73,14 +85,13 @@ class LocalMeshes::RankMesh : public Mesh {
     const absl::Time not_before_;
   };
 
-  std::unique_ptr<Transfer> Begin(const Key& key, bool sends, Message begun) {
+  std::unique_ptr<Transfer> Begin(const Key& key, bool sends, std::shared_ptr<Message> message) {
     absl::Time not_before = absl::InfinitePast();
     if (all_.shuffle_ != 0) {
       const uint64_t draw[] = {all_.shuffle_, ++all_.messages_};
       const uint64_t hash = StableHash(draw, sizeof(draw));
       if (hash % 8 == 0) not_before = Clock::Real()->Now() + absl::Microseconds(static_cast<int64_t>(hash >> 32 & 511));
     }
-    auto message = std::make_shared<Message>(begun);
     MutexLock lock(&all_.mu_);
     auto& own = sends ? all_.sends_ : all_.receives_;
     auto& others = sends ? all_.receives_ : all_.sends_;
@@ -96,8 +107,8 @@ class LocalMeshes::RankMesh : public Mesh {
         std::memcpy(sends ? theirs.to : message->to, sends ? message->from : theirs.from, message->bytes);
       }
       message->done = theirs.done = true;
+      theirs.ended.SignalAll();
       others.erase(other);
-      all_.changed_.SignalAll();
     }
     return std::make_unique<LocalTransfer>(&all_, key, sends, std::move(message), not_before);
   }

@@ -37,7 +37,6 @@ class LocalMeshes {
   using Key = std::tuple<int, int, uint64_t>;  // from, to, tag
 
   Mutex mu_;
-  CondVar changed_;
   std::map<Key, std::shared_ptr<Message>> sends_ ABSL_GUARDED_BY(mu_), receives_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> cut_ ABSL_GUARDED_BY(mu_);

@@ -5,6 +5,7 @@
 #include "framework/collective/collective.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -18,11 +19,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "framework/base/clock.h"
 #include "framework/tensor/float16.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/collective.pb.h"
 #include "tests/testing/local_mesh.h"
 
 namespace weir {
@@ -62,7 +63,8 @@ void ExpectOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
-// ------------------------------------------------------------------------------------------------ the plain reference
+// ------------------------------------------------------------------------------------------------ the plain
+// reference
 
 // A value of any type, as the type in which it is reduced.
 struct Number {
@@ -163,6 +165,8 @@ std::vector<char> RandomValues(DType dtype, int64_t count, std::mt19937_64* rand
                             std::numeric_limits<double>::quiet_NaN(),
                             1e-40,
                             -3e-42,
+                            std::numeric_limits<double>::denorm_min(),
+                            -1e-310,
                             6e-8,
                             60000,
                             -65504,
@@ -198,7 +202,8 @@ std::vector<char> RandomValues(DType dtype, int64_t count, std::mt19937_64* rand
   return values;
 }
 
-// ---------------------------------------------------------------------------------------------------------- reductions
+// ----------------------------------------------------------------------------------------------------------
+// reductions
 
 struct ReductionCase {
   DType dtype;
@@ -218,6 +223,59 @@ std::vector<int64_t> Sizes(DType dtype, int ranks) {
   return sizes;
 }
 
+// What one rank has after each operation, by size.
+struct Outputs {
+  std::vector<std::vector<char>> reduced, at_root, slices;
+};
+
+// Borders of slices of `count` elements: uneven, the first one empty.
+std::vector<int64_t> UnevenSlices(int64_t count, int ranks) {
+  std::vector<int64_t> begins = {0};
+  for (int r = 1; r < ranks; ++r) begins.push_back(count * (r - 1) * r / (ranks * ranks));
+  begins.push_back(count);
+  return begins;
+}
+
+// Runs all reductions of inputs[size][rank] on each rank, all at once, every other one in place.
+std::vector<Outputs> ReduceOnRanks(const ReductionCase& of, const std::vector<std::vector<std::vector<char>>>& inputs,
+                                   int ranks, uint64_t shuffle) {
+  std::vector<Outputs> outputs(static_cast<size_t>(ranks));
+  const auto element = static_cast<int64_t>(DTypeSize(of.dtype));
+  LocalMeshes meshes(ranks, shuffle);
+  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+    Outputs& out = outputs[static_cast<size_t>(rank)];
+    for (auto* of_kind : {&out.reduced, &out.at_root, &out.slices}) of_kind->resize(inputs.size());
+    std::vector<Collective::PendingPtr> pending;
+    for (size_t s = 0; s < inputs.size(); ++s) {
+      const std::vector<char>& in = inputs[s][static_cast<size_t>(rank)];
+      const int64_t count = static_cast<int64_t>(in.size()) / element;
+      const bool in_place = s % 2 == 0;
+      for (auto* of_kind : {&out.reduced, &out.at_root, &out.slices}) {
+        (*of_kind)[s] = in_place ? in : std::vector<char>(in.size());
+      }
+      const auto values = [&](const char* kind, const std::vector<char>& output) {
+        return Collective::Values{.name = absl::StrCat(kind, s),
+                                  .dtype = of.dtype,
+                                  .shape = {count},
+                                  .reduction = of.reduction,
+                                  .addends = collective->Own(in_place ? output.data() : in.data()),
+                                  .samples = rank + 1};
+      };
+      pending.push_back(collective->AllReduce(values("all", out.reduced[s]), out.reduced[s].data()));
+      pending.push_back(
+          collective->Reduce(values("root", out.at_root[s]), static_cast<int>(s) % ranks, out.at_root[s].data()));
+      const std::vector<int64_t> begins = UnevenSlices(count, ranks);
+      char* const own = out.slices[s].data() + begins[static_cast<size_t>(rank)] * element;
+      pending.push_back(collective->ReduceScatter(values("slice", out.slices[s]), begins, own));
+    }
+    for (const auto& each : pending) {
+      if (absl::Status status = each->Wait(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }));
+  return outputs;
+}
+
 TEST_P(ReductionTest, EqualsTheReferenceOnAnyNumberOfRanks) {
   const DType dtype = GetParam().dtype;
   const Reduction reduction = GetParam().reduction;
@@ -229,30 +287,9 @@ TEST_P(ReductionTest, EqualsTheReferenceOnAnyNumberOfRanks) {
     for (size_t s = 0; s < sizes.size(); ++s) {
       for (int r = 0; r < ranks; ++r) inputs[s].push_back(RandomValues(dtype, sizes[s], &random));
     }
-    std::vector<std::vector<std::vector<char>>> outputs(static_cast<size_t>(ranks));  // by rank and size
-    LocalMeshes meshes(ranks, /*shuffle=*/static_cast<uint64_t>(ranks));
-    ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
-      std::vector<std::vector<char>>& out = outputs[static_cast<size_t>(rank)];
-      out.resize(sizes.size());
-      std::vector<Collective::PendingPtr> pending;
-      for (size_t s = 0; s < sizes.size(); ++s) {
-        // Every other one in place.
-        const std::vector<char>& in = inputs[s][static_cast<size_t>(rank)];
-        out[s] = s % 2 == 0 ? in : std::vector<char>(in.size());
-        const void* values = s % 2 == 0 ? static_cast<const void*>(out[s].data()) : in.data();
-        pending.push_back(collective->AllReduce({.name = absl::StrCat("v", s),
-                                                 .dtype = dtype,
-                                                 .shape = {sizes[s]},
-                                                 .reduction = reduction,
-                                                 .addends = collective->Own(values),
-                                                 .samples = rank + 1},
-                                                out[s].data()));
-      }
-      for (const auto& each : pending) {
-        if (absl::Status status = each->Wait(); !status.ok()) return status;
-      }
-      return absl::OkStatus();
-    }));
+    const std::vector<Outputs> outputs = ReduceOnRanks(GetParam(), inputs, ranks, /*shuffle=*/1);
+    const std::vector<Outputs> again =
+        ranks % 3 == 2 ? ReduceOnRanks(GetParam(), inputs, ranks, /*shuffle=*/2) : outputs;
     int root = 1;
     while (root < ranks) root *= 2;
     const int samples = ranks * (ranks + 1) / 2;
@@ -260,19 +297,28 @@ TEST_P(ReductionTest, EqualsTheReferenceOnAnyNumberOfRanks) {
       std::vector<const std::vector<char>*> lanes;
       for (const std::vector<char>& each : inputs[s]) lanes.push_back(&each);
       const Reduction plain = reduction == Reduction::kAverage ? Reduction::kSum : reduction;
+      const std::vector<int64_t> begins = UnevenSlices(sizes[s], ranks);
       for (int64_t i = 0; i < sizes[s]; ++i) {
         Number expected = *ReduceNode(plain, dtype, lanes, 0, root, i);
         if (reduction == Reduction::kAverage) {
           expected.real = IsSingle(dtype) ? static_cast<float>(expected.real) / static_cast<float>(samples)
                                           : expected.real / samples;
         }
-        for (int r = 0; r < ranks; ++r) {
-          ASSERT_EQ(BitsOf(dtype, Read(dtype, outputs[static_cast<size_t>(r)][s], i), false),
-                    BitsOf(dtype, expected, true))
-              << ranks << " ranks, rank " << r << ", element " << i << " of " << sizes[s];
+        const uint64_t bits = BitsOf(dtype, expected, true);
+        const auto owner = std::upper_bound(begins.begin(), begins.end(), i) - begins.begin() - 1;
+        const std::vector<char>& at_root = outputs[s % static_cast<size_t>(ranks)].at_root[s];
+        const std::vector<char>& slice = outputs[static_cast<size_t>(owner)].slices[s];
+        for (const std::vector<char>* result : {&outputs[0].reduced[s], &at_root, &slice}) {
+          ASSERT_EQ(BitsOf(dtype, Read(dtype, *result, i), false), bits)
+              << ranks << " ranks, element " << i << " of " << sizes[s];
         }
       }
-      for (int r = 1; r < ranks; ++r) EXPECT_EQ(outputs[static_cast<size_t>(r)][s], outputs[0][s]) << "bits differ";
+      for (size_t r = 0; r < outputs.size(); ++r) {
+        EXPECT_EQ(outputs[r].reduced[s], outputs[0].reduced[s]) << "rank " << r << " has other bits";
+        EXPECT_EQ(outputs[r].reduced[s], again[r].reduced[s]) << "the second run gave other bits";
+        EXPECT_EQ(outputs[r].at_root[s], again[r].at_root[s]);
+        EXPECT_EQ(outputs[r].slices[s], again[r].slices[s]);
+      }
     }
   }
 }
@@ -446,7 +492,8 @@ TEST(CollectiveTest, ReduceScatterKeepsASliceOfAnySize) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- moves
+// ---------------------------------------------------------------------------------------------------------------
+// moves
 
 std::string Text(int rank, int peer, size_t bytes) {
   std::string text;
@@ -474,7 +521,9 @@ TEST(CollectiveTest, BytesOfAnyLengthReachTheirRanks) {
           const auto p = static_cast<size_t>(peer);
           EXPECT_EQ(from[p], Text(peer, rank, length(peer, rank)));
           EXPECT_EQ(all[p], Text(peer, 0, length(peer, 0)));
-          if (rank == root) EXPECT_EQ(gathered[p], Text(peer, 1, length(peer, 1)));
+          if (rank == root) {
+            EXPECT_EQ(gathered[p], Text(peer, 1, length(peer, 1)));
+          }
         }
         EXPECT_EQ(gathered.size(), rank == root ? static_cast<size_t>(ranks) : 0);
         return absl::OkStatus();
@@ -509,29 +558,66 @@ TEST(CollectiveTest, ABroadcastComesFromAnyRoot) {
 }
 
 TEST(CollectiveTest, AllGatherFillsInTheSlicesOfOthers) {
-  LocalMeshes meshes(4, /*shuffle=*/6);
-  const std::vector<int64_t> begins = {0, 0, 100, 101, 700};
-  ExpectOk(OnRanks(&meshes, 4, [&](Collective* collective, int rank) {
-    std::vector<float> all(700, -1);
-    for (int64_t i = begins[static_cast<size_t>(rank)]; i < begins[static_cast<size_t>(rank) + 1]; ++i) {
-      all[static_cast<size_t>(i)] = static_cast<float>(i);
+  std::mt19937_64 random(3);
+  for (const DType dtype : {v1::FLOAT32, v1::FLOAT64, v1::INT32, v1::INT64, v1::FLOAT16, v1::BFLOAT16, v1::UINT8}) {
+    const size_t element = DTypeSize(dtype);
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+      LocalMeshes meshes(ranks, /*shuffle=*/6);
+      const std::vector<int64_t> sizes = Sizes(dtype, ranks);
+      std::vector<std::vector<char>> expected;
+      for (const int64_t size : sizes) {
+        std::vector<char>& bytes = expected.emplace_back(static_cast<size_t>(size) * element);
+        for (char& byte : bytes) byte = static_cast<char>(random());
+      }
+      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+        std::vector<std::vector<char>> all;
+        for (const std::vector<char>& each : expected) all.emplace_back(each.size(), '?');
+        std::vector<Collective::PendingPtr> pending;
+        for (size_t s = 0; s < sizes.size(); ++s) {
+          const std::vector<int64_t> begins = UnevenSlices(sizes[s], ranks);
+          const auto begin = begins[static_cast<size_t>(rank)] * static_cast<int64_t>(element);
+          const auto end = begins[static_cast<size_t>(rank) + 1] * static_cast<int64_t>(element);
+          std::copy(expected[s].begin() + begin, expected[s].begin() + end, all[s].begin() + begin);
+          pending.push_back(collective->AllGather("g", dtype, begins, all[s].data()));
+        }
+        for (const auto& each : pending) {
+          if (absl::Status status = each->Wait(); !status.ok()) return status;
+        }
+        EXPECT_EQ(all, expected);
+        return absl::OkStatus();
+      }));
     }
-    if (absl::Status status = collective->AllGather("g", v1::FLOAT32, begins, all.data())->Wait(); !status.ok()) {
-      return status;
-    }
-    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i));
-    return absl::OkStatus();
-  }));
+  }
+}
+
+TEST(CollectiveTest, MoreBytesThanARankIsBelievedToSendArrive) {
+  // Unequal, and more than two steps of 64 MiB.
+  LocalMeshes meshes(2);
+  ExpectOk(OnRanks(&meshes, 2,
+                   [&](Collective* collective, int rank) {
+                     const auto bytes = [](int of) {
+                       return std::string(of == 0 ? (size_t{130} << 20) + 7 : 5, static_cast<char>('a' + of));
+                     };
+                     std::vector<std::string> all;
+                     const absl::Status status = collective->AllGatherBytes("much", bytes(rank), &all)->Wait();
+                     if (!status.ok()) return status;
+                     EXPECT_TRUE(all[0] == bytes(0) && all[1] == bytes(1));
+                     return absl::OkStatus();
+                   },
+                   {}));
 }
 
 TEST(CollectiveTest, ABarrierWaitsForTheLast) {
   LocalMeshes meshes(3);
-  std::atomic<int> arrived{0};
+  std::atomic<bool> last{false};
   ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
-    absl::SleepFor(absl::Milliseconds(50 * rank));
-    ++arrived;
+    if (rank == 2) {
+      // The others are in the barrier now: each has sent two headers of it.
+      while (meshes.sent(0) < 2048 || meshes.sent(1) < 2048) std::this_thread::yield();
+      last = true;
+    }
     const absl::Status status = collective->Barrier("all")->Wait();
-    EXPECT_EQ(arrived, 3);
+    EXPECT_TRUE(last);
     return status;
   }));
 }
@@ -559,7 +645,8 @@ TEST(CollectiveTest, HundredsOfSmallOperationsAreUnderWayAtOnce) {
   }));
 }
 
-// --------------------------------------------------------------------------------------------- ranks that do not agree
+// --------------------------------------------------------------------------------------------- ranks that do not
+// agree
 
 struct Mismatch {
   const char* what;
@@ -599,65 +686,246 @@ TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, MismatchTest,
-    ::testing::Values(Mismatch{"Shape",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 return c->AllReduce(SumOf(c, "x", odd ? 3999 : 4000, v), v->data());
-                               },
-                               "shape"},
-                      Mismatch{"Type",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 Collective::Values values = SumOf(c, "x", 4000, v);
-                                 if (odd) values.dtype = v1::INT32;
-                                 return c->AllReduce(values, v->data());
-                               },
-                               "(type "},
-                      Mismatch{"Reduction",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 Collective::Values values = SumOf(c, "x", 4000, v);
-                                 if (odd) values.reduction = Reduction::kMax;
-                                 return c->AllReduce(values, v->data());
-                               },
-                               "reduction"},
-                      Mismatch{"Kind",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 return odd ? c->Broadcast("x", v1::FLOAT32, {4000}, 0, v->data())
-                                            : c->AllReduce(SumOf(c, "x", 4000, v), v->data());
-                               },
-                               "kind"},
-                      Mismatch{"Root",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 return c->Broadcast("x", v1::FLOAT32, {4000}, odd ? 1 : 0, v->data());
-                               },
-                               "root"},
-                      Mismatch{"Order",
-                               [](Collective* c, bool odd, std::vector<float>*) {
-                                 if (odd) c->Barrier("y");
-                                 return c->Barrier("x");
-                               },
-                               "name"},
-                      Mismatch{"Lanes",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 Collective::Values values = SumOf(c, "x", 4000, v);
-                                 values.lanes = odd ? 8 : 4;
-                                 return c->AllReduce(values, v->data());
-                               },
-                               "lanes"},
-                      Mismatch{"Slices",
-                               [](Collective* c, bool odd, std::vector<float>* v) {
-                                 return c->AllGather("x", v1::FLOAT32, {0, odd ? 5 : 6, 10, 20}, v->data());
-                               },
-                               "slice"}),
+    ::
+        testing::
+            Values(
+                Mismatch{"Shape",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           return c->AllReduce(SumOf(c, "x", odd ? 3999 : 4000, v), v->data());
+                         },
+                         "shape"},
+                Mismatch{"Type",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           Collective::Values values = SumOf(c, "x", 4000, v);
+                           if (odd) values.dtype = v1::INT32;
+                           return c->AllReduce(values, v->data());
+                         },
+                         "(type "},
+                Mismatch{"Reduction",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           Collective::Values values = SumOf(c, "x", 4000, v);
+                           if (odd) values.reduction = Reduction::kMax;
+                           return c->AllReduce(values, v->data());
+                         },
+                         "reduction"},
+                Mismatch{"Kind",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           return odd ? c->Broadcast("x", v1::FLOAT32, {4000}, 0, v->data())
+                                      : c->AllReduce(SumOf(c, "x", 4000, v), v->data());
+                         },
+                         "kind"},
+                Mismatch{"Root",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           return c->Broadcast("x", v1::FLOAT32, {4000}, odd ? 1 : 0, v->data());
+                         },
+                         "root"},
+                Mismatch{"Order",
+                         [](Collective* c, bool odd, std::vector<float>*) {
+                           if (odd) c->Barrier("y");
+                           return c->Barrier("x");
+                         },
+                         "name"},
+                Mismatch{"Lanes",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           Collective::Values values = SumOf(c, "x", 4000, v);
+                           values.lanes = odd ? 8 : 4;
+                           return c->AllReduce(values, v->data());
+                         },
+                         "lanes"},
+                Mismatch{"SlicesOfAReduceScatter",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           const std::vector<int64_t> begins = {0, odd ? 5 : 6, 10, 4000};
+                           std::vector<float> out(4000);
+                           const auto pending = c->ReduceScatter(SumOf(c, "x", 4000, v), begins, out.data());
+                           (void)pending->Wait();
+                           return pending;
+                         },
+                         "slice"},
+                Mismatch{"RootOfAGather",
+                         [](Collective* c, bool odd, std::vector<float>*) {
+                           std::vector<std::string> all;
+                           const auto pending = c->GatherBytes("x", std::string(5000, 'b'), odd ? 1 : 0, &all);
+                           (void)pending->Wait();
+                           return pending;
+                         },
+                         "root"},
+                Mismatch{
+                    "BytesForValues",
+                    [](Collective* c, bool odd, std::vector<float>* v) {
+                      std::vector<std::string> all;
+                      const auto pending = odd ? c->AllGatherBytes("x", "some", &all)
+                                               : c->AllGather("x", v1::FLOAT32, {0, 1000, 2000, 4000}, v->data());
+                      (void)pending->Wait();
+                      return pending;
+                    },
+                    "(type "},
+                Mismatch{"Slices",
+                         [](Collective* c, bool odd,
+                            std::vector<float>*
+                                v) { return c->AllGather("x", v1::FLOAT32, {0, odd ? 5 : 6, 10, 20}, v->data()); },
+                         "slice"}),
     [](const auto& info) { return std::string(info.param.what); });
 
-TEST(CollectiveTest, ACallThatIsRefusedEndsTheOthers) {
+TEST(CollectiveTest, RanksMustCutMessagesAlike) {
+  LocalMeshes meshes(2);
+  std::vector<absl::Status> statuses(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Collective collective(meshes.mesh(r), {.message_bytes = 256 << r});
+      statuses[static_cast<size_t>(r)] = collective.Barrier("x")->Wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("size of messages"));
+  }
+}
+
+struct Refusal {
+  const char* what;
+  std::function<Collective::PendingPtr(Collective*, std::vector<float>* values)> begin;
+  const char* expected;
+};
+
+class RefusalTest : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusalTest, EndsTheOtherRanksToo) {
   LocalMeshes meshes(2);
   const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [](Collective* collective, int rank) {
     std::vector<float> values(10);
-    return collective->Broadcast("b", v1::FLOAT32, {10}, rank == 0 ? 5 : 0, values.data())->Wait();
+    if (rank == 1) return collective->Barrier("b")->Wait();
+    const auto refused = GetParam().begin(collective, &values);
+    const absl::Status status = refused->Wait();
+    EXPECT_EQ(collective->Barrier("later")->Wait(), status);
+    return status;
   });
   for (const absl::Status& status : statuses) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("there is no rank 5 among 2"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().expected));
   }
+}
+
+std::vector<std::string> nowhere;  // NOLINT: refused operations never write it
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, RefusalTest,
+    ::testing::Values(Refusal{"RootOfABroadcast",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->Broadcast("x", v1::FLOAT32, {10}, 5, v->data());
+                              },
+                              "there is no rank 5 among 2"},
+                      Refusal{"NegativeRootOfABroadcast",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->Broadcast("x", v1::FLOAT32, {10}, -1, v->data());
+                              },
+                              "there is no rank -1 among 2"},
+                      Refusal{"NegativeRootOfAReduction",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->Reduce(SumOf(c, "x", 10, v), -1, v->data());
+                              },
+                              "there is no rank -1 among 2"},
+                      Refusal{"NegativeRootOfAGather",
+                              [](Collective* c, std::vector<float>*) {
+                                return c->GatherBytes("x", "b", -1, &nowhere);
+                              },
+                              "there is no rank -1 among 2"},
+                      Refusal{"NumberOfMessages",
+                              [](Collective* c, std::vector<float>*) {
+                                return c->AllToAllBytes("x", {"a"}, &nowhere);
+                              },
+                              "messages for 1"},
+                      Refusal{"Dimension",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->AllReduce(SumOf(c, "x", -10, v), v->data());
+                              },
+                              "a dimension is -10"},
+                      Refusal{"MoreBytesThanThereAre",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->Broadcast("x", v1::FLOAT64, {1 << 30, 1 << 30, 1}, 0, v->data());
+                              },
+                              "take more than"},
+                      Refusal{"SlicesThatOverflow",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->AllGather("x", v1::FLOAT64, {0, 1, int64_t{1} << 62}, v->data());
+                              },
+                              "take more than"},
+                      Refusal{"SlicesThatDescend",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->ReduceScatter(SumOf(c, "x", 10, v), {0, 11, 10}, v->data());
+                              },
+                              "begins must be 3 ascending numbers from 0 to 10"},
+                      Refusal{"NoSlices",
+                              [](Collective* c, std::vector<float>* v) {
+                                return c->ReduceScatter(SumOf(c, "x", 10, v), {}, v->data());
+                              },
+                              "begins must be 3 ascending numbers from 0 to 10"},
+                      Refusal{"AverageOfIntegers",
+                              [](Collective* c, std::vector<float>* v) {
+                                Collective::Values values = SumOf(c, "x", 10, v);
+                                values.dtype = v1::INT32;
+                                values.reduction = Reduction::kAverage;
+                                return c->AllReduce(values, v->data());
+                              },
+                              "have no average"},
+                      Refusal{"TooManyAddends",
+                              [](Collective* c, std::vector<float>* v) {
+                                Collective::Values values = SumOf(c, "x", 10, v);
+                                values.lanes = 256;
+                                values.addends.assign(65, {.lanes = {0, 1}, .values = v->data()});
+                                return c->AllReduce(values, v->data());
+                              },
+                              "65 addends; at most 64"},
+                      Refusal{"LongName",
+                              [](Collective* c, std::vector<float>*) { return c->Barrier(std::string(129, 'n')); },
+                              "the name has 129 bytes"}),
+    [](const auto& info) { return std::string(info.param.what); });
+
+// A rank that sends what it likes: the header of operation 0 to rank 0, and nothing else.
+absl::Status AgainstHeader(const std::function<void(v1::CollectiveHeader*)>& change,
+                           const std::function<Collective::PendingPtr(Collective*, std::vector<float>*)>& begin,
+                           const std::function<void(std::string*)>& damage = nullptr) {
+  LocalMeshes meshes(2);
+  Collective::Options options = SmallMessages();
+  options.waits.deadline = absl::Seconds(1);
+  Collective collective(meshes.mesh(0), options);
+  std::vector<float> values(10);
+  const auto pending = begin(&collective, &values);
+  constexpr uint64_t kHeaderTag = uint64_t{3} << 30;
+  std::string theirs(1024, '\0');
+  const auto receive = meshes.mesh(1)->Receive(0, kHeaderTag, theirs.data(), theirs.size());
+  EXPECT_TRUE(receive->Wait(absl::Seconds(20)).ok());
+  uint32_t length = 0;
+  std::memcpy(&length, theirs.data(), sizeof(length));
+  v1::CollectiveHeader header;
+  EXPECT_TRUE(header.ParseFromArray(theirs.data() + sizeof(length), static_cast<int>(length)));
+  change(&header);
+  const std::string text = header.SerializeAsString();
+  length = static_cast<uint32_t>(text.size());
+  std::string mine(1024, '\0');
+  std::memcpy(mine.data(), &length, sizeof(length));
+  std::copy(text.begin(), text.end(), mine.begin() + sizeof(length));
+  if (damage) damage(&mine);
+  const auto send = meshes.mesh(1)->Send(0, kHeaderTag, mine.data(), mine.size());
+  return pending->Wait();
+}
+
+TEST(CollectiveTest, WhatAHeaderSaysIsNotTrusted) {
+  const auto sum = [](Collective* c, std::vector<float>* v) { return c->AllReduce(SumOf(c, "x", 10, v), v->data()); };
+  std::vector<std::string> all;
+  const auto gather = [&all](Collective* c, std::vector<float>*) { return c->AllGatherBytes("x", "b", &all); };
+  const auto unchanged = [](v1::CollectiveHeader*) {};
+  const auto header_says = [&](const char* expected, const absl::Status& status) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(expected));
+  };
+  header_says("is damaged", AgainstHeader(unchanged, sum, [](std::string* bytes) { bytes->replace(0, 4, 4, '\xff'); }));
+  header_says("is damaged", AgainstHeader(unchanged, sum, [](std::string* bytes) { bytes->replace(4, 4, 4, '\xff'); }));
+  header_says("says that it sends -1 bytes", AgainstHeader([](auto* h) { h->set_count(-1); }, gather));
+  header_says("is negative", AgainstHeader([](auto* h) { h->set_samples(-1); }, sum));
+  header_says("addends", AgainstHeader([](auto* h) { h->add_node_begin(1); }, sum));
+  header_says("rank 1 has an addend", AgainstHeader([](auto* h) { h->set_node_count(0, INT32_MAX); }, sum));
+  // No memory is taken for bytes that do not come.
+  header_says("nothing from trainer 1", AgainstHeader([](auto* h) { h->set_count(int64_t{1} << 39); }, gather));
 }
 
 TEST(CollectiveTest, AddendsMustBeNodesThatDoNotOverlap) {
@@ -680,16 +948,59 @@ TEST(CollectiveTest, AddendsMustBeNodesThatDoNotOverlap) {
 
 TEST(CollectiveTest, ARankThatDoesNotComeIsNamed) {
   LocalMeshes meshes(3);
-  Collective::Options options = SmallMessages();
-  options.waits.deadline = absl::Milliseconds(300);
   meshes.Cut(1);
+  const absl::Time begin = Clock::Real()->Now();
+  std::vector<absl::Status> statuses(3);
+  std::vector<std::thread> threads;
+  for (const int r : {0, 2}) {
+    threads.emplace_back([&, r] {
+      Collective::Options options = SmallMessages();
+      // Rank 2 would wait for much longer, and ends because rank 0 does.
+      options.waits.deadline = r == 0 ? absl::Milliseconds(300) : absl::Seconds(60);
+      Collective collective(meshes.mesh(r), options);
+      statuses[static_cast<size_t>(r)] = collective.Barrier("b")->Wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(20));
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
+  for (const int r : {0, 2}) {
+    EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
+  }
+}
+
+TEST(CollectiveTest, ARankThatStopsInALargeOperationIsNamed) {
+  LocalMeshes meshes(3);
+  Collective::Options options = SmallMessages();
+  options.waits.deadline = absl::Milliseconds(500);
   const std::vector<absl::Status> statuses = OnRanks(
       &meshes, 3,
-      [](Collective* collective, int rank) { return rank == 1 ? absl::OkStatus() : collective->Barrier("b")->Wait(); },
+      [&](Collective* collective, int rank) {
+        std::vector<float> values(1 << 20, 1);
+        const auto pending = collective->AllReduce(SumOf(collective, "x", 1 << 20, &values), values.data());
+        if (rank == 1) {
+          while (meshes.sent(1) < 1 << 17) std::this_thread::yield();
+          meshes.Cut(1);
+        }
+        return pending->Wait();
+      },
       options);
   for (const int r : {0, 2}) {
-    EXPECT_EQ(statuses[static_cast<size_t>(r)].code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
+  }
+}
+
+TEST(CollectiveTest, AbortEndsWhatIsUnderWayOnAllRanks) {
+  LocalMeshes meshes(2);
+  const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [](Collective* collective, int rank) {
+    if (rank == 1) {
+      collective->Abort(absl::CancelledError("the trainer is asked to stop"));
+      return collective->Barrier("b")->Wait();
+    }
+    return collective->Barrier("b")->Wait();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the trainer is asked to stop"));
   }
 }
 
