@@ -1,17 +1,22 @@
 #include "pserver/collective/gloo_mesh.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
-#include "gloo/rendezvous/context.h"
-#include "gloo/rendezvous/store.h"
+#include "framework/base/status_macros.h"
+#include "gloo/transport/context.h"
+#include "gloo/transport/pair.h"
 #include "gloo/transport/tcp/device.h"
 #include "gloo/transport/unbound_buffer.h"
 
@@ -23,6 +28,12 @@ namespace {
 // woken at this pace to look at ours.
 constexpr absl::Duration kWake = absl::Milliseconds(50);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
+// How long Abort waits until the others have its reason; then it closes the connections.
+constexpr absl::Duration kFarewell = absl::Seconds(1);
+// How long after a connection was closed the reason may come.
+constexpr absl::Duration kReasonComes = absl::Milliseconds(300);
+// Of the message that says why a rank has ended the mesh. No operation has it.
+constexpr uint64_t kEndTag = ~uint64_t{0};
 
 // Gloo reports errors by exceptions.
 template <typename F>
@@ -35,59 +46,97 @@ absl::Status Caught(const F& f) {
   }
 }
 
-// The addresses of all ranks. Gloo stores its own under its rank, and asks for those of others.
-class ExchangedStore : public gloo::rendezvous::Store {
- public:
-  explicit ExchangedStore(const GlooMeshOptions& options) : options_(options) {}
-
-  void set(const std::string&, const std::vector<char>& data) override {
-    absl::StatusOr<std::vector<std::string>> all = options_.exchange(std::string(data.begin(), data.end()));
-    status_ = all.status();
-    if (all.ok()) all_ = *std::move(all);
-  }
-  std::vector<char> get(const std::string& key) override {
-    const auto rank = static_cast<size_t>(std::strtoull(key.c_str(), nullptr, 10));
-    if (rank >= all_.size()) return {};
-    return std::vector<char>(all_[rank].begin(), all_[rank].end());
-  }
-  void wait(const std::vector<std::string>&) override {
-    if (!status_.ok()) throw std::runtime_error(std::string(status_.message()));
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  const GlooMeshOptions& options_;
-  absl::Status status_;
-  std::vector<std::string> all_;
+// Says why a rank has ended the mesh: the code, and text up to the first zero byte.
+struct EndNotice {
+  int32_t code = 0;
+  std::array<char, 2044> text = {};
 };
+static_assert(sizeof(EndNotice) == 2048);
+
+EndNotice NoticeOf(const absl::Status& status) {
+  EndNotice notice;
+  notice.code = static_cast<int32_t>(status.code());
+  const std::string_view text(status.message().data(), std::min(status.message().size(), notice.text.size() - 1));
+  std::copy(text.begin(), text.end(), notice.text.begin());
+  return notice;
+}
+
+absl::Status StatusOf(const EndNotice& notice) {
+  const auto end = std::find(notice.text.begin(), notice.text.end(), '\0');
+  const bool known = notice.code > 0 && notice.code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(known ? static_cast<absl::StatusCode>(notice.code) : absl::StatusCode::kUnknown,
+                      std::string(notice.text.begin(), end));
+}
+
+// Addresses at which a rank awaits each other rank, as one text: two bytes of length and the address, by rank.
+std::string PackAddresses(const std::vector<std::vector<char>>& addresses) {
+  std::string packed;
+  for (const std::vector<char>& address : addresses) {
+    packed.push_back(static_cast<char>(address.size() & 255));
+    packed.push_back(static_cast<char>(address.size() >> 8 & 255));
+    packed.append(address.begin(), address.end());
+  }
+  return packed;
+}
+
+// Returns address `index` of the text; empty if the text is not one of PackAddresses.
+std::vector<char> AddressOf(std::string_view packed, int index) {
+  for (int i = 0; packed.size() >= 2; ++i) {
+    const size_t size = static_cast<uint8_t>(packed[0]) | size_t{static_cast<uint8_t>(packed[1])} << 8;
+    packed.remove_prefix(2);
+    if (size > packed.size()) break;
+    if (i == index) return std::vector<char>(packed.begin(), packed.begin() + static_cast<std::ptrdiff_t>(size));
+    packed.remove_prefix(size);
+  }
+  return {};
+}
 
 class GlooMesh : public Mesh {
  public:
-  explicit GlooMesh(GlooMeshOptions options)
-      : options_(std::move(options)),
-        context_(std::make_shared<gloo::rendezvous::Context>(options_.rank, options_.size)),
-        waker_([this] { WakeWaits(); }) {}
+  explicit GlooMesh(GlooMeshOptions options) : options_(std::move(options)) {}
   ~GlooMesh() override {
-    Abort(absl::CancelledError("the collective group has ended here"));
     {
       MutexLock lock(&mu_);
       closing_ = true;
+      End(absl::CancelledError("the collective group has ended here"));
       changed_.SignalAll();
     }
-    waker_.join();
+    if (waker_.joinable()) waker_.join();
+    if (notices_.joinable()) notices_.join();
+    Close();
   }
 
   absl::Status Connect() {
-    ExchangedStore store(options_);
-    context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_deadline));
-    absl::Status status = Caught([&] {
+    std::vector<std::vector<char>> addresses(static_cast<size_t>(options_.size));
+    RETURN_IF_ERROR(Caught([&] {
       device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options_.host.c_str()));
-      context_->connectFullMesh(store, device_);
-    });
-    if (!store.status().ok()) return store.status();
-    if (!status.ok()) return absl::UnavailableError(absl::StrCat("Gloo cannot connect all ranks: ", status.message()));
+      context_ = device_->createContext(options_.rank, options_.size);
+      context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_deadline));
+      for (int peer = 0; peer < options_.size; ++peer) {
+        if (peer != options_.rank) addresses[static_cast<size_t>(peer)] = context_->createPair(peer)->address().bytes();
+      }
+    }));
+    ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                     options_.exchange(absl::StrCat("gloo/", absl::Hex(options_.group)), PackAddresses(addresses)));
+    if (all.size() != static_cast<size_t>(options_.size)) {
+      return absl::InternalError(absl::StrCat("the exchange gave ", all.size(), " contributions of ", options_.size));
+    }
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer == options_.rank) continue;
+      const std::vector<char> address = AddressOf(all[static_cast<size_t>(peer)], options_.rank);
+      if (address.empty()) {
+        return absl::InternalError(absl::StrCat("the exchange gave no address of ", Describe(peer)));
+      }
+      const absl::Status connected = Caught([&] { context_->getPair(peer)->connect(address); });
+      if (!connected.ok()) {
+        return absl::UnavailableError(absl::StrCat("the collective group cannot form: ", Describe(peer), " and ",
+                                                   Describe(rank()),
+                                                   " do not reach each other: ", connected.message()));
+      }
+    }
     context_->setTimeout(kNever);
+    waker_ = StartThread("weir-gloo-wake", [this] { WakeWaits(); });
+    if (size() > 1) notices_ = StartThread("weir-gloo-end", [this] { AwaitNotice(); });
     return absl::OkStatus();
   }
 
@@ -102,13 +151,26 @@ class GlooMesh : public Mesh {
     return Begin(peer, data, bytes, /*sends=*/false, tag);
   }
 
+  // Takes up to kFarewell.
   void Abort(const absl::Status& status) override {
-    MutexLock lock(&mu_);
-    if (!ended_.ok()) return;
-    ended_ = status;
-    // Ends the connections, which the other ranks notice; the reason reaches them through the job.
-    (void)Caught([this] { context_->closeConnections(); });
-    WakeAll();
+    {
+      MutexLock lock(&mu_);
+      if (!ended_.ok()) return;
+      End(status);
+    }
+    const EndNotice notice = NoticeOf(status);
+    std::vector<std::unique_ptr<Buffer>> sends;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      (void)Caught([&] {
+        sends.push_back(context_->createUnboundBuffer(const_cast<EndNotice*>(&notice), sizeof(notice)));
+        sends.back()->send(peer, kEndTag);
+      });
+    }
+    const absl::Time end = Clock::Real()->Now() + kFarewell;
+    for (const std::unique_ptr<Buffer>& send : sends) (void)Await(send.get(), /*sends=*/true, end, /*until_end=*/false);
+    // A rank that has no reason by now sees its connections closed.
+    Close();
   }
 
  private:
@@ -121,25 +183,12 @@ class GlooMesh : public Mesh {
 
     absl::Status Wait(absl::Duration timeout) override {
       if (!begun_.ok()) return mesh_.Reason(begun_, peer_);
-      const absl::Time end = Clock::Real()->Now() + timeout;
-      {
-        MutexLock lock(&mesh_.mu_);
-        if (!mesh_.ended_.ok()) return mesh_.ended_;
-        (sends_ ? mesh_.sends_ : mesh_.receives_).insert(buffer_.get());
-      }
-      bool done = false;
-      absl::Status status;
-      do {
-        status = Caught([&] { done = sends_ ? buffer_->waitSend(kNever) : buffer_->waitRecv(kNever); });
-      } while (status.ok() && !done && mesh_.Alive() && Clock::Real()->Now() < end);
-      {
-        MutexLock lock(&mesh_.mu_);
-        (sends_ ? mesh_.sends_ : mesh_.receives_).erase(buffer_.get());
-      }
-      if (!status.ok()) return mesh_.Reason(status, peer_);
-      if (done) return absl::OkStatus();
+      const absl::StatusOr<bool> done =
+          mesh_.Await(buffer_.get(), sends_, Clock::Real()->Now() + timeout, /*until_end=*/true);
+      if (!done.ok()) return mesh_.Reason(done.status(), peer_);
+      if (*done) return absl::OkStatus();
       MutexLock lock(&mesh_.mu_);
-      return mesh_.ended_.ok() ? absl::DeadlineExceededError("no message yet") : mesh_.ended_;
+      return mesh_.ended_.ok() ? absl::DeadlineExceededError("") : mesh_.ended_;
     }
 
    private:
@@ -163,15 +212,64 @@ class GlooMesh : public Mesh {
     return std::make_unique<GlooTransfer>(this, peer, sends, std::move(buffer), std::move(status));
   }
 
-  bool Alive() {
+  // Waits for a buffer until `end`, or, if until_end, until the mesh ends. Returns whether it is done.
+  absl::StatusOr<bool> Await(Buffer* buffer, bool sends, absl::Time end, bool until_end) {
+    std::set<Buffer*>& waited = sends ? sends_ : receives_;
+    bool done = false, goes_on = true;
+    absl::Status status;
+    {
+      MutexLock lock(&mu_);
+      if (until_end && !ended_.ok()) return false;
+      waited.insert(buffer);
+    }
+    while (status.ok() && !done && goes_on) {
+      status = Caught([&] { done = sends ? buffer->waitSend(kNever) : buffer->waitRecv(kNever); });
+      MutexLock lock(&mu_);
+      goes_on = Clock::Real()->Now() < end && !(until_end && !ended_.ok());
+    }
     MutexLock lock(&mu_);
-    return ended_.ok();
+    waited.erase(buffer);
+    if (!status.ok()) return status;
+    return done;
   }
-  // The error of a transfer: the reason for which the mesh has ended, if it has.
+  // Returns the error of a transfer: the reason for which the mesh has ended, if it has or is about to, else `status`.
   absl::Status Reason(const absl::Status& status, int peer) {
+    const absl::Time end = Clock::Real()->Now() + kReasonComes;
     MutexLock lock(&mu_);
+    while (ended_.ok() && Clock::Real()->Now() < end) changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
     if (!ended_.ok()) return ended_;
     return absl::UnavailableError(absl::StrCat(Describe(peer), ": ", status.message()));
+  }
+  void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!ended_.ok()) return;
+    ended_ = EndOfMesh(status);
+    changed_.SignalAll();
+    WakeAll();
+  }
+  void Close() {
+    MutexLock lock(&close_mu_);
+    for (int peer = 0; context_ != nullptr && peer < size(); ++peer) {
+      if (peer == rank() || context_->getPair(peer) == nullptr) continue;
+      (void)Caught([&] { context_->getPair(peer)->close(); });
+    }
+  }
+  // Waits for the reason of a rank that ends the mesh.
+  void AwaitNotice() {
+    EndNotice notice;
+    std::unique_ptr<Buffer> buffer;
+    std::vector<int> others;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) others.push_back(peer);
+    }
+    const absl::Status begun = Caught([&] {
+      buffer = context_->createUnboundBuffer(&notice, sizeof(notice));
+      buffer->recv(others, kEndTag);
+    });
+    if (!begun.ok()) return;
+    const absl::StatusOr<bool> come = Await(buffer.get(), /*sends=*/false, absl::InfiniteFuture(), /*until_end=*/true);
+    if (!come.ok() || !*come) return;
+    MutexLock lock(&mu_);
+    End(StatusOf(notice));
   }
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (Buffer* buffer : sends_) buffer->abortWaitSend();
@@ -186,15 +284,17 @@ class GlooMesh : public Mesh {
   }
 
   const GlooMeshOptions options_;
-  const std::shared_ptr<gloo::rendezvous::Context> context_;
+  // Set by Connect.
   std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::Context> context_;
 
+  Mutex close_mu_;  // serializes Close
   Mutex mu_;
   CondVar changed_;
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
   std::set<Buffer*> sends_ ABSL_GUARDED_BY(mu_), receives_ ABSL_GUARDED_BY(mu_);  // that somebody waits for
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread waker_;
+  std::thread waker_, notices_;
 };
 
 }  // namespace

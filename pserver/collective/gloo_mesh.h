@@ -3,6 +3,7 @@
 #ifndef WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
 #define WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,17 +16,21 @@
 namespace weir {
 
 struct GlooMeshOptions {
+  uint64_t group = 0;  // random number, equal on all ranks and new for each attempt
   int rank = 0;
   int size = 1;
   // Name or address of this host at which the other ranks reach it. The system chooses the ports.
   std::string host;
-  // Gives every rank's contribution to all ranks, in the order of ranks.
-  std::function<absl::StatusOr<std::vector<std::string>>(std::string contribution)> exchange;
+  // Gives every rank's contribution under a key to all ranks, in the order of ranks. Called once. Its errors end
+  // ConnectGlooMesh; an error names the ranks that have not come in time.
+  std::function<absl::StatusOr<std::vector<std::string>>(std::string key, std::string mine)> exchange;
+  // Name of a rank for messages: "trainer 1 (host:pid)".
   std::function<std::string(int rank)> describe;
+  // For the connections, once the exchange is over.
   absl::Duration connect_deadline = absl::Minutes(5);
 };
 
-// Connects every rank with every other. Unavailable if a rank does not come in time or cannot be reached.
+// Connects every rank with every other. Unavailable names a rank that does not connect in time or cannot be reached.
 absl::StatusOr<std::unique_ptr<Mesh>> ConnectGlooMesh(GlooMeshOptions options);
 
 }  // namespace weir

@@ -4,12 +4,15 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
-#include "framework/base/mutex.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/status_macros.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
@@ -23,8 +26,24 @@ namespace {
 // comes while its first try is the newest or nearly so.
 constexpr size_t kRemembered = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(5), kLongestPause = absl::Milliseconds(500);
+// How long the destructor waits until others have heard why the mesh has ended.
+constexpr absl::Duration kFarewell = absl::Seconds(1);
+// Of the message by which a rank tells another that it has come. No operation has it.
+constexpr uint64_t kHelloTag = ~uint64_t{0};
+// How often Connect looks whether the job has failed.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 absl::Time Now() { return Clock::Real()->Now(); }
+
+bool IsTriedAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+}
+
+// Returns the answer to messages that come after the mesh has ended with `status`: never a code that is tried again.
+absl::Status AnswerAfterEnd(const absl::Status& status) {
+  const bool keeps = !IsTriedAgain(status) && !absl::IsCancelled(status);
+  return keeps ? status : absl::AbortedError(status.message());
+}
 
 // Copies the payload, and returns its checksum if it is wanted.
 uint64_t Copy(const Slices& payload, void* to, bool checked) {
@@ -41,15 +60,29 @@ uint64_t Copy(const Slices& payload, void* to, bool checked) {
 
 class WireMeshImpl : public WireMesh {
  public:
-  explicit WireMeshImpl(Options options) : options_(options) {
-    MutexLock lock(&state_->mu);
-    state_->peers.resize(static_cast<size_t>(options_.transport->servers()));
+  explicit WireMeshImpl(Options options) : options_(std::move(options)) {
+    {
+      MutexLock lock(&state_->mu);
+      state_->peers.resize(static_cast<size_t>(options_.transport->servers()));
+    }
+    tries_ = StartThread("weir-wire-mesh", [this] { RunTries(); });
+    if (options_.inbox != nullptr) options_.inbox->Open(this);
   }
-  ~WireMeshImpl() override { End(absl::CancelledError("the collective group has ended here")); }
+  ~WireMeshImpl() override {
+    if (options_.inbox != nullptr) options_.inbox->Close();
+    End(absl::CancelledError("the collective group has ended here"));
+    tries_.join();
+    // A process that ends right after a failure would cancel the calls that tell the others.
+    const absl::Time end = Now() + kFarewell;
+    MutexLock lock(&state_->mu);
+    while (state_->farewells > 0 && Now() < end) state_->changed.WaitWithTimeout(&state_->mu, end - Now());
+  }
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.transport->servers(); }
-  std::string Describe(int rank) const override { return options_.transport->Describe(rank); }
+  std::string Describe(int rank) const override {
+    return options_.describe ? options_.describe(rank) : options_.transport->Describe(rank);
+  }
 
   std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) override;
   std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) override;
@@ -65,11 +98,14 @@ class WireMeshImpl : public WireMesh {
   struct Outgoing : Progress {
     int peer = 0;
     std::string header;
-    Slices payload;
+    const void* data = nullptr;
+    size_t bytes = 0;
     bool in_flight = false;
     bool given_up = false;
-    absl::Time next_try = absl::InfinitePast();
+    // Tries whose bytes the transport may still read, also after their calls have ended.
+    int held = 0;
     absl::Duration pause = kFirstPause;
+    std::string last_error;  // of a try
   };
   struct Incoming : Progress {
     void* data = nullptr;
@@ -94,6 +130,10 @@ class WireMeshImpl : public WireMesh {
     CondVar changed;
     std::vector<Peer> peers ABSL_GUARDED_BY(mu);
     absl::Status ended ABSL_GUARDED_BY(mu);
+    // Messages to try again, by time.
+    std::multimap<absl::Time, std::shared_ptr<Outgoing>> due ABSL_GUARDED_BY(mu);
+    CondVar due_changed;
+    int farewells ABSL_GUARDED_BY(mu) = 0;  // calls under way that tell others why the mesh has ended
   };
   using StatePtr = std::shared_ptr<State>;
 
@@ -101,6 +141,9 @@ class WireMeshImpl : public WireMesh {
   class IncomingTransfer;
 
   void Try(const std::shared_ptr<Outgoing>& message);
+  // Tries messages again when they are due, until the mesh ends. On a thread of its own: a message must reach its
+  // receiver also while its sender waits for another one.
+  void RunTries();
   void End(const absl::Status& status);
   // Copies a message to its receiver, and answers it.
   void Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, Unread message);
@@ -108,6 +151,7 @@ class WireMeshImpl : public WireMesh {
 
   const Options options_;
   const StatePtr state_ = std::make_shared<State>();
+  std::thread tries_;
 };
 
 class WireMeshImpl::OutgoingTransfer : public Mesh::Transfer {
@@ -120,25 +164,23 @@ class WireMeshImpl::OutgoingTransfer : public Mesh::Transfer {
     message_->given_up = true;
     // The transport reads the caller's memory until the call has ended.
     while (message_->in_flight) state.changed.Wait(&state.mu);
+    if (message_->done && message_->status.ok()) return;
+    // A call that timed out may have left bytes in a connection that does not move; they are never used.
+    const absl::Time end = Now() + mesh_.options_.call_timeout;
+    while (message_->held > 0 && Now() < end) state.changed.WaitWithTimeout(&state.mu, end - Now());
   }
 
   absl::Status Wait(absl::Duration timeout) override {
     const absl::Time end = Now() + timeout;
     State& state = *mesh_.state_;
-    while (true) {
-      {
-        MutexLock lock(&state.mu);
-        while (!message_->done && (message_->in_flight || Now() < message_->next_try)) {
-          if (!state.ended.ok()) return state.ended;
-          const absl::Time until = message_->in_flight ? end : std::min(end, message_->next_try);
-          state.changed.WaitWithTimeout(&state.mu, until - Now());
-          if (!message_->done && Now() >= end) return absl::DeadlineExceededError("the message is not received");
-        }
-        if (message_->done) return message_->status;
-        if (!state.ended.ok()) return state.ended;
-      }
-      mesh_.Try(message_);
+    MutexLock lock(&state.mu);
+    while (!message_->done) {
+      if (!state.ended.ok()) return state.ended;
+      const absl::Duration left = end - Now();
+      if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError(message_->last_error);
+      state.changed.WaitWithTimeout(&state.mu, left);
     }
+    return message_->status;
   }
 
  private:
@@ -163,7 +205,7 @@ class WireMeshImpl::IncomingTransfer : public Mesh::Transfer {
     while (!message_->done) {
       if (!state_->ended.ok()) return state_->ended;
       const absl::Duration left = end - Now();
-      if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("no message yet");
+      if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("");
       state_->changed.WaitWithTimeout(&state_->mu, left);
     }
     return message_->status;
@@ -179,14 +221,13 @@ class WireMeshImpl::IncomingTransfer : public Mesh::Transfer {
 std::unique_ptr<Mesh::Transfer> WireMeshImpl::Send(int peer, uint64_t tag, const void* data, size_t bytes) {
   auto message = std::make_shared<Outgoing>();
   message->peer = peer;
-  message->payload = {Slice::Borrow(data, bytes)};
-  // The transport sends slices with an owner without a copy; the caller keeps the memory.
-  message->payload[0].owner = std::shared_ptr<const void>(std::shared_ptr<const void>(), data);
+  message->data = data;
+  message->bytes = bytes;
   v1::DeliverRequest header;
   header.set_group(options_.group);
   header.set_from(rank());
   header.set_tag(tag);
-  if (options_.transport->checks_payloads()) header.set_checksum(Checksum(message->payload));
+  if (options_.transport->checks_payloads()) header.set_checksum(Checksum({Slice::Borrow(data, bytes)}));
   message->header = header.SerializeAsString();
   Try(message);
   return std::make_unique<OutgoingTransfer>(this, std::move(message));
@@ -197,22 +238,50 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
     MutexLock lock(&state_->mu);
     if (!state_->ended.ok() || message->done || message->in_flight || message->given_up) return;
     message->in_flight = true;
+    ++message->held;
   }
-  options_.transport->Call(message->peer, Method::kDeliver, EncodeFrame(message->header, message->payload),
-                           options_.call_timeout, [state = state_, message](absl::StatusOr<Slices> reply) {
+  // The transport sends slices with an owner without a copy. The caller keeps the memory; the owner tells when the
+  // transport lets go of it.
+  Slice payload = Slice::Borrow(message->data, message->bytes);
+  payload.owner = std::shared_ptr<const void>(message->data, [state = state_, message](const void*) {
+    MutexLock lock(&state->mu);
+    --message->held;
+    state->changed.SignalAll();
+  });
+  Slices frame = EncodeFrame(message->header, {std::move(payload)});
+  options_.transport->Call(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout,
+                           [state = state_, message](absl::StatusOr<Slices> reply) {
                              MutexLock lock(&state->mu);
                              message->in_flight = false;
-                             const bool again =
-                                 absl::IsUnavailable(reply.status()) || absl::IsDeadlineExceeded(reply.status());
-                             if (again) {
-                               message->next_try = Now() + message->pause;
-                               message->pause = std::min(2 * message->pause, kLongestPause);
-                             } else {
+                             if (!IsTriedAgain(reply.status())) {
                                message->done = true;
                                message->status = reply.status();
+                             } else if (state->ended.ok() && !message->given_up) {
+                               message->last_error = std::string(reply.status().message());
+                               state->due.emplace(Now() + message->pause, message);
+                               message->pause = std::min(2 * message->pause, kLongestPause);
+                               state->due_changed.SignalAll();
                              }
                              state->changed.SignalAll();
                            });
+}
+
+void WireMeshImpl::RunTries() {
+  while (true) {
+    std::shared_ptr<Outgoing> message;
+    {
+      MutexLock lock(&state_->mu);
+      while (state_->ended.ok() && (state_->due.empty() || state_->due.begin()->first > Now())) {
+        const absl::Duration pause =
+            state_->due.empty() ? absl::InfiniteDuration() : state_->due.begin()->first - Now();
+        state_->due_changed.WaitWithTimeout(&state_->mu, pause);
+      }
+      if (!state_->ended.ok()) return;
+      message = std::move(state_->due.begin()->second);
+      state_->due.erase(state_->due.begin());
+    }
+    Try(message);
+  }
 }
 
 std::unique_ptr<Mesh::Transfer> WireMeshImpl::Receive(int peer, uint64_t tag, void* data, size_t bytes) {
@@ -251,7 +320,7 @@ void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incomin
       status = absl::DataLossError(absl::StrCat("a message of ", Describe(from), " was damaged on its way"));
     }
   }
-  ReplyCallback repeat;
+  Unread repeat;  // destroyed without the lock: owners of its bytes may be the sender's
   {
     MutexLock lock(&state_->mu);
     to->copying = false;
@@ -262,22 +331,25 @@ void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incomin
     if (of.received.size() > kRemembered) of.received.erase(of.received.begin());
     // Another try may have come meanwhile.
     if (const auto again = of.unread.find(tag); again != of.unread.end()) {
-      repeat = std::move(again->second.reply);
-      of.unread_bytes -= TotalSize(again->second.payload);
+      repeat = std::move(again->second);
+      of.unread_bytes -= TotalSize(repeat.payload);
       of.unread.erase(again);
     }
     state_->changed.SignalAll();
   }
   const absl::StatusOr<Slices> answer = status.ok() ? absl::StatusOr<Slices>(Slices()) : status;
   message.reply(answer);
-  if (repeat) repeat(answer);
+  if (repeat.reply) repeat.reply(answer);
 }
 
 absl::Status WireMeshImpl::Book(const v1::DeliverRequest& request, Unread* message, std::shared_ptr<Incoming>* to,
                                 bool* repeat) {
   MutexLock lock(&state_->mu);
-  if (!state_->ended.ok()) return absl::AbortedError(state_->ended.message());
   Peer& of = state_->peers[static_cast<size_t>(request.from())];
+  // Also after the end: the answer to the first try may be lost, and the sender must not take it for a failure.
+  *repeat = of.received.count(request.tag()) > 0;
+  if (*repeat) return absl::OkStatus();
+  if (!state_->ended.ok()) return AnswerAfterEnd(state_->ended);
   const auto expected = of.expected.find(request.tag());
   if (expected != of.expected.end()) {
     *to = expected->second;
@@ -285,22 +357,17 @@ absl::Status WireMeshImpl::Book(const v1::DeliverRequest& request, Unread* messa
     of.expected.erase(expected);
     return absl::OkStatus();
   }
-  *repeat = of.received.count(request.tag()) > 0;
-  if (*repeat) return absl::OkStatus();
   const size_t bytes = TotalSize(message->payload);
-  const auto [place, first] = of.unread.try_emplace(request.tag());
-  if (first && of.unread_bytes + bytes > options_.most_unread_bytes) {
-    of.unread.erase(place);
+  const auto found = of.unread.find(request.tag());
+  const size_t replaced = found == of.unread.end() ? 0 : TotalSize(found->second.payload);
+  if (of.unread_bytes - replaced + bytes > options_.most_unread_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(Describe(rank()), " keeps ", of.unread_bytes,
                                                      " bytes of messages that nobody has asked for; there is no room "
                                                      "for more"));
   }
-  // The last try is the one whose caller still waits; the answer to an earlier one is dropped on the way.
-  if (first) of.unread_bytes += bytes;
-  ReplyCallback earlier = std::move(place->second.reply);
-  place->second = std::move(*message);
-  *message = Unread();
-  message->reply = std::move(earlier);
+  of.unread_bytes += bytes - replaced;
+  // The last try is most often the one whose caller still waits.
+  std::swap(of.unread[request.tag()], *message);
   return absl::OkStatus();
 }
 
@@ -316,7 +383,8 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
                      absl::Hex(request.group()), ": the caller is of another run of the job")));
   }
   if (request.from() < 0 || request.from() >= size() || request.from() == rank()) {
-    return reply(absl::InvalidArgumentError(absl::StrCat("Deliver: there is no other rank ", request.from())));
+    return reply(absl::InvalidArgumentError(absl::StrCat(Describe(rank()), " is of a group of ", size(),
+                                                         " ranks, in which there is no other rank ", request.from())));
   }
   if (request.has_abort()) {
     const auto code = static_cast<absl::StatusCode>(request.abort_code());
@@ -330,23 +398,26 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   if (absl::Status booked = Book(request, &message, &to, &repeat); !booked.ok()) return message.reply(booked);
   if (to != nullptr) return Deliver(request.from(), request.tag(), to, std::move(message));
   if (repeat) return message.reply(Slices());
-  // An earlier try of the message that has just been kept.
-  if (message.reply) message.reply(absl::CancelledError("a later try has taken its place"));
+  // Another try of the message that has just been kept; if its caller still waits, the network has repeated it.
+  if (message.reply) message.reply(absl::UnavailableError("another try of the message has taken its place"));
 }
 
 void WireMeshImpl::End(const absl::Status& status) {
-  std::vector<ReplyCallback> replies;
+  std::vector<Unread> unread;
   {
     MutexLock lock(&state_->mu);
     if (!state_->ended.ok()) return;
-    state_->ended = status;
+    state_->ended = EndOfMesh(status);
     for (Peer& peer : state_->peers) {
-      for (auto& [tag, unread] : peer.unread) replies.push_back(std::move(unread.reply));
+      for (auto& [tag, message] : peer.unread) unread.push_back(std::move(message));
       peer.unread.clear();
+      peer.unread_bytes = 0;
     }
+    state_->due.clear();
+    state_->due_changed.SignalAll();
     state_->changed.SignalAll();
   }
-  for (const ReplyCallback& reply : replies) reply(absl::AbortedError(status.message()));
+  for (const Unread& message : unread) message.reply(AnswerAfterEnd(status));
 }
 
 void WireMeshImpl::Abort(const absl::Status& status) {
@@ -360,21 +431,135 @@ void WireMeshImpl::Abort(const absl::Status& status) {
   header.set_abort(std::string(status.message().substr(0, 2000)));
   header.set_abort_code(static_cast<int>(status.code()));
   const std::string text = header.SerializeAsString();
+  {
+    MutexLock lock(&state_->mu);
+    state_->farewells += size() - 1;
+  }
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    // Whoever does not hear it learns of the failure from the job.
+    // A rank that does not hear it is told when it sends something here, or by the job.
     options_.transport->Call(peer, Method::kDeliver, EncodeFrame(text, {}), options_.call_timeout,
-                             [](const absl::StatusOr<Slices>&) {});
+                             [state = state_](const absl::StatusOr<Slices>&) {
+                               MutexLock lock(&state->mu);
+                               --state->farewells;
+                               state->changed.SignalAll();
+                             });
   }
   End(status);
 }
 
+// What one rank tells another when it has come, and what it hears.
+struct Hello {
+  int64_t sent = 0, received = 0;  // number of ranks
+  std::unique_ptr<Mesh::Transfer> send, receive;
+  std::string last_error;
+};
+
+// Looks at both halves for at most `timeout`. Returns OK when both are done, DeadlineExceeded when not, else the error.
+absl::Status Look(Hello* hello, absl::Duration timeout) {
+  absl::Status missing;
+  for (std::unique_ptr<Mesh::Transfer>* half : {&hello->receive, &hello->send}) {
+    if (*half == nullptr) continue;
+    const absl::Status status = (*half)->Wait(missing.ok() ? timeout : absl::ZeroDuration());
+    if (absl::IsDeadlineExceeded(status)) {
+      if (!status.message().empty()) hello->last_error = std::string(status.message());
+      missing = status;
+      continue;
+    }
+    half->reset();
+    if (!status.ok()) return status;
+  }
+  return missing;
+}
+
+absl::Status MeetAll(WireMesh* mesh, std::vector<Hello>* hellos, const CollectiveWaits& waits) {
+  const absl::Time begun = Now();
+  absl::Time warned = begun;
+  while (true) {
+    std::vector<std::string> missing;
+    for (int peer = 0; peer < mesh->size(); ++peer) {
+      Hello& hello = (*hellos)[static_cast<size_t>(peer)];
+      // The first one that is missing is waited for; the others are only looked at.
+      const absl::Status status = Look(&hello, missing.empty() ? kLook : absl::ZeroDuration());
+      if (absl::IsDeadlineExceeded(status)) {
+        missing.push_back(absl::StrCat(mesh->Describe(peer), hello.last_error.empty() ? "" : " (", hello.last_error,
+                                       hello.last_error.empty() ? "" : ")"));
+      } else if (!status.ok()) {
+        return absl::Status(status.code(), absl::StrCat("the collective group cannot form: ", status.message()));
+      }
+      if (hello.receive == nullptr && hello.received != hello.sent) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the collective group cannot form: it has ", mesh->size(), " ranks according to ",
+            mesh->Describe(mesh->rank()), ", and ", hello.received, " according to ", mesh->Describe(peer)));
+      }
+    }
+    if (missing.empty()) return absl::OkStatus();
+    if (waits.job) RETURN_IF_ERROR(waits.job());
+    const absl::Duration waited = Now() - begun;
+    if (waited > waits.deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("the collective group cannot form: after ",
+                                                      absl::FormatDuration(waits.deadline),
+                                                      " still missing: ", absl::StrJoin(missing, ", ")));
+    }
+    if (Now() - warned >= waits.warning) {
+      warned = Now();
+      LOG(WARNING) << mesh->Describe(mesh->rank()) << " waits for ranks of its collective group, for "
+                   << absl::ToInt64Seconds(waited) << " s: " << absl::StrJoin(missing, ", ");
+    }
+  }
+}
+
 }  // namespace
+
+void WireInbox::HandleDeliver(const Slices& message, ReplyCallback reply) {
+  WireMesh* mesh = nullptr;
+  {
+    MutexLock lock(&mu_);
+    mesh = mesh_;
+    if (mesh != nullptr) ++inside_;
+  }
+  if (mesh == nullptr) return reply(absl::UnavailableError("this rank does not take part in a collective group"));
+  mesh->HandleDeliver(message, std::move(reply));
+  MutexLock lock(&mu_);
+  --inside_;
+  changed_.SignalAll();
+}
+
+void WireInbox::Open(WireMesh* mesh) {
+  MutexLock lock(&mu_);
+  CHECK(mesh_ == nullptr) << "two meshes have one inbox";
+  mesh_ = mesh;
+}
+
+void WireInbox::Close() {
+  MutexLock lock(&mu_);
+  mesh_ = nullptr;
+  // The mesh takes no longer than to copy a message.
+  while (inside_ > 0) changed_.Wait(&mu_);
+}
 
 std::unique_ptr<WireMesh> WireMesh::Create(Options options) {
   CHECK(options.transport != nullptr);
   CHECK(options.rank >= 0 && options.rank < options.transport->servers());
-  return std::make_unique<WireMeshImpl>(options);
+  return std::make_unique<WireMeshImpl>(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<WireMesh>> WireMesh::Connect(Options options, const CollectiveWaits& waits) {
+  CHECK(options.inbox != nullptr);
+  std::unique_ptr<WireMesh> mesh = Create(std::move(options));
+  std::vector<Hello> hellos(static_cast<size_t>(mesh->size()));
+  for (int peer = 0; peer < mesh->size(); ++peer) {
+    Hello& hello = hellos[static_cast<size_t>(peer)];
+    if (peer == mesh->rank()) continue;
+    hello.sent = mesh->size();
+    hello.receive = mesh->Receive(peer, kHelloTag, &hello.received, sizeof(hello.received));
+    hello.send = mesh->Send(peer, kHelloTag, &hello.sent, sizeof(hello.sent));
+  }
+  if (absl::Status status = MeetAll(mesh.get(), &hellos, waits); !status.ok()) {
+    mesh->Abort(status);
+    return status;
+  }
+  return mesh;
 }
 
 }  // namespace weir

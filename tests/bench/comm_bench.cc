@@ -29,7 +29,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/clock.h"
-#include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/collective/collective.h"
 #include "glog/logging.h"
@@ -56,6 +55,7 @@ namespace weir {
 namespace {
 
 constexpr char kHost[] = "127.0.0.1";
+constexpr absl::Duration kConnectDeadline = absl::Seconds(30);
 
 // Gives the contributions of all ranks to all ranks, through the process that has started them.
 class Exchange {
@@ -99,42 +99,21 @@ std::string NameOf(int rank) { return absl::StrCat("rank ", rank); }
 // A mesh, and what it needs to stay alive.
 struct Backend {
   std::string name;
+  std::unique_ptr<WireInbox> inbox;
   std::unique_ptr<GrpcServer> server;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Mesh> mesh;
 };
 
-// Hands messages to the mesh, which is made only after every rank listens.
-class Receiver {
- public:
-  void Set(WireMesh* mesh) {
-    MutexLock lock(&mu_);
-    mesh_ = mesh;
-  }
-  void Deliver(const Slices& message, ReplyCallback reply) {
-    WireMesh* mesh = nullptr;
-    {
-      MutexLock lock(&mu_);
-      mesh = mesh_;
-    }
-    if (mesh == nullptr) return reply(absl::UnavailableError("this rank does not take part yet"));
-    mesh->HandleDeliver(message, std::move(reply));
-  }
-
- private:
-  Mutex mu_;
-  WireMesh* mesh_ ABSL_GUARDED_BY(mu_) = nullptr;
-};
-
-absl::StatusOr<Backend> MakeWire(int rank, int ranks, Exchange* exchange, Receiver* receiver) {
-  Backend backend{.name = absl::GetFlag(FLAGS_unix) ? "WIRE unix" : "WIRE tcp"};
+absl::StatusOr<Backend> MakeWire(int rank, int ranks, Exchange* exchange) {
+  const bool unix_sockets = absl::GetFlag(FLAGS_unix);
+  Backend backend{.name = unix_sockets ? "WIRE unix" : "WIRE tcp", .inbox = std::make_unique<WireInbox>()};
   GrpcServerOptions server;
   server.endpoint = absl::StrCat(kHost, ":0");
-  server.deliver = [receiver](const Slices& message, ReplyCallback reply) {
-    receiver->Deliver(message, std::move(reply));
+  server.deliver = [inbox = backend.inbox.get()](const Slices& message, ReplyCallback reply) {
+    inbox->HandleDeliver(message, std::move(reply));
   };
   ASSIGN_OR_RETURN(backend.server, GrpcServer::Start(server));
-  const bool unix_sockets = absl::GetFlag(FLAGS_unix);
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    (*exchange)(absl::StrCat(backend.server->endpoint(), " ", backend.server->unix_socket()), ranks));
   GrpcTransportOptions transport{.unix_sockets = unix_sockets};
@@ -144,10 +123,12 @@ absl::StatusOr<Backend> MakeWire(int rank, int ranks, Exchange* exchange, Receiv
     transport.sockets.push_back(parts.second);
   }
   ASSIGN_OR_RETURN(backend.transport, MakeGrpcTransport(std::move(transport)));
-  std::unique_ptr<WireMesh> mesh = WireMesh::Create({.group = 1, .rank = rank, .transport = backend.transport.get()});
-  receiver->Set(mesh.get());
-  backend.mesh = std::move(mesh);
-  RETURN_IF_ERROR((*exchange)("ready", ranks).status());
+  ASSIGN_OR_RETURN(backend.mesh, WireMesh::Connect({.group = 1,
+                                                    .rank = rank,
+                                                    .transport = backend.transport.get(),
+                                                    .inbox = backend.inbox.get(),
+                                                    .describe = NameOf},
+                                                   {.deadline = kConnectDeadline}));
   return backend;
 }
 
@@ -157,8 +138,10 @@ absl::StatusOr<Backend> MakeGloo(int rank, int ranks, Exchange* exchange) {
                    ConnectGlooMesh({.rank = rank,
                                     .size = ranks,
                                     .host = kHost,
-                                    .exchange = [=](const std::string& mine) { return (*exchange)(mine, ranks); },
-                                    .describe = NameOf}));
+                                    .exchange = [=](const std::string&,
+                                                    const std::string& mine) { return (*exchange)(mine, ranks); },
+                                    .describe = NameOf,
+                                    .connect_deadline = kConnectDeadline}));
   return backend;
 }
 
@@ -192,7 +175,8 @@ class Ring {
       all_ = *std::move(all);
     }
     std::vector<char> get(const std::string& key) override {
-      const std::string& value = all_[static_cast<size_t>(std::stoul(key))];
+      // The key ends with the rank.
+      const std::string& value = all_[std::stoul(key.substr(key.find_last_not_of("0123456789") + 1))];
       return std::vector<char>(value.begin(), value.end());
     }
     void wait(const std::vector<std::string>&) override {}
@@ -207,29 +191,47 @@ class Ring {
   uint32_t tag_ = 1;
 };
 
+using Begins = std::vector<int64_t>;
+
 // One operation on `count` floats. Values of rank r are r + 1 + i % 8 before, so that sums are exact.
 struct Case {
   const char* name;
   // Bytes that each rank must send, as a part of the bytes of the operation.
   std::function<double(int ranks)> bus;
   std::function<absl::Status(Collective*, std::vector<float>*)> run;
-  // Expected value of element i, on this rank.
-  std::function<float(int rank, int ranks, int64_t i, int64_t count)> expected;
+  // Expected value of element i on a rank. begins: borders of even slices.
+  std::function<float(int rank, const Begins& begins, int64_t i)> expected;
 };
 
 float Value(int rank, int64_t i) { return static_cast<float>(rank + 1 + i % 8); }
-float SumOfAll(int ranks, int64_t i) {
+float SumOfAll(const Begins& begins, int64_t i) {
+  const int ranks = static_cast<int>(begins.size()) - 1;
   return static_cast<float>(ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 8));
 }
 
-std::vector<int64_t> Slices8(int64_t count, int ranks) {
-  std::vector<int64_t> begins;
+Begins EvenBegins(int64_t count, int ranks) {
+  Begins begins;
   for (int r = 0; r <= ranks; ++r) begins.push_back(count * r / ranks);
   return begins;
 }
 
-int OwnerOf(const std::vector<int64_t>& begins, int64_t i) {
+int OwnerOf(const Begins& begins, int64_t i) {
   return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), i) - begins.begin()) - 1;
+}
+
+// Gathers the slices of all ranks as bytes, and puts those that have come into their places.
+absl::Status Gather(
+    Collective* c, std::vector<float>* v,
+    const std::function<Collective::PendingPtr(std::string mine, std::vector<std::string>* all)>& gather) {
+  const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
+  const auto rank = static_cast<size_t>(c->rank());
+  std::vector<std::string> all;
+  RETURN_IF_ERROR(gather(std::string(reinterpret_cast<const char*>(v->data() + begins[rank]),
+                                     static_cast<size_t>(begins[rank + 1] - begins[rank]) * sizeof(float)),
+                         &all)
+                      ->Wait());
+  for (size_t r = 0; r < all.size(); ++r) std::memcpy(v->data() + begins[r], all[r].data(), all[r].size());
+  return absl::OkStatus();
 }
 
 std::vector<Case> Cases() {
@@ -241,32 +243,32 @@ std::vector<Case> Cases() {
   return {
       {"all_reduce", [part](int n) { return 2 * part(n); },
        [values](Collective* c, std::vector<float>* v) { return c->AllReduce(values(c, v), v->data())->Wait(); },
-       [](int, int ranks, int64_t i, int64_t) { return SumOfAll(ranks, i); }},
+       [](int, const Begins& begins, int64_t i) { return SumOfAll(begins, i); }},
       {"reduce", part,
        [values](Collective* c, std::vector<float>* v) { return c->Reduce(values(c, v), 0, v->data())->Wait(); },
-       [](int rank, int ranks, int64_t i, int64_t) { return rank == 0 ? SumOfAll(ranks, i) : Value(rank, i); }},
+       [](int rank, const Begins& begins, int64_t i) { return rank == 0 ? SumOfAll(begins, i) : Value(rank, i); }},
       {"reduce_scatter", part,
        [values](Collective* c, std::vector<float>* v) {
-         const std::vector<int64_t> begins = Slices8(static_cast<int64_t>(v->size()), c->size());
+         const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          return c->ReduceScatter(values(c, v), begins, v->data() + begins[static_cast<size_t>(c->rank())])->Wait();
        },
-       [](int rank, int ranks, int64_t i, int64_t count) {
-         return OwnerOf(Slices8(count, ranks), i) == rank ? SumOfAll(ranks, i) : Value(rank, i);
+       [](int rank, const Begins& begins, int64_t i) {
+         return OwnerOf(begins, i) == rank ? SumOfAll(begins, i) : Value(rank, i);
        }},
       {"all_gather", part,
        [](Collective* c, std::vector<float>* v) {
-         const std::vector<int64_t> begins = Slices8(static_cast<int64_t>(v->size()), c->size());
+         const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          return c->AllGather("v", v1::FLOAT32, begins, v->data())->Wait();
        },
-       [](int, int ranks, int64_t i, int64_t count) { return Value(OwnerOf(Slices8(count, ranks), i), i); }},
+       [](int, const Begins& begins, int64_t i) { return Value(OwnerOf(begins, i), i); }},
       {"broadcast", [](int) { return 1.0; },
        [shape](Collective* c, std::vector<float>* v) {
          return c->Broadcast("v", v1::FLOAT32, shape(*v), c->size() - 1, v->data())->Wait();
        },
-       [](int, int ranks, int64_t i, int64_t) { return Value(ranks - 1, i); }},
+       [](int, const Begins& begins, int64_t i) { return Value(static_cast<int>(begins.size()) - 2, i); }},
       {"all_to_all", part,
        [](Collective* c, std::vector<float>* v) -> absl::Status {
-         const std::vector<int64_t> begins = Slices8(static_cast<int64_t>(v->size()), c->size());
+         const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          std::vector<std::string> to, from;
          for (size_t r = 0; r + 1 < begins.size(); ++r) {
            to.emplace_back(reinterpret_cast<const char*>(v->data() + begins[r]),
@@ -280,9 +282,27 @@ std::vector<Case> Cases() {
          }
          return absl::OkStatus();
        },
-       nullptr},
+       [](int rank, const Begins& begins, int64_t i) {
+         const int sender = OwnerOf(begins, i);
+         const int64_t at = begins[static_cast<size_t>(rank)] + i - begins[static_cast<size_t>(sender)];
+         return at < begins[static_cast<size_t>(rank) + 1] ? Value(sender, at) : Value(rank, i);
+       }},
+      {"all_gather bytes", part,
+       [](Collective* c, std::vector<float>* v) {
+         return Gather(c, v, [c](std::string mine, std::vector<std::string>* all) {
+           return c->AllGatherBytes("v", std::move(mine), all);
+         });
+       },
+       [](int, const Begins& begins, int64_t i) { return Value(OwnerOf(begins, i), i); }},
+      {"gather bytes", part,
+       [](Collective* c, std::vector<float>* v) {
+         return Gather(c, v, [c](std::string mine, std::vector<std::string>* all) {
+           return c->GatherBytes("v", std::move(mine), 0, all);
+         });
+       },
+       [](int rank, const Begins& begins, int64_t i) { return Value(rank == 0 ? OwnerOf(begins, i) : rank, i); }},
       {"barrier", [](int) { return 0.0; }, [](Collective* c, std::vector<float>*) { return c->Barrier("b")->Wait(); },
-       [](int rank, int, int64_t i, int64_t) { return Value(rank, i); }},
+       [](int rank, const Begins&, int64_t i) { return Value(rank, i); }},
   };
 }
 
@@ -299,8 +319,9 @@ void Fill(int rank, std::vector<float>* values) {
 
 absl::Status Check(const Case& of, int rank, int ranks, const std::vector<float>& values) {
   const auto count = static_cast<int64_t>(values.size());
-  for (int64_t i = 0; i < count && of.expected; ++i) {
-    const float expected = of.expected(rank, ranks, i, count);
+  const Begins begins = EvenBegins(count, ranks);
+  for (int64_t i = 0; i < count; ++i) {
+    const float expected = of.expected(rank, begins, i);
     if (values[static_cast<size_t>(i)] == expected) continue;
     return absl::InternalError(absl::StrCat(of.name, ": element ", i, " of ", count, " on rank ", rank, " is ",
                                             values[static_cast<size_t>(i)], ", expected ", expected));
@@ -313,7 +334,9 @@ absl::Status RunCases(const Backend& backend, int rank, int ranks, Ring* ring) {
                         {.streams = absl::GetFlag(FLAGS_streams), .message_bytes = absl::GetFlag(FLAGS_message_bytes)});
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   for (const Case& each : Cases()) {
-    for (const std::string& text : absl::GetFlag(FLAGS_bytes)) {
+    const bool sized = std::strcmp(each.name, "barrier") != 0;
+    const std::vector<std::string> sizes = absl::GetFlag(FLAGS_bytes);
+    for (const std::string& text : sized ? sizes : std::vector<std::string>({"0"})) {
       const int64_t bytes = std::atoll(text.c_str());
       std::vector<float> values(static_cast<size_t>(bytes) / sizeof(float));
       std::vector<double> times, ring_times;
@@ -335,14 +358,13 @@ absl::Status RunCases(const Backend& backend, int rank, int ranks, Ring* ring) {
       }
       if (rank != 0) continue;
       const double seconds = Median(times);
-      std::printf("%-9s %-14s %9lld bytes  %9.3f ms  %6.2f GB/s", backend.name.c_str(), each.name,
+      std::printf("%-9s %-16s %9lld bytes  %9.3f ms  %6.2f GB/s", backend.name.c_str(), each.name,
                   static_cast<long long>(bytes), seconds * 1e3,
                   each.bus(ranks) * static_cast<double>(bytes) / seconds / 1e9);
       if (with_ring)
         std::printf("  Gloo's ring %9.3f ms, ratio %.2f", Median(ring_times) * 1e3, Median(ring_times) / seconds);
       std::printf("\n");
       std::fflush(stdout);
-      if (std::strcmp(each.name, "barrier") == 0) break;
     }
   }
   return absl::OkStatus();
@@ -354,9 +376,8 @@ absl::Status RunRank(int rank, int ranks, int socket) {
   if (absl::GetFlag(FLAGS_peer)) ring = std::make_unique<Ring>(rank, ranks, &exchange);
   const std::vector<std::string> wanted = absl::StrSplit(absl::GetFlag(FLAGS_backend), ',');
   for (const std::string& name : wanted) {
-    Receiver receiver;
     absl::StatusOr<Backend> backend = absl::InvalidArgumentError(absl::StrCat("--backend: no backend ", name));
-    if (name == "WIRE") backend = MakeWire(rank, ranks, &exchange, &receiver);
+    if (name == "WIRE") backend = MakeWire(rank, ranks, &exchange);
     if (name == "GLOO") backend = MakeGloo(rank, ranks, &exchange);
     RETURN_IF_ERROR(backend.status());
     RETURN_IF_ERROR(RunCases(*backend, rank, ranks, ring.get()));
@@ -369,6 +390,10 @@ absl::Status RunRank(int rank, int ranks, int socket) {
 // Starts the ranks and serves their exchanges until they end. Returns the exit code.
 int Main() {
   const int ranks = absl::GetFlag(FLAGS_ranks);
+  double load = 0;
+  (void)::getloadavg(&load, 1);
+  std::printf("%d ranks on %ld processors, load before %.1f\n", ranks, ::sysconf(_SC_NPROCESSORS_ONLN), load);
+  std::fflush(stdout);
   std::vector<int> sockets;
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {

@@ -3,16 +3,19 @@
 
 #include "pserver/collective/wire_mesh.h"
 
+#include <atomic>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "framework/base/clock.h"
 #include "framework/collective/collective.h"
+#include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,53 +29,76 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kGroup = 77;
 
-// Calls the meshes of a group by their rank.
+// Calls the inboxes of a group by rank, as a network would.
 class DirectTransport : public Transport {
  public:
-  explicit DirectTransport(std::vector<WireMesh*>* meshes) : meshes_(*meshes) {}
+  explicit DirectTransport(int ranks) : inboxes_(static_cast<size_t>(ranks)), listens_(static_cast<size_t>(ranks)) {
+    for (int r = 0; r < ranks; ++r) Listen(r, true);
+  }
   void Call(int server, Method method, Slices request, absl::Duration, ReplyCallback done) override {
     EXPECT_EQ(method, Method::kDeliver);
-    WireMesh* mesh = meshes_[static_cast<size_t>(server)];
-    if (mesh == nullptr) return done(absl::UnavailableError("nobody listens"));
+    if (!listens_[static_cast<size_t>(server)]) return done(absl::UnavailableError("nobody listens"));
     // The receiver keeps pieces of the request, as it may keep those of a network.
-    mesh->HandleDeliver({Slice::Own(Flatten(request))}, std::move(done));
+    inbox(server)->HandleDeliver({Slice::Own(Flatten(request))}, std::move(done));
   }
   std::string Describe(int server) const override { return absl::StrCat("trainer ", server); }
-  int servers() const override { return static_cast<int>(meshes_.size()); }
+  int servers() const override { return static_cast<int>(inboxes_.size()); }
+
+  WireInbox* inbox(int rank) { return &inboxes_[static_cast<size_t>(rank)]; }
+  void Listen(int rank, bool listens) { listens_[static_cast<size_t>(rank)] = listens; }
 
  private:
-  std::vector<WireMesh*>& meshes_;
+  std::deque<WireInbox> inboxes_;
+  std::deque<std::atomic<bool>> listens_;
 };
 
 // A group of ranks whose calls go through transports that misbehave as the options say.
 class Group {
  public:
-  explicit Group(int ranks, const FaultOptions& faults = {}) : meshes_(static_cast<size_t>(ranks)), direct_(&meshes_) {
+  explicit Group(int ranks, const FaultOptions& faults = {}) : direct_(ranks) {
     for (int r = 0; r < ranks; ++r) {
       transports_.push_back(std::make_unique<FaultyTransport>(&direct_, Clock::Real(), r, faults, &counters_));
-      owned_.push_back(WireMesh::Create({.group = kGroup,
-                                         .rank = r,
-                                         .transport = transports_.back().get(),
-                                         .call_timeout = absl::Milliseconds(200)}));
+      meshes_.push_back(WireMesh::Create({.group = kGroup,
+                                          .rank = r,
+                                          .transport = transports_.back().get(),
+                                          .inbox = direct_.inbox(r),
+                                          .call_timeout = absl::Milliseconds(200)}));
     }
-    for (int r = 0; r < ranks; ++r) Listen(r, true);
   }
   ~Group() {
-    for (auto& mesh : owned_) mesh->Abort(absl::CancelledError("the test is over"));
-    transports_.clear();
+    for (auto& mesh : meshes_) {
+      if (mesh != nullptr) mesh->Abort(absl::CancelledError("the test is over"));
+    }
+    meshes_.clear();
   }
 
-  WireMesh* mesh(int rank) { return owned_[static_cast<size_t>(rank)].get(); }
-  void Listen(int rank, bool listens) { meshes_[static_cast<size_t>(rank)] = listens ? mesh(rank) : nullptr; }
+  WireMesh* mesh(int rank) { return meshes_[static_cast<size_t>(rank)].get(); }
+  FaultyTransport* transport(int rank) { return transports_[static_cast<size_t>(rank)].get(); }
+  void Listen(int rank, bool listens) { direct_.Listen(rank, listens); }
+  // The process of the rank ends.
+  void End(int rank) {
+    meshes_[static_cast<size_t>(rank)] = nullptr;
+    transports_[static_cast<size_t>(rank)] = nullptr;
+  }
   const FaultCounters& counters() const { return counters_; }
 
  private:
-  std::vector<WireMesh*> meshes_;
   DirectTransport direct_;
   FaultCounters counters_;
   std::vector<std::unique_ptr<FaultyTransport>> transports_;
-  std::vector<std::unique_ptr<WireMesh>> owned_;
+  std::vector<std::unique_ptr<WireMesh>> meshes_;
 };
+
+// Runs `body` on every rank, each on its own thread; returns what each returned.
+std::vector<absl::Status> OnRanks(int ranks, const std::function<absl::Status(int rank)>& body) {
+  std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] { statuses[static_cast<size_t>(r)] = body(r); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
 
 absl::Status Finish(Mesh::Transfer* transfer) { return transfer->Wait(absl::Seconds(20)); }
 
@@ -119,6 +145,66 @@ TEST(WireMeshTest, ARankThatDoesNotListenYetIsTriedAgain) {
   EXPECT_EQ(got, 5);
 }
 
+TEST(WireMeshTest, MessagesAreTriedAgainWhileTheirSendersWaitForOthers) {
+  // Both ranks lose the first try of all they send, and wait for what the other sends.
+  Group group(2);
+  for (const int r : {0, 1}) group.Listen(r, false);
+  std::atomic<int> begun{0};
+  const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {
+    Collective collective(group.mesh(rank), {.waits = {.deadline = absl::Seconds(20)}});
+    std::vector<float> values(100, 1);
+    const auto pending =
+        collective.AllReduce({.name = "g", .shape = {100}, .addends = collective.Own(values.data())}, values.data());
+    if (++begun == 2) {
+      while (group.counters().calls < 4) std::this_thread::yield();
+      for (const int r : {0, 1}) group.Listen(r, true);
+    }
+    return pending->Wait();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(WireMeshTest, AMismatchEndsAllRanksWithinTwoSeconds) {
+  // Calls last long: nothing may wait for a message that nobody will ask for.
+  DirectTransport transport(3);
+  std::vector<std::unique_ptr<WireMesh>> meshes;
+  for (int r = 0; r < 3; ++r) {
+    meshes.push_back(WireMesh::Create({.group = kGroup,
+                                       .rank = r,
+                                       .transport = &transport,
+                                       .inbox = transport.inbox(r),
+                                       .call_timeout = absl::Seconds(20)}));
+  }
+  const absl::Time begin = Clock::Real()->Now();
+  const std::vector<absl::Status> statuses = OnRanks(3, [&](int rank) {
+    Collective collective(meshes[static_cast<size_t>(rank)].get(), {.message_bytes = 1 << 14});
+    const int64_t count = rank == 1 ? 99999 : 100000;
+    std::vector<float> values(static_cast<size_t>(count));
+    return collective
+        .AllReduce({.name = "x", .shape = {count}, .addends = collective.Own(values.data())}, values.data())
+        ->Wait();
+  });
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    for (const char* part : {"[100000]", "[99999]", "trainer 1"}) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+  }
+}
+
+TEST(WireMeshTest, ARankThatIsGoneIsNamedWithTheReason) {
+  Group group(3);
+  group.Listen(2, false);
+  const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {
+    Collective collective(group.mesh(rank), {.waits = {.deadline = absl::Milliseconds(300)}});
+    return collective.Barrier("b")->Wait();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("nothing from trainer 2"));
+  }
+}
+
 TEST(WireMeshTest, SumsAreRightThroughDropsRepeatsAndDelays) {
   constexpr int kRanks = 3;
   Group group(kRanks, {.seed = 5,
@@ -139,7 +225,8 @@ TEST(WireMeshTest, SumsAreRightThroughDropsRepeatsAndDelays) {
             collective.AllReduce({.name = "g", .shape = {300}, .addends = collective.Own(each.data())}, each.data()));
       }
       for (int i = 0; i < 20; ++i) {
-        EXPECT_TRUE(pending[static_cast<size_t>(i)]->Wait().ok());
+        const absl::Status status = pending[static_cast<size_t>(i)]->Wait();
+        ASSERT_TRUE(status.ok()) << status;
         EXPECT_THAT(values[static_cast<size_t>(i)], ::testing::Each(static_cast<float>(3 + 3 * i)));
       }
     });
@@ -191,16 +278,23 @@ TEST(WireMeshTest, WhatDoesNotBelongToTheGroupIsRefused) {
 }
 
 TEST(WireMeshTest, UnreadMessagesHaveALimit) {
-  std::vector<WireMesh*> meshes(2);
-  DirectTransport transport(&meshes);
+  DirectTransport transport(2);
   const auto mesh = WireMesh::Create({.group = kGroup, .rank = 1, .transport = &transport, .most_unread_bytes = 100});
-  meshes[1] = mesh.get();
   absl::Status first, repeat, second;
   mesh->HandleDeliver(Frame(HeaderFor(1), std::string(80, 'a')), [&](const auto& reply) { first = reply.status(); });
   mesh->HandleDeliver(Frame(HeaderFor(1), std::string(80, 'a')), [&](const auto& reply) { repeat = reply.status(); });
   mesh->HandleDeliver(Frame(HeaderFor(2), std::string(80, 'b')), [&](const auto& reply) { second = reply.status(); });
   EXPECT_EQ(second.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(first.code(), absl::StatusCode::kCancelled) << "the repeat has taken its place";
+  EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable) << "the repeat has taken its place";
+  // A repeat of another size changes how much is kept.
+  mesh->HandleDeliver(Frame(HeaderFor(1), std::string(10, 'a')), [](const auto&) {});
+  v1::DeliverRequest third = HeaderFor(3);
+  third.set_checksum(Checksum({Slice::Own(std::string(85, 'c'))}));
+  mesh->HandleDeliver(Frame(third, std::string(85, 'c')), [&](const auto& reply) { second = reply.status(); });
+  std::string other(85, ' ');
+  EXPECT_TRUE(Finish(mesh->Receive(0, 3, other.data(), other.size()).get()).ok());
+  EXPECT_TRUE(second.ok()) << second;
+  mesh->HandleDeliver(Frame(HeaderFor(1), std::string(80, 'a')), [](const auto&) {});
   // Once it is read there is room.
   std::string got(80, ' ');
   const auto receive = mesh->Receive(0, 1, got.data(), got.size());
@@ -219,6 +313,115 @@ TEST(WireMeshTest, AnEndIsToldToTheOthers) {
     EXPECT_THAT(std::string(Finish(transfer).message()), HasSubstr("the ranks are at different operations"));
   }
   EXPECT_FALSE(Finish(group.mesh(1)->Receive(2, 5, bytes, sizeof(bytes)).get()).ok());
+}
+
+TEST(WireMeshTest, AProcessThatEndsAtOnceHasToldTheOthers) {
+  Group group(2, {.delay = 1, .max_delay = absl::Milliseconds(50)});
+  char bytes[4] = {};
+  const auto receive = group.mesh(1)->Receive(0, 1, bytes, sizeof(bytes));
+  group.mesh(0)->Abort(absl::DeadlineExceededError("trainer 2 has not come"));
+  group.End(0);
+  const absl::Status status = Finish(receive.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << "DeadlineExceeded would mean: wait on";
+  EXPECT_EQ(status.message(), "trainer 2 has not come");
+}
+
+TEST(WireMeshTest, ARepeatOfAReceivedMessageIsAnsweredAfterTheEnd) {
+  Group group(2);
+  std::string got(3, ' ');
+  const auto receive = group.mesh(1)->Receive(0, 1, got.data(), got.size());
+  v1::DeliverRequest header = HeaderFor(1);
+  header.set_checksum(Checksum({Slice::Own("abc")}));
+  std::vector<absl::Status> answers;
+  const auto keep = [&](const absl::StatusOr<Slices>& reply) { answers.push_back(reply.status()); };
+  group.mesh(1)->HandleDeliver(Frame(header, "abc"), keep);
+  EXPECT_TRUE(Finish(receive.get()).ok());
+  group.mesh(1)->Abort(absl::UnavailableError("trainer 5 is gone"));
+  group.mesh(1)->HandleDeliver(Frame(header, "abc"), keep);
+  header.set_tag(2);
+  group.mesh(1)->HandleDeliver(Frame(header, "abc"), keep);
+  ASSERT_EQ(answers.size(), 3);
+  EXPECT_TRUE(answers[0].ok() && answers[1].ok()) << answers[1];
+  EXPECT_EQ(answers[2], absl::AbortedError("trainer 5 is gone")) << "Unavailable would be tried again";
+}
+
+// ---------------------------------------------------------------------------------------------------- forming a group
+
+struct Joiner {
+  uint64_t group = kGroup;
+  int ranks = 0;  // as the rank believes
+};
+
+// Connects the ranks that `joiners` has, and returns how each ended. A rank that is null does not come.
+std::vector<absl::Status> ConnectRanks(const std::vector<const Joiner*>& joiners, absl::Duration deadline) {
+  DirectTransport network(static_cast<int>(joiners.size()));
+  // The endpoints that one rank knows.
+  class Known : public Transport {
+   public:
+    Known(Transport* network, int ranks) : network_(*network), ranks_(ranks) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      network_.Call(server, method, std::move(request), timeout, std::move(done));
+    }
+    std::string Describe(int server) const override { return network_.Describe(server); }
+    int servers() const override { return ranks_; }
+
+   private:
+    Transport& network_;
+    const int ranks_;
+  };
+  std::atomic<size_t> ended{0};
+  return OnRanks(static_cast<int>(joiners.size()), [&](int rank) {
+    const Joiner* joiner = joiners[static_cast<size_t>(rank)];
+    absl::Status status;
+    {
+      Known transport(&network, joiner == nullptr ? 1 : joiner->ranks);
+      absl::StatusOr<std::unique_ptr<WireMesh>> mesh = absl::UnavailableError("does not come");
+      if (joiner != nullptr) {
+        mesh = WireMesh::Connect(
+            {.group = joiner->group, .rank = rank, .transport = &transport, .inbox = network.inbox(rank)},
+            {.deadline = deadline});
+      }
+      status = mesh.status();
+      ++ended;
+      // No rank leaves before all have come.
+      while (status.ok() && ended < joiners.size()) std::this_thread::yield();
+    }
+    return status;
+  });
+}
+
+TEST(WireMeshTest, AGroupFormsWhenAllHaveCome) {
+  const Joiner joiner = {.ranks = 3};
+  for (const absl::Status& status : ConnectRanks({&joiner, &joiner, &joiner}, absl::Seconds(20))) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(WireMeshTest, ARankThatDoesNotJoinIsNamedOnAllOthers) {
+  const Joiner joiner = {.ranks = 4};
+  const std::vector<absl::Status> statuses =
+      ConnectRanks({&joiner, &joiner, nullptr, &joiner}, absl::Milliseconds(300));
+  for (const size_t r : {0, 1, 3}) {
+    EXPECT_THAT(std::string(statuses[r].message()), HasSubstr("still missing: trainer 2")) << r;
+    EXPECT_THAT(std::string(statuses[r].message()), ::testing::Not(HasSubstr("trainer 1,"))) << r;
+  }
+}
+
+TEST(WireMeshTest, ARankOfAnotherGroupIsRefused) {
+  const Joiner joiner = {.ranks = 2}, stale = {.group = 78, .ranks = 2};
+  for (const absl::Status& status : ConnectRanks({&joiner, &stale}, absl::Seconds(20))) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("another run of the job"));
+  }
+}
+
+TEST(WireMeshTest, RanksMustAgreeOnTheirNumber) {
+  const Joiner joiner = {.ranks = 2}, other = {.ranks = 3};
+  const std::vector<absl::Status> statuses = ConnectRanks({&joiner, &other, nullptr}, absl::Seconds(20));
+  for (const size_t r : {0, 1}) {
+    EXPECT_EQ(statuses[r].code(), absl::StatusCode::kFailedPrecondition) << statuses[r];
+    EXPECT_THAT(std::string(statuses[r].message()), HasSubstr("according to trainer")) << r;
+  }
 }
 
 }  // namespace
