@@ -1,0 +1,212 @@
+// Messages of collective operations over the library Gloo: sums are right, failures reach all ranks with their reason,
+// and ranks that are missing are named.
+
+#include "pserver/collective/gloo_mesh.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/mutex.h"
+#include "framework/collective/collective.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Gives the contributions of all ranks to all, as the membership of a job does.
+class Board {
+ public:
+  explicit Board(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
+
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, int rank, const std::string& mine,
+                                                    absl::Duration deadline) {
+    const absl::Time end = Clock::Real()->Now() + deadline;
+    MutexLock lock(&mu_);
+    std::map<int, std::string>& all = keys_[key];
+    all[rank] = mine;
+    changed_.SignalAll();
+    while (all.size() < ranks_) {
+      if (Clock::Real()->Now() >= end) return absl::DeadlineExceededError("trainer 1 has not come");
+      changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
+    }
+    std::vector<std::string> values;
+    for (const auto& [each, value] : all) values.push_back(value);
+    return values;
+  }
+
+ private:
+  const size_t ranks_;
+  Mutex mu_;
+  CondVar changed_;
+  std::map<std::string, std::map<int, std::string>> keys_ ABSL_GUARDED_BY(mu_);
+};
+
+GlooMeshOptions OptionsOf(Board* board, int rank, int ranks) {
+  return {.group = 5,
+          .rank = rank,
+          .size = ranks,
+          .host = "127.0.0.1",
+          .exchange = [=](const std::string& key, const std::string& mine) {
+            return board->Exchange(key, rank, mine, absl::Seconds(20));
+          },
+          .describe = [](int of) { return absl::StrCat("trainer ", of); },
+          .connect_deadline = absl::Seconds(20)};
+}
+
+using Body = std::function<absl::Status(Collective*, int rank)>;
+
+// Runs `body` on every rank of a group, each on its own thread. A rank that is `gone` ends once the group has formed.
+std::vector<absl::Status> OnRanks(int ranks, const Body& body, int gone = -1, const Collective::Options& options = {}) {
+  Board board(ranks);
+  std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      absl::StatusOr<std::unique_ptr<Mesh>> mesh = ConnectGlooMesh(OptionsOf(&board, r, ranks));
+      statuses[static_cast<size_t>(r)] = mesh.status();
+      if (!mesh.ok() || r == gone) return;
+      {
+        Collective collective(mesh->get(), options);
+        statuses[static_cast<size_t>(r)] = body(&collective, r);
+      }
+      // A rank that is done does not leave before the others are.
+      (void)board.Exchange("done", r, "", absl::Seconds(gone < 0 ? 20 : 0));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+TEST(GlooMeshTest, SumsAreThoseOfAnyBackend) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    const std::vector<absl::Status> statuses = OnRanks(ranks, [&](Collective* collective, int rank) {
+      std::vector<std::vector<float>> values;
+      std::vector<Collective::PendingPtr> pending;
+      for (int i = 0; i < 30; ++i) {
+        values.push_back(std::vector<float>(static_cast<size_t>(i * 997), static_cast<float>(rank + i)));
+      }
+      for (std::vector<float>& each : values) {
+        pending.push_back(collective->AllReduce({.name = "g",
+                                                 .shape = {static_cast<int64_t>(each.size())},
+                                                 .addends = collective->Own(each.data())},
+                                                each.data()));
+      }
+      for (int i = 0; i < 30; ++i) {
+        if (absl::Status status = pending[static_cast<size_t>(i)]->Wait(); !status.ok()) return status;
+        EXPECT_THAT(values[static_cast<size_t>(i)],
+                    ::testing::Each(static_cast<float>(ranks * i + ranks * (ranks - 1) / 2)));
+      }
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(GlooMeshTest, AMismatchIsToldToAllRanksWithinTwoSeconds) {
+  for (int odd = 0; odd < 3; ++odd) {
+    const absl::Time begin = Clock::Real()->Now();
+    const std::vector<absl::Status> statuses = OnRanks(3, [&](Collective* collective, int rank) {
+      const int64_t count = rank == odd ? 999999 : 1000000;
+      std::vector<float> values(static_cast<size_t>(count));
+      return collective
+          ->AllReduce({.name = "x", .shape = {count}, .addends = collective->Own(values.data())}, values.data())
+          ->Wait();
+    });
+    EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("trainer ", odd))) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("[999999]"));
+    }
+  }
+}
+
+TEST(GlooMeshTest, ARankThatEndsIsNamed) {
+  const std::vector<absl::Status> statuses = OnRanks(
+      3,
+      [](Collective* collective, int) {
+        std::vector<float> values(1000000);
+        return collective
+            ->AllReduce({.name = "x", .shape = {1000000}, .addends = collective->Own(values.data())}, values.data())
+            ->Wait();
+      },
+      /*gone=*/2);
+  for (const int r : {0, 1}) {
+    EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("trainer 2: "));
+  }
+}
+
+TEST(GlooMeshTest, ADeadlineOnOneRankEndsTheOthers) {
+  const absl::Time begin = Clock::Real()->Now();
+  Board board(3);
+  std::vector<absl::Status> statuses(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      const auto mesh = ConnectGlooMesh(OptionsOf(&board, r, 3));
+      ASSERT_TRUE(mesh.ok()) << mesh.status();
+      {
+        // Rank 1 is connected and begins nothing.
+        Collective collective(mesh->get(), {.waits = {.deadline = absl::Milliseconds(r == 0 ? 300 : 60000)}});
+        if (r != 1) statuses[static_cast<size_t>(r)] = collective.Barrier("b")->Wait();
+      }
+      (void)board.Exchange("done", r, "", absl::Seconds(20));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(10));
+  for (const size_t r : {0, 2}) {
+    EXPECT_THAT(std::string(statuses[r].message()), HasSubstr("nothing from trainer 1 for 300ms")) << statuses[r];
+  }
+}
+
+TEST(GlooMeshTest, ARankThatDoesNotComeIsNamedByTheExchange) {
+  Board board(2);
+  GlooMeshOptions options = OptionsOf(&board, 0, 2);
+  options.exchange = [&](const std::string& key, const std::string& mine) {
+    return board.Exchange(key, 0, mine, absl::Milliseconds(50));
+  };
+  EXPECT_THAT(std::string(ConnectGlooMesh(options).status().message()), HasSubstr("trainer 1 has not come"));
+}
+
+TEST(GlooMeshTest, ARankThatIsNotReachedIsNamed) {
+  // Rank 1 gives the address of a process that has ended.
+  Board board(2);
+  GlooMeshOptions options = OptionsOf(&board, 0, 2);
+  options.connect_deadline = absl::Milliseconds(500);
+  std::thread other([&] {
+    GlooMeshOptions ended = OptionsOf(&board, 1, 2);
+    ended.exchange = [&](const std::string& key, const std::string& mine) -> absl::StatusOr<std::vector<std::string>> {
+      (void)board.Exchange(key, 1, mine, absl::Seconds(20));
+      return absl::CancelledError("this rank ends");
+    };
+    EXPECT_FALSE(ConnectGlooMesh(ended).ok());
+  });
+  const absl::Status status = ConnectGlooMesh(options).status();
+  other.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("trainer 1 and trainer 0 do not reach each other"));
+}
+
+TEST(GlooMeshTest, BrokenAddressesAreRefused) {
+  for (const char* text : {"", "\x05", "\xff\xff", "\x03\x00x"}) {
+    Board board(2);
+    GlooMeshOptions options = OptionsOf(&board, 0, 2);
+    options.exchange = [&](const std::string&, const std::string& mine) {
+      return std::vector<std::string>({mine, text});
+    };
+    EXPECT_EQ(ConnectGlooMesh(options).status().code(), absl::StatusCode::kInternal) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weir
