@@ -374,6 +374,43 @@ CHOSEN = [
         "most = std::max(most, std::bit_cast<uint32_t>(in[0]) & 0x7fffffffu);",
     ),
     Chosen("frame-length-not-checked", "framework/wire/frame.cc", "if (length.value > left_) return Cut();", ""),
+    # Operations among ranks.
+    Chosen(
+        "collective-lanes-one-after-another",
+        "framework/collective/reduction.cc",
+        "return TreeAdds(present, lanes_);",
+        "std::vector<LaneAdd> chain; for (size_t i = 1; i < present.size(); ++i) "
+        "chain.push_back({0, static_cast<int>(i)}); return chain;",
+        tests=("//tests/framework/collective:collective_test",),
+    ),
+    Chosen(
+        "collective-zeros-for-absent",
+        "framework/collective/reduction.cc",
+        "if (to != stored(0)) std::memcpy(to, stored(0), static_cast<size_t>(size) * sizeof(Stored));",
+        "for (int64_t i = 0; i < size; ++i) to[i] = Narrow<Stored>(Widen(stored(0)[i]) + SumType());",
+        tests=("//tests/framework/collective:collective_test",),
+    ),
+    Chosen(
+        "collective-last-message-not-added",
+        "framework/collective/reduce_run.cc",
+        "reducer_.Reduce(addends, samples_, part.count, result);",
+        "reducer_.Reduce(addends, samples_, m == 0 || m + 1 < messages_ ? part.count : 0, result);",
+        tests=("//tests/framework/collective:collective_test",),
+    ),
+    Chosen(
+        "collective-deadline-of-one-is-not-told",
+        "framework/collective/mesh.h",
+        "absl::IsDeadlineExceeded(status) ? absl::AbortedError(status.message()) : status",
+        "status",
+        tests=("//tests/framework/collective:collective_test",),
+    ),
+    Chosen(
+        "collective-tried-again-only-in-a-wait",
+        "pserver/collective/wire_mesh.cc",
+        "state->due.emplace(Now() + message->pause, message);",
+        "",
+        tests=("//tests/pserver/collective:wire_mesh_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

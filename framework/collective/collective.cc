@@ -105,6 +105,7 @@ void Collective::Abort(const absl::Status& status) {
 }
 
 void Collective::RunStream(size_t stream) {
+  MessageMemory memory;
   while (true) {
     Queued queued;
     absl::Status status;
@@ -118,7 +119,7 @@ void Collective::RunStream(size_t stream) {
       status = failure_;
     }
     if (status.ok()) {
-      Operation operation(&mesh_, &options_.waits, std::move(queued.header),
+      Operation operation(&mesh_, &options_.waits, &memory, std::move(queued.header),
                           [this](const absl::Status& failed) { Abort(failed); });
       status = queued.body(&operation, queued.pending.get());
       if (!status.ok()) {

@@ -65,10 +65,34 @@ absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::str
   return absl::OkStatus();
 }
 
-Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header,
+MessageMemory::Block MessageMemory::Take(size_t bytes) {
+  for (Block& block : free_) {
+    // Blocks of one operation have one size; much larger ones are left to larger messages.
+    if (block.bytes < bytes || block.bytes > 2 * bytes) continue;
+    Block taken = std::move(block);
+    block = std::move(free_.back());
+    free_.pop_back();
+    free_bytes_ -= taken.bytes;
+    return taken;
+  }
+  return {.data = std::make_unique_for_overwrite<char[]>(bytes), .bytes = bytes};
+}
+
+void MessageMemory::Give(Block block) {
+  if (block.data == nullptr || block.bytes > kMostBytes) return;
+  while (free_bytes_ + block.bytes > kMostBytes) {
+    free_bytes_ -= free_.front().bytes;
+    free_.erase(free_.begin());
+  }
+  free_bytes_ += block.bytes;
+  free_.push_back(std::move(block));
+}
+
+Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, MessageMemory* memory, v1::CollectiveHeader header,
                      std::function<void(const absl::Status&)> failed)
     : mesh_(*mesh),
       waits_(*waits),
+      memory_(*memory),
       header_(std::move(header)),
       failed_(std::move(failed)),
       moved_(Clock::Real()->Now()),

@@ -39,18 +39,38 @@ struct CollectiveWaits {
   std::function<absl::Status()> job;
 };
 
+// Memory of messages that have come, kept from operation to operation: new memory costs as much as the copy of a
+// message into it. Owned by one thread.
+class MessageMemory {
+ public:
+  struct Block {
+    std::unique_ptr<char[]> data;
+    size_t bytes = 0;
+  };
+  // Returns a block of `bytes` or more, with any content.
+  Block Take(size_t bytes);
+  void Give(Block block);
+
+ private:
+  // Blocks beyond these are freed: those of a reduction among 8 ranks.
+  static constexpr size_t kMostBytes = size_t{32} << 20;
+  std::vector<Block> free_;
+  size_t free_bytes_ = 0;
+};
+
 // One operation on one rank, on the thread that runs it.
 class Operation {
  public:
-  // `mesh` and `waits` are borrowed. `header`: of this rank; `count` is filled in for each peer. `failed` is called
-  // with each error before anything else happens: messages of this operation can end only when the other ranks know of
-  // it.
-  Operation(Mesh* mesh, const CollectiveWaits* waits, v1::CollectiveHeader header,
+  // `mesh`, `waits` and `memory` are borrowed. `header`: of this rank; `count` is filled in for each peer. `failed` is
+  // called with each error before anything else happens: messages of this operation can end only when the other ranks
+  // know of it.
+  Operation(Mesh* mesh, const CollectiveWaits* waits, MessageMemory* memory, v1::CollectiveHeader header,
             std::function<void(const absl::Status&)> failed);
 
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
   const v1::CollectiveHeader& header() const { return header_; }
+  MessageMemory* memory() const { return &memory_; }
   // Reports an error and returns it. The functions below have reported what they return.
   absl::Status Fail(absl::Status status);
 
@@ -85,6 +105,7 @@ class Operation {
 
   Mesh& mesh_;
   const CollectiveWaits& waits_;
+  MessageMemory& memory_;
   v1::CollectiveHeader header_;
   const std::function<void(const absl::Status&)> failed_;
   absl::Time moved_;                       // when the last message has ended, or the operation has begun

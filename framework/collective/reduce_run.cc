@@ -39,6 +39,8 @@ ReduceRun::ReduceRun(Operation* operation, Options options)
   for (int r = 0; r < operation_.size(); ++r) {
     messages_ = std::max(messages_, (Count(r) + message_elements_ - 1) / message_elements_);
   }
+  for (const LaneAddend& addend : options_.addends)
+    in_place_ |= Reads(operation_.rank()) && addend.values == options_.out;
 }
 
 ReduceRun::Part ReduceRun::PartOf(int rank, int64_t m) const {
@@ -79,7 +81,7 @@ absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& hea
 }
 
 void ReduceRun::SendAddends(int64_t m) {
-  std::vector<Operation::Message>& sends = sends_.emplace_back();
+  std::vector<Operation::Message>& sends = addend_sends_.emplace_back();
   // From the next rank on, so that not all ranks send to the same one first.
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
@@ -98,8 +100,9 @@ void ReduceRun::ReceiveAddends(int64_t m) {
   const size_t bytes = Bytes(part.count);
   const auto others =
       std::count_if(nodes_.begin(), nodes_.end(), [this](const Node& node) { return node.rank != operation_.rank(); });
-  arriving.bytes.resize(static_cast<size_t>(others) * bytes);
-  char* to = arriving.bytes.data();
+  if (others == 0 || bytes == 0) return;
+  arriving.bytes = operation_.memory()->Take(static_cast<size_t>(others) * bytes);
+  char* to = arriving.bytes.data.get();
   for (const Node& node : nodes_) {
     if (node.rank == operation_.rank()) continue;
     arriving.messages.push_back(operation_.Receive(node.rank, kAddends, m * kMostAddends + node.index, to, bytes));
@@ -114,7 +117,7 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   const Part part = PartOf(operation_.rank(), m);
   if (part.count == 0) return absl::OkStatus();
   std::vector<LaneAddend> addends;
-  const char* arrived = arriving.bytes.data();
+  const char* arrived = arriving.bytes.data.get();
   for (const Node& node : nodes_) {
     const char* values = arrived;
     if (node.rank == operation_.rank()) {
@@ -134,9 +137,11 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
     result = results_.data() + Bytes(part.begin - Begin(operation_.rank()));
   }
   reducer_.Reduce(addends, samples_, part.count, result);
+  operation_.memory()->Give(std::move(arriving.bytes));
+  std::vector<Operation::Message>& sends = result_sends_.emplace_back();
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
-    if (Reads(peer)) sends_.back().push_back(operation_.Send(peer, kResults, m, result, Bytes(part.count)));
+    if (Reads(peer)) sends.push_back(operation_.Send(peer, kResults, m, result, Bytes(part.count)));
   }
   return absl::OkStatus();
 }
@@ -151,6 +156,14 @@ void ReduceRun::ReceiveResults(int64_t m) {
   }
 }
 
+absl::Status ReduceRun::WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends) {
+  while (sends->size() > most) {
+    RETURN_IF_ERROR(operation_.WaitAll(&sends->front()));
+    sends->pop_front();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReduceRun::Run() {
   RETURN_IF_ERROR(operation_.SendHeaders({}));
   // Data leaves before the headers of others have come: a rank at another operation refuses it.
@@ -160,21 +173,23 @@ absl::Status ReduceRun::Run() {
   RETURN_IF_ERROR(operation_.Fail(TakeHeaders(headers)));
   if (!present()) return operation_.EndHeaders();
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
+  // No rank waits for one that is behind in a way that would hold that one up: before it has reduced message m, it has
+  // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.
   for (int64_t m = 0; m < messages_; ++m) {
-    // A rank's result of message m comes after it has this rank's addends of it, so the memory may be the same.
+    // A result comes when its owner has the addends of it, but a lost answer could have them sent again.
+    if (in_place_) RETURN_IF_ERROR(WaitForSends(addend_sends_.size() - 1, &addend_sends_));
     ReceiveResults(m);
     RETURN_IF_ERROR(ReduceMessage(m));
-    if (m + kAhead >= messages_) continue;
-    ReceiveAddends(m + kAhead);
-    SendAddends(m + kAhead);
-    // At most so many messages are under way to each rank.
-    while (sends_.size() > 2 * kAhead) {
-      RETURN_IF_ERROR(operation_.WaitAll(&sends_.front()));
-      sends_.pop_front();
+    if (m + kAhead < messages_) {
+      ReceiveAddends(m + kAhead);
+      SendAddends(m + kAhead);
     }
+    RETURN_IF_ERROR(WaitForSends(2 * kAhead, &addend_sends_));
+    RETURN_IF_ERROR(WaitForSends(kAhead, &result_sends_));
   }
   RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));
-  for (std::vector<Operation::Message>& sends : sends_) RETURN_IF_ERROR(operation_.WaitAll(&sends));
+  RETURN_IF_ERROR(WaitForSends(0, &addend_sends_));
+  RETURN_IF_ERROR(WaitForSends(0, &result_sends_));
   return operation_.EndHeaders();
 }
 

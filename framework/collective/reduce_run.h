@@ -53,7 +53,7 @@ class ReduceRun {
   };
   // A message's part of this rank's slice: where the addends of others arrive.
   struct Arriving {
-    std::vector<char> bytes;
+    MessageMemory::Block bytes;
     std::vector<Operation::Message> messages;
   };
 
@@ -66,6 +66,8 @@ class ReduceRun {
   };
   Part PartOf(int rank, int64_t m) const;
   size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * element_bytes_; }
+  // Waits for the oldest until at most `most` are under way.
+  absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
 
   void SendAddends(int64_t m);
@@ -78,13 +80,15 @@ class ReduceRun {
   const Options options_;
   const size_t element_bytes_;
   const int64_t message_elements_;
+  bool in_place_ = false;    // the results of others go to memory from which addends are sent
   int64_t messages_ = 0;     // of the longest slice
   std::vector<Node> nodes_;  // all ranks' addends, by lane
   int64_t samples_ = 0;
   TreeReducer reducer_;
-  std::deque<Arriving> arriving_;                      // of messages that are received and not yet reduced
-  std::vector<char> results_;                          // of messages whose results are not written to `out`
-  std::deque<std::vector<Operation::Message>> sends_;  // by message, from the oldest that may be under way
+  std::deque<Arriving> arriving_;  // of messages that are received and not yet reduced
+  std::vector<char> results_;      // of messages whose results are not written to `out`
+  // By message, from the oldest that may be under way.
+  std::deque<std::vector<Operation::Message>> addend_sends_, result_sends_;
   std::vector<Operation::Message> results_of_others_;
 };
 

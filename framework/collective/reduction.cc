@@ -158,9 +158,15 @@ void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples
       return static_cast<const Stored*>(addends[static_cast<size_t>(i)].values) + begin;
     };
     const auto sum = [&](int i) { return sums + i * kBlock; };
+    Stored* const to = results + begin;
+    const bool divide = reduction_ == Reduction::kAverage;
     for (const LaneAdd& add : adds) {
       const bool left = in_scratch[static_cast<size_t>(add.left)], right = in_scratch[static_cast<size_t>(add.right)];
-      SumType* const into = sum(add.left);
+      SumType* into = sum(add.left);
+      if constexpr (std::is_same_v<Stored, SumType>) {
+        // The last sum is the result, unless it is divided.
+        if (&add == &adds.back() && !divide) into = to;
+      }
       if (left && right) {
         Combine(reduction_, sum(add.left), sum(add.right), size, into);
       } else if (left) {
@@ -172,8 +178,7 @@ void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples
       }
       in_scratch[static_cast<size_t>(add.left)] = true;
     }
-    Stored* const to = results + begin;
-    const bool divide = reduction_ == Reduction::kAverage;
+    if (std::is_same_v<Stored, SumType> && !divide && !adds.empty()) continue;
     if (!divide && adds.empty()) {
       if (to != stored(0)) std::memcpy(to, stored(0), static_cast<size_t>(size) * sizeof(Stored));
       continue;

@@ -55,9 +55,8 @@ GlooMeshOptions OptionsOf(Board* board, int rank, int ranks) {
           .rank = rank,
           .size = ranks,
           .host = "127.0.0.1",
-          .exchange = [=](const std::string& key, const std::string& mine) {
-            return board->Exchange(key, rank, mine, absl::Seconds(20));
-          },
+          .exchange = [=](const std::string& key,
+                          const std::string& mine) { return board->Exchange(key, rank, mine, absl::Seconds(20)); },
           .describe = [](int of) { return absl::StrCat("trainer ", of); },
           .connect_deadline = absl::Seconds(20)};
 }
@@ -95,10 +94,9 @@ TEST(GlooMeshTest, SumsAreThoseOfAnyBackend) {
         values.push_back(std::vector<float>(static_cast<size_t>(i * 997), static_cast<float>(rank + i)));
       }
       for (std::vector<float>& each : values) {
-        pending.push_back(collective->AllReduce({.name = "g",
-                                                 .shape = {static_cast<int64_t>(each.size())},
-                                                 .addends = collective->Own(each.data())},
-                                                each.data()));
+        pending.push_back(collective->AllReduce(
+            {.name = "g", .shape = {static_cast<int64_t>(each.size())}, .addends = collective->Own(each.data())},
+            each.data()));
       }
       for (int i = 0; i < 30; ++i) {
         if (absl::Status status = pending[static_cast<size_t>(i)]->Wait(); !status.ok()) return status;
