@@ -1,7 +1,7 @@
 // Any bytes as messages of rank 1 to rank 0 of a group of two. The first byte says which operation rank 0 has begun.
-// Messages follow: a byte that says what they are, and a piece. 0: bytes as they are. 1: a header, which is that of rank
-// 0 merged with the piece. 2: a header of any bytes. Else: data under the tag that the byte says, with its checksum made
-// right. When none are left the group ends.
+// Messages follow: a byte that says what they are, and a piece. 0: bytes as they are. 1: a header, which is that of
+// rank 0 merged with the piece. 2: a header of any bytes. Else: data under the tag that the byte says, with its
+// checksum made right. When none are left the group ends.
 #include <cstring>
 #include <memory>
 #include <string>

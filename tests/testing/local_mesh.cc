@@ -71,7 +71,7 @@ class LocalMeshes::RankMesh : public Mesh {
       while (!message_->done) {
         if (!all_.failure_.ok()) return all_.failure_;
         if (message_->ended.WaitWithTimeout(&all_.mu_, end - Clock::Real()->Now()) && !message_->done) {
-          return absl::DeadlineExceededError("not yet");
+          return absl::DeadlineExceededError("");
         }
       }
       return absl::OkStatus();

@@ -971,20 +971,24 @@ TEST(CollectiveTest, ARankThatDoesNotComeIsNamed) {
 
 TEST(CollectiveTest, ARankThatStopsInALargeOperationIsNamed) {
   LocalMeshes meshes(3);
-  Collective::Options options = SmallMessages();
-  options.waits.deadline = absl::Milliseconds(500);
-  const std::vector<absl::Status> statuses = OnRanks(
-      &meshes, 3,
-      [&](Collective* collective, int rank) {
-        std::vector<float> values(1 << 20, 1);
-        const auto pending = collective->AllReduce(SumOf(collective, "x", 1 << 20, &values), values.data());
-        if (rank == 1) {
-          while (meshes.sent(1) < 1 << 17) std::this_thread::yield();
-          meshes.Cut(1);
-        }
-        return pending->Wait();
-      },
-      options);
+  std::vector<absl::Status> statuses(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      Collective::Options options = SmallMessages();
+      // Rank 2 is held up as well, and could name rank 0, which is held up by rank 1.
+      options.waits.deadline = r == 0 ? absl::Milliseconds(500) : absl::Seconds(60);
+      Collective collective(meshes.mesh(r), options);
+      std::vector<float> values(1 << 20, 1);
+      const auto pending = collective.AllReduce(SumOf(&collective, "x", 1 << 20, &values), values.data());
+      if (r == 1) {
+        while (meshes.sent(1) < 1 << 17) std::this_thread::yield();
+        meshes.Cut(1);
+      }
+      statuses[static_cast<size_t>(r)] = pending->Wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
   for (const int r : {0, 2}) {
     EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
   }
