@@ -51,6 +51,31 @@ absl::StatusOr<int64_t> ElementsOf(absl::Span<const int64_t> shape, DType dtype)
 
 uint64_t HashOf(const std::vector<int64_t>& begins) { return StableHash(absl::StrJoin(begins, ",")); }
 
+// Returns the hash of the borders of slices and segments that do not follow from the shape; 0 if all do.
+uint64_t HashOf(const std::vector<int64_t>& begins, const std::vector<int64_t>& segments) {
+  if (segments.size() > 1) {
+    return StableHash(absl::StrCat(absl::StrJoin(begins, ","), ";", absl::StrJoin(segments, ",")));
+  }
+  return begins.empty() ? 0 : HashOf(begins);
+}
+
+absl::Status CheckSegments(const std::vector<int64_t>& segments, int64_t count) {
+  if (segments.size() > kMostSegments) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the values have ", segments.size(), " segments; at most ", kMostSegments, " are possible"));
+  }
+  int64_t rest = count;
+  for (const int64_t each : segments) {
+    // Compared so that no sum overflows.
+    if (each < 0 || each > rest) rest = -1;
+    if (rest < 0) break;
+    rest -= each;
+  }
+  if (rest == 0 || segments.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("segments of ", absl::StrJoin(segments, ", "), " elements are not the ", count, " of the shape"));
+}
+
 absl::Status CheckBegins(const std::vector<int64_t>& begins, int ranks, int64_t count) {
   const bool right = begins.size() == static_cast<size_t>(ranks) + 1 && begins.front() == 0 && begins.back() == count &&
                      std::is_sorted(begins.begin(), begins.end());
@@ -173,10 +198,15 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
   const int lanes = values.lanes == 0 ? size() : values.lanes;
   header.set_lanes(lanes);
   header.set_samples(values.samples);
+  const uint64_t all = AllSegments(values.segments.size());
+  const bool tells_present = std::any_of(values.addends.begin(), values.addends.end(),
+                                         [all](const LaneAddend& addend) { return (addend.present & all) != all; });
   for (const LaneAddend& addend : values.addends) {
     header.add_node_begin(addend.lanes.begin);
     header.add_node_count(addend.lanes.count);
+    if (tells_present) header.add_present(addend.present & all);
   }
+  header.set_slices(HashOf(begins, values.segments));
   absl::Status refused;
   if (!CanReduce(values.reduction, values.dtype)) {
     refused = absl::InvalidArgumentError(absl::StrCat("values of type ", TypeName(values.dtype), " have no ",
@@ -186,8 +216,9 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
   } else if (values.addends.size() > kMostAddends) {
     refused = absl::InvalidArgumentError(
         absl::StrCat("this rank has ", values.addends.size(), " addends; at most ", kMostAddends, " are possible"));
+  } else if (refused = CheckSegments(values.segments, *count); !refused.ok()) {
+    // Reported below.
   } else if (header.operation() == "reduce_scatter") {
-    header.set_slices(HashOf(begins));
     refused = CheckBegins(begins, size(), *count);
   } else {
     begins = EvenSlices(*count, DTypeSize(values.dtype), size());
@@ -197,6 +228,7 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
                              .lanes = lanes,
                              .addends = std::move(values.addends),
                              .begins = std::move(begins),
+                             .segments = std::move(values.segments),
                              .reader = root.value_or(ReduceRun::kAll),
                              .out = static_cast<char*>(out),
                              .message_bytes = options_.message_bytes};

@@ -9,6 +9,8 @@
 // Reductions follow the lane tree (framework/runtime/lane_tree.h): their bits depend on the lanes' values alone, not on
 // the number of ranks, the order of arrival, or the sizes of messages; which of several NaN a sum is may depend on
 // them. A rank gives the sums of its largest aligned nodes. A node without values is left out, never added as zeros.
+// Values may be several arrays, the segments, one behind the other: a node may lack any of them, and the bits of each
+// are those of an operation of its own.
 //
 // Cost for V bytes on p ranks, k the number of addends of a rank: an all-reduce sends (k + 1)(p - 1)/p V from each
 // rank, a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
@@ -52,9 +54,10 @@ class Collective {
    public:
     // Waits for the end of the operation, which comes by the deadlines of CollectiveWaits. Thread-safe.
     absl::Status Wait();
-    // Results of a reduction, after Wait: whether any rank had an addend (else the output is unchanged), and the sum of
-    // all ranks' samples.
-    bool present() const { return present_; }
+    // Results of a reduction, after Wait: whether any rank had an addend, or one with the segment (else the output, or
+    // the segment of it, is unchanged), and the sum of all ranks' samples.
+    bool present() const { return present_ != 0; }
+    bool present(size_t segment) const { return (present_ >> segment & 1) != 0; }
     int64_t samples() const { return samples_; }
 
    private:
@@ -64,7 +67,7 @@ class Collective {
     bool ended_ ABSL_GUARDED_BY(mu_) = false;
     absl::Status status_ ABSL_GUARDED_BY(mu_);
     // Of the operation's thread until ended_, constant then.
-    bool present_ = false;
+    uint64_t present_ = 0;  // bit s: segment s
     int64_t samples_ = 0;
   };
   using PendingPtr = std::shared_ptr<Pending>;
@@ -78,15 +81,18 @@ class Collective {
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
 
-  // What the reductions have in common. Equal on all ranks: name, dtype, shape, reduction, lanes.
+  // What the reductions have in common. Equal on all ranks: name, dtype, shape, segments, reduction, lanes.
   struct Values {
     std::string name;
     DType dtype = v1::FLOAT32;
     std::vector<int64_t> shape;
+    // Number of elements of each segment; together those of the shape. Empty: one segment. At most kMostSegments.
+    std::vector<int64_t> segments;
     Reduction reduction = Reduction::kSum;
     // Leaves of the tree. 0: one for each rank, and a rank's values are its lane `rank`.
     int lanes = 0;
-    // Addends of this rank, ascending; may be empty, and at most 64. Each has all elements of the shape.
+    // Addends of this rank, ascending; may be empty, and at most 64. Each has the memory of all elements of the shape,
+    // and values in the segments that are present.
     std::vector<LaneAddend> addends;
     // Of this rank's addends; counts for kAverage.
     int64_t samples = 0;

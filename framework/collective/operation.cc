@@ -52,7 +52,7 @@ absl::Status CheckSameOperation(const v1::CollectiveHeader& mine, const std::str
       {"reduction", mine.reduction(), theirs.reduction()},
       {"root", RootText(mine), RootText(theirs)},
       {"number of lanes", absl::StrCat(mine.lanes()), absl::StrCat(theirs.lanes())},
-      {"hash of slice borders", absl::StrCat(mine.slices()), absl::StrCat(theirs.slices())},
+      {"hash of the borders of slices and segments", absl::StrCat(mine.slices()), absl::StrCat(theirs.slices())},
       {"size of messages", absl::StrCat(mine.message_bytes()), absl::StrCat(theirs.message_bytes())},
   };
   for (const auto& field : fields) {

@@ -36,6 +36,13 @@ ReduceRun::ReduceRun(Operation* operation, Options options)
       element_bytes_(DTypeSize(options_.dtype)),
       message_elements_(std::max<int64_t>(1, options_.message_bytes / static_cast<int64_t>(element_bytes_))),
       reducer_(options_.reduction, options_.dtype, options_.lanes) {
+  if (options_.segments.size() > 1) {
+    segment_begins_ = {0};
+    for (const int64_t count : options_.segments) segment_begins_.push_back(segment_begins_.back() + count);
+    most_runs_ = static_cast<int64_t>(options_.segments.size() + 1) / 2;
+  } else {
+    segment_begins_ = {0, options_.begins.back()};
+  }
   for (int r = 0; r < operation_.size(); ++r) {
     messages_ = std::max(messages_, (Count(r) + message_elements_ - 1) / message_elements_);
   }
@@ -46,6 +53,60 @@ ReduceRun::ReduceRun(Operation* operation, Options options)
 ReduceRun::Part ReduceRun::PartOf(int rank, int64_t m) const {
   const int64_t begin = std::min(Count(rank), m * message_elements_);
   return {Begin(rank) + begin, std::min(message_elements_, Count(rank) - begin)};
+}
+
+size_t ReduceRun::SegmentOf(int64_t element) const {
+  const auto behind = std::upper_bound(segment_begins_.begin(), segment_begins_.end(), element);
+  return static_cast<size_t>(behind - segment_begins_.begin()) - 1;
+}
+
+template <typename Kind>
+std::vector<ReduceRun::Part> ReduceRun::RunsOf(const Part& part, Kind kind) const {
+  std::vector<Part> runs;
+  if (part.count == 0) return runs;
+  const int64_t end = part.begin + part.count;
+  int last = -1;
+  size_t s = SegmentOf(part.begin);
+  for (int64_t begin = part.begin; begin < end; begin = segment_begins_[++s]) {
+    const int64_t count = std::min(end, segment_begins_[s + 1]) - begin;
+    if (count == 0) continue;
+    const int own = kind(s);
+    if (own >= 0 && own == last) {
+      runs.back().count += count;
+    } else if (own >= 0) {
+      runs.push_back({begin, count});
+    }
+    last = own;
+  }
+  return runs;
+}
+
+std::vector<ReduceRun::Part> ReduceRun::PresentOf(const Part& part, uint64_t present) const {
+  return RunsOf(part, [present](size_t s) { return (present >> s & 1) != 0 ? 0 : -1; });
+}
+
+absl::Status ReduceRun::TakeNodes(int rank, const v1::CollectiveHeader& header) {
+  const uint64_t all = AllSegments(options_.segments.size());
+  for (int i = 0; i < header.node_begin_size(); ++i) {
+    const LaneRange lanes{header.node_begin(i), header.node_count(i)};
+    const int after = nodes_.empty() ? 0 : nodes_.back().lanes.begin + nodes_.back().lanes.count;
+    if (lanes.count < 1 || lanes.begin < after || lanes.count > options_.lanes - lanes.begin ||
+        AlignedNodes(lanes).size() != 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(DescribeOperation(header), ": rank ", rank, " has an addend of lanes ", lanes.begin, " to ",
+                       int64_t{lanes.begin} + lanes.count - 1, ", which is no node of the tree of ", options_.lanes,
+                       " lanes that follows the addends before it"));
+    }
+    const uint64_t present = header.present().empty() ? all : header.present(i);
+    if ((present & ~all) != 0) {
+      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", rank,
+                                              " has an addend with segments that are not among the ",
+                                              segment_begins_.size() - 1));
+    }
+    nodes_.push_back({.lanes = lanes, .rank = rank, .index = i, .present = present});
+    present_ |= present;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& headers) {
@@ -60,22 +121,25 @@ absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& hea
       return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header), ": rank ", r, " has ", header.samples(),
                                                      " samples, which is negative or too many"));
     }
-    for (int i = 0; i < header.node_begin_size(); ++i) {
-      const LaneRange lanes{header.node_begin(i), header.node_count(i)};
-      const int after = nodes_.empty() ? 0 : nodes_.back().lanes.begin + nodes_.back().lanes.count;
-      if (lanes.count < 1 || lanes.begin < after || lanes.count > options_.lanes - lanes.begin ||
-          AlignedNodes(lanes).size() != 1) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(DescribeOperation(header), ": rank ", r, " has an addend of lanes ", lanes.begin, " to ",
-                         int64_t{lanes.begin} + lanes.count - 1, ", which is no node of the tree of ", options_.lanes,
-                         " lanes that follows the addends before it"));
-      }
-      nodes_.push_back({.lanes = lanes, .rank = r, .index = i});
+    if (!header.present().empty() && header.present_size() != header.node_begin_size()) {
+      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", r, " tells which segments ",
+                                              header.present_size(), " of its ", header.node_begin_size(),
+                                              " addends have"));
     }
+    RETURN_IF_ERROR(TakeNodes(r, header));
   }
-  if (options_.reduction == Reduction::kAverage && present() && samples_ < 1) {
+  if (options_.reduction == Reduction::kAverage && present_ != 0 && samples_ < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(DescribeOperation(operation_.header()), ": the ranks have ", samples_, " samples together"));
+  }
+  const auto alike = [this](size_t s, size_t t) {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [s, t](const Node& node) { return ((node.present >> s ^ node.present >> t) & 1) == 0; });
+  };
+  for (size_t s = 0; s + 1 < segment_begins_.size(); ++s) {
+    size_t first = 0;
+    while (!alike(first, s)) ++first;
+    kinds_.push_back((present_ >> s & 1) != 0 ? static_cast<int>(first) : -1);
   }
   return absl::OkStatus();
 }
@@ -86,10 +150,13 @@ void ReduceRun::SendAddends(int64_t m) {
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
     const Part part = PartOf(peer, m);
-    for (size_t a = 0; a < options_.addends.size() && part.count > 0; ++a) {
-      sends.push_back(operation_.Send(peer, kAddends, m * kMostAddends + static_cast<int64_t>(a),
-                                      static_cast<const char*>(options_.addends[a].values) + Bytes(part.begin),
-                                      Bytes(part.count)));
+    for (size_t a = 0; a < options_.addends.size(); ++a) {
+      const char* const values = static_cast<const char*>(options_.addends[a].values);
+      const std::vector<Part> runs = PresentOf(part, options_.addends[a].present);
+      for (size_t i = 0; i < runs.size(); ++i) {
+        sends.push_back(operation_.Send(peer, kAddends, AddendNumber(m, static_cast<int>(a), i),
+                                        values + Bytes(runs[i].begin), Bytes(runs[i].count)));
+      }
     }
   }
 }
@@ -105,7 +172,11 @@ void ReduceRun::ReceiveAddends(int64_t m) {
   char* to = arriving.bytes.data.get();
   for (const Node& node : nodes_) {
     if (node.rank == operation_.rank()) continue;
-    arriving.messages.push_back(operation_.Receive(node.rank, kAddends, m * kMostAddends + node.index, to, bytes));
+    const std::vector<Part> runs = PresentOf(part, node.present);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      arriving.messages.push_back(operation_.Receive(node.rank, kAddends, AddendNumber(m, node.index, i),
+                                                     to + Bytes(runs[i].begin - part.begin), Bytes(runs[i].count)));
+    }
     to += bytes;
   }
 }
@@ -116,16 +187,16 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   RETURN_IF_ERROR(operation_.WaitAll(&arriving.messages));
   const Part part = PartOf(operation_.rank(), m);
   if (part.count == 0) return absl::OkStatus();
-  std::vector<LaneAddend> addends;
+  std::vector<const char*> values;  // of the part, by node
   const char* arrived = arriving.bytes.data.get();
   for (const Node& node : nodes_) {
-    const char* values = arrived;
     if (node.rank == operation_.rank()) {
-      values = static_cast<const char*>(options_.addends[static_cast<size_t>(node.index)].values) + Bytes(part.begin);
+      const void* const own = options_.addends[static_cast<size_t>(node.index)].values;
+      values.push_back(static_cast<const char*>(own) + Bytes(part.begin));
     } else {
+      values.push_back(arrived);
       arrived += Bytes(part.count);
     }
-    addends.push_back({.lanes = node.lanes, .values = values});
   }
   char* result = options_.out;
   if (options_.reader == kNobody) {
@@ -136,12 +207,24 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
     results_.resize(Bytes(Count(operation_.rank())));
     result = results_.data() + Bytes(part.begin - Begin(operation_.rank()));
   }
-  reducer_.Reduce(addends, samples_, part.count, result);
+  for (const Part& run : RunsOf(part, [this](size_t s) { return kinds_[s]; })) {
+    const size_t segment = SegmentOf(run.begin), offset = Bytes(run.begin - part.begin);
+    std::vector<LaneAddend> addends;
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      if ((nodes_[n].present >> segment & 1) == 0) continue;
+      addends.push_back({.lanes = nodes_[n].lanes, .values = values[n] + offset});
+    }
+    reducer_.Reduce(addends, samples_, run.count, result + offset);
+  }
   operation_.memory()->Give(std::move(arriving.bytes));
   std::vector<Operation::Message>& sends = result_sends_.emplace_back();
+  const std::vector<Part> runs = PresentOf(part, present_);
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
-    if (Reads(peer)) sends.push_back(operation_.Send(peer, kResults, m, result, Bytes(part.count)));
+    for (size_t r = 0; r < runs.size() && Reads(peer); ++r) {
+      sends.push_back(operation_.Send(peer, kResults, ResultNumber(m, r), result + Bytes(runs[r].begin - part.begin),
+                                      Bytes(runs[r].count)));
+    }
   }
   return absl::OkStatus();
 }
@@ -150,9 +233,11 @@ void ReduceRun::ReceiveResults(int64_t m) {
   if (!Reads(operation_.rank())) return;
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
-    const Part part = PartOf(peer, m);
-    results_of_others_.push_back(
-        operation_.Receive(peer, kResults, m, options_.out + Bytes(part.begin), Bytes(part.count)));
+    const std::vector<Part> runs = PresentOf(PartOf(peer, m), present_);
+    for (size_t r = 0; r < runs.size(); ++r) {
+      results_of_others_.push_back(operation_.Receive(peer, kResults, ResultNumber(m, r),
+                                                      options_.out + Bytes(runs[r].begin), Bytes(runs[r].count)));
+    }
   }
 }
 
@@ -171,7 +256,7 @@ absl::Status ReduceRun::Run() {
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
   RETURN_IF_ERROR(operation_.Fail(TakeHeaders(headers)));
-  if (!present()) return operation_.EndHeaders();
+  if (present_ == 0) return operation_.EndHeaders();
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
   // No rank waits for one that is behind in a way that would hold that one up: before it has reduced message m, it has
   // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.

@@ -1,9 +1,14 @@
 // Reduces slices: each rank owns a slice of the values, gets every other rank's addends of it, and adds them in the
 // lane tree; the results then go to all ranks, to one, or stay. Messages of the slices follow each other, so that some
 // are under way while one is added.
+//
+// Values are one segment or several, which lie one behind the other and may be absent in single addends. A message that
+// reaches over an absent segment is sent as the runs of present elements before and behind it.
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_REDUCE_RUN_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_REDUCE_RUN_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -20,6 +25,10 @@ std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
 
 // Most addends of a rank: more would not fit into message numbers.
 inline constexpr int kMostAddends = 64;
+// Returns the bits of `segments` segments; of one if there are none.
+inline uint64_t AllSegments(size_t segments) {
+  return segments >= kMostSegments ? ~uint64_t{0} : (uint64_t{1} << std::max<size_t>(1, segments)) - 1;
+}
 
 // A reduction on one rank.
 class ReduceRun {
@@ -31,6 +40,7 @@ class ReduceRun {
     int lanes = 1;
     std::vector<LaneAddend> addends;  // of this rank, at most kMostAddends
     std::vector<int64_t> begins;      // borders of the slices, in elements
+    std::vector<int64_t> segments;    // their numbers of elements, at most kMostSegments; empty: one segment
     int reader = kAll;                // rank that gets the results, kAll, or kNobody: each keeps its slice
     // All elements if this rank gets the results, or its slice if each keeps its own; else null.
     char* out = nullptr;
@@ -40,8 +50,8 @@ class ReduceRun {
   ReduceRun(Operation* operation, Options options);
 
   absl::Status Run();
-  // After Run: false if no rank had an addend; nothing was written then.
-  bool present() const { return !nodes_.empty(); }
+  // After Run: bits of the segments of which any rank has had an addend; nothing was written to others.
+  uint64_t present() const { return present_; }
   int64_t samples() const { return samples_; }
 
  private:
@@ -50,6 +60,7 @@ class ReduceRun {
     LaneRange lanes;
     int rank = 0;
     int index = 0;  // among the rank's addends
+    uint64_t present = 0;
   };
   // A message's part of this rank's slice: where the addends of others arrive.
   struct Arriving {
@@ -58,13 +69,28 @@ class ReduceRun {
   };
 
   absl::Status TakeHeaders(const std::vector<v1::CollectiveHeader>& headers);
+  absl::Status TakeNodes(int rank, const v1::CollectiveHeader& header);
   int64_t Begin(int rank) const { return options_.begins[static_cast<size_t>(rank)]; }
   int64_t Count(int rank) const { return options_.begins[static_cast<size_t>(rank) + 1] - Begin(rank); }
-  // Elements [begin, end) of the values in message `m` of a rank's slice.
+  // Elements [begin, begin + count) of the values.
   struct Part {
     int64_t begin = 0, count = 0;
   };
+  // Returns what message `m` of a rank's slice is about.
   Part PartOf(int rank, int64_t m) const;
+  // Returns the segment of an element.
+  size_t SegmentOf(int64_t element) const;
+  // Returns the longest runs of elements of a part for whose segments `kind` returns the same number, leaving out those
+  // of a negative one. None is empty.
+  template <typename Kind>
+  std::vector<Part> RunsOf(const Part& part, Kind kind) const;
+  // Returns the runs of elements of a part whose segments are present.
+  std::vector<Part> PresentOf(const Part& part, uint64_t present) const;
+  // Numbers of the messages with a run of an addend, and with a run of results.
+  int64_t AddendNumber(int64_t m, int addend, size_t run) const {
+    return (m * kMostAddends + addend) * most_runs_ + static_cast<int64_t>(run);
+  }
+  int64_t ResultNumber(int64_t m, size_t run) const { return m * most_runs_ + static_cast<int64_t>(run); }
   size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * element_bytes_; }
   // Waits for the oldest until at most `most` are under way.
   absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
@@ -80,9 +106,13 @@ class ReduceRun {
   const Options options_;
   const size_t element_bytes_;
   const int64_t message_elements_;
-  bool in_place_ = false;    // the results of others go to memory from which addends are sent
-  int64_t messages_ = 0;     // of the longest slice
-  std::vector<Node> nodes_;  // all ranks' addends, by lane
+  bool in_place_ = false;                // the results of others go to memory from which addends are sent
+  int64_t messages_ = 0;                 // of the longest slice
+  std::vector<int64_t> segment_begins_;  // and the end of the last one
+  std::vector<int> kinds_;               // by segment: the first one that the same nodes have; -1: none has it
+  int64_t most_runs_ = 1;                // of present segments in a message
+  std::vector<Node> nodes_;              // all ranks' addends, by lane
+  uint64_t present_ = 0;                 // segments of any of them
   int64_t samples_ = 0;
   TreeReducer reducer_;
   std::deque<Arriving> arriving_;  // of messages that are received and not yet reduced

@@ -5,6 +5,7 @@
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_REDUCTION_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_REDUCTION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -29,15 +30,20 @@ std::string_view ReductionName(Reduction reduction);
 // Returns true if the values can be reduced so. BOOL and UINT8 cannot be reduced.
 bool CanReduce(Reduction reduction, DType dtype);
 
+// Most segments of the values: their presence in an addend is one number.
+inline constexpr size_t kMostSegments = 64;
+
 // One addend: the values of the lanes of a node of the lane tree.
 struct LaneAddend {
   LaneRange lanes;
   const void* values = nullptr;
+  // Bit s: the node has segment s of the values (Collective::Values); the memory of others is not read.
+  uint64_t present = ~uint64_t{0};
 };
 
 // Reduces `count` values of each addend to out, in the order of the tree of `lanes` leaves (TreeAdds). Addends are
-// disjoint, aligned and ascending; at least one. `out` may be the values of one of them, but must not overlap them
-// otherwise. Keeps its memory from call to call; not thread-safe.
+// disjoint, aligned and ascending; at least one; their `present` is not looked at. `out` may be the values of one of
+// them, but must not overlap them otherwise. Keeps its memory from call to call; not thread-safe.
 class TreeReducer {
  public:
   // CanReduce(reduction, dtype) must be true.

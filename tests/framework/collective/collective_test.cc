@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,11 +21,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
+#include "framework/collective/local_mesh.h"
 #include "framework/tensor/float16.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/collective.pb.h"
-#include "tests/testing/local_mesh.h"
 
 namespace weir {
 namespace {
@@ -413,6 +414,214 @@ TEST(CollectiveTest, AnAbsentAddendIsNoZero) {
   }
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// segments
+
+std::vector<uint32_t> FloatBits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+// Values in the memory of a rank's addends: NaN where a segment is absent, which shows where it is read.
+struct Addends {
+  std::vector<std::vector<float>> memory;
+  std::vector<LaneAddend> addends;
+};
+
+Addends AddendsOf(const std::vector<Lanes>& segments, const std::vector<int64_t>& counts, int lanes, int ranks,
+                  int rank) {
+  Addends result;
+  for (const LaneRange& node : AlignedNodes(LanesOfTrainer(lanes, ranks, rank))) {
+    std::vector<float> values;
+    uint64_t present = 0;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      std::vector<float> sum = NodeSum(segments[s], node);
+      if (!sum.empty()) present |= uint64_t{1} << s;
+      if (sum.empty()) sum.assign(static_cast<size_t>(counts[s]), std::numeric_limits<float>::quiet_NaN());
+      values.insert(values.end(), sum.begin(), sum.end());
+    }
+    result.memory.push_back(std::move(values));
+    // Not left out where nothing is present: an addend may have no segment.
+    result.addends.push_back({.lanes = node, .values = result.memory.back().data(), .present = present});
+  }
+  return result;
+}
+
+class SegmentsTest : public ::testing::TestWithParam<int> {
+ protected:
+  // Around the borders of 64 bytes, messages and slices.
+  const std::vector<int64_t> counts_ = {3, 1, 15, 16, 17, 64, 63, 65, 1, 200, 2, 1000, 511, 30};
+  const int64_t count_ = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+
+  // The lanes of each segment: some have all, some few, two none. Lane 5 alone has the first one, and it is -0.
+  std::vector<Lanes> Input(int lanes, std::mt19937_64* random) const {
+    const double absent[] = {0, 0.3, 0.9};
+    std::vector<Lanes> segments;
+    for (size_t s = 0; s < counts_.size(); ++s) {
+      segments.push_back(RandomLanes(lanes, counts_[s], s == 7 || s == 13 ? 1 : absent[s % 3], random));
+    }
+    for (std::vector<float>& values : segments[0].values) values.clear();
+    segments[0].values[5].assign(static_cast<size_t>(counts_[0]), -0.0F);
+    return segments;
+  }
+  // What the memory of a result is that was full of -7: unchanged where nobody has the segment.
+  std::vector<float> Expected(const std::vector<Lanes>& segments, int lanes) const {
+    std::vector<float> all;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      std::vector<float> sum = NodeSum(segments[s], {0, lanes});
+      if (sum.empty()) sum.assign(static_cast<size_t>(counts_[s]), -7);
+      all.insert(all.end(), sum.begin(), sum.end());
+    }
+    return all;
+  }
+};
+
+TEST_P(SegmentsTest, HaveTheBitsOfOperationsOfTheirOwn) {
+  const int ranks = GetParam();
+  std::mt19937_64 random(13);
+  for (const int lanes : {8, 32}) {
+    const std::vector<Lanes> input = Input(lanes, &random);
+    const std::vector<float> expected = Expected(input, lanes);
+    LocalMeshes meshes(ranks, /*shuffle=*/3);
+    ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+      const Addends own = AddendsOf(input, counts_, lanes, ranks, rank);
+      std::vector<float> together(static_cast<size_t>(count_), -7), alone = together;
+      std::vector<Collective::PendingPtr> pending;
+      pending.push_back(collective->AllReduce(
+          {.name = "all", .shape = {count_}, .segments = counts_, .lanes = lanes, .addends = own.addends},
+          together.data()));
+      int64_t begin = 0;
+      for (size_t s = 0; s < counts_.size(); ++s) {
+        std::vector<LaneAddend> addends;
+        for (const LaneAddend& each : own.addends) {
+          if ((each.present >> s & 1) == 0) continue;
+          addends.push_back({.lanes = each.lanes, .values = static_cast<const float*>(each.values) + begin});
+        }
+        pending.push_back(collective->AllReduce(
+            {.name = absl::StrCat("one.", s), .shape = {counts_[s]}, .lanes = lanes, .addends = addends},
+            alone.data() + begin));
+        begin += counts_[s];
+      }
+      for (const auto& each : pending) {
+        if (absl::Status status = each->Wait(); !status.ok()) return status;
+      }
+      EXPECT_EQ(FloatBits(together), FloatBits(alone));
+      EXPECT_EQ(FloatBits(together), FloatBits(expected));
+      EXPECT_TRUE(pending[0]->present());
+      for (size_t s = 0; s < counts_.size(); ++s) EXPECT_EQ(pending[0]->present(s), pending[s + 1]->present()) << s;
+      EXPECT_TRUE(std::signbit(together[0]));
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST_P(SegmentsTest, InPlaceAtARootAndInSlicesToo) {
+  const int ranks = GetParam();
+  constexpr int kLanes = 8;
+  std::mt19937_64 random(17);
+  const std::vector<Lanes> input = Input(kLanes, &random);
+  const std::vector<float> expected = Expected(input, kLanes);
+  const std::vector<int64_t> begins = UnevenSlices(count_, ranks);
+  std::vector<float> slices(expected.size(), -7);
+  LocalMeshes meshes(ranks, /*shuffle=*/5);
+  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+    Addends own = AddendsOf(input, counts_, kLanes, ranks, rank), in_place = own;
+    for (size_t a = 0; a < own.addends.size(); ++a) {
+      // The copies have memory of their own.
+      in_place.addends[a].values = in_place.memory[a].data();
+    }
+    int64_t at = 0;
+    for (size_t s = 0; s < counts_.size(); at += counts_[s++]) {
+      if (s == 7 || s == 13) std::fill_n(in_place.memory[0].begin() + at, counts_[s], -7);
+    }
+    std::vector<float> at_root(expected.size(), -7);
+    const auto values = [&](const char* name, const Addends& of) {
+      return Collective::Values{
+          .name = name, .shape = {count_}, .segments = counts_, .lanes = kLanes, .addends = of.addends};
+    };
+    const int root = ranks / 2;
+    const std::vector<Collective::PendingPtr> pending = {
+        collective->AllReduce(values("in place", in_place), in_place.memory[0].data()),
+        collective->Reduce(values("root", own), root, at_root.data()),
+        collective->ReduceScatter(values("slices", own), begins, slices.data() + begins[static_cast<size_t>(rank)])};
+    for (const auto& each : pending) {
+      if (absl::Status status = each->Wait(); !status.ok()) return status;
+    }
+    EXPECT_EQ(FloatBits(in_place.memory[0]), FloatBits(expected));
+    EXPECT_EQ(FloatBits(at_root), FloatBits(rank == root ? expected : std::vector<float>(expected.size(), -7)));
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(FloatBits(slices), FloatBits(expected));
+}
+
+TEST_P(SegmentsTest, NothingIsSentOfThoseThatAreAbsent) {
+  const int ranks = GetParam();
+  LocalMeshes meshes(ranks);
+  const std::vector<int64_t> counts = {100000, 1000, 100000};
+  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+    std::vector<float> values(201000, 1);
+    std::vector<LaneAddend> addends = collective->Own(values.data());
+    // The first segment is nowhere, the last one only on rank 0.
+    addends[0].present = rank == 0 ? 6 : 2;
+    const auto pending =
+        collective->AllReduce({.name = "x", .shape = {201000}, .segments = counts, .addends = addends}, values.data());
+    if (absl::Status status = pending->Wait(); !status.ok()) return status;
+    EXPECT_EQ(values[0], 1);
+    EXPECT_EQ(values[100000], ranks);
+    EXPECT_EQ(values[101000], 1);
+    EXPECT_FALSE(pending->present(0));
+    EXPECT_TRUE(pending->present(2));
+    return absl::OkStatus();
+  }));
+  int64_t sent = 0;
+  for (int r = 0; r < ranks; ++r) sent += meshes.sent(r) - 1024 * (ranks - 1);
+  // Rank 0 sends what others add of its last segment, and every result goes to all others.
+  EXPECT_LE(sent, 4 * (ranks - 1) * (100000 + 100000 + 2 * 1000));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SegmentsTest, ::testing::Range(1, 9));
+
+TEST(CollectiveTest, SegmentsThatNobodyHasChangeNothing) {
+  LocalMeshes meshes(3);
+  ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+    std::vector<float> values(30, 1), out(30, -7);
+    std::vector<LaneAddend> addends = collective->Own(values.data());
+    addends[0].present = 0;
+    if (rank == 1) addends.clear();
+    const auto pending =
+        collective->AllReduce({.name = "x", .shape = {30}, .segments = {10, 20}, .addends = addends}, out.data());
+    if (absl::Status status = pending->Wait(); !status.ok()) return status;
+    EXPECT_FALSE(pending->present() || pending->present(0) || pending->present(1));
+    EXPECT_THAT(out, Each(-7));
+    return absl::OkStatus();
+  }));
+}
+
+TEST(CollectiveTest, AsManySegmentsAsAreBoundFit) {
+  // 64 segments in each of the 6 addends of a rank: lanes 1 to 14 of 32.
+  LocalMeshes meshes(2);
+  ExpectOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
+    std::vector<float> values(64, 1), out(64, 0);
+    std::vector<LaneAddend> addends;
+    for (const LaneRange& node : AlignedNodes(rank == 0 ? LaneRange{1, 14} : LaneRange{17, 14})) {
+      addends.push_back({.lanes = node, .values = values.data(), .present = 0x5555555555555555});
+    }
+    const auto pending = collective->AllReduce({.name = std::string(128, 'n'),
+                                                .shape = {64},
+                                                .segments = std::vector<int64_t>(64, 1),
+                                                .lanes = 32,
+                                                .addends = addends},
+                                               out.data());
+    if (absl::Status status = pending->Wait(); !status.ok()) return status;
+    for (size_t s = 0; s < 64; ++s) {
+      EXPECT_EQ(pending->present(s), s % 2 == 0);
+      EXPECT_EQ(out[s], s % 2 == 0 ? 2 * static_cast<float>(addends.size()) : 0);
+    }
+    return absl::OkStatus();
+  }));
+}
+
 TEST(CollectiveTest, ARankSendsWhatTheHeaderSays) {
   constexpr int64_t kCount = 1 << 18;
   std::mt19937_64 random(5);
@@ -732,6 +941,13 @@ INSTANTIATE_TEST_SUITE_P(
                            return c->AllReduce(values, v->data());
                          },
                          "lanes"},
+                Mismatch{"Segments",
+                         [](Collective* c, bool odd, std::vector<float>* v) {
+                           Collective::Values values = SumOf(c, "x", 4000, v);
+                           values.segments = {odd ? 1000 : 1001, odd ? 3000 : 2999};
+                           return c->AllReduce(values, v->data());
+                         },
+                         "slices and segments"},
                 Mismatch{"SlicesOfAReduceScatter",
                          [](Collective* c, bool odd, std::vector<float>* v) {
                            const std::vector<int64_t> begins = {0, odd ? 5 : 6, 10, 4000};
@@ -741,14 +957,15 @@ INSTANTIATE_TEST_SUITE_P(
                            return pending;
                          },
                          "slice"},
-                Mismatch{"RootOfAGather",
-                         [](Collective* c, bool odd, std::vector<float>*) {
-                           std::vector<std::string> all;
-                           const auto pending = c->GatherBytes("x", std::string(5000, 'b'), odd ? 1 : 0, &all);
-                           (void)pending->Wait();
-                           return pending;
-                         },
-                         "root"},
+                Mismatch{
+                    "RootOfAGather",
+                    [](Collective* c, bool odd, std::vector<float>*) {
+                      std::vector<std::string> all;
+                      const auto pending = c->GatherBytes("x", std::string(5000, 'b'), odd ? 1 : 0, &all);
+                      (void)pending->Wait();
+                      return pending;
+                    },
+                    "root"},
                 Mismatch{
                     "BytesForValues",
                     [](Collective* c, bool odd, std::vector<float>* v) {
@@ -868,6 +1085,20 @@ INSTANTIATE_TEST_SUITE_P(
                                 return c->AllReduce(values, v->data());
                               },
                               "have no average"},
+                      Refusal{"TooManySegments",
+                              [](Collective* c, std::vector<float>* v) {
+                                Collective::Values values = SumOf(c, "x", 10, v);
+                                values.segments.assign(65, 0);
+                                return c->AllReduce(values, v->data());
+                              },
+                              "65 segments; at most 64"},
+                      Refusal{"SegmentsOfOtherElements",
+                              [](Collective* c, std::vector<float>* v) {
+                                Collective::Values values = SumOf(c, "x", 10, v);
+                                values.segments = {INT64_MAX, INT64_MAX, 12};
+                                return c->AllReduce(values, v->data());
+                              },
+                              "12 elements are not the 10 of the shape"},
                       Refusal{"TooManyAddends",
                               [](Collective* c, std::vector<float>* v) {
                                 Collective::Values values = SumOf(c, "x", 10, v);
@@ -924,6 +1155,14 @@ TEST(CollectiveTest, WhatAHeaderSaysIsNotTrusted) {
   header_says("is negative", AgainstHeader([](auto* h) { h->set_samples(-1); }, sum));
   header_says("addends", AgainstHeader([](auto* h) { h->add_node_begin(1); }, sum));
   header_says("rank 1 has an addend", AgainstHeader([](auto* h) { h->set_node_count(0, INT32_MAX); }, sum));
+  const auto present_says = [](uint64_t present, int addends) {
+    return [present, addends](v1::CollectiveHeader* h) {
+      h->set_node_begin(0, 1);
+      h->mutable_present()->Resize(addends, present);
+    };
+  };
+  header_says("segments that are not among the 1", AgainstHeader(present_says(2, 1), sum));
+  header_says("which segments 2 of its 1 addends have", AgainstHeader(present_says(1, 2), sum));
   // No memory is taken for bytes that do not come.
   header_says("nothing from trainer 1", AgainstHeader([](auto* h) { h->set_count(int64_t{1} << 39); }, gather));
 }

@@ -1,7 +1,8 @@
-// Ranks of a collective group in one process, one thread or more each, for tests. Messages are copied when both ends
-// are there; by a seed some wait a little first, so that the order of arrival differs from run to run.
-#ifndef WEIR_TESTS_TESTING_LOCAL_MESH_H_
-#define WEIR_TESTS_TESTING_LOCAL_MESH_H_
+// Ranks of a collective group in one process, one thread or more each: verification of a split, tests. Messages are
+// copied when both ends are there; by a seed some wait a little first, so that the order of arrival differs from run to
+// run.
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_LOCAL_MESH_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_LOCAL_MESH_H_
 
 #include <atomic>
 #include <cstdint>
@@ -49,4 +50,4 @@ class LocalMeshes {
 
 }  // namespace weir
 
-#endif  // WEIR_TESTS_TESTING_LOCAL_MESH_H_
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_LOCAL_MESH_H_

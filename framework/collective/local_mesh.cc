@@ -1,4 +1,4 @@
-#include "tests/testing/local_mesh.h"
+#include "framework/collective/local_mesh.h"
 
 #include <cstring>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "framework/base/clock.h"
 #include "framework/base/stable_hash.h"
-#include "gtest/gtest.h"
+#include "glog/logging.h"
 
 namespace weir {
 
@@ -99,11 +99,11 @@ class LocalMeshes::RankMesh : public Mesh {
         all_.cut_[static_cast<size_t>(std::get<0>(key))] || all_.cut_[static_cast<size_t>(std::get<1>(key))];
     const auto other = cut ? others.end() : others.find(key);
     if (other == others.end()) {
-      EXPECT_TRUE(own.emplace(key, message).second) << "a tag is used twice";
+      CHECK(own.emplace(key, message).second) << "a tag is used twice";
     } else {
       Message& theirs = *other->second;
-      EXPECT_EQ(message->bytes, theirs.bytes);
-      if (message->bytes == theirs.bytes) {
+      CHECK_EQ(message->bytes, theirs.bytes);
+      if (message->bytes > 0) {
         std::memcpy(sends ? theirs.to : message->to, sends ? message->from : theirs.from, message->bytes);
       }
       message->done = theirs.done = true;
