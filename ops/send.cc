@@ -4,128 +4,21 @@
 //   Counts  for a table that counts shows and clicks: selected rows [*, 2], the rows of X in its order
 //
 // `blocks`, `servers`: parameter block (or table) and server of each X; server -1: by shard. `width`: of rows, 0 for
-// dense. Lanes without examples and lanes whose gradient is absent contribute nothing; when no lane has one, nothing is
-// sent: absent is not zero.
-//
-// Numbers that are not finite are reported to StepContext.health, which send_barrier judges; with `bad_rows` they are
-// not, because servers leave out the rows that hold them. In the same pass gradients are divided by
-// StepContext.loss_scale; with `measured` they are not, because X are then measurements for running averages, not
-// gradients.
-#include "absl/strings/str_cat.h"
+// dense. `bad_rows`, `measured`: ops/outgoing_gradients.h.
 #include "framework/base/status_macros.h"
 #include "ops/channel_op.h"
-#include "ops/finite.h"
-#include "ops/fit.h"
+#include "ops/outgoing_gradients.h"
 
 namespace weir {
 namespace {
 
 class SendKernel : public OpKernel {
  public:
-  explicit SendKernel(const KernelInit& init)
-      : vars_(VarsOfInput(init.op, "X")),
-        blocks_(BlocksOf(init.attrs)),
-        width_(init.attrs.Int("width")),
-        bad_rows_(init.attrs.Bool("bad_rows")),
-        measured_(init.attrs.Bool("measured")),
-        counts_(!VarsOfInput(init.op, "Counts").empty()) {
-    CHECK_EQ(vars_.size(), blocks_.size());
-  }
-
-  absl::Status Run(KernelContext& ctx) override {
-    ASSIGN_OR_RETURN(StepChannel * channel, ChannelOf(ctx));
-    divided_.resize(vars_.size());
-    for (std::vector<Variable>& of_lanes : divided_) of_lanes.resize(static_cast<size_t>(ctx.lanes()));
-    for (size_t i = 0; i < vars_.size(); ++i) {
-      RETURN_IF_ERROR(width_ > 0 ? SendRows(ctx, i, channel) : SendDense(ctx, i, channel));
-    }
-    return absl::OkStatus();
-  }
+  explicit SendKernel(const KernelInit& init) : gradients_(init, BlocksOf(init.attrs)) {}
+  absl::Status Run(KernelContext& ctx) override { return gradients_.Send(ctx); }
 
  private:
-  bool Divides(const KernelContext& ctx) const { return ctx.step->loss_scale != 1 && !measured_; }
-
-  // Reports values that are not finite. Sets `divided`, if given, to the value divided by the loss scale, a power of
-  // two.
-  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, Tensor* divided) const {
-    const bool looks = !bad_rows_ && ctx.step->health != nullptr;
-    bool finite = true;
-    if (value.size() == 0) {
-      if (divided != nullptr) divided->CopyFrom(value);
-    } else if (divided != nullptr) {
-      divided->Resize(v1::FLOAT32, value.dims());
-      finite = AllFiniteScaled(value.data<float>(), value.size(), 1 / ctx.step->loss_scale, divided->data<float>());
-    } else if (looks) {
-      finite = AllFinite(value.data<float>(), value.size());
-    }
-    if (looks && !finite) ctx.step->health->ReportNonFinite(vars_[i]);
-  }
-
-  absl::Status SendDense(KernelContext& ctx, size_t i, StepChannel* channel) {
-    std::vector<StepChannel::LaneTensor> lanes;
-    BlockRef block = blocks_[i];
-    for (int lane = 0; lane < ctx.lanes(); ++lane) {
-      const Tensor* grad = std::get_if<Tensor>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
-      if (ctx.lane_batch[lane] == 0 || grad == nullptr || !grad->initialized()) continue;
-      if (!lanes.empty() && grad->size() != block.count) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(vars_[i], " has ", block.count, " elements in one lane and ", grad->size(), " in another"));
-      }
-      block.count = grad->size();
-      Tensor* const divided = Divides(ctx) ? DividedAs<Tensor>(i, lane) : nullptr;
-      Inspect(ctx, i, *grad, divided);
-      lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad});
-    }
-    if (lanes.empty()) return absl::OkStatus();
-    return channel->SendDense(block, lanes);
-  }
-
-  absl::Status SendRows(KernelContext& ctx, size_t i, StepChannel* channel) {
-    std::vector<StepChannel::LaneRows> lanes;
-    BlockRef block = blocks_[i];
-    for (int lane = 0; lane < ctx.lanes(); ++lane) {
-      const SelectedRows* grad = std::get_if<SelectedRows>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
-      if (ctx.lane_batch[lane] == 0 || grad == nullptr || !grad->present) continue;
-      const int64_t rows = static_cast<int64_t>(grad->ids.size());
-      if (grad->values.size() != rows * width_) {
-        return absl::InvalidArgumentError(absl::StrCat(vars_[i], " has ", grad->values.size(), " values; ", rows,
-                                                       " rows of width ", width_, " need ", rows * width_));
-      }
-      if (grad->height > 0) block.count = grad->height * width_;
-      SelectedRows* const divided = Divides(ctx) ? DividedAs<SelectedRows>(i, lane) : nullptr;
-      if (divided != nullptr) divided->CopyRowsOf(*grad);
-      Inspect(ctx, i, grad->values, divided == nullptr ? nullptr : &divided->values);
-      const Tensor* counts = nullptr;
-      if (counts_) {
-        const SelectedRows* const shows = std::get_if<SelectedRows>(&ctx.lane_input(lane, 1, 0));
-        if (shows == nullptr || !shows->present || shows->ids != grad->ids) {
-          return absl::InvalidArgumentError(absl::StrCat("Counts are not of the rows of ", vars_[i]));
-        }
-        RETURN_IF_ERROR(CheckTensor("Counts", shows->values, {rows, 2}));
-        counts = &shows->values;
-      }
-      lanes.push_back(
-          {.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad, .counts = counts});
-    }
-    if (lanes.empty()) return absl::OkStatus();
-    return channel->SendRows(block, static_cast<int>(width_), lanes);
-  }
-
-  template <typename T>
-  T* DividedAs(size_t i, int lane) {
-    Variable& var = divided_[i][static_cast<size_t>(lane)];
-    if (!std::holds_alternative<T>(var)) var = T();
-    return &std::get<T>(var);
-  }
-
-  const std::vector<std::string> vars_;
-  const std::vector<BlockRef> blocks_;
-  const int64_t width_;
-  const bool bad_rows_;
-  const bool measured_;
-  const bool counts_;
-  // Gradient of each X and lane, divided by the loss scale. The channel reads it until the step's pushes end.
-  std::vector<std::vector<Variable>> divided_;
+  OutgoingGradients gradients_;
 };
 
 REGISTER_OP(send)
@@ -138,38 +31,17 @@ REGISTER_OP(send)
   .scope = OpScope::kGate,
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(CheckBlocks(ctx, ctx.InputCount("X")));
-    const int64_t width = ctx.attrs().Int("width");
-    if (width < 0) return ctx.Error("width must not be negative, got " + std::to_string(width));
     if (ctx.InputCount("Counts") > 0) {
-      if (ctx.InputCount("X") != 1 || width == 0) return ctx.Error("Counts go with the one gradient of a table");
+      if (ctx.InputCount("X") != 1 || ctx.attrs().Int("width") == 0)
+        return ctx.Error("Counts go with the one gradient of a table");
       const Shape counts = ctx.InputShape("Counts");
       if (ctx.Input("Counts").dtype() != v1::FLOAT32 || counts.size() != 2 || counts[1] != 2) {
         return ctx.Error("Counts must be FLOAT32 [-1, 2], got " + ShapeString(counts));
       }
     }
-    for (int i = 0; i < ctx.InputCount("X"); ++i) {
-      const v1::VarDesc& x = ctx.Input("X", i);
-      if (x.dtype() != v1::FLOAT32) return ctx.Error(x.name() + " must be FLOAT32, got " + v1::DType_Name(x.dtype()));
-      if ((x.kind() == v1::SELECTED_ROWS) != (width > 0)) {
-        return ctx.Error(x.name() +
-                         (width > 0 ? " is dense: width must be 0" : " is selected rows: width must be theirs"));
-      }
-      if (width > 0 && (x.dims_size() != 2 || x.dims(1) != width)) {
-        return ctx.Error(x.name() + " is " + ShapeString(ctx.InputShape("X", i)) + ", width " + std::to_string(width));
-      }
-    }
-    return absl::OkStatus();
+    return CheckOutgoing(ctx);
   },
-  .cost =
-      [](InferContext& ctx) {
-        Cost cost;
-        for (int i = 0; i < ctx.InputCount("X"); ++i) {
-          double bytes = 4;
-          for (int64_t d : ctx.InputShape("X", i)) bytes *= static_cast<double>(std::max<int64_t>(d, 1));
-          cost.bytes += bytes;
-        }
-        return cost;
-      }});
+  .cost = OutgoingCost});
 REGISTER_KERNEL(send, MakeKernel<SendKernel>);
 
 }  // namespace

@@ -139,8 +139,16 @@ class Verifier {
     if (mode.staleness() < -1) {
       return Invalid(absl::StrCat("mode: staleness must be at least -1, got ", mode.staleness()));
     }
-    RETURN_IF_ERROR(CheckGeo(mode));
+    if (mode.has_geo() && mode.geo().every_steps() < 1) {
+      return Invalid(absl::StrCat("mode: geo.every_steps must be at least 1, got ", mode.geo().every_steps()));
+    }
+    RETURN_IF_ERROR(CheckUpdates("geo", mode.geo().blocks(), mode.geo().lr_block()));
+    RETURN_IF_ERROR(CheckUpdates("all_reduce", mode.all_reduce().blocks(), mode.all_reduce().lr_block()));
+    if (mode.has_geo() && mode.has_all_reduce()) return Invalid("mode: has both geo and all_reduce");
     if (!program_.has_plan()) return absl::OkStatus();
+    if (!program_.plan().sync() && mode.has_all_reduce()) {
+      return Invalid("mode: all_reduce needs a plan with sync: true");
+    }
     if (program_.plan().sync() && (mode.staleness() >= 0 || mode.has_geo())) {
       return Invalid("mode: staleness and geo need a plan with sync: false");
     }
@@ -149,16 +157,14 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckGeo(const v1::TrainingMode& mode) const {
-    if (!mode.has_geo()) return absl::OkStatus();
-    if (mode.geo().every_steps() < 1) {
-      return Invalid(absl::StrCat("mode: geo.every_steps must be at least 1, got ", mode.geo().every_steps()));
-    }
-    std::vector<int32_t> named(mode.geo().blocks().begin(), mode.geo().blocks().end());
-    if (mode.geo().lr_block() != -1) named.push_back(mode.geo().lr_block());
+  // Checks the blocks that a part of the mode names.
+  absl::Status CheckUpdates(const char* part, const google::protobuf::RepeatedField<int32_t>& blocks,
+                            int lr_block) const {
+    std::vector<int32_t> named(blocks.begin(), blocks.end());
+    if (lr_block != -1) named.push_back(lr_block);
     for (const int32_t block : named) {
       if (block >= 1 && block < program_.blocks_size()) continue;
-      return Invalid(absl::StrCat("mode: geo names block ", block, "; blocks inside block 0 are 1 to ",
+      return Invalid(absl::StrCat("mode: ", part, " names block ", block, "; blocks inside block 0 are 1 to ",
                                   program_.blocks_size() - 1));
     }
     return absl::OkStatus();

@@ -1,5 +1,5 @@
-// send (ops/send.cc): adds the lanes of a dense gradient on the device, in the lane tree, before it brings them to the
-// host.
+// send (ops/send.cc) and all_reduce (ops/all_reduce.cc): adds the lanes of a dense gradient on the device, in the lane
+// tree, before it brings them to the host.
 //
 // The sum of an aligned node of the tree goes to the channel as if it were the node's first lane alone: lanes that are
 // absent are skipped when the channel and the server add, never added as zero, so the tree comes to the same bits.
@@ -193,13 +193,14 @@ class SendKernel : public OpDeviceKernel {
 };
 
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeSend(const KernelInit& init) {
-  const KernelFactory* factory = KernelRegistry::Global().Find("send");
+  const KernelFactory* factory = KernelRegistry::Global().Find(init.op.type());
   if (factory == nullptr) return absl::NotFoundError("no kernel for CPU");
   ASSIGN_OR_RETURN(std::unique_ptr<OpKernel> cpu, (*factory)(init));
   return std::unique_ptr<OpDeviceKernel>(new SendKernel(std::move(cpu)));
 }
 
 REGISTER_DEVICE_KERNEL(send, MakeSend, {"Counts"});
+REGISTER_DEVICE_KERNEL(all_reduce, MakeSend, {});
 
 }  // namespace
 }  // namespace device
