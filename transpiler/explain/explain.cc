@@ -14,6 +14,7 @@
 #include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/passes.h"
 #include "transpiler/split/transpile.h"
@@ -338,6 +339,11 @@ class ExplainerImpl : public Explainer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job) {
+  if (AllReduces(job.config.distribute())) {
+    return job.positions.Error("distribute.dense",
+                               "ALL_REDUCE: --print=explain counts jobs whose dense parameters servers hold; "
+                               "--print=plan says what trainers hold and send each other");
+  }
   auto explainer = std::make_unique<ExplainerImpl>(job);
   RETURN_IF_ERROR(explainer->Init());
   return std::unique_ptr<Explainer>(std::move(explainer));

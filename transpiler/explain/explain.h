@@ -18,7 +18,7 @@ struct Job;
 // Not thread-safe.
 class Explainer {
  public:
-  // Transpiles the job. Errors are those of Transpile.
+  // Transpiles the job. Errors are those of Transpile; InvalidArgument with dense: ALL_REDUCE.
   static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job);
   virtual ~Explainer() = default;
 

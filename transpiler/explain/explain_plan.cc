@@ -1,6 +1,8 @@
 #include "transpiler/explain/explain_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -8,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "framework/graph/placement.h"
+#include "framework/runtime/lane_tree.h"
 #include "framework/runtime/row_values.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
@@ -50,6 +54,43 @@ std::string Server(const v1::ProgramDesc& main, int server) {
                       " tables\n", list);
 }
 
+// Describes what every trainer holds, and what trainers send each other for its gradients.
+std::string AllReduced(const v1::Plan& plan) {
+  int blocks = 0;
+  int64_t elements = 0, dense = 0, row_blocks = 0;
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (block.server() != kEveryTrainer) continue;
+    ++blocks;
+    elements += block.element_count();
+    row_blocks += block.sparse_gradient();
+    dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
+  }
+  if (blocks == 0) return "";
+  std::string text = absl::StrCat("every trainer: ", blocks, " blocks, ", elements * kFloatBytes,
+                                  " bytes of parameters\n", "all-reduce of ", dense, " bytes of dense gradients:");
+  const int trainers = plan.trainers();
+  for (int first = 0; first < trainers;) {
+    const auto nodes = [&](int trainer) {
+      return AlignedNodes(LanesOfTrainer(plan.lanes(), trainers, trainer)).size();
+    };
+    int end = first + 1;
+    while (end < trainers && nodes(end) == nodes(first)) ++end;
+    const size_t k = nodes(first);
+    const double bytes =
+        static_cast<double>(k + 1) * static_cast<double>(dense) * (trainers - 1) / static_cast<double>(trainers);
+    absl::StrAppend(&text, first == 0 ? " trainer " : "; trainer ", first,
+                    end - first > 1 ? absl::StrCat(" to ", end - 1) : "", " sends ", std::llround(bytes),
+                    " bytes (k = ", k, ")");
+    first = end;
+  }
+  absl::StrAppend(&text, "\n");
+  if (row_blocks > 0) {
+    absl::StrAppend(&text, "gradients of ", row_blocks, " blocks by rows: a trainer sends its rows to ", trainers - 1,
+                    " others\n");
+  }
+  return text;
+}
+
 // Traffic of a step for a parameter with row gradients that is not a table on the servers.
 struct SparseParameter {
   int64_t bytes = 0;                         // whole parameter
@@ -60,12 +101,15 @@ struct SparseParameter {
 std::map<std::string, SparseParameter> SparseParameters(const v1::Plan& plan) {
   std::map<std::string, SparseParameter> sparse;
   for (const v1::PlacedBlock& block : plan.blocks()) {
-    if (!block.sparse_gradient()) continue;
+    if (!block.sparse_gradient() || block.server() == kEveryTrainer) continue;
     SparseParameter& parameter = sparse[block.parameter()];
     parameter.bytes += block.element_count() * kFloatBytes;
     parameter.row_bytes = 8 + (block.dims(0) > 0 ? block.element_count() / block.dims(0) : 0) * kFloatBytes;
   }
-  for (const v1::FetchedRows& fetched : plan.fetched_rows()) sparse[fetched.parameter()].fetched = &fetched;
+  for (const v1::FetchedRows& fetched : plan.fetched_rows()) {
+    const auto found = sparse.find(fetched.parameter());
+    if (found != sparse.end()) found->second.fetched = &fetched;
+  }
   return sparse;
 }
 
@@ -80,7 +124,9 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
   for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
+  text += AllReduced(plan);
   for (const v1::PlacedBlock& block : plan.blocks()) {
+    if (block.server() == kEveryTrainer) continue;
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
   }
   const std::map<std::string, SparseParameter> sparse = SparseParameters(plan);

@@ -550,8 +550,11 @@ absl::Status CheckDistribute(const Job& job) {
                       absl::StrCat("must be a power of two up to 65536, or 0 to turn lanes off, got ", lanes));
   }
   if (lanes != 0 && distribute.trainers() > lanes) {
-    return at.Error("trainers", absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
-                                             ": a trainer without a lane has nothing to do; raise train.lanes"));
+    int enough = lanes;
+    while (enough < distribute.trainers()) enough *= 2;
+    return at.Error("trainers",
+                    absl::StrCat("is ", distribute.trainers(), ", more than train.lanes, ", lanes,
+                                 ": a trainer without a lane has nothing to do; raise train.lanes to ", enough));
   }
   RETURN_IF_ERROR(CheckModes(job));
   return CheckSync(job, at);

@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "transpiler/base/setting.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -177,6 +178,7 @@ absl::Status CheckWires(const Job& job) {
 
 absl::Status CheckModes(const Job& job) {
   const Setting at(&job.config.distribute(), "distribute", &job.positions);
+  RETURN_IF_ERROR(CheckCorner(job));
   RETURN_IF_ERROR(CheckAsync(job, at));
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
   RETURN_IF_ERROR(CheckServersInTrainers(job, at));

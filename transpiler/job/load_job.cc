@@ -7,6 +7,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "transpiler/job/check_job.h"
+#include "transpiler/job/corner.h"
 
 namespace weir {
 namespace {
@@ -42,6 +43,7 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
     if (!program.ok()) return job.positions.Error("program", std::string(program.status().message()));
     job.program_text = *std::move(program);
   }
+  ApplyMode(job.config.mutable_distribute());
   RETURN_IF_ERROR(CheckJob(job));
   return job;
 }

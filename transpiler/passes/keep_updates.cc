@@ -1,5 +1,6 @@
 #include "transpiler/passes/keep_updates.h"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,8 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/placement.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/make_server_program.h"
 #include "transpiler/passes/pass.h"
@@ -22,21 +25,64 @@ void AddMissingVars(const v1::BlockDesc& from, v1::BlockDesc* to) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
-  if (!job.config.distribute().has_geo() || programs->main.blocks_size() != 1) return false;
-  for (const v1::VarDesc& var : programs->main.blocks(0).vars()) {
+// Checks that a copy of geo can hold the tables.
+absl::Status CheckTables(const Job& job, const v1::ProgramDesc& main) {
+  for (const v1::VarDesc& var : main.blocks(0).vars()) {
     if (var.kind() != v1::TABLE || var.dtype() == v1::FLOAT32) continue;
     return job.positions.Error(
         "distribute.geo", absl::StrCat("distribute.geo contradicts table '", var.name(), "' of the program, which is ",
                                        DescribeVar(var), ": geo needs float32"));
   }
-  // One server that owns everything has all updates.
-  v1::ProgramDesc single = programs->main;
+  return absl::OkStatus();
+}
+
+// Checks that no norm covers dense parameters, which trainers update, and tables, which servers update.
+absl::Status CheckNorms(const Job& job, const v1::ProgramDesc& main) {
+  struct Covered {
+    std::string table, dense;  // one of each kind, if there is any
+  };
+  const VarIndex vars(main.blocks(0));
+  std::map<std::string, Covered> covered;  // by name of the norm
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    if (op.type() != "whole_norm") continue;
+    const v1::OpAttr* const name = FindAttr(op, "name");
+    Covered& norm = covered[name == nullptr ? "" : name->s()];
+    for (const v1::ParamGrad& pair : op.param_grads()) {
+      (vars.Find(pair.param())->kind() == v1::TABLE ? norm.table : norm.dense) = pair.param();
+    }
+  }
+  for (const auto& [name, norm] : covered) {
+    const auto& [table, dense] = norm;
+    if (table.empty() || dense.empty()) continue;
+    return job.positions.Error(
+        "distribute.dense",
+        absl::StrCat("ALL_REDUCE contradicts a norm over both '", dense, "', which trainers update, and table '", table,
+                     "', which servers update: give the table an optimizer with a clip of its own, or set dense: "
+                     "SERVERS"));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the program of one owner of everything that a trainer updates.
+absl::StatusOr<Programs> OwnersProgram(const Job& job, const v1::ProgramDesc& main) {
+  if (AllReduces(job.config.distribute())) {
+    RETURN_IF_ERROR(CheckNorms(job, main));
+    return MakeServerProgram(job, main, kEveryTrainer);
+  }
+  RETURN_IF_ERROR(CheckTables(job, main));
+  v1::ProgramDesc single = main;
   single.mutable_plan()->set_servers(1);
   for (v1::PlacedBlock& block : *single.mutable_plan()->mutable_blocks()) block.set_server(0);
-  ASSIGN_OR_RETURN(const Programs owner, MakeServerProgram(job, single, 0));
+  return MakeServerProgram(job, single, 0);
+}
+
+}  // namespace
+
+absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.has_geo() && !AllReduces(distribute)) return false;
+  if (programs->main.blocks_size() != 1) return false;
+  ASSIGN_OR_RETURN(const Programs owner, OwnersProgram(job, programs->main));
 
   AddMissingVars(owner.main.blocks(0), programs->main.mutable_blocks(0));
   for (int b = 1; b < owner.main.blocks_size(); ++b) {

@@ -1,4 +1,4 @@
-// Pass for geo: trainers update copies of their own, and servers add up the differences.
+// Pass for trainers that update parameters of their own: copies in geo, all dense parameters with dense: ALL_REDUCE.
 #ifndef WEIR_TRANSPILER_PASSES_KEEP_UPDATES_H_
 #define WEIR_TRANSPILER_PASSES_KEEP_UPDATES_H_
 
@@ -11,10 +11,11 @@ namespace weir {
 struct Job;
 
 // Before: a placed program with update ops. After: the main program also has, behind block 0, an optimize block for
-// every parameter block and table, as an owner of all of them would have it, with their states and learning rates among
-// the variables of block 0; the startup program has a block 1 with their initial values. A trainer does not run these
-// blocks with the rest of its program; its channel to the servers runs them, on copies that it keeps
-// (pserver/embedded/geo_channel.h). Returns false without distribute.geo, and if the program already has such blocks.
+// every parameter block that the trainer updates, and in geo for every table, as an owner of all of them would have it,
+// with their states and learning rates among the variables of block 0; the startup program has a block 1 with their
+// initial values. A trainer does not run these blocks with the rest of its program; its channel runs them, on values
+// that it keeps (pserver/embedded/{geo_channel,dense_replica}.h). Returns false for other jobs, and if the program
+// already has such blocks. InvalidArgument: a norm over dense parameters and tables with dense: ALL_REDUCE.
 absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs);
 
 // Returns the placed program for the servers in geo: its updates are replaced by one that adds the difference which a

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/placement.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/job/job.h"
@@ -352,7 +353,7 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
     std::vector<const v1::PlacedBlock*> owned;
     const auto blocks = index.blocks.find(pair.param());
     if (blocks == index.blocks.end()) {
-      owned.push_back(nullptr);  // a table: every server has shards of it
+      if (server != kEveryTrainer) owned.push_back(nullptr);  // a table: every server has shards of it
     } else {
       for (const v1::PlacedBlock* placed : blocks->second) {
         if (placed->server() == server) owned.push_back(placed);
@@ -365,7 +366,7 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
       optimize_blocks.push_back(optimize);
     }
   }
-  AddUntrainedTables(single.blocks(0), &grown);
+  if (server != kEveryTrainer) AddUntrainedTables(single.blocks(0), &grown);
   ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), &grown));
   *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks, lr_block);
   SetServerMode(job.config.distribute(), main);

@@ -1,10 +1,10 @@
 // Pass: gives every block its server and every table its shards.
 //
 // Before: a plan with blocks (SliceVariables). After: every block has a server, by distribute.assign, else by
-// distribute.custom_dispatcher or split_method, and plan.tables holds the distributed tables in order of their
-// variables. Errors: a dispatcher that answers for another number of blocks or names a server that does not exist; a
-// row of assign that names a parameter, block or server that does not exist, or that places something another row has
-// placed. Returns false if every block already has a server.
+// distribute.custom_dispatcher or split_method, or -1 if every trainer holds it (dense: ALL_REDUCE), and plan.tables
+// holds the distributed tables in order of their variables. Errors: a dispatcher that answers for another number of
+// blocks or names a server that does not exist; a row of assign that names a parameter, block or server that does not
+// exist, or that places something another row has placed. Returns false if every block already has a server.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,9 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/placement.h"
 #include "framework/runtime/table_update.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/dispatchers/dispatcher.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/block_costs.h"
 #include "transpiler/passes/pass.h"
@@ -118,19 +120,16 @@ absl::StatusOr<std::vector<int>> Assigned(const Job& job, const v1::Plan& plan) 
   return servers;
 }
 
-bool IsLossy(const v1::Wire& wire) { return wire.pull() != v1::WIRE_FLOAT32 || wire.push() != v1::WIRE_FLOAT32; }
-
-absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
-  CHECK(programs->main.has_plan()) << "slice first";
-  v1::Plan* plan = programs->main.mutable_plan();
-  bool placed = plan->blocks_size() > 0 || plan->tables_size() > 0;
-  for (const v1::PlacedBlock& block : plan->blocks()) placed &= block.has_server();
-  if (placed) return false;
-
+// Gives every block of the plan its server.
+absl::Status ChooseServers(const Job& job, const v1::ProgramDesc& main, v1::Plan* plan) {
+  if (AllReduces(job.config.distribute())) {
+    for (v1::PlacedBlock& block : *plan->mutable_blocks()) block.set_server(kEveryTrainer);
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const Kind kind, DispatcherOf(job));
   ASSIGN_OR_RETURN(const DispatcherRule* rule, DispatcherRegistry().Find(kind));
   const std::vector<v1::PlacedBlock> blocks(plan->blocks().begin(), plan->blocks().end());
-  const std::vector<BlockCost> costs = BlockCosts(programs->main);
+  const std::vector<BlockCost> costs = BlockCosts(main);
   ASSIGN_OR_RETURN(const std::vector<int> assigned, Assigned(job, *plan));
   const Placement placement{.blocks = blocks, .costs = costs, .assigned = assigned, .servers = plan->servers()};
   ASSIGN_OR_RETURN(const std::vector<int> servers, (*rule)(kind.setting.message(), placement));
@@ -148,6 +147,19 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
     }
     plan->mutable_blocks(i)->set_server(servers[i]);
   }
+  return absl::OkStatus();
+}
+
+bool IsLossy(const v1::Wire& wire) { return wire.pull() != v1::WIRE_FLOAT32 || wire.push() != v1::WIRE_FLOAT32; }
+
+absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
+  CHECK(programs->main.has_plan()) << "slice first";
+  v1::Plan* plan = programs->main.mutable_plan();
+  bool placed = plan->blocks_size() > 0 || plan->tables_size() > 0;
+  for (const v1::PlacedBlock& block : plan->blocks()) placed &= block.has_server();
+  if (placed) return false;
+
+  RETURN_IF_ERROR(ChooseServers(job, programs->main, plan));
   if (IsLossy(job.config.distribute().wire())) *plan->mutable_wire() = job.config.distribute().wire();
   const v1::BlockDesc& block = programs->main.blocks(0);
   for (const v1::VarDesc& var : block.vars()) {

@@ -1,9 +1,10 @@
 // Pass: makes trainers receive the new values of parameters from their servers.
 //
 // Before: a trainer's main program up to send_barrier, and the startup program of the single machine. After: both end
-// with a recv per dense parameter in placement order (none for plan.fetched_rows), a fetch_barrier, and a concat per
-// parameter that is cut; the startup program keeps the initialisers of variables that no server holds. Variables that
-// nothing names any more are removed. Returns false if main has a fetch_barrier.
+// with a recv per dense parameter in placement order (none for plan.fetched_rows), from its servers or from the
+// trainer's own values, a fetch_barrier, and a concat per parameter that is cut; the startup program keeps the
+// initialisers of variables that no server holds. Variables that nothing names any more are removed. Returns false if
+// main has a fetch_barrier.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
@@ -66,11 +68,11 @@ void AppendReceives(const v1::Plan& plan, bool is_main, v1::BlockDesc* block) {
   }
 }
 
-// Records that the trainer updates a copy of its own, with the blocks that stand behind block 0 of `main`.
-void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
-  v1::GeoMode* const mode = MutableMode(main)->mutable_geo();
-  mode->set_every_steps(geo.every_steps());
-  for (const v1::BlockDesc& kept : main->blocks()) {
+// Records that the trainer updates parameters of its own with the blocks that stand behind block 0 of `main`, which
+// has `mode`.
+template <typename Mode>
+void SetUpdates(Mode* mode, const v1::ProgramDesc& main) {
+  for (const v1::BlockDesc& kept : main.blocks()) {
     if (kept.index() == 0 || kept.ops().empty()) continue;
     if (kept.ops(0).role() == v1::LR_SCHEDULE) {
       mode->set_lr_block(kept.index());
@@ -78,6 +80,13 @@ void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
       mode->add_blocks(kept.index());
     }
   }
+}
+
+// Records that the trainer updates a copy of its own.
+void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
+  v1::GeoMode* const mode = MutableMode(main)->mutable_geo();
+  mode->set_every_steps(geo.every_steps());
+  SetUpdates(mode, *main);
 }
 
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
@@ -113,6 +122,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   DropUnusedVars(startup);
   const v1::Distribute& distribute = job.config.distribute();
   if (distribute.has_geo()) SetGeo(distribute.geo(), main);
+  if (AllReduces(distribute)) SetUpdates(MutableMode(main)->mutable_all_reduce(), *main);
   if (distribute.has_bounded_staleness()) {
     for (v1::ProgramDesc* program : {main, startup}) {
       MutableMode(program)->set_staleness(distribute.bounded_staleness().steps());

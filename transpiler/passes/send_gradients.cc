@@ -1,9 +1,10 @@
-// Pass: sends gradients to their servers and removes updates from the trainer.
+// Pass: sends gradients to those who update the parameters and removes updates from the trainer's step.
 //
 // Before: a placed program with update ops. After: the last op that writes a parameter's gradient is followed by its
-// send, after split_byref (dense) or split_selected_rows (rows) if the parameter is cut; update ops are gone;
-// send_barrier ends the step. Errors: a gradient that no op writes, an unsuitable lifecycle.click variable, backward
-// seeds that loss_scaling cannot scale. Returns false if there is a send_barrier.
+// send, after split_byref (dense) or split_selected_rows (rows) if the parameter is cut, or by its all_reduce if every
+// trainer holds the parameter; update ops are gone; send_barrier ends the step. Errors: a gradient that no op writes,
+// an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot scale. Returns false if there is a
+// send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
@@ -18,6 +19,7 @@
 #include "framework/graph/def_use.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/placement.h"
 #include "framework/graph/running_averages.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
@@ -40,6 +42,12 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
                                      AttrI("width", width)};
     if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
     return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
+  }
+  if (placed.size() == 1 && placed.front()->server() == kEveryTrainer) {
+    std::vector<v1::OpAttr> attrs = {AttrS("block", placed.front()->name()), AttrI("width", width)};
+    if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+    if (measured) attrs.push_back(AttrB("measured", true));
+    return {WithRole(MakeOp("all_reduce", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 
@@ -104,8 +105,10 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
       return job.positions.Error("model", absl::StrCat("parameter '", param->name(), "' has no elements: its shape is ",
                                                        ShapeString(Dims(*param))));
     }
+    // A parameter that every trainer holds is one block.
+    const bool slices = distribute.slice_var_up() && !AllReduces(distribute);
     const std::vector<int64_t> counts =
-        SliceElements(Dims(*param), distribute.slice_var_up() ? ServersOf(distribute) : 1, distribute.min_block_size());
+        SliceElements(Dims(*param), slices ? plan.servers() : 1, distribute.min_block_size());
     const int blocks = static_cast<int>(counts.size());
     int64_t begin = 0;
     for (int i = 0; i < blocks; ++i) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/dims.h"
+#include "framework/graph/placement.h"
 #include "framework/tensor/tensor.h"
 #include "transpiler/verify/verify_rules.h"
 
@@ -36,7 +37,8 @@ absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int s
       return Broken("owned", what, " has ", block->element_count(), " elements and the shape ",
                     ShapeString(DimsOf(*block)));
     }
-    if (placed && (!block->has_server() || block->server() < 0 || block->server() >= servers)) {
+    const bool on_trainers = block->server() == kEveryTrainer && blocks.size() == 1;
+    if (placed && !on_trainers && (!block->has_server() || block->server() < 0 || block->server() >= servers)) {
       return Broken("owned", what, " is on server ", block->has_server() ? absl::StrCat(block->server()) : "none",
                     "; there are servers 0 to ", servers - 1);
     }

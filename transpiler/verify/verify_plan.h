@@ -7,6 +7,8 @@
 //   owned          the plan's blocks of each parameter cover its elements once and in whole rows; their servers exist;
 //                  every parameter that is updated is in the plan
 //   sent_once      the gradient of every block leaves exactly once, to the block's owner, before send_barrier
+//   buckets        gradients that trainers add among themselves have buckets that ascend in the order of the program,
+//                  none with more parameters than one exchange can carry
 //   received_once  received values cover each parameter exactly once, in the main and in the startup program: its
 //                  blocks from their owners, joined in order; or its rows, by the one prefetch
 //   ahead          rows are pulled a batch ahead only by a program that may miss the step in hand, and by prefetch ops
@@ -15,8 +17,9 @@
 //                  servers hold (and in every program what VerifyProgram asks)
 //   initialised    the startup program gives every persistable variable that is read its value; a server's gives every
 //                  block it owns the values of its place in the whole
-//   updated_once   a server updates each block it owns in one optimize block, and nothing of another's; a table whose
-//                  rows come is updated on every server
+//   updated_once   a server updates each block it owns in one optimize block, and nothing of another's; a trainer's
+//                  program updates each block that every trainer holds; a table whose rows come is updated on every
+//                  server
 //   shapes         tensors that are sent, received and fetched have the shape of the plan and of the other side
 //   agreed         server_id, trainers, lanes, sync and the plan are equal on both sides; lanes are dealt to trainers
 //                  completely

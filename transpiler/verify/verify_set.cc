@@ -120,7 +120,7 @@ class SetRules {
     const auto& vars = SlotVars(op.inputs(), "X");
     for (int i = 0; i < blocks.size(); ++i) {
       const int64_t to = IntAt(op, "servers", i, -2);
-      if (to != server_.index && to != -1) continue;
+      if (to != server_.index && to != -1) continue;  // -1: rows of a table go to every server
       const auto update = updates.find(blocks[i]);
       if (update == updates.end()) {
         return Broken("updated_once", "'", vars[i], "' is sent to ", to < 0 ? "table" : "block", " '", blocks[i],

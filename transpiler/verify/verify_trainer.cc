@@ -15,6 +15,8 @@
 #include "framework/graph/def_use.h"
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/placement.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
@@ -59,6 +61,7 @@ class TrainerRules {
     RETURN_IF_ERROR(CheckPrefetch());
     RETURN_IF_ERROR(CheckAhead());
     if (sends || Has(main_.blocks(0), "send")) RETURN_IF_ERROR(CheckSends());
+    if (receives) RETURN_IF_ERROR(CheckOwnUpdates());
     if (!receives && !Has(main_.blocks(0), "recv")) return absl::OkStatus();
     RETURN_IF_ERROR(CheckReceives(main_, "main"));
     RETURN_IF_ERROR(CheckServersOwn());
@@ -72,8 +75,13 @@ class TrainerRules {
   absl::Status CheckSends() const {
     std::unordered_map<std::string_view, int> sent;
     bool closed = false;
+    RETURN_IF_ERROR(CheckBuckets());
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() == "send_barrier") closed = true;
+      if (op.type() == "all_reduce") {
+        RETURN_IF_ERROR(CheckAllReduce(op, closed));
+        ++sent[plan_.blocks.find(BlockOf(op))->first];
+      }
       if (op.type() != "send") continue;
       const auto& blocks = StringsOf(op, "blocks");
       const auto& vars = SlotVars(op.inputs(), "X");
@@ -97,6 +105,74 @@ class TrainerRules {
       if (sent[table.name()] == 0 && var != nullptr && var->trainable()) {
         return Once("sent_once", "send of the rows of table", table.name(), 0);
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // Returns the block that an all_reduce names.
+  static std::string BlockOf(const v1::OpDesc& op) {
+    const v1::OpAttr* const block = FindAttr(op, "block");
+    return block == nullptr ? "" : block->s();
+  }
+
+  absl::Status CheckAllReduce(const v1::OpDesc& op, bool closed) const {
+    const std::string block = BlockOf(op);
+    if (closed) {
+      return Broken("sent_once", "all_reduce of '", block, "' stands behind send_barrier, which ends the step");
+    }
+    const auto placed = plan_.blocks.find(block);
+    if (placed == plan_.blocks.end()) {
+      return Broken("sent_once", "all_reduce names block '", block, "', which the plan does not know");
+    }
+    if (placed->second->server() != kEveryTrainer) {
+      return Broken("sent_once", "all_reduce of block '", block, "', which server ", placed->second->server(), " owns");
+    }
+    const v1::VarDesc* x = vars_.Find(InputOf(op, "X"));
+    CHECK(x != nullptr) << InputOf(op, "X");
+    return CheckSentShape(block, *x);
+  }
+
+  absl::Status CheckBuckets() const {
+    int64_t bucket = 0;
+    int members = 0;  // of it, without rows, which travel by themselves
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      // Before the pass assign_buckets no op has one.
+      if (op.type() != "all_reduce" || FindAttr(op, "bucket") == nullptr) continue;
+      const int64_t own = IntOr(op, "bucket", 0);
+      if (own < bucket) {
+        return Broken("buckets", "all_reduce of '", BlockOf(op), "' has bucket ", own, " behind bucket ", bucket,
+                      "; buckets ascend");
+      }
+      if (own > bucket) members = 0;
+      bucket = own;
+      if (IntOr(op, "width", 0) == 0 && ++members > kMostInBucket) {
+        return Broken("buckets", "all_reduce of '", BlockOf(op), "' is the ", members, "th of bucket ", bucket,
+                      "; at most ", kMostInBucket, " travel together");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Checks that the blocks of the mode update exactly what every trainer holds, each once.
+  absl::Status CheckOwnUpdates() const {
+    const v1::TrainingMode mode = ModeOf(main_);
+    std::unordered_map<std::string_view, int> updated;
+    for (const int32_t index : mode.all_reduce().blocks()) {
+      for (const v1::OpDesc& op : main_.blocks(index).ops()) {
+        const OpDef* def = OpRegistry::Global().Find(op.type());
+        if (def == nullptr || !def->is_optimizer) continue;
+        const std::string param = InputOf(op, "Param");
+        const auto placed = plan_.blocks.find(param);
+        if (placed == plan_.blocks.end() || placed->second->server() != kEveryTrainer) {
+          return Broken("updated_once", "block ", index, " updates '", param, "', which trainers do not hold");
+        }
+        ++updated[placed->first];
+      }
+    }
+    for (const v1::PlacedBlock& block : main_.plan().blocks()) {
+      if (block.server() != kEveryTrainer) continue;
+      RETURN_IF_ERROR(
+          Once("updated_once", "update, in the trainer's program, of block", block.name(), updated[block.name()]));
     }
     return absl::OkStatus();
   }

@@ -347,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:20:14: distribute.trainers must be at least 1, got 0"},
         Wrong{"MoreTrainersThanLanes", kCluster, "distribute { trainers: 9 }",
               "job.textproto:20:14: distribute.trainers is 9, more than train.lanes, 8: a trainer without a lane has "
-              "nothing to do; raise train.lanes"},
+              "nothing to do; raise train.lanes to 16"},
         Wrong{"OddLanes", kCluster, "train { lanes: 6 }",
               "job.textproto:20:9: train.lanes must be a power of two up to 65536, or 0 to turn lanes off, got 6"},
         Wrong{"SmallBlocks", kCluster, "distribute { min_block_size: 8191 }",
@@ -400,8 +400,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"OtherNumberOfAddresses", kCluster, "distribute { servers: 2 } cluster { pserver: \"a:1\" }",
               "job.textproto:20:37: cluster.pserver names 1 servers; distribute.servers is 2"},
         Wrong{"LeaseBelowHeartbeat", kCluster, "deadlines { lease_s: 1 }",
-              "job.textproto:20:1: deadlines.heartbeat_s must be below lease_s, 1, got 1: else every process is taken "
-              "for dead"},
+              "job.textproto:20:1: deadlines.heartbeat_s must be below lease_s, 1, got 1: otherwise every process is "
+              "assumed dead"},
         Wrong{"EvaluationOfNothing", kCluster, "train { eval_every_steps: 5 }",
               "job.textproto:20:9: train.eval_every_steps is set, but data.eval names no files"},
         Wrong{"CheckpointsNowhere", kCluster, "checkpoint { every_steps: 5 }",

@@ -31,7 +31,7 @@ TEST(PassTest, TheOrderIsThatOfTheDocuments) {
   EXPECT_THAT(PassNames(),
               ElementsAre("build_forward", "append_backward", "append_optimizer", "build_startup", "slice_variables",
                           "choose_fetch", "place_blocks", "keep_updates", "prefetch_tables", "fuse_lookups",
-                          "send_gradients", "receive_parameters", "share_buffers"));
+                          "send_gradients", "assign_buckets", "receive_parameters", "share_buffers"));
 }
 
 TEST(PassTest, TheOrderOfLinkingDoesNotMatter) {

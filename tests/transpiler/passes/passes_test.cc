@@ -73,6 +73,8 @@ TEST(PassesTest, EachHasSomethingToDoAndTwiceIsOnce) {
   std::set<std::string> changed = Changed(Rich());
   // Only geo trainers keep their updates.
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 sync: false geo {}"))));
+  // Only trainers that add gradients among themselves put them into buckets.
+  changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE"))));
   const std::vector<std::string> names = PassNames();
   EXPECT_EQ(changed, std::set<std::string>(names.begin(), names.end()));
 }

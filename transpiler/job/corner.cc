@@ -1,0 +1,95 @@
+#include "transpiler/job/corner.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/base/setting.h"
+#include "transpiler/job/job.h"
+
+namespace weir {
+namespace {
+
+// A smaller bucket would cost more for its headers than for its values.
+constexpr int64_t kLeastBucket = 4096;
+
+std::string ModeName(const v1::Distribute& distribute) { return v1::Distribute::Mode_Name(distribute.mode()); }
+
+absl::Status CheckMode(const Setting& at, const v1::Distribute& distribute) {
+  if (!distribute.has_mode()) return absl::OkStatus();
+  const bool names_servers = distribute.mode() == v1::Distribute::PSERVER;
+  if (names_servers && distribute.dense() == v1::Distribute::ALL_REDUCE) {
+    return at.Error("mode", "PSERVER contradicts dense: ALL_REDUCE: it says that servers hold dense parameters");
+  }
+  if (!names_servers && distribute.has_dense() && distribute.dense() == v1::Distribute::SERVERS) {
+    return at.Error("mode", absl::StrCat(ModeName(distribute),
+                                         " contradicts dense: SERVERS: it says that trainers add "
+                                         "dense gradients among themselves"));
+  }
+  if (!names_servers && distribute.servers() > 0 && distribute.has_servers() && !distribute.has_dense()) {
+    return at.Error("mode", absl::StrCat(ModeName(distribute), " is a job without servers, and distribute.servers is ",
+                                         distribute.servers(),
+                                         ": set dense: ALL_REDUCE to have rows of tables on servers, or servers: 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool AllReduces(const v1::Distribute& distribute) {
+  if (distribute.has_dense()) return distribute.dense() == v1::Distribute::ALL_REDUCE;
+  return distribute.has_mode() && distribute.mode() != v1::Distribute::PSERVER;
+}
+
+void ApplyMode(v1::Distribute* distribute) {
+  const bool without_servers = distribute->has_mode() && distribute->mode() != v1::Distribute::PSERVER;
+  if (without_servers && !distribute->has_servers() && AllReduces(*distribute)) distribute->set_servers(0);
+}
+
+absl::Status CheckCorner(const Job& job) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const Setting at(&distribute, "distribute", &job.positions);
+  RETURN_IF_ERROR(CheckMode(at, distribute));
+  if (!AllReduces(distribute)) {
+    if (!distribute.has_all_reduce()) return absl::OkStatus();
+    return at.Error("all_reduce", "says nothing with dense: SERVERS: it is about dense: ALL_REDUCE");
+  }
+  const std::string setting = distribute.has_dense() ? "dense" : "mode";
+  const auto contradicts = [&](std::string_view what) {
+    return at.Error(setting, absl::StrCat("all-reduce of dense gradients contradicts ", std::string(what)));
+  };
+  if (!distribute.sync()) {
+    return contradicts(
+        "distribute.sync: false: trainers that add their gradients are at the same step; set sync: true, or "
+        "dense: SERVERS");
+  }
+  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
+    return contradicts("distribute.average: BY_TRAINERS: sums among trainers are averaged by samples");
+  }
+  if (distribute.assign_size() > 0) {
+    return contradicts("distribute.assign: every trainer holds all dense parameters");
+  }
+  if (distribute.wire().push() != v1::WIRE_FLOAT32) {
+    return contradicts(absl::StrCat("distribute.wire.push: ", v1::WireFormat_Name(distribute.wire().push()),
+                                    ": dense gradients travel as float32; table.wire is for rows of tables"));
+  }
+  if (distribute.wire().pull() != v1::WIRE_FLOAT32) {
+    return contradicts(absl::StrCat("distribute.wire.pull: ", v1::WireFormat_Name(distribute.wire().pull()),
+                                    ": dense parameters do not travel; table.wire is for rows of tables"));
+  }
+  if (job.config.checkpoint().per_host()) {
+    return job.positions.Error("checkpoint.per_host",
+                               "contradicts all-reduce of dense gradients, whose checkpoints have one directory that "
+                               "all processes see: leave it out, or set distribute.dense: SERVERS");
+  }
+  for (const auto& [field, bytes] :
+       {std::pair("all_reduce.bucket_bytes", distribute.all_reduce().bucket_bytes()),
+        std::pair("all_reduce.first_bucket_bytes", distribute.all_reduce().first_bucket_bytes())}) {
+    if (bytes < kLeastBucket) return at.Error(field, absl::StrCat("must be at least ", kLeastBucket, ", got ", bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weir

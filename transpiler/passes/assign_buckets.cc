@@ -1,0 +1,99 @@
+// Pass: says which dense gradients travel together among the trainers.
+//
+// Before: a trainer's program with all_reduce ops, which have no `bucket`. After: each has one; buckets ascend in the
+// order of the program. With distribute.all_reduce { first_bucket_bytes: 4096 bucket_bytes: 8192 } and four matrices of
+// 4096 bytes:
+//
+//     all_reduce(X=w3@GRAD) block="w3"                 all_reduce(X=w3@GRAD) block="w3" bucket=0
+//     all_reduce(X=w2@GRAD) block="w2"                 all_reduce(X=w2@GRAD) block="w2" bucket=1
+//     all_reduce(X=w1@GRAD) block="w1"         ->      all_reduce(X=w1@GRAD) block="w1" bucket=2
+//     all_reduce(X=w0@GRAD) block="w0"                 all_reduce(X=w0@GRAD) block="w0" bucket=3
+//
+// A bucket takes parameters as long as they fit; one that is larger has a bucket of its own. Both sizes are halved
+// until there are four buckets, or as many as parameters, so that something travels while backward continues: here the
+// bucket of w1 and w2 would be the second of three. Gradients by rows travel by themselves: they close no bucket, and
+// their `bucket` is the one before them. Changes nothing without all_reduce ops, or if one of them has a bucket.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/placement.h"
+#include "framework/graph/program_text.h"
+#include "glog/logging.h"
+#include "transpiler/base/programs.h"
+#include "transpiler/job/job.h"
+#include "transpiler/passes/pass.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kFewestBuckets = 4;
+
+// Returns the number of the bucket of each gradient, in order.
+std::vector<int64_t> BucketsOf(const std::vector<int64_t>& bytes, int64_t first_bytes, int64_t other_bytes) {
+  std::vector<int64_t> buckets;
+  int64_t bucket = 0, filled = 0, members = 0;
+  for (const int64_t each : bytes) {
+    const int64_t most = bucket == 0 ? first_bytes : other_bytes;
+    if (members > 0 && (each > most - filled || members == kMostInBucket)) {
+      ++bucket;
+      filled = members = 0;
+    }
+    filled += each;
+    ++members;
+    buckets.push_back(bucket);
+  }
+  return buckets;
+}
+
+absl::StatusOr<bool> AssignBuckets(const Job& job, Programs* programs) {
+  v1::BlockDesc* const block = programs->main.mutable_blocks(0);
+  std::map<std::string, int64_t> elements;  // by block of the plan
+  for (const v1::PlacedBlock& placed : programs->main.plan().blocks()) {
+    elements[placed.name()] = placed.element_count();
+  }
+  std::vector<v1::OpDesc*> ops;
+  std::vector<int64_t> bytes;  // of the dense ones
+  for (v1::OpDesc& op : *block->mutable_ops()) {
+    if (op.type() != "all_reduce") continue;
+    if (FindAttr(op, "bucket") != nullptr) return false;
+    ops.push_back(&op);
+    if (IntOr(op, "width", 0) > 0) continue;
+    const v1::OpAttr* const name = FindAttr(op, "block");
+    const auto placed = elements.find(name == nullptr ? "" : name->s());
+    CHECK(placed != elements.end()) << OpText(op);
+    bytes.push_back(placed->second * static_cast<int64_t>(sizeof(float)));
+  }
+  if (ops.empty()) return false;
+
+  const v1::AllReduce& sizes = job.config.distribute().all_reduce();
+  int64_t first = sizes.first_bucket_bytes(), others = sizes.bucket_bytes();
+  const size_t fewest = std::min(kFewestBuckets, bytes.size());
+  std::vector<int64_t> buckets = BucketsOf(bytes, first, others);
+  while ((first > 0 || others > 0) && !buckets.empty() && static_cast<size_t>(buckets.back()) + 1 < fewest) {
+    buckets = BucketsOf(bytes, first /= 2, others /= 2);
+  }
+  int64_t last = 0;
+  size_t next = 0;
+  for (v1::OpDesc* const op : ops) {
+    if (IntOr(*op, "width", 0) == 0) last = buckets[next++];
+    *op->add_attrs() = AttrI("bucket", last);
+  }
+  return true;
+}
+
+REGISTER_PASS(assign_buckets)
+({.name = "assign_buckets",
+  .run = AssignBuckets,
+  .phase = Phase::kTrainer,
+  .after = "send_gradients",
+  .before = "receive_parameters"});
+
+}  // namespace
+}  // namespace weir
