@@ -13,45 +13,16 @@
 #include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/op_registry.h"
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
+#include "pserver/embedded/own_programs.h"
 #include "pserver/server/server_params.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
 namespace {
-
-// Makes, from the trainer's programs, those of a server that owns all parameters and serves one trainer.
-absl::Status OwnersPrograms(const GeoOptions& o, const v1::GeoMode& geo, v1::ProgramDesc* main,
-                            v1::ProgramDesc* startup) {
-  if (geo.every_steps() < 1 || geo.blocks().empty() || o.startup.blocks_size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("program ", o.main.name(),
-                     " has no optimize blocks for geo (geo.blocks of its mode, and block 1 of the "
-                     "startup program)"));
-  }
-  *main = o.main;
-  main->clear_mode();
-  v1::Plan* const plan = main->mutable_plan();
-  plan->set_servers(1);
-  plan->set_trainers(1);
-  plan->set_sync(false);
-  for (v1::PlacedBlock& block : *plan->mutable_blocks()) block.set_server(0);
-  main->mutable_blocks(0)->clear_ops();
-  v1::OpDesc serve =
-      MakeOp("listen_and_serv", {}, {},
-             {AttrI("server_id", 0), AttrI("trainers", 1), AttrI("lanes", plan->lanes()), AttrB("sync", false),
-              AttrS("average", "samples"), AttrBlocks("optimize_blocks", geo.blocks())});
-  if (geo.lr_block() >= 0) *serve.add_attrs() = AttrBlock("lr_block", geo.lr_block());
-  *main->mutable_blocks(0)->add_ops() = std::move(serve);
-  *startup = o.startup;
-  *startup->mutable_blocks(0)->mutable_ops() = o.startup.blocks(1).ops();
-  startup->mutable_blocks()->DeleteSubrange(1, startup->blocks_size() - 1);
-  return absl::OkStatus();
-}
 
 class GeoChannelImpl : public GeoChannel {
  public:
@@ -143,9 +114,13 @@ class GeoChannelImpl : public GeoChannel {
 absl::Status GeoChannelImpl::Init() {
   CHECK(o_.servers != nullptr && o_.pool != nullptr);
   geo_ = ModeOf(o_.main).geo();
-  v1::ProgramDesc main, startup;
-  RETURN_IF_ERROR(OwnersPrograms(o_, geo_, &main, &startup));
-  ASSIGN_OR_RETURN(copy_, ServerParams::Create(main, startup, /*server_id=*/0, o_.pool));
+  if (geo_.every_steps() < 1 || geo_.blocks().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("program ", o_.main.name(), " has no optimize blocks for geo (geo.blocks of its mode)"));
+  }
+  ASSIGN_OR_RETURN(const OwnPrograms own,
+                   MakeOwnPrograms(o_.main, o_.startup, {.blocks = &geo_.blocks(), .lr_block = geo_.lr_block()}));
+  ASSIGN_OR_RETURN(copy_, ServerParams::Create(own.main, own.startup, /*server_id=*/0, o_.pool));
   RETURN_IF_ERROR(copy_->AdvanceSchedules(o_.first_step));
   const v1::Plan& plan = o_.main.plan();
   lane_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o_.trainer_id).begin;

@@ -115,6 +115,9 @@ class ServerParams {
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
+  // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
+  // learning rates. What it leaves in a piece becomes the new state.
+  absl::Status ExchangeDense(const std::function<absl::Status(absl::Span<float>)>& exchange);
   // Returns the shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical
   // shards.
   std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;

@@ -93,6 +93,20 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   return absl::OkStatus();
 }
 
+absl::Status ServerParams::ExchangeDense(const std::function<absl::Status(absl::Span<float>)>& exchange) {
+  for (const Piece& each : DensePieces()) {
+    const absl::Span<float> bits = each.piece.bits;
+    std::vector<float> exchanged(bits.begin(), bits.end());
+    RETURN_IF_ERROR(exchange(absl::MakeSpan(exchanged)));
+    if (each.block != nullptr) {
+      each.block->Restore(bits, exchanged);
+    } else {
+      std::copy(exchanged.begin(), exchanged.end(), bits.begin());
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::vector<int> ServerParams::SourcesOf(const v1::CheckpointManifest& manifest) const {
   const auto has_block = [this](const v1::DenseEntry& entry) {
     return std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& block) {

@@ -48,11 +48,11 @@ void Train(const char* variable, int trainer) {
 TEST(FaultPointTest, TheNamedProcessDiesAtTheNamedMoment) {
   EXPECT_EXIT(Train("kill:trainer.1:connecting", 1), testing::KilledBySignal(SIGKILL), "");
   EXPECT_EXIT(Train("kill:trainer.1:first_part:1", 1), testing::KilledBySignal(SIGKILL),
-              "last0;W[^;]*the fault point is reached");
+              "last0;W[^;]*this process has reached its fault point");
   EXPECT_EXIT(Train("kill:trainer.1:between_parts:0", 1), testing::KilledBySignal(SIGKILL),
-              "joined;W[^;]*the fault point is reached");
+              "joined;W[^;]*this process has reached its fault point");
   EXPECT_EXIT(Train("kill:trainer.1:last_part:2", 1), testing::KilledBySignal(SIGKILL),
-              "part2;W[^;]*the fault point is reached");
+              "part2;W[^;]*this process has reached its fault point");
 }
 
 TEST(FaultPointTest, EveryOtherProcessGoesOn) {
@@ -69,7 +69,7 @@ TEST(FaultPointTest, AReaderIsOfTheTrainerThatIsNamed) {
   auto named = ReaderFaultPoint(1);
   ASSERT_TRUE(named.ok() && static_cast<bool>(*named));
   (*named)(0, 2);
-  EXPECT_EXIT((*named)(0, 3), testing::KilledBySignal(SIGKILL), "the fault point is reached");
+  EXPECT_EXIT((*named)(0, 3), testing::KilledBySignal(SIGKILL), "this process has reached its fault point");
   setenv("WEIR_FAULT_POINT", "kill:trainer.1:last_part:3", 1);
   EXPECT_FALSE(static_cast<bool>(ReaderFaultPoint(1).value()));
 }

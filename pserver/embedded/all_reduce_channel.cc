@@ -1,0 +1,437 @@
+#include "pserver/embedded/all_reduce_channel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/placement.h"
+#include "framework/profile/profiler.h"
+#include "framework/runtime/lane_tree.h"
+#include "glog/logging.h"
+#include "pserver/embedded/node_rows.h"
+#include "pserver/protocol/merge_gradients.h"
+#include "pserver/server/server_params.h"
+
+namespace weir {
+
+namespace {
+
+static_assert(kMostInBucket == kMostSegments);
+
+const ProfileName kExchangesName("gradients of all trainers");
+
+// Gradient of one parameter.
+struct Part {
+  // Constant.
+  std::string name;
+  int block = 0;        // of the replica
+  int64_t count = 0;    // elements
+  int width = 0;        // > 0: rows
+  size_t exchange = 0;  // which it is part of
+  size_t segment = 0;   // of the exchange
+  int64_t begin = 0;    // of its elements in those of the exchange
+
+  // Of the step: what this trainer gives. Dense: sums by node; null: no lane of the node has a gradient.
+  std::vector<const float*> sums;
+  std::string rows;
+};
+
+// Gradients that travel together: the dense ones of a bucket, or the rows of one parameter.
+struct Exchange {
+  // Constant.
+  std::string name;
+  bool rows = false;
+  std::vector<size_t> parts;
+  std::vector<int64_t> segments;  // elements of the parts, dense
+  int64_t count = 0;              // elements of all
+
+  // Of the step.
+  std::vector<std::vector<float>> own;  // memory of sums, by node
+  Collective::PendingPtr pending;       // null: not begun
+  // Results.
+  std::vector<float> sum;
+  std::vector<std::string> all_rows;  // by trainer
+};
+
+class AllReduceChannelImpl : public AllReduceChannel {
+ public:
+  explicit AllReduceChannelImpl(const AllReduceOptions& options)
+      : replica_(*options.replica),
+        servers_(*options.servers),
+        lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()) {
+    const v1::Plan& plan = options.main->plan();
+    for (int t = 0; t < plan.trainers(); ++t) {
+      nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
+    }
+    own_nodes_ = nodes_[static_cast<size_t>(options.trainer_id)];
+  }
+  ~AllReduceChannelImpl() override { EndExchanges(absl::CancelledError("the trainer ends in the middle of a step")); }
+  absl::Status Init(const v1::ProgramDesc& main);
+
+  void EndExchanges(const absl::Status& error) override;
+  absl::Status BeginStep(int64_t step, bool read_only) override;
+  absl::Status PullRows(absl::Span<const TableRows> tables) override;
+  void UseRowsAhead() override { servers_.UseRowsAhead(); }
+  void SetStepSamples(int64_t samples) override { servers_.SetStepSamples(samples); }
+  absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override;
+  absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) override;
+  absl::Status FinishSends(int64_t samples, v1::Verdict verdict) override;
+  absl::Status Receive(const BlockRef& block, Tensor* out) override;
+  absl::Status FinishReceives(StepOutcome* outcome) override;
+
+ private:
+  // Puts the parts of the program into exchanges.
+  void MakeExchanges(const std::vector<int64_t>& buckets);
+  // Returns the part of a parameter; FailedPrecondition in a step that sends nothing.
+  absl::StatusOr<Part*> FindPart(const BlockRef& block);
+  // Sums the lanes of node n into the memory of the part's exchange. Returns null if no lane has values. A part that
+  // travels alone may borrow the values of the only lane that has any.
+  absl::StatusOr<const float*> SumNode(size_t n, absl::Span<const LaneTensor> lanes, const Part& part);
+  void GiveAndBegin(const Part* given);
+  bool Ready(const Exchange& exchange) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Begin(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitForExchanges();
+  absl::StatusOr<TrainerGradients> TakeResults(int64_t samples);
+
+  DenseReplica& replica_;
+  ParamChannel& servers_;
+  const int lanes_;                            // leaves of the lane tree
+  std::vector<std::vector<LaneRange>> nodes_;  // by trainer; constant after Init, like own_nodes_ and part_of_
+  std::vector<LaneRange> own_nodes_;
+  std::map<std::string, size_t, std::less<>> part_of_;  // by parameter
+
+  // Used by the thread that runs the program.
+  int64_t step_ = 0;
+  bool read_only_ = false;
+  bool sent_ = false;  // FinishSends has been called in this step
+  std::vector<std::pair<int, Tensor*>> wanted_;
+
+  // In the order of the program. Fields of the step, and the part's memory in its exchange: before it is ready, of the
+  // thread that has its gradient; then constant until FinishSends has waited for the exchange.
+  std::vector<Part> parts_;
+  std::vector<Exchange> exchanges_;  // in the order in which they begin
+  Mutex mu_;
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;          // first exchange that has not begun
+  bool open_ ABSL_GUARDED_BY(mu_) = false;        // some have begun and were not waited for
+  std::vector<bool> ready_ ABSL_GUARDED_BY(mu_);  // by part
+};
+
+absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
+  std::vector<int64_t> buckets;  // by part
+  for (const v1::OpDesc& op : main.blocks(0).ops()) {
+    if (op.type() != "all_reduce") continue;
+    const OpDef* const def = OpRegistry::Global().Find(op.type());
+    CHECK(def != nullptr);
+    const AttrReader attrs(op, *def);
+    Part part;
+    part.name = attrs.String("block");
+    part.block = replica_.params().FindBlock(part.name);
+    if (part.block < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", main.name(), ": all_reduce of '", part.name, "', which the plan does not have"));
+    }
+    part.count = replica_.params().block(part.block).count;
+    part.width = static_cast<int>(attrs.Int("width"));
+    part.sums.assign(own_nodes_.size(), nullptr);
+    if (!part_of_.emplace(part.name, parts_.size()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", main.name(), ": two all_reduce ops of '", part.name, "'"));
+    }
+    parts_.push_back(std::move(part));
+    buckets.push_back(attrs.Int("bucket"));
+  }
+  MakeExchanges(buckets);
+  for (const Exchange& exchange : exchanges_) {
+    if (exchange.segments.size() <= kMostInBucket) continue;
+    return absl::InvalidArgumentError(absl::StrCat("program ", main.name(), ": the bucket of '",
+                                                   parts_[exchange.parts[0]].name, "' has ", exchange.segments.size(),
+                                                   " parameters; at most ", kMostInBucket, " travel together"));
+  }
+  MutexLock lock(&mu_);
+  ready_.assign(parts_.size(), false);
+  return absl::OkStatus();
+}
+
+void AllReduceChannelImpl::MakeExchanges(const std::vector<int64_t>& buckets) {
+  std::vector<Exchange> all;
+  int64_t bucket = -1;
+  size_t filled = 0;  // the exchange of `bucket`
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const bool rows = parts_[p].width > 0;
+    if (rows || buckets[p] != bucket) {
+      if (!rows) {
+        bucket = buckets[p];
+        filled = all.size();
+      }
+      all.emplace_back().rows = rows;
+    }
+    Exchange& exchange = rows ? all.back() : all[filled];
+    exchange.parts.push_back(p);
+    parts_[p].segment = exchange.segments.size();
+    parts_[p].begin = exchange.count;
+    exchange.count += parts_[p].count;
+    if (!rows) exchange.segments.push_back(parts_[p].count);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Exchange& a, const Exchange& b) { return a.parts.back() < b.parts.back(); });
+  for (size_t e = 0; e < all.size(); ++e) {
+    Exchange& exchange = all[e];
+    for (const size_t p : exchange.parts) parts_[p].exchange = e;
+    exchange.name = parts_[exchange.parts[0]].name;
+    if (exchange.parts.size() > 1) {
+      const std::string more = absl::StrCat(" and ", exchange.parts.size() - 1, " more");
+      exchange.name = exchange.name.substr(0, kMostOperationName - more.size()) + more;
+    }
+    exchange.name.resize(std::min(exchange.name.size(), kMostOperationName));
+    exchange.own.resize(own_nodes_.size());
+    if (exchange.parts.size() == 1) continue;
+    // Parts may be there at the same time; a single one takes memory when it needs it.
+    for (std::vector<float>& sums : exchange.own) sums.resize(static_cast<size_t>(exchange.count));
+  }
+  exchanges_ = std::move(all);
+}
+
+absl::Status AllReduceChannelImpl::BeginStep(int64_t step, bool read_only) {
+  step_ = step;
+  read_only_ = read_only;
+  sent_ = false;
+  wanted_.clear();
+  if (!read_only) {
+    MutexLock lock(&mu_);
+    next_ = 0;
+    ready_.assign(parts_.size(), false);
+    for (Part& part : parts_) {
+      part.sums.assign(own_nodes_.size(), nullptr);
+      part.rows.clear();
+    }
+    for (Exchange& exchange : exchanges_) {
+      exchange.all_rows.clear();
+      exchange.pending = nullptr;
+    }
+  }
+  return servers_.BeginStep(step, read_only);
+}
+
+absl::Status AllReduceChannelImpl::PullRows(absl::Span<const TableRows> tables) {
+  std::vector<TableRows> of_servers;
+  for (const TableRows& rows : tables) {
+    const int block = replica_.params().FindBlock(rows.table);
+    if (block < 0) {
+      of_servers.push_back(rows);
+      continue;
+    }
+    const int64_t height = replica_.params().block(block).count / std::max(1, rows.width);
+    for (const int64_t id : *rows.ids) {
+      if (id >= 0 && id < height) continue;
+      return absl::InvalidArgumentError(absl::StrCat("'", rows.table, "' has no row ", id, ", only ", height));
+    }
+    replica_.params().CopyRows(block, *rows.ids, rows.rows);
+  }
+  return of_servers.empty() ? absl::OkStatus() : servers_.PullRows(of_servers);
+}
+
+absl::StatusOr<Part*> AllReduceChannelImpl::FindPart(const BlockRef& block) {
+  if (read_only_) {
+    return absl::FailedPreconditionError(absl::StrCat("gradient of ", block.name, ": a read-only step sends nothing"));
+  }
+  const auto found = part_of_.find(block.name);
+  if (found != part_of_.end()) return &parts_[found->second];
+  return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, ", which the trainers do not hold"));
+}
+
+absl::StatusOr<const float*> AllReduceChannelImpl::SumNode(size_t n, absl::Span<const LaneTensor> lanes,
+                                                           const Part& part) {
+  const LaneRange& node = own_nodes_[n];
+  Exchange& exchange = exchanges_[part.exchange];
+  std::vector<DenseRun> runs;
+  for (const LaneTensor& lane : lanes) {
+    if (lane.lane < node.begin || lane.lane >= node.begin + node.count) continue;
+    if (lane.value == nullptr || !lane.value->initialized()) continue;  // absent, not zero
+    runs.push_back({{lane.lane, 1}, 0, lane.value->span<float>()});
+  }
+  if (runs.empty()) return nullptr;
+  if (exchange.parts.size() == 1) {
+    if (runs.size() == 1) return runs[0].values.data();
+    exchange.own[n].resize(static_cast<size_t>(exchange.count));
+  }
+  const absl::Span<float> sum =
+      absl::MakeSpan(exchange.own[n]).subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.count));
+  RETURN_IF_ERROR(SumDense(std::move(runs), lanes_, sum));
+  return sum.data();
+}
+
+absl::Status AllReduceChannelImpl::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
+  ASSIGN_OR_RETURN(Part* const part, FindPart(block));
+  for (const LaneTensor& lane : lanes) {
+    if (lane.value == nullptr || !lane.value->initialized() || lane.value->size() == part->count) continue;
+    return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, " has ", lane.value->size(),
+                                                   " elements, the parameter has ", part->count));
+  }
+  for (size_t n = 0; n < own_nodes_.size(); ++n) {
+    ASSIGN_OR_RETURN(part->sums[n], SumNode(n, lanes, *part));
+  }
+  GiveAndBegin(part);
+  return absl::OkStatus();
+}
+
+absl::Status AllReduceChannelImpl::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
+  if (!read_only_ && !part_of_.contains(block.name)) return servers_.SendRows(block, width, lanes);
+  ASSIGN_OR_RETURN(Part* const part, FindPart(block));
+  absl::StatusOr<std::string> rows = PackNodeRows(own_nodes_, lanes_, width, lanes);
+  if (!rows.ok()) {
+    return absl::Status(rows.status().code(), absl::StrCat("gradient of ", block.name, ": ", rows.status().message()));
+  }
+  part->rows = *std::move(rows);
+  GiveAndBegin(part);
+  return absl::OkStatus();
+}
+
+void AllReduceChannelImpl::GiveAndBegin(const Part* given) {
+  MutexLock lock(&mu_);
+  ready_[static_cast<size_t>(given - parts_.data())] = true;
+  // All trainers begin in one order, whatever order their gradients come in.
+  for (; next_ < exchanges_.size() && Ready(exchanges_[next_]); ++next_) Begin(&exchanges_[next_]);
+}
+
+bool AllReduceChannelImpl::Ready(const Exchange& exchange) const {
+  for (const size_t p : exchange.parts) {
+    if (!ready_[p]) return false;
+  }
+  return true;
+}
+
+void AllReduceChannelImpl::Begin(Exchange* exchange) {
+  open_ = true;
+  if (exchange->rows) {
+    exchange->pending = replica_.collective().AllGatherBytes(exchange->name, std::move(parts_[exchange->parts[0]].rows),
+                                                             &exchange->all_rows);
+    return;
+  }
+  std::vector<LaneAddend> addends;
+  for (size_t n = 0; n < own_nodes_.size(); ++n) {
+    LaneAddend addend{.lanes = own_nodes_[n], .values = exchange->own[n].data(), .present = 0};
+    for (const size_t p : exchange->parts) {
+      if (parts_[p].sums[n] == nullptr) continue;
+      addend.present |= uint64_t{1} << parts_[p].segment;
+      if (exchange->parts.size() == 1) addend.values = parts_[p].sums[n];
+    }
+    if (addend.present != 0) addends.push_back(addend);
+  }
+  exchange->sum.resize(static_cast<size_t>(exchange->count));
+  exchange->pending = replica_.collective().AllReduce({.name = exchange->name,
+                                                       .shape = {exchange->count},
+                                                       .segments = exchange->segments,
+                                                       .reduction = Reduction::kSum,
+                                                       .lanes = lanes_,
+                                                       .addends = std::move(addends)},
+                                                      exchange->sum.data());
+}
+
+void AllReduceChannelImpl::EndExchanges(const absl::Status& error) {
+  {
+    MutexLock lock(&mu_);
+    if (!open_) return;
+    open_ = false;
+    // What has not begun does not begin any more.
+    next_ = exchanges_.size();
+  }
+  replica_.collective().Abort(error);
+  for (const Exchange& exchange : exchanges_) {
+    if (exchange.pending != nullptr) exchange.pending->Wait().IgnoreError();
+  }
+}
+
+absl::Status AllReduceChannelImpl::WaitForExchanges() {
+  // The program may change its gradients when this returns.
+  const ProfileSpan span(step_, ProfileKind::kBorder, kExchangesName);
+  for (const Exchange& exchange : exchanges_) RETURN_IF_ERROR(exchange.pending->Wait());
+  MutexLock lock(&mu_);
+  open_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
+  if (read_only_) return absl::FailedPreconditionError("a read-only step sends nothing");
+  {
+    // Exchanges that no lane has anything for; other trainers may have.
+    MutexLock lock(&mu_);
+    for (; next_ < exchanges_.size(); ++next_) Begin(&exchanges_[next_]);
+  }
+  absl::Status status = servers_.FinishSends(samples, verdict);
+  if (status.ok()) status = WaitForExchanges();
+  if (!status.ok()) EndExchanges(status);
+  sent_ = status.ok();
+  return status;
+}
+
+absl::Status AllReduceChannelImpl::Receive(const BlockRef& block, Tensor* out) {
+  const int index = replica_.params().FindBlock(block.name);
+  if (index < 0) return servers_.Receive(block, out);
+  if (out->dtype() != v1::FLOAT32 || out->size() != replica_.params().block(index).count) {
+    return absl::InvalidArgumentError(absl::StrCat("'", block.name, "' has ", replica_.params().block(index).count,
+                                                   " floats, the variable ", ShapeString(out->dims())));
+  }
+  wanted_.emplace_back(index, out);
+  return absl::OkStatus();
+}
+
+// Returns the gradients of the step, as those of one trainer.
+absl::StatusOr<TrainerGradients> AllReduceChannelImpl::TakeResults(int64_t samples) {
+  TrainerGradients all{.trainer = 0, .samples = samples};
+  for (const Part& part : parts_) {
+    const Exchange& exchange = exchanges_[part.exchange];
+    if (exchange.rows) {
+      const int64_t height = part.count / part.width;
+      for (size_t t = 0; t < exchange.all_rows.size(); ++t) {
+        const absl::Status read =
+            ReadNodeRows(exchange.all_rows[t], nodes_[t], part.block, part.width, height, &all.gradients);
+        if (!read.ok()) {
+          return absl::Status(read.code(), absl::StrCat("'", part.name, "' from trainer ", t, ": ", read.message()));
+        }
+      }
+    } else if (exchange.pending->present(part.segment)) {
+      Gradient& gradient = all.gradients.emplace_back();
+      gradient.target = part.block;
+      gradient.node = {0, lanes_};
+      gradient.count = part.count;
+      gradient.values = exchange.sum.data() + part.begin;
+    }
+  }
+  return all;
+}
+
+absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
+  StepOutcome result;
+  RETURN_IF_ERROR(servers_.FinishReceives(&result));
+  if (sent_ && !result.skipped && !result.ended && result.samples > 0) {
+    ASSIGN_OR_RETURN(const TrainerGradients gradients, TakeResults(result.samples));
+    RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1)));
+  }
+  sent_ = false;
+  for (const auto& [block, out] : wanted_) {
+    replica_.params().CopyBlock(block, 0, out->size(), out->data<float>(), /*reader=*/0);
+  }
+  wanted_.clear();
+  if (outcome != nullptr) *outcome = result;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AllReduceChannel>> AllReduceChannel::Create(const AllReduceOptions& options) {
+  CHECK(options.replica != nullptr && options.servers != nullptr);
+  auto channel = std::make_unique<AllReduceChannelImpl>(options);
+  RETURN_IF_ERROR(channel->Init(*options.main));
+  return std::unique_ptr<AllReduceChannel>(std::move(channel));
+}
+
+}  // namespace weir

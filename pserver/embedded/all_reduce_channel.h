@@ -1,0 +1,49 @@
+// Channel of a trainer that holds all dense parameters (distribute.dense is ALL_REDUCE). It lies between the trainer's
+// program and its servers.
+//
+// Dense gradients: each aligned node of the lane tree that this trainer has is summed over its lanes, the sums are
+// added over all trainers in the tree (framework/collective), and the replica is updated with the result. Gradient rows
+// of parameters that are sparse and not distributed are merged by id in each node, and every trainer gets the rows of
+// all. Rows of distributed tables go to the servers.
+//
+// The dense gradients of a bucket (attribute of the program's all_reduce ops) are one exchange, the rows of a parameter
+// one of their own. An exchange begins as soon as its gradients and those of all exchanges before it are there, while
+// backward continues. The order of exchanges is that of their last all_reduce ops. The servers decide whether the step
+// takes effect, for tables and replica alike. Threads as ParamChannel.
+#ifndef WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
+#define WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/runtime/param_channel.h"
+#include "proto/program.pb.h"
+#include "pserver/embedded/dense_replica.h"
+
+namespace weir {
+
+struct AllReduceOptions {
+  // The trainer's program. Borrowed for the call of Create.
+  const v1::ProgramDesc* main = nullptr;
+  int trainer_id = 0;
+  // Borrowed. `servers` must have joined.
+  DenseReplica* replica = nullptr;
+  ParamChannel* servers = nullptr;
+};
+
+class AllReduceChannel : public ParamChannel {
+ public:
+  // Creates the channel. InvalidArgument: the program adds gradients that the replica does not hold, or one of its
+  // buckets has too many.
+  static absl::StatusOr<std::unique_ptr<AllReduceChannel>> Create(const AllReduceOptions& options);
+
+  // Ends the exchanges of a step that has failed with `error`, here and on the other trainers; does nothing if none is
+  // under way. They read the gradients of the step until then, so call it before these are destroyed. The destructor
+  // calls it.
+  virtual void EndExchanges(const absl::Status& error) = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_

@@ -1,0 +1,150 @@
+#include "pserver/trainer_group.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "proto/trainer.pb.h"
+#include "pserver/collective/gloo_mesh.h"
+#include "pserver/network/grpc_transport.h"
+
+namespace weir {
+
+namespace {
+
+constexpr char kPeers[] = "collective.peers";
+// For answers on their way when this trainer has ended.
+constexpr absl::Duration kGrace = absl::Seconds(2);
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+// All trainers are there and connect at once: one that is not connected by then is dead, or cannot be reached.
+absl::Duration ConnectDeadline(const v1::Deadlines& deadlines) {
+  return absl::Seconds(std::min(deadlines.connect_deadline_s(), 2 * deadlines.lease_s() + deadlines.rpc_s()));
+}
+
+std::string PortZero(const std::string& host) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:0") : absl::StrCat(host, ":0");
+}
+
+bool IsLoopback(std::string_view address) {
+  return address.starts_with("127.") || address.starts_with("localhost") || address.starts_with("[::1]") ||
+         address == "::1";
+}
+
+// Checks that a trainer says nothing that cannot be true beside what trainer 0 says.
+absl::Status CheckPeer(int trainer, const v1::CollectivePeer& peer, const v1::CollectivePeer& first) {
+  if (peer.backend() != first.backend()) {
+    return absl::FailedPreconditionError(absl::StrCat("distribute.all_reduce.backend is ", first.backend(),
+                                                      " in trainer 0 and ", peer.backend(), " in trainer ", trainer,
+                                                      "; give all trainers the same"));
+  }
+  if (IsLoopback(peer.endpoint()) == IsLoopback(first.endpoint())) return absl::OkStatus();
+  const bool other = IsLoopback(peer.endpoint());
+  return absl::FailedPreconditionError(
+      absl::StrCat("trainer ", other ? trainer : 0, " is at ", (other ? peer : first).endpoint(),
+                   ", an address of its own machine alone, and trainer ", other ? 0 : trainer, " at ",
+                   (other ? first : peer).endpoint(),
+                   "; name servers, or trainers that listen, by addresses that all machines reach"));
+}
+
+absl::StatusOr<std::vector<v1::CollectivePeer>> ExchangePeers(Client* client, const v1::CollectivePeer& own) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, client->Exchange(kPeers, own.SerializeAsString()));
+  std::vector<v1::CollectivePeer> peers(all.size());
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (!peers[t].ParseFromString(all[t]))
+      return absl::InternalError(absl::StrCat("what trainer ", t, " says of its address cannot be read"));
+    RETURN_IF_ERROR(CheckPeer(static_cast<int>(t), peers[t], peers[0]));
+  }
+  return peers;
+}
+
+}  // namespace
+
+TrainerGroup::~TrainerGroup() {
+  // Ends what is under way if this trainer has failed.
+  collective_ = nullptr;
+  if (server_ != nullptr) server_->Shutdown(kGrace);
+  mesh_ = nullptr;
+}
+
+absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {
+  ASSIGN_OR_RETURN(server_, GrpcServer::Start({.endpoint = PortZero(o.host),
+                                               .deliver = [this](const Slices& message, ReplyCallback reply) {
+                                                 inbox_.HandleDeliver(message, std::move(reply));
+                                               }}));
+  v1::CollectivePeer own;
+  own.set_backend("WIRE");
+  own.set_endpoint(server_->endpoint());
+  own.set_unix_socket(server_->unix_socket());
+  own.set_group(RandomNumber());
+  ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
+  GrpcTransportOptions transport;
+  for (const v1::CollectivePeer& peer : peers) {
+    transport.endpoints.push_back(peer.endpoint());
+    transport.sockets.push_back(peer.unix_socket());
+  }
+  ASSIGN_OR_RETURN(transport_, MakeGrpcTransport(transport));
+  const auto describe = [endpoints = transport.endpoints](int rank) {
+    return absl::StrCat("trainer ", rank, " at ", endpoints[static_cast<size_t>(rank)]);
+  };
+  ASSIGN_OR_RETURN(mesh_, WireMesh::Connect({.group = peers[0].group(),
+                                             .rank = o.trainer_id,
+                                             .transport = transport_.get(),
+                                             .inbox = &inbox_,
+                                             .describe = describe},
+                                            waits));
+  return absl::OkStatus();
+}
+
+absl::Status TrainerGroup::ConnectGloo(const Options& o) {
+  v1::CollectivePeer own;
+  own.set_backend("GLOO");
+  own.set_endpoint(o.host);
+  own.set_group(RandomNumber());
+  ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
+  const auto describe = [hosts = peers](int rank) {
+    return absl::StrCat("trainer ", rank, " at ", hosts[static_cast<size_t>(rank)].endpoint());
+  };
+  ASSIGN_OR_RETURN(mesh_, ConnectGlooMesh({.group = peers[0].group(),
+                                           .rank = o.trainer_id,
+                                           .size = o.trainers,
+                                           .host = o.host,
+                                           .exchange =
+                                               [client = o.client](std::string key, std::string mine) {
+                                                 return client->Exchange(absl::StrCat(kPeers, ".", key), mine);
+                                               },
+                                           .describe = describe,
+                                           .connect_deadline = ConnectDeadline(o.deadlines)}));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& o) {
+  CHECK(o.client != nullptr);
+  std::unique_ptr<TrainerGroup> group(new TrainerGroup());
+  CollectiveWaits waits = {.deadline = absl::Seconds(o.deadlines.connect_deadline_s()),
+                           .warning = absl::Seconds(o.deadlines.slow_warning_s()),
+                           .job = [client = o.client] { return client->JobStatus(); }};
+  // AUTO is the faster one (docs/collective.md, "Backends").
+  const bool wire = o.settings.backend() == v1::AllReduce::WIRE;
+  const absl::Status connected = wire ? group->ConnectWire(o, waits) : group->ConnectGloo(o);
+  if (!connected.ok()) {
+    const absl::Status job = o.client->JobStatus();
+    return job.ok() ? connected : job;
+  }
+  waits.deadline = absl::Seconds(o.deadlines.progress_deadline_s());
+  group->collective_ = std::make_unique<Collective>(group->mesh_.get(), Collective::Options{.waits = std::move(waits)});
+  return group;
+}
+
+}  // namespace weir

@@ -1,0 +1,58 @@
+// The trainers of a job as ranks of a collective group, over the network.
+#ifndef WEIR_PSERVER_TRAINER_GROUP_H_
+#define WEIR_PSERVER_TRAINER_GROUP_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/collective/collective.h"
+#include "proto/job.pb.h"
+#include "pserver/client/client.h"
+#include "pserver/collective/wire_mesh.h"
+#include "pserver/network/grpc_server.h"
+#include "pserver/protocol/transport.h"
+
+namespace weir {
+
+class TrainerGroup {
+ public:
+  struct Options {
+    // Borrowed for the life of the group; has joined. Trainers learn each other's addresses through it.
+    Client* client = nullptr;
+    int trainer_id = 0;
+    int trainers = 1;
+    // Address of this machine at which the other trainers reach it. The system chooses the port.
+    std::string host;
+    v1::AllReduce settings;
+    v1::Deadlines deadlines;
+  };
+  // Returns when all trainers are connected. Every trainer calls it once, at the same time. Learning the addresses
+  // takes as long as Client::Exchange may; then the error names a trainer that is not connected within
+  // connect_deadline_s. FailedPrecondition: trainers name different backends, or some a loopback address and others
+  // not. The job's failure comes before other errors.
+  static absl::StatusOr<std::unique_ptr<TrainerGroup>> Form(const Options& options);
+  // Gives answers that are on their way time to leave.
+  ~TrainerGroup();
+
+  // Rank r is trainer r. A wait that finds the job failed ends with that failure.
+  Collective* collective() { return collective_.get(); }
+
+ private:
+  TrainerGroup() = default;
+  absl::Status ConnectWire(const Options& options, const CollectiveWaits& waits);
+  absl::Status ConnectGloo(const Options& options);
+
+  // Destroyed in reverse order.
+  WireInbox inbox_;
+  std::unique_ptr<GrpcServer> server_;  // null: backend GLOO
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Mesh> mesh_;
+  std::unique_ptr<Collective> collective_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_TRAINER_GROUP_H_
