@@ -103,6 +103,10 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
   RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
   begun.step = StepsDone(begun.beginning, o.trainer);
+  if (o.trainer.replica != nullptr) {
+    if (begun.beginning.resumed) RETURN_IF_ERROR(o.trainer.replica->Broadcast(word.by));
+    RETURN_IF_ERROR(o.trainer.replica->CheckEqual("before the first step"));
+  }
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));

@@ -43,9 +43,10 @@ struct Begun {
   int64_t step = 0;
 };
 
-// Brings checkpoints or row files into the servers (the chief does that), restores residuals, and returns where this
-// trainer begins. Every trainer calls this once, after joining. A trainer that takes the place of a dead one finds the
-// beginning decided. Errors are those of Checkpointing::Resume and of calls to servers.
+// Brings checkpoints or row files into the servers (the chief does that), gives all trainers the chief's dense
+// parameters where they hold them, restores residuals, and returns where this trainer begins. Every trainer calls this
+// once, after joining. A trainer that takes the place of a dead one finds the beginning decided. Errors are those of
+// Checkpointing::Resume and of calls to servers.
 absl::StatusOr<Begun> Begin(const BeginOptions& options);
 
 }  // namespace weir

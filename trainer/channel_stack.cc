@@ -27,6 +27,13 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
       stack->steps_ = stack->cached_steps_.get();
     }
   }
+  if (o.replica != nullptr) {
+    ASSIGN_OR_RETURN(
+        stack->all_reduce_,
+        AllReduceChannel::Create(
+            {.main = &o.programs->main, .trainer_id = o.trainer_id, .replica = o.replica, .servers = stack->steps_}));
+    stack->steps_ = stack->all_reduce_.get();
+  }
   if (mode.workers() > 1) {
     const v1::Deadlines& deadlines = o.config->deadlines();
     stack->group_ = std::make_unique<WorkerGroup>(
@@ -55,6 +62,10 @@ ParamChannel* ChannelStack::ForSteps(int worker) {
 
 absl::Status ChannelStack::RunWorkers(const std::function<absl::Status(int)>& fn) {
   return group_ == nullptr ? fn(0) : group_->Run(fn);
+}
+
+void ChannelStack::EndExchanges(const absl::Status& error) {
+  if (all_reduce_ != nullptr) all_reduce_->EndExchanges(error);
 }
 
 absl::Status ChannelStack::Finish() { return geo_ == nullptr ? absl::OkStatus() : geo_->Finish(); }

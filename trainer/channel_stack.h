@@ -4,6 +4,7 @@
 //
 //   AccumulatingChannel   one per worker, made by its Session (train.accumulate_steps)
 //   WorkerGroup           merges the workers' pushes (train.workers > 1)
+//   AllReduceChannel      distribute.dense: ALL_REDUCE
 //   CachedRowSource       table.cache
 //   Client
 //
@@ -26,6 +27,8 @@
 #include "framework/runtime/param_channel.h"
 #include "proto/job.pb.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/all_reduce_channel.h"
+#include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/geo_channel.h"
 #include "trainer/half_async.h"
 #include "trainer/row_cache.h"
@@ -44,10 +47,12 @@ class ChannelStack {
     const v1::JobConfig* config = nullptr;
     const Programs* programs = nullptr;
     int trainer_id = 0;
+    // Borrowed for the life of the stack; null: servers hold the dense parameters.
+    DenseReplica* replica = nullptr;
     // Number of steps that this trainer has done before.
     int64_t first_step = 0;
   };
-  // Errors as GeoChannel::Create.
+  // Errors as GeoChannel::Create and AllReduceChannel::Create.
   static absl::StatusOr<std::unique_ptr<ChannelStack>> Create(const Options& options);
 
   // Returns the channel for the program of a worker, 0 <= worker < TrainingMode.workers.
@@ -58,6 +63,9 @@ class ChannelStack {
   // Runs fn(worker) for every worker at the same time, and returns the error of the lowest that failed. With one worker
   // it runs on the calling thread.
   absl::Status RunWorkers(const std::function<absl::Status(int)>& fn);
+  // Ends what other trainers have to do with a step that has failed with `error`: afterwards nobody reads its
+  // gradients.
+  void EndExchanges(const absl::Status& error);
   // Ends the exchanges of geo after the last step. Later reads return the values of the servers.
   absl::Status Finish();
 
@@ -68,6 +76,7 @@ class ChannelStack {
   RowSource* rows_ahead_ = nullptr;  // null without prefetch_rows
   std::unique_ptr<CachedRowSource> cache_;
   std::unique_ptr<ChannelWithRows> cached_steps_;  // steps with rows of cache_; null with prefetch_rows
+  std::unique_ptr<AllReduceChannel> all_reduce_;
   std::unique_ptr<GeoChannel> geo_;
   std::unique_ptr<WorkerGroup> group_;
 };

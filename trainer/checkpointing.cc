@@ -88,12 +88,13 @@ absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
 }
 
 Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
-                             Client* client)
+                             Client* client, DenseReplica* replica)
     : dir_(std::move(dir)),
       config_(config),
       plan_(plan),
       train_data_(std::move(train_data)),
       client_(client),
+      replica_(replica),
       per_host_(config.checkpoint().per_host()) {}
 
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest) {
@@ -210,6 +211,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
   RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_data_));
   RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
+  if (replica_ != nullptr) RETURN_IF_ERROR(replica_->Load(path, manifest));
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
   RETURN_IF_ERROR(SetAside(manifest.step()));
   ResumePoint point{.step = manifest.step()};
@@ -264,6 +266,11 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
     if (!manifest->add_shards()->ParseFromString(reply.shard())) {
       return absl::InternalError("a server's description of its shard cannot be read");
     }
+  }
+  if (replica_ != nullptr) {
+    ASSIGN_OR_RETURN(v1::CheckpointShard shard, replica_->Save(absl::StrCat(dir_, "/", name)));
+    *shard.mutable_trainer_steps() = manifest->shards(0).trainer_steps();
+    *manifest->add_shards() = std::move(shard);
   }
   // In async servers save at moments of their own. A trainer resumes at the step of the last server: the others know
   // which of its steps they have and drop repeats. If servers exchange norms they cannot drop a step, so it resumes at

@@ -27,6 +27,7 @@
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/dense_replica.h"
 #include "trainer/metrics.h"
 
 namespace weir {
@@ -57,13 +58,14 @@ struct TrainerState {
 class Checkpointing {
  public:
   // `dir`: absolute path. train_data: DataSet::Description of data.train. Borrowed arguments must outlive this object.
+  // `replica`: the dense parameters that trainers hold; null: servers hold them.
   Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
-                Client* client);
+                Client* client, DenseReplica* replica = nullptr);
 
-  // Loads the newest complete checkpoint into the servers. Newer ones that are refused are logged with the reason and
-  // set aside. nullopt: the directory holds none. DataLoss: it holds some, none of them complete. FailedPrecondition:
-  // the checkpoint is of a job that this one cannot continue (trainer/resume_check.h), or the directory belongs to a
-  // run that is alive.
+  // Loads the newest complete checkpoint into the servers, and into this trainer's replica. Newer ones that are refused
+  // are logged with the reason and set aside. nullopt: the directory holds none. DataLoss: it holds some, none of them
+  // complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue (trainer/resume_check.h), or
+  // the directory belongs to a run that is alive.
   absl::StatusOr<std::optional<ResumePoint>> Resume();
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
@@ -109,6 +111,7 @@ class Checkpointing {
   const v1::Plan& plan_;
   const std::string train_data_;
   Client* const client_;
+  DenseReplica* const replica_;
   const bool per_host_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
   // Checkpoint published by the last Save.

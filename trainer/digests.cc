@@ -31,7 +31,10 @@ absl::Status Digests::Report(int64_t step, int64_t version) {
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kDigest);
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version);
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, o_.trainer.client->Control(request));
+  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, o_.trainer.client->Control(request));
+  if (o_.trainer.replica != nullptr) {
+    ASSIGN_OR_RETURN(replies.emplace_back(), o_.trainer.replica->Digest());
+  }
   DigestTable table;
   for (const v1::ControlReply& reply : replies) {
     for (const v1::VariableDigest& v : reply.variables()) {

@@ -51,6 +51,9 @@ absl::StatusOr<std::optional<int64_t>> JobCheckpoints::ClaimNumber(int64_t step)
 
 absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   const ProfileSpan span(at.step - 1, ProfileKind::kBorder, kCheckpoint);
+  // A checkpoint has the values of one trainer, so those of the others must be the same.
+  if (o_.trainer.replica != nullptr)
+    RETURN_IF_ERROR(o_.trainer.replica->CheckEqual(absl::StrCat("at the checkpoint of step ", at.step)));
   Client* const client = o_.trainer.client;
   int64_t number = at.step;
   if (o_.trainer.sync && !o_.trainer.IsChief()) {

@@ -15,6 +15,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "glog/logging.h"
+#include "pserver/embedded/all_reduce_channel.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
@@ -62,11 +63,13 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
     const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
     RETURN_IF_ERROR(
         LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
+    if (o.replica != nullptr) RETURN_IF_ERROR(o.replica->Load(path, newest.manifest));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;
     mine = absl::StrCat(newest.manifest.step(), "\n", statistics);
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> all, OfAll(o.client, "model", mine));
+  if (o.replica != nullptr) RETURN_IF_ERROR(o.replica->Broadcast(kChief));
   const size_t end = all[kChief].find('\n');
   Model model;
   if (end == std::string::npos || !absl::SimpleAtoi(all[kChief].substr(0, end), &model.step)) {
@@ -143,7 +146,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, c
 }
 
 absl::StatusOr<std::unique_ptr<Session>> StartSession(const PredictOptions& o, int64_t step,
-                                                      const std::vector<Column>& columns) {
+                                                      const std::vector<Column>& columns, ParamChannel* channel) {
   const v1::JobConfig& config = o.job->config;
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    Session::Create({.main = o.programs->main,
@@ -155,7 +158,7 @@ absl::StatusOr<std::unique_ptr<Session>> StartSession(const PredictOptions& o, i
                                     .columns = columns,
                                     .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                     .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),
-                                    .channel = o.client,
+                                    .channel = channel,
                                     .pool = o.pool}));
   o.client->SetFirstStep(step);
   RETURN_IF_ERROR(session->Start(step));
@@ -197,7 +200,15 @@ absl::StatusOr<std::vector<int64_t>> ExchangeCounts(Client* client, size_t mine)
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   ASSIGN_OR_RETURN(const Model model, LoadModel(o));
   ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, StartSession(o, model.step, reader->columns()));
+  std::unique_ptr<ParamChannel> own;
+  if (o.replica != nullptr) {
+    ASSIGN_OR_RETURN(
+        own, AllReduceChannel::Create(
+                 {.main = &o.programs->main, .trainer_id = o.trainer_id, .replica = o.replica, .servers = o.client}));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                   StartSession(o, model.step, reader->columns(),
+                                own == nullptr ? static_cast<ParamChannel*>(o.client) : own.get()));
   Scores mine;
   RETURN_IF_ERROR(session->Forward(
       model.step, reader.get(), [&] { return o.client->JobStatus(); },

@@ -9,6 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device_memory.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/dense_replica.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -19,7 +20,8 @@ struct PredictOptions {
   // All borrowed for the call.
   const Job* job = nullptr;
   const Programs* programs = nullptr;
-  Client* client = nullptr;  // joined
+  Client* client = nullptr;         // joined
+  DenseReplica* replica = nullptr;  // as TrainOptions::replica
   ThreadPool* pool = nullptr;
   int trainer_id = 0;
   // Device that computes lanes; null: the CPU.

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/dense_replica.h"
 
 namespace weir {
 
@@ -16,6 +17,8 @@ struct ThisTrainer {
   bool sync = true;
   // Borrowed; joined.
   Client* client = nullptr;
+  // Borrowed. The dense parameters that this trainer holds; null: servers hold them.
+  DenseReplica* replica = nullptr;
 
   // Returns true if this trainer has the duties of the chief, as server 0 last said. In sync that is always trainer 0.
   bool IsChief() const { return client->Chief() == id; }

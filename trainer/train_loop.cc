@@ -93,7 +93,8 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       self_({.id = options.trainer_id,
              .trainers = options.programs->main.plan().trainers(),
              .sync = options.programs->main.plan().sync(),
-             .client = options.client}),
+             .client = options.client,
+             .replica = options.replica}),
       mode_(ModeOf(options.programs->main)),
       skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
       loss_scaler_(options.job->config.train()),
@@ -108,6 +109,7 @@ absl::StatusOr<TrainSummary> TrainLoop::Run() {
 }
 
 absl::Status TrainLoop::Begin() {
+  CHECK_EQ(mode_.has_all_reduce(), o_.replica != nullptr);
   const v1::JobConfig& config = o_.job->config;
   ASSIGN_OR_RETURN(data_, JobData::Open({.trainer = self_,
                                          .job = o_.job,
@@ -121,8 +123,9 @@ absl::Status TrainLoop::Begin() {
   RETURN_IF_ERROR(CheckSameInputs(self_.client, self_.id, self_.trainers, inputs));
   std::unique_ptr<Checkpointing> checkpointing;
   if (!config.checkpoint().dir().empty()) {
-    checkpointing = std::make_unique<Checkpointing>(o_.job->Path(config.checkpoint().dir()), config,
-                                                    o_.programs->main.plan(), data_->train().Description(), o_.client);
+    checkpointing =
+        std::make_unique<Checkpointing>(o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
+                                        data_->train().Description(), o_.client, o_.replica);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }

@@ -14,6 +14,7 @@
 #include "framework/tensor/device_memory.h"
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/dense_replica.h"
 #include "trainer/metrics.h"
 #include "transpiler/split/transpile.h"
 
@@ -26,6 +27,8 @@ struct TrainOptions {
   const Job* job = nullptr;
   const Programs* programs = nullptr;
   Client* client = nullptr;  // joined
+  // The dense parameters of this trainer, for a program that adds gradients among trainers; else null.
+  DenseReplica* replica = nullptr;
   ThreadPool* pool = nullptr;
   Clock* clock = nullptr;
   int trainer_id = 0;

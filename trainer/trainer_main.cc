@@ -23,6 +23,8 @@
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
+#include "framework/collective/collective.h"
+#include "framework/collective/local_mesh.h"
 #include "framework/graph/training_mode.h"
 #include "framework/profile/profile_run.h"
 #include "framework/tensor/cuda_device.h"
@@ -34,14 +36,18 @@
 #include "pserver/cluster/cluster.h"
 #include "pserver/cluster/cluster_flags.h"
 #include "pserver/cluster/job_program.h"
+#include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/in_process.h"
 #include "pserver/embedded/own_server.h"
 #include "pserver/fault_point.h"
 #include "pserver/job_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/network/local_address.h"
+#include "pserver/trainer_group.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
 #include "transpiler/job/check_job.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -90,6 +96,12 @@ struct Runtime {
   std::unique_ptr<Transport> network;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Client> client;
+  // Set if the program adds dense gradients among trainers: the group of trainers (null in one process), what it runs
+  // in one process, and the dense parameters of this trainer.
+  std::unique_ptr<TrainerGroup> group;
+  std::unique_ptr<LocalMeshes> alone;
+  std::unique_ptr<Collective> collective;
+  std::unique_ptr<DenseReplica> replica;
   ProfileRun profile;
 };
 
@@ -132,6 +144,8 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   if (IsEmbedded(r->cluster)) {
     all.push_back("distribute.servers=1");
     all.push_back("distribute.trainers=1");
+    // A mode without servers would contradict the one in this process.
+    if (AllReduces(r->job.config.distribute())) all.push_back("distribute.dense=ALL_REDUCE");
     // Addresses of a cluster mean nothing in one process.
     all.push_back("cluster={}");
     r->cluster.trainer_id = 0;
@@ -172,6 +186,15 @@ absl::Status OpenDevice(Runtime* r) {
   }
   LOG(INFO) << "lanes compute on " << r->device->info().name;
   return absl::OkStatus();
+}
+
+// Returns the address of this machine at which the other trainers reach it.
+absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster) {
+  if (!cluster.servers_in_trainers) return LocalAddressTowards(cluster.pservers[0]);
+  ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(cluster.endpoint));
+  // A trainer that listens on all interfaces takes the one that leads to another trainer.
+  const size_t other = cluster.trainer_id == 0 ? cluster.pservers.size() - 1 : 0;
+  return own.IsWildcard() ? LocalAddressTowards(cluster.pservers[other]) : absl::StatusOr<std::string>(own.host);
 }
 
 // Makes the one server of a job in this process.
@@ -254,11 +277,39 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   return absl::OkStatus();
 }
 
+// Makes what a trainer has that holds the dense parameters.
+absl::Status MakeReplica(Runtime* r) {
+  if (!ModeOf(r->programs.main).has_all_reduce()) return absl::OkStatus();
+  const v1::JobConfig& config = r->job.config;
+  Collective* collective = nullptr;
+  if (IsEmbedded(r->cluster)) {
+    r->alone = std::make_unique<LocalMeshes>(1);
+    r->collective = std::make_unique<Collective>(r->alone->mesh(0), Collective::Options{});
+    collective = r->collective.get();
+  } else {
+    ASSIGN_OR_RETURN(const std::string host, HostOf(r->cluster));
+    ASSIGN_OR_RETURN(r->group, TrainerGroup::Form({.client = r->client.get(),
+                                                   .trainer_id = r->cluster.trainer_id,
+                                                   .trainers = r->programs.main.plan().trainers(),
+                                                   .host = host,
+                                                   .settings = config.distribute().all_reduce(),
+                                                   .deadlines = config.deadlines()}));
+    collective = r->group->collective();
+  }
+  ASSIGN_OR_RETURN(r->replica, DenseReplica::Create({.main = &r->programs.main,
+                                                     .startup = &r->programs.startup,
+                                                     .pool = r->pool.get(),
+                                                     .collective = collective}));
+  return absl::OkStatus();
+}
+
 absl::Status Work(Runtime* r, std::string* last_line) {
+  RETURN_IF_ERROR(MakeReplica(r));
   if (r->cluster.role == Role::kPredict) {
     ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
                                                          .programs = &r->programs,
                                                          .client = r->client.get(),
+                                                         .replica = r->replica.get(),
                                                          .pool = r->pool.get(),
                                                          .trainer_id = r->cluster.trainer_id,
                                                          .device = r->device_memory.get(),
@@ -273,6 +324,7 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                    RunTraining({.job = &r->job,
                                 .programs = &r->programs,
                                 .client = r->client.get(),
+                                .replica = r->replica.get(),
                                 .pool = r->pool.get(),
                                 .clock = Clock::Real(),
                                 .trainer_id = r->cluster.trainer_id,
@@ -324,6 +376,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
       // Every server is told before the connections close, since otherwise it would wait for this trainer and then
       // blame it.
       const absl::Status job = runtime.client->JobStatus();
+      if (runtime.group != nullptr) runtime.group->collective()->Abort(status);
       runtime.client->ReportFailure(status);
       if (!job.ok()) status = job;
     }
@@ -339,6 +392,8 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   }
   if (runtime.server != nullptr) {
     runtime.server->Shutdown();
+    runtime.replica = nullptr;
+    runtime.group = nullptr;
     runtime.client = nullptr;
     runtime.transport = nullptr;
     runtime.network = nullptr;

@@ -15,9 +15,14 @@
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
+#include "framework/collective/collective.h"
+#include "framework/collective/local_mesh.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/all_reduce_channel.h"
+#include "pserver/embedded/dense_replica.h"
 #include "trainer/job_steps.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/session.h"
@@ -90,13 +95,14 @@ class SplitRun {
       RETURN_IF_ERROR(client->Join());
       clients_.push_back(std::move(client));
     }
+    if (ModeOf(trainer_.main).has_all_reduce()) RETURN_IF_ERROR(MakeReplicas(deadlines));
     for (int t = 0; t < plan().trainers(); ++t) {
       ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                        Session::Create({.main = trainer_.main,
                                         .startup = trainer_.startup,
                                         .trainer_id = t,
                                         .columns = columns,
-                                        .channel = clients_[static_cast<size_t>(t)].get(),
+                                        .channel = channel(t),
                                         .pool = pools_[static_cast<size_t>(t)].get()}));
       RETURN_IF_ERROR(session->Start(0));
       sessions_.push_back(std::move(session));
@@ -120,6 +126,11 @@ class SplitRun {
         }
         // Reports the failure so that the other trainers end too.
         if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
+        if (!ends[t].ok() && !channels_.empty()) {
+          channels_[t]->EndExchanges(ends[t]);
+          // Others may wait for an exchange that this trainer has not begun.
+          collectives_[t]->Abort(ends[t]);
+        }
       }));
     }
     for (std::thread& thread : threads) thread.join();
@@ -132,10 +143,37 @@ class SplitRun {
     return absl::OkStatus();
   }
 
+  // Creates what trainers have that hold the dense parameters.
+  absl::Status MakeReplicas(const v1::Deadlines& deadlines) {
+    meshes_ = std::make_unique<LocalMeshes>(plan().trainers());
+    for (int t = 0; t < plan().trainers(); ++t) {
+      Client* const client = clients_[static_cast<size_t>(t)].get();
+      collectives_.push_back(std::make_unique<Collective>(
+          meshes_->mesh(t), Collective::Options{.waits = {.deadline = absl::Seconds(deadlines.progress_deadline_s()),
+                                                          .job = [client] { return client->JobStatus(); }}}));
+      ASSIGN_OR_RETURN(replicas_.emplace_back(), DenseReplica::Create({.main = &trainer_.main,
+                                                                       .startup = &trainer_.startup,
+                                                                       .pool = pools_[static_cast<size_t>(t)].get(),
+                                                                       .collective = collectives_.back().get()}));
+      ASSIGN_OR_RETURN(
+          channels_.emplace_back(),
+          AllReduceChannel::Create(
+              {.main = &trainer_.main, .trainer_id = t, .replica = replicas_.back().get(), .servers = client}));
+    }
+    return absl::OkStatus();
+  }
+  ParamChannel* channel(int trainer) {
+    const size_t t = static_cast<size_t>(trainer);
+    return channels_.empty() ? static_cast<ParamChannel*>(clients_[t].get()) : channels_[t].get();
+  }
+
   absl::StatusOr<DigestTable> Digests(int64_t version) {
     v1::ControlRequest request;
     request.mutable_digest()->set_step(version);
-    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, clients_[0]->Control(request));
+    ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, clients_[0]->Control(request));
+    if (!replicas_.empty()) {
+      ASSIGN_OR_RETURN(replies.emplace_back(), replicas_[0]->Digest());
+    }
     DigestTable table;
     for (const v1::ControlReply& reply : replies) {
       for (const v1::VariableDigest& v : reply.variables()) {
@@ -167,6 +205,11 @@ class SplitRun {
   Programs trainer_;
   std::unique_ptr<InProcessServers> servers_;
   std::vector<std::unique_ptr<Client>> clients_;
+  // With dense: ALL_REDUCE, by trainer; else empty.
+  std::unique_ptr<LocalMeshes> meshes_;
+  std::vector<std::unique_ptr<Collective>> collectives_;
+  std::vector<std::unique_ptr<DenseReplica>> replicas_;
+  std::vector<std::unique_ptr<AllReduceChannel>> channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 

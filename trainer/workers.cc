@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(Options o) {
                                                              .config = &config,
                                                              .programs = o.programs,
                                                              .trainer_id = o.trainer.id,
+                                                             .replica = o.trainer.replica,
                                                              .first_step = o.first_step}));
   const std::vector<std::string> cpu_ops(config.train().cpu_ops().begin(), config.train().cpu_ops().end());
   if (o.device != nullptr && !cpu_ops.empty()) LogDeviceCopies(o.programs->main, cpu_ops);
@@ -74,13 +75,16 @@ absl::StatusOr<std::vector<StepResult>> Workers::Train(int64_t step, int batch,
   std::vector<StepResult> results(sessions_.size());
   std::optional<ProfileSpan> span;
   if (sessions_.size() > 1) span.emplace(step, ProfileKind::kThreads, kWorkers);
-  RETURN_IF_ERROR(channels_->RunWorkers([&](int worker) -> absl::Status {
+  const absl::Status status = channels_->RunWorkers([&](int worker) -> absl::Status {
     const size_t w = static_cast<size_t>(worker);
     const ProfiledStep profiled(step);
     ASSIGN_OR_RETURN(results[w], sessions_[w]->Train(step, batch, &(*batches)[w]));
     return absl::OkStatus();
-  }));
-  return results;
+  });
+  if (status.ok()) return results;
+  // The gradients are those of the sessions, which may be destroyed next.
+  channels_->EndExchanges(status);
+  return status;
 }
 
 }  // namespace weir

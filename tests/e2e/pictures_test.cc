@@ -128,13 +128,16 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
 }
 
 TEST_F(PicturesTest, TheSplitIsTheUnsplitProgram) {
-  const absl::StatusOr<Job> job =
-      ParseJob(kJob, dir_ + "/job.textproto", {"distribute.servers=3", "distribute.trainers=2"});
-  ASSERT_TRUE(job.ok()) << job.status();
-  const absl::StatusOr<VerifyReport> report = VerifySplit(*job, {.steps = 6});
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(report->equal) << report->text;
-  EXPECT_EQ(report->steps, 6);
+  for (const char* dense : {"SERVERS", "ALL_REDUCE"}) {
+    const absl::StatusOr<Job> job =
+        ParseJob(kJob, dir_ + "/job.textproto",
+                 {"distribute.servers=3", "distribute.trainers=2", absl::StrCat("distribute.dense=", dense)});
+    ASSERT_TRUE(job.ok()) << job.status();
+    const absl::StatusOr<VerifyReport> report = VerifySplit(*job, {.steps = 6});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->equal) << dense << ": " << report->text;
+    EXPECT_EQ(report->steps, 6);
+  }
 }
 
 TEST_F(PicturesTest, RunningAveragesThatAreCutHaveTheBitsOfTheWhole) {

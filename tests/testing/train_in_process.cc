@@ -10,8 +10,11 @@
 #include "framework/base/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
+#include "framework/collective/collective.h"
+#include "framework/collective/local_mesh.h"
 #include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
+#include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/in_process.h"
 #include "pserver/embedded/own_server.h"
 #include "tests/testing/printed_lines.h"
@@ -28,6 +31,7 @@ struct Seat {
   const Job& job;
   const Programs& programs;
   Client* client;
+  DenseReplica* replica;  // null: servers hold the dense parameters
   ThreadPool* pool;
   int id;
 };
@@ -39,7 +43,7 @@ std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
 }
 
 absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process,
-                        Transport* transport, const Work& work) {
+                        Transport* transport, Mesh* mesh, const Work& work) {
   if (run.edit_trainer) run.edit_trainer(id, &job, &programs);
   ThreadPool pool("compute", run.threads - 1);
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
@@ -57,8 +61,20 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .pool = &pool,
                                    .bounded_staleness = ModeOf(programs.main).staleness() >= 0}));
   RETURN_IF_ERROR(client->Join());
-  const absl::Status status = work({job, programs, client.get(), &pool, id});
+  std::unique_ptr<Collective> collective;
+  std::unique_ptr<DenseReplica> replica;
+  if (mesh != nullptr) {
+    collective = std::make_unique<Collective>(
+        mesh, Collective::Options{.waits = {.deadline = absl::Seconds(job.config.deadlines().progress_deadline_s()),
+                                            .job = [&client] { return client->JobStatus(); }}});
+    ASSIGN_OR_RETURN(
+        replica,
+        DenseReplica::Create(
+            {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = collective.get()}));
+  }
+  const absl::Status status = work({job, programs, client.get(), replica.get(), &pool, id});
   if (status.ok()) return client->Done();
+  if (collective != nullptr) collective->Abort(status);
   // When the job failed elsewhere, that is the story; an error of ours ends the others.
   const absl::Status failed_elsewhere = client->JobStatus();
   client->ReportFailure(status);
@@ -110,6 +126,8 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,
                    InProcessServers::Create(std::move(options), /*tick_thread=*/true,
                                             /*check_payloads=*/inside || run.between != nullptr));
+  std::unique_ptr<LocalMeshes> meshes;
+  if (ModeOf(programs.main).has_all_reduce()) meshes = std::make_unique<LocalMeshes>(run.trainers, run.shuffle);
   std::vector<absl::Status> ends(run.trainers);
   std::vector<std::unique_ptr<Transport>> between(run.trainers), with_own(run.trainers);
   std::vector<std::thread> threads;
@@ -122,12 +140,13 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
       transport = with_own[id].get();
     }
     threads.emplace_back([&, id, transport] {
-      ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, work);
+      Mesh* const mesh = meshes == nullptr ? nullptr : meshes->mesh(id);
+      ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, mesh, work);
       if (id != 0 || !run.replace_trainer_0 || ends[id].ok()) return;
       const std::unique_ptr<Transport> again = run.between ? run.between(id, servers.get()) : nullptr;
       do {
         ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("again:", id),
-                              again != nullptr ? again.get() : servers.get(), work);
+                              again != nullptr ? again.get() : servers.get(), mesh, work);
       } while (absl::StrContains(ends[id].message(), "is held by"));
     });
   }
@@ -159,6 +178,7 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
                          RunTraining({.job = &seat.job,
                                       .programs = &seat.programs,
                                       .client = seat.client,
+                                      .replica = seat.replica,
                                       .pool = seat.pool,
                                       .clock = Clock::Real(),
                                       .trainer_id = seat.id,
@@ -191,6 +211,7 @@ absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProces
                     ASSIGN_OR_RETURN(scored[seat.id], RunPredict({.job = &seat.job,
                                                                   .programs = &seat.programs,
                                                                   .client = seat.client,
+                                                                  .replica = seat.replica,
                                                                   .pool = seat.pool,
                                                                   .trainer_id = seat.id,
                                                                   .device = run.device ? run.device(seat.id) : nullptr,

@@ -62,6 +62,8 @@ struct InProcessRun {
   // With checkpoint.per_host: returns each process's own directory; the trainers' has server -1. Empty: checkpoint.dir
   // for all.
   std::function<std::string(int server)> checkpoint_dir = {};
+  // Seed of short delays between trainers that add gradients among themselves (LocalMeshes); 0: none.
+  uint64_t shuffle = 0;
   // Planted faults of every server, and the order of its dense sums (ServerOptions).
   OnRepeat on_repeat = {};
   const DenseSum* dense_sum = nullptr;

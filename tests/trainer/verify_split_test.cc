@@ -110,6 +110,34 @@ TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
   }
 }
 
+TEST(VerifySplitTest, DenseGradientsAddedAmongTrainersToo) {
+  const std::string clipped = "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } }";
+  for (const std::string& optimizer : {std::string(kSgd), std::string(kScheduled), clipped}) {
+    for (const auto& [servers, trainers, lanes] :
+         {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{1, 3, 8}, std::tuple{1, 5, 32}}) {
+      const VerifyReport report =
+          Verify(JobOf(JobText(optimizer),
+                       {"distribute.dense=ALL_REDUCE", absl::StrCat("distribute.servers=", servers),
+                        absl::StrCat("distribute.trainers=", trainers), absl::StrCat("train.lanes=", lanes)}),
+                 {.steps = 4});
+      EXPECT_TRUE(report.equal) << optimizer << " " << servers << " " << trainers << ": " << report.text;
+    }
+  }
+  for (const char* setting :
+       {"distribute.memory_optimize=true", "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE",
+        "train.accumulate_steps=3", "distribute.all_reduce={bucket_bytes: 4096 first_bucket_bytes: 4096}"}) {
+    const VerifyReport report =
+        Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", setting}), {.steps = 3});
+    EXPECT_TRUE(report.equal) << setting << ": " << report.text;
+  }
+  // Without lanes each trainer is a leaf.
+  const VerifyReport report =
+      Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.lanes=0",
+                                    "distribute.reproducible=false", "data.batch_size=33"}),
+             {.steps = 3});
+  EXPECT_TRUE(report.equal) << report.text;
+}
+
 TEST(VerifySplitTest, SequencesAndTheirModelsToo) {
   for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}}) {
     const VerifyReport report = Verify(
@@ -247,10 +275,13 @@ table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer 
 optimizer { adam { learning_rate: 0.01 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } } }
 distribute { servers: 2 trainers: 2 }
 )";
-  const auto skipped = VerifySplit(JobOf(text, {"train.nan_policy=SKIP_STEP"}), {.steps = 8});
-  ASSERT_TRUE(skipped.ok()) << skipped.status();
-  EXPECT_TRUE(skipped->equal) << skipped->text;
-  EXPECT_EQ(skipped->steps, 8);
+  for (const char* dense : {"SERVERS", "ALL_REDUCE"}) {
+    const auto skipped = VerifySplit(
+        JobOf(text, {"train.nan_policy=SKIP_STEP", absl::StrCat("distribute.dense=", dense)}), {.steps = 8});
+    ASSERT_TRUE(skipped.ok()) << skipped.status();
+    EXPECT_TRUE(skipped->equal) << dense << ": " << skipped->text;
+    EXPECT_EQ(skipped->steps, 8);
+  }
   const auto stopped = VerifySplit(JobOf(text), {.steps = 8});
   EXPECT_THAT(std::string(stopped.status().message()), HasSubstr("is not finite at step 2: the job would stop here"));
 }

@@ -134,7 +134,7 @@ part_frozen() {
   export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
   cluster 2 2
   unset WEIR_FAULT_POINT
-  wait_log trainer.1 'the fault point is reached'
+  wait_log trainer.1 'this process has reached its fault point'
   sleep "$(awk -v l="$lease" 'BEGIN { print l / 2 }')"
   kill -CONT "${pid[trainer.1]}"
   wait_end 60 trainer.0 trainer.1 server.0 server.1
@@ -146,7 +146,7 @@ part_frozen() {
   export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
   cluster 2 2
   unset WEIR_FAULT_POINT
-  wait_log trainer.1 'the fault point is reached'
+  wait_log trainer.1 'this process has reached its fault point'
   wait_end 20 trainer.0
   expect_rc 3 trainer.0
   expect_log trainer.0 'trainer 1 .*is dead'
@@ -202,7 +202,7 @@ part_stopped() {
     export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
     cluster 2 2
     unset WEIR_FAULT_POINT
-    wait_log trainer.1 'the fault point is reached'
+    wait_log trainer.1 'this process has reached its fault point'
     kill "-$signal" "${pid[$victim]}"
     sleep 0.4
     kill -CONT "${pid[trainer.1]}"
@@ -219,7 +219,7 @@ part_stopped() {
   export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
   cluster 2 2
   unset WEIR_FAULT_POINT
-  wait_log trainer.1 'the fault point is reached'
+  wait_log trainer.1 'this process has reached its fault point'
   kill -TERM "${pid[trainer.0]}"
   sleep 0.3
   kill -TERM "${pid[trainer.0]}"

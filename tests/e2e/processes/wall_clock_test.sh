@@ -61,7 +61,7 @@ fresh
 export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
 cluster 2 2
 unset WEIR_FAULT_POINT
-wait_log trainer.1 'the fault point is reached'
+wait_log trainer.1 'this process has reached its fault point'
 set_clock -3600
 wait_end 30 trainer.0 server.0 server.1
 expect_rc 3 trainer.0 server.0 server.1
@@ -76,7 +76,7 @@ fresh
 export WEIR_FAULT_POINT=stall:trainer.1:reader:20
 cluster 2 2
 unset WEIR_FAULT_POINT
-wait_log trainer.1 'the fault point is reached'
+wait_log trainer.1 'this process has reached its fault point'
 set_clock 3600
 wait_end 30 trainer.0 trainer.1 server.0 server.1
 expect_rc 3 trainer.0 trainer.1 server.0 server.1

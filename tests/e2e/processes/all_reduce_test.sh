@@ -1,0 +1,97 @@
+#!/bin/bash
+# Jobs whose trainers hold the dense parameters, over real processes: with servers for rows of tables and without, by
+# both backends, with the digest of one process; and a trainer that is killed.
+source tests/e2e/processes/cluster.sh
+
+launch=$root/tools/launch
+job=$work/job.textproto
+make_data "$work/train.txt"
+make_job "$job"
+logs=$work/mylog
+
+# start_launch [flags]: stdout to launch.out, stderr to launch.log
+start_launch() {
+  rm -rf "$work/checkpoints"
+  "$launch" --job="$job" --trainers=2 --log_dir="$logs" --set distribute.dense=ALL_REDUCE "$@" \
+    > "$work/launch.out" 2> "$work/launch.log" &
+  pid[launch]=$!
+}
+expect_no_children() {
+  ! pgrep -f -- "--job=$job" > /dev/null || fail "left over: $(pgrep -af -- "--job=$job")"
+}
+wait_checkpoint() {
+  local since
+  since=$(now)
+  until compgen -G "$work/checkpoints/step-*" > /dev/null; do
+    after 30 "$since" && fail "no checkpoint" && return 1
+    sleep 0.05
+  done
+}
+# expect_done: the job ends well, with the examples and the digest of one process.
+expect_done() {
+  wait_end 60 launch
+  expect_rc 0 launch
+  [[ $(tail -n 1 "$work/launch.out") == "done steps="*" examples=3840 "* ]] ||
+    fail "last line: $(tail -n 1 "$work/launch.out")"
+  expect_digest "$alone"
+  expect_no_children
+}
+
+scene "one process"
+"$trainer" --job="$job" --role=local > "$work/local.log" 2>&1 || fail "local training fails"
+alone=$(digest)
+rm -rf "$work/checkpoints"
+"$trainer" --job="$job" --role=local --set distribute.dense=ALL_REDUCE > "$work/own.log" 2>&1 ||
+  fail "local training of its own replica fails"
+expect_digest "$alone"
+
+scene "rows on servers"
+start_launch --servers=2
+expect_done
+
+scene "rows on the trainers"
+start_launch --servers=0
+expect_done
+
+for backend in WIRE GLOO; do
+  scene "bytes moved by $backend"
+  start_launch --servers=0 --set "distribute.all_reduce={backend: $backend}"
+  expect_done
+done
+
+scene "a resume with servers for everything"
+"$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=8 -- --resume \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "no resume: $(tail -n 3 "$work/launch.log")"
+grep -q "resumed from" "$logs/trainer.0.log" || fail "trainer 0 has not resumed"
+resumed=$(digest)
+rm -rf "$work/checkpoints"
+"$trainer" --job="$job" --role=local --set train.epochs=8 > "$work/local8.log" 2>&1 || fail "local training fails"
+expect_digest "$resumed"
+
+scene "Fluid's name for it"
+rm -rf "$work/checkpoints"
+"$trainer" --job="$job" --role=local --set distribute.servers=0 --set distribute.mode=NCCL2 \
+  > "$work/nccl2.log" 2>&1 || fail "local NCCL2 fails"
+expect_digest "$alone"
+
+scene "predictions"
+"$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$work/train.txt" \
+  --output="$work/alone.scores" > "$work/alone.log" 2>&1 || fail "prediction alone fails"
+"$launch" --job="$job" --servers=0 --trainers=2 --log_dir="$logs" --set distribute.dense=ALL_REDUCE \
+  -- --role=predict --checkpoint="$work/checkpoints" --input="$work/train.txt" --output="$work/scores" \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "prediction by two fails: $(tail -n 3 "$work/launch.log")"
+cmp "$work/alone.scores" "$work/scores" || fail "other scores"
+
+for servers_and_backend in "1 WIRE" "0 WIRE" "0 GLOO"; do
+  read -r servers backend <<< "$servers_and_backend"
+  scene "a trainer is killed, $servers servers, backend $backend"
+  start_launch --servers="$servers" --keep_going \
+    --set "distribute.all_reduce={backend: $backend}" --set train.epochs=10000
+  wait_checkpoint
+  kill -KILL "$(pgrep -P "${pid[launch]}" -f -- --trainer_id=1)"
+  wait_end $((2 * lease + 2)) launch
+  grep -Eq "^trainer: .*trainer 1\b" "$logs/trainer.0.log" || fail "trainer 0 does not name trainer 1"
+  expect_no_children
+done
+
+conclude
