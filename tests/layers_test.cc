@@ -5,7 +5,8 @@
 //
 // and within pserver
 //
-//   embedded > server > {protocol, tables}, network > {server, cluster}, {client, collective} > protocol
+//   embedded > server > {protocol, tables}, network > {server, cluster}, {client, collective} > protocol;
+//   {embedded, collective} > framework/collective
 //
 // and within transpiler
 //
@@ -86,7 +87,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/client", {"pserver/protocol", "framework/membership"});
     add("pserver/server", {"pserver/protocol", "pserver/tables", "framework/membership"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
-    add("pserver/embedded", {"pserver/server"});
+    add("pserver/embedded", {"pserver/server", "framework/collective"});
     add("pserver/collective", {"pserver/protocol", "framework/collective"});
     add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded"});
     // trainer calls servers through these two rooms and may not include the rooms below them.

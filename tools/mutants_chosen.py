@@ -393,8 +393,8 @@ CHOSEN = [
     Chosen(
         "collective-last-message-not-added",
         "framework/collective/reduce_run.cc",
-        "reducer_.Reduce(addends, samples_, part.count, result);",
-        "reducer_.Reduce(addends, samples_, m == 0 || m + 1 < messages_ ? part.count : 0, result);",
+        "reducer_.Reduce(addends, samples_, run.count, result + offset);",
+        "reducer_.Reduce(addends, samples_, m == 0 || m + 1 < messages_ ? run.count : 0, result + offset);",
         tests=("//tests/framework/collective:collective_test",),
     ),
     Chosen(
