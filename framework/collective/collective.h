@@ -66,7 +66,7 @@ class Collective {
     CondVar changed_;
     bool ended_ ABSL_GUARDED_BY(mu_) = false;
     absl::Status status_ ABSL_GUARDED_BY(mu_);
-    // Of the operation's thread until ended_, constant then.
+    // Written by the operation's thread before ended_ is set; constant then.
     uint64_t present_ = 0;  // bit s: segment s
     int64_t samples_ = 0;
   };
@@ -81,7 +81,7 @@ class Collective {
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
 
-  // What the reductions have in common. Equal on all ranks: name, dtype, shape, segments, reduction, lanes.
+  // Arguments that all reductions have. Equal on all ranks: name, dtype, shape, segments, reduction, lanes.
   struct Values {
     std::string name;
     DType dtype = v1::FLOAT32;
@@ -94,7 +94,7 @@ class Collective {
     // Addends of this rank, ascending; may be empty, and at most 64. Each has the memory of all elements of the shape,
     // and values in the segments that are present.
     std::vector<LaneAddend> addends;
-    // Of this rank's addends; counts for kAverage.
+    // Samples that this rank's addends stand for; they count for kAverage.
     int64_t samples = 0;
   };
   // Returns the addends of a rank that has one value in a group without lanes.

@@ -1,4 +1,4 @@
-// What every collective operation does first: the ranks tell each other which operation they are at, and refuse to go
+// Begin of every collective operation: the ranks tell each other which operation they are at, and refuse to go
 // on if it is not the same one. And how it waits.
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
