@@ -16,17 +16,6 @@ start_launch() {
     > "$work/launch.out" 2> "$work/launch.log" &
   pid[launch]=$!
 }
-expect_no_children() {
-  ! pgrep -f -- "--job=$job" > /dev/null || fail "left over: $(pgrep -af -- "--job=$job")"
-}
-wait_checkpoint() {
-  local since
-  since=$(now)
-  until compgen -G "$work/checkpoints/step-*" > /dev/null; do
-    after 30 "$since" && fail "no checkpoint" && return 1
-    sleep 0.05
-  done
-}
 # expect_done: the job ends well, with the examples and the digest of one process.
 expect_done() {
   wait_end 60 launch

@@ -102,6 +102,21 @@ deadlines {
 END
 }
 
+# expect_no_children: no process of the job is left
+expect_no_children() {
+  ! pgrep -f -- "--job=$job" > /dev/null || fail "left over: $(pgrep -af -- "--job=$job")"
+}
+
+# wait_checkpoint: returns when there is one
+wait_checkpoint() {
+  local since
+  since=$(now)
+  until compgen -G "$work/checkpoints/step-*" > /dev/null; do
+    after 30 "$since" && fail "no checkpoint" && return 1
+    sleep 0.05
+  done
+}
+
 # start <name> <command...>
 start() {
   local name=$1

@@ -18,17 +18,6 @@ start_launch() {
 last_line() { tail -n 1 "$work/launch.out"; }
 # child <flag>: pid of the process of the launch that was started with it
 child() { pgrep -P "${pid[launch]}" -f -- "$1"; }
-expect_no_children() {
-  ! pgrep -f -- "--job=$job" > /dev/null || fail "left over: $(pgrep -af -- "--job=$job")"
-}
-wait_checkpoint() {
-  local since
-  since=$(now)
-  until compgen -G "$work/checkpoints/step-*" > /dev/null; do
-    after 30 "$since" && fail "no checkpoint" && return 1
-    sleep 0.05
-  done
-}
 
 scene "one process"
 "$trainer" --job="$job" --role=local > "$work/local.log" 2>&1 || fail "local training fails"

@@ -14,17 +14,6 @@ start_launch() {
   pid[launch]=$!
 }
 last_line() { tail -n 1 "$work/launch.out"; }
-expect_no_children() {
-  ! pgrep -f -- "--job=$job" > /dev/null || fail "left over: $(pgrep -af -- "--job=$job")"
-}
-wait_checkpoint() {
-  local since
-  since=$(now)
-  until compgen -G "$work/checkpoints/step-*" > /dev/null; do
-    after 30 "$since" && fail "no checkpoint" && return 1
-    sleep 0.05
-  done
-}
 
 scene "one process"
 "$trainer" --job="$job" --role=local --set distribute.servers=0 --set 'cluster={pserver: "a:1" pserver: "b:1"}' \
