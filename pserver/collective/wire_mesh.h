@@ -60,7 +60,8 @@ class WireMesh : public Mesh {
     WireInbox* inbox = nullptr;
     // Name of a rank for messages: "trainer 1 (host:pid)". Not set: the transport's name of the server.
     std::function<std::string(int rank)> describe = {};
-    // Of one try; calls are repeated until the mesh ends. A transfer that is given up ends at most twice so much later.
+    // Limit of one try; calls are repeated until the mesh ends. A transfer that is given up ends at most twice so much
+    // later.
     absl::Duration call_timeout = absl::Seconds(5);
     size_t most_unread_bytes = size_t{1} << 30;  // of messages from one rank that nobody has asked for yet
   };
