@@ -45,7 +45,7 @@ bool IsLoopback(std::string_view address) {
 // Checks that a trainer says nothing that cannot be true beside what trainer 0 says.
 absl::Status CheckPeer(int trainer, const v1::CollectivePeer& peer, const v1::CollectivePeer& first) {
   if (peer.backend() != first.backend()) {
-    return absl::FailedPreconditionError(absl::StrCat("distribute.all_reduce.backend is ", first.backend(),
+    return absl::FailedPreconditionError(absl::StrCat("comm.backend is ", first.backend(),
                                                       " in trainer 0 and ", peer.backend(), " in trainer ", trainer,
                                                       "; give all trainers the same"));
   }
@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& 
                            .warning = absl::Seconds(o.deadlines.slow_warning_s()),
                            .job = [client = o.client] { return client->JobStatus(); }};
   // AUTO is the faster one (docs/collective.md, "Backends").
-  const bool wire = o.settings.backend() == v1::AllReduce::WIRE;
+  const bool wire = o.settings.backend() == v1::Comm::WIRE;
   const absl::Status connected = wire ? group->ConnectWire(o, waits) : group->ConnectGloo(o);
   if (!connected.ok()) {
     const absl::Status job = o.client->JobStatus();

@@ -26,7 +26,7 @@ class TrainerGroup {
     int trainers = 1;
     // Address of this machine at which the other trainers reach it. The system chooses the port.
     std::string host;
-    v1::AllReduce settings;
+    v1::Comm settings;
     v1::Deadlines deadlines;
   };
   // Returns when all trainers are connected. Every trainer calls it once, at the same time. Learning the addresses

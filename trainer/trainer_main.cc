@@ -292,7 +292,7 @@ absl::Status MakeReplica(Runtime* r) {
                                                    .trainer_id = r->cluster.trainer_id,
                                                    .trainers = r->programs.main.plan().trainers(),
                                                    .host = host,
-                                                   .settings = config.distribute().all_reduce(),
+                                                   .settings = config.comm(),
                                                    .deadlines = config.deadlines()}));
     collective = r->group->collective();
   }

@@ -36,6 +36,29 @@ absl::Status CheckMode(const Setting& at, const v1::Distribute& distribute) {
   return absl::OkStatus();
 }
 
+// Checks that nothing is set that is only about all-reduce of dense gradients.
+absl::Status CheckWithoutAllReduce(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  for (const auto& [field, set] : {std::pair("all_reduce", distribute.has_all_reduce()),
+                                   std::pair("update", distribute.has_update()),
+                                   std::pair("local_sgd", distribute.has_local_sgd())}) {
+    if (set) return at.Error(field, "says nothing with dense: SERVERS: it is about dense: ALL_REDUCE");
+  }
+  if (!job.config.has_comm()) return absl::OkStatus();
+  return job.positions.Error("comm", "says nothing with distribute.dense: SERVERS: it is about dense: ALL_REDUCE");
+}
+
+absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const auto missing = [&](const char* field) { return at.Error(field, "is not there yet"); };
+  if (distribute.update() == v1::Distribute::SHARDED) return missing("update");
+  if (distribute.has_local_sgd()) return missing("local_sgd");
+  if (distribute.all_reduce().compression() != v1::AllReduce::NONE) return missing("all_reduce.compression");
+  if (distribute.all_reduce().reduction() != v1::AllReduce::AVERAGE) return missing("all_reduce.reduction");
+  if (job.config.comm().backend() == v1::Comm::NCCL) return job.positions.Error("comm.backend", "NCCL is not there yet");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool AllReduces(const v1::Distribute& distribute) {
@@ -52,10 +75,8 @@ absl::Status CheckCorner(const Job& job) {
   const v1::Distribute& distribute = job.config.distribute();
   const Setting at(&distribute, "distribute", &job.positions);
   RETURN_IF_ERROR(CheckMode(at, distribute));
-  if (!AllReduces(distribute)) {
-    if (!distribute.has_all_reduce()) return absl::OkStatus();
-    return at.Error("all_reduce", "says nothing with dense: SERVERS: it is about dense: ALL_REDUCE");
-  }
+  if (!AllReduces(distribute)) return CheckWithoutAllReduce(job, at);
+  RETURN_IF_ERROR(CheckWhatIsThere(job, at));
   const std::string setting = distribute.has_dense() ? "dense" : "mode";
   const auto contradicts = [&](std::string_view what) {
     return at.Error(setting, absl::StrCat("all-reduce of dense gradients contradicts ", std::string(what)));

@@ -44,7 +44,7 @@ expect_done
 
 for backend in WIRE GLOO; do
   scene "bytes moved by $backend"
-  start_launch --servers=0 --set "distribute.all_reduce={backend: $backend}"
+  start_launch --servers=0 --set "comm.backend=$backend"
   expect_done
 done
 
@@ -75,7 +75,7 @@ for servers_and_backend in "1 WIRE" "0 WIRE" "0 GLOO"; do
   read -r servers backend <<< "$servers_and_backend"
   scene "a trainer is killed, $servers servers, backend $backend"
   start_launch --servers="$servers" --keep_going \
-    --set "distribute.all_reduce={backend: $backend}" --set train.epochs=10000
+    --set "comm.backend=$backend" --set train.epochs=10000
   wait_checkpoint
   kill -KILL "$(pgrep -P "${pid[launch]}" -f -- --trainer_id=1)"
   wait_end $((2 * lease + 2)) launch
