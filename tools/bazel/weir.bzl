@@ -2,7 +2,7 @@
 
 load("@cuda//:defs.bzl", "HAVE_CUDA", "NVCC")
 
-_COPTS = [
+COPTS = [
     "-std=c++20",
     "-O2",
     "-Wall",
@@ -22,21 +22,27 @@ _COPTS = [
 ]
 
 # A test's own source compiles in four fifths of the time so, and what it tests is a library, compiled with -O2.
-_TEST_COPTS = ["-O1"]
+TEST_COPTS = COPTS + ["-O1"]
 
-def weir_cc_library(name, copts = [], **kwargs):
+# Options to use a header of tools/bazel/precompiled.bzl. It lies beside its compiled form.
+def _uses(prelude):
+    return ["-include", "$(BINDIR)/tools/bazel/%s.h" % prelude]
+
+def weir_cc_library(name, copts = [], deps = [], **kwargs):
     native.cc_library(
         name = name,
-        copts = _COPTS + copts,
+        copts = COPTS + _uses("prelude") + copts,
+        deps = deps + ["//tools/bazel:prelude"],
         # Programs link our code statically; nobody needs a shared library of it.
         linkstatic = True,
         **kwargs
     )
 
+# Without a prelude: programs are few, and a flag of theirs may have the name of one of glog's.
 def weir_cc_binary(name, copts = [], **kwargs):
     native.cc_binary(
         name = name,
-        copts = _COPTS + copts,
+        copts = COPTS + copts,
         **kwargs
     )
 
@@ -47,9 +53,10 @@ def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = 
     native.cc_test(
         name = name,
         size = size,
-        copts = _COPTS + _TEST_COPTS + copts,
+        copts = TEST_COPTS + _uses("test_prelude") + copts,
         linkstatic = True,
-        deps = deps + (["@googletest//:gtest_main" if main else "@googletest//:gtest"] if gtest else []),
+        deps = deps + ["//tools/bazel:test_prelude"] +
+               (["@googletest//:gtest_main" if main else "@googletest//:gtest"] if gtest else []),
         **kwargs
     )
 
@@ -125,11 +132,11 @@ def _generated_library(name, srcs, proto_deps, grpc, deps, visibility, testonly)
         name = name,
         srcs = [name + "_sources"],
         hdrs = [name + "_headers"],
-        copts = ["-std=c++20", "-O2", "-w"],
+        copts = ["-std=c++20", "-O2", "-w"] + _uses("prelude"),
         linkstatic = True,
         visibility = visibility,
         testonly = testonly,
-        deps = deps,
+        deps = deps + ["//tools/bazel:prelude"],
     )
 
 def weir_proto_library(name, srcs, deps = [], visibility = None, testonly = None):

@@ -1,0 +1,60 @@
+"""Headers that the compiler reads once for all sources, instead of once for each."""
+
+load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+def _precompiled_impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    header = ctx.actions.declare_file(ctx.file.header.basename)
+
+    # clang wants it in another form; there the header is empty, and so a source that lacks an include does not compile.
+    if toolchain.compiler == "clang":
+        ctx.actions.write(header, "")
+        return [DefaultInfo(files = depset([header]))]
+    ctx.actions.symlink(output = header, target_file = ctx.file.header)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+
+    # gcc takes a precompiled header only where its own options are those of the source.
+    output = ctx.actions.declare_file(header.basename + ".gch")
+    variables = cc_common.create_compile_variables(
+        feature_configuration = features,
+        cc_toolchain = toolchain,
+        source_file = ctx.file.header.path,
+        output_file = output.path,
+        use_pic = True,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+    )
+    ctx.actions.run(
+        executable = cc_common.get_tool_for_action(feature_configuration = features, action_name = ACTION_NAMES.cpp_compile),
+        arguments = cc_common.get_memory_inefficient_command_line(
+            feature_configuration = features,
+            action_name = ACTION_NAMES.cpp_compile,
+            variables = variables,
+        ) + ["-I."],
+        env = cc_common.get_environment_variables(
+            feature_configuration = features,
+            action_name = ACTION_NAMES.cpp_compile,
+            variables = variables,
+        ),
+        inputs = depset([ctx.file.header] + ctx.files.includes, transitive = [toolchain.all_files]),
+        outputs = [output],
+        mnemonic = "PrecompileHeader",
+    )
+    return [DefaultInfo(files = depset([header, output]))]
+
+precompiled = rule(
+    implementation = _precompiled_impl,
+    attrs = {
+        "header": attr.label(allow_single_file = [".h"], mandatory = True),
+        "includes": attr.label_list(allow_files = [".h"], doc = "Headers of the tree that it includes."),
+        "copts": attr.string_list(doc = "The options of the sources that use it."),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
