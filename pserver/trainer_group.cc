@@ -45,8 +45,8 @@ bool IsLoopback(std::string_view address) {
 // Checks that a trainer says nothing that cannot be true beside what trainer 0 says.
 absl::Status CheckPeer(int trainer, const v1::CollectivePeer& peer, const v1::CollectivePeer& first) {
   if (peer.backend() != first.backend()) {
-    return absl::FailedPreconditionError(absl::StrCat("comm.backend is ", first.backend(),
-                                                      " in trainer 0 and ", peer.backend(), " in trainer ", trainer,
+    return absl::FailedPreconditionError(absl::StrCat("comm.backend is ", first.backend(), " in trainer 0 and ",
+                                                      peer.backend(), " in trainer ", trainer,
                                                       "; give all trainers the same"));
   }
   if (IsLoopback(peer.endpoint()) == IsLoopback(first.endpoint())) return absl::OkStatus();

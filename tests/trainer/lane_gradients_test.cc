@@ -44,7 +44,7 @@ TEST(LaneGradientsTest, RowsAreAddedByIdInOrderOfTheIds) {
 
 TEST(LaneGradientsTest, AnAbsentGradientAddsNothing) {
   LaneGradients gradients;
-  gradients.Add(0, Tensor(), 1);
+  gradients.Add(0, Variable(), 1);
   gradients.Add(0, SelectedRows(), 1);
   EXPECT_FALSE(gradients.has_dense());
   EXPECT_FALSE(gradients.has_rows());

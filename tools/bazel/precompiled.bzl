@@ -27,10 +27,14 @@ def _precompiled_impl(ctx):
         source_file = ctx.file.header.path,
         output_file = output.path,
         use_pic = True,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts +
+                             ["-x", "c++-header"],
     )
     ctx.actions.run(
-        executable = cc_common.get_tool_for_action(feature_configuration = features, action_name = ACTION_NAMES.cpp_compile),
+        executable = cc_common.get_tool_for_action(
+            feature_configuration = features,
+            action_name = ACTION_NAMES.cpp_compile,
+        ),
         arguments = cc_common.get_memory_inefficient_command_line(
             feature_configuration = features,
             action_name = ACTION_NAMES.cpp_compile,

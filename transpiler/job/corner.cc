@@ -39,9 +39,9 @@ absl::Status CheckMode(const Setting& at, const v1::Distribute& distribute) {
 // Checks that nothing is set that is only about all-reduce of dense gradients.
 absl::Status CheckWithoutAllReduce(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
-  for (const auto& [field, set] : {std::pair("all_reduce", distribute.has_all_reduce()),
-                                   std::pair("update", distribute.has_update()),
-                                   std::pair("local_sgd", distribute.has_local_sgd())}) {
+  for (const auto& [field, set] :
+       {std::pair("all_reduce", distribute.has_all_reduce()), std::pair("update", distribute.has_update()),
+        std::pair("local_sgd", distribute.has_local_sgd())}) {
     if (set) return at.Error(field, "says nothing with dense: SERVERS: it is about dense: ALL_REDUCE");
   }
   if (!job.config.has_comm()) return absl::OkStatus();
@@ -55,7 +55,8 @@ absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
   if (distribute.has_local_sgd()) return missing("local_sgd");
   if (distribute.all_reduce().compression() != v1::AllReduce::NONE) return missing("all_reduce.compression");
   if (distribute.all_reduce().reduction() != v1::AllReduce::AVERAGE) return missing("all_reduce.reduction");
-  if (job.config.comm().backend() == v1::Comm::NCCL) return job.positions.Error("comm.backend", "NCCL is not there yet");
+  if (job.config.comm().backend() == v1::Comm::NCCL)
+    return job.positions.Error("comm.backend", "NCCL is not there yet");
   return absl::OkStatus();
 }
 
