@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +12,7 @@
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
 #include "pserver/collective/gloo_mesh.h"
+#include "pserver/collective/peers.h"
 #include "pserver/network/grpc_transport.h"
 
 namespace weir {
@@ -37,36 +37,9 @@ std::string PortZero(const std::string& host) {
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:0") : absl::StrCat(host, ":0");
 }
 
-bool IsLoopback(std::string_view address) {
-  return address.starts_with("127.") || address.starts_with("localhost") || address.starts_with("[::1]") ||
-         address == "::1";
-}
-
-// Checks that a trainer says nothing that cannot be true beside what trainer 0 says.
-absl::Status CheckPeer(int trainer, const v1::CollectivePeer& peer, const v1::CollectivePeer& first) {
-  if (peer.backend() != first.backend()) {
-    return absl::FailedPreconditionError(absl::StrCat("comm.backend is ", first.backend(), " in trainer 0 and ",
-                                                      peer.backend(), " in trainer ", trainer,
-                                                      "; give all trainers the same"));
-  }
-  if (IsLoopback(peer.endpoint()) == IsLoopback(first.endpoint())) return absl::OkStatus();
-  const bool other = IsLoopback(peer.endpoint());
-  return absl::FailedPreconditionError(
-      absl::StrCat("trainer ", other ? trainer : 0, " is at ", (other ? peer : first).endpoint(),
-                   ", an address of its own machine alone, and trainer ", other ? 0 : trainer, " at ",
-                   (other ? first : peer).endpoint(),
-                   "; name servers, or trainers that listen, by addresses that all machines reach"));
-}
-
 absl::StatusOr<std::vector<v1::CollectivePeer>> ExchangePeers(Client* client, const v1::CollectivePeer& own) {
   ASSIGN_OR_RETURN(const std::vector<std::string> all, client->Exchange(kPeers, own.SerializeAsString()));
-  std::vector<v1::CollectivePeer> peers(all.size());
-  for (size_t t = 0; t < all.size(); ++t) {
-    if (!peers[t].ParseFromString(all[t]))
-      return absl::InternalError(absl::StrCat("what trainer ", t, " says of its address cannot be read"));
-    RETURN_IF_ERROR(CheckPeer(static_cast<int>(t), peers[t], peers[0]));
-  }
-  return peers;
+  return ReadPeers(all);
 }
 
 }  // namespace
