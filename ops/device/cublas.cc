@@ -7,12 +7,11 @@
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "framework/base/status_macros.h"
+#include "ops/device/cublas_library.h"
 #include "ops/device/cublas_types.h"
 #include "ops/device/product_spec.h"
 
@@ -60,24 +59,6 @@ bool Load(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-absl::StatusOr<void*> OpenLibrary() {
-  const char* const given = std::getenv("WEIR_CUBLAS_DIR");
-  std::vector<std::string> names;
-  for (const char* name : {"libcublas.so.13", "libcublas.so.12"}) {
-    if (given != nullptr) names.push_back(absl::StrCat(given, "/", name));
-    names.push_back(name);
-  }
-  std::string tried;
-  for (const std::string& name : names) {
-    if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) return library;
-    const char* const why = dlerror();
-    absl::StrAppend(&tried, "; ", why == nullptr ? name : why);
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cuBLAS is not there: it comes with a CUDA toolkit or a PyTorch for CUDA; WEIR_CUBLAS_DIR names its folder",
-      tried));
-}
-
 }  // namespace
 
 Cublas::Cublas(DeviceMemory* memory, std::unique_ptr<Library> library)
@@ -89,7 +70,7 @@ Cublas::~Cublas() {
 
 absl::Status Cublas::Open() {
   Library& l = *library_;
-  ASSIGN_OR_RETURN(l.handle, OpenLibrary());
+  ASSIGN_OR_RETURN(l.handle, OpenCublasLibrary());
   if (!Load(l.handle, "cublasCreate_v2", &l.create) || !Load(l.handle, "cublasDestroy_v2", &l.destroy) ||
       !Load(l.handle, "cublasSetStream_v2", &l.set_stream) ||
       !Load(l.handle, "cublasSetWorkspace_v2", &l.set_workspace) ||
