@@ -12,6 +12,7 @@
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
 #include "pserver/collective/gloo_mesh.h"
+#include "pserver/collective/nccl_mesh.h"
 #include "pserver/collective/peers.h"
 #include "pserver/network/grpc_transport.h"
 
@@ -42,6 +43,13 @@ absl::StatusOr<std::vector<v1::CollectivePeer>> ExchangePeers(Client* client, co
   return ReadPeers(all);
 }
 
+// Gives what each trainer says under a key to all, for the forming of a mesh.
+auto ExchangeOf(Client* client) {
+  return [client](const std::string& key, const std::string& mine) {
+    return client->Exchange(absl::StrCat(kPeers, ".", key), mine);
+  };
+}
+
 }  // namespace
 
 TrainerGroup::~TrainerGroup() {
@@ -49,6 +57,7 @@ TrainerGroup::~TrainerGroup() {
   collective_ = nullptr;
   if (server_ != nullptr) server_->Shutdown(kGrace);
   mesh_ = nullptr;
+  control_ = nullptr;
 }
 
 absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {
@@ -80,25 +89,47 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
   return absl::OkStatus();
 }
 
-absl::Status TrainerGroup::ConnectGloo(const Options& o) {
+absl::StatusOr<std::unique_ptr<Mesh>> TrainerGroup::ConnectGloo(const Options& o, const std::string& backend) {
   v1::CollectivePeer own;
-  own.set_backend("GLOO");
+  own.set_backend(backend);
   own.set_endpoint(o.host);
   own.set_group(RandomNumber());
   ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
   const auto describe = [hosts = peers](int rank) {
     return absl::StrCat("trainer ", rank, " at ", hosts[static_cast<size_t>(rank)].endpoint());
   };
-  ASSIGN_OR_RETURN(mesh_, ConnectGlooMesh({.group = peers[0].group(),
-                                           .rank = o.trainer_id,
-                                           .size = o.trainers,
-                                           .host = o.host,
-                                           .exchange =
-                                               [client = o.client](std::string key, std::string mine) {
-                                                 return client->Exchange(absl::StrCat(kPeers, ".", key), mine);
-                                               },
-                                           .describe = describe,
-                                           .connect_deadline = ConnectDeadline(o.deadlines)}));
+  return ConnectGlooMesh({.group = peers[0].group(),
+                          .rank = o.trainer_id,
+                          .size = o.trainers,
+                          .host = o.host,
+                          .exchange = ExchangeOf(o.client),
+                          .describe = describe,
+                          .connect_deadline = ConnectDeadline(o.deadlines)});
+}
+
+absl::Status TrainerGroup::ConnectNccl(const Options& o) {
+  CHECK(o.nccl != nullptr && o.device != nullptr);
+  ASSIGN_OR_RETURN(control_, ConnectGloo(o, "NCCL"));
+  ASSIGN_OR_RETURN(mesh_, ConnectNcclMesh({.control = control_.get(),
+                                           .library = o.nccl,
+                                           .device = o.device,
+                                           .device_identity = o.device_identity,
+                                           .exchange = ExchangeOf(o.client),
+                                           .connect_deadline = absl::Seconds(o.deadlines.connect_deadline_s())}));
+  return absl::OkStatus();
+}
+
+absl::Status TrainerGroup::Connect(const Options& o, const CollectiveWaits& waits) {
+  switch (o.settings.backend()) {
+    case v1::Comm::WIRE:
+      return ConnectWire(o, waits);
+    case v1::Comm::NCCL:
+      return ConnectNccl(o);
+    default:
+      break;
+  }
+  // AUTO is the faster one of those that have been measured (docs/collective.md, "Backends").
+  ASSIGN_OR_RETURN(mesh_, ConnectGloo(o, "GLOO"));
   return absl::OkStatus();
 }
 
@@ -108,9 +139,7 @@ absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& 
   CollectiveWaits waits = {.deadline = absl::Seconds(o.deadlines.connect_deadline_s()),
                            .warning = absl::Seconds(o.deadlines.slow_warning_s()),
                            .job = [client = o.client] { return client->JobStatus(); }};
-  // AUTO is the faster one (docs/collective.md, "Backends").
-  const bool wire = o.settings.backend() == v1::Comm::WIRE;
-  const absl::Status connected = wire ? group->ConnectWire(o, waits) : group->ConnectGloo(o);
+  const absl::Status connected = group->Connect(o, waits);
   if (!connected.ok()) {
     const absl::Status job = o.client->JobStatus();
     return job.ok() ? connected : job;

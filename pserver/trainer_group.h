@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/collective/collective.h"
+#include "framework/tensor/device.h"
 #include "proto/job.pb.h"
 #include "pserver/client/client.h"
+#include "pserver/collective/nccl_library.h"
 #include "pserver/collective/wire_mesh.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/protocol/transport.h"
@@ -28,6 +30,10 @@ class TrainerGroup {
     std::string host;
     v1::Comm settings;
     v1::Deadlines deadlines;
+    // With backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
+    const NcclLibrary* nccl = nullptr;
+    DeviceRuntime* device = nullptr;
+    std::string device_identity;  // CudaDeviceIdentity
   };
   // Returns when all trainers are connected. Every trainer calls it once, at the same time. Learning the addresses
   // takes as long as Client::Exchange may; then the error names a trainer that is not connected within
@@ -42,13 +48,17 @@ class TrainerGroup {
 
  private:
   TrainerGroup() = default;
+  absl::Status Connect(const Options& options, const CollectiveWaits& waits);
   absl::Status ConnectWire(const Options& options, const CollectiveWaits& waits);
-  absl::Status ConnectGloo(const Options& options);
+  // `backend`: of the group that it is for, GLOO or NCCL.
+  absl::StatusOr<std::unique_ptr<Mesh>> ConnectGloo(const Options& options, const std::string& backend);
+  absl::Status ConnectNccl(const Options& options);
 
   // Destroyed in reverse order.
   WireInbox inbox_;
-  std::unique_ptr<GrpcServer> server_;  // null: backend GLOO
+  std::unique_ptr<GrpcServer> server_;  // with backend WIRE
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Mesh> control_;  // with backend NCCL
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Collective> collective_;
 };

@@ -28,6 +28,7 @@
 #include "framework/graph/training_mode.h"
 #include "framework/profile/profile_run.h"
 #include "framework/tensor/cuda_device.h"
+#include "framework/tensor/cuda_machine.h"
 #include "framework/tensor/device_memory.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
@@ -36,12 +37,15 @@
 #include "pserver/cluster/cluster.h"
 #include "pserver/cluster/cluster_flags.h"
 #include "pserver/cluster/job_program.h"
+#include "pserver/collective/backends.h"
+#include "pserver/collective/nccl_library.h"
 #include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/in_process.h"
 #include "pserver/embedded/own_server.h"
 #include "pserver/fault_point.h"
 #include "pserver/job_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/network/interfaces.h"
 #include "pserver/network/local_address.h"
 #include "pserver/trainer_group.h"
 #include "trainer/predict.h"
@@ -80,6 +84,14 @@ constexpr char kUsage[] =
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
 
+// Moves gradients between devices, with comm.backend: NCCL.
+struct Nccl {
+  const NcclLibrary* library = nullptr;
+  // The device of this trainer again, with queues of their own.
+  std::unique_ptr<DeviceRuntime> device;
+  std::string device_identity;
+};
+
 // State of one run. Members are destroyed in reverse order, as they depend on those above them.
 struct Runtime {
   Job job;
@@ -87,6 +99,9 @@ struct Runtime {
   // Set with train.device: CUDA.
   std::unique_ptr<DeviceRuntime> device;
   std::unique_ptr<DeviceMemory> device_memory;
+  Nccl nccl;
+  // Address of the network interface that the job names; "" if it names none.
+  std::string interface_address;
   Programs programs;
   std::string plan_text;
   std::unique_ptr<ThreadPool> pool;
@@ -188,8 +203,39 @@ absl::Status OpenDevice(Runtime* r) {
   return absl::OkStatus();
 }
 
+// Loads NCCL if the job wants it, so that a machine without it says so before anything else starts.
+absl::Status OpenNccl(Runtime* r) {
+  if (r->job.config.comm().backend() != v1::Comm::NCCL || IsEmbedded(r->cluster)) return absl::OkStatus();
+  const auto refused = [&](const absl::Status& status) {
+    const std::string usable = UsableBackends(CollectiveBackends(status, absl::OkStatus()));
+    return r->job.positions.Error(
+        "comm.backend", absl::StrCat("comm.backend: NCCL: ", status.message(), "; this machine can use ", usable));
+  };
+  const absl::StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
+  if (!library.ok()) return refused(library.status());
+  r->nccl.library = *library;
+  const int id = r->device->info().id;
+  ASSIGN_OR_RETURN(r->nccl.device, OpenCudaDevice(id));
+  ASSIGN_OR_RETURN(r->nccl.device_identity, CudaDeviceIdentity(id));
+  LOG(INFO) << "gradients go by NCCL " << (*library)->VersionText() << " (" << (*library)->path() << ")";
+  return absl::OkStatus();
+}
+
+absl::Status ChooseInterface(Runtime* r) {
+  const v1::Comm& comm = r->job.config.comm();
+  if (!comm.has_interface() || IsEmbedded(r->cluster)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<NetworkInterface> interfaces, NetworkInterfaces());
+  absl::StatusOr<std::string> address = AddressOfInterface(interfaces, comm.interface());
+  if (!address.ok()) {
+    return r->job.positions.Error("comm.interface", absl::StrCat("comm.interface: ", address.status().message()));
+  }
+  r->interface_address = *std::move(address);
+  return absl::OkStatus();
+}
+
 // Returns the address of this machine at which the other trainers reach it.
-absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster) {
+absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster, const std::string& interface_address) {
+  if (!interface_address.empty()) return interface_address;
   if (!cluster.servers_in_trainers) return LocalAddressTowards(cluster.pservers[0]);
   ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(cluster.endpoint));
   // A trainer that listens on all interfaces takes the one that leads to another trainer.
@@ -251,6 +297,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
   if (train.device() == v1::Train::CUDA) RETURN_IF_ERROR(OpenDevice(r));
+  RETURN_IF_ERROR(OpenNccl(r));
+  RETURN_IF_ERROR(ChooseInterface(r));
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));
   r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
@@ -287,13 +335,17 @@ absl::Status MakeReplica(Runtime* r) {
     r->collective = std::make_unique<Collective>(r->alone->mesh(0), Collective::Options{});
     collective = r->collective.get();
   } else {
-    ASSIGN_OR_RETURN(const std::string host, HostOf(r->cluster));
+    ASSIGN_OR_RETURN(const std::string host, HostOf(r->cluster, r->interface_address));
+    LOG(INFO) << "other trainers reach this one at " << host;
     ASSIGN_OR_RETURN(r->group, TrainerGroup::Form({.client = r->client.get(),
                                                    .trainer_id = r->cluster.trainer_id,
                                                    .trainers = r->programs.main.plan().trainers(),
                                                    .host = host,
                                                    .settings = config.comm(),
-                                                   .deadlines = config.deadlines()}));
+                                                   .deadlines = config.deadlines(),
+                                                   .nccl = r->nccl.library,
+                                                   .device = r->nccl.device.get(),
+                                                   .device_identity = r->nccl.device_identity}));
     collective = r->group->collective();
   }
   ASSIGN_OR_RETURN(r->replica, DenseReplica::Create({.main = &r->programs.main,

@@ -215,6 +215,7 @@ TEST_F(AllReduceTest, SettingsThatContradictAreRefusedByName) {
                          {{"distribute.wire={push: WIRE_BFLOAT16}", "distribute.reproducible=false"}, "wire.push"},
                          {{"distribute.all_reduce={bucket_bytes: 100}"}, "must be at least 4096, got 100"},
                          {{"distribute.assign={parameter: \"out.w\" server: 0}"}, "distribute.assign"},
+                         {{"comm.backend=NCCL"}, "NCCL moves gradients between CUDA devices"},
                          {{"checkpoint={dir: \"c\" per_host: true}"},
                           "contradicts all-reduce of dense gradients, whose checkpoints"}}) {
     std::vector<std::string> overrides = {kAllReduce};

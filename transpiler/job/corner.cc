@@ -55,8 +55,6 @@ absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
   if (distribute.has_local_sgd()) return missing("local_sgd");
   if (distribute.all_reduce().compression() != v1::AllReduce::NONE) return missing("all_reduce.compression");
   if (distribute.all_reduce().reduction() != v1::AllReduce::AVERAGE) return missing("all_reduce.reduction");
-  if (job.config.comm().backend() == v1::Comm::NCCL)
-    return job.positions.Error("comm.backend", "NCCL is not there yet");
   return absl::OkStatus();
 }
 
@@ -105,6 +103,11 @@ absl::Status CheckCorner(const Job& job) {
     return job.positions.Error("checkpoint.per_host",
                                "contradicts all-reduce of dense gradients, whose checkpoints have one directory that "
                                "all processes see: leave it out, or set distribute.dense: SERVERS");
+  }
+  if (job.config.comm().backend() == v1::Comm::NCCL && job.config.train().device() != v1::Train::CUDA) {
+    return job.positions.Error("comm.backend",
+                               "comm.backend: NCCL moves gradients between CUDA devices, one for each trainer, and "
+                               "train.device is CPU: set train.device: CUDA, or comm.backend: GLOO or WIRE");
   }
   for (const auto& [field, bytes] :
        {std::pair("all_reduce.bucket_bytes", distribute.all_reduce().bucket_bytes()),

@@ -48,6 +48,18 @@ for backend in WIRE GLOO; do
   expect_done
 done
 
+scene "the address of a named interface"
+start_launch --servers=1 --set comm.interface=lo
+expect_done
+grep -q "other trainers reach this one at 127.0.0.1" "$logs/trainer.1.log" || fail "trainer 1 does not say where it is"
+refuse 2 "comm.interface: this machine has no network interface 'nowhere0'; there are .*lo \\(127.0.0.1" \
+  "$trainer" --job="$job" --trainer_id=0 --pservers=127.0.0.1:6171 --trainers=1 \
+  --set distribute.servers=1 --set distribute.dense=ALL_REDUCE --set comm.interface=nowhere0
+
+scene "a backend that needs a device"
+refuse 2 "comm.backend: NCCL moves gradients between CUDA devices.*train.device is CPU" \
+  "$trainer" --job="$job" --role=local --set distribute.dense=ALL_REDUCE --set comm.backend=NCCL
+
 scene "a resume with servers for everything"
 "$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=8 -- --resume \
   > "$work/launch.out" 2> "$work/launch.log" || fail "no resume: $(tail -n 3 "$work/launch.log")"
