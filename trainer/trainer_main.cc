@@ -204,20 +204,25 @@ absl::Status OpenDevice(Runtime* r) {
 }
 
 // Loads NCCL if the job wants it, so that a machine without it says so before anything else starts.
-absl::Status OpenNccl(Runtime* r) {
+absl::Status LoadNccl(Runtime* r) {
   if (r->job.config.comm().backend() != v1::Comm::NCCL || IsEmbedded(r->cluster)) return absl::OkStatus();
-  const auto refused = [&](const absl::Status& status) {
-    const std::string usable = UsableBackends(CollectiveBackends(status, absl::OkStatus()));
-    return r->job.positions.Error(
-        "comm.backend", absl::StrCat("comm.backend: NCCL: ", status.message(), "; this machine can use ", usable));
-  };
   const absl::StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
-  if (!library.ok()) return refused(library.status());
+  if (!library.ok()) {
+    const std::string usable = UsableBackends(CollectiveBackends(library.status(), absl::OkStatus()));
+    return r->job.positions.Error("comm.backend", absl::StrCat("comm.backend: NCCL: ", library.status().message(),
+                                                               "; this machine can use ", usable));
+  }
   r->nccl.library = *library;
+  LOG(INFO) << "gradients go by NCCL " << (*library)->VersionText() << " (" << (*library)->path() << ")";
+  return absl::OkStatus();
+}
+
+// Opens the trainer's device for NCCL, if that was loaded.
+absl::Status OpenDeviceForNccl(Runtime* r) {
+  if (r->nccl.library == nullptr) return absl::OkStatus();
   const int id = r->device->info().id;
   ASSIGN_OR_RETURN(r->nccl.device, OpenCudaDevice(id));
   ASSIGN_OR_RETURN(r->nccl.device_identity, CudaDeviceIdentity(id));
-  LOG(INFO) << "gradients go by NCCL " << (*library)->VersionText() << " (" << (*library)->path() << ")";
   return absl::OkStatus();
 }
 
@@ -296,8 +301,9 @@ absl::Status ReachServers(int threads, Runtime* r) {
 absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
+  RETURN_IF_ERROR(LoadNccl(r));
   if (train.device() == v1::Train::CUDA) RETURN_IF_ERROR(OpenDevice(r));
-  RETURN_IF_ERROR(OpenNccl(r));
+  RETURN_IF_ERROR(OpenDeviceForNccl(r));
   RETURN_IF_ERROR(ChooseInterface(r));
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));

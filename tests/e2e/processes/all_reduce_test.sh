@@ -59,6 +59,11 @@ refuse 2 "comm.interface: this machine has no network interface 'nowhere0'; ther
 scene "a backend that needs a device"
 refuse 2 "comm.backend: NCCL moves gradients between CUDA devices.*train.device is CPU" \
   "$trainer" --job="$job" --role=local --set distribute.dense=ALL_REDUCE --set comm.backend=NCCL
+# Before the device is opened: also where there is none.
+refuse 2 'comm.backend: NCCL: NCCL is not there: /nowhere/libnccl.so.2: .*; this machine can use WIRE, GLOO$' \
+  env WEIR_NCCL_LIBRARY=/nowhere/libnccl.so.2 "$trainer" --job="$job" --trainer_id=0 --pservers=127.0.0.1:6171 \
+  --trainers=1 --set distribute.servers=1 --set distribute.dense=ALL_REDUCE --set train.device=CUDA \
+  --set comm.backend=NCCL
 
 scene "a resume with servers for everything"
 "$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=8 -- --resume \
