@@ -238,42 +238,64 @@ std::string AddressText(const sockaddr* address) {
   return ::inet_ntop(address->sa_family, bytes, text, sizeof(text)) == nullptr ? "" : text;
 }
 
-// Looks a name up. The resolver has deadlines of its own, which a machine's settings make minutes long.
+// A name that is looked up by a thread. The resolver has deadlines of its own, which a machine's settings make minutes
+// long, and cannot be stopped.
 struct Lookup {
+  ~Lookup() {
+    if (result != nullptr) ::freeaddrinfo(result);
+  }
   std::string host, port;
-  addrinfo hints{};
-  gaicb request{};
+  Mutex mu;
+  CondVar changed;
+  bool ended = false;  // guarded by mu; the result is constant then
+  int error = 0;
+  addrinfo* result = nullptr;
 };
 
+// Returns what getaddrinfo says, or EAI_AGAIN at the deadline.
+int LookUp(const std::shared_ptr<Lookup>& lookup, absl::Duration deadline) {
+  std::thread thread = StartThread("weir-resolve", [lookup] {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* result = nullptr;
+    const int error = ::getaddrinfo(lookup->host.c_str(), lookup->port.c_str(), &hints, &result);
+    MutexLock lock(&lookup->mu);
+    lookup->error = error;
+    if (error == 0) lookup->result = result;
+    lookup->ended = true;
+    lookup->changed.SignalAll();
+  });
+  const absl::Time end = Clock::Real()->Now() + deadline;
+  bool ended = false;
+  {
+    MutexLock lock(&lookup->mu);
+    while (!lookup->ended && Clock::Real()->Now() < end) {
+      lookup->changed.WaitWithTimeout(&lookup->mu, end - Clock::Real()->Now());
+    }
+    ended = lookup->ended;
+  }
+  if (ended) {
+    thread.join();
+    return lookup->error;
+  }
+  // It has what it needs, and ends with the resolver's own deadlines, or with the process.
+  thread.detach();
+  return EAI_AGAIN;
+}
+
 absl::StatusOr<std::vector<Address>> Resolve(const Endpoint& endpoint, absl::Duration deadline) {
-  auto lookup = std::make_unique<Lookup>();
+  const auto lookup = std::make_shared<Lookup>();
   lookup->host = endpoint.host;
   if (lookup->host.front() == '[') lookup->host = lookup->host.substr(1, lookup->host.size() - 2);
   lookup->port = absl::StrCat(endpoint.port);
-  lookup->hints.ai_socktype = SOCK_STREAM;
-  lookup->request.ar_name = lookup->host.c_str();
-  lookup->request.ar_service = lookup->port.c_str();
-  lookup->request.ar_request = &lookup->hints;
-  gaicb* list[] = {&lookup->request};
-  if (const int error = ::getaddrinfo_a(GAI_NOWAIT, list, 1, nullptr); error != 0) {
-    return absl::UnavailableError(::gai_strerror(error));
-  }
-  const absl::Time end = Clock::Real()->Now() + deadline;
-  int error = EAI_INPROGRESS;
-  while ((error = ::gai_error(list[0])) == EAI_INPROGRESS) {
-    const absl::Duration left = end - Clock::Real()->Now();
-    if (left <= absl::ZeroDuration()) {
-      // One that cannot be cancelled goes on, in memory that must stay.
-      if (::gai_cancel(list[0]) != EAI_CANCELED) (void)lookup.release();
-      return absl::UnavailableError(
-          absl::StrCat("the name server has not answered within ", absl::FormatDuration(deadline)));
-    }
-    const timespec wait = absl::ToTimespec(left);
-    (void)::gai_suspend(list, 1, &wait);
+  const int error = LookUp(lookup, deadline);
+  if (error == EAI_AGAIN) {
+    return absl::UnavailableError(
+        absl::StrCat("the name server gives no answer now, or none within ", absl::FormatDuration(deadline)));
   }
   if (error != 0) return absl::UnavailableError(::gai_strerror(error));
   std::vector<Address> addresses;
-  for (const addrinfo* each = lookup->request.ar_result; each != nullptr; each = each->ai_next) {
+  for (const addrinfo* each = lookup->result; each != nullptr; each = each->ai_next) {
     if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
     Address address;
     std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
@@ -281,7 +303,6 @@ absl::StatusOr<std::vector<Address>> Resolve(const Endpoint& endpoint, absl::Dur
     address.text = AddressText(each->ai_addr);
     addresses.push_back(std::move(address));
   }
-  ::freeaddrinfo(lookup->request.ar_result);
   if (addresses.empty()) return absl::UnavailableError("the name has no address");
   return addresses;
 }
