@@ -98,7 +98,10 @@ void Collective::End(Pending* pending, const absl::Status& status) {
   pending->changed_.SignalAll();
 }
 
-Collective::Collective(Mesh* mesh, Options options) : mesh_(*mesh), options_(std::move(options)) {
+Collective::Collective(Mesh* mesh, Options options)
+    : mesh_(*mesh),
+      options_(std::move(options)),
+      counters_(options_.counted_as.empty() ? std::nullopt : std::optional<CollectiveCounters>(options_.counted_as)) {
   CHECK_GE(options_.streams, 1);
   CHECK(options_.message_bytes >= 1 && options_.message_bytes <= kMostMessageBytes) << options_.message_bytes;
   const auto streams = static_cast<size_t>(options_.streams);
@@ -144,8 +147,9 @@ void Collective::RunStream(size_t stream) {
       status = failure_;
     }
     if (status.ok()) {
-      Operation operation(&mesh_, &options_.waits, &memory, std::move(queued.header),
-                          [this](const absl::Status& failed) { Abort(failed); });
+      Operation operation(
+          &mesh_, &options_.waits, &memory, std::move(queued.header),
+          [this](const absl::Status& failed) { Abort(failed); }, counters_.has_value() ? &*counters_ : nullptr);
       status = queued.body(&operation, queued.pending.get());
       if (!status.ok()) {
         // The first failure is the reason: this one may be its consequence.

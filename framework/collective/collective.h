@@ -30,9 +30,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "framework/base/mutex.h"
+#include "framework/collective/collective_counters.h"
 #include "framework/collective/mesh.h"
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
+#include "framework/collective/sizes.h"
 #include "framework/tensor/dtype.h"
 
 namespace weir {
@@ -45,7 +47,9 @@ class Collective {
     int streams = 2;
     // Most bytes of a message, up to kMostMessageBytes; the same on all ranks. While one is reduced, the next ones are
     // under way.
-    int64_t message_bytes = int64_t{1} << 20;
+    int64_t message_bytes = kOperationMessageBytes;
+    // Name of this rank among the counters of the process (CollectiveCounters); "": messages are not counted.
+    std::string counted_as = {};
   };
   static constexpr int64_t kMostMessageBytes = int64_t{32} << 20;
 
@@ -140,6 +144,7 @@ class Collective {
 
   Mesh& mesh_;
   const Options options_;
+  const std::optional<CollectiveCounters> counters_;
 
   Mutex mu_;
   CondVar changed_;

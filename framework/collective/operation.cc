@@ -89,12 +89,13 @@ void MessageMemory::Give(Block block) {
 }
 
 Operation::Operation(Mesh* mesh, const CollectiveWaits* waits, MessageMemory* memory, v1::CollectiveHeader header,
-                     std::function<void(const absl::Status&)> failed)
+                     std::function<void(const absl::Status&)> failed, const CollectiveCounters* counters)
     : mesh_(*mesh),
       waits_(*waits),
       memory_(*memory),
       header_(std::move(header)),
       failed_(std::move(failed)),
+      counters_(counters),
       moved_(Clock::Real()->Now()),
       warned_(moved_) {}
 
@@ -111,11 +112,13 @@ uint64_t Operation::Tag(int phase, int64_t number) const {
 
 Operation::Message Operation::Send(int peer, int phase, int64_t number, const void* data, size_t bytes) {
   if (bytes == 0) return {peer, nullptr};
+  if (counters_ != nullptr) counters_->Sent(bytes);
   return {peer, mesh_.Send(peer, Tag(phase, number), data, bytes)};
 }
 
 Operation::Message Operation::Receive(int peer, int phase, int64_t number, void* data, size_t bytes) {
   if (bytes == 0) return {peer, nullptr};
+  if (counters_ != nullptr) counters_->Received(bytes);
   return {peer, mesh_.Receive(peer, Tag(phase, number), data, bytes)};
 }
 

@@ -13,7 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "framework/collective/collective_counters.h"
 #include "framework/collective/mesh.h"
+#include "framework/collective/sizes.h"
 #include "proto/collective.pb.h"
 
 namespace weir {
@@ -63,9 +65,9 @@ class Operation {
  public:
   // `mesh`, `waits` and `memory` are borrowed. `header`: of this rank; `count` is filled in for each peer. `failed` is
   // called with each error before anything else happens: messages of this operation can end only when the other ranks
-  // know of it.
+  // know of it. `counters`: borrowed; null: messages are not counted.
   Operation(Mesh* mesh, const CollectiveWaits* waits, MessageMemory* memory, v1::CollectiveHeader header,
-            std::function<void(const absl::Status&)> failed);
+            std::function<void(const absl::Status&)> failed, const CollectiveCounters* counters = nullptr);
 
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
@@ -97,9 +99,7 @@ class Operation {
   absl::Status WaitAll(std::vector<Message>* messages);
 
  private:
-  // Headers have one size, so that a rank can receive one without knowing what the other is at.
-  static constexpr size_t kHeaderBytes = 1024;
-  using HeaderBytes = std::array<char, kHeaderBytes>;
+  using HeaderBytes = std::array<char, kOperationHeaderBytes>;
   uint64_t Tag(int phase, int64_t number) const;
   absl::Status WaitFor(Message* message);
 
@@ -108,6 +108,7 @@ class Operation {
   MessageMemory& memory_;
   v1::CollectiveHeader header_;
   const std::function<void(const absl::Status&)> failed_;
+  const CollectiveCounters* const counters_;
   absl::Time moved_;                       // when the last message has ended, or the operation has begun
   absl::Time warned_;                      // when a wait was last reported, or moved_
   std::vector<HeaderBytes> sent_headers_;  // by rank

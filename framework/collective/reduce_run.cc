@@ -14,21 +14,8 @@ namespace {
 constexpr int kAddends = 0, kResults = 1;
 // Messages of a slice that are under way while one is reduced.
 constexpr int64_t kAhead = 2;
-constexpr int64_t kSliceAlignment = 64;
 
 }  // namespace
-
-std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks) {
-  const int64_t unit = std::max<int64_t>(1, kSliceAlignment / static_cast<int64_t>(element_bytes));
-  const int64_t units = (count + unit - 1) / unit;
-  std::vector<int64_t> begins;
-  for (int r = 0; r <= ranks; ++r) {
-    // Not units * r / ranks, which could overflow.
-    const int64_t before = units / ranks * r + std::min<int64_t>(r, units % ranks);
-    begins.push_back(std::min(count, before * unit));
-  }
-  return begins;
-}
 
 ReduceRun::ReduceRun(Operation* operation, Options options)
     : operation_(*operation),

@@ -16,12 +16,10 @@
 #include "absl/status/status.h"
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
+#include "framework/collective/sizes.h"
 #include "framework/tensor/dtype.h"
 
 namespace weir {
-
-// Returns the borders of the slices of `count` elements over `ranks`: as even as possible, at multiples of 64 bytes.
-std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
 
 // Most addends of a rank: more would not fit into message numbers.
 inline constexpr int kMostAddends = 64;

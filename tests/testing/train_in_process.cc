@@ -66,7 +66,8 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
   if (mesh != nullptr) {
     collective = std::make_unique<Collective>(
         mesh, Collective::Options{.waits = {.deadline = absl::Seconds(job.config.deadlines().progress_deadline_s()),
-                                            .job = [&client] { return client->JobStatus(); }}});
+                                            .job = [&client] { return client->JobStatus(); }},
+                                  .counted_as = absl::StrCat("trainer.", id)});
     ASSIGN_OR_RETURN(
         replica,
         DenseReplica::Create(
@@ -140,7 +141,13 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
       transport = with_own[id].get();
     }
     threads.emplace_back([&, id, transport] {
-      Mesh* const mesh = meshes == nullptr ? nullptr : meshes->mesh(id);
+      Mesh* mesh = meshes == nullptr ? nullptr : meshes->mesh(id);
+      if (mesh != nullptr && run.mesh) {
+        const absl::StatusOr<Mesh*> other = run.mesh(id);
+        ends[id] = other.status();
+        if (!other.ok()) return;
+        mesh = *other;
+      }
       ends[id] = RunTrainer(run, job, programs, id, absl::StrCat("test:", id), transport, mesh, work);
       if (id != 0 || !run.replace_trainer_0 || ends[id].ok()) return;
       const std::unique_ptr<Transport> again = run.between ? run.between(id, servers.get()) : nullptr;

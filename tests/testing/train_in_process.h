@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/collective/mesh.h"
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/protocol/transport.h"
@@ -64,6 +65,9 @@ struct InProcessRun {
   std::function<std::string(int server)> checkpoint_dir = {};
   // Seed of short delays between trainers that add gradients among themselves (LocalMeshes); 0: none.
   uint64_t shuffle = 0;
+  // Returns the mesh of a trainer that adds gradients with others, instead of LocalMeshes; empty: LocalMeshes. Called
+  // on the trainer's thread. The caller keeps the mesh until the run has ended.
+  std::function<absl::StatusOr<Mesh*>(int trainer)> mesh = {};
   // Planted faults of every server, and the order of its dense sums (ServerOptions).
   OnRepeat on_repeat = {};
   const DenseSum* dense_sum = nullptr;

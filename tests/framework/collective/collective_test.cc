@@ -21,6 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
+#include "framework/base/counters.h"
+#include "framework/base/status_macros.h"
 #include "framework/collective/local_mesh.h"
 #include "framework/tensor/float16.h"
 #include "gmock/gmock.h"
@@ -647,6 +649,27 @@ TEST(CollectiveTest, ARankSendsWhatTheHeaderSays) {
       EXPECT_NEAR(static_cast<double>(meshes.sent(r)) / bytes, 1, 0.02) << ranks << " ranks, rank " << r;
     }
   }
+}
+
+TEST(CollectiveTest, MessagesAreCounted) {
+  const auto value = [](const std::string& name) { return Counters::Process().Value("counted.collective." + name); };
+  LocalMeshes meshes(2);
+  Collective::Options options = SmallMessages();
+  options.counted_as = "counted";
+  const auto body = [](Collective* collective, int rank) -> absl::Status {
+    std::vector<float> values(48, 1);
+    std::vector<std::string> all;
+    const auto reduced =
+        collective->AllReduce({.name = "g", .shape = {48}, .addends = collective->Own(values.data())}, values.data());
+    RETURN_IF_ERROR(reduced->Wait());
+    return collective->AllGatherBytes("b", std::string(static_cast<size_t>(rank) * 300, 'x'), &all)->Wait();
+  };
+  ExpectOk(OnRanks(&meshes, 2, body, options));
+  // Both ranks count under one name. Two headers and one message of 300 bytes, which is two; slices of 32 and 16
+  // floats, once as addends and once as sums.
+  EXPECT_EQ(value("messages"), 4 + 2 + 2 * 2);
+  EXPECT_EQ(value("bytes_out"), 4 * 1024 + 300 + 2 * 4 * 48);
+  EXPECT_EQ(value("bytes_in"), value("bytes_out"));
 }
 
 TEST(CollectiveTest, OnlyTheRootGetsAReduction) {

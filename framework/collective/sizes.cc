@@ -1,0 +1,25 @@
+#include "framework/collective/sizes.h"
+
+#include <algorithm>
+
+namespace weir {
+
+namespace {
+
+constexpr int64_t kSliceAlignment = 64;
+
+}  // namespace
+
+std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks) {
+  const int64_t unit = std::max<int64_t>(1, kSliceAlignment / static_cast<int64_t>(element_bytes));
+  const int64_t units = (count + unit - 1) / unit;
+  std::vector<int64_t> begins;
+  for (int r = 0; r <= ranks; ++r) {
+    // Not units * r / ranks, which could overflow.
+    const int64_t before = units / ranks * r + std::min<int64_t>(r, units % ranks);
+    begins.push_back(std::min(count, before * unit));
+  }
+  return begins;
+}
+
+}  // namespace weir

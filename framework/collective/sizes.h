@@ -1,0 +1,23 @@
+// Sizes of the messages of collective operations, for those who send them and those who predict them
+// (transpiler/explain).
+#ifndef WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
+#define WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace weir {
+
+// Every rank sends every other a header of so many bytes before the data of an operation. Headers have one size, so
+// that a rank can receive one without knowing what the other is at.
+inline constexpr size_t kOperationHeaderBytes = 1024;
+// Most bytes of a message of data, unless Collective::Options says otherwise.
+inline constexpr int64_t kOperationMessageBytes = int64_t{1} << 20;
+
+// Returns the borders of the slices of `count` elements over `ranks`: as even as possible, at multiples of 64 bytes.
+std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
