@@ -1,6 +1,7 @@
 // adam: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //       w -= lr r / (1 - b1^t) * m / (sqrt(v) + epsilon r),  r = sqrt(1 - b2^t)
-// t counts the updates of the parameter, or of the row. CPU and CUDA; form as in ops/sgd_math.h.
+// t counts the updates of the parameter, or of the row; where replicas are averaged (distribute.local_sgd) it is the
+// mean of theirs, and need not be whole. CPU and CUDA; form as in ops/sgd_math.h.
 #ifndef WEIR_OPS_ADAM_MATH_H_
 #define WEIR_OPS_ADAM_MATH_H_
 
@@ -22,6 +23,11 @@ struct AdamMath {
     return {static_cast<float>(root / (1.0 - pow(beta1, t))), static_cast<float>(root)};
   }
 
+  // Returns whether the table of `known` entries has an entry for the count.
+  WEIR_MATH static bool IsKnown(float count, int known) {
+    return count >= 1 && count < static_cast<float>(known) && static_cast<float>(static_cast<int>(count)) == count;
+  }
+
   double beta1, beta2;
   float epsilon;
   // BiasAt(beta1, beta2, i) for i in [1, known): saves two powers per row. May be empty (ops/known_biases.h).
@@ -32,9 +38,8 @@ struct AdamMath {
     float beta1, beta2, rest1, rest2, lr, epsilon;
   };
   WEIR_MATH Step At(float lr, float count) const {
-    const Bias bias = count >= 1 && count < static_cast<float>(known)
-                          ? biases[static_cast<int>(count)]
-                          : BiasAt(beta1, beta2, static_cast<double>(count));
+    const Bias bias =
+        IsKnown(count, known) ? biases[static_cast<int>(count)] : BiasAt(beta1, beta2, static_cast<double>(count));
     return {static_cast<float>(beta1),
             static_cast<float>(beta2),
             static_cast<float>(1.0 - beta1),

@@ -25,9 +25,8 @@ struct AdamaxMath {
     float beta1, beta2, rest1, lr, epsilon;
   };
   WEIR_MATH Step At(float lr, float count) const {
-    const AdamMath::Bias bias = count >= 1 && count < static_cast<float>(known)
-                                    ? biases[static_cast<int>(count)]
-                                    : BiasAt(beta1, beta2, static_cast<double>(count));
+    const AdamMath::Bias bias = AdamMath::IsKnown(count, known) ? biases[static_cast<int>(count)]
+                                                                : BiasAt(beta1, beta2, static_cast<double>(count));
     return {static_cast<float>(beta1), static_cast<float>(beta2), static_cast<float>(1.0 - beta1), lr * bias.rate,
             epsilon};
   }

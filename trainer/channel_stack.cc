@@ -28,10 +28,15 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
     }
   }
   if (o.replica != nullptr) {
+    const v1::Train& train = o.config->train();
     ASSIGN_OR_RETURN(
         stack->all_reduce_,
-        AllReduceChannel::Create(
-            {.main = &o.programs->main, .trainer_id = o.trainer_id, .replica = o.replica, .servers = stack->steps_}));
+        AllReduceChannel::Create({.main = &o.programs->main,
+                                  .trainer_id = o.trainer_id,
+                                  .replica = o.replica,
+                                  .servers = stack->steps_,
+                                  .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
+                                                  train.digest_every_steps(), train.max_steps()}}));
     stack->steps_ = stack->all_reduce_.get();
   }
   if (mode.workers() > 1) {

@@ -321,6 +321,11 @@ absl::Status CheckJob(const Job& job) {
     return job.positions.Error("distribute.average",
                                "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
   }
+  if (distribute.has_local_sgd()) {
+    return job.positions.Error("distribute.local_sgd",
+                               "--verify compares with one trainer after each step: trainers that update by themselves "
+                               "between averages differ from it; leave local_sgd out");
+  }
   if (distribute.async_tables()) {
     return job.positions.Error("distribute.async_tables",
                                "--verify needs sync tables: without it the result depends on who comes first");

@@ -145,6 +145,10 @@ class Verifier {
     RETURN_IF_ERROR(CheckUpdates("geo", mode.geo().blocks(), mode.geo().lr_block()));
     RETURN_IF_ERROR(CheckUpdates("all_reduce", mode.all_reduce().blocks(), mode.all_reduce().lr_block()));
     if (mode.has_geo() && mode.has_all_reduce()) return Invalid("mode: has both geo and all_reduce");
+    if (mode.all_reduce().local_steps() < 0) {
+      return Invalid(
+          absl::StrCat("mode: all_reduce.local_steps must not be negative, got ", mode.all_reduce().local_steps()));
+    }
     if (!program_.has_plan()) return absl::OkStatus();
     if (!program_.plan().sync() && mode.has_all_reduce()) {
       return Invalid("mode: all_reduce needs a plan with sync: true");

@@ -1,5 +1,5 @@
-// send (ops/send.cc) and all_reduce (ops/all_reduce.cc): adds the lanes of a dense gradient on the device, in the lane
-// tree, before it brings them to the host.
+// send (ops/send.cc), all_reduce (ops/all_reduce.cc) and local_gradient (ops/local_gradient.cc): adds the lanes of a
+// dense gradient on the device, in the lane tree, before it brings them to the host.
 //
 // The sum of an aligned node of the tree goes to the channel as if it were the node's first lane alone: lanes that are
 // absent are skipped when the channel and the server add, never added as zero, so the tree comes to the same bits.
@@ -201,6 +201,7 @@ absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeSend(const KernelInit& init)
 
 REGISTER_DEVICE_KERNEL(send, MakeSend, {"Counts"});
 REGISTER_DEVICE_KERNEL(all_reduce, MakeSend, {});
+REGISTER_DEVICE_KERNEL(local_gradient, MakeSend, {});
 
 }  // namespace
 }  // namespace device

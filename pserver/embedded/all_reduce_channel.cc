@@ -14,10 +14,13 @@
 #include "framework/graph/op_registry.h"
 #include "framework/graph/op_view.h"
 #include "framework/graph/placement.h"
+#include "framework/graph/training_mode.h"
 #include "framework/profile/profiler.h"
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
+#include "pserver/embedded/local_sgd_channel.h"
 #include "pserver/embedded/node_rows.h"
+#include "pserver/embedded/replica_reads.h"
 #include "pserver/protocol/merge_gradients.h"
 #include "pserver/server/server_params.h"
 
@@ -222,21 +225,7 @@ absl::Status AllReduceChannelImpl::BeginStep(int64_t step, bool read_only) {
 }
 
 absl::Status AllReduceChannelImpl::PullRows(absl::Span<const TableRows> tables) {
-  std::vector<TableRows> of_servers;
-  for (const TableRows& rows : tables) {
-    const int block = replica_.params().FindBlock(rows.table);
-    if (block < 0) {
-      of_servers.push_back(rows);
-      continue;
-    }
-    const int64_t height = replica_.params().block(block).count / std::max(1, rows.width);
-    for (const int64_t id : *rows.ids) {
-      if (id >= 0 && id < height) continue;
-      return absl::InvalidArgumentError(absl::StrCat("'", rows.table, "' has no row ", id, ", only ", height));
-    }
-    replica_.params().CopyRows(block, *rows.ids, rows.rows);
-  }
-  return of_servers.empty() ? absl::OkStatus() : servers_.PullRows(of_servers);
+  return PullRowsOfReplica(tables, &replica_, &servers_);
 }
 
 absl::StatusOr<Part*> AllReduceChannelImpl::FindPart(const BlockRef& block) {
@@ -376,10 +365,7 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
 absl::Status AllReduceChannelImpl::Receive(const BlockRef& block, Tensor* out) {
   const int index = replica_.params().FindBlock(block.name);
   if (index < 0) return servers_.Receive(block, out);
-  if (out->dtype() != v1::FLOAT32 || out->size() != replica_.params().block(index).count) {
-    return absl::InvalidArgumentError(absl::StrCat("'", block.name, "' has ", replica_.params().block(index).count,
-                                                   " floats, the variable ", ShapeString(out->dims())));
-  }
+  RETURN_IF_ERROR(CheckReceives(replica_, index, *out));
   wanted_.emplace_back(index, out);
   return absl::OkStatus();
 }
@@ -429,6 +415,7 @@ absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
 
 absl::StatusOr<std::unique_ptr<AllReduceChannel>> AllReduceChannel::Create(const AllReduceOptions& options) {
   CHECK(options.replica != nullptr && options.servers != nullptr);
+  if (ModeOf(*options.main).all_reduce().local_steps() > 0) return MakeLocalSgdChannel(options);
   auto channel = std::make_unique<AllReduceChannelImpl>(options);
   RETURN_IF_ERROR(channel->Init(*options.main));
   return std::unique_ptr<AllReduceChannel>(std::move(channel));

@@ -13,7 +13,9 @@
 #ifndef WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,11 +32,15 @@ struct AllReduceOptions {
   // Borrowed. `servers` must have joined.
   DenseReplica* replica = nullptr;
   ParamChannel* servers = nullptr;
+  // With local_sgd: the replicas are averaged, too, after each multiple of one of these numbers of steps: when somebody
+  // looks at them. 0 says nothing.
+  std::vector<int64_t> equal_every = {};
 };
 
 class AllReduceChannel : public ParamChannel {
  public:
-  // Creates the channel. InvalidArgument: the program adds gradients that the replica does not hold, or one of its
+  // Creates the channel; that of local_sgd (pserver/embedded/local_sgd_channel.h) if the program says so.
+  // InvalidArgument: the program adds gradients that the replica does not hold, or one of its
   // buckets has too many.
   static absl::StatusOr<std::unique_ptr<AllReduceChannel>> Create(const AllReduceOptions& options);
 

@@ -11,6 +11,7 @@
 #include "framework/checkpoint/shard.h"
 #include "framework/graph/placement.h"
 #include "framework/graph/training_mode.h"
+#include "glog/logging.h"
 #include "pserver/embedded/own_programs.h"
 #include "pserver/protocol/norm_rounds.h"
 #include "pserver/server/server_params.h"
@@ -73,6 +74,7 @@ absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(const Options
 }
 
 absl::Status DenseReplica::Update(int64_t step, absl::Span<const TrainerGradients> gradients) {
+  if (gradients.empty()) return params_->PrepareRates(step);
   NormRounds norms(params_->norm_rounds());
   while (!norms.Complete()) {
     ASSIGN_OR_RETURN(const NormSums sums,
@@ -102,6 +104,30 @@ absl::Status DenseReplica::Broadcast(int root) {
   return params_->ExchangeDense([&](absl::Span<float> bits) -> absl::Status {
     const std::string name = absl::StrCat("broadcast.", exchanges_, ".", piece++);
     return collective_.Broadcast(name, v1::FLOAT32, {static_cast<int64_t>(bits.size())}, root, bits.data())->Wait();
+  });
+}
+
+absl::Status DenseReplica::Average(int64_t samples, int64_t all_samples) {
+  CHECK(samples >= 0 && all_samples > 0 && samples <= all_samples) << samples << " of " << all_samples;
+  if (collective_.size() == 1) return absl::OkStatus();
+  const double share = static_cast<double>(samples) / static_cast<double>(all_samples);
+  std::vector<float> values;
+  RETURN_IF_ERROR(params_->ExchangeBlocks([&](absl::Span<float> own) -> absl::Status {
+    for (const float value : own) values.push_back(static_cast<float>(share * static_cast<double>(value)));
+    return absl::OkStatus();
+  }));
+  // A trainer without samples has what all had before.
+  RETURN_IF_ERROR(collective_
+                      .AllReduce({.name = absl::StrCat("average.", ++exchanges_),
+                                  .shape = {static_cast<int64_t>(values.size())},
+                                  .addends = samples > 0 ? collective_.Own(values.data()) : std::vector<LaneAddend>()},
+                                 values.data())
+                      ->Wait());
+  const float* from = values.data();
+  return params_->ExchangeBlocks([&](absl::Span<float> own) -> absl::Status {
+    std::copy_n(from, own.size(), own.begin());
+    from += own.size();
+    return absl::OkStatus();
   });
 }
 

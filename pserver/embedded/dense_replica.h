@@ -1,5 +1,6 @@
 // Dense parameters of a trainer that holds all of them (distribute.dense is ALL_REDUCE): values, optimizer state and
-// learning rates, updated by the optimize blocks of the trainer's own program. All trainers hold the same bits.
+// learning rates, updated by the optimize blocks of the trainer's own program. All trainers hold the same bits; with
+// local_sgd they do after each average.
 //
 // Beside the job's servers it is one more: number plan.servers() in digests and checkpoints. Not thread-safe.
 #ifndef WEIR_PSERVER_EMBEDDED_DENSE_REPLICA_H_
@@ -44,8 +45,8 @@ class DenseReplica {
   ServerParams& params() { return *params_; }
   Collective& collective() const { return collective_; }
 
-  // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers; equal
-  // on all of them.
+  // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers and
+  // equal on all of them; with local_sgd those of this trainer. Empty: only schedules advance.
   absl::Status Update(int64_t step, absl::Span<const TrainerGradients> gradients);
 
   // Return the digests, and write the shard of a checkpoint into `directory`, as a server does.
@@ -56,6 +57,10 @@ class DenseReplica {
 
   // The state of trainer `root` becomes that of all. Every trainer calls it at the same time, as CheckEqual.
   absl::Status Broadcast(int root);
+  // Values and optimizer state become the mean of those of all trainers, by samples: `samples` of this trainer, of
+  // `all_samples` (> 0, equal on all trainers) since they were equal. The mean has the same bits on all. Counters of
+  // learning rates stay: they are equal. Every trainer calls it at the same time.
+  absl::Status Average(int64_t samples, int64_t all_samples);
   // Compares the state of all trainers. DataLoss names the trainers that differ from the others, and the first
   // variable. `when`: for the message ("before step 3").
   absl::Status CheckEqual(std::string_view when);

@@ -117,7 +117,10 @@ class ServerParams {
   absl::Status Digest(v1::ControlReply* reply);
   // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
   // learning rates. What it leaves in a piece becomes the new state.
-  absl::Status ExchangeDense(const std::function<absl::Status(absl::Span<float>)>& exchange);
+  using Exchange = std::function<absl::Status(absl::Span<float>)>;
+  absl::Status ExchangeDense(const Exchange& exchange);
+  // Does the same with values and optimizer state alone.
+  absl::Status ExchangeBlocks(const Exchange& exchange);
   // Returns the shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical
   // shards.
   std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;
@@ -148,8 +151,10 @@ class ServerParams {
   RowTime TimeOf(int64_t table_step);
   absl::Status Run(UpdateTask task);
 
-  // Return what persists, in the order of the server's checkpoint shard.
+  // Return what persists, in the order of the server's checkpoint shard. BlockPieces: without learning rates.
   std::vector<Piece> DensePieces();
+  std::vector<Piece> BlockPieces();
+  absl::Status ExchangePieces(const std::vector<Piece>& pieces, const Exchange& exchange);
   std::vector<PersistentRows> RowTables();
   absl::Status DigestRows(const PersistentRows& rows, VariableDigestSum* sum);
 

@@ -22,13 +22,18 @@ constexpr int64_t kMostServers = int64_t{1} << 31;
 
 }  // namespace
 
-std::vector<ServerParams::Piece> ServerParams::DensePieces() {
+std::vector<ServerParams::Piece> ServerParams::BlockPieces() {
   std::vector<Piece> pieces;
   for (const auto& block : blocks_) {
     for (DenseBlock::Piece& piece : block->Pieces()) {
       pieces.push_back({std::move(piece), block->whole_count(), block.get()});
     }
   }
+  return pieces;
+}
+
+std::vector<ServerParams::Piece> ServerParams::DensePieces() {
+  std::vector<Piece> pieces = BlockPieces();
   if (rates_ == nullptr) return pieces;
   for (const LearningRates::State& state : rates_->states()) {
     const DensePiece place{.variable = kLearningRateStates,
@@ -93,8 +98,11 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
   return absl::OkStatus();
 }
 
-absl::Status ServerParams::ExchangeDense(const std::function<absl::Status(absl::Span<float>)>& exchange) {
-  for (const Piece& each : DensePieces()) {
+absl::Status ServerParams::ExchangeDense(const Exchange& exchange) { return ExchangePieces(DensePieces(), exchange); }
+absl::Status ServerParams::ExchangeBlocks(const Exchange& exchange) { return ExchangePieces(BlockPieces(), exchange); }
+
+absl::Status ServerParams::ExchangePieces(const std::vector<Piece>& pieces, const Exchange& exchange) {
+  for (const Piece& each : pieces) {
     const absl::Span<float> bits = each.piece.bits;
     std::vector<float> exchanged(bits.begin(), bits.end());
     RETURN_IF_ERROR(exchange(absl::MakeSpan(exchanged)));

@@ -583,6 +583,22 @@ TEST(AdamTest, CountsBeyondTheKnownPowersGoOnSmoothly) {
   }
 }
 
+TEST(AdamTest, CountsOfAveragedReplicasNeedNotBeWhole) {
+  for (const char* type : {"adam", "adamax"}) {
+    const std::unique_ptr<RowRule> rows = MakeRule({"", type, {}, 0.01});
+    for (const float count : {0.25f, 1.5f, 2.75f}) {
+      std::vector<float> row = {1, 0.3f, 0.2f, count};
+      const std::vector<float> grad = {0.5f};
+      float* row_pointers[] = {row.data()};
+      const float* grad_pointers[] = {grad.data()};
+      rows->Update(1, 0.01f, 1, 1, row_pointers, grad_pointers);
+      const double t = count + 1, m = 0.9 * 0.3 + 0.1 * 0.5, rate = 0.01 * m / (1 - std::pow(0.9, t));
+      const double v = (0.999 * 0.2 + 0.001 * 0.25) / (1 - std::pow(0.999, t));
+      EXPECT_NEAR(row[0], 1 - rate / (std::string(type) == "adam" ? std::sqrt(v) : 0.5), 1e-6) << type << " " << count;
+    }
+  }
+}
+
 TEST(FtrlTest, ARateOfZeroChangesNothing) {
   Trained trained({"", "ftrl", {}, 0}, {1}, {0.5f}, /*rows=*/false);
   ASSERT_OK(trained.Step(std::vector<float>{2}));

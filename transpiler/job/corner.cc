@@ -52,9 +52,25 @@ absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   const auto missing = [&](const char* field) { return at.Error(field, "is not there yet"); };
   if (distribute.update() == v1::Distribute::SHARDED) return missing("update");
-  if (distribute.has_local_sgd()) return missing("local_sgd");
   if (distribute.all_reduce().compression() != v1::AllReduce::NONE) return missing("all_reduce.compression");
   if (distribute.all_reduce().reduction() != v1::AllReduce::AVERAGE) return missing("all_reduce.reduction");
+  return absl::OkStatus();
+}
+
+absl::Status CheckLocalSgd(const Setting& at, const v1::Distribute& distribute) {
+  if (!distribute.has_local_sgd()) return absl::OkStatus();
+  const int64_t every = distribute.local_sgd().every_steps();
+  if (every < 1) return at.Error("local_sgd.every_steps", absl::StrCat("must be at least 1, got ", every));
+  if (distribute.reproducible()) {
+    return at.Error("local_sgd",
+                    "needs distribute.reproducible: false: with it parameters depend on the number of trainers");
+  }
+  if (distribute.update() == v1::Distribute::SHARDED) {
+    return at.Error("local_sgd", "contradicts update: SHARDED: every trainer updates all parameters between averages");
+  }
+  if (distribute.has_all_reduce()) {
+    return at.Error("all_reduce", "says nothing with local_sgd: gradients do not leave their trainer");
+  }
   return absl::OkStatus();
 }
 
@@ -76,6 +92,7 @@ absl::Status CheckCorner(const Job& job) {
   RETURN_IF_ERROR(CheckMode(at, distribute));
   if (!AllReduces(distribute)) return CheckWithoutAllReduce(job, at);
   RETURN_IF_ERROR(CheckWhatIsThere(job, at));
+  RETURN_IF_ERROR(CheckLocalSgd(at, distribute));
   const std::string setting = distribute.has_dense() ? "dense" : "mode";
   const auto contradicts = [&](std::string_view what) {
     return at.Error(setting, absl::StrCat("all-reduce of dense gradients contradicts ", std::string(what)));

@@ -122,7 +122,11 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   DropUnusedVars(startup);
   const v1::Distribute& distribute = job.config.distribute();
   if (distribute.has_geo()) SetGeo(distribute.geo(), main);
-  if (AllReduces(distribute)) SetUpdates(MutableMode(main)->mutable_all_reduce(), *main);
+  if (AllReduces(distribute)) {
+    v1::AllReduceMode* const mode = MutableMode(main)->mutable_all_reduce();
+    SetUpdates(mode, *main);
+    if (distribute.has_local_sgd()) mode->set_local_steps(distribute.local_sgd().every_steps());
+  }
   if (distribute.has_bounded_staleness()) {
     for (v1::ProgramDesc* program : {main, startup}) {
       MutableMode(program)->set_staleness(distribute.bounded_staleness().steps());

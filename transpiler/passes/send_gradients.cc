@@ -2,9 +2,9 @@
 //
 // Before: a placed program with update ops. After: the last op that writes a parameter's gradient is followed by its
 // send, after split_byref (dense) or split_selected_rows (rows) if the parameter is cut, or by its all_reduce if every
-// trainer holds the parameter; update ops are gone; send_barrier ends the step. Errors: a gradient that no op writes,
-// an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot scale. Returns false if there is a
-// send_barrier.
+// trainer holds the parameter (local_gradient with local_sgd); update ops are gone; send_barrier ends the step. Errors:
+// a gradient that no op writes, an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot scale.
+// Returns false if there is a send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
@@ -30,9 +30,10 @@
 namespace weir {
 namespace {
 
-// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send.
+// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send. `own`: type of
+// the op for a parameter that every trainer holds.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
-                                const v1::ParamGrad& pair, bool drops_bad_rows, bool measured) {
+                                const v1::ParamGrad& pair, const std::string& own, bool drops_bad_rows, bool measured) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
@@ -47,7 +48,7 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
     std::vector<v1::OpAttr> attrs = {AttrS("block", placed.front()->name()), AttrI("width", width)};
     if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
     if (measured) attrs.push_back(AttrB("measured", true));
-    return {WithRole(MakeOp("all_reduce", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
+    return {WithRole(MakeOp(own, {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
@@ -160,6 +161,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
   for (const v1::PlacedBlock& p : main->plan().blocks()) placed[p.parameter()].push_back(&p);
   const VarIndex vars(*block);
+  const std::string own = job.config.distribute().has_local_sgd() ? "local_gradient" : "all_reduce";
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
     const int last = LastWriter(*block, uses, pair.grad());
     if (last < 0) {
@@ -167,7 +169,7 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
           "program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '", pair.param(), "'"));
     }
     std::vector<v1::OpDesc> ops =
-        SendOps(vars, placed[pair.param()], pair, dropping.contains(pair.grad()), measured.contains(pair.param()));
+        SendOps(vars, placed[pair.param()], pair, own, dropping.contains(pair.grad()), measured.contains(pair.param()));
     if (const v1::VarDesc& param = *vars.Find(pair.param()); param.lifecycle().has_click()) {
       ASSIGN_OR_RETURN(v1::OpDesc shows, ShowsOp(job, block, vars, param, pair));
       v1::OpSlot* const counts = ops.back().add_inputs();

@@ -43,6 +43,8 @@ absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, con
         std::tuple{"distribute.bounded_staleness.steps", theirs.staleness(), ours.staleness()},
         std::tuple{"distribute.async_tables", int64_t{theirs.async_tables()}, int64_t{ours.async_tables()}},
         std::tuple{"distribute.dense (ALL_REDUCE)", int64_t{theirs.has_all_reduce()}, int64_t{ours.has_all_reduce()}},
+        std::tuple{"distribute.local_sgd.every_steps", theirs.all_reduce().local_steps(),
+                   ours.all_reduce().local_steps()},
         std::tuple{"distribute.geo.every_steps", theirs.geo().every_steps(), ours.geo().every_steps()}}) {
     if (of_file == of_job) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,

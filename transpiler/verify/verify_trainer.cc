@@ -78,7 +78,7 @@ class TrainerRules {
     RETURN_IF_ERROR(CheckBuckets());
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() == "send_barrier") closed = true;
-      if (op.type() == "all_reduce") {
+      if (op.type() == "all_reduce" || op.type() == "local_gradient") {
         RETURN_IF_ERROR(CheckAllReduce(op, closed));
         ++sent[plan_.blocks.find(BlockOf(op))->first];
       }
@@ -115,17 +115,19 @@ class TrainerRules {
     return block == nullptr ? "" : block->s();
   }
 
+  // Checks an all_reduce or local_gradient.
   absl::Status CheckAllReduce(const v1::OpDesc& op, bool closed) const {
     const std::string block = BlockOf(op);
     if (closed) {
-      return Broken("sent_once", "all_reduce of '", block, "' stands behind send_barrier, which ends the step");
+      return Broken("sent_once", op.type(), " of '", block, "' stands behind send_barrier, which ends the step");
     }
     const auto placed = plan_.blocks.find(block);
     if (placed == plan_.blocks.end()) {
-      return Broken("sent_once", "all_reduce names block '", block, "', which the plan does not know");
+      return Broken("sent_once", op.type(), " names block '", block, "', which the plan does not know");
     }
     if (placed->second->server() != kEveryTrainer) {
-      return Broken("sent_once", "all_reduce of block '", block, "', which server ", placed->second->server(), " owns");
+      return Broken("sent_once", op.type(), " of block '", block, "', which server ", placed->second->server(),
+                    " owns");
     }
     const v1::VarDesc* x = vars_.Find(InputOf(op, "X"));
     CHECK(x != nullptr) << InputOf(op, "X");
@@ -153,9 +155,16 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // Checks that the blocks of the mode update exactly what every trainer holds, each once.
+  // Checks that the blocks of the mode update exactly what every trainer holds, each once, and by gradients of the kind
+  // that the mode has.
   absl::Status CheckOwnUpdates() const {
     const v1::TrainingMode mode = ModeOf(main_);
+    const std::string other = mode.all_reduce().local_steps() > 0 ? "all_reduce" : "local_gradient";
+    for (const v1::OpDesc& op : main_.blocks(0).ops()) {
+      if (op.type() != other) continue;
+      return Broken("sent_once", other, " of '", BlockOf(op), "' in a program whose mode has local_steps ",
+                    mode.all_reduce().local_steps());
+    }
     std::unordered_map<std::string_view, int> updated;
     for (const int32_t index : mode.all_reduce().blocks()) {
       for (const v1::OpDesc& op : main_.blocks(index).ops()) {

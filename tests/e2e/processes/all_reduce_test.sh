@@ -65,6 +65,25 @@ refuse 2 'comm.backend: NCCL: NCCL is not there: /nowhere/libnccl.so.2: .*; this
   --trainers=1 --set distribute.servers=1 --set distribute.dense=ALL_REDUCE --set train.device=CUDA \
   --set comm.backend=NCCL
 
+averaged=
+for backend in WIRE GLOO; do
+  scene "replicas that are averaged, over $backend"
+  start_launch --servers=0 --set "comm.backend=$backend" --set distribute.reproducible=false \
+    --set "distribute.local_sgd={every_steps: 4}"
+  wait_end 60 launch
+  expect_rc 0 launch
+  [[ $(tail -n 1 "$work/launch.out") == "done steps="*" examples=3840 "* ]] ||
+    fail "last line: $(tail -n 1 "$work/launch.out")"
+  [ "$(digest)" != "$alone" ] || fail "averages have the digest of one process"
+  [ -z "$averaged" ] || expect_digest "$averaged"
+  averaged=$(digest)
+  expect_no_children
+done
+
+scene "bytes moved by the default"
+start_launch --servers=0
+expect_done
+
 scene "a resume with servers for everything"
 "$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=8 -- --resume \
   > "$work/launch.out" 2> "$work/launch.log" || fail "no resume: $(tail -n 3 "$work/launch.log")"
