@@ -11,7 +11,7 @@
 // and within transpiler
 //
 //   explain > split > passes > {layers, losses} > model > job > {clips, optimizers, schedules} > base
-//   passes > {dispatchers, verify} > base
+//   passes > {dispatchers, verify} > base,  explain > framework/collective
 //
 // A file includes its own room and those further down. Of pserver, trainer sees only `client`, `collective` and
 // `embedded`. Main files (*_main.cc), tests, tools and examples include what they like and are included by nobody. What
@@ -79,7 +79,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("transpiler/verify", {"transpiler/base"});
     add("transpiler/passes", {"transpiler/layers", "transpiler/losses", "transpiler/dispatchers", "transpiler/verify"});
     add("transpiler/split", {"transpiler/passes"});
-    add("transpiler/explain", {"transpiler/split"});
+    // What a job costs among trainers follows from the messages of their operations.
+    add("transpiler/explain", {"transpiler/split", "framework/collective"});
     add("transpiler", {"transpiler/explain"});
     add("pserver/cluster", {"framework/base"});
     add("pserver/protocol", {"ops", "transpiler"});

@@ -15,7 +15,9 @@ namespace weir {
 struct Job;
 
 // Returns the explanation. format: text, json or html. sample: number of steps of the job's data to read; 0: none.
-absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample);
+// link_gbit, link_us: link between trainers, in 10^9 bits a second and microseconds.
+absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample, double link_gbit,
+                                          double link_us);
 
 // Returns, with train.device: CUDA, one line for each operator of the trainers' program whose placement makes each step
 // copy something, or the operators that the trainer refuses. Empty on the CPU.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -40,13 +41,21 @@ absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
 
 }  // namespace
 
-absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample) {
+absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample, double link_gbit,
+                                          double link_us) {
   if (format != "text" && format != "json" && format != "html") {
     return absl::InvalidArgumentError(
         absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
   }
   if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job));
+  if (!(link_gbit > 0 && std::isfinite(link_gbit))) {
+    return absl::InvalidArgumentError(absl::StrCat("--link_gbit must be positive, got ", link_gbit));
+  }
+  if (!(link_us >= 0 && std::isfinite(link_us))) {
+    return absl::InvalidArgumentError(absl::StrCat("--link_us must not be negative, got ", link_us));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer,
+                   Explainer::Create(job, {.gbit = link_gbit, .us = link_us}));
   if (sample > 0) RETURN_IF_ERROR(Sample(job, sample, explainer.get()));
   ASSIGN_OR_RETURN(v1::Explanation explanation, explainer->Finish());
   for (const std::string& note : DeviceNotes(job, explainer->trainer().main)) explanation.add_note(note);

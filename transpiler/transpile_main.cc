@@ -34,6 +34,9 @@ ABSL_FLAG(std::string, format, "text",
           "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0,
           "--print=explain: read so many batches of the job's data and predict instead of bounding");
+ABSL_FLAG(double, link_gbit, 10,
+          "--print=explain, dense: ALL_REDUCE: bandwidth between two trainers in each direction, 10^9 bits a second");
+ABSL_FLAG(double, link_us, 50, "--print=explain, dense: ALL_REDUCE: microseconds until a message arrives");
 ABSL_FLAG(bool, verify, false,
           "run the unsplit program and all split ones side by side in this process, and compare every bit after each "
           "step; on "
@@ -60,7 +63,7 @@ constexpr char kUsage[] =
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
-    "transpile --job=F --print=explain [--sample=N] [--format=text|json|html]\n"
+    "transpile --job=F --print=explain [--sample=N] [--format=text|json|html] [--link_gbit=G] [--link_us=U]\n"
     "transpile --job=F --verify [--steps=N]\n"
     "\n"
     "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints "
@@ -134,7 +137,10 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);
   }
-  if (print == "explain") return AnswerExplain(job, format, absl::GetFlag(FLAGS_sample));
+  if (print == "explain") {
+    return AnswerExplain(job, format, absl::GetFlag(FLAGS_sample), absl::GetFlag(FLAGS_link_gbit),
+                         absl::GetFlag(FLAGS_link_us));
+  }
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
     return FormatProgram(single.main, format);

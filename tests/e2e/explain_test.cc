@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -125,6 +126,21 @@ class ExplainRunTest : public ::testing::Test {
                 100 * (predicted / counted - 1));
   }
 
+  // Compares what trainers exchange, and its parts with the formula.
+  static void CheckExchange(const v1::ExplainedTrainer& trainer, const std::string& who,
+                            const std::function<double(const char* what)>& counter) {
+    const double n = trainer.count(), steps = kSteps * n;
+    const v1::TrainerExchange& exchange = trainer.exchange();
+    const v1::Flow &total = exchange.total(), &check = exchange.check();
+    ExpectWithin(steps * total.messages() + n * check.messages(), counter("messages"), 0.02, who + "exchange messages");
+    ExpectWithin(steps * total.bytes_out() + n * check.bytes_out(), counter("bytes_out"), 0.02,
+                 who + "exchange bytes out");
+    ExpectWithin(steps * total.bytes_in() + n * check.bytes_in(), counter("bytes_in"), 0.02, who + "exchange bytes in");
+    const double control = exchange.headers().bytes_out() + exchange.rows().bytes_out();
+    ExpectWithin(steps * (exchange.direct_bytes() + control) + n * check.bytes_out(), counter("bytes_out"), 0.02,
+                 who + "(k+1)(p-1)/p V, k " + std::to_string(exchange.nodes()));
+  }
+
   static void Check(const Cluster& cluster) {
     const v1::Explanation e = Predicted(cluster);
     std::map<std::string, double> counted = Counted(cluster);
@@ -155,6 +171,9 @@ class ExplainRunTest : public ::testing::Test {
                    0.02, who + "pull bytes in");
       ExpectWithin(static_cast<double>(trainer.memory().total()),
                    counted[absl::StrCat("trainer.", trainer.first(), ".variables.bytes")], 0.10, who + "variables");
+      if (e.has_all_reduced()) {
+        CheckExchange(trainer, who, [&](const char* what) { return counter("collective", what); });
+      }
     }
     if (e.has_norms()) {
       const std::string who = absl::StrCat(cluster.servers, "x", cluster.trainers, " norms ");
@@ -203,6 +222,28 @@ TEST_F(ExplainRunTest, SequencesOfIds) {
 }
 TEST_F(ExplainRunTest, NormsOfAGroup) { Check({2, 2, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
 TEST_F(ExplainRunTest, ServersInsideTrainers) { Check({0, 3, {"optimizer.clip.by_global_norm.max_norm=0.5"}}); }
+TEST_F(ExplainRunTest, TrainersThatAddGradientsAmongThemselves) {
+  for (const char* lanes : {"train.lanes=8", "train.lanes=64"}) {
+    for (int trainers = 2; trainers <= 8; ++trainers) {
+      Check({1, trainers, {"distribute.dense=ALL_REDUCE", lanes}});
+    }
+  }
+}
+TEST_F(ExplainRunTest, TrainersThatAddGradientsAndHaveTheRows) {
+  Check({0, 3, {"distribute.dense=ALL_REDUCE", "optimizer.clip.by_global_norm.max_norm=0.5"}});
+}
+TEST_F(ExplainRunTest, RowsThatTrainersExchange) {
+  Check({1,
+         3,
+         {"distribute.dense=ALL_REDUCE", "table[1].is_distributed=false", "table[1].dict_size=200"},
+         WithoutEvaluation(kSlotJob)});
+}
+TEST_F(ExplainRunTest, AveragesOfReplicas) {
+  // 30 steps: an average after 5, 10, ...
+  Check({2,
+         3,
+         {"distribute.dense=ALL_REDUCE", "distribute.local_sgd={every_steps: 5}", "distribute.reproducible=false"}});
+}
 TEST_F(ExplainRunTest, SeveralBatchesAStep) { Check({2, 2, {"train.accumulate_steps=3"}}); }
 TEST_F(ExplainRunTest, AsyncWithRowsAhead) {
   Check({2, 1, {"distribute.sync=false", "distribute.prefetch_rows=true"}});

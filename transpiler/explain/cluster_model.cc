@@ -5,7 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "framework/graph/placement.h"
 #include "framework/graph/shared_buffers.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/share_buffers.h"
@@ -23,6 +25,10 @@ int64_t Elements(absl::Span<const int64_t> dims) {
   int64_t n = 1;
   for (const int64_t d : dims) n *= std::max<int64_t>(d, 1);
   return n;
+}
+
+absl::Span<const int64_t> DimsOf(const v1::PlacedBlock& placed) {
+  return absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size()));
 }
 
 // Returns the floats of a row.
@@ -79,8 +85,9 @@ v1::Flows ToProto(const ServerFlows& flows) {
   return out;
 }
 
-ClusterModel::ClusterModel(const v1::JobConfig& job, Programs single, Programs trainer)
+ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer)
     : job_(job),
+      link_(link),
       single_(std::move(single)),
       trainer_(std::move(trainer)),
       traffic_(job_, trainer_.main),
@@ -105,6 +112,13 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, Programs single, Programs t
     if (groups_.empty() || !same(groups_.back())) groups_.push_back({.first = t, .lanes = lanes.count});
     ++groups_.back().count;
   }
+  if (!ModeOf(trainer_.main).has_all_reduce()) return;
+  int64_t elements = 0;
+  for (const v1::PlacedBlock& placed : plan().blocks()) {
+    const BlockState state = UpdatesOf(placed.parameter(), DimsOf(placed), /*grad_rows=*/-1);
+    elements += placed.element_count() + state.bytes / kFloatBytes;
+  }
+  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements);
 }
 
 void ClusterModel::AddStep(const StepInput* input) {
@@ -122,6 +136,14 @@ void ClusterModel::AddStep(const StepInput* input) {
         const double times = together - (own ? 1 : 0);
         group.flows += flows[s].Times(times);
         server_flows_[s] += flows[s].Times(times);
+      }
+      if (all_reduce_ != nullptr) {
+        for (const AllReduceTraffic::Bucket& bucket : all_reduce_->buckets()) {
+          if (bucket.width == 0) continue;
+          const FlowSum sent = all_reduce_->RowsToOne(bucket, rows);
+          group.row_exchange += sent.Times(together);
+          row_bytes_[bucket.parameters[0]] += sent.bytes_out * together;
+        }
       }
       for (const auto& [name, of] : rows) {
         TargetRows& peak = group.peak[name];
@@ -254,12 +276,22 @@ double ClusterModel::GradientRows(const v1::PlacedBlock& placed) const {
       on_server += other.element_count();
   }
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
-  return updated->second[static_cast<size_t>(placed.server())] / steps * static_cast<double>(placed.element_count()) /
+  return updated->second[OwnerIndex(placed.server())] / steps * static_cast<double>(placed.element_count()) /
          static_cast<double>(std::max<int64_t>(1, on_server));
 }
 
+size_t ClusterModel::OwnerIndex(int server) const {
+  return server == kEveryTrainer ? server_flows_.size() : static_cast<size_t>(server);
+}
+
 std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
-  std::vector<v1::ExplainedServer> servers(server_flows_.size());
+  std::vector<v1::ExplainedServer> servers = Owners();
+  servers.pop_back();
+  return servers;
+}
+
+std::vector<v1::ExplainedServer> ClusterModel::Owners() const {
+  std::vector<v1::ExplainedServer> servers(server_flows_.size() + 1);
   std::vector<std::set<std::string>> rates(servers.size());
   std::vector<double> flops(servers.size(), 0), touched(servers.size(), 0), rows(servers.size(), 0);
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
@@ -269,12 +301,10 @@ std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
     for (const Update& update : found->second) rates[server].insert(InputOf(update.op, "LearningRate"));
   };
   for (const v1::PlacedBlock& placed : plan().blocks()) {
-    const size_t s = static_cast<size_t>(placed.server());
+    const size_t s = OwnerIndex(placed.server());
     v1::ExplainedServer& server = servers[s];
     const double grad_rows = GradientRows(placed);
-    const BlockState state =
-        UpdatesOf(placed.parameter(),
-                  absl::MakeConstSpan(placed.dims().data(), static_cast<size_t>(placed.dims_size())), grad_rows);
+    const BlockState state = UpdatesOf(placed.parameter(), DimsOf(placed), grad_rows);
     v1::ExplainedBlock* block = server.add_block();
     block->set_name(placed.name());
     block->set_parameter(placed.parameter());
@@ -291,7 +321,7 @@ std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
   }
   for (const v1::PlacedTable& table : plan().tables()) {
     const auto updated = updated_.find(table.name());
-    for (size_t s = 0; s < servers.size(); ++s) {
+    for (size_t s = 0; s < server_flows_.size(); ++s) {
       add_rates(table.name(), s);
       if (updated == updated_.end()) continue;
       const double count = updated->second[s] / steps;
@@ -302,10 +332,10 @@ std::vector<v1::ExplainedServer> ClusterModel::Servers() const {
     }
   }
   for (size_t s = 0; s < servers.size(); ++s) {
-    servers[s].set_index(static_cast<int>(s));
+    servers[s].set_index(s < server_flows_.size() ? static_cast<int>(s) : kEveryTrainer);
     rates[s].erase("");
     servers[s].set_bytes_at_rest(servers[s].bytes_at_rest() + kFloatBytes * static_cast<int64_t>(rates[s].size()));
-    *servers[s].mutable_step() = ToProto(server_flows_[s].Times(1 / steps));
+    if (s < server_flows_.size()) *servers[s].mutable_step() = ToProto(server_flows_[s].Times(1 / steps));
     servers[s].set_flops(flops[s]);
     servers[s].set_update_bytes(touched[s]);
     servers[s].set_rows_updated(rows[s]);
@@ -320,7 +350,7 @@ v1::Balance ClusterModel::BalanceOf(const std::vector<v1::ExplainedServer>& serv
     bytes.push_back(static_cast<double>(server.bytes_at_rest()));
     load.push_back(server.step().total().bytes_out() + server.step().total().bytes_in() + server.update_bytes() +
                    server.flops());
-    idle += server.block().empty() ? 1 : 0;
+    idle += server.block().empty() && all_reduce_ == nullptr ? 1 : 0;
   }
   v1::Balance balance;
   balance.set_bytes(MaxOverMean(bytes));
@@ -506,7 +536,10 @@ FlowSum ClusterModel::Norms() const {
       names[server][round].insert(name == nullptr ? "" : name->s());
     }
   };
-  for (const v1::PlacedBlock& block : plan().blocks()) add(block.parameter(), static_cast<size_t>(block.server()));
+  for (const v1::PlacedBlock& block : plan().blocks()) {
+    // A trainer's own parts of a norm are there already.
+    if (block.server() != kEveryTrainer) add(block.parameter(), static_cast<size_t>(block.server()));
+  }
   for (const v1::PlacedTable& table : plan().tables()) {
     for (size_t s = 0; s < names.size(); ++s) add(table.name(), s);
   }
@@ -553,9 +586,70 @@ std::vector<v1::ExplainedTrainer> ClusterModel::Trainers() const {
     }
     trainer.set_flops(flops * std::max(1, job_.train().accumulate_steps()));
     *trainer.mutable_memory() = MemoryOf(group);
+    if (all_reduce_ != nullptr) *trainer.mutable_exchange() = ExchangeOf(group);
     trainers.push_back(std::move(trainer));
   }
   return trainers;
+}
+
+v1::TrainerExchange ClusterModel::ExchangeOf(const Group& group) const {
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  const double others = plan().trainers() - 1;
+  FlowSum all_rows;  // that every trainer sends one other
+  for (const Group& each : groups_) all_rows += each.row_exchange.Times(1 / steps);
+  const FlowSum own_rows = group.row_exchange.Times(1 / (steps * group.count));
+  // Slices differ by a few bytes.
+  FlowSum dense = all_reduce_->Dense(group.first);
+  for (int t = group.first + 1; t < group.first + group.count; ++t) {
+    const FlowSum other = all_reduce_->Dense(t);
+    if (other.bytes_out > dense.bytes_out) dense = other;
+  }
+  const FlowSum rows = {.messages = others * own_rows.messages,
+                        .bytes_out = others * own_rows.bytes_out,
+                        .bytes_in = all_rows.bytes_out - own_rows.bytes_out};
+  FlowSum total = dense;
+  total += rows;
+  total += all_reduce_->Headers();
+  v1::TrainerExchange exchange;
+  exchange.set_nodes(all_reduce_->nodes(group.first));
+  exchange.set_direct_bytes(all_reduce_->DirectBytes(group.first));
+  exchange.set_ring_bytes(all_reduce_->RingBytes());
+  exchange.set_direct_seconds(all_reduce_->DirectSeconds(group.first, link_));
+  exchange.set_ring_seconds(all_reduce_->RingSeconds(link_));
+  *exchange.mutable_dense() = ToProto(dense);
+  *exchange.mutable_rows() = ToProto(rows);
+  *exchange.mutable_headers() = ToProto(all_reduce_->Headers());
+  *exchange.mutable_total() = ToProto(total);
+  // Rows of all trainers are there until the update.
+  exchange.set_buffer_bytes(all_reduce_->BufferBytes(group.first) + std::llround(all_rows.bytes_out));
+  *exchange.mutable_check() = ToProto(all_reduce_->Check());
+  return exchange;
+}
+
+std::optional<v1::AllReduced> ClusterModel::AllReduces() const {
+  if (all_reduce_ == nullptr) return std::nullopt;
+  v1::AllReduced all;
+  all.set_dense_bytes(all_reduce_->dense_bytes());
+  all.set_link_gbit(link_.gbit);
+  all.set_link_us(link_.us);
+  all.set_average_every_steps(all_reduce_->average_every_steps());
+  *all.mutable_replica() = Owners().back();
+  const double trainer_steps = static_cast<double>(std::max<int64_t>(1, steps_) * plan().trainers());
+  for (const AllReduceTraffic::Bucket& bucket : all_reduce_->buckets()) {
+    v1::ExplainedBucket* const to = all.add_bucket();
+    for (const std::string& parameter : bucket.parameters) to->add_parameters(parameter);
+    to->set_row_width(bucket.width);
+    const auto rows = row_bytes_.find(bucket.parameters[0]);
+    if (bucket.width == 0) {
+      to->set_bytes(static_cast<double>(bucket.elements * static_cast<int64_t>(all_reduce_->value_bytes())));
+    } else if (rows != row_bytes_.end()) {
+      to->set_bytes(rows->second / trainer_steps);
+    }
+  }
+  for (int t = 1; t < plan().trainers(); ++t) {
+    if (all_reduce_->DirectBytes(t) > all_reduce_->DirectBytes(all.largest_trainer())) all.set_largest_trainer(t);
+  }
+  return all;
 }
 
 }  // namespace weir

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "proto/explain.pb.h"
 #include "proto/job.pb.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/explain/all_reduce_traffic.h"
 #include "transpiler/explain/traffic.h"
 
 namespace weir {
@@ -22,7 +25,7 @@ namespace weir {
 class ClusterModel {
  public:
   // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. Borrows the job.
-  ClusterModel(const v1::JobConfig& job, Programs single, Programs trainer);
+  ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer);
   ClusterModel(const ClusterModel&) = delete;
   ClusterModel& operator=(const ClusterModel&) = delete;
 
@@ -37,6 +40,8 @@ class ClusterModel {
   // The following functions need at least one AddStep.
   std::vector<v1::ExplainedServer> Servers() const;
   std::vector<v1::ExplainedTrainer> Trainers() const;
+  // Returns what trainers hold and add among themselves; nullopt if servers hold the dense parameters.
+  std::optional<v1::AllReduced> AllReduces() const;
   v1::Balance BalanceOf(const std::vector<v1::ExplainedServer>& servers) const;
   double RowsOfStep(const std::string& parameter) const;
   // Returns the traffic of one step for norms over several servers (rpc Norms): by trainer 0 in sync, else by each
@@ -51,6 +56,8 @@ class ClusterModel {
     int lanes = 0;
     ServerFlows flows;  // sums over steps and trainers
     StepRows peak;      // maximum over the rows of any of its trainers
+    FlowSum
+        row_exchange;  // to one other trainer: bytes_out and messages of gradient rows; sums over steps and trainers
     std::map<std::string, int64_t>
         id_bytes;  // bytes of an ids variable in all lanes; empty: computed for one id per slot
   };
@@ -70,6 +77,11 @@ class ClusterModel {
     std::set<std::string> once;
     std::map<std::string, int64_t> index_bytes;
   };
+
+  // Returns the owners of dense blocks and tables: the servers, then what every trainer holds.
+  std::vector<v1::ExplainedServer> Owners() const;
+  size_t OwnerIndex(int server) const;
+  v1::TrainerExchange ExchangeOf(const Group& group) const;
 
   const v1::VarDesc* SingleVar(const std::string& name) const;
   // Returns state and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
@@ -95,6 +107,7 @@ class ClusterModel {
   int64_t AheadBytes(const Group& group) const;
 
   const v1::JobConfig& job_;
+  const Link link_;
   const Programs single_;
   const Programs trainer_;
   const Traffic traffic_;
@@ -103,7 +116,9 @@ class ClusterModel {
   std::map<std::string, std::vector<Update>> updates_;  // by parameter
   std::vector<Group> groups_;
   std::vector<ServerFlows> server_flows_;               // sums over steps and trainers
-  std::map<std::string, std::vector<double>> updated_;  // rows by parameter and server, summed over steps
+  std::map<std::string, std::vector<double>> updated_;  // rows by parameter and owner, summed over steps
+  std::unique_ptr<const AllReduceTraffic> all_reduce_;  // null: servers hold the dense parameters
+  std::map<std::string, double> row_bytes_;  // to one other trainer, by parameter, summed over steps and trainers
   int64_t steps_ = 0;
 };
 

@@ -27,12 +27,12 @@ constexpr int kDrawnServers = 4;
 // Steps of a sample on which other choices are compared with the job's.
 constexpr size_t kKeptSteps = 64;
 
-absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Programs& unplaced) {
+absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Link& link, const Programs& unplaced) {
   Programs single = unplaced;
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &single));
   Programs trainer = single;
   RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &trainer));
-  return std::make_unique<ClusterModel>(job.config, std::move(single), std::move(trainer));
+  return std::make_unique<ClusterModel>(job.config, link, std::move(single), std::move(trainer));
 }
 
 // Figures by which two choices are compared.
@@ -144,11 +144,11 @@ v1::DrawnProgram Draw(const v1::ProgramDesc& program, int64_t batch) {
 
 class ExplainerImpl : public Explainer {
  public:
-  explicit ExplainerImpl(const Job& job) : job_(job) {}
+  ExplainerImpl(const Job& job, const Link& link) : job_(job), link_(link) {}
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(unplaced_, BuildSingleMachine(job_));
-    ASSIGN_OR_RETURN(model_, ModelOf(job_, unplaced_));
+    ASSIGN_OR_RETURN(model_, ModelOf(job_, link_, unplaced_));
     return absl::OkStatus();
   }
 
@@ -191,6 +191,9 @@ class ExplainerImpl : public Explainer {
     AddRowFetch(&e);
     *e.mutable_balance() = model_->BalanceOf(servers);
     if (const FlowSum norms = model_->Norms(); norms.messages > 0) *e.mutable_norms() = ToProto(norms);
+    if (std::optional<v1::AllReduced> all = model_->AllReduces(); all.has_value()) {
+      *e.mutable_all_reduced() = *std::move(all);
+    }
     AddNotes(&e);
     AddAlternatives(&e);
     RETURN_IF_ERROR(AddPrograms(&e));
@@ -230,6 +233,11 @@ class ExplainerImpl : public Explainer {
       e->add_note(absl::StrCat("table '", table.name(), "': of its rows ", table.disk().memory_mb(),
                                " MiB are in the servers' memory, ",
                                "the others on their disks; the numbers above do not tell one from the other"));
+    }
+    if (distribute.has_local_sgd()) {
+      e->add_note(
+          "distribute.local_sgd: the bytes of an average are divided by every_steps; averages that checkpoints, "
+          "evaluations and digests force are not counted");
     }
     if (distribute.async_tables()) {
       e->add_note(
@@ -287,7 +295,7 @@ class ExplainerImpl : public Explainer {
 
   // Computes the figures of a job on the kept steps, or upper bounds if there are none.
   absl::StatusOr<Figures> FiguresWith(const Job& job) const {
-    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, unplaced_));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, link_, unplaced_));
     for (const StepInput& step : kept_) model->AddStep(&step);
     if (kept_.empty()) model->AddStep(nullptr);
     return FiguresOf(*model);
@@ -330,6 +338,7 @@ class ExplainerImpl : public Explainer {
   }
 
   const Job job_;
+  const Link link_;
   Programs unplaced_;
   std::unique_ptr<ClusterModel> model_;
   std::vector<StepInput> kept_;
@@ -338,13 +347,8 @@ class ExplainerImpl : public Explainer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job) {
-  if (AllReduces(job.config.distribute())) {
-    return job.positions.Error("distribute.dense",
-                               "ALL_REDUCE: --print=explain counts jobs whose dense parameters servers hold; "
-                               "--print=plan says what trainers hold and send each other");
-  }
-  auto explainer = std::make_unique<ExplainerImpl>(job);
+absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job, const Link& link) {
+  auto explainer = std::make_unique<ExplainerImpl>(job, link);
   RETURN_IF_ERROR(explainer->Init());
   return std::unique_ptr<Explainer>(std::move(explainer));
 }
@@ -373,6 +377,11 @@ std::string HumanBytes(double bytes) {
 std::string HumanFlops(double flops) {
   const std::string count = HumanCount(flops);
   return absl::StrCat(count, count.back() >= '0' && count.back() <= '9' ? " flop" : "flop");
+}
+
+std::string HumanSeconds(double seconds) {
+  if (seconds >= 1) return absl::StrFormat("%.2f s", seconds);
+  return seconds >= 1e-3 ? absl::StrFormat("%.1f ms", seconds * 1e3) : absl::StrFormat("%.0f us", seconds * 1e6);
 }
 
 std::string HumanCount(double count) {

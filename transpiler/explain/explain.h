@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/explain.pb.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/explain/all_reduce_traffic.h"
 #include "transpiler/explain/traffic.h"
 
 namespace weir {
@@ -18,8 +19,8 @@ struct Job;
 // Not thread-safe.
 class Explainer {
  public:
-  // Transpiles the job. Errors are those of Transpile; InvalidArgument with dense: ALL_REDUCE.
-  static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job);
+  // Transpiles the job. Errors are those of Transpile. `link`: for the times of exchanges among trainers.
+  static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job, const Link& link = {});
   virtual ~Explainer() = default;
 
   // Adds one step of the job's data, all lanes, with as many batches as train.accumulate_steps says. Traffic becomes
@@ -39,10 +40,11 @@ std::string ExplanationText(const v1::Explanation& explanation);
 absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
 std::string ExplanationHtml(const v1::Explanation& explanation);
 
-// Return "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop".
+// Return "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop"; "1.25 s", "3.1 ms", "40 us".
 std::string HumanBytes(double bytes);
 std::string HumanCount(double count);
 std::string HumanFlops(double flops);
+std::string HumanSeconds(double seconds);
 
 }  // namespace weir
 

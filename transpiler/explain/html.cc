@@ -216,14 +216,31 @@ std::string Servers(const v1::Explanation& e) {
   return table + "</table>\n";
 }
 
-std::string Trainer(const v1::ExplainedTrainer& trainer, const std::string& rows_title) {
+std::string Exchange(const v1::TrainerExchange& exchange, const v1::AllReduced& all) {
+  std::string table = "<table>\n" + Cells({"a step", "messages", "to trainers", "from trainers", ""}, "th");
+  table += FlowRow(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense());
+  if (exchange.rows().messages() > 0) table += FlowRow("rows", exchange.rows());
+  table += FlowRow("headers", exchange.headers()) + FlowRow("together", exchange.total()) + "</table>\n";
+  return absl::StrCat(table, "<p>k = ", exchange.nodes(), ": (k+1)(p-1)/p V is ", HumanBytes(exchange.direct_bytes()),
+                      ", ", HumanSeconds(exchange.direct_seconds()),
+                      absl::StrFormat(" on %g Gbit/s and %g us", all.link_gbit(), all.link_us()),
+                      "; a ring would send ", HumanBytes(exchange.ring_bytes()), " in ",
+                      HumanSeconds(exchange.ring_seconds()),
+                      ". Buffers: ", HumanBytes(static_cast<double>(exchange.buffer_bytes())),
+                      ". Comparison of the replicas: ", HumanBytes(exchange.check().bytes_out()),
+                      ", before the first step and at each checkpoint.</p>\n");
+}
+
+std::string Trainer(const v1::ExplainedTrainer& trainer, const v1::Explanation& e) {
+  const std::string rows_title = e.at_most() ? "rows, at most" : "rows";
   const v1::TrainerMemory& memory = trainer.memory();
   const std::string who = trainer.count() == 1 ? absl::StrCat("Trainer ", trainer.first())
                                                : absl::StrCat("Trainers ", trainer.first(), " to ",
                                                               trainer.first() + trainer.count() - 1, ", each");
   return absl::StrCat(
       "<h3>", who, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
-      " examples</h3>\n", FlowsTable(trainer.step(), rows_title), "<p>", HumanFlops(trainer.flops()),
+      " examples</h3>\n", FlowsTable(trainer.step(), rows_title),
+      e.has_all_reduced() ? Exchange(trainer.exchange(), e.all_reduced()) : "", "<p>", HumanFlops(trainer.flops()),
       " a step. Variables: ", HumanBytes(static_cast<double>(memory.total())), ", of it lanes ",
       HumanBytes(static_cast<double>(memory.lanes())), ", rows ", HumanBytes(static_cast<double>(memory.step())),
       ", parameters ", HumanBytes(static_cast<double>(memory.parameters())), "; lanes are ",
@@ -252,7 +269,7 @@ std::string Head(const v1::Explanation& e) {
 std::string Trainers(const v1::Explanation& e) {
   std::string text = "<h2>Trainers</h2>\n";
   for (const v1::ExplainedTrainer& trainer : e.trainer()) {
-    text += Trainer(trainer, e.at_most() ? "rows, at most" : "rows");
+    text += Trainer(trainer, e);
   }
   if (e.has_norms()) {
     absl::StrAppend(&text, "<p>Norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
@@ -260,6 +277,33 @@ std::string Trainers(const v1::Explanation& e) {
                     HumanBytes(e.norms().bytes_in()), " in.</p>\n");
   }
   return text;
+}
+
+std::string AllReduced(const v1::Explanation& e) {
+  if (!e.has_all_reduced()) return "";
+  const v1::AllReduced& all = e.all_reduced();
+  std::string text = absl::StrCat(
+      "<h2>Every trainer</h2>\n<p>", HumanCount(static_cast<double>(all.replica().parameters())), " parameters in ",
+      all.replica().block_size(), " blocks, ", HumanBytes(static_cast<double>(all.replica().bytes_at_rest())),
+      " at rest with optimizer state. ",
+      all.average_every_steps() > 0 ? absl::StrCat("Every ", all.average_every_steps(), " steps the average of ")
+                                    : std::string("A step adds "),
+      HumanBytes(static_cast<double>(all.dense_bytes())), ". Trainer ", all.largest_trainer(), " sends most.</p>\n");
+  text += "<table>\n" + Cells({"operation", "parameters", "bytes"}, "th");
+  for (int i = 0; i < all.bucket_size(); ++i) {
+    const v1::ExplainedBucket& bucket = all.bucket(i);
+    text += Cells({absl::StrCat(i), absl::StrJoin(bucket.parameters(), ", "),
+                   absl::StrCat(bucket.row_width() > 0 && e.at_most() ? "at most " : "", HumanBytes(bucket.bytes()),
+                                bucket.row_width() > 0 ? " of rows" : "")},
+                  "td");
+  }
+  text += "</table>\n<table>\n" + Cells({"block", "dims", "values", "state"}, "th");
+  for (const v1::ExplainedBlock& block : all.replica().block()) {
+    text += Cells({block.name(), absl::StrJoin(block.dims(), " x "), HumanBytes(static_cast<double>(block.bytes())),
+                   HumanBytes(static_cast<double>(block.state_bytes()))},
+                  "td");
+  }
+  return text + "</table>\n";
 }
 
 std::string Tables(const v1::Explanation& e) {
@@ -324,7 +368,7 @@ std::string ExplanationHtml(const v1::Explanation& e) {
       absl::StrFormat(
           "<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
           e.balance().bytes(), e.balance().load()),
-      Servers(e), Trainers(e), Tables(e), Choices(e), DrawnPrograms(e), "</body>\n</html>\n");
+      Servers(e), AllReduced(e), Trainers(e), Tables(e), Choices(e), DrawnPrograms(e), "</body>\n</html>\n");
 }
 
 }  // namespace weir

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "framework/graph/placement.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
@@ -192,7 +193,8 @@ void StepTraffic::Receive(const v1::OpDesc& op) {
   const std::vector<int64_t> from = Ints(op, "servers");
   for (size_t i = 0; i < names.size() && i < from.size(); ++i) {
     const auto found = blocks_.find(names[i]);
-    if (found == blocks_.end()) continue;
+    // What the trainer holds itself does not travel.
+    if (found == blocks_.end() || from[i] == kEveryTrainer) continue;
     servers_[static_cast<size_t>(from[i])].wanted.push_back({found->first, found->second->element_count()});
   }
 }

@@ -34,7 +34,7 @@ struct SparseTarget {
   // Blocks in order of their rows; empty for a table.
   struct Block {
     std::string name;
-    int server = 0;
+    int server = 0;  // kEveryTrainer: none
     int64_t row_begin = 0;
     int64_t row_end = 0;
   };

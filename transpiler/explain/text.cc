@@ -25,10 +25,11 @@ std::string FlowsText(const v1::Flows& flows, const char* most) {
                       FlowText("together", flows.total(), rows ? most : ""));
 }
 
-std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation& e, const char* most) {
+// Returns the blocks of a server, or of every trainer.
+std::string BlocksText(const std::string& owner, const v1::ExplainedServer& server) {
   std::string text =
-      absl::StrCat("server ", server.index(), ": ", HumanCount(static_cast<double>(server.parameters())),
-                   " parameters in ", server.block_size(), server.block_size() == 1 ? " block, " : " blocks, ",
+      absl::StrCat(owner, ": ", HumanCount(static_cast<double>(server.parameters())), " parameters in ",
+                   server.block_size(), server.block_size() == 1 ? " block, " : " blocks, ",
                    HumanBytes(static_cast<double>(server.bytes_at_rest())), " at rest with optimizer state\n");
   for (const v1::ExplainedBlock& block : server.block()) {
     absl::StrAppend(&text, "    ", block.name(), " [", absl::StrJoin(block.dims(), ", "), "] ",
@@ -36,25 +37,74 @@ std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation&
                     HumanBytes(static_cast<double>(block.state_bytes())), " state",
                     block.sparse_gradient() ? ", gradient by rows" : "", "\n");
   }
+  return text;
+}
+
+std::string UpdatesText(const v1::ExplainedServer& server, const char* most) {
+  std::string text = absl::StrCat("    updates      ", HumanFlops(server.flops()));
+  if (server.rows_updated() > 0) absl::StrAppend(&text, ", ", most, HumanCount(server.rows_updated()), " rows");
+  return text + "\n";
+}
+
+std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation& e, const char* most) {
+  std::string text = BlocksText(absl::StrCat("server ", server.index()), server);
   for (const v1::ExplainedTable& table : e.table()) {
     absl::StrAppend(&text, "    table ", table.name(), ", ", table.shards(server.index()), " of ",
                     table.logical_shards(), " shards, ", table.row_bytes(), " bytes a row\n");
   }
   absl::StrAppend(&text, "  a step, all trainers:\n", FlowsText(server.step(), most));
-  absl::StrAppend(&text, "    updates      ", HumanFlops(server.flops()));
-  if (server.rows_updated() > 0) absl::StrAppend(&text, ", ", most, HumanCount(server.rows_updated()), " rows");
-  return text + "\n";
+  return text + UpdatesText(server, most);
 }
 
-std::string TrainerText(const v1::ExplainedTrainer& trainer, const char* most) {
+std::string AllReducedText(const v1::AllReduced& all, const char* most) {
+  std::string text = BlocksText("every trainer", all.replica());
+  text += UpdatesText(all.replica(), most);
+  if (all.average_every_steps() > 0) {
+    absl::StrAppend(&text, "  every ", all.average_every_steps(), " steps the average of all values and state, ",
+                    HumanBytes(static_cast<double>(all.dense_bytes())), "\n");
+    return text;
+  }
+  absl::StrAppend(&text, "  a step adds ", HumanBytes(static_cast<double>(all.dense_bytes())),
+                  " of dense gradients, in this order:\n");
+  for (const v1::ExplainedBucket& bucket : all.bucket()) {
+    absl::StrAppend(&text, "    ", bucket.row_width() > 0 ? most : "", HumanBytes(bucket.bytes()),
+                    bucket.row_width() > 0 ? " of gradient rows to each other trainer: " : ": ",
+                    absl::StrJoin(bucket.parameters(), ", "), "\n");
+  }
+  return text;
+}
+
+std::string ExchangeText(const v1::TrainerExchange& exchange, const v1::AllReduced& all, const char* most) {
+  const bool rows = exchange.rows().messages() > 0;
+  std::string text = absl::StrCat("  a step, to and from the other trainers (k = ", exchange.nodes(), "):\n",
+                                  FlowText(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense(), ""));
+  if (rows) text += FlowText("rows", exchange.rows(), "");
+  absl::StrAppend(&text, FlowText("headers", exchange.headers(), ""), FlowText("together", exchange.total(), ""));
+  absl::StrAppend(&text, absl::StrFormat("    (k+1)(p-1)/p V = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
+                                         HumanBytes(exchange.direct_bytes()), HumanSeconds(exchange.direct_seconds()),
+                                         all.link_gbit(), all.link_us(), HumanBytes(exchange.ring_bytes()),
+                                         HumanSeconds(exchange.ring_seconds())));
+  absl::StrAppend(&text, "    buffers      ", rows ? most : "",
+                  HumanBytes(static_cast<double>(exchange.buffer_bytes())), "\n", "    comparison of the replicas ",
+                  HumanBytes(exchange.check().bytes_out()), " out, before the first step and at each checkpoint\n");
+  return text;
+}
+
+std::string TrainerText(const v1::ExplainedTrainer& trainer, const v1::Explanation& e, const char* most) {
   std::string text = trainer.count() == 1
                          ? absl::StrCat("trainer ", trainer.first())
                          : absl::StrCat("trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1);
   absl::StrAppend(&text, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
-                  " examples", trainer.count() == 1 ? "" : " each", "\n  a step:\n", FlowsText(trainer.step(), most));
+                  " examples", trainer.count() == 1 ? "" : " each",
+                  e.has_all_reduced() ? "\n  a step, to and from servers:\n" : "\n  a step:\n",
+                  FlowsText(trainer.step(), most));
   const v1::TrainerMemory& memory = trainer.memory();
-  absl::StrAppend(&text, "    arithmetic   ", HumanFlops(trainer.flops()), "\n");
-  absl::StrAppend(&text, "  before the first: ", HumanBytes(trainer.startup().bytes_in()), " of parameters\n");
+  if (e.has_all_reduced()) text += ExchangeText(trainer.exchange(), e.all_reduced(), most);
+  absl::StrAppend(&text, e.has_all_reduced() ? "  arithmetic of a step " : "    arithmetic   ",
+                  HumanFlops(trainer.flops()), "\n");
+  if (!e.has_all_reduced()) {
+    absl::StrAppend(&text, "  before the first: ", HumanBytes(trainer.startup().bytes_in()), " of parameters\n");
+  }
   absl::StrAppend(&text, "  variables: ", most, HumanBytes(static_cast<double>(memory.total())), " (lanes ",
                   HumanBytes(static_cast<double>(memory.lanes())), ", rows of the step ",
                   HumanBytes(static_cast<double>(memory.step())), ", parameters ",
@@ -82,7 +132,11 @@ std::string ExplanationText(const v1::Explanation& e) {
   }
   text += "\n";
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
-  for (const v1::ExplainedTrainer& trainer : e.trainer()) text += TrainerText(trainer, most) + "\n";
+  if (e.has_all_reduced()) text += AllReducedText(e.all_reduced(), most) + "\n";
+  for (const v1::ExplainedTrainer& trainer : e.trainer()) text += TrainerText(trainer, e, most) + "\n";
+  if (e.has_all_reduced() && e.trainers() > 1) {
+    absl::StrAppend(&text, "trainer ", e.all_reduced().largest_trainer(), " sends most to other trainers\n\n");
+  }
   if (e.has_norms()) {
     absl::StrAppend(&text, "norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
                     HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",

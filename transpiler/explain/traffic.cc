@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "framework/base/stable_hash.h"
+#include "framework/graph/placement.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/explain/attr_lists.h"
 #include "transpiler/passes/share_buffers.h"
@@ -138,7 +139,8 @@ void Traffic::FindTargets() {
       }
     }
     const v1::OpAttr* width = FindAttr(op, "width");
-    if (op.type() != "send" || width == nullptr || width->i() == 0 || op.param_grads().empty()) continue;
+    const bool sends = op.type() == "send" || op.type() == "all_reduce" || op.type() == "local_gradient";
+    if (!sends || width == nullptr || width->i() == 0 || op.param_grads().empty()) continue;
     SparseTarget& target = target_of(op.param_grads(0).param());
     target.width = width->i();
     target.gradient = op.param_grads(0).grad();
@@ -241,9 +243,11 @@ StepRows Traffic::RowsOf(int trainer, const StepInput& step) const {
 
 std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepInput* step) const {
   const int servers = plan_.servers();
-  std::vector<double> updated(static_cast<size_t>(servers), 0);
+  std::vector<double> updated(static_cast<size_t>(servers) + 1, 0);
   const auto server_of = [&](size_t place) {
-    return target.table ? place : static_cast<size_t>(target.blocks[place].server);
+    if (target.table) return place;
+    const int server = target.blocks[place].server;
+    return static_cast<size_t>(server == kEveryTrainer ? servers : server);
   };
   if (step == nullptr) {
     const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());

@@ -39,7 +39,7 @@ class Traffic {
   StepRows RowsAtMost(int trainer) const;
   // Returns the rows for the ids of `step`.
   StepRows RowsOf(int trainer, const StepInput& step) const;
-  // Returns the number of distinct rows of a step of the whole cluster, by server.
+  // Returns the number of distinct rows of a step of the whole cluster, by server; last those of every trainer.
   std::vector<double> UpdatedRows(const SparseTarget& target, const StepInput* step) const;
 
   // Returns the traffic by server. Every lane has examples.

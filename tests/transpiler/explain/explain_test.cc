@@ -4,6 +4,7 @@
 #include "transpiler/explain/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +16,8 @@
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/explain/explain_plan.h"
+#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {
@@ -31,6 +34,28 @@ v1::Explanation ExplanationOf(const Job& job) {
   const auto explanation = (*explainer)->Finish();
   EXPECT_TRUE(explanation.ok()) << explanation.status();
   return explanation.ok() ? *explanation : v1::Explanation();
+}
+
+// Returns the names of elements that are opened and not closed, "" if the markup is balanced.
+std::string Unbalanced(const std::string& html) {
+  const std::set<std::string> alone = {"meta", "!DOCTYPE"};
+  std::vector<std::string> open;
+  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
+    const size_t end = html.find('>', at);
+    if (end == std::string::npos) return "a tag without end";
+    const bool closes = html[at + 1] == '/';
+    const size_t begin = at + 1 + (closes ? 1 : 0);
+    const std::string name = html.substr(begin, html.find_first_of(" >/\n", begin) - begin);
+    if (alone.contains(name) || html[end - 1] == '/') continue;
+    if (!closes) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back();
 }
 
 // No tables: one matrix of 100 x 200 in two blocks, biases, Adam.
@@ -115,6 +140,114 @@ TEST(ExplainTest, WhatATrainerSendsToItsOwnServerIsNoTraffic) {
     EXPECT_GT(e.server(s).step().push().bytes_out(), payload);
     EXPECT_LT(e.server(s).step().push().bytes_out(), payload + 600);
   }
+}
+
+TEST(ExplainTest, WhatTrainersAddAmongThemselvesByHand) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE"}));
+  // deep.b (200), deep.w (100 x 200), out.b (1) and out.w (200): one all-reduce each, since there are four buckets.
+  const int64_t elements = 20000 + 200 + 200 + 1;
+  const v1::AllReduced& all = e.all_reduced();
+  EXPECT_EQ(all.dense_bytes(), 4 * elements);
+  ASSERT_EQ(all.bucket_size(), 4);
+  EXPECT_EQ(all.bucket(3).parameters(0), "deep.w");
+  EXPECT_EQ(all.bucket(3).bytes(), 4 * 20000);
+  // Adam keeps two more floats for each and a count of 4 bytes for each parameter; there is one learning rate.
+  EXPECT_EQ(all.replica().bytes_at_rest(), 3 * 4 * elements + 4 * 4 + 4);
+  EXPECT_EQ(all.replica().index(), -1);
+  EXPECT_EQ(e.server(0).bytes_at_rest() + e.server(1).bytes_at_rest(), 0);
+  // Servers get the last part of a step, and say how it went.
+  EXPECT_EQ(e.trainer(0).step().push().messages(), 2);
+  EXPECT_LT(e.trainer(0).step().total().bytes_out(), 1000);
+
+  ASSERT_EQ(e.trainer_size(), 1);
+  const v1::TrainerExchange& exchange = e.trainer(0).exchange();
+  EXPECT_EQ(exchange.nodes(), 1);
+  EXPECT_EQ(exchange.direct_bytes(), 4 * elements);  // (1 + 1) (2 - 1) / 2 V
+  EXPECT_EQ(exchange.ring_bytes(), 4 * elements);
+  EXPECT_EQ(exchange.headers().bytes_out(), 4 * 1024);
+  EXPECT_EQ(exchange.rows().messages(), 0);
+  // It sends its slice of the sums, and what it has of the other slice.
+  EXPECT_EQ(exchange.dense().bytes_out(), 4 * elements);
+  EXPECT_EQ(exchange.dense().bytes_in(), 4 * elements);
+  EXPECT_EQ(exchange.total().bytes_out(), 4 * elements + 4 * 1024);
+  // 10 Gbit/s and 50 us; four operations of two phases.
+  EXPECT_THAT(exchange.direct_seconds(), DoubleNear(8 * 50e-6 + 4 * elements * 8 / 10e9, 1e-9));
+  EXPECT_EQ(exchange.ring_seconds(), exchange.direct_seconds());
+}
+
+TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
+  const Job job = JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.lanes=8"});
+  const auto explainer = Explainer::Create(job, {.gbit = 1, .us = 0});
+  ASSERT_TRUE(explainer.ok()) << explainer.status();
+  const auto e = (*explainer)->Finish();
+  ASSERT_TRUE(e.ok()) << e.status();
+  // Lanes 3, 3, 2 are 2, 2 and 1 nodes.
+  ASSERT_EQ(e->trainer_size(), 2);
+  EXPECT_EQ(e->all_reduced().largest_trainer(), 0);
+  const double v = 4 * 20401;
+  EXPECT_THAT(e->trainer(0).exchange().direct_bytes(), DoubleNear(3 * v * 2 / 3, 1e-6));
+  EXPECT_THAT(e->trainer(1).exchange().direct_bytes(), DoubleNear(2 * v * 2 / 3, 1e-6));
+  EXPECT_THAT(e->trainer(0).exchange().ring_bytes(), DoubleNear(2 * v * 2 / 3, 1e-6));
+  EXPECT_THAT(e->trainer(0).exchange().direct_seconds(), DoubleNear(2 * v * 8 / 1e9, 1e-5));
+  EXPECT_THAT(e->trainer(0).exchange().ring_seconds(), DoubleNear(4.0 / 3 * v * 8 / 1e9, 1e-9));
+  EXPECT_THAT(ExplanationText(*e), HasSubstr("trainer 0 sends most to other trainers"));
+  EXPECT_THAT(ExplanationText(*e), HasSubstr("(k = 2)"));
+  const std::string page = ExplanationHtml(*e);
+  EXPECT_EQ(Unbalanced(page), "");
+  EXPECT_THAT(page, HasSubstr("a ring would send"));
+  const auto json = ExplanationJson(*e);
+  ASSERT_TRUE(json.ok()) << json.status();
+  v1::Explanation back;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*json, &back).ok());
+  EXPECT_EQ(back.all_reduced().bucket_size(), 4);
+  // The plan says the same.
+  const absl::StatusOr<Transpiled> transpiled = Transpile(job);
+  ASSERT_TRUE(transpiled.ok()) << transpiled.status();
+  EXPECT_THAT(ExplainPlan(job, transpiled->trainer().main),
+              HasSubstr(absl::StrCat("trainer 0 to 1 sends ", std::llround(3 * v * 2 / 3), " bytes (k = 2)")));
+}
+
+TEST(ExplainTest, OneTrainerSendsNobodyAnything) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.trainers=1"}));
+  EXPECT_EQ(e.trainer(0).exchange().total().bytes_out(), 0);
+  EXPECT_EQ(e.trainer(0).exchange().total().bytes_in(), 0);
+  EXPECT_EQ(e.trainer(0).exchange().direct_seconds(), 0);
+  EXPECT_EQ(e.trainer(0).exchange().check().bytes_out(), 0);
+}
+
+TEST(ExplainTest, AnAverageMovesStateToo) {
+  const v1::Explanation e =
+      ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.local_sgd={every_steps: 4}",
+                                   "distribute.reproducible=false", "distribute.trainers=4"}));
+  EXPECT_EQ(e.all_reduced().average_every_steps(), 4);
+  const int64_t bytes = 3 * 4 * 20401 + 4 * 4;
+  EXPECT_EQ(e.all_reduced().dense_bytes(), bytes);
+  // Every trainer brings one addend: 2 (p - 1) / p V, every fourth step.
+  EXPECT_THAT(e.trainer(0).exchange().direct_bytes(), DoubleNear(2.0 * bytes * 3 / 4 / 4, 1e-6));
+  EXPECT_EQ(e.trainer(0).exchange().headers().bytes_out(), 3 * 1024 / 4.0);
+  EXPECT_THAT(ExplanationText(e), HasSubstr("every 4 steps the average of all values and state"));
+}
+
+TEST(ExplainTest, GradientRowsOfSparseParametersAreSaidApart) {
+  const std::string text =
+      Replaced(kDeepFm, "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true dict_size: 500");
+  const v1::Explanation e = ExplanationOf(JobOf(
+      Replaced(text, "batch_size: 64", "ids { shared: \"cat\" } batch_size: 64"), {"distribute.dense=ALL_REDUCE"}));
+  const v1::TrainerExchange& exchange = e.trainer(0).exchange();
+  // A trainer has one node of four lanes, which names all 500 rows: a header, ids, floats.
+  EXPECT_EQ(exchange.rows().bytes_out(), 24 + 500 * (8 + 4));
+  EXPECT_EQ(exchange.rows().bytes_in(), exchange.rows().bytes_out());
+  bool found = false;
+  for (const v1::ExplainedBucket& bucket : e.all_reduced().bucket()) {
+    if (bucket.row_width() == 0) continue;
+    found = true;
+    EXPECT_EQ(bucket.parameters(0), "weights");
+    EXPECT_EQ(bucket.bytes(), exchange.rows().bytes_out());
+  }
+  EXPECT_TRUE(found);
+  EXPECT_THAT(ExplanationText(e), HasSubstr("of gradient rows to each other trainer: weights"));
+  // Rows of the distributed table go to the servers.
+  EXPECT_GT(e.trainer(0).step().push().rows(), 0);
 }
 
 TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
@@ -264,28 +397,6 @@ TEST(ExplainTest, ScriptsReadIt) {
   EXPECT_EQ(back.server(1).bytes_at_rest(), e.server(1).bytes_at_rest());
   EXPECT_EQ(back.alternative_size(), e.alternative_size());
   EXPECT_THAT(*json, HasSubstr("\"bytes_at_rest\""));
-}
-
-// Returns the names of elements that are opened and not closed, "" if the markup is balanced.
-std::string Unbalanced(const std::string& html) {
-  const std::set<std::string> alone = {"meta", "!DOCTYPE"};
-  std::vector<std::string> open;
-  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
-    const size_t end = html.find('>', at);
-    if (end == std::string::npos) return "a tag without end";
-    const bool closes = html[at + 1] == '/';
-    const size_t begin = at + 1 + (closes ? 1 : 0);
-    const std::string name = html.substr(begin, html.find_first_of(" >/\n", begin) - begin);
-    if (alone.contains(name) || html[end - 1] == '/') continue;
-    if (!closes) {
-      open.push_back(name);
-    } else if (open.empty() || open.back() != name) {
-      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
-    } else {
-      open.pop_back();
-    }
-  }
-  return open.empty() ? "" : open.back();
 }
 
 TEST(ExplainTest, ThePageNeedsNothingButItself) {

@@ -1,0 +1,215 @@
+#include "transpiler/explain/all_reduce_traffic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "framework/checkpoint/digest.h"
+#include "framework/collective/sizes.h"
+#include "framework/graph/op_view.h"
+#include "framework/graph/placement.h"
+#include "framework/graph/training_mode.h"
+#include "framework/runtime/lane_tree.h"
+#include "framework/tensor/dtype.h"
+#include "proto/parameter_server.pb.h"
+#include "transpiler/base/programs.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+// Must match pserver/embedded/node_rows.cc: before the rows of a node.
+constexpr double kNodeHeaderBytes = 24;
+// Operations that run at once, and messages of each whose addends are there or under way (framework/collective).
+constexpr int64_t kStreams = 2, kMessagesUnderWay = 3;
+// Name of the states of schedules in digests (pserver/server/learning_rates.h).
+constexpr char kLearningRateStates[] = "@LR_SCHEDULE";
+
+// Returns the operations that add gradients, in the order in which they begin: that of their last op.
+std::vector<AllReduceTraffic::Bucket> BucketsOf(const v1::ProgramDesc& main) {
+  struct Placed {
+    AllReduceTraffic::Bucket bucket;
+    int last = 0;  // op
+  };
+  std::vector<Placed> all;
+  int64_t number = -1;
+  size_t filled = 0;  // the bucket of that number
+  for (int i = 0; i < main.blocks(0).ops_size(); ++i) {
+    const v1::OpDesc& op = main.blocks(0).ops(i);
+    if (op.type() != "all_reduce") continue;
+    const v1::OpAttr* const name = FindAttr(op, "block");
+    const int width = static_cast<int>(IntOr(op, "width", 0));
+    if (width > 0 || IntOr(op, "bucket", 0) != number) {
+      if (width == 0) {
+        number = IntOr(op, "bucket", 0);
+        filled = all.size();
+      }
+      all.emplace_back().bucket.width = width;
+    }
+    Placed& placed = width > 0 ? all.back() : all[filled];
+    placed.last = i;
+    placed.bucket.parameters.push_back(name == nullptr ? "" : name->s());
+    for (const v1::PlacedBlock& block : main.plan().blocks()) {
+      if (width == 0 && block.name() == placed.bucket.parameters.back()) {
+        placed.bucket.elements += block.element_count();
+      }
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Placed& a, const Placed& b) { return a.last < b.last; });
+  std::vector<AllReduceTraffic::Bucket> buckets;
+  for (Placed& placed : all) buckets.push_back(std::move(placed.bucket));
+  return buckets;
+}
+
+// Returns the bytes of the digests of what a trainer holds, as it sends them to the others.
+size_t DigestBytes(const v1::ProgramDesc& main) {
+  v1::ControlReply reply;
+  const auto add = [&reply](const std::string& name) {
+    v1::VariableDigest* const variable = reply.add_variables();
+    variable->set_name(name);
+    variable->set_values(1);
+    variable->set_state(1);
+    for (int r = 0; r < kDigestRanges; ++r) variable->add_ranges(1);
+  };
+  reply.set_values(1);
+  reply.set_state(1);
+  for (const v1::PlacedBlock& block : main.plan().blocks()) {
+    if (block.server() == kEveryTrainer) add(block.parameter());
+  }
+  if (ModeOf(main).all_reduce().lr_block() >= 0) add(kLearningRateStates);
+  return reply.ByteSizeLong();
+}
+
+double Messages(double bytes) { return std::ceil(bytes / static_cast<double>(kOperationMessageBytes)); }
+
+}  // namespace
+
+AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements)
+    : trainers_(main.plan().trainers()) {
+  const v1::TrainingMode mode = ModeOf(main);
+  if (!mode.has_all_reduce()) return;
+  averages_ = mode.all_reduce().local_steps() > 0;
+  if (averages_) {
+    every_steps_ = mode.all_reduce().local_steps();
+    buckets_ = {{.parameters = {}, .elements = replica_elements}};
+    for (const v1::PlacedBlock& block : main.plan().blocks()) {
+      if (block.server() != kEveryTrainer) continue;
+      buckets_[0].parameters.push_back(block.name());
+      if (!block.sparse_gradient()) gradient_bytes_ += block.element_count() * kFloatBytes;
+    }
+  } else {
+    buckets_ = BucketsOf(main);
+    if (mode.all_reduce().compression() != v1::DTYPE_UNSET) value_bytes_ = DTypeSize(mode.all_reduce().compression());
+  }
+  for (int t = 0; t < trainers_; ++t) {
+    std::vector<int>& lanes = node_lanes_.emplace_back();
+    for (const LaneRange& node : AlignedNodes(LanesOfTrainer(main.plan().lanes(), trainers_, t))) {
+      lanes.push_back(node.count);
+    }
+    // An average has one addend of each trainer.
+    if (averages_) lanes = {1};
+    nodes_.push_back(static_cast<int>(lanes.size()));
+    all_nodes_ += nodes_.back();
+  }
+  check_bytes_ = DigestBytes(main);
+}
+
+int64_t AllReduceTraffic::dense_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.elements * static_cast<int64_t>(value_bytes_);
+  return bytes;
+}
+
+FlowSum AllReduceTraffic::Dense(int trainer) const {
+  FlowSum sum;
+  const int k = nodes(trainer), others = trainers_ - 1;
+  for (const Bucket& bucket : buckets_) {
+    const std::vector<int64_t> begins = EvenSlices(bucket.elements, value_bytes_, trainers_);
+    for (int t = 0; t < trainers_; ++t) {
+      const size_t s = static_cast<size_t>(t);
+      const double bytes = static_cast<double>((begins[s + 1] - begins[s]) * static_cast<int64_t>(value_bytes_));
+      if (t == trainer) {
+        sum.bytes_out += others * bytes;
+        sum.bytes_in += (all_nodes_ - k) * bytes;
+        sum.messages += others * Messages(bytes);
+      } else {
+        sum.bytes_out += k * bytes;
+        sum.bytes_in += bytes;
+        sum.messages += k * Messages(bytes);
+      }
+    }
+  }
+  return sum.Times(1 / static_cast<double>(every_steps_));
+}
+
+FlowSum AllReduceTraffic::Headers() const {
+  const double messages = static_cast<double>(buckets_.size()) * (trainers_ - 1) / static_cast<double>(every_steps_);
+  const double bytes = messages * static_cast<double>(kOperationHeaderBytes);
+  return {.messages = messages, .bytes_out = bytes, .bytes_in = bytes};
+}
+
+FlowSum AllReduceTraffic::RowsToOne(const Bucket& bucket, const StepRows& rows) const {
+  FlowSum sum;
+  const auto found = rows.find(bucket.parameters[0]);
+  if (found == rows.end()) return sum;
+  for (const std::vector<double>& of_block : found->second.pushed) {
+    for (const double of_node : of_block) {
+      if (of_node < 0.5) continue;
+      // Ids, and values up to a multiple of 8 bytes.
+      const double values = of_node * bucket.width * kFloatBytes;
+      sum.bytes_out += kNodeHeaderBytes + 8 * of_node + 8 * std::ceil(values / 8);
+      sum.rows += of_node;
+    }
+  }
+  sum.messages = Messages(sum.bytes_out);
+  return sum;
+}
+
+double AllReduceTraffic::DensePerStep() const {
+  const auto dense =
+      std::count_if(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.width == 0; });
+  return static_cast<double>(dense) / static_cast<double>(every_steps_);
+}
+
+double AllReduceTraffic::RingBytes() const {
+  return 2.0 * static_cast<double>(dense_bytes()) * (trainers_ - 1) / trainers_ / static_cast<double>(every_steps_);
+}
+
+double AllReduceTraffic::DirectBytes(int trainer) const { return RingBytes() * (nodes(trainer) + 1) / 2; }
+
+double AllReduceTraffic::DirectSeconds(int trainer, const Link& link) const {
+  if (trainers_ == 1) return 0;
+  const FlowSum dense = Dense(trainer);
+  return 2 * DensePerStep() * link.latency_s() + std::max(dense.bytes_out, dense.bytes_in) / link.bytes_per_s();
+}
+
+double AllReduceTraffic::RingSeconds(const Link& link) const {
+  return 2 * (trainers_ - 1) * DensePerStep() * link.latency_s() + RingBytes() / link.bytes_per_s();
+}
+
+int64_t AllReduceTraffic::BufferBytes(int trainer) const {
+  int64_t bytes = gradient_bytes_, largest = 0;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.width > 0) continue;
+    const int64_t sums = bucket.elements * kFloatBytes;
+    bytes += sums;  // the result; that of an average stands where the addend was
+    for (const int lanes : node_lanes_[static_cast<size_t>(trainer)]) {
+      // A gradient that travels alone is sent from where the only lane of a node has it.
+      if (!averages_ && (bucket.parameters.size() > 1 || lanes > 1)) bytes += sums;
+    }
+    const std::vector<int64_t> begins = EvenSlices(bucket.elements, value_bytes_, trainers_);
+    const size_t t = static_cast<size_t>(trainer);
+    largest = std::max(largest, (begins[t + 1] - begins[t]) * static_cast<int64_t>(value_bytes_));
+  }
+  const int64_t arriving = (all_nodes_ - nodes(trainer)) * std::min(largest, kOperationMessageBytes);
+  return bytes + kStreams * kMessagesUnderWay * arriving;
+}
+
+FlowSum AllReduceTraffic::Check() const {
+  const double others = trainers_ - 1;
+  const double bytes = others * static_cast<double>(kOperationHeaderBytes + check_bytes_);
+  return {
+      .messages = others * (1 + Messages(static_cast<double>(check_bytes_))), .bytes_out = bytes, .bytes_in = bytes};
+}
+
+}  // namespace weir
