@@ -1,25 +1,23 @@
 #include "pserver/cluster/cluster.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
+#include "pserver/cluster/launched.h"
 
 namespace weir {
 namespace {
 
-// A value and where it came from, for messages: "--pservers", "PADDLE_TRAINER_ID".
-struct Sourced {
-  std::string value;
-  std::string source;
-};
-using MaybeSourced = std::optional<Sourced>;
+constexpr char kWayOut[] = "unset or leave out the one that does not describe this process";
+// Of Fluid's oldest scripts, which give hosts alone.
+constexpr char kFluidPort[] = "6174";
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
@@ -31,25 +29,19 @@ class Settings {
  public:
   Settings(const ClusterFlags& flags, const Environment& environment) : flags_(flags), environment_(environment) {}
 
+  // Reads the launcher's variables, for all members below.
+  absl::Status ReadLauncher() {
+    ASSIGN_OR_RETURN(launched_, ReadLaunched(environment_));
+    return absl::OkStatus();
+  }
+  const Launched& launched() const { return launched_; }
+
   static MaybeSourced Flag(std::string_view name, const std::string& value) {
     if (value.empty()) return std::nullopt;
     return Sourced{value, absl::StrCat("--", std::string(name))};
   }
 
-  MaybeSourced Variable(std::string_view name) const {
-    std::optional<std::string> value = environment_(name);
-    if (!value.has_value() || value->empty()) return std::nullopt;
-    return Sourced{*std::move(value), std::string(name)};
-  }
-
-  // The one that is given; if both are, they must say the same.
-  static absl::StatusOr<MaybeSourced> OneOf(MaybeSourced a, MaybeSourced b, bool ignore_case = false) {
-    if (!a.has_value()) return b;
-    if (!b.has_value()) return a;
-    const bool same = ignore_case ? absl::EqualsIgnoreCase(a->value, b->value) : a->value == b->value;
-    if (!same) return Invalid(a->source, " is ", a->value, " but ", b->source, " is ", b->value, ": give one of them");
-    return a;
-  }
+  MaybeSourced Variable(std::string_view name) const { return weir::ReadVariable(environment_, name); }
 
   absl::StatusOr<MaybeSourced> Role() const {
     if (MaybeSourced flag = Flag("role", flags_.role)) return flag;
@@ -58,7 +50,7 @@ class Settings {
 
   absl::StatusOr<MaybeSourced> Pservers(bool in_trainers) const {
     if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
-    MaybeSourced servers = Variable("PADDLE_PSERVERS_IP_PORT_LIST");
+    ASSIGN_OR_RETURN(MaybeSourced servers, OneOf(Variable("PADDLE_PSERVERS_IP_PORT_LIST"), OldPservers()));
     if (!in_trainers) return servers;
     return OneOf(Variable("PADDLE_TRAINER_ENDPOINTS"), std::move(servers));
   }
@@ -70,21 +62,41 @@ class Settings {
     if (flag.has_value()) return flag;
     if (MaybeSourced variable = Variable("PADDLE_CURRENT_ENDPOINT")) return variable;
     if (!of_pod) return MaybeSourced();
-    const MaybeSourced host = Variable("POD_IP");
-    const MaybeSourced port = Variable("PADDLE_PORT");
-    if (!host.has_value() || !port.has_value()) return MaybeSourced();
-    return MaybeSourced(Sourced{absl::StrCat(host->value, ":", port->value), "POD_IP:PADDLE_PORT"});
+    MaybeSourced of_pod_ip = Joined("POD_IP", "PADDLE_PORT", /*port=*/"");
+    return of_pod_ip.has_value() ? of_pod_ip : Joined("PADDLE_CURRENT_IP", "PADDLE_PSERVER_PORT", kFluidPort);
   }
 
   MaybeSourced ServerId() const { return Flag("server_id", flags_.server_id); }
 
-  MaybeSourced TrainerId() const {
-    if (MaybeSourced flag = Flag("trainer_id", flags_.trainer_id)) return flag;
-    return Variable("PADDLE_TRAINER_ID");
+  // Place among the processes of the own role that the launcher has started, and their number.
+  struct Rank {
+    MaybeSourced id, number;
+  };
+  Rank RankAs(bool server, int servers) const {
+    Rank rank = {launched_.rank, launched_.size};
+    int all = 0, global = 0;
+    if (servers == 0 || !launched_.program.has_value() || !rank.id.has_value() || !rank.number.has_value() ||
+        !absl::SimpleAtoi(rank.id->value, &global) || !absl::SimpleAtoi(rank.number->value, &all)) {
+      return rank;
+    }
+    // One mpirun may start servers and trainers, and counts them through.
+    const Launched::Program& own = *launched_.program;
+    if (server ? own.size != servers : all != own.size + servers) return rank;
+    rank.id = Sourced{absl::StrCat(global - own.first_rank), absl::StrCat(rank.id->source, " within the program")};
+    rank.number = Sourced{absl::StrCat(own.size), absl::StrCat(rank.number->source, " within the program")};
+    return rank;
   }
 
-  // Nothing when the job's own value stands.
-  absl::StatusOr<MaybeSourced> Trainers() const {
+  absl::StatusOr<MaybeSourced> TrainerId(int servers) const {
+    const MaybeSourced fluid = Variable("PADDLE_TRAINER_ID");
+    const MaybeSourced rank = DealsRoles(servers) ? MaybeSourced() : RankAs(/*server=*/false, servers).id;
+    const MaybeSourced flag = Flag("trainer_id", flags_.trainer_id);
+    return OneOf(flag.has_value() ? flag : fluid, rank, /*ignore_case=*/false, kWayOut);
+  }
+
+  // Nothing when the job's own value stands. of_trainer: whether this process is a trainer, and the launcher has
+  // started its like.
+  absl::StatusOr<MaybeSourced> Trainers(bool of_trainer, int servers) const {
     MaybeSourced set;
     for (const std::string& override : flags_.overrides) {
       const size_t equals = override.find('=');
@@ -92,23 +104,66 @@ class Settings {
       if (absl::StripAsciiWhitespace(override.substr(0, equals)) != "distribute.trainers") continue;
       set = Sourced{std::string(absl::StripAsciiWhitespace(override.substr(equals + 1))), "--set distribute.trainers"};
     }
-    ASSIGN_OR_RETURN(MaybeSourced flag, OneOf(Flag("trainers", flags_.trainers), set));
-    if (flag.has_value()) return flag;
-    return OneOf(Variable("PADDLE_TRAINERS_NUM"), Variable("PADDLE_NUM_TRAINERS"));
+    MaybeSourced launched;
+    if (of_trainer && !DealsRoles(servers)) launched = RankAs(/*server=*/false, servers).number;
+    ASSIGN_OR_RETURN(MaybeSourced given, OneOf(Flag("trainers", flags_.trainers), set));
+    if (!given.has_value()) {
+      ASSIGN_OR_RETURN(given, OneOf(Variable("PADDLE_TRAINERS_NUM"), Variable("PADDLE_NUM_TRAINERS")));
+      ASSIGN_OR_RETURN(given, OneOf(given, Variable("PADDLE_TRAINERS")));
+    }
+    return OneOf(given, launched, /*ignore_case=*/false, kWayOut);
   }
+
+  // Where processes meet, if they do. by_default: whether MASTER_ADDR and MASTER_PORT are enough to say so.
+  absl::StatusOr<std::optional<InitMethod>> Method(bool by_default) const {
+    std::string text = flags_.init_method;
+    if (!text.empty() && !flags_.pservers.empty()) {
+      return Invalid("--init_method is ", text, " but --pservers is ", flags_.pservers,
+                     ": processes that meet tell each other their addresses; give one of them");
+    }
+    if (text.empty() && by_default && Variable("MASTER_ADDR").has_value() && Variable("MASTER_PORT").has_value()) {
+      text = "env://";
+    }
+    if (text.empty()) return std::optional<InitMethod>();
+    ASSIGN_OR_RETURN(InitMethod method, ParseInitMethod(text, environment_, launched_.agent_has_master_port));
+    return std::optional<InitMethod>(std::move(method));
+  }
+
+  // A server may have been started by another launcher, whose name of the run means nothing to trainers.
+  std::string RunId(bool server) const { return !flags_.run_id.empty() || server ? flags_.run_id : launched_.run_id; }
 
  private:
+  // A script that deals the roles of a cluster counts the trainers itself; the launcher's ranks count servers, too.
+  bool DealsRoles(int servers) const {
+    return servers > 0 && Variable("PADDLE_TRAINER_ID").has_value() &&
+           (Variable("TRAINING_ROLE").has_value() || Variable("PADDLE_TRAINING_ROLE").has_value());
+  }
+
+  // "host:port" of two variables. port: of a port that is not set; "": it must be.
+  MaybeSourced Joined(std::string_view host_variable, std::string_view port_variable, const std::string& port) const {
+    const MaybeSourced host = Variable(host_variable);
+    MaybeSourced given = Variable(port_variable);
+    if (!given.has_value() && !port.empty()) given = Sourced{port, ""};
+    if (!host.has_value() || !given.has_value()) return std::nullopt;
+    return Sourced{absl::StrCat(host->value, ":", given->value),
+                   absl::StrCat(std::string(host_variable), ":", std::string(port_variable))};
+  }
+
+  // Fluid's oldest scripts: hosts, and one port for all.
+  MaybeSourced OldPservers() const {
+    const MaybeSourced hosts = Variable("PADDLE_PSERVER_IPS");
+    if (!hosts.has_value()) return std::nullopt;
+    const MaybeSourced port = Variable("PADDLE_PSERVER_PORT");
+    const std::string suffix = absl::StrCat(":", port.has_value() ? port->value : kFluidPort);
+    const std::vector<std::string> list = absl::StrSplit(hosts->value, ',');
+    return Sourced{absl::StrCat(absl::StrJoin(list, absl::StrCat(suffix, ",")), suffix),
+                   "PADDLE_PSERVER_IPS:PADDLE_PSERVER_PORT"};
+  }
+
   const ClusterFlags& flags_;
   const Environment& environment_;
+  Launched launched_;
 };
-
-absl::StatusOr<int> Number(const Sourced& setting, std::string_view what) {
-  int32_t number = 0;
-  if (!absl::SimpleAtoi(setting.value, &number) || number < 0) {
-    return Invalid(setting.source, " is '", setting.value, "', must be ", std::string(what));
-  }
-  return number;
-}
 
 absl::StatusOr<Role> ResolveRole(Role program, const Settings& settings) {
   ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Role());
@@ -188,7 +243,8 @@ absl::Status CountServers(const ServerList& list, const v1::JobConfig& job, Clus
 
 absl::Status CountTrainers(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
   config->trainers = job.distribute().trainers();
-  ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Trainers());
+  ASSIGN_OR_RETURN(const MaybeSourced setting,
+                   settings.Trainers(config->role != Role::kPserver, job.distribute().servers()));
   if (!setting.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const int trainers, Number(*setting, "the number of trainers (not their endpoints)"));
   if (trainers == 0) return Invalid(setting->source, " is 0, must be at least 1");
@@ -230,23 +286,66 @@ absl::StatusOr<std::optional<int>> PlaceOfSelf(const std::string& what, const Se
   return place;
 }
 
+// Takes the place of a server among those that its launcher has started, for a server that nothing else tells its
+// index. Sets the number of servers if the job does not.
+absl::StatusOr<MaybeSourced> LaunchedServerId(const Settings& settings, const v1::JobConfig& job,
+                                              ClusterConfig* config) {
+  const Settings::Rank rank = settings.RankAs(/*server=*/true, config->servers);
+  if (!rank.id.has_value() || !rank.number.has_value()) return rank.id;
+  ASSIGN_OR_RETURN(const int number, Number(*rank.number, "the number of processes"));
+  if (number == config->servers) return rank.id;
+  if (job.distribute().has_servers()) {
+    return Invalid(rank.number->source, " is ", number, ", but distribute.servers is ", config->servers,
+                   ": a launcher of servers must start all of them, or give --server_id");
+  }
+  config->servers = number;
+  config->overrides.push_back(absl::StrCat("distribute.servers=", number));
+  return rank.id;
+}
+
+// Returns the error of a server that lacks its index or its address.
+absl::Status UnknownServer(const std::optional<Endpoint>& own, const ClusterConfig& config) {
+  if (config.server_id >= 0) {
+    return Invalid("where server ", config.server_id, " listens is not known: give --current_endpoint or the variable ",
+                   "PADDLE_CURRENT_ENDPOINT, or the list of servers by --pservers or the variable ",
+                   "PADDLE_PSERVERS_IP_PORT_LIST");
+  }
+  if (config.init_method.has_value()) {
+    return Invalid("which of the ", config.servers, " servers this is is not known: give --server_id, or start all ",
+                   "servers by one mpirun, srun or torchrun");
+  }
+  if (!own.has_value()) {
+    return Invalid(
+        "which server this is is not known: give --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT ",
+        "(or POD_IP and PADDLE_PORT), or --server_id");
+  }
+  return Invalid("which of the ", config.servers, " servers ", own->ToString(),
+                 " is is not known: give --server_id, or ",
+                 "the list of servers by --pservers or the variable PADDLE_PSERVERS_IP_PORT_LIST");
+}
+
 // Index and endpoint of a server.
 absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
   if (job.distribute().servers() == 0) {
     return Invalid("distribute.servers is 0: every trainer has a server inside, and no pserver takes part; start ",
                    "trainers only, or set distribute.servers to the number of servers");
   }
+  ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/false));
   ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/true));
   ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
   const bool port_by_system = own.has_value() && own->port == 0;
+  const bool meets = config->init_method.has_value();
   ServerList list;
-  if (!port_by_system) {
+  if (!port_by_system && !meets) {
     ASSIGN_OR_RETURN(list, ResolveList(settings, job, /*in_trainers=*/false));
   }
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
 
-  const MaybeSourced id_setting = settings.ServerId();
+  MaybeSourced id_setting = settings.ServerId();
+  if (!id_setting.has_value() && (meets || !own.has_value())) {
+    ASSIGN_OR_RETURN(id_setting, LaunchedServerId(settings, job, config));
+  }
   std::optional<int> id;
   if (id_setting.has_value()) {
     ASSIGN_OR_RETURN(id, Number(*id_setting, "the index of this server, from 0"));
@@ -255,28 +354,16 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
                      config->servers - 1);
     }
   }
-
   ASSIGN_OR_RETURN(const std::optional<int> place, PlaceOfSelf("server", list, endpoint_setting, own, id_setting, id));
   if (!id.has_value()) id = place;
-  if (!id.has_value() && own.has_value() && config->servers == 1) id = 0;
-
-  if (!id.has_value() && !own.has_value()) {
-    return Invalid(
-        "which server this is is not known: give --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT ",
-        "(or POD_IP and PADDLE_PORT), or --server_id");
+  if (!id.has_value() && (own.has_value() || meets) && config->servers == 1) id = 0;
+  config->server_id = id.value_or(-1);
+  if (!id.has_value() || (!own.has_value() && list.endpoints.empty() && !meets)) return UnknownServer(own, *config);
+  if (own.has_value()) {
+    config->endpoint = own->ToString();
+  } else if (!meets) {
+    config->endpoint = list.endpoints[static_cast<size_t>(*id)].ToString();
   }
-  if (!id.has_value()) {
-    return Invalid("which of the ", config->servers, " servers ", own->ToString(),
-                   " is is not known: give --server_id, or ",
-                   "the list of servers by --pservers or the variable PADDLE_PSERVERS_IP_PORT_LIST");
-  }
-  if (!own.has_value() && list.endpoints.empty()) {
-    return Invalid("where server ", *id, " listens is not known: give --current_endpoint or the variable ",
-                   "PADDLE_CURRENT_ENDPOINT, or the list of servers by --pservers or the variable ",
-                   "PADDLE_PSERVERS_IP_PORT_LIST");
-  }
-  config->server_id = *id;
-  config->endpoint = own.has_value() ? own->ToString() : list.endpoints[*id].ToString();
   return absl::OkStatus();
 }
 
@@ -296,7 +383,7 @@ absl::Status CountServingTrainers(const Settings& settings, const ServerList& li
                                   ClusterConfig* config) {
   const int listed = static_cast<int>(list.endpoints.size());
   if (listed > 0 && listed != config->trainers) {
-    ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Trainers());
+    ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Trainers(/*of_trainer=*/true, /*servers=*/0));
     if (setting.has_value() || job.distribute().has_trainers()) {
       return Invalid(list.source, " lists ", listed, listed == 1 ? " trainer (" : " trainers (", list.ToString(),
                      "), but ", setting.has_value() ? setting->source : "distribute.trainers", " is ", config->trainers,
@@ -309,34 +396,88 @@ absl::Status CountServingTrainers(const Settings& settings, const ServerList& li
   return absl::OkStatus();
 }
 
+// Returns whether the launcher has started several processes like this one.
+bool StartedAmongOthers(const Settings& settings) {
+  const MaybeSourced& size = settings.launched().size;
+  return size.has_value() && size->value != "1";
+}
+
+// Returns the error of a trainer that no one tells who it is.
+absl::Status UnknownTrainer(const Settings& settings, const ClusterConfig& config) {
+  return Invalid("which of the ", config.trainers, " trainers this is is not known: give --trainer_id or the variable ",
+                 "PADDLE_TRAINER_ID",
+                 config.servers_in_trainers && !config.init_method.has_value()
+                     ? ", or --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT"
+                     : ", or start the trainers by torchrun, mpirun or srun",
+                 settings.launched().in_batch_shell
+                     ? "; SLURM_PROCID is that of the batch script and no trainer's: start the trainers by srun"
+                     : "");
+}
+
+// Returns the error of a trainer without any word of where the others are.
+absl::Status NoAddresses(const Settings& settings) {
+  const std::string& launcher = settings.launched().launcher;
+  if (!launcher.empty()) {
+    const bool slurm = launcher == "Slurm";
+    return Invalid(
+        launcher, " has started this trainer and gives no address at which the trainers meet: use ",
+        "--init_method=tcp://HOST:PORT with the host of trainer 0 and a free port there, like ",
+        slurm ? "tcp://$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1):6170" : "tcp://node-0:6170",
+        ", or --init_method=file:///DIRECTORY that all machines see, or list the trainers by --pservers");
+  }
+  return Invalid("distribute.servers is 0, so every trainer listens, but where is not given: use ",
+                 "--pservers=HOST:PORT,HOST:PORT with one entry for each trainer or the variable ",
+                 "PADDLE_TRAINER_ENDPOINTS, write cluster.pserver in the job, let the trainers meet at ",
+                 "--init_method=tcp://HOST:PORT, or train in one process with --role=local");
+}
+
+// Id and own endpoint of a trainer that learns the others' addresses when they meet. in_trainers: it has a server
+// inside.
+absl::Status ResolveMeetingTrainer(const Settings& settings, bool in_trainers, const v1::JobConfig& job,
+                                   ClusterConfig* config) {
+  config->servers = in_trainers ? config->trainers : job.distribute().servers();
+  config->servers_in_trainers = in_trainers;
+  ASSIGN_OR_RETURN(const MaybeSourced id_setting, settings.TrainerId(job.distribute().servers()));
+  ASSIGN_OR_RETURN(std::optional<int> id, TrainerIdOf(id_setting, *config));
+  if (!id.has_value() && config->trainers == 1) id = 0;
+  if (!id.has_value()) return UnknownTrainer(settings, *config);
+  config->trainer_id = *id;
+  if (!in_trainers) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/false));
+  ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
+  if (own.has_value()) config->endpoint = own->ToString();
+  return absl::OkStatus();
+}
+
 // Id and endpoint of a trainer that has a server inside, and where the others listen.
 absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
+  ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/false));
+  if (config->init_method.has_value()) {
+    return ResolveMeetingTrainer(settings, /*in_trainers=*/true, job, config);
+  }
   ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/true));
   RETURN_IF_ERROR(CountServingTrainers(settings, list, job, config));
+  const bool alone = config->role == Role::kPredict && !StartedAmongOthers(settings);
+  if (list.endpoints.empty() && !alone) {
+    ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/true));
+    if (!config->init_method.has_value()) return NoAddresses(settings);
+    return ResolveMeetingTrainer(settings, /*in_trainers=*/true, job, config);
+  }
   if (list.endpoints.empty()) {
-    if (config->role == Role::kPredict) {
-      // Prediction without a list is one process, whatever the cluster that trained.
-      config->trainer_id = 0;
-      return absl::OkStatus();
-    }
-    return Invalid("distribute.servers is 0, so every trainer listens, but where is not given: use ",
-                   "--pservers=HOST:PORT,HOST:PORT with one entry for each trainer or the variable ",
-                   "PADDLE_TRAINER_ENDPOINTS, write cluster.pserver in the job, or train in one process with ",
-                   "--role=local");
+    // Prediction without a list is one process, whatever the cluster that trained.
+    config->trainer_id = 0;
+    return absl::OkStatus();
   }
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
   ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/false));
   ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
-  const MaybeSourced id_setting = settings.TrainerId();
+  ASSIGN_OR_RETURN(const MaybeSourced id_setting, settings.TrainerId(/*servers=*/0));
   ASSIGN_OR_RETURN(std::optional<int> id, TrainerIdOf(id_setting, *config));
   ASSIGN_OR_RETURN(const std::optional<int> place, PlaceOfSelf("trainer", list, endpoint_setting, own, id_setting, id));
   if (!id.has_value()) id = place;
   if (!id.has_value() && config->trainers == 1) id = 0;
-  if (!id.has_value()) {
-    return Invalid("which of the ", config->trainers, " trainers this is is not known: give --trainer_id or the ",
-                   "variable PADDLE_TRAINER_ID, or --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT");
-  }
   config->servers_in_trainers = true;
+  if (!id.has_value()) return UnknownTrainer(settings, *config);
   config->trainer_id = *id;
   config->endpoint = own.has_value() ? own->ToString() : config->pservers[static_cast<size_t>(*id)];
   return absl::OkStatus();
@@ -344,73 +485,29 @@ absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig
 
 // Id of a trainer, and its servers where the role has any.
 absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
+  ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/false));
+  if (config->init_method.has_value()) {
+    return ResolveMeetingTrainer(settings, /*in_trainers=*/false, job, config);
+  }
   ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/false));
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
-  if (config->role == Role::kTrainer && config->pservers.empty()) {
-    return Invalid("no servers are given: use --pservers=HOST:PORT,HOST:PORT or the variable ",
-                   "PADDLE_PSERVERS_IP_PORT_LIST, write cluster.pserver in the job, or train in one process with ",
-                   "--role=local");
+  // Prediction without servers is one process, whatever the cluster that trained.
+  const bool alone = config->role == Role::kPredict && config->pservers.empty() && !StartedAmongOthers(settings);
+  if (config->pservers.empty() && !alone) {
+    return Invalid(
+        "no servers are given: use --pservers=HOST:PORT,HOST:PORT or the variable ",
+        "PADDLE_PSERVERS_IP_PORT_LIST, write cluster.pserver in the job, give servers and trainers the same ",
+        "--init_method, or train in one process with --role=local");
   }
-  ASSIGN_OR_RETURN(const std::optional<int> id, TrainerIdOf(settings.TrainerId(), *config));
-  if (!id.has_value()) {
-    // Prediction without servers is one process, whatever the cluster that trained.
-    const bool alone = config->role == Role::kPredict && config->pservers.empty();
-    if (config->trainers > 1 && !alone) {
-      return Invalid("which of the ", config->trainers,
-                     " trainers this is is not known: give --trainer_id or the variable ", "PADDLE_TRAINER_ID");
-    }
-    config->trainer_id = 0;
-    return absl::OkStatus();
-  }
-  config->trainer_id = *id;
+  ASSIGN_OR_RETURN(const MaybeSourced id_setting, settings.TrainerId(job.distribute().servers()));
+  ASSIGN_OR_RETURN(const std::optional<int> id, TrainerIdOf(id_setting, *config));
+  if (!id.has_value() && config->trainers > 1 && !alone) return UnknownTrainer(settings, *config);
+  config->trainer_id = id.value_or(0);
   return absl::OkStatus();
 }
 
 }  // namespace
-
-std::string Endpoint::ToString() const { return absl::StrCat(host, ":", port); }
-
-bool Endpoint::IsWildcard() const { return host == "0.0.0.0" || host == "[::]"; }
-
-absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
-  const std::string quoted = absl::StrCat("'", std::string(text), "'");
-  if (text.empty()) return Invalid("blank, must be host:port");
-  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isspace(c); })) {
-    return Invalid(quoted, " has a blank in it, must be host:port");
-  }
-  const size_t colon = text.rfind(':');
-  const bool bracketed = text.front() == '[';
-  const size_t bracket = text.find(']');
-  if (colon == std::string_view::npos || (bracketed && bracket != std::string_view::npos && colon < bracket)) {
-    return Invalid(quoted, " has no port, must be host:port");
-  }
-  Endpoint endpoint{.host = std::string(text.substr(0, colon))};
-  if (endpoint.host.empty()) return Invalid(quoted, " has no host, must be host:port");
-  if (bracketed) {
-    const bool address = bracket == colon - 1 && bracket > 1 &&
-                         std::all_of(text.begin() + 1, text.begin() + static_cast<std::ptrdiff_t>(bracket),
-                                     [](unsigned char c) { return absl::ascii_isxdigit(c) || c == ':' || c == '.'; });
-    if (!address) return Invalid(quoted, " is no [IPv6 address]:port");
-  } else {
-    if (endpoint.host.find(':') != std::string::npos) {
-      return Invalid(quoted, " has more than one ':'; an IPv6 address stands in brackets, [::1]:6170");
-    }
-    const bool name = std::all_of(endpoint.host.begin(), endpoint.host.end(), [](unsigned char c) {
-      return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_';
-    });
-    if (!name) return Invalid(quoted, " has no host name or address before the port");
-  }
-  const std::string port(text.substr(colon + 1));
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      std::all_of(port.begin(), port.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
-  int32_t number = 0;
-  if (!digits || !absl::SimpleAtoi(port, &number) || number > 65535) {
-    return Invalid(quoted, ": the port must be a number from 1 to 65535", port.empty() ? "" : ", got ", port);
-  }
-  endpoint.port = number;
-  return endpoint;
-}
 
 std::string_view RoleName(Role role) {
   switch (role) {
@@ -428,9 +525,10 @@ std::string_view RoleName(Role role) {
 
 absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& flags, const Environment& environment,
                                              const v1::JobConfig& job) {
-  const Settings settings(flags, environment);
+  Settings settings(flags, environment);
   ClusterConfig config;
   ASSIGN_OR_RETURN(config.role, ResolveRole(program, settings));
+  config.local_rank = ReadLocalRank(environment);
   if (config.role == Role::kLocal) {
     // One process owns all lanes, whatever the cluster around it looks like.
     config.trainer_id = 0;
@@ -438,6 +536,12 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
     config.servers = job.distribute().servers() == 0 ? config.trainers : job.distribute().servers();
     return config;
   }
+  RETURN_IF_ERROR(settings.ReadLauncher());
+  if (settings.launched().several_programs && job.distribute().servers() > 0) {
+    return Invalid("SLURM_HET_SIZE is not 1: one srun has started several programs, and does not say which ranks are ",
+                   "servers and which are trainers; start them by two sruns");
+  }
+  config.run_id = settings.RunId(config.role == Role::kPserver);
   RETURN_IF_ERROR(CountTrainers(settings, job, &config));
   if (config.role == Role::kPserver) {
     RETURN_IF_ERROR(ResolveServer(settings, job, &config));

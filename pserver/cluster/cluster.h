@@ -7,9 +7,12 @@
 //   role            --role                           TRAINING_ROLE, PADDLE_TRAINING_ROLE          -
 //   servers' list   --pservers                       PADDLE_PSERVERS_IP_PORT_LIST                 cluster.pserver
 //   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT, POD_IP:PADDLE_PORT  list at --server_id
-//   server's index  --server_id                      -                                            place in the list
-//   trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            0 of 1 trainer
-//   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS     distribute.trainers
+//   server's index  --server_id                      launcher's rank                              place in the list
+//   trainer's id    --trainer_id                     PADDLE_TRAINER_ID, launcher's rank           0 of 1 trainer
+//   trainers        --trainers, or --set             PADDLE_TRAINERS_NUM, PADDLE_NUM_TRAINERS,    distribute.trainers
+//                                                    launcher's number
+//   meeting point   --init_method                    -                                            -
+//   name of the run --run_id                         launcher's (a trainer)                       -
 //
 // With distribute.servers: 0 each trainer listens, as server i inside trainer i. The list then has one entry per
 // trainer, and the other settings of a trainer are:
@@ -17,16 +20,26 @@
 //   trainers' list  --pservers                       PADDLE_TRAINER_ENDPOINTS or                  cluster.pserver
 //                                                    PADDLE_PSERVERS_IP_PORT_LIST
 //   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT                      list at the trainer's
-//   id trainer's id    --trainer_id                     PADDLE_TRAINER_ID                            place in the list
+//   id trainer's id    --trainer_id                     PADDLE_TRAINER_ID, launcher's rank           place in the list
+//   meeting point   --init_method                    MASTER_ADDR and MASTER_PORT, if there is     -
+//                                                    no list
+//
+// The launcher's variables (RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, ...) are those of launched.h. A rank or number
+// that contradicts a flag or one of Fluid's variables is refused. One exception: Fluid's TRAINING_ROLE together with
+// PADDLE_TRAINER_ID, in a job with servers, comes from a script that deals roles to a launcher's processes, and the
+// launcher's ranks do not count.
+//
+// A process with a meeting point learns the addresses of the others there (pserver/rendezvous), and no list counts
+// beside it.
 //
 // Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE,
 // ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT takes precedence over POD_IP and PADDLE_PORT, which
 // clusters set for other uses too. PADDLE_NUM_TRAINERS is the number of nodes; Fluid runs one trainer per node, so it
-// means the same here.
+// means the same here. Variables of Fluid's oldest scripts count, too: PADDLE_PSERVER_IPS with PADDLE_PSERVER_PORT
+// (6174 if not set) for the servers, PADDLE_CURRENT_IP for the own host, PADDLE_TRAINERS for the number of trainers.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_H_
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,23 +48,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "pserver/cluster/endpoint.h"
+#include "pserver/cluster/environment.h"
+#include "pserver/cluster/init_method.h"
 
 namespace weir {
-
-// host:port. The host of an IPv6 address keeps its brackets.
-struct Endpoint {
-  std::string host;
-  int port = 0;
-
-  std::string ToString() const;
-  // Returns true for every interface of the machine: 0.0.0.0 or [::].
-  bool IsWildcard() const;
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
-
-// Parses "127.0.0.1:6170", "ps-0.cluster:6170" or "[::1]:6170"; port 0 to 65535. InvalidArgument says what is wrong
-// with `text`.
-absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 
 enum class Role { kPserver, kTrainer, kLocal, kPredict };
 // Returns "pserver", "trainer", "local" or "predict".
@@ -66,27 +67,33 @@ struct ClusterFlags {
   std::string server_id;
   std::string trainer_id;
   std::string trainers;
+  std::string init_method;
+  std::string run_id;
   // Values of --set. distribute.trainers among them counts as a flag, because the job no longer shows where its value
   // came from.
   std::vector<std::string> overrides;
 };
 
-// Returns the value of a variable; nullopt or "" when it is not set.
-using Environment = std::function<std::optional<std::string>(std::string_view name)>;
-
 struct ClusterConfig {
   Role role = Role::kTrainer;
   // Servers by index. Empty when the process does not need it: a server that knows its index and endpoint, a role
-  // without servers.
+  // without servers; and with init_method, until the processes have met.
   std::vector<std::string> pservers;
   // True for a trainer, or a process that predicts in a cluster, that has a server inside: distribute.servers is 0.
   // pservers[i] is then where trainer i listens.
   bool servers_in_trainers = false;
   // For role pserver: its index.
   int server_id = -1;
-  // For role pserver and with servers_in_trainers: the address it listens on. Port 0, for role pserver only: the system
-  // chooses one.
+  // For role pserver and with servers_in_trainers: the address it listens on. Port 0, for role pserver and with
+  // init_method only: the system chooses one. May be empty with init_method: any port at the address of this machine
+  // that the others reach.
   std::string endpoint;
+  // Set if the processes meet to learn each other's addresses.
+  std::optional<InitMethod> init_method;
+  // Name of the run at the meeting point; "": none is given.
+  std::string run_id;
+  // Place of this process on its machine by the environment, as text that nobody has checked.
+  MaybeSourced local_rank;
   // For all other roles.
   int trainer_id = -1;
   int servers = 1;
@@ -105,7 +112,7 @@ struct ClusterConfig {
 // without port; a list of another length than distribute.servers, or than the number of trainers if that is 0; an id
 // that is missing, not a number or out of range; an endpoint that is not in the list, or is at another place than
 // --server_id or --trainer_id; a required setting that is missing, by flag and variable; a server of a job whose
-// distribute.servers is 0.
+// distribute.servers is 0; a launcher's variable that contradicts another one or a flag; --init_method with --pservers.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
 // list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local

@@ -15,11 +15,24 @@ ABSL_FLAG(std::string, current_endpoint, "",
           "POD_IP and PADDLE_PORT (a server), else the list at --server_id or --trainer_id; port 0: any free one (a "
           "server)");
 ABSL_FLAG(std::string, endpoint, "", "the same as --current_endpoint");
-ABSL_FLAG(std::string, server_id, "", "index of this server, from 0; default: the place of its endpoint in the list");
+ABSL_FLAG(
+    std::string, server_id, "",
+    "index of this server, from 0; default: the place of its endpoint in the list, else the rank that the launcher "
+    "of the servers gives");
 ABSL_FLAG(std::string, trainer_id, "",
-          "id of this trainer, from 0; else PADDLE_TRAINER_ID, else the place of its endpoint in the list");
+          "id of this trainer, from 0; else PADDLE_TRAINER_ID, or the rank that torchrun (RANK), mpirun "
+          "(OMPI_COMM_WORLD_RANK) or srun (SLURM_PROCID) gives, else the place of its endpoint in the list");
 ABSL_FLAG(std::string, trainers, "",
-          "number of trainers; else PADDLE_TRAINERS_NUM or PADDLE_NUM_TRAINERS, else distribute.trainers of the job");
+          "number of trainers; else PADDLE_TRAINERS_NUM or PADDLE_NUM_TRAINERS, or what torchrun (WORLD_SIZE), mpirun "
+          "(OMPI_COMM_WORLD_SIZE) or srun (SLURM_NTASKS) gives to trainers, else distribute.trainers of the job");
+ABSL_FLAG(
+    std::string, init_method, "",
+    "where all processes of the job meet to learn each other's addresses, instead of --pservers: tcp://HOST:PORT "
+    "(trainer 0 listens there), file:///PATH (a directory that all see), or env:// (MASTER_ADDR and MASTER_PORT; "
+    "under torchrun the 16 ports behind it), which trainers of a job with distribute.servers: 0 use by themselves");
+ABSL_FLAG(std::string, run_id, "",
+          "name of this run: processes of another run are refused where they meet; default: the launcher's for "
+          "trainers, none for servers, which then take part in any run");
 
 namespace weir {
 
@@ -31,6 +44,8 @@ ClusterFlags ClusterFlagsOfThisProcess(std::vector<std::string> overrides) {
           .server_id = absl::GetFlag(FLAGS_server_id),
           .trainer_id = absl::GetFlag(FLAGS_trainer_id),
           .trainers = absl::GetFlag(FLAGS_trainers),
+          .init_method = absl::GetFlag(FLAGS_init_method),
+          .run_id = absl::GetFlag(FLAGS_run_id),
           .overrides = std::move(overrides)};
 }
 

@@ -1,5 +1,5 @@
 // Command-line flags of cluster.h, for main files: --role, --pservers, --current_endpoint, --endpoint, --server_id,
-// --trainer_id, --trainers. Linking this target defines them.
+// --trainer_id, --trainers, --init_method, --run_id. Linking this target defines them.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_FLAGS_H_
 

@@ -422,6 +422,290 @@ TEST(ClusterTest, WhatIsWrongWithTrainersThatListenIsNamed) {
   }
 }
 
+// What torchrun, mpirun and srun set for process 1 of 2.
+const Variables& ByTorchrun() {
+  static const auto* const variables =
+      new Variables{{"RANK", "1"},          {"WORLD_SIZE", "2"},      {"LOCAL_RANK", "1"},         {"GROUP_RANK", "0"},
+                    {"MASTER_ADDR", "n-0"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "r"}};
+  return *variables;
+}
+const Variables& ByMpirun() {
+  static const auto* const variables =
+      new Variables{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "77"}};
+  return *variables;
+}
+const Variables& BySrun() {
+  static const auto* const variables =
+      new Variables{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "5"}, {"SLURM_STEP_ID", "0"}};
+  return *variables;
+}
+Variables With(Variables some, const Variables& more) {
+  for (const auto& [name, value] : more) some[name] = value;
+  return some;
+}
+
+// As Line, with the meeting point and the name of the run.
+std::string Meeting(const Case& c) {
+  const absl::StatusOr<ClusterConfig> config = Resolve(c);
+  std::string line = Line(config);
+  if (!config.ok()) return line;
+  line += config->init_method.has_value() ? " meets " + config->init_method->ToString() : "";
+  return line + (config->run_id.empty() ? "" : " run " + config->run_id);
+}
+
+constexpr char kNoServers[] = "distribute { servers: 0 }";
+
+TEST(ClusterTest, LaunchersSayWhoATrainerIs) {
+  const std::vector<Good> cases = {
+      {{"torchrun, unchanged", Role::kTrainer, {}, ByTorchrun(), kNoServers},
+       "trainer 1/2 at  to  distribute.trainers=2 meets tcp://n-0:29501 to 29516 run r"},
+      {{"torchrun and an address", Role::kTrainer, {.init_method = "tcp://a:1"}, ByTorchrun(), kNoServers},
+       "trainer 1/2 at  to  distribute.trainers=2 meets tcp://a:1 run r"},
+      {{"mpirun", Role::kTrainer, {.init_method = "tcp://a:1"}, ByMpirun(), kNoServers},
+       "trainer 1/2 at  to  distribute.trainers=2 meets tcp://a:1 run 77"},
+      {{"srun", Role::kTrainer, {.init_method = "file:///meet"}, BySrun(), kNoServers},
+       "trainer 1/2 at  to  distribute.trainers=2 meets file:///meet run 5.0"},
+      {{"srun with MASTER_ADDR of the script",
+        Role::kTrainer,
+        {},
+        With(BySrun(), {{"MASTER_ADDR", "n-0"}, {"MASTER_PORT", "29500"}}),
+        kNoServers},
+       "trainer 1/2 at  to  distribute.trainers=2 meets tcp://n-0:29500 run 5.0"},
+      {{"a script of PyTorch",
+        Role::kTrainer,
+        {},
+        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n-0"}, {"MASTER_PORT", "29500"}},
+        kNoServers},
+       "trainer 0/2 at  to  distribute.trainers=2 meets tcp://n-0:29500"},
+      {{"a list needs no meeting", Role::kTrainer, {.pservers = kTwo}, ByTorchrun(), kNoServers},
+       "trainer 1/2 at 192.168.1.2:6170 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2 run r"},
+      {{"flags alone",
+        Role::kTrainer,
+        {.endpoint = "a:0", .trainer_id = "1", .trainers = "2", .init_method = "tcp://a:1", .run_id = "x"},
+        {},
+        kNoServers},
+       "trainer 1/2 at a:0 to  distribute.trainers=2 meets tcp://a:1 run x"},
+      {{"the flag's address, not the job's list",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        BySrun(),
+        "cluster { pserver: \"a:1\" pserver: \"b:1\" } distribute { servers: 0 trainers: 2 }"},
+       "trainer 1/2 at  to  meets tcp://a:1 run 5.0"},
+      {{"predicting together", Role::kTrainer, {.role = "predict"}, ByTorchrun(), kServing},
+       "predict 1/2 at  to  meets tcp://n-0:29501 to 29516 run r"},
+      {{"predicting alone",
+        Role::kTrainer,
+        {.role = "predict"},
+        With(ByTorchrun(), {{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
+        "distribute { servers: 0 trainers: 1 }"},
+       "predict 0/1 to  run r"},
+      {{"servers by list", Role::kTrainer, {.pservers = "s:1"}, ByMpirun(), "distribute { servers: 1 }"},
+       "trainer 1/2 to s:1 distribute.trainers=2 run 77"},
+      {{"servers where all meet",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        ByMpirun(),
+        "distribute { servers: 3 }"},
+       "trainer 1/2 to  distribute.trainers=2 meets tcp://a:1 run 77"},
+      {{"the shell of a batch script, by flags",
+        Role::kTrainer,
+        {.pservers = "s:1", .trainer_id = "1", .trainers = "2"},
+        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "5"}},
+        ""},
+       "trainer 1/2 to s:1 distribute.trainers=2"},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Meeting(c), c.expected) << c.name;
+}
+
+TEST(ClusterTest, LaunchersSayWhichServerAServerIs) {
+  const Variables both =
+      With(ByMpirun(), {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_FIRST_RANKS", "0 0"}, {"OMPI_APP_CTX_NUM_PROCS", "2 2"}});
+  const std::string two = "distribute { servers: 2 trainers: 2 }";
+  const std::vector<Good> cases = {
+      {{"by flags", Role::kPserver, {.server_id = "1", .init_method = "tcp://a:1"}, {}, two},
+       "pserver 1/2 at  meets tcp://a:1"},
+      {{"one server", Role::kPserver, {.init_method = "tcp://a:1"}, {}, ""}, "pserver 0/1 at  meets tcp://a:1"},
+      {{"mpirun", Role::kPserver, {.init_method = "tcp://a:1"}, ByMpirun(), two}, "pserver 1/2 at  meets tcp://a:1"},
+      {{"srun gives the number, too", Role::kPserver, {.init_method = "tcp://a:1"}, BySrun(), ""},
+       "pserver 1/2 at  distribute.servers=2 meets tcp://a:1"},
+      {{"with a list", Role::kPserver, {.pservers = kTwo}, BySrun(), two}, "pserver 1/2 at 192.168.1.2:6170"},
+      {{"an own endpoint comes first",
+        Role::kPserver,
+        {.pservers = kTwo, .endpoint = "192.168.1.1:6170"},
+        BySrun(),
+        two},
+       "pserver 0/2 at 192.168.1.1:6170"},
+      {{"one mpirun for servers and trainers: a server", Role::kPserver, {.init_method = "tcp://a:1"}, both, two},
+       "pserver 1/2 at  meets tcp://a:1"},
+      {{"one mpirun for servers and trainers: a trainer",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        With(both, {{"OMPI_COMM_WORLD_RANK", "3"}}),
+        two},
+       "trainer 1/2 to  meets tcp://a:1 run 77"},
+      {{"one mpirun for trainers with other arguments",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        With(both, {{"OMPI_COMM_WORLD_RANK", "3"}}),
+        "distribute { servers: 3 }"},
+       "trainer 3/4 to  distribute.trainers=4 meets tcp://a:1 run 77"},
+      {{"one mpirun for trainers that serve",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        With(both, {{"OMPI_COMM_WORLD_RANK", "3"}}),
+        kNoServers},
+       "trainer 3/4 at  to  distribute.trainers=4 meets tcp://a:1 run 77"},
+      {{"a named run", Role::kPserver, {.server_id = "0", .init_method = "tcp://a:1", .run_id = "x"}, BySrun(), two},
+       "pserver 0/2 at  meets tcp://a:1 run x"},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Meeting(c), c.expected) << c.name;
+}
+
+TEST(ClusterTest, WhatContradictsALauncherIsNamedWithBothValues) {
+  const std::vector<Bad> cases = {
+      {{"the id of a flag", Role::kTrainer, {.trainer_id = "0", .init_method = "tcp://a:1"}, BySrun(), kNoServers},
+       "--trainer_id is 0 but SLURM_PROCID is 1: unset or leave out the one that does not describe this process"},
+      {{"the id of Fluid", Role::kTrainer, {}, With(ByTorchrun(), {{"PADDLE_TRAINER_ID", "0"}}), kNoServers},
+       "PADDLE_TRAINER_ID is 0 but RANK is 1"},
+      {{"the number of a flag", Role::kTrainer, {.trainers = "3", .init_method = "tcp://a:1"}, ByMpirun(), kNoServers},
+       "--trainers is 3 but OMPI_COMM_WORLD_SIZE is 2"},
+      {{"the number of --set",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1", .overrides = {"distribute.trainers=3"}},
+        ByMpirun(),
+        "distribute { servers: 0 trainers: 3 }"},
+       "--set distribute.trainers is 3 but OMPI_COMM_WORLD_SIZE is 2"},
+      {{"the number of Fluid", Role::kTrainer, {}, With(ByTorchrun(), {{"PADDLE_TRAINERS_NUM", "4"}}), kNoServers},
+       "PADDLE_TRAINERS_NUM is 4 but WORLD_SIZE is 2"},
+      {{"among launchers", Role::kTrainer, {}, With(BySrun(), {{"RANK", "0"}}), kNoServers},
+       "RANK is 0 but SLURM_PROCID is 1"},
+      {{"two ways to meet", Role::kTrainer, {.pservers = "a:1,b:1", .init_method = "tcp://a:1"}, BySrun(), kNoServers},
+       "--init_method is tcp://a:1 but --pservers is a:1,b:1: processes that meet tell each other their addresses"},
+      {{"mpirun gives no address", Role::kTrainer, {}, ByMpirun(), kNoServers},
+       "Open MPI has started this trainer and gives no address at which the trainers meet: use "
+       "--init_method=tcp://HOST:PORT with the host of trainer 0 and a free port there, like tcp://node-0:6170"},
+      {{"srun gives no address", Role::kTrainer, {}, BySrun(), kNoServers},
+       "Slurm has started this trainer and gives no address at which the trainers meet: use "
+       "--init_method=tcp://HOST:PORT with the host of trainer 0 and a free port there, like "
+       "tcp://$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1):6170, or --init_method=file:///DIRECTORY"},
+      {{"predicting together without an address", Role::kTrainer, {.role = "predict"}, BySrun(), kNoServers},
+       "Slurm has started this trainer and gives no address"},
+      {{"predicting together without servers",
+        Role::kTrainer,
+        {.role = "predict"},
+        BySrun(),
+        "distribute { servers: 1 }"},
+       "no servers are given: use --pservers"},
+      {{"an unknown way", Role::kTrainer, {.trainer_id = "0", .init_method = "mpi://"}, {}, kNoServers},
+       "--init_method=mpi://: must be env://, tcp://HOST:PORT or file:///PATH"},
+      {{"nobody says who", Role::kTrainer, {.init_method = "tcp://a:1"}, {}, kServing},
+       "which of the 2 trainers this is is not known: give --trainer_id or the variable PADDLE_TRAINER_ID, or start "
+       "the "
+       "trainers by torchrun, mpirun or srun"},
+      {{"the shell of a batch script",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "5"}},
+        kServing},
+       "SLURM_PROCID is that of the batch script and no trainer's: start the trainers by srun"},
+      {{"an srun of servers and trainers",
+        Role::kTrainer,
+        {.init_method = "tcp://a:1"},
+        With(BySrun(), {{"SLURM_HET_SIZE", "2"}}),
+        "distribute { servers: 1 }"},
+       "one srun has started several programs, and does not say which ranks are servers and which are trainers"},
+      {{"which server", Role::kPserver, {.init_method = "tcp://a:1"}, {}, "distribute { servers: 2 }"},
+       "which of the 2 servers this is is not known: give --server_id, or start all servers by one mpirun"},
+      {{"servers of another number",
+        Role::kPserver,
+        {.init_method = "tcp://a:1"},
+        ByMpirun(),
+        "distribute { servers: 3 }"},
+       "OMPI_COMM_WORLD_SIZE is 2, but distribute.servers is 3: a launcher of servers must start all of them"},
+  };
+  for (const Bad& c : cases) {
+    const absl::StatusOr<ClusterConfig> config = Resolve(c);
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << c.name << ": " << Line(config);
+    EXPECT_THAT(Line(config), HasSubstr(c.message)) << c.name;
+  }
+}
+
+// The variables exactly as paddle.distributed.launch, launch_ps and the scripts before them set them.
+TEST(ClusterTest, FluidsScriptsRunUnchanged) {
+  const std::vector<Good> cases = {
+      {{"paddle.distributed.launch, mode nccl2",
+        Role::kTrainer,
+        {},
+        {{"FLAGS_selected_gpus", "1"},
+         {"PADDLE_TRAINER_ID", "1"},
+         {"PADDLE_CURRENT_ENDPOINT", "192.168.1.2:6170"},
+         {"PADDLE_TRAINERS_NUM", "2"},
+         {"PADDLE_TRAINER_ENDPOINTS", kTwo}},
+        "distribute { mode: NCCL2 servers: 0 }"},
+       "trainer 1/2 at 192.168.1.2:6170 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2"},
+      {{"launch_ps, a trainer",
+        Role::kTrainer,
+        {},
+        {{"TRAINING_ROLE", "TRAINER"},
+         {"PADDLE_PSERVERS_IP_PORT_LIST", kTwo},
+         {"PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:36011,127.0.0.1:36012"},
+         {"PADDLE_TRAINERS_NUM", "2"},
+         {"PADDLE_TRAINER_ID", "1"},
+         {"PADDLE_WITH_GLOO", "0"}},
+        ""},
+       "trainer 1/2 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2 distribute.servers=2"},
+      {{"launch_ps, a server",
+        Role::kPserver,
+        {},
+        {{"TRAINING_ROLE", "PSERVER"},
+         {"PADDLE_PSERVERS_IP_PORT_LIST", kTwo},
+         {"PADDLE_TRAINERS_NUM", "2"},
+         {"PADDLE_PORT", "6170"},
+         {"POD_IP", "192.168.1.2"}},
+        ""},
+       "pserver 1/2 at 192.168.1.2:6170 distribute.trainers=2 distribute.servers=2"},
+      {{"the oldest scripts, a trainer",
+        Role::kTrainer,
+        {},
+        {{"PADDLE_TRAINING_ROLE", "TRAINER"},
+         {"PADDLE_PSERVER_PORT", "6170"},
+         {"PADDLE_PSERVER_IPS", "192.168.1.1,192.168.1.2"},
+         {"PADDLE_TRAINERS", "2"},
+         {"PADDLE_CURRENT_IP", "192.168.1.9"},
+         {"PADDLE_TRAINER_ID", "0"}},
+        ""},
+       "trainer 0/2 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2 distribute.servers=2"},
+      {{"the oldest scripts, a server at the usual port",
+        Role::kPserver,
+        {},
+        {{"PADDLE_TRAINING_ROLE", "PSERVER"},
+         {"PADDLE_PSERVER_IPS", "192.168.1.1,192.168.1.2"},
+         {"PADDLE_TRAINERS", "2"},
+         {"PADDLE_CURRENT_IP", "192.168.1.2"}},
+        ""},
+       "pserver 1/2 at 192.168.1.2:6174 distribute.trainers=2 distribute.servers=2"},
+      {{"a script that deals the roles of mpirun's ranks",
+        Role::kTrainer,
+        {},
+        With(ByMpirun(), {{"OMPI_COMM_WORLD_RANK", "3"},
+                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                          {"TRAINING_ROLE", "TRAINER"},
+                          {"PADDLE_PSERVERS_IP_PORT_LIST", kTwo},
+                          {"PADDLE_TRAINERS_NUM", "2"},
+                          {"PADDLE_TRAINER_ID", "1"}}),
+        ""},
+       "trainer 1/2 to 192.168.1.1:6170,192.168.1.2:6170 distribute.trainers=2 distribute.servers=2"},
+  };
+  for (const Good& c : cases) EXPECT_EQ(Line(Resolve(c)), c.expected) << c.name;
+}
+
+TEST(ClusterTest, ThePlaceOnTheMachineComesWithItsSource) {
+  const auto config = Resolve({"", Role::kTrainer, {.role = "local"}, {{"LOCAL_RANK", "3"}}, ""});
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_TRUE(config->local_rank.has_value());
+  EXPECT_EQ(config->local_rank->source + "=" + config->local_rank->value, "LOCAL_RANK=3");
+}
+
 TEST(ClusterTest, OrderOfTheListIsTheOrderOfTheServers) {
   const auto config = Resolve({"", Role::kTrainer, {.pservers = "b:2,a:1"}, {}, ""});
   ASSERT_TRUE(config.ok()) << config.status();
