@@ -6,6 +6,7 @@
 // and within pserver
 //
 //   embedded > server > {protocol, tables}, network > {server, cluster}, {client, collective} > protocol;
+//   rendezvous > cluster;
 //   {embedded, collective} > framework/collective
 //
 // and within transpiler
@@ -88,9 +89,11 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/client", {"pserver/protocol", "framework/membership"});
     add("pserver/server", {"pserver/protocol", "pserver/tables", "framework/membership"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
+    add("pserver/rendezvous", {"pserver/cluster"});
     add("pserver/embedded", {"pserver/server", "framework/collective"});
     add("pserver/collective", {"pserver/protocol", "framework/collective"});
-    add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded"});
+    add("pserver",
+        {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded", "pserver/rendezvous"});
     // trainer calls servers through these two rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
     (*rooms)["trainer"].insert({"framework/collective", "pserver/client", "pserver/collective", "pserver/embedded"});

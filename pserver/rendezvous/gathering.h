@@ -1,0 +1,63 @@
+// Who has come to a rendezvous, and whether what they say fits together. The part of trainer 0, without any network.
+#ifndef WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
+#define WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/rendezvous.pb.h"
+
+namespace weir {
+
+inline constexpr int kRendezvousVersion = 1;
+
+// Returns "trainer 1 (host:42)", with nothing from the greeting that could break a line.
+std::string NameOf(const v1::RendezvousGreeting& greeting);
+
+// Returns "trainers 1 and 3, server 0" of two lists of ids: at most ten of each, and how many more.
+std::string ListOf(const std::vector<int>& trainers, const std::vector<int>& servers);
+
+// Not thread-safe.
+class Gathering {
+ public:
+  // `own`: the greeting of trainer 0, which is there from the beginning and says what the others must say, too.
+  explicit Gathering(v1::RendezvousGreeting own);
+
+  // Returns FailedPrecondition, naming both, if the greeting is of another version, job or run. An empty name of a run
+  // on a server fits every run.
+  absl::Status CheckRun(const v1::RendezvousGreeting& greeting) const;
+  // Takes a greeting of this run. A repeated one of the same process replaces the former. FailedPrecondition, naming
+  // both: another number of trainers or servers, an id that another process has. InvalidArgument: an id out of range,
+  // no address or one where nobody can connect.
+  absl::Status Add(const v1::RendezvousGreeting& greeting);
+  // The process has left.
+  void Remove(const v1::RendezvousGreeting& greeting);
+
+  bool complete() const;
+  // Returns "trainers 1 and 3, server 0", the missing ones; "" if none are.
+  std::string Missing() const;
+  // Returns the number of processes that are there, and of all.
+  std::pair<int, int> Counts() const;
+  // Returns the answer to all, when it is complete. FailedPrecondition, naming two processes: they give the same
+  // address, or one an address of its own machine alone and the other not.
+  absl::StatusOr<v1::RendezvousAnswer> Answer() const;
+
+ private:
+  using Key = std::pair<bool, int>;  // server?, id
+
+  absl::Status CheckNumbers(const v1::RendezvousGreeting& greeting) const;
+  absl::Status CheckEndpoint(const v1::RendezvousGreeting& greeting) const;
+  bool Serves(bool server) const { return server || own_.servers() == 0; }
+
+  const v1::RendezvousGreeting own_;
+  std::map<Key, v1::RendezvousGreeting> there_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_RENDEZVOUS_GATHERING_H_

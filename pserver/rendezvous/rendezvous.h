@@ -1,0 +1,67 @@
+// The processes of a job meet and learn each other's addresses. Trainer 0 collects them at the meeting point
+// (pserver/cluster/init_method.h) and tells all when the last one has come. Knows nothing of parameters.
+//
+//   tcp://HOST:PORT   Trainer 0 listens there; the others connect and keep the connection until they are answered. A
+//                     process whose connection breaks has left, and is missing again. Bytes that are no greeting of a
+//                     Weir process end their connection and nothing else.
+//   file:///PATH      Every process keeps a file in the directory and writes it anew every half second. Trainer 0
+//   counts
+//                     a process once it has seen its file change, so that files that an earlier run has left are never
+//                     waited for, whatever the clocks of the machines say; it removes those of its own job. Each
+//                     process finds its answer in a file that has the random number of its own greeting in its name.
+//
+// A process of another job or run, with another number of trainers or servers, or with an id that another process has,
+// is refused with a message that names both; the meeting goes on without it. Addresses of one machine alone (127.0.0.1)
+// beside others end the meeting for all.
+#ifndef WEIR_PSERVER_RENDEZVOUS_RENDEZVOUS_H_
+#define WEIR_PSERVER_RENDEZVOUS_RENDEZVOUS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "pserver/cluster/init_method.h"
+#include "pserver/rendezvous/cancellation.h"
+
+namespace weir {
+
+struct RendezvousOptions {
+  InitMethod method;
+  std::string job_name;
+  // Trainers must have the same; a server without one takes part in any run.
+  std::string run_id;
+  // This process: a server, or a trainer, with its index or id.
+  bool server = false;
+  int id = 0;
+  // Processes that meet. servers: 0 if every trainer has a server inside.
+  int trainers = 1;
+  int servers = 0;
+  // host:port where this process listens already; "" for a trainer without a server inside.
+  std::string endpoint;
+  // "host:pid", for messages.
+  std::string process;
+  // Of the job.
+  absl::Duration slow_warning = absl::Seconds(10);
+  absl::Duration connect_deadline = absl::Seconds(300);
+  absl::Duration lease = absl::Seconds(10);
+};
+
+struct Addresses {
+  // By id; empty if trainers do not listen.
+  std::vector<std::string> trainers;
+  // By index.
+  std::vector<std::string> servers;
+};
+
+// Returns when all have come. Every process of the job calls it once, trainer 0 among them, on any thread. Logs who is
+// missing every slow_warning.
+//
+// InvalidArgument, FailedPrecondition: a contradiction, an address that is not of this machine (trainer 0), a port that
+// another program has, a directory that cannot be used. DeadlineExceeded: who has not come within connect_deadline.
+// Cancelled: `cancellation`, at once. Unavailable: the host of the meeting point is not known.
+absl::StatusOr<Addresses> Meet(const RendezvousOptions& options, const Cancellation& cancellation);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_RENDEZVOUS_RENDEZVOUS_H_
