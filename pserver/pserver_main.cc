@@ -21,6 +21,7 @@
 #include "pserver/cluster/cluster_flags.h"
 #include "pserver/cluster/job_program.h"
 #include "pserver/job_server.h"
+#include "pserver/meet_others.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
@@ -32,6 +33,7 @@ namespace {
 
 constexpr char kUsage[] =
     "pserver --job=FILE --endpoint=HOST:PORT [--server_id=I] [--pservers=H:P,H:P]\n"
+    "pserver --job=FILE --init_method=tcp://H:P --server_id=I      tells the trainers its address where they meet\n"
     "\n"
     "Serves blocks of parameters and rows of tables until every trainer is done. It prints\n"
     "\"ready server=<index> endpoint=<host:port>\" when it listens; port 0 takes a free one and needs --server_id.\n"
@@ -72,7 +74,8 @@ absl::Status Listen(Runtime* r) {
   ASSIGN_OR_RETURN(Programs programs,
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->pool.get()));
-  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), r->cluster.endpoint));
+  ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint));
   if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
   }
@@ -86,6 +89,9 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   RETURN_IF_ERROR(ReadJob(overrides, &r));
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("server ", r.cluster.server_id)));
   RETURN_IF_ERROR(Listen(&r));
+  if (r.cluster.init_method.has_value()) {
+    RETURN_IF_ERROR(MeetOthers(r.job.config, r.cluster, r.server->endpoint(), ProcessName(), signals).status());
+  }
   ServerCore* const core = r.server->core();
   signals->OnStop([core] { core->RequestStop(); });
   r.server->AwaitFinished();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
@@ -44,6 +42,7 @@
 #include "pserver/embedded/own_server.h"
 #include "pserver/fault_point.h"
 #include "pserver/job_server.h"
+#include "pserver/meet_others.h"
 #include "pserver/network/grpc_transport.h"
 #include "pserver/network/interfaces.h"
 #include "pserver/network/local_address.h"
@@ -74,6 +73,7 @@ constexpr absl::Duration kEnd = absl::Seconds(60);
 
 constexpr char kUsage[] =
     "trainer --job=FILE [--role=trainer] --trainer_id=N --pservers=H:P,H:P   one trainer of a cluster\n"
+    "trainer --job=FILE [--role=trainer] --init_method=tcp://H:P             the same; they meet at H:P\n"
     "trainer --job=FILE --role=local                                         the whole job in this process\n"
     "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
     "\n"
@@ -81,6 +81,9 @@ constexpr char kUsage[] =
     "parameters\n"
     "to the others until all are done.\n"
     "\n"
+    "torchrun, mpirun and srun may start trainers, too: they give each its id (RANK, OMPI_COMM_WORLD_RANK, "
+    "SLURM_PROCID)\n"
+    "and their number. torchrun gives the place to meet as well; the others need --init_method.\n"
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
     "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
 
@@ -122,7 +125,8 @@ struct Runtime {
 
 // Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
 bool IsEmbedded(const ClusterConfig& cluster) {
-  return cluster.role == Role::kLocal || (cluster.role == Role::kPredict && cluster.pservers.empty());
+  return cluster.role == Role::kLocal ||
+         (cluster.role == Role::kPredict && cluster.pservers.empty() && !cluster.init_method.has_value());
 }
 
 absl::Status CheckFlags(const ClusterConfig& cluster) {
@@ -184,10 +188,13 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
 absl::Status OpenDevice(Runtime* r) {
   const int given = r->job.config.train().device_id();
   int rank = absl::GetFlag(FLAGS_local_rank);
-  if (const char* const of_launcher = std::getenv("LOCAL_RANK"); rank < 0 && of_launcher != nullptr) {
-    if (!absl::SimpleAtoi(of_launcher, &rank) || rank < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("LOCAL_RANK must be a number from 0 on, got '", of_launcher, "'"));
+  if (const MaybeSourced& of_launcher = r->cluster.local_rank) {
+    ASSIGN_OR_RETURN(const int given_rank, Number(*of_launcher, "the place of this process on its machine, from 0"));
+    if (rank >= 0 && rank != given_rank) {
+      return absl::InvalidArgumentError(absl::StrCat("--local_rank is ", rank, " but ", of_launcher->source, " is ",
+                                                     given_rank, ": leave out the one that is wrong"));
     }
+    rank = given_rank;
   }
   absl::StatusOr<std::unique_ptr<ReplayingDevice>> device = OpenCudaDevice(given >= 0 ? given : std::max(rank, 0));
   if (!device.ok()) {
@@ -274,20 +281,33 @@ absl::Status StartOwnServer(int threads, Runtime* r) {
   ASSIGN_OR_RETURN(Programs programs, ServerPrograms(r->job, id, absl::GetFlag(FLAGS_server_program),
                                                      absl::GetFlag(FLAGS_server_startup_program)));
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->server_pool.get()));
-  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), r->cluster.endpoint));
-  LOG(INFO) << "server " << id << " is in this process and listens at " << r->server->endpoint();
+  ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint));
+  r->cluster.endpoint = r->server->endpoint();
+  LOG(INFO) << "server " << id << " is in this process and listens at " << r->cluster.endpoint;
+  return absl::OkStatus();
+}
+
+// Learns where the servers are, wherever they run.
+absl::Status FindServers(StopSignals* signals, Runtime* r) {
+  if (!r->cluster.init_method.has_value()) return absl::OkStatus();
+  const std::string listening = r->cluster.servers_in_trainers ? r->cluster.endpoint : "";
+  ASSIGN_OR_RETURN(const Addresses addresses, MeetOthers(r->job.config, r->cluster, listening, ProcessName(), signals));
+  r->cluster.pservers = r->cluster.servers_in_trainers ? addresses.trainers : addresses.servers;
   return absl::OkStatus();
 }
 
 // Makes the way to the servers of the job, wherever they are.
-absl::Status ReachServers(int threads, Runtime* r) {
+absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
   if (IsEmbedded(r->cluster)) {
     ASSIGN_OR_RETURN(r->transport, EmbeddedServer(r->job, r->pool.get()));
     return absl::OkStatus();
   }
+  // Others are told where this one listens.
+  if (r->cluster.servers_in_trainers) RETURN_IF_ERROR(StartOwnServer(threads, r));
+  RETURN_IF_ERROR(FindServers(signals, r));
   ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(r->cluster, r->job.config.train().lanes()));
   if (r->cluster.servers_in_trainers) {
-    RETURN_IF_ERROR(StartOwnServer(threads, r));
     r->network = std::move(transport);
     transport = MakeOwnServerTransport({.own = r->cluster.trainer_id,
                                         .core = r->server->core(),
@@ -298,7 +318,7 @@ absl::Status ReachServers(int threads, Runtime* r) {
   return absl::OkStatus();
 }
 
-absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
+absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* signals, Runtime* r) {
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
   RETURN_IF_ERROR(LoadNccl(r));
@@ -312,7 +332,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, Runtime* r) {
   ASSIGN_OR_RETURN(r->programs,
                    TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
-  RETURN_IF_ERROR(ReachServers(threads, r));
+  RETURN_IF_ERROR(ReachServers(threads, signals, r));
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client,
                    Client::Create({.plan = r->programs.main.plan(),
@@ -420,7 +440,7 @@ absl::Status ServeToTheEnd(const absl::Status& status, Runtime* r, StopSignals* 
 
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime runtime;
-  RETURN_IF_ERROR(Prepare(overrides, &runtime));
+  RETURN_IF_ERROR(Prepare(overrides, signals, &runtime));
   ASSIGN_OR_RETURN(runtime.profile, ProfileRun::Start(absl::StrCat("trainer ", runtime.cluster.trainer_id)));
   signals->OnStop([&runtime] { RequestStop(runtime); });
   std::string last_line;

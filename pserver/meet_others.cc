@@ -1,0 +1,62 @@
+#include "pserver/meet_others.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+#include "pserver/network/local_address.h"
+#include "pserver/rendezvous/cancellation.h"
+
+namespace weir {
+namespace {
+
+// An address that no machine has (RFC 5737), behind the default route. Nothing is sent there.
+constexpr char kElsewhere[] = "203.0.113.1:9";
+
+}  // namespace
+
+absl::StatusOr<std::string> HostForOthers(const InitMethod& method) {
+  if (method.kind == InitMethod::Kind::kTcp) return LocalAddressTowards(method.address.ToString());
+  const absl::StatusOr<std::string> host = LocalAddressTowards(kElsewhere);
+  return host.ok() ? *host : "127.0.0.1";
+}
+
+absl::StatusOr<std::string> WhereToListen(const ClusterConfig& cluster) {
+  if (!cluster.endpoint.empty() || !cluster.init_method.has_value()) return cluster.endpoint;
+  ASSIGN_OR_RETURN(const std::string host, HostForOthers(*cluster.init_method));
+  return JoinHostPort(host, 0);
+}
+
+absl::StatusOr<Addresses> MeetOthers(const v1::JobConfig& job, const ClusterConfig& cluster,
+                                     const std::string& listening, std::string process, StopSignals* signals) {
+  CHECK(cluster.init_method.has_value());
+  const bool server = cluster.role == Role::kPserver;
+  const v1::Deadlines& deadlines = job.deadlines();
+  RendezvousOptions options = {.method = *cluster.init_method,
+                               .job_name = job.name(),
+                               .run_id = cluster.run_id,
+                               .server = server,
+                               .id = server ? cluster.server_id : cluster.trainer_id,
+                               .trainers = cluster.trainers,
+                               .servers = cluster.servers_in_trainers ? 0 : cluster.servers,
+                               .endpoint = listening,
+                               .process = std::move(process),
+                               .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
+                               .connect_deadline = absl::Seconds(deadlines.connect_deadline_s()),
+                               .lease = absl::Seconds(deadlines.lease_s())};
+  if (!listening.empty()) {
+    ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(listening));
+    if (own.IsWildcard()) {
+      ASSIGN_OR_RETURN(const std::string host, HostForOthers(options.method));
+      options.endpoint = JoinHostPort(host, own.port);
+    }
+  }
+  Cancellation cancellation;
+  signals->OnStop([&cancellation] { cancellation.Cancel(); });
+  absl::StatusOr<Addresses> addresses = Meet(options, cancellation);
+  signals->OnStop({});
+  return addresses;
+}
+
+}  // namespace weir
