@@ -47,7 +47,8 @@ struct Part {
 // Checks that an average of the optimizer state in the update blocks means something.
 absl::Status CheckState(const v1::ProgramDesc& main) {
   const VarIndex vars(main.blocks(0));
-  for (const int32_t index : ModeOf(main).all_reduce().blocks()) {
+  const v1::TrainingMode mode = ModeOf(main);
+  for (const int32_t index : mode.all_reduce().blocks()) {
     for (const v1::OpDesc& op : main.blocks(index).ops()) {
       const OpDef* const def = OpRegistry::Global().Find(op.type());
       if (def == nullptr || !def->is_optimizer) continue;

@@ -202,7 +202,9 @@ class KernelBytesTest : public ::testing::TestWithParam<Case> {
                                           return seat->mesh.get();
                                         }});
     EXPECT_TRUE(result.ok()) << result.status();
-    if (result.ok()) EXPECT_EQ(result->summary.steps, kSteps);
+    if (result.ok()) {
+      EXPECT_EQ(result->summary.steps, kSteps);
+    }
     const double after = LoopBackBytes();
     for (Seat& seat : seats) {
       if (seat.server != nullptr) seat.server->Shutdown(absl::Seconds(1));

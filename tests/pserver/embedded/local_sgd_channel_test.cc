@@ -51,7 +51,7 @@ Tensor Gradient(int64_t step, int lane, size_t p, float factor) {
   return tensor;
 }
 
-struct Run {
+struct Scenario {
   int trainers = 2;
   int64_t steps = 6;
   // local_sgd.every_steps; nullopt: gradients are added in every step.
@@ -66,12 +66,12 @@ struct Run {
   std::function<float(int64_t step, int trainer)> factor = {};
 };
 
-bool Has(const Run& run, int64_t step, int lane) { return !run.has || run.has(step, lane); }
+bool Has(const Scenario& run, int64_t step, int lane) { return !run.has || run.has(step, lane); }
 
 // Servers that count samples of all lanes.
 class Servers : public ParamChannel {
  public:
-  explicit Servers(const Run* run) : run_(*run) {}
+  explicit Servers(const Scenario* run) : run_(*run) {}
   absl::Status BeginStep(int64_t step, bool) override {
     step_ = step;
     return absl::OkStatus();
@@ -94,7 +94,7 @@ class Servers : public ParamChannel {
   const std::vector<std::string>& sent_rows() const { return sent_rows_; }
 
  private:
-  const Run& run_;
+  const Scenario& run_;
   int64_t step_ = 0;
   std::vector<std::string> sent_rows_;
 };
@@ -107,7 +107,7 @@ struct Trainer {
   std::vector<float> received;  // of deep.w, in the last step
 };
 
-absl::Status RunSteps(const Run& run, int trainer, ParamChannel* channel, DenseReplica* replica, Trainer* result) {
+absl::Status RunSteps(const Scenario& run, int trainer, ParamChannel* channel, DenseReplica* replica, Trainer* result) {
   const LaneRange own = LanesOfTrainer(kLanes, run.trainers, trainer);
   Tensor received(v1::FLOAT32, {kDense.back().count});
   for (int64_t step = 0; step < run.steps; ++step) {
@@ -145,7 +145,7 @@ absl::Status RunSteps(const Run& run, int trainer, ParamChannel* channel, DenseR
   return absl::OkStatus();
 }
 
-absl::StatusOr<Programs> ProgramsOf(const Run& run) {
+absl::StatusOr<Programs> ProgramsOf(const Scenario& run) {
   std::vector<std::string> overrides = {"distribute.dense=ALL_REDUCE", absl::StrCat("train.lanes=", kLanes),
                                         absl::StrCat("distribute.trainers=", run.trainers),
                                         absl::StrCat("optimizer=", run.optimizer)};
@@ -158,7 +158,7 @@ absl::StatusOr<Programs> ProgramsOf(const Run& run) {
   return TrainerPrograms(*job, "", "");
 }
 
-std::vector<Trainer> After(const Run& run) {
+std::vector<Trainer> After(const Scenario& run) {
   const absl::StatusOr<Programs> programs = ProgramsOf(run);
   EXPECT_TRUE(programs.ok()) << programs.status();
   LocalMeshes meshes(run.trainers, /*shuffle=*/9);
@@ -221,8 +221,8 @@ TEST(LocalSgdChannelTest, ReplicasAreEqualAfterEachAverageAndDifferBetween) {
 
 TEST(LocalSgdChannelTest, AnAverageAfterEachStepOfSgdIsNearAllReduce) {
   for (const int trainers : {2, 3, 5}) {
-    const Run plain{.trainers = trainers, .steps = 20, .every = std::nullopt};
-    const Run local{.trainers = trainers, .steps = 20, .every = 1};
+    const Scenario plain{.trainers = trainers, .steps = 20, .every = std::nullopt};
+    const Scenario local{.trainers = trainers, .steps = 20, .every = 1};
     const std::vector<Trainer> a = After(plain), b = After(local);
     EXPECT_EQ(EqualAfter(b), std::string(20, '='));
     EXPECT_LT(FarthestApart(a[0].weights, b[0].weights), 2e-6) << trainers;
@@ -260,7 +260,7 @@ TEST(LocalSgdChannelTest, StepsWithoutExamplesAnywhereChangeNothing) {
 
 TEST(LocalSgdChannelTest, ATrainerWithoutExamplesFollowsTheSchedule) {
   // The rate of a step is the same on all trainers, so replicas with their counters are equal at an average.
-  const Run run{
+  const Scenario run{
       .trainers = 3,
       .steps = 6,
       .optimizer = "{adam { learning_rate: 0.01 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } }}",
@@ -288,14 +288,14 @@ TEST(LocalSgdChannelTest, WhoeverLooksSeesEqualReplicas) {
 }
 
 TEST(LocalSgdChannelTest, TwoRunsHaveTheSameBits) {
-  const Run run{.trainers = 5, .steps = 6, .optimizer = "{adam { learning_rate: 0.01 }}"};
+  const Scenario run{.trainers = 5, .steps = 6, .optimizer = "{adam { learning_rate: 0.01 }}"};
   EXPECT_EQ(After(run)[4].digests, After(run)[4].digests);
 }
 
 TEST(LocalSgdChannelTest, ATrainerThatFailsEndsTheAverageOfAll) {
-  const Run run{.trainers = 3,
-                .optimizer = "{sgd { learning_rate: 0.1 } clip { by_global_norm { max_norm: 1 } }}",
-                .factor = [](int64_t step, int trainer) { return step == 2 && trainer == 1 ? INFINITY : 1.0F; }};
+  const Scenario run{.trainers = 3,
+                     .optimizer = "{sgd { learning_rate: 0.1 } clip { by_global_norm { max_norm: 1 } }}",
+                     .factor = [](int64_t step, int trainer) { return step == 2 && trainer == 1 ? INFINITY : 1.0F; }};
   const std::vector<Trainer> all = After(run);
   for (const Trainer& trainer : all) {
     EXPECT_EQ(trainer.digests.size(), 2u);
@@ -318,7 +318,7 @@ absl::Status ErrorOf(const std::function<void(v1::ProgramDesc*)>& edit) {
   EXPECT_TRUE(replica.ok()) << replica.status();
   v1::ProgramDesc main = programs->main;
   edit(&main);
-  Run run;
+  Scenario run;
   Servers servers(&run);
   return AllReduceChannel::Create({.main = &main, .replica = replica->get(), .servers = &servers}).status();
 }
