@@ -28,8 +28,8 @@ int EndOfPorts() {
   return range >> first && first >= kFirst + 1000 && first <= 65536 ? first : kUsualEnd;
 }
 
-// Returns a socket that is bound to the port of 127.0.0.1, -1 if the port is taken.
-int Bind(int type, int port) {
+// Returns a socket that is bound to the port of an address, -1 if the port is taken there.
+int Bind(int type, in_addr_t host, int port) {
   const int fd = ::socket(AF_INET, type | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int on = 1;
@@ -38,7 +38,7 @@ int Bind(int type, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(host);
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
   ::close(fd);
   return -1;
@@ -65,16 +65,17 @@ absl::StatusOr<ReservedPorts> ReservedPorts::Draw(int count) {
   std::uniform_int_distribution<int> any(kFirst, EndOfPorts() - 1);
   for (int tries = 0; tries < kTries * count && static_cast<int>(reserved.ports_.size()) < count; ++tries) {
     const int port = any(random);
-    const int hold = Bind(SOCK_DGRAM, port);
+    const int hold = Bind(SOCK_DGRAM, INADDR_LOOPBACK, port);
     if (hold < 0) continue;
     reserved.sockets_.push_back(hold);
-    const int probe = Bind(SOCK_STREAM, port);
+    // Nobody may listen at any address, since the process may listen at all.
+    const int probe = Bind(SOCK_STREAM, INADDR_ANY, port);
     if (probe < 0) continue;
     ::close(probe);
     reserved.ports_.push_back(port);
   }
   if (static_cast<int>(reserved.ports_.size()) == count) return reserved;
-  return absl::UnavailableError(absl::StrCat("127.0.0.1 has ", reserved.ports_.size(), " free ports from ", kFirst,
+  return absl::UnavailableError(absl::StrCat("this machine has ", reserved.ports_.size(), " free ports from ", kFirst,
                                              " on, ", count, " are needed; end other programs, or use fewer trainers"));
 }
 

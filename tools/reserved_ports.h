@@ -1,4 +1,4 @@
-// Ports of 127.0.0.1 for processes that have to know each other's addresses before they listen.
+// Ports of this machine for processes that have to know each other's addresses before they listen.
 #ifndef WEIR_TOOLS_RESERVED_PORTS_H_
 #define WEIR_TOOLS_RESERVED_PORTS_H_
 
@@ -8,9 +8,9 @@
 
 namespace weir {
 
-// Nobody listens at a port when it is drawn. Other objects of this class, in any process, do not draw it while this one
-// lives: it holds the UDP port of the same number. Ports are below those that the system gives to connections, so no
-// connection takes one before its process listens.
+// Nobody listens at a port, at any IPv4 address, when it is drawn. Other objects of this class, in any process, do not
+// draw it while this one lives: it holds the UDP port of the same number. Ports are below those that the system gives
+// to connections, so no connection takes one before its process listens.
 class ReservedPorts {
  public:
   ReservedPorts() = default;
